@@ -1,0 +1,29 @@
+"""What a person can put right: one sentence that says what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """Something a person wrote or pointed at cannot be used. The command line exits with 2."""
+
+
+class Diverged(RuntimeError):
+    """A loss or gradient became NaN or infinite. A result of the run, not a crash of the program."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Stopped by a signal after a checkpoint was written; `signal` is its number."""
+
+    def __init__(self, signal: int) -> None:
+        super().__init__(signal)
+        self.signal = signal
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` for the nearest of `known`, else the list of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"

@@ -1,0 +1,65 @@
+"""Scales and recipes: table rows of dotted keys that a person can read, and override with `--set key=value`.
+
+`small`, `base` and `large` are the paper's (tables 6 and 7); `nano` is the demo's, chosen by measurement (docs/log.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.errors import InputError, suggest
+from workbench.spec import RunSpec, merge, parse
+
+SCALES: dict[str, dict[str, Any]] = {
+    "nano": {
+        "encoder.hidden": 128, "encoder.layers": 4, "encoder.heads": 4, "encoder.vocab": 4096,
+        "encoder.positions": 64, "encoder.dropout": 0.0, "encoder.attention_dropout": 0.0,
+        "data.length": 64, "batch.size": 64, "optim.lr": 2e-3, "generator.width": 0.25,
+        "budget.tokens": 1e6, "tasks.lr": 1e-3, "tasks.layer_decay": 0.9, "tasks.length": 64,
+    },
+    "small": {
+        "encoder.hidden": 256, "encoder.layers": 12, "encoder.embedding": 128, "data.length": 128,
+        "batch.size": 128, "optim.lr": 5e-4, "generator.width": 0.25, "budget.steps": 1_000_000,
+        "tasks.lr": 3e-4, "tasks.layer_decay": 0.8, "tasks.seeds": 10,
+    },
+    "base": {
+        "encoder.hidden": 768, "encoder.layers": 12, "data.length": 512,
+        "batch.size": 256, "optim.lr": 2e-4, "generator.width": 1 / 3, "budget.steps": 766_000,
+        "tasks.lr": 1e-4, "tasks.layer_decay": 0.8, "tasks.seeds": 10,
+    },
+    "large": {
+        "encoder.hidden": 1024, "encoder.layers": 24, "data.length": 512, "corruption.rate": 0.25,
+        "batch.size": 2048, "optim.lr": 2e-4, "generator.width": 0.25, "budget.steps": 400_000,
+        "tasks.lr": 5e-5, "tasks.layer_decay": 0.9, "tasks.seeds": 10,
+    },
+}  # fmt: skip
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "released": {
+        "corruption.picks": "released", "corruption.generator_mask": 0.85,
+        "corruption.mask": 0.85, "corruption.random": 0.0, "head": "dense",
+        "optim.bias_correction": False, "schedule.overlap": True,
+        "tasks.weight_decay": 0.01, "tasks.extra_decay": True,
+    },
+}  # fmt: skip
+
+# The released fine-tuning defaults that depend on size (electra-facts 5: 1e-4 for Small and Base, 5e-5 for Large).
+RELEASED_LR = {"small": 1e-4, "base": 1e-4, "large": 5e-5}
+
+
+def resolve(scale: str = "nano", overrides: Mapping[str, Any] | None = None) -> RunSpec:
+    """The spec of a scale and a recipe, with overrides last. Raises InputError."""
+    overrides = dict(overrides or {})
+    if scale not in SCALES:
+        raise InputError(f"unknown scale {scale!r}{suggest(scale, SCALES)}")
+    recipe = str(overrides.get("recipe", "paper"))
+    if recipe not in RECIPES:
+        raise InputError(f"unknown recipe {recipe!r}{suggest(recipe, RECIPES)}")
+    rows = {"scale": scale} | SCALES[scale] | RECIPES[recipe]
+    if recipe == "released" and scale in RELEASED_LR:
+        rows["tasks.lr"] = RELEASED_LR[scale]
+    if any(key.startswith("budget.") for key in overrides):  # one budget replaces another, it does not join it
+        rows = {k: v for k, v in rows.items() if not k.startswith("budget.") or k == "budget.convention"}
+    return parse(merge({}, rows | overrides))

@@ -1,0 +1,390 @@
+"""What a run is. Two runs with equal specs are the same run; how a run is carried out stands in `host.py`.
+
+Sources: electra-facts of Clark et al. 2020 (tables 6 and 7, sections 2 and 3) and of the released code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from workbench.errors import InputError, suggest
+
+Positive = Annotated[int, Field(gt=0)]
+Rate = Annotated[float, Field(ge=0, le=1)]
+Tying = Literal["none", "tokens", "embeddings", "all"]
+Recipe = Literal["paper", "released"]
+P = TypeVar("P", bound="Part")
+
+
+def _split(value: Any) -> Any:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
+
+
+class Part(BaseModel):
+    """A frozen piece of a spec: unknown keys, NaN and infinity are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class EncoderSpec(Part):
+    """The main model, the one that is kept (table 6). Sizes left out follow the paper's ratios."""
+
+    family: str = "electra"
+    hidden: Positive = 256
+    layers: Positive = 12
+    heads: Positive | None = None
+    ffn: Positive | None = None
+    embedding: Positive | None = None
+    vocab: Positive = 30522
+    positions: Positive = 512
+    dropout: Rate = 0.1
+    attention_dropout: Rate = 0.1
+    attention: Literal["sdpa", "eager"] = "sdpa"
+
+    @property
+    def head_count(self) -> int:
+        """One head for each 64 of width, as the official code has it."""
+        return self.heads or max(1, self.hidden // 64)
+
+    @property
+    def ffn_width(self) -> int:
+        return self.ffn or 4 * self.hidden
+
+    @property
+    def embedding_width(self) -> int:
+        return self.embedding or self.hidden
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> Self:
+        if self.hidden % self.head_count:
+            raise ValueError(
+                f"a width of {self.hidden} cannot be shared by {self.head_count} attention heads; "
+                f"set the heads or choose a multiple of {self.head_count}"
+            )
+        return self
+
+
+class GeneratorSpec(Part):
+    """Size of the generator as fractions of the encoder's width and depth (section 3.2: width, at constant depth)."""
+
+    width: Annotated[float, Field(gt=0, le=4)] = 0.25
+    depth: Annotated[float, Field(gt=0, le=4)] = 1.0
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+
+
+class Special(Part):
+    """Ids of the special tokens; the defaults are those of BERT uncased. Filled in from the tokenizer."""
+
+    pad: int = 0
+    unk: int = 100
+    cls: int = 101
+    sep: int = 102
+    mask: int = 103
+
+
+class DataSpec(Part):
+    """Which text, cut how. `fingerprint` and `special` are filled in when the data is prepared."""
+
+    corpus: Names = ("docs",)
+    revision: str | None = None
+    column: str = "text"
+    tokenizer: str = "wordpiece"
+    lowercase: bool = True
+    length: Annotated[int, Field(ge=8)] = 128
+    fingerprint: str = ""
+    special: Special = Special()
+
+
+class CorruptionSpec(Part):
+    """How positions are picked and what is written there (electra-facts 1.1, 1.7 and 7).
+
+    `picks` "distinct" takes ceil(rate * n) different positions, "released" draws round(rate * n) with replacement.
+    `generator_mask` is the share of picks shown to the generator as [MASK]; `mask` and `random` are those of BERT MLM.
+    """
+
+    rate: Annotated[float, Field(gt=0, lt=1)] = 0.15
+    picks: Literal["distinct", "released"] = "distinct"
+    generator_mask: Rate = 1.0
+    mask: Rate = 0.8
+    random: Rate = 0.1
+
+    @model_validator(mode="after")
+    def _shares_fit(self) -> Self:
+        if self.mask + self.random > 1 + 1e-9:
+            raise ValueError(f"mask ({self.mask:g}) and random ({self.random:g}) together exceed 1")
+        return self
+
+
+class BatchSpec(Part):
+    """Rows in one optimizer step, whatever the number of devices or micro-batches."""
+
+    size: Positive = 128
+
+
+class OptimSpec(Part):
+    """AdamW over generator, encoder and heads together, one clip (electra-facts 4). Rates are per step."""
+
+    lr: Annotated[float, Field(gt=0)] = 5e-4
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    eps: Annotated[float, Field(gt=0)] = 1e-6
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    clip: Annotated[float, Field(gt=0)] = 1.0
+    bias_correction: bool = True
+
+
+class ScheduleSpec(Part):
+    """Learning rate over the run.
+
+    `warmup` below 1 is a share of the run, else a number of steps; left out, the paper's 10,000 steps,
+    but never more than a tenth of the run. `overlap` lets the decay run during warm-up, as the released code does.
+    `decay` is the final share of a `wsd` (warm-up, stable, decay) run that decays.
+    """
+
+    kind: Literal["linear", "wsd"] = "linear"
+    warmup: Annotated[float, Field(ge=0)] | None = None
+    overlap: bool = False
+    decay: Annotated[float, Field(gt=0, le=1)] = 0.2
+
+
+class Budget(Part):
+    """How much may be spent: exactly one of the four. FLOPs are counted under `convention`."""
+
+    steps: Annotated[int, Field(ge=0)] | None = None
+    tokens: Annotated[float, Field(gt=0)] | None = None
+    flops: Annotated[float, Field(gt=0)] | None = None
+    seconds: Annotated[float, Field(gt=0)] | None = None
+    convention: Literal["paper", "paper-sparse", "matmul"] = "paper"
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        given = [k for k in ("steps", "tokens", "flops", "seconds") if getattr(self, k) is not None]
+        if len(given) != 1:
+            raise ValueError(f"budget takes exactly one of steps, tokens, flops and seconds, got {given or 'none'}")
+        return self
+
+    @property
+    def unit(self) -> str:
+        return next(k for k in ("steps", "tokens", "flops", "seconds") if getattr(self, k) is not None)
+
+    @property
+    def amount(self) -> float:
+        return float(getattr(self, self.unit))
+
+
+class TasksSpec(Part):
+    """Fine-tuning (table 7). Not part of a run's identity: an encoder is trained once and measured often.
+
+    `extra_decay` is the released code's additional power of the layer-wise decay below the head (electra-facts 5).
+    `rows` caps the training rows of a task; `epochs` left out means each task's own number.
+    """
+
+    names: Names = ("probes",)
+    glue: str | None = None
+    seeds: Positive = 3
+    lr: Annotated[float, Field(gt=0)] = 3e-4
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = 0.8
+    extra_decay: bool = False
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    warmup: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    batch: Positive = 32
+    epochs: Annotated[float, Field(gt=0)] | None = None
+    length: Annotated[int, Field(ge=8)] = 128
+    dropout: Rate = 0.1
+    clip: Annotated[float, Field(gt=0)] = 1.0
+    rows: Positive | None = None
+    text: str | None = None
+    pair: str | None = None
+    label: str | None = None
+    kind: Literal["classification", "regression"] | None = None
+
+
+class RunSpec(Part):
+    """One pre-training run, whole. `options` are the objective's; `source` is the hash of its file, if it has one."""
+
+    objective: str = "rtd"
+    source: str = ""
+    options: dict[str, Any] = Field(default_factory=dict)
+    scale: str = "nano"
+    recipe: Recipe = "paper"
+    encoder: EncoderSpec = EncoderSpec()
+    generator: GeneratorSpec = GeneratorSpec()
+    tying: Tying = "embeddings"
+    data: DataSpec = DataSpec()
+    corruption: CorruptionSpec = CorruptionSpec()
+    batch: BatchSpec = BatchSpec()
+    optim: OptimSpec = OptimSpec()
+    schedule: ScheduleSpec = ScheduleSpec()
+    budget: Budget = Budget(steps=1000)
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    head: Literal["linear", "dense"] = "linear"
+    tasks: TasksSpec = TasksSpec()
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if self.data.length > self.encoder.positions:
+            raise ValueError(
+                f"data.length={self.data.length} needs as many positions, encoder.positions={self.encoder.positions}"
+            )
+        if self.tying == "all" and (self.generator.width, self.generator.depth) != (1.0, 1.0):
+            raise ValueError(
+                f"tying=all shares every weight, so it needs generator.width=1 and generator.depth=1, "
+                f"got {self.generator.width:g} and {self.generator.depth:g}"
+            )
+        try:
+            self.generator_encoder  # noqa: B018 - sizes that cannot be built fail here
+        except ValidationError as error:
+            raise ValueError(f"generator.width={self.generator.width:g}: {error.errors()[0]['msg']}") from None
+        return self
+
+    @property
+    def picks(self) -> int:
+        """K, the slots for picked positions in a row; a constant, so that shapes never change."""
+        return self.picked(self.data.length)
+
+    def picked(self, tokens: int) -> int:
+        """How many of `tokens` real tokens are picked (electra-facts 1.1)."""
+        rate = self.corruption.rate
+        if self.corruption.picks == "distinct":
+            return max(1, math.ceil(rate * tokens - 1e-9))
+        return max(1, min(math.floor((rate + 0.005) * self.data.length), round(rate * tokens)))
+
+    @property
+    def generator_encoder(self) -> EncoderSpec:
+        """The generator's sizes: FFN and heads follow its width as in the official `get_generator_config`."""
+        hidden = max(1, round(self.encoder.hidden * self.generator.width))
+        same = hidden == self.encoder.hidden
+        return EncoderSpec(
+            **{
+                **self.encoder.model_dump(),
+                "hidden": hidden,
+                "layers": max(1, round(self.encoder.layers * self.generator.depth)),
+                "heads": self.encoder.heads if same else None,
+                "ffn": self.encoder.ffn if same else None,
+                "embedding": hidden if self.tying == "none" else self.encoder.embedding_width,
+            }
+        )
+
+    def replace(self, **changes: Any) -> RunSpec:
+        """A copy with whole fields changed, checked like any other spec."""
+        return parse({**self.model_dump(), **changes})
+
+    def changed(self, overrides: Mapping[str, Any]) -> RunSpec:
+        """A copy with dotted keys changed: `spec.changed({"generator.width": 0.5})`."""
+        return parse(merge(self.model_dump(), overrides))
+
+    def identity(self) -> dict[str, Any]:
+        """All that decides what the run computes, with sizes left out written in. Tasks are not part of it."""
+        full = self.model_dump(mode="json", exclude={"tasks": True, "scale": True})
+        full["encoder"] |= {
+            "heads": self.encoder.head_count,
+            "ffn": self.encoder.ffn_width,
+            "embedding": self.encoder.embedding_width,
+        }
+        return full
+
+    @property
+    def run_id(self) -> str:
+        """A readable slug and the hash of the identity: `rtd-nano-s0-3f9c2a1b04de`."""
+        name = "untrained" if self.budget.steps == 0 else self.objective.rsplit("/", 1)[-1].removesuffix(".py")
+        slug = "".join(c if c.isalnum() else "-" for c in f"{name}-{self.scale}".lower()).strip("-")
+        return f"{slug[:60]}-s{self.seed}-{digest(self.identity())}"
+
+
+def digest(value: Any, size: int = 12) -> str:
+    """The first `size` hex digits of the SHA-256 of `value` as canonical JSON."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:size]
+
+
+def parse(raw: Mapping[str, Any]) -> RunSpec:
+    """A checked spec from plain data. Raises InputError with one sentence for the first fault."""
+    try:
+        return RunSpec.model_validate(raw)
+    except ValidationError as error:
+        raise InputError(_sentence(error)) from None
+
+
+def parse_part(kind: type[P], raw: Mapping[str, Any], name: str) -> P:
+    """The same for one part, such as an objective's `Options`; `name` is its place in the spec."""
+    for key in raw:
+        if key not in kind.model_fields:
+            raise InputError(f"unknown key '{name}.{key}'{suggest(f'{name}.{key}', known_keys(kind, name + '.'))}")
+    try:
+        return kind.model_validate(raw)
+    except ValidationError as error:
+        raise InputError(_sentence(error, name)) from None
+
+
+def _sentence(error: ValidationError, prefix: str = "") -> str:
+    first = error.errors()[0]
+    where = ".".join([prefix] * bool(prefix) + [str(part) for part in first["loc"]])
+    text = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        return f"unknown key '{where}'{suggest(where, known_keys())}"
+    if first["type"] == "value_error":
+        return text if not where or text.startswith(where) else f"{where}: {text}"
+    return f"{where}={first['input']!r} cannot be used: {text[0].lower()}{text[1:]}"
+
+
+def known_keys(kind: type[BaseModel] = RunSpec, prefix: str = "") -> list[str]:
+    """Every dotted key that `--set` takes."""
+    keys: list[str] = []
+    for name, field in kind.model_fields.items():
+        part = field.annotation
+        inner = [a for a in (part, *get_args(part)) if isinstance(a, type) and issubclass(a, BaseModel)]
+        keys += known_keys(inner[0], f"{prefix}{name}.") if inner else [prefix + name]
+    return keys
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """`a.b=c` as key and value; types are the fields'. `none` clears a value. Raises InputError."""
+    key, equals, value = text.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise InputError(f"--set {text!r} is not of the form key=value, as in --set optim.lr=5e-4")
+    if not key.startswith("options.") and key not in known_keys():
+        raise InputError(f"unknown key {key!r} in --set{suggest(key, known_keys())}")
+    return key, None if value.strip().lower() in ("none", "null") else value.strip()
+
+
+def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
+    """All of them; one key given twice with different values contradicts itself."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, value = parse_override(text)
+        if key in found and found[key] != value:
+            raise InputError(f"--set {key} is given twice, as {found[key]!r} and {value!r}; keep one")
+        found[key] = value
+    return found
+
+
+def parse_budget(text: str) -> Budget:
+    """`flops=1e17`, `tokens=2e6`, `steps=1000` or `seconds=600`. Raises InputError."""
+    unit, equals, amount = text.partition("=")
+    units = ("steps", "tokens", "flops", "seconds")
+    if not equals or unit not in units:
+        raise InputError(f"--budget {text!r} must be one of flops=, tokens=, steps= or seconds= and a number")
+    try:
+        number = float(amount)
+        return Budget.model_validate({unit: int(number) if unit == "steps" and number.is_integer() else number})
+    except (ValueError, OverflowError):
+        raise InputError(f"--budget {text!r}: {amount!r} is not a positive number of {unit}") from None
+
+
+def merge(raw: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """`raw` with dotted keys written in; `raw` itself is left alone."""
+    merged = {k: dict(v) if isinstance(v, dict) else v for k, v in raw.items()}
+    for key, value in overrides.items():
+        head, dot, rest = key.partition(".")
+        merged[head] = merge(merged.get(head) or {}, {rest: value}) if dot else value
+    return merged

@@ -1,0 +1,50 @@
+"""The values that pass between data, objectives and trainer, and the one legend of shapes.
+
+B rows, L positions in a row, K picked positions in a row, D width of the encoder, V size of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+Ratio = tuple[Tensor, Tensor]  # numerator and denominator, both (): summed apart, so that means over steps are exact
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of token ids.
+
+    ids (B, L) int64; keys (B,) int64, one random key a row, from (seed, place of the row in training), see `draws.py`;
+    attention (B, L) bool, True on real tokens, or None when every row is full.
+    """
+
+    ids: Tensor
+    keys: Tensor
+    attention: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Corruption:
+    """A batch with something written over its picked positions.
+
+    ids (B, L) int64, what the model sees; positions (B, K) int64; weights (B, K) float, 0 on unused slots;
+    targets (B, K) int64, the original tokens; loss (), the generator's own, 0 where there is no generator.
+    """
+
+    ids: Tensor
+    positions: Tensor
+    weights: Tensor
+    targets: Tensor
+    loss: Tensor
+    metrics: dict[str, Ratio] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StepLoss:
+    """What an objective returns: total (), its parts under their names (each ()), and metrics as ratios."""
+
+    total: Tensor
+    parts: dict[str, Tensor]
+    metrics: dict[str, Ratio] = field(default_factory=dict)
