@@ -1,0 +1,54 @@
+"""Every random draw as a pure function of (seed, stream, place): exact resume with no generator state to save.
+
+Rows carry a 64-bit key made from the seed and their place in training; a draw hashes key, stream and index. The same
+numbers come out on every device, with every micro-batch size and number of ranks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def seed_of(seed: int, *names: str | int) -> int:
+    """A 63-bit seed for a named stream, by SHA-256: streams never share a sequence."""
+    text = "/".join(str(part) for part in (seed, *names))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def _signed(value: int) -> int:
+    """The int64 with the same 64 bits."""
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+_MIX1, _MIX2, _STEP = _signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB), _signed(0x9E3779B97F4A7C15)
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """Logical right shift; torch's own keeps the sign."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mix(x: Tensor) -> Tensor:
+    """A bijective scrambling of 64 bits (the finaliser of SplitMix64, Steele et al. 2014)."""
+    x = (x ^ _shift(x, 30)) * _MIX1
+    x = (x ^ _shift(x, 27)) * _MIX2
+    return x ^ _shift(x, 31)
+
+
+def row_keys(seed: int, positions: Tensor) -> Tensor:
+    """Keys (B,) int64 of the rows at `positions` (B,) int64 of the training stream."""
+    return _mix(_mix(positions * _STEP) ^ _signed(seed_of(seed, "rows")))
+
+
+def uniform(keys: Tensor, stream: str, count: int) -> Tensor:
+    """Numbers (B, count) float32, evenly spread over [0, 1) in steps of 2^-24, from keys (B,)."""
+    import torch
+
+    index = torch.arange(1, count + 1, device=keys.device, dtype=torch.int64) * _STEP
+    bits = _mix(_mix(keys ^ _signed(seed_of(0, stream)))[:, None] + index)
+    return _shift(bits, 40).to(torch.float32) * 2.0**-24
