@@ -1,0 +1,240 @@
+"""Prices against the official script's outputs (google-research/electra, `flops_computation.py`), and against torch."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench import flops
+from workbench.flops import Flops
+from workbench.spec import EncoderSpec, GeneratorSpec, RunSpec
+
+ELECTRA = {  # hidden, layers, embedding, length, width of the generator
+    "small_g64": (256, 12, 128, 128, 0.25),
+    "small_g128": (256, 12, 128, 128, 0.5),
+    "base_g256": (768, 12, 768, 512, 1 / 3),
+    "large_g256": (1024, 24, 1024, 512, 0.25),
+}
+
+
+def electra(name: str, **changes: object) -> RunSpec:
+    hidden, layers, embedding, length, width = ELECTRA[name]
+    encoder = {"hidden": hidden, "layers": layers, "embedding": embedding}
+    return RunSpec.model_validate(
+        {"encoder": encoder, "data": {"length": length}, "generator": {"width": width}} | changes
+    )
+
+
+def bert(spec: RunSpec) -> Flops:
+    return flops.encoder(spec.encoder, spec.data.length) + flops.lm_head(spec.encoder, spec.data.length, spec.picks)
+
+
+def fooled(spec: RunSpec) -> Flops:
+    """Generator and encoder, without what the encoder is asked."""
+    return flops.generator(spec) + flops.encoder(spec.encoder, spec.data.length)
+
+
+def rtd(spec: RunSpec) -> Flops:
+    return fooled(spec) + flops.binary_head(spec, "all")
+
+
+OBJECTIVES = {
+    "bert_mlm": bert,
+    "rtd": rtd,
+    "electra_15": lambda spec: fooled(spec) + flops.binary_head(spec, spec.picks),
+    "replace_mlm": lambda spec: fooled(spec) + flops.lm_head(spec.encoder, spec.data.length, spec.picks),
+    "all_tokens_mlm": lambda spec: (
+        fooled(spec) + flops.lm_head(spec.encoder, spec.data.length, "all") + flops.gate(spec)
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "length", "expected"),
+    [  # hidden, layers, embedding, heads -> block, input, output, binary head
+        ((256, 12, 128, 4), 128, (220594816, 1013006336, 161892280, 17137664)),
+        ((64, 12, 128, 1), 128, (17400448, 1006690304, 160909240, 1138688)),
+        ((128, 12, 128, 2), 128, (59966080, 1004584960, 161236920, 4374528)),
+        ((768, 12, 768, 12), 512, (8106543616, 24412028928, 3862867680, 608305152)),
+        ((256, 12, 768, 4), 512, (1091570176, 24613486592, 3799953120, 68550656)),
+        ((1024, 24, 1024, 16), 512, (14029949440, 32549371904, 5186735840, 1079508992)),
+        ((256, 24, 1024, 4), 512, (1091570176, 32817938432, 5060906720, 68550656)),
+    ],
+)
+def test_components_of_one_forward_pass(sizes: tuple[int, ...], length: int, expected: tuple[int, ...]) -> None:
+    enc = EncoderSpec(**dict(zip(("hidden", "layers", "embedding", "heads"), sizes, strict=True)))
+    spec = RunSpec.model_validate({"encoder": enc, "data": {"length": length}})
+    parts = (
+        flops.block(enc.hidden, enc.ffn_width, enc.head_count, length),
+        flops.embedding(enc, length),
+        flops.lm_head(enc, length, 7),
+        flops.binary_head(spec, "all"),
+    )
+    assert tuple(part.paper for part in parts) == expected
+    assert flops.encoder(enc, length).paper == enc.layers * expected[0] + expected[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "steps", "paper"),
+    [
+        ("small_g64", 128, 1_000_000, 1.293743798272e18),
+        ("small_g128", 128, 1_000_000, 1.424050337792e18),
+        ("base_g256", 256, 766_000, 6.424541834277683e19),
+        ("large_g256", 2048, 400_000, 7.117606040895488e20),
+        ("large_g256", 2048, 1_750_000, 3.113952642891776e21),
+    ],
+)
+def test_whole_runs_of_electra(name: str, batch: int, steps: int, paper: float) -> None:
+    assert float(rtd(electra(name)).train("paper") * batch * steps) == paper
+
+
+def test_the_paper_amount_does_not_move_with_the_mask_rate_but_the_matmul_amount_does() -> None:
+    low, high = (electra("large_g256", corruption={"rate": rate}) for rate in (0.15, 0.25))
+    assert rtd(low).paper == rtd(high).paper
+    assert rtd(low).matmul < rtd(high).matmul
+
+
+@pytest.mark.parametrize(
+    ("enc", "length", "positions", "batch", "steps", "paper"),
+    [
+        (EncoderSpec(hidden=256, embedding=128), 128, 20, 128, 1_450_000, 1.4187399146496e18),
+        (EncoderSpec(hidden=768), 512, 77, 256, 1_000_000, 6.428335104e19),
+        (EncoderSpec(hidden=1024, layers=24), 512, 77, 256, 1_000_000, 1.91720905883648e20),
+        (EncoderSpec(hidden=1024, layers=24), 512, 77, 2048, 464_000, 7.116680026401014e20),
+        (EncoderSpec(hidden=1024, layers=24, vocab=50265), 512, 77, 8000, 500_000, 3.187221435776e21),
+        (EncoderSpec(hidden=1024, layers=24, vocab=50265), 512, 77, 8000, 100_000, 6.374442871552e20),
+        (EncoderSpec(hidden=4096, vocab=30000, embedding=128), 512, 77, 4096, 1_500_000, 3.113923955392512e22),
+        (EncoderSpec(hidden=768, vocab=40000), 512, "all", 128, 960_800, 3.968752230785352e19),
+    ],
+    ids=["bert-small", "bert-base", "bert-large", "bert-464k", "roberta", "roberta-100k", "albert", "gpt"],
+)
+def test_whole_runs_of_others(
+    enc: EncoderSpec, length: int, positions: flops.Positions, batch: int, steps: int, paper: float
+) -> None:
+    row = flops.encoder(enc, length) + flops.lm_head(enc, length, positions)
+    assert float(row.train("paper") * batch * steps) == paper
+
+
+def test_t5_whose_attention_is_wider_than_its_hidden_states() -> None:
+    enc = EncoderSpec(hidden=1024, layers=24, ffn=65536, heads=128, vocab=32000)
+    halves = [flops.block(1024, 65536, 128, 512, attention_width=128 * 128, attentions=n).paper for n in (1, 2)]
+    row = 24 * sum(halves) + 2 * flops.embedding(enc, 512).paper + flops.lm_head(enc, 512, "all").paper
+    assert float(2 * row * 2048 * 1_000_000) == 4.581900124212429e22
+
+
+@pytest.mark.parametrize(
+    ("enc", "forward"),
+    [
+        (EncoderSpec(hidden=256, embedding=128), 3677281792),
+        (EncoderSpec(hidden=768), 28616498688),
+        (EncoderSpec(hidden=768, vocab=40000), 30479949312),
+        (EncoderSpec(hidden=1024, layers=24), 87465671680),
+    ],
+)
+def test_inference_at_128_without_an_output_layer(enc: EncoderSpec, forward: int) -> None:
+    """The script's inference keeps the binary head's price as that of a classifier (table 1 of the paper)."""
+    spec = RunSpec.model_validate({"encoder": enc, "data": {"length": 128}})
+    assert (flops.encoder(enc, 128) + flops.binary_head(spec, "all")).paper == forward
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "per_step"),
+    [
+        ("small_g64", 128, (978441320448, 1293743798272, 1290042062848, 1330800979968, 1554617645056)),
+        ("small_g128", 128, (978441320448, 1424050337792, 1420348602368, 1461107519488, 1684924184576)),
+        ("base_g256", 256, (64283351040000, 83871303319552, 83608515493888, 85537639333888, 96218098548736)),
+    ],
+)
+def test_every_objective_per_step(name: str, batch: int, per_step: tuple[int, ...]) -> None:
+    spec = electra(name)
+    assert tuple(cost(spec).train("paper") * batch for cost in OBJECTIVES.values()) == per_step
+
+
+@pytest.mark.parametrize(
+    ("cost", "name", "batch", "steps", "sparse"),
+    [
+        (rtd, "small_g64", 128, 1_000_000, 7.8166961152e17),
+        (rtd, "small_g128", 128, 1_000_000, 9.1197615104e17),
+        (bert, "small_g64", 128, 1_450_000, 1.0474861292544e18),
+        (rtd, "base_g256", 256, 766_000, 4.54174746442793e19),
+        (bert, "base_g256", 256, 1_000_000, 5.1993570557952e19),
+        (rtd, "large_g256", 2048, 400_000, 6.068878106427392e20),
+        (bert, "large_g256", 2048, 464_000, 6.508417824409518e20),
+    ],
+)
+def test_without_dense_look_ups(cost: object, name: str, batch: int, steps: int, sparse: float) -> None:
+    row = cost(electra(name))  # type: ignore[operator]
+    assert float(row.train("paper-sparse") * batch * steps) == sparse
+
+
+def test_the_recipe_and_the_head_do_not_change_the_paper_amount() -> None:
+    linear, dense = electra("small_g64"), electra("small_g64", head="dense")
+    assert rtd(linear).paper == rtd(dense).paper
+    assert rtd(dense).matmul - rtd(linear).matmul == 128 * 2 * 256 * 256
+    assert flops.binary_head(linear, 20).matmul == 20 * 2 * 256
+
+
+def test_all_shared_is_the_encoder_run_twice() -> None:
+    spec = electra("base_g256", tying="all", generator=GeneratorSpec(width=1.0))
+    assert flops.generator(spec) == bert(spec)
+
+
+def test_amounts_stay_whole_where_they_are_and_exact_where_they_are_not() -> None:
+    enc = EncoderSpec(hidden=64, layers=1)
+    assert type(flops.lm_head(enc, 128, 20).train("paper")) is int
+    odd = flops.lm_head(EncoderSpec(hidden=64, layers=1, vocab=101), 9, 2).paper
+    assert isinstance(odd, Fraction)
+    assert flops.number(odd) == float(odd)
+    assert type(flops.number(Fraction(6, 2))) is int
+    assert sum([flops.gate(electra("small_g64"))] * 2, Flops.zero()) == Flops(131072, 131072, 131072)
+
+
+@given(
+    hidden=st.sampled_from([64, 128, 192]),
+    layers=st.integers(1, 3),
+    embedding=st.sampled_from([None, 32, 64]),
+    vocab=st.integers(10, 5000),
+    length=st.integers(8, 64),
+)
+def test_conventions_are_ordered(hidden: int, layers: int, embedding: int | None, vocab: int, length: int) -> None:
+    """The products alone never exceed the script's count, except where it leaves positions out."""
+    enc = EncoderSpec(hidden=hidden, layers=layers, embedding=embedding, vocab=vocab)
+    for part in (flops.encoder(enc, length), flops.lm_head(enc, length, "all")):
+        assert part.matmul < part.sparse <= part.paper
+
+
+@pytest.mark.parametrize(
+    ("enc", "length", "rows"),
+    [
+        (EncoderSpec(hidden=32, layers=2, heads=4, embedding=16, vocab=50), 12, 3),
+        (EncoderSpec(hidden=48, layers=3, heads=3, ffn=80, vocab=70), 17, 2),
+    ],
+)
+def test_matmul_is_what_torch_counts(enc: EncoderSpec, length: int, rows: int) -> None:
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+    from transformers import ElectraConfig, ElectraForMaskedLM
+
+    config = ElectraConfig(
+        hidden_size=enc.hidden,
+        embedding_size=enc.embedding_width,
+        num_hidden_layers=enc.layers,
+        num_attention_heads=enc.head_count,
+        intermediate_size=enc.ffn_width,
+        vocab_size=enc.vocab,
+        attn_implementation="eager",
+    )
+    model = ElectraForMaskedLM(config)
+    ids = torch.randint(enc.vocab, (rows, length))
+    whole, forward = FlopCounterMode(display=False), FlopCounterMode(display=False)
+    with whole:
+        with forward:
+            hidden = model.electra(ids).last_hidden_state
+            logits = model.generator_lm_head(model.generator_predictions(hidden[:, :5]))
+        logits.sum().backward()
+    row = flops.encoder(enc, length) + flops.lm_head(enc, length, 5)
+    assert forward.get_total_flops() == rows * row.matmul
+    assert whole.get_total_flops() == rows * row.train("matmul")
