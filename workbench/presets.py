@@ -42,6 +42,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "corruption.mask": 0.85, "corruption.random": 0.0, "head": "dense",
         "optim.bias_correction": False, "schedule.overlap": True,
         "tasks.weight_decay": 0.01, "tasks.extra_decay": True,
+        "tasks.doubled": True, "tasks.sum_loss": True, "tasks.overlap": True, "tasks.bias_correction": False,
     },
 }  # fmt: skip
 

@@ -184,7 +184,9 @@ class Budget(Part):
 class TasksSpec(Part):
     """Fine-tuning (table 7). Not part of a run's identity: an encoder is trained once and measured often.
 
-    `extra_decay` is the released code's additional power of the layer-wise decay below the head (electra-facts 5).
+    The released code's ways are `extra_decay`, one more power of the layer-wise decay below the head; `doubled`, MRPC
+    and STS-B trained on with their sentences also swapped; `sum_loss`, a sum over the batch in place of a mean;
+    `overlap`, decay running during warm-up; and no `bias_correction` of Adam (electra-facts 5 and 7).
     `rows` caps the training rows of a task; `epochs` left out means each task's own number.
     """
 
@@ -201,6 +203,10 @@ class TasksSpec(Part):
     length: Annotated[int, Field(ge=8)] = 128
     dropout: Rate = 0.1
     clip: Annotated[float, Field(gt=0)] = 1.0
+    doubled: bool = False
+    sum_loss: bool = False
+    overlap: bool = False
+    bias_correction: bool = True
     rows: Positive | None = None
     text: str | None = None
     pair: str | None = None
