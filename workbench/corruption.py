@@ -1,0 +1,131 @@
+"""Which positions are picked, and what is written there. Every objective is made of these pieces.
+
+B rows, L positions, K picks, V vocabulary. Sources: Clark et al. 2020, sections 3.1 and 3.4; electra-facts 1.1, 1.2, 7.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from workbench.draws import uniform
+from workbench.losses import cross_entropy, gather, share, weighted_mean
+from workbench.models.encoder import Encoder, build_generator_body, seeded
+from workbench.models.heads import MlmHead
+from workbench.spec import RunSpec
+from workbench.tensors import Batch, Corruption
+
+
+def real_tokens(batch: Batch) -> Tensor:
+    """(B, L) bool, everything but padding."""
+    return torch.ones_like(batch.ids, dtype=torch.bool) if batch.attention is None else batch.attention.bool()
+
+
+def pick_positions(batch: Batch, spec: RunSpec) -> tuple[Tensor, Tensor]:
+    """K picked positions a row, and which of them count.
+
+    [CLS], [SEP], [MASK] and padding are never picked. Rows with fewer real tokens fill their slots with weight 0, so
+    the shapes never change. "distinct" picks differ, "released" ones are drawn with replacement.
+
+    Returns:
+        positions (B, K) int64; weights (B, K) float, 1 on slots that count.
+    """
+    special = spec.data.special
+    candidates = real_tokens(batch)
+    for token in (special.pad, special.cls, special.sep, special.mask):
+        candidates = candidates & (batch.ids != token)
+    slots = torch.arange(spec.picks, device=batch.ids.device)
+    counted = slots < _wanted(batch, spec)[:, None]
+
+    if spec.corruption.picks == "distinct":
+        noise = uniform(batch.keys, "picks", batch.ids.shape[1]).masked_fill(~candidates, -1.0)
+        top = noise.topk(spec.picks, dim=1)
+        return top.indices, (counted & (top.values >= 0)).float()
+    total = candidates.sum(1, keepdim=True)
+    nth = (uniform(batch.keys, "picks", spec.picks) * total).long() + 1
+    positions = torch.searchsorted(candidates.long().cumsum(1), nth).clamp(max=batch.ids.shape[1] - 1)
+    return positions, (counted & (total > 0)).float()
+
+
+def _wanted(batch: Batch, spec: RunSpec) -> Tensor:
+    """How many picks each row is due (B,), from its real tokens, [CLS] and [SEP] included."""
+    if batch.attention is None:
+        return torch.full_like(batch.keys, spec.picked(batch.ids.shape[1]))
+    rate, tokens = spec.corruption.rate, batch.attention.sum(1).double()
+    if spec.corruption.picks == "distinct":
+        return (rate * tokens - 1e-9).ceil().clamp(min=1).long()
+    return (rate * tokens).round().clamp(min=1).long()
+
+
+def write_tokens(ids: Tensor, positions: Tensor, tokens: Tensor, active: Tensor) -> Tensor:
+    """ids (B, L) with tokens (B, K) written at positions (B, K) where active (B, K) is true.
+
+    A position written more than once takes the integer mean of its tokens, as the released code does (electra-facts
+    1.1); distinct picks never meet this.
+    """
+    rows, length = ids.shape
+    where = torch.where(active, positions, length)  # the column past the end takes what is not written
+    total = ids.new_zeros(rows, length + 1).scatter_add(1, where, tokens)[:, :length]
+    count = ids.new_zeros(rows, length + 1).scatter_add(1, where, torch.ones_like(tokens))[:, :length]
+    return torch.where(count > 0, total // count.clamp(min=1), ids)
+
+
+def mask_tokens(batch: Batch, spec: RunSpec, mask: float, random: float = 0.0) -> Corruption:
+    """Of the picks, `mask` become [MASK], `random` any word of the vocabulary, the rest stay as they are."""
+    positions, weights = pick_positions(batch, spec)
+    targets = gather(batch.ids, positions)
+    coin = uniform(batch.keys, "mask", spec.picks)
+    tokens = torch.full_like(targets, spec.data.special.mask)
+    if random > 0:
+        words = (uniform(batch.keys, "words", spec.picks) * spec.encoder.vocab).long()
+        tokens = torch.where(coin < mask, tokens, words)
+    written = (coin < mask + random) & (weights > 0)
+    ids = write_tokens(batch.ids, positions, tokens, written)
+    picked = write_tokens(torch.zeros_like(batch.ids), positions, torch.ones_like(targets), weights > 0)
+    metrics = {"mask_rate": share(picked, real_tokens(batch))}
+    return Corruption(ids, positions, weights, targets, weights.new_zeros(()), metrics)
+
+
+def sample_tokens(logits: Tensor, keys: Tensor, temperature: float = 1.0) -> Tensor:
+    """One word (B, K) int64 from softmax(logits / temperature), logits (B, K, V); no gradient passes.
+
+    Inverse of the cumulative distribution at one keyed number a pick: the distribution of Gumbel-max (electra-facts
+    1.2), at V times fewer draws.
+    """
+    probabilities = (logits.detach().float() / temperature).softmax(-1)
+    cumulative = probabilities.cumsum(-1)
+    draw = uniform(keys, "sample", logits.shape[1])[..., None] * cumulative[..., -1:]
+    chosen = torch.searchsorted(cumulative, draw, right=True).squeeze(-1)
+    return chosen.clamp(max=logits.shape[-1] - 1)
+
+
+def replace_tokens(batch: Batch, masked: Corruption, samples: Tensor) -> Tensor:
+    """The batch's ids (B, L) with samples (B, K) at the picks."""
+    return write_tokens(batch.ids, masked.positions, samples, masked.weights > 0)
+
+
+class Generator(nn.Module):
+    """A small masked language model whose samples replace the picked tokens (section 3.1)."""
+
+    def __init__(self, encoder: Encoder, spec: RunSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        self.body = build_generator_body(encoder, spec)
+        with seeded(spec.seed, "init", "generator-head"):
+            self.head = MlmHead(self.body, self.body.table)
+
+    def forward(self, batch: Batch) -> Corruption:
+        """The corrupted batch, with the generator's own loss: a mean over picks (electra-facts 1.8)."""
+        masked = mask_tokens(batch, self.spec, self.spec.corruption.generator_mask)
+        hidden = gather(self.body(masked.ids, batch.attention), masked.positions)  # (B, K, D)
+        logits = self.head(hidden)  # (B, K, V)
+        loss = weighted_mean(cross_entropy(logits, masked.targets), masked.weights)
+
+        samples = sample_tokens(logits, batch.keys, self.spec.generator.temperature)
+        ids = replace_tokens(batch, masked, samples)
+        right = logits.detach().argmax(-1) == masked.targets
+        metrics = masked.metrics | {
+            "generator_accuracy": share(right, masked.weights),
+            "replaced_rate": share(ids != batch.ids, real_tokens(batch)),
+        }
+        return Corruption(ids, masked.positions, masked.weights, masked.targets, loss, metrics)

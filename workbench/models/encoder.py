@@ -1,0 +1,161 @@
+"""Any Hugging Face backbone as (ids, attention) -> hidden states. A family is a table row.
+
+B rows, L positions, D width.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from workbench.draws import seed_of
+from workbench.errors import InputError, suggest
+from workbench.spec import EncoderSpec, RunSpec, Special
+
+
+@dataclass(frozen=True)
+class Family:
+    """How a Hugging Face configuration spells our sizes; `embedding` is None where its width must be the hidden size."""
+
+    model_type: str
+    embedding: str | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+    offset: int = 0  # positions that the family keeps for itself
+
+
+FAMILIES = {
+    "electra": Family("electra", "embedding_size"),
+    "bert": Family("bert"),
+    "roberta": Family("roberta", extra={"type_vocab_size": 1}, offset=2),
+    "albert": Family("albert", "embedding_size"),
+    "deberta-v2": Family("deberta-v2", "embedding_size", {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}),
+}
+
+
+class Encoder(nn.Module):
+    """A backbone without pooler or head. `model` is the Hugging Face module, `table` its token embeddings."""
+
+    def __init__(self, spec: EncoderSpec, special: Special) -> None:
+        super().__init__()
+        self.spec = spec
+        self.model = _backbone(spec, special)
+
+    def forward(self, ids: Tensor, attention: Tensor | None = None) -> Tensor:
+        """Hidden states (B, L, D) of ids (B, L); attention (B, L) is None when rows are packed full."""
+        hidden: Tensor = self.model(input_ids=ids, attention_mask=attention).last_hidden_state
+        return hidden
+
+    @property
+    def table(self) -> nn.Embedding:
+        """Token embeddings (V, E)."""
+        table: nn.Embedding = self.model.get_input_embeddings()
+        return table
+
+    def save(self, folder: Path) -> None:
+        """The backbone alone in the Hugging Face layout, so that `AutoModel.from_pretrained(folder)` loads it."""
+        self.model.save_pretrained(folder)
+
+
+def build_encoder(spec: RunSpec) -> Encoder:
+    """The main model with its initial weights, which depend on the seed and the encoder's sizes alone."""
+    with seeded(spec.seed, "init", "encoder"):
+        return Encoder(spec.encoder, spec.data.special)
+
+
+def build_generator_body(encoder: Encoder, spec: RunSpec) -> Encoder:
+    """The generator's encoder, tied to the main one as `spec.tying` says (electra-facts 2).
+
+    `none`: tables of its own at its own width. `tokens`: the token table is shared. `embeddings`: token, position and
+    segment tables and the embedding layer norm are shared. `all`: it is the main encoder.
+    Raises InputError where a family cannot share tables between different widths.
+    """
+    if spec.tying == "all":
+        return encoder
+    sizes = spec.generator_encoder
+    if spec.tying != "none" and FAMILIES[sizes.family].embedding is None and sizes.hidden != spec.encoder.hidden:
+        raise InputError(
+            f"tying={spec.tying} needs generator.width=1 with encoder.family={sizes.family}, which has no projection "
+            f"between embeddings and layers; set tying=none or generator.width=1"
+        )
+    with seeded(spec.seed, "init", "generator"):
+        body = Encoder(sizes, spec.data.special)
+    if spec.tying == "tokens":
+        body.model.set_input_embeddings(encoder.table)
+    elif spec.tying == "embeddings":
+        body.model.embeddings = encoder.model.embeddings
+    return body
+
+
+@contextmanager
+def seeded(seed: int, *stream: str | int) -> Iterator[None]:
+    """torch's CPU generator set to a stream's seed inside, and as it was before outside."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_of(seed, *stream))
+        yield
+
+
+def _backbone(spec: EncoderSpec, special: Special) -> Any:
+    from transformers import AutoConfig, AutoModel
+
+    if spec.family not in FAMILIES:
+        raise InputError(f"unknown encoder.family {spec.family!r}{suggest(spec.family, FAMILIES)}")
+    family = FAMILIES[spec.family]
+    if family.embedding is None and spec.embedding_width != spec.hidden:
+        raise InputError(
+            f"encoder.embedding={spec.embedding_width} must equal encoder.hidden={spec.hidden} "
+            f"for encoder.family={spec.family}, which has no projection between them"
+        )
+    sizes = {family.embedding: spec.embedding_width} if family.embedding else {}
+    config = AutoConfig.for_model(
+        family.model_type,
+        vocab_size=spec.vocab,
+        hidden_size=spec.hidden,
+        num_hidden_layers=spec.layers,
+        num_attention_heads=spec.head_count,
+        intermediate_size=spec.ffn_width,
+        max_position_embeddings=spec.positions + family.offset,
+        hidden_dropout_prob=spec.dropout,
+        attention_probs_dropout_prob=spec.attention_dropout,
+        hidden_act="gelu",
+        layer_norm_eps=1e-12,
+        pad_token_id=special.pad,
+        cls_token_id=special.cls,
+        sep_token_id=special.sep,
+        **sizes,
+        **family.extra,
+    )
+    attention = "eager" if family.model_type == "deberta-v2" else spec.attention
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = AutoModel.from_config(config, attn_implementation=attention)
+    if getattr(model, "pooler", None) is not None:
+        model.pooler = None  # the [CLS] state itself is fine-tuned (electra-facts 2), a pooler would never be trained
+    initialise(model)
+    return model
+
+
+def initialise(module: nn.Module) -> None:
+    """Kernels from a normal of 0.02 cut at two deviations, embedding projections Glorot uniform (electra-facts 2)."""
+    for name, part in module.named_modules():
+        if isinstance(part, nn.Linear):
+            if name.endswith(("embeddings_project", "embedding_hidden_mapping_in", "embed_proj")):
+                nn.init.xavier_uniform_(part.weight)
+            else:
+                nn.init.trunc_normal_(part.weight, std=0.02, a=-0.04, b=0.04)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+        elif isinstance(part, nn.Embedding):
+            nn.init.trunc_normal_(part.weight, std=0.02, a=-0.04, b=0.04)
+            if part.padding_idx is not None:
+                with torch.no_grad():
+                    part.weight[part.padding_idx].zero_()
+        elif isinstance(part, nn.LayerNorm):
+            nn.init.ones_(part.weight)
+            nn.init.zeros_(part.bias)

@@ -1,0 +1,140 @@
+"""The folder is the registry: a file is an objective. Installed packages and plain files may add to it.
+
+An objective is a module of three names: `Options` (a `workbench.spec.Part`), `cost(spec) -> Flops` of one forward pass
+over one row, and `Objective(encoder, spec, options)`, a torch module from Batch to StepLoss whose `.encoder` is kept.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import sys
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+from workbench.errors import InputError, suggest
+from workbench.spec import RunSpec, parse_part
+
+GROUP = "workbench.objectives"
+PARTS = ("Options", "cost", "Objective")
+_files: dict[str, Path] = {}  # objectives given as files in this process, by name and hash
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One known objective: its name, the first line of its docstring, and the file or package it comes from."""
+
+    name: str
+    summary: str
+    source: str
+
+
+def listing() -> list[Entry]:
+    """Every objective that can be named, without importing any."""
+    here = [
+        Entry(path.stem.replace("_", "-"), _summary(path), "built in")
+        for path in sorted(Path(__file__).parent.glob("[a-z]*.py"))
+    ]
+    known = {entry.name for entry in here}
+    others = []
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        if point.name in known:
+            continue
+        path = _module_file(point.value)
+        owner = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+        others.append(Entry(point.name, _summary(path) if path else "", owner))
+    return here + others
+
+
+def names() -> list[str]:
+    """Names of all objectives in the folder and in installed packages."""
+    return [entry.name for entry in listing()]
+
+
+def find(word: str) -> tuple[str, str]:
+    """The name and source hash of what `--objective` was given: a known name or a path to a Python file.
+
+    The hash is empty for those built in. Raises InputError for an unknown name or a missing file.
+    """
+    if word.endswith(".py") or "/" in word:
+        path = Path(word).expanduser()
+        if not path.is_file():
+            raise InputError(f"--objective {word}: there is no such file")
+        source = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        name = path.stem.replace("_", "-").lower()
+        _files[f"{name}@{source}"] = path.resolve()
+        return name, source
+    if word not in names():
+        raise InputError(f"unknown objective {word!r}{suggest(word, names())}")
+    if (Path(__file__).parent / f"{word.replace('-', '_')}.py").is_file():
+        return word, ""
+    path_of = _module_file(next(p.value for p in entry_points(group=GROUP) if p.name == word))
+    return word, hashlib.sha256(path_of.read_bytes()).hexdigest()[:16] if path_of else word
+
+
+def source_file(spec: RunSpec) -> Path | None:
+    """The file of an objective that was given as a path, to be kept beside its run."""
+    return _files.get(f"{spec.objective}@{spec.source}")
+
+
+def load(spec: RunSpec) -> ModuleType:
+    """The module of the spec's objective. Raises InputError if it cannot be loaded or lacks one of its three parts."""
+    path = source_file(spec)
+    if path is not None:
+        module = _load_file(path, f"workbench_objective_{spec.source}")
+    elif spec.source:
+        point = next((p for p in entry_points(group=GROUP) if p.name == spec.objective), None)
+        if point is None:
+            raise InputError(
+                f"objective {spec.objective!r} came from a file; name the file again with --objective FILE"
+            )
+        module = importlib.import_module(point.value)
+    else:
+        find(spec.objective)
+        module = importlib.import_module(f"{__name__}.{spec.objective.replace('-', '_')}")
+    missing = [part for part in PARTS if not hasattr(module, part)]
+    if missing:
+        where = path or getattr(module, "__file__", spec.objective)
+        raise InputError(f"{where} has no {' and no '.join(missing)}; an objective needs {', '.join(PARTS)}")
+    return module
+
+
+def with_options(spec: RunSpec) -> RunSpec:
+    """The spec with the objective's options checked and written out in full. Raises InputError."""
+    options = parse_part(load(spec).Options, spec.options, "options")
+    return spec.replace(options=options.model_dump(mode="json"))
+
+
+def _load_file(path: Path, name: str) -> ModuleType:
+    if name in sys.modules:
+        return sys.modules[name]
+    found = importlib.util.spec_from_file_location(name, path)
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    try:
+        found.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        line = error.lineno if isinstance(error, SyntaxError) else None
+        raise InputError(f"{path}{f', line {line}' if line else ''}: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _module_file(dotted: str) -> Path | None:
+    try:
+        found = importlib.util.find_spec(dotted.partition(":")[0])
+    except ModuleNotFoundError:
+        return None
+    return Path(found.origin) if found and found.origin else None
+
+
+def _summary(path: Path) -> str:
+    try:
+        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    except (SyntaxError, OSError):
+        return ""
+    return text.partition("\n")[0]

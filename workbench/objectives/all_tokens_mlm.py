@@ -1,0 +1,61 @@
+"""All-Tokens MLM: predict every token of a corrupted input, with a gate that may copy it.
+
+Clark et al. 2020, section 3.4: p(v) = D [v is the input token] + (1 - D) softmax(v), a mixture trained as one
+likelihood over all real tokens. The paper names no separate loss for the gate; `copy_loss` adds one, as some later
+work does, and `stop_gradient` keeps the mixture from training the gate (electra-facts 1.6).
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from workbench import flops
+from workbench.corruption import Generator, real_tokens
+from workbench.errors import InputError
+from workbench.flops import Flops
+from workbench.losses import binary_loss, binary_ratios, copy_mixture_loss, share, weighted_mean
+from workbench.models.encoder import Encoder, seeded
+from workbench.models.heads import BinaryHead, MlmHead
+from workbench.spec import Part, RunSpec
+from workbench.tensors import Batch, StepLoss
+
+
+class Options(Part):
+    """`weight` of the mixture loss, `copy_loss` of a binary loss on the gate (0: none); the generator's weight is 1."""
+
+    weight: float = 1.0
+    copy_loss: float = 0.0
+    stop_gradient: bool = False
+
+
+def cost(spec: RunSpec) -> Flops:
+    """Of one forward pass over one row: the softmax runs over every position."""
+    head = flops.lm_head(spec.encoder, spec.data.length, "all") + flops.gate(spec)
+    return flops.generator(spec) + flops.encoder(spec.encoder, spec.data.length) + head
+
+
+class Objective(nn.Module):
+    def __init__(self, encoder: Encoder, spec: RunSpec, options: Options) -> None:
+        super().__init__()
+        if options.stop_gradient and options.copy_loss == 0:
+            raise InputError("options.stop_gradient leaves the copy gate untrained; set options.copy_loss as well")
+        self.encoder, self.options = encoder, options
+        self.generator = Generator(encoder, spec)
+        with seeded(spec.seed, "init", "head"):
+            self.head = MlmHead(encoder, encoder.table)
+            self.gate = BinaryHead(encoder, "linear")
+
+    def forward(self, batch: Batch) -> StepLoss:
+        fake = self.generator(batch)
+        hidden = self.encoder(fake.ids, batch.attention)  # (B, L, D)
+        gate = self.gate(hidden)  # (B, L), above 0 means copy
+        likelihood, right = self.head.likelihood(hidden, batch.ids)  # (B, L)
+        untouched, real = fake.ids == batch.ids, real_tokens(batch)
+
+        mixed = gate.detach() if self.options.stop_gradient else gate
+        loss = weighted_mean(copy_mixture_loss(mixed, likelihood, untouched), real)
+        copying = binary_loss(gate, untouched, real)
+        total = fake.loss + self.options.weight * loss + self.options.copy_loss * copying
+        metrics = fake.metrics | binary_ratios("copy", gate, untouched, real) | {"mlm_accuracy": share(right, real)}
+        parts = {"generator_loss": fake.loss, "mlm_loss": loss, "copy_loss": copying}
+        return StepLoss(total, parts, metrics)

@@ -1,0 +1,47 @@
+"""BERT MLM: predict the picked tokens from a masked input.
+
+Devlin et al. 2019; Clark et al. 2020, section 3.4: 80 % of the picks become [MASK], 10 % a random word, 10 % stay.
+Shares are `corruption.mask` and `corruption.random`; no generator.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from workbench import flops
+from workbench.corruption import mask_tokens, real_tokens
+from workbench.flops import Flops
+from workbench.losses import gather, share, weighted_mean
+from workbench.models.encoder import Encoder, seeded
+from workbench.models.heads import MlmHead
+from workbench.spec import Part, RunSpec
+from workbench.tensors import Batch, StepLoss
+
+
+class Options(Part):
+    """None."""
+
+
+def cost(spec: RunSpec) -> Flops:
+    """Of one forward pass over one row."""
+    return flops.encoder(spec.encoder, spec.data.length) + flops.lm_head(spec.encoder, spec.data.length, spec.picks)
+
+
+class Objective(nn.Module):
+    def __init__(self, encoder: Encoder, spec: RunSpec, options: Options) -> None:
+        super().__init__()
+        self.encoder, self.spec = encoder, spec
+        with seeded(spec.seed, "init", "head"):
+            self.head = MlmHead(encoder, encoder.table)
+
+    def forward(self, batch: Batch) -> StepLoss:
+        shares = self.spec.corruption
+        masked = mask_tokens(batch, self.spec, shares.mask, shares.random)
+        hidden = gather(self.encoder(masked.ids, batch.attention), masked.positions)  # (B, K, D)
+        likelihood, right = self.head.likelihood(hidden, masked.targets)  # (B, K)
+        loss = -weighted_mean(likelihood, masked.weights)
+        metrics = masked.metrics | {
+            "mlm_accuracy": share(right, masked.weights),
+            "replaced_rate": share(masked.ids != batch.ids, real_tokens(batch)),
+        }
+        return StepLoss(loss, {"mlm_loss": loss}, metrics)

@@ -1,0 +1,48 @@
+"""ELECTRA 15%: detect replaced tokens, scored only where the generator wrote.
+
+Clark et al. 2020, section 3.4: how much of the gain comes from learning at every position.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from workbench import flops
+from workbench.corruption import Generator
+from workbench.flops import Flops
+from workbench.losses import binary_loss, binary_ratios, gather
+from workbench.models.encoder import Encoder, seeded
+from workbench.models.heads import BinaryHead
+from workbench.spec import Part, RunSpec
+from workbench.tensors import Batch, StepLoss
+
+
+class Options(Part):
+    """`weight` of the detection loss, lambda; the generator's is 1. The paper leaves it open (electra-facts 1.9)."""
+
+    weight: float = 50.0
+
+
+def cost(spec: RunSpec) -> Flops:
+    """Of one forward pass over one row."""
+    body = flops.encoder(spec.encoder, spec.data.length)
+    return flops.generator(spec) + body + flops.binary_head(spec, spec.picks)
+
+
+class Objective(nn.Module):
+    def __init__(self, encoder: Encoder, spec: RunSpec, options: Options) -> None:
+        super().__init__()
+        self.encoder, self.options = encoder, options
+        self.generator = Generator(encoder, spec)
+        with seeded(spec.seed, "init", "head"):
+            self.head = BinaryHead(encoder, spec.head)
+
+    def forward(self, batch: Batch) -> StepLoss:
+        fake = self.generator(batch)
+        hidden = gather(self.encoder(fake.ids, batch.attention), fake.positions)  # (B, K, D)
+        logits = self.head(hidden)  # (B, K), above 0 means replaced
+        replaced = gather(fake.ids, fake.positions) != fake.targets
+        loss = binary_loss(logits, replaced, fake.weights)
+        total = fake.loss + self.options.weight * loss
+        metrics = fake.metrics | binary_ratios("discriminator", logits, replaced, fake.weights)
+        return StepLoss(total, {"generator_loss": fake.loss, "discriminator_loss": loss}, metrics)

@@ -1,0 +1,49 @@
+"""RTD, replaced token detection: is each token the original or a generator's sample?
+
+Clark et al. 2020, section 3.1, ELECTRA itself. A sample equal to the original counts as original; the loss runs over
+all real tokens; lambda is 50 (`options.weight`). Nothing flows from the detector into the generator but through
+weights that both own.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from workbench import flops
+from workbench.corruption import Generator, real_tokens
+from workbench.flops import Flops
+from workbench.losses import binary_loss, binary_ratios
+from workbench.models.encoder import Encoder, seeded
+from workbench.models.heads import BinaryHead
+from workbench.spec import Part, RunSpec
+from workbench.tensors import Batch, StepLoss
+
+
+class Options(Part):
+    """`weight` of the detection loss, the paper's lambda; the generator's has weight 1."""
+
+    weight: float = 50.0
+
+
+def cost(spec: RunSpec) -> Flops:
+    """Of one forward pass over one row."""
+    body = flops.encoder(spec.encoder, spec.data.length)
+    return flops.generator(spec) + body + flops.binary_head(spec, "all")
+
+
+class Objective(nn.Module):
+    def __init__(self, encoder: Encoder, spec: RunSpec, options: Options) -> None:
+        super().__init__()
+        self.encoder, self.options = encoder, options
+        self.generator = Generator(encoder, spec)
+        with seeded(spec.seed, "init", "head"):
+            self.head = BinaryHead(encoder, spec.head)
+
+    def forward(self, batch: Batch) -> StepLoss:
+        fake = self.generator(batch)
+        logits = self.head(self.encoder(fake.ids, batch.attention))  # (B, L), above 0 means replaced
+        replaced, real = fake.ids != batch.ids, real_tokens(batch)
+        loss = binary_loss(logits, replaced, real)
+        total = fake.loss + self.options.weight * loss
+        metrics = fake.metrics | binary_ratios("discriminator", logits, replaced, real)
+        return StepLoss(total, {"generator_loss": fake.loss, "discriminator_loss": loss}, metrics)
