@@ -1,0 +1,68 @@
+# `make demo` sets everything up and runs the five objectives on this machine. See README.md.
+#
+# PYTHON     the interpreter the environment is made from, 3.11 or newer
+# DEMO_ARGS  what the demo is given besides, as in  make demo DEMO_ARGS="--seeds 3 --budget tokens=2e7"
+# TEST_ARGS  what pytest is given besides, as in  make test TEST_ARGS="-k resume -x"
+# pip's own settings (PIP_INDEX_URL, PIP_FIND_LINKS, pip.conf ...) are respected.
+
+PYTHON ?= python3
+DEMO_ARGS ?= --seeds 2
+TEST_ARGS ?=
+VENV := .venv
+READY := $(VENV)/.ready
+UNFINISHED := $(VENV)/.unfinished
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
+
+# An environment from another place, or whose interpreter is gone, counts as none: its scripts name absolute paths.
+ifneq ($(shell cat $(READY) 2>/dev/null && $(VENV)/bin/python -c '' 2>/dev/null && echo runs),$(CURDIR) runs)
+$(shell rm -f $(READY))
+endif
+
+.PHONY: demo setup test test-slow lint format clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo       pre-train, fine-tune and compare the five objectives on this machine"
+	@echo "make test       the tests that take minutes at most"
+	@echo "make test-slow  the tests that train for longer"
+	@echo "make lint       ruff and mypy"
+	@echo "make format     let ruff rewrite what it can"
+	@echo "make clean      remove the environment, caches and builds; runs and reports stay"
+
+demo: $(READY)
+	$(VENV)/bin/workbench run ablation $(DEMO_ARGS)
+
+setup: $(READY)
+
+test: $(READY)
+	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest $(TEST_ARGS)
+
+test-slow: $(READY)
+	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest -m "slow and not gpu" $(TEST_ARGS)
+
+lint: $(READY)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+format: $(READY)
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+# An install that was cut short leaves UNFINISHED behind, and the next `make` starts over. torch goes first and alone:
+# it is by far the largest, and pip takes a local build of the pinned version (such as a CPU one) where it finds one.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "workbench needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1 || true);" \
+	       "name another one, as in: make $(or $(MAKECMDGOALS),demo) PYTHON=python3.12" >&2; exit 2; }
+	@if [ -e $(UNFINISHED) ] || ! $(VENV)/bin/python -m pip --version >/dev/null 2>&1 \
+	    || ! $(VENV)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
+	  echo "making $(VENV)"; rm -rf $(VENV); $(PYTHON) -m venv $(VENV) || exit 2; fi
+	@rm -f $(READY); touch $(UNFINISHED)
+	$(PIP) install -q -c constraints.txt "$$(grep '^torch==' constraints.txt)"
+	$(PIP) install -q -c constraints.txt -e ".[dev]"
+	@rm -f $(UNFINISHED); printf '%s\n' '$(CURDIR)' > $(READY)
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
