@@ -1,0 +1,167 @@
+"""Imports point one way, and each outside package has one home. Read from the source; nothing is imported here."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "workbench"
+
+# Top to bottom. A part imports what stands on lines below its own; parts on one line do not see each other.
+LINES = (
+    "cli",
+    "launch sweep report",
+    "runner",
+    "trainer tasks",
+    "plan",
+    "objectives",
+    "corruption",
+    "models data",
+    "losses flops tracking checkpoint",
+    "store experiment published",
+    "presets",
+    "spec host tensors draws scoring",
+    "errors",
+)
+LEVEL = {part: level for level, line in enumerate(LINES) for part in line.split()}
+REPORT_SEES = {"report", "store", "experiment", "published", "scoring", "spec", "errors"}
+
+HOMES = {
+    "typer": {"cli"},
+    "wandb": {"tracking"},
+    "optuna": {"sweep"},
+    "submitit": {"launch"},
+    "pandas": {"report"},
+    "matplotlib": {"report"},
+    "jinja2": {"report"},
+    "datasets": {"data", "tasks"},
+    "transformers": {"models", "data", "tasks"},
+    "tokenizers": {"data"},
+    "zstandard": {"data"},
+}
+SLOW_TO_LOAD = (
+    "torch pandas transformers datasets matplotlib scipy numpy wandb optuna tokenizers pyarrow jinja2 sklearn"
+)
+
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in SOURCES}
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of everything a file imports, inside functions and for types alike."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative imports hide where a name comes from"
+            module = node.module or ""
+            for alias in node.names:
+                whole = f"{module}.{alias.name}"
+                yield node.lineno, whole if whole in MODULES else module
+
+
+def part_of(module: str) -> str:
+    """`workbench.data.corpus` is of the part `data`."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def test_every_part_has_a_line() -> None:
+    parts = {part_of(name) for name in MODULES} - {"", "__main__"}
+    assert parts <= set(LEVEL), f"give these a line in LINES: {sorted(parts - set(LEVEL))}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_down(path: Path) -> None:
+    part = part_of(module_name(path))
+    if part in ("", "__main__"):
+        return
+    wrong = []
+    for line, target in imports(path):
+        if target.split(".")[0] != "workbench" or target == "workbench":
+            continue
+        other = part_of(target)
+        if other != part and LEVEL[other] <= LEVEL[part]:
+            wrong.append(f"{path}:{line}: {part} may not import {other}")
+        if part == "report" and other not in REPORT_SEES:
+            wrong.append(f"{path}:{line}: report may not import {other}")
+        if other == "objectives" and target != "workbench.objectives":
+            wrong.append(f"{path}:{line}: an objective is found by name, not imported")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_outside_packages_stay_at_home(path: Path) -> None:
+    part = part_of(module_name(path))
+    outside = {(line, name.split(".")[0]) for line, name in imports(path)}
+    wrong = [
+        f"{path}:{line}: {name} belongs to {HOMES[name]}"
+        for line, name in outside
+        if part not in HOMES.get(name, {part})
+    ]
+    if part == "report":
+        wrong += [f"{path}:{line}: report may not import torch" for line, name in outside if name == "torch"]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    graph = {
+        name: {target for _, target in imports(path) if target in MODULES and target != name}
+        for name, path in MODULES.items()
+    }
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join((*trail, name))
+        if name not in done:
+            for target in graph[name]:
+                visit(target, (*trail, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+def test_every_outside_package_is_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["gpu"], *extras["slurm"]]
+    declared = {re.split(r"[^\w-]", text)[0].replace("-", "_").lower() for text in wanted}
+    names = {"nvidia_ml_py": "pynvml"}
+    declared |= {names[package] for package in declared & names.keys()}
+    known = declared | set(sys.stdlib_module_names) | {"workbench"}
+    missing = {
+        f"{path}:{line}: {name}" for path in SOURCES for line, name in imports(path) if name.split(".")[0] not in known
+    }
+    assert not missing, "\n".join(sorted(missing))
+
+
+def test_experiments_need_only_specs() -> None:
+    """An experiment is data: it can be listed and read without anything that trains."""
+    for path in sorted((ROOT / "experiments").glob("*.py")):
+        seen = {target for _, target in imports(path) if target.split(".")[0] not in sys.stdlib_module_names}
+        assert seen <= {"workbench.spec", "workbench.presets", "workbench.experiment"}, path
+
+
+@pytest.mark.parametrize(
+    "module", ["workbench.cli", "workbench.spec", "workbench.flops", "workbench.store", "workbench.objectives"]
+)
+def test_commands_start_without_the_heavy_packages(module: str) -> None:
+    code = f"import sys, {module}; print(*sorted(set(sys.modules) & set({SLOW_TO_LOAD.split()!r})))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [], f"import {module} loads {done.stdout}"
