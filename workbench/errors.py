@@ -11,7 +11,11 @@ class InputError(ValueError):
 
 
 class Diverged(RuntimeError):
-    """A loss or gradient became NaN or infinite. A result of the run, not a crash of the program."""
+    """A loss or gradient became NaN or infinite at `step`. A result of the run, not a crash of the program."""
+
+    def __init__(self, message: str, step: int | None = None) -> None:
+        super().__init__(message)
+        self.step = step
 
 
 class Interrupted(KeyboardInterrupt):

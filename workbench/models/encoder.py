@@ -22,7 +22,7 @@ from workbench.spec import EncoderSpec, RunSpec, Special
 
 @dataclass(frozen=True)
 class Family:
-    """How a Hugging Face configuration spells our sizes; `embedding` is None where its width must be the hidden size."""
+    """How Hugging Face spells our sizes; `embedding` is None where embeddings are as wide as the layers."""
 
     model_type: str
     embedding: str | None = None

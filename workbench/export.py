@@ -1,0 +1,59 @@
+"""The encoder alone, as anybody's Hugging Face model: weights, tokenizer and a card that says where it comes from."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from workbench import __version__
+from workbench.models.encoder import Encoder
+from workbench.spec import RunSpec
+
+
+def export(encoder: Encoder, tokenizer: Path, folder: Path, spec: RunSpec, facts: dict[str, Any]) -> None:
+    """Write `folder` whole or not at all. `facts` are the run's steps, tokens and FLOPs."""
+    staged = folder.with_name(f".tmp-{folder.name}-{os.getpid()}")
+    shutil.rmtree(staged, ignore_errors=True)
+    try:
+        staged.mkdir(parents=True)
+        encoder.save(staged)
+        for file in tokenizer.iterdir():
+            if file.is_file() and file.name != "manifest.json":
+                shutil.copyfile(file, staged / file.name)
+        (staged / "README.md").write_text(card(spec, facts), encoding="utf-8")
+        shutil.rmtree(folder, ignore_errors=True)
+        staged.rename(folder)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def card(spec: RunSpec, facts: dict[str, Any]) -> str:
+    """A model card: what was trained, on what, for how long, and how to load it."""
+    trained = (
+        f"It was pre-trained with the objective `{spec.objective}` ({spec.recipe} recipe) for {facts['steps']:,} steps, "
+        f"{facts['tokens']:,} tokens, {float(facts['flops']['paper']):.4g} training FLOPs in the paper's convention."
+        if facts["steps"]
+        else "It holds the initial weights of its seed and was not trained: a baseline."
+    )
+    return f"""---
+library_name: transformers
+tags: [fill-mask, encoder, {spec.encoder.family}]
+---
+# {spec.run_id}
+
+A text encoder of {spec.encoder.layers} layers x {spec.encoder.hidden} ({spec.encoder.family}), seed {spec.seed}. {trained}
+
+- corpus: {", ".join(spec.data.corpus)} (fingerprint `{spec.data.fingerprint}`), rows of {spec.data.length} tokens
+- tokenizer: {spec.data.tokenizer}, {spec.encoder.vocab} entries
+- made by workbench {__version__}, after Clark et al. 2020, "ELECTRA: Pre-training Text Encoders as Discriminators
+  Rather Than Generators"
+
+```python
+from transformers import AutoModel, AutoTokenizer
+
+encoder, tokenizer = AutoModel.from_pretrained("."), AutoTokenizer.from_pretrained(".")
+hidden = encoder(**tokenizer("Some text.", return_tensors="pt")).last_hidden_state
+```
+"""

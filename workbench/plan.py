@@ -1,0 +1,149 @@
+"""What a run will cost, before anything is spent: steps, tokens, FLOPs, parameters, memory, time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any
+
+from workbench import objectives
+from workbench.errors import InputError
+from workbench.flops import CONVENTIONS, Flops, number
+from workbench.spec import RunSpec
+
+# Share of the measured matrix-product speed that whole training steps reach; see docs/log.md.
+EFFICIENCY = 0.35
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run's cost. FLOPs are training FLOPs (forward and backward) under each convention; memory is an estimate."""
+
+    steps: int
+    tokens: int
+    rows: int
+    picks: int
+    warmup_steps: int
+    flops: dict[str, int | float]
+    flops_per_step: dict[str, int | float]
+    parameters: dict[str, int]
+    memory_bytes: int
+    budget: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """As written to plan.json."""
+        return asdict(self)
+
+
+def plan(spec: RunSpec, seconds_per_step: float | None = None) -> Plan:
+    """The plan of a spec whose options are written out.
+
+    `seconds_per_step`, measured, turns a budget of seconds into steps.
+    Raises InputError where the budget is too small for one step, or the warm-up too long for the run.
+    """
+    row: Flops = objectives.load(spec).cost(spec)
+    per_step = {name: spec.batch.size * row.train(name) for name in CONVENTIONS}
+    steps = _steps(spec, per_step, seconds_per_step)
+    rows = steps * spec.batch.size
+    parameters = count_parameters(spec)
+    return Plan(
+        steps=steps,
+        tokens=rows * spec.data.length,
+        rows=rows,
+        picks=spec.picks,
+        warmup_steps=warmup_steps(spec, steps),
+        flops={name: number(steps * amount) for name, amount in per_step.items()},
+        flops_per_step={name: number(amount) for name, amount in per_step.items()},
+        parameters=parameters,
+        memory_bytes=_memory(spec, parameters["total"]),
+        budget={spec.budget.unit: spec.budget.amount, "convention": spec.budget.convention},
+    )
+
+
+def warmup_steps(spec: RunSpec, steps: int) -> int:
+    """Warm-up in steps; left out, the paper's 10,000, but at most a tenth of the run. Raises InputError if too long."""
+    warmup = spec.schedule.warmup
+    if warmup is None:
+        return min(10_000, steps // 10)
+    result = int(warmup) if warmup >= 1 else int(warmup * steps)
+    if steps and result >= steps:
+        raise InputError(
+            f"schedule.warmup={warmup:g} steps do not fit into the run's {steps} steps; "
+            f"give a share of the run, as in --set schedule.warmup=0.1, or a larger --budget"
+        )
+    return result
+
+
+def count_parameters(spec: RunSpec) -> dict[str, int]:
+    """Parameters by part, shared ones counted where they are first used: encoder, then generator, then heads."""
+    import torch
+
+    from workbench.models.encoder import build_encoder
+
+    module = objectives.load(spec)
+    with torch.device("meta"):
+        objective = module.Objective(build_encoder(spec), spec, module.Options(**spec.options))
+    seen: set[int] = set()
+    parts: dict[str, int] = {}
+    for name in ["encoder"] + [child for child, _ in objective.named_children() if child != "encoder"]:
+        fresh = {id(p): p.numel() for p in getattr(objective, name).parameters() if id(p) not in seen}
+        seen |= fresh.keys()
+        parts[name] = sum(fresh.values())
+    parts["embeddings"] = objective.encoder.table.weight.numel()
+    parts["total"] = sum(p.numel() for p in objective.parameters())
+    return parts
+
+
+def matmul_speed(device: str, seconds: float = 0.2) -> float:
+    """FLOP/s of a square matrix product in fp32 (bf16 on CUDA) on this machine, measured for about `seconds`."""
+    import torch
+
+    size, dtype = (4096, torch.bfloat16) if device.startswith("cuda") else (768, torch.float32)
+    a = torch.ones(size, size, device=device, dtype=dtype)
+    (a @ a).sum().item()
+    start, count = time.perf_counter(), 0
+    while time.perf_counter() - start < seconds:
+        (a @ a)[0, 0].item()
+        count += 1
+    return 2 * size**3 * count / (time.perf_counter() - start)
+
+
+def seconds_estimate(plans: list[Plan], speed: float) -> float:
+    """Rough training time in seconds of all plans together at `speed` FLOP/s of matrix products."""
+    return sum(float(p.flops["matmul"]) for p in plans) / (speed * EFFICIENCY)
+
+
+def _steps(spec: RunSpec, per_step: dict[str, int | Fraction], seconds_per_step: float | None) -> int:
+    budget = spec.budget
+    if budget.unit == "steps":
+        return int(budget.amount)
+    if budget.unit == "seconds":
+        if seconds_per_step is None:
+            return 0  # known once this machine has been timed, at the start of the run
+        price: int | float | Fraction = Fraction(seconds_per_step)
+    else:
+        tokens = spec.batch.size * spec.data.length
+        price = tokens if budget.unit == "tokens" else per_step[budget.convention]
+    steps = int(Fraction(budget.amount) // price)
+    if steps < 1:
+        raise InputError(
+            f"--budget {budget.unit}={budget.amount:g} is less than one step, which takes {float(price):.4g} "
+            f"{budget.unit}; give more, or a smaller --set batch.size"
+        )
+    return steps
+
+
+def _memory(spec: RunSpec, parameters: int) -> int:
+    """Bytes at the peak of a step, roughly: weights, gradients and two Adam moments in fp32, and kept activations."""
+    rows, length = spec.batch.size, spec.data.length
+
+    def kept(width: int, layers: int, heads: int) -> int:
+        return rows * length * layers * (34 * width + 5 * heads * length) * 2
+
+    main, small = spec.encoder, spec.generator_encoder
+    activations = kept(main.hidden, main.layers, main.head_count)
+    if spec.objective != "bert-mlm":
+        activations += kept(small.hidden, small.layers, small.head_count)
+    logits = rows * spec.picks * main.vocab * 4 * 3
+    return 16 * parameters + activations + logits

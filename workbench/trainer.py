@@ -1,0 +1,323 @@
+"""The one training loop, read downwards. It knows no objective by name, and no task.
+
+Paper: section 3.1 and table 6; released code: `model/optimization.py` (electra-facts 4).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from workbench import checkpoint, objectives
+from workbench.data.corpus import Corpus
+from workbench.draws import seed_of
+from workbench.errors import Diverged, InputError, Interrupted
+from workbench.host import Host
+from workbench.models.encoder import build_encoder
+from workbench.plan import Plan
+from workbench.spec import OptimSpec, RunSpec
+from workbench.store import RunDir
+from workbench.tensors import Ratio, StepLoss
+from workbench.tracking import Metrics
+
+log = logging.getLogger("workbench")
+Progress = Callable[[int, int, dict[str, Any]], None]  # step, steps, latest row of metrics
+
+
+def build(spec: RunSpec) -> nn.Module:
+    """The objective with its initial weights, on the CPU: encoder first, so that equal seeds start from equal encoders."""
+    module = objectives.load(spec)
+    objective: nn.Module = module.Objective(build_encoder(spec), spec, module.Options(**spec.options))
+    return objective
+
+
+def train(
+    run: RunDir,
+    spec: RunSpec,
+    plan: Plan,
+    corpus: Corpus,
+    host: Host,
+    guard: Callable[[], None] = lambda: None,
+    progress: Progress | None = None,
+    mirror: Any = None,
+) -> nn.Module:
+    """Pre-train to the end of the plan, from the newest good checkpoint if there is one.
+
+    `guard` raises if this process no longer owns the run; it is asked before anything is written.
+    Raises Diverged before the weights change, Interrupted after a checkpoint, OSError where the disk fails.
+    """
+    device = torch.device(host.resolved_device())
+    set_numerics(host)
+    model = build(spec).to(device)
+    model.train()
+    forward: Callable[..., StepLoss] = torch.compile(model, fullgraph=True) if host.compile else model
+    optimizer = make_optimizer(model, spec.optim)
+    metrics = Metrics(run.path / "metrics.jsonl")
+    done, spent = restore(run, model, optimizer)
+    metrics.rewind(done)
+    if not done:
+        checkpoint.room(run.path, 2 * 12 * sum(p.numel() for p in model.parameters()))
+
+    micro = min(host.micro_batch or spec.batch.size, spec.batch.size)
+    if spec.batch.size % micro:
+        raise InputError(f"--micro-batch {micro} does not divide batch.size={spec.batch.size}")
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=host.resolved_precision() == "bf16")
+    bad = torch.zeros((), device=device)
+    optimizer.found_inf = bad  # type: ignore[attr-defined]  # the fused step leaves weights alone where it is 1
+    window = Window(spec, plan, done, spent)
+    saved = time.monotonic()
+
+    with stop_signals() as stopped:
+        for step in range(done + 1, plan.steps + 1):
+            rate = spec.optim.lr * lr_factor(step - 1, plan, spec)
+            set_rate(optimizer, spec.optim, rate, step)
+            sums = Sums()
+            for start in range(0, spec.batch.size, micro):
+                batch = corpus.batch((step - 1) * spec.batch.size + start, micro, device)
+                torch.manual_seed(seed_of(spec.seed, "dropout", step, start))
+                with autocast:
+                    loss = forward(batch)
+                (loss.total * (micro / spec.batch.size)).backward()
+                sums.add(loss, micro / spec.batch.size)
+            norm = nn.utils.clip_grad_norm_(model.parameters(), spec.optim.clip, foreach=True)
+            torch.maximum(bad, (~torch.isfinite(norm)).float(), out=bad)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            window.add(step, rate, norm, sums)
+
+            last = step == plan.steps or bool(stopped)
+            keep = last or due(step, host, saved)
+            if keep or step % host.log_every == 0:
+                rows = window.rows(device)  # the only line that waits for the device
+                guard()
+                metrics.append(rows)
+                if mirror is not None:
+                    mirror.log(rows)
+                if bad.item():
+                    raise diverged(rows, spec)
+                if progress is not None:
+                    progress(step, plan.steps, rows[-1])
+            if keep:
+                save(run, step, window.seconds, model, optimizer)
+                saved = time.monotonic()
+            if stopped and step < plan.steps:
+                raise Interrupted(stopped[0])
+    return model
+
+
+def set_numerics(host: Host) -> None:
+    """Threads as asked; deterministic algorithms are what CPU kernels use anyway."""
+    if host.threads:
+        torch.set_num_threads(host.threads)
+
+
+def lr_factor(step: int, plan: Plan, spec: RunSpec) -> float:
+    """Learning rate over its peak at 0-based `step`.
+
+    Linear: warm-up, then decay to 0. With `overlap` both at once, as released: (1 - t/T) * min(1, t/warm-up), from 0.
+    `wsd` stays at the peak until the last `decay` share of the run, then falls linearly.
+    """
+    steps, warmup = plan.steps, plan.warmup_steps
+    if spec.schedule.overlap:
+        rise = min(1.0, step / warmup) if warmup else 1.0
+        return rise * (1 - step / steps)
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    if spec.schedule.kind == "wsd":
+        falling = max(1, round(spec.schedule.decay * steps))
+        return min(1.0, (steps - step) / (falling + 1))
+    return (steps - step) / (steps - warmup)
+
+
+def make_optimizer(model: nn.Module, spec: OptimSpec) -> torch.optim.AdamW:
+    """AdamW over everything at once; biases and layer norms are not decayed, embeddings are (electra-facts 4)."""
+    decayed, plain = [], []
+    for name, parameter in model.named_parameters():
+        (plain if exempt(name) else decayed).append(parameter)
+    assert len(decayed) + len(plain) == len(list(model.parameters()))
+    groups = [{"params": decayed, "weight_decay": spec.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=spec.lr, betas=(spec.beta1, spec.beta2), eps=spec.eps, fused=True)
+
+
+def exempt(name: str) -> bool:
+    """Whether a parameter of this name is not decayed: the released rule is LayerNorm, layer_norm and bias."""
+    last = name.rsplit(".", 2)[-2:]
+    return name.endswith("bias") or any("norm" in part.lower() for part in last)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, spec: OptimSpec, rate: float, step: int) -> None:
+    """This step's learning rate, 1-based.
+
+    Without bias correction (released code) torch's own correction is undone: with c1 = 1 - beta1^t, c2 = 1 - beta2^t
+    its update lr/c1 * m / (sqrt(v/c2) + eps) becomes rate * m / (sqrt(v) + eps) for lr = rate * c1 / sqrt(c2) and an
+    epsilon over sqrt(c2); the decay lr * wd * w becomes rate * wd * w by the inverse factor.
+    """
+    factor, root = 1.0, 1.0
+    if not spec.bias_correction:
+        root = math.sqrt(1 - spec.beta2**step)
+        factor = (1 - spec.beta1**step) / root
+    for group, decay in zip(optimizer.param_groups, (spec.weight_decay, 0.0), strict=True):
+        group["lr"], group["eps"], group["weight_decay"] = rate * factor, spec.eps / root, decay / factor
+
+
+@dataclass
+class Sums:
+    """Loss and metrics of one step, gathered over its micro-batches, still on the device."""
+
+    values: dict[str, Tensor] = field(default_factory=dict)
+    ratios: dict[str, Ratio] = field(default_factory=dict)
+
+    def add(self, loss: StepLoss, share: float) -> None:
+        """`share` is the micro-batch's part of the step."""
+        for name, value in {"loss": loss.total, **loss.parts}.items():
+            self.values[name] = self.values.get(name, 0.0) + value.detach().float() * share
+        for name, (hits, among) in loss.metrics.items():
+            old = self.ratios.get(name, (0.0, 0.0))
+            self.ratios[name] = (old[0] + hits, old[1] + among)
+
+
+class Window:
+    """Steps since metrics were last written; nothing is read from the device before `rows`."""
+
+    def __init__(self, spec: RunSpec, plan: Plan, step: int, seconds: float) -> None:
+        self.tokens = spec.batch.size * spec.data.length
+        self.flops = plan.flops_per_step
+        self.pending: list[tuple[int, float, Tensor, Sums]] = []
+        self.seconds, self.last = seconds, time.perf_counter()
+
+    def add(self, step: int, rate: float, norm: Tensor, sums: Sums) -> None:
+        self.pending.append((step, rate, norm, sums))
+
+    def rows(self, device: torch.device) -> list[dict[str, Any]]:
+        """One row of metrics a step, and the window is empty again."""
+        columns = [
+            torch.stack([norm.float(), *s.values.values(), *(x.float() for r in s.ratios.values() for x in r)])
+            for _, _, norm, s in self.pending
+        ]
+        numbers = torch.stack(columns).cpu().tolist()
+        now = time.perf_counter()
+        each = (now - self.last) / len(self.pending)
+        memory = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+        rows = []
+        for (step, rate, _, sums), line in zip(self.pending, numbers, strict=True):
+            self.seconds += each
+            values = dict(zip(["gradient_norm", *sums.values], line, strict=False))
+            flat = line[1 + len(sums.values) :]
+            ratios = {name: hits / among if among else None for name, hits, among in zip(
+                sums.ratios, flat[::2], flat[1::2], strict=True)}  # fmt: skip
+            rows.append({
+                "step": step, "tokens": step * self.tokens,
+                "flops": {name: step * price for name, price in self.flops.items()},
+                "seconds": self.seconds, "learning_rate": rate, **values, **ratios,
+                "tokens_per_second": self.tokens / each, "device_memory_bytes": memory,
+            })  # fmt: skip
+        self.pending.clear()
+        self.last = now
+        return rows
+
+
+def seconds_per_step(spec: RunSpec, corpus: Corpus, host: Host, steps: int = 5) -> float:
+    """Measured on throw-away weights: what turns a budget of seconds into steps, before the run begins."""
+    device = torch.device(host.resolved_device())
+    set_numerics(host)
+    model = build(spec).to(device)
+    optimizer = make_optimizer(model, spec.optim)
+    micro = min(host.micro_batch or spec.batch.size, spec.batch.size)
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=host.resolved_precision() == "bf16")
+    start = 0.0
+    for step in range(2 + steps):
+        if step == 2:  # the first ones fill caches
+            start = time.perf_counter()
+        for place in range(0, spec.batch.size, micro):
+            with autocast:
+                loss: StepLoss = model(corpus.batch(place, micro, device))
+            loss.total.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        loss.total.item()
+    return (time.perf_counter() - start) / steps
+
+
+def due(step: int, host: Host, saved: float) -> bool:
+    if host.save_every:
+        return step % host.save_every == 0
+    return time.monotonic() - saved >= host.save_seconds
+
+
+def save(run: RunDir, step: int, seconds: float, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Weights, Adam moments and the place in training. Shared tables are written once."""
+    names = dict(model.named_parameters())
+    moments = {
+        f"{name}.{key}": optimizer.state[parameter][key]
+        for name, parameter in names.items()
+        if parameter in optimizer.state
+        for key in ("exp_avg", "exp_avg_sq", "step")
+    }
+    tensors = {"model": {name: p.detach() for name, p in names.items()}, "optimizer": moments}
+    state = {"step": step, "seconds": seconds, "run_id": run.run_id}
+    checkpoint.save(run.path / "checkpoints", step, tensors, state)
+
+
+def restore(run: RunDir, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, float]:
+    """The step and seconds of training that the newest good checkpoint holds, (0, 0) without one."""
+    found = checkpoint.newest(run.path / "checkpoints")
+    if found is None:
+        return 0, 0.0
+    for warning in found.warnings:
+        log.warning(warning)
+    if found.state.get("run_id") != run.run_id:
+        raise InputError(f"{found.path} belongs to run {found.state.get('run_id')}, not to {run.run_id}; move it away")
+    weights, moments = found.tensors("model"), found.tensors("optimizer")
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(weights[name])
+            if f"{name}.step" in moments:
+                state = optimizer.state[parameter]
+                state["step"] = moments[f"{name}.step"].to(parameter.device)
+                for key in ("exp_avg", "exp_avg_sq"):
+                    state[key] = moments[f"{name}.{key}"].to(parameter.device)
+    return found.step, float(found.state["seconds"])
+
+
+def diverged(rows: list[dict[str, Any]], spec: RunSpec) -> Diverged:
+    """The exception for the first step whose gradients were not finite; later updates were held back."""
+    first = next((r for r in rows if not math.isfinite(r["gradient_norm"])), rows[-1])
+    start = (first["step"] - 1) * spec.batch.size
+    return Diverged(
+        f"loss {first['loss']:g}, gradient norm {first['gradient_norm']:g} at step {first['step']} "
+        f"(rows {start} to {start + spec.batch.size - 1} of the training stream); the weights were left as before it",
+        first["step"],
+    )
+
+
+@contextmanager
+def stop_signals() -> Iterator[list[int]]:
+    """A list that holds the signal once SIGINT, SIGTERM or SIGUSR1 has come; a second one stops at once."""
+    seen: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(number)
+        log.warning("stopping after this step; a checkpoint will be written")
+
+    kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    try:
+        before = {kind: signal.signal(kind, note) for kind in kinds}
+    except ValueError:  # not in the main thread: whoever runs us handles signals
+        yield seen
+        return
+    try:
+        yield seen
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
