@@ -29,5 +29,6 @@ class Interrupted(KeyboardInterrupt):
 def suggest(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` for the nearest of `known`, else the list of them."""
     names = sorted(known)
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    ends = [name for name in names if name.endswith(f".{word}")]
+    near = ends or difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"

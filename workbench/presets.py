@@ -61,6 +61,8 @@ def resolve(scale: str = "nano", overrides: Mapping[str, Any] | None = None) -> 
     rows = {"scale": scale} | SCALES[scale] | RECIPES[recipe]
     if recipe == "released" and scale in RELEASED_LR:
         rows["tasks.lr"] = RELEASED_LR[scale]
-    if any(key.startswith("budget.") for key in overrides):  # one budget replaces another, it does not join it
+    if any(
+        key.startswith("budget.") and key != "budget.convention" for key in overrides
+    ):  # one budget replaces another, it does not join it
         rows = {k: v for k, v in rows.items() if not k.startswith("budget.") or k == "budget.convention"}
     return parse(merge({}, rows | overrides))

@@ -1,0 +1,303 @@
+"""What a run is: sizes, picks, overrides and identity."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench import presets, spec
+from workbench.errors import InputError
+from workbench.spec import Budget, EncoderSpec, RunSpec
+
+
+def at(length: int, rate: float, picks: str) -> RunSpec:
+    return RunSpec.model_validate({"data": {"length": length}, "corruption": {"rate": rate, "picks": picks}})
+
+
+# ---- picks ----
+
+
+@pytest.mark.parametrize(
+    ("length", "rate", "paper", "released"),
+    [(128, 0.15, 20, 19), (512, 0.15, 77, 77), (512, 0.25, 128, 128), (64, 0.15, 10, 9), (8, 0.15, 2, 1)],
+)
+def test_picks_of_full_rows(length: int, rate: float, paper: int, released: int) -> None:
+    assert at(length, rate, "distinct").picks == paper
+    assert at(length, rate, "released").picks == released
+
+
+def test_released_picks_round_half_to_even_and_stop_at_their_cap() -> None:
+    assert at(40, 0.125, "released").picked(20) == 2  # 2.5
+    assert at(40, 0.125, "released").picked(28) == 4  # 3.5
+    assert at(40, 0.125, "released").picked(1) == 1
+    assert at(10, 0.149, "released").picked(10) == 1
+
+
+@given(st.integers(8, 512), st.floats(0.01, 0.99), st.data())
+def test_rows_never_pick_more_than_their_slots(length: int, rate: float, data: st.DataObject) -> None:
+    tokens = data.draw(st.integers(2, length))
+    for picks in ("distinct", "released"):
+        run = at(length, rate, picks)
+        assert 1 <= run.picked(tokens) <= run.picks <= length
+
+
+# ---- sizes ----
+
+
+@pytest.mark.parametrize(
+    ("scale", "encoder", "generator"),
+    [  # (hidden, FFN, heads, layers, embedding), table 6
+        ("small", (256, 1024, 4, 12, 128), (64, 256, 1, 12, 128)),
+        ("base", (768, 3072, 12, 12, 768), (256, 1024, 4, 12, 768)),
+        ("large", (1024, 4096, 16, 24, 1024), (256, 1024, 4, 24, 1024)),
+    ],
+)
+def test_sizes_of_the_paper(scale: str, encoder: tuple[int, ...], generator: tuple[int, ...]) -> None:
+    def sizes(enc: EncoderSpec) -> tuple[int, ...]:
+        return enc.hidden, enc.ffn_width, enc.head_count, enc.layers, enc.embedding_width
+
+    run = presets.resolve(scale)
+    assert (sizes(run.encoder), sizes(run.generator_encoder)) == (encoder, generator)
+
+
+@pytest.mark.parametrize(
+    ("scale", "length", "batch", "steps", "lr", "rate"),
+    [
+        ("small", 128, 128, 1_000_000, 5e-4, 0.15),
+        ("base", 512, 256, 766_000, 2e-4, 0.15),
+        ("large", 512, 2048, 400_000, 2e-4, 0.25),
+    ],
+)
+def test_training_of_the_paper(scale: str, length: int, batch: int, steps: int, lr: float, rate: float) -> None:
+    run = presets.resolve(scale)
+    assert (run.data.length, run.batch.size, run.budget.steps) == (length, batch, steps)
+    assert (run.optim.lr, run.corruption.rate) == (lr, rate)
+    assert (run.optim.beta1, run.optim.beta2, run.optim.eps, run.optim.weight_decay) == (0.9, 0.999, 1e-6, 0.01)
+    assert run.encoder.dropout == run.encoder.attention_dropout == 0.1
+    assert run.encoder.vocab == 30522
+
+
+def test_a_generator_of_its_own_has_tables_of_its_own_width() -> None:
+    run = presets.resolve("base", {"tying": "none"})
+    assert run.generator_encoder.embedding_width == run.generator_encoder.hidden == 256
+    shallow = presets.resolve("base", {"generator.depth": 0.25, "generator.width": 1.0})
+    assert (shallow.generator_encoder.layers, shallow.generator_encoder.hidden) == (3, 768)
+
+
+def test_given_heads_and_ffn_stay_only_at_the_same_width() -> None:
+    given_sizes = {"encoder.heads": 8, "encoder.ffn": 999}
+    same = presets.resolve("small", given_sizes | {"generator.width": 1.0}).generator_encoder
+    half = presets.resolve("small", given_sizes | {"generator.width": 0.5}).generator_encoder
+    assert (same.head_count, same.ffn_width, half.head_count, half.ffn_width) == (8, 999, 2, 512)
+
+
+# ---- recipes ----
+
+
+def test_released_differs_from_paper_where_the_code_does() -> None:
+    paper, released = (presets.resolve("small", {"recipe": recipe}) for recipe in ("paper", "released"))
+    assert (paper.corruption.picks, paper.corruption.generator_mask) == ("distinct", 1.0)
+    assert (paper.corruption.mask, paper.corruption.random, paper.head) == (0.8, 0.1, "linear")
+    assert (released.corruption.picks, released.corruption.generator_mask) == ("released", 0.85)
+    assert (released.corruption.mask, released.corruption.random, released.head) == (0.85, 0.0, "dense")
+    assert (paper.optim.bias_correction, released.optim.bias_correction) == (True, False)
+    assert (paper.schedule.overlap, released.schedule.overlap) == (False, True)
+    assert (paper.tasks.lr, released.tasks.lr) == (3e-4, 1e-4)
+    assert (paper.tasks.weight_decay, released.tasks.weight_decay) == (0.0, 0.01)
+
+
+def test_an_override_wins_over_recipe_and_scale() -> None:
+    run = presets.resolve("small", {"recipe": "released", "corruption.generator_mask": "0.5", "tasks.lr": "1e-3"})
+    assert (run.corruption.generator_mask, run.corruption.picks, run.tasks.lr) == (0.5, "released", 1e-3)
+
+
+def test_a_budget_replaces_the_one_of_the_scale() -> None:
+    assert presets.resolve("small", {"budget.flops": "1e17"}).budget == Budget(flops=1e17)
+
+
+# ---- overrides ----
+
+
+def test_override_takes_the_type_of_its_field() -> None:
+    overrides = spec.parse_overrides(["optim.lr=1e-4", "encoder.embedding=none", "data.corpus=a.txt, b.txt", "seed=7"])
+    run = presets.resolve("small", overrides)
+    assert (run.optim.lr, run.encoder.embedding, run.data.corpus, run.seed) == (1e-4, None, ("a.txt", "b.txt"), 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("encoder.hiden=3", "unknown key 'encoder.hiden' in --set; did you mean 'encoder.hidden'?"),
+        ("lr=3", "unknown key 'lr' in --set; did you mean 'optim.lr'?"),
+        ("frobnicate=3", "unknown key 'frobnicate' in --set; there are batch.size"),
+        ("encoder.hidden", "is not of the form key=value"),
+        ("=3", "is not of the form key=value"),
+    ],
+)
+def test_override_that_cannot_be_read(text: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        spec.parse_overrides([text])
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_override_given_twice() -> None:
+    assert spec.parse_overrides(["seed=1", "seed=1"]) == {"seed": "1"}
+    with pytest.raises(InputError, match="seed is given twice, as '1' and '2'; keep one"):
+        spec.parse_overrides(["seed=1", "seed=2"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"encoder.hidden": "wide"}, "encoder.hidden='wide' cannot be used"),
+        ({"encoder.hidden": "-1"}, "encoder.hidden='-1' cannot be used"),
+        ({"optim.lr": "nan"}, "optim.lr='nan' cannot be used"),
+        ({"optim.lr": "inf"}, "optim.lr='inf' cannot be used"),
+        ({"encoder.hidden": "3.5"}, "encoder.hidden='3.5' cannot be used"),
+        ({"encoder.hidden": 100, "encoder.heads": 3}, "a width of 100 cannot be shared by 3 attention heads"),
+        ({"data.length": 600}, "data.length=600 needs as many positions, encoder.positions=512"),
+        ({"tying": "all"}, "tying=all shares every weight, so it needs generator.width=1"),
+        ({"tying": "everything"}, "tying='everything' cannot be used"),
+        ({"corruption.mask": 0.9, "corruption.random": 0.2}, "mask (0.9) and random (0.2) together exceed 1"),
+        ({"budget.steps": 5, "budget.tokens": 5}, "budget takes exactly one of steps, tokens, flops and seconds"),
+        ({"encoder.depth": 3}, "unknown key 'encoder.depth'"),
+        ({"recipe": "papr"}, "unknown recipe 'papr'; did you mean 'paper'?"),
+        ({"seed": "-1"}, "seed='-1' cannot be used"),
+    ],
+)
+def test_values_that_cannot_be(overrides: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        presets.resolve("small", overrides)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_unknown_scale() -> None:
+    with pytest.raises(InputError, match="unknown scale 'smal'; did you mean 'small'"):
+        presets.resolve("smal")
+
+
+@pytest.mark.parametrize(
+    "text", ["steps=1.5", "steps=-1", "flops=0", "tokens=many", "hours=3", "steps", "flops=nan", "flops=1e999"]
+)
+def test_budget_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(InputError, match="--budget"):
+        spec.parse_budget(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "amount"),
+    [
+        ("steps=1e3", "steps", 1000),
+        ("steps=0", "steps", 0),
+        ("tokens=2e6", "tokens", 2e6),
+        ("seconds=0.5", "seconds", 0.5),
+    ],
+)
+def test_budget(text: str, unit: str, amount: float) -> None:
+    budget = spec.parse_budget(text)
+    assert (budget.unit, budget.amount) == (unit, amount)
+
+
+def test_every_key_of_the_spec_can_be_set() -> None:
+    keys = spec.known_keys()
+    for key in (
+        "encoder.hidden",
+        "generator.width",
+        "generator.depth",
+        "tying",
+        "data.length",
+        "batch.size",
+        "optim.lr",
+    ):
+        assert key in keys
+    assert len(keys) == len(set(keys))
+
+
+# ---- identity ----
+
+SAME: list[dict[str, Any]] = [
+    {"tasks.seeds": 9},
+    {"tasks.names": "glue"},
+    {"encoder.embedding": 128},
+    {"encoder.heads": 4},
+]
+OTHER: list[dict[str, Any]] = [
+    {"seed": 1}, {"objective": "bert-mlm"}, {"optim.lr": 1e-3}, {"tying": "none"}, {"budget.steps": 5},
+    {"recipe": "released"}, {"data.fingerprint": "ab"}, {"source": "cd"}, {"options": {"weight": 1}},
+    {"encoder.heads": 8}, {"generator.width": 0.5}, {"head": "dense"}, {"schedule.warmup": 1},
+    {"budget.convention": "matmul"}, {"data.special.mask": 4},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("overrides", SAME, ids=str)
+def test_what_does_not_change_the_run(overrides: dict[str, Any]) -> None:
+    """Tasks are measured afterwards; a size written out is the size left out."""
+    assert presets.resolve("small", overrides).run_id == presets.resolve("small").run_id
+
+
+@pytest.mark.parametrize("overrides", OTHER, ids=str)
+def test_what_changes_the_run(overrides: dict[str, Any]) -> None:
+    assert presets.resolve("small", overrides).run_id != presets.resolve("small").run_id
+
+
+def test_run_id_is_a_readable_folder_name() -> None:
+    run = presets.resolve("small", {"objective": "all-tokens-mlm", "seed": 3})
+    assert run.run_id.startswith("all-tokens-mlm-small-s3-")
+    assert run.changed({"budget": {"steps": 0}}).run_id.startswith("untrained-small-s3-")
+    wild = run.changed({"objective": "../../Ünser Ziel" * 20}).run_id
+    assert "/" not in wild and ".." not in wild and len(wild) < 100
+
+
+def test_identity_does_not_hang_on_the_order_of_keys_or_the_process() -> None:
+    run = presets.resolve("small")
+    shuffled = dict(reversed(run.model_dump(mode="json").items()))
+    assert spec.parse(shuffled).run_id == run.run_id
+    assert spec.digest({"b": 1, "a": [1.5, None, "é"]}) == "4fa79d67d7df"
+
+
+names = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=12)
+overridden = st.fixed_dictionaries(
+    {},
+    optional={
+        "objective": names,
+        "seed": st.integers(0, 2**31 - 1),
+        "encoder.hidden": st.sampled_from([64, 128, 256, 512]),
+        "encoder.layers": st.integers(1, 48),
+        "encoder.dropout": st.floats(0, 1),
+        "generator.width": st.sampled_from([0.25, 0.5, 1.0]),
+        "tying": st.sampled_from(["none", "tokens", "embeddings"]),
+        "data.corpus": st.lists(names, min_size=1, max_size=3).map(tuple),
+        "optim.lr": st.floats(1e-9, 10),
+        "budget": st.sampled_from([{"steps": 3}, {"tokens": 1e6}, {"flops": 1e17}, {"seconds": 0.1}]),
+        "tasks.rows": st.none() | st.integers(1, 10**6),
+    },
+)
+
+
+@given(overridden)
+def test_a_spec_survives_json(overrides: dict[str, Any]) -> None:
+    run = presets.resolve("small").changed(overrides)
+    again = spec.parse(json.loads(json.dumps(run.model_dump(mode="json"), allow_nan=False)))
+    assert again == run
+    assert again.run_id == run.run_id
+
+
+def test_a_spec_cannot_be_changed_in_place() -> None:
+    run = presets.resolve("small")
+    with pytest.raises(ValueError, match="frozen"):
+        run.seed = 5  # type: ignore[misc]
+    assert run.replace(seed=5).seed == 5
+    with pytest.raises(InputError, match="unknown key 'sed'"):
+        run.replace(sed=5)
+
+
+def test_merge_leaves_its_input_alone() -> None:
+    raw = {"a": {"b": 1, "c": 2}}
+    assert spec.merge(raw, {"a.b": 3, "d.e": 4}) == {"a": {"b": 3, "c": 2}, "d": {"e": 4}}
+    assert raw == {"a": {"b": 1, "c": 2}}
