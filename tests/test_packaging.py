@@ -1,0 +1,87 @@
+"""What is installed: pins that cover everything, and a wheel that carries its experiments and templates."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins() -> dict[str, str]:
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    matches = [re.fullmatch(r"([a-z0-9-]+)==([\w.]+)", line) for line in lines]
+    assert all(matches), f"not a plain pin: {[line for line, match in zip(lines, matches, strict=True) if not match]}"
+    return {match[1]: match[2] for match in matches if match}
+
+
+def declared() -> list[Requirement]:
+    extras = [text for texts in PROJECT["optional-dependencies"].values() for text in texts]
+    return [Requirement(text) for text in (*PROJECT["dependencies"], *extras)]
+
+
+def test_pins_are_sorted_and_of_this_torch() -> None:
+    assert list(pins()) == sorted(pins())
+    assert pins()["torch"] == "2.13.0"
+
+
+def test_every_pin_is_within_its_range() -> None:
+    for wanted in declared():
+        assert wanted.specifier.contains(pins()[canonical(wanted.name)], prereleases=True), wanted
+
+
+def test_everything_that_gets_installed_is_pinned() -> None:
+    todo, done = [wanted for wanted in declared()], set[str]()
+    while todo:
+        wanted = todo.pop()
+        if wanted.name in done or (wanted.marker and not wanted.marker.evaluate({"extra": ""})):
+            continue
+        done.add(wanted.name)
+        try:
+            todo += [Requirement(text) for text in requires(wanted.name) or ()]
+        except PackageNotFoundError:  # of an extra that is not installed here
+            continue
+    # Packages that only a build of torch for GPUs brings are pinned by torch itself.
+    missing = {canonical(name) for name in done} - set(pins())
+    assert not {name for name in missing if not re.match(r"nvidia-|cuda-|triton", name)}
+
+
+@pytest.mark.slow
+def test_the_wheel_is_complete(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "-q",
+        "-w",
+        str(tmp_path),
+        str(ROOT),
+    ]
+    if subprocess.run([sys.executable, "-c", "import hatchling"], check=False, capture_output=True).returncode:
+        command.remove("--no-build-isolation")
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "workbench").rglob("*.py")}
+    experiments = {f"workbench/{path.relative_to(ROOT)}" for path in (ROOT / "experiments").glob("*.py")}
+    templates = {str(path.relative_to(ROOT)) for path in (ROOT / "workbench/report/templates").iterdir()}
+    assert experiments and templates
+    assert modules | experiments | templates | {"workbench/py.typed"} <= names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert not {name for name in names if name.startswith(("tests", "docs", "runs", "reports"))}
