@@ -18,16 +18,19 @@ PACKAGE = ROOT / "workbench"
 # Top to bottom. A part imports what stands on lines below its own; parts on one line do not see each other.
 LINES = (
     "cli",
-    "launch sweep report",
+    "launch sweep show",
     "runner",
-    "trainer tasks",
+    "trainer tasks report",
     "plan",
     "objectives",
-    "corruption",
+    "corruption export",
     "models data",
     "losses flops tracking checkpoint",
     "store experiment published",
-    "presets",
+    "rundir",
+    "lease",
+    "owner redact environment progress",
+    "files presets",
     "spec host tensors draws scoring",
     "errors",
 )
