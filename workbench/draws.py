@@ -19,6 +19,16 @@ def seed_of(seed: int, *names: str | int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
+def _salt(stream: str) -> int:
+    """What tells a stream of row draws from the others, as an int64."""
+    return _signed(seed_of(0, stream))
+
+
+# What `torch.compiler.assume_constant_result` sets, without importing torch here: a compiled objective takes the hash
+# of a stream's name as a constant, since SHA-256 cannot be traced and would break the graph.
+_salt._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 def _signed(value: int) -> int:
     """The int64 with the same 64 bits."""
     value &= (1 << 64) - 1
@@ -50,5 +60,5 @@ def uniform(keys: Tensor, stream: str, count: int) -> Tensor:
     import torch
 
     index = torch.arange(1, count + 1, device=keys.device, dtype=torch.int64) * _STEP
-    bits = _mix(_mix(keys ^ _signed(seed_of(0, stream)))[:, None] + index)
+    bits = _mix(_mix(keys ^ _salt(stream))[:, None] + index)
     return _shift(bits, 40).to(torch.float32) * 2.0**-24
