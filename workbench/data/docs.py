@@ -1,0 +1,225 @@
+"""The built-in corpus: docstrings and language reference found on this machine, with nothing to download.
+
+Sources are read with `ast` and never imported. Entries are cleaned (`prose.py`), deduplicated and split by module;
+test paragraphs that share words with the train side are dropped, so that no test text occurs in pre-training text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, astuple, dataclass
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+from typing import Literal
+
+from workbench.data.files import cache_root, cores, staged
+from workbench.errors import InputError
+
+Split = Literal["train", "test"]
+PACKAGES = ("python", "numpy", "pandas", "matplotlib", "scipy", "torch")
+SKIPPED_FOLDERS = {
+    "site-packages", "dist-packages", "test", "tests", "testing", "_vendor", "vendor", "vendored", "third_party", "extern",
+    "externals", "__pycache__", "idlelib", "lib2to3", "turtledemo", "__phello__",
+}  # fmt: skip
+TEST_SHARE = 0.1
+SHARED_WORDS = 8  # a test paragraph may not have this many words in a row in common with the train side
+SHORT_WORDS = 4  # nor a whole sentence of this many words or more
+LAYOUT = 1  # raise it when extraction or cleaning changes, so that old caches are not used
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One docstring: `text` is cleaned, a paragraph a line; `signature` like "foo(x, y=None)" or "" where there is none.
+
+    `name` is qualified within its module ("DataFrame.merge"), "" for the module's own docstring.
+    """
+
+    package: str
+    module: str
+    name: str
+    signature: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Info:
+    """What the corpus was made of. `fingerprint` is the SHA-256 of all entries; `missing` packages are not installed."""
+
+    fingerprint: str
+    packages: dict[str, str]
+    missing: tuple[str, ...]
+    entries: dict[str, int]
+    bytes: dict[str, int]
+
+
+def entries(split: Split) -> list[Entry]:
+    """All entries of one side, in a fixed order: package, module, place in the file. Read from the cache, or made."""
+    return list(_load(str(_cached()), split))
+
+
+def documents(split: Split) -> Iterator[str]:
+    """One document a module: each entry's signature on a line of its own, then its paragraphs."""
+    for _, group in groupby(entries(split), key=lambda entry: (entry.package, entry.module)):
+        yield "\n".join(line for entry in group for line in (entry.signature, entry.text) if line)
+
+
+def info() -> Info:
+    raw = json.loads((_cached() / "info.json").read_text())
+    return Info(**{**raw, "missing": tuple(raw["missing"])})
+
+
+@lru_cache(maxsize=4)
+def _load(folder: str, split: Split) -> tuple[Entry, ...]:
+    with open(Path(folder, f"{split}.jsonl"), encoding="utf-8") as lines:
+        return tuple(Entry(*json.loads(line)) for line in lines)
+
+
+def _cached() -> Path:
+    """The folder of the extracted corpus; made first if these versions of the packages were not seen before."""
+    found = {package: root for package in PACKAGES if (root := _root(package))}
+    if not found:
+        raise InputError("the built-in corpus 'docs' finds neither Python's own sources nor numpy, pandas or torch here")
+    versions = {package: _version(package) for package in found}
+    key = json.dumps([LAYOUT, [(p, str(found[p]), versions[p]) for p in found]])
+    folder = cache_root() / "docs" / hashlib.sha256(key.encode()).hexdigest()[:16]
+    if not (folder / "info.json").exists():
+        _build(folder, found, versions)
+    return folder
+
+
+def _root(package: str) -> Path | None:
+    """Where a package's sources lie; a top-level name is found without being imported."""
+    if package == "python":
+        folder = Path(sysconfig.get_path("stdlib"))
+        return folder if (folder / "ast.py").exists() else None
+    spec = importlib.util.find_spec(package)
+    places = list(spec.submodule_search_locations or []) if spec else []
+    return Path(places[0]) if places else None
+
+
+def _version(package: str) -> str:
+    if package == "python":
+        return ".".join(map(str, sys.version_info[:3]))
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _build(folder: Path, found: dict[str, Path], versions: dict[str, str]) -> None:
+    unique = _unique(_extract(_sources(found)))
+    sides: dict[Split, list[Entry]] = {"train": [], "test": []}
+    for entry in unique:
+        sides["test" if _is_test(entry.module) else "train"].append(entry)
+    sides["test"] = _without_shared(sides["test"], sides["train"])
+    texts = {side: "".join(json.dumps(astuple(entry)) + "\n" for entry in part) for side, part in sides.items()}
+    fingerprint = hashlib.sha256("\n".join(texts[side] for side in sorted(texts)).encode()).hexdigest()
+    summary = Info(
+        fingerprint=fingerprint,
+        packages=versions,
+        missing=tuple(package for package in PACKAGES if package not in found),
+        entries={side: len(part) for side, part in sides.items()},
+        bytes={side: sum(len(entry.text.encode()) for entry in part) for side, part in sides.items()},
+    )
+    with staged(folder) as temporary:
+        for side, text in texts.items():
+            (temporary / f"{side}.jsonl").write_text(text, encoding="utf-8")
+        (temporary / "info.json").write_text(json.dumps(asdict(summary), indent=1))
+
+
+def _sources(found: dict[str, Path]) -> list[tuple[str, str, str]]:
+    """(path, package, module) of every source file, sorted by package and module."""
+    files = []
+    for package, root in found.items():
+        prefix = "" if package == "python" else f"{package}."
+        for folder, names, leaves in os.walk(root):
+            names[:] = sorted(name for name in names if name not in SKIPPED_FOLDERS)
+            for leaf in sorted(leaves):
+                if leaf.endswith(".py") and not leaf.startswith("test_"):
+                    path = Path(folder, leaf)
+                    module = prefix + ".".join(path.relative_to(root).with_suffix("").parts)
+                    files.append((str(path), package, module.removesuffix(".__init__")))
+    return files
+
+
+def _extract(files: list[tuple[str, str, str]]) -> list[Entry]:
+    """Entries of all files, in their order, by one worker process a core.
+
+    Workers are plain `python -c` processes: no fork under threads, and nothing of the caller's `__main__` runs again.
+    """
+    count = min(cores(), max(1, len(files) // 50))
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from workbench.data.extract import main; main()"
+    command = [sys.executable, "-P", "-c", code, str(Path(__file__).parents[2])]
+    pipe = subprocess.PIPE
+    workers = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, encoding="utf-8") for _ in range(count)]
+    shares = ["".join(json.dumps(task) + "\n" for task in files[index::count]) for index in range(count)]
+    with ThreadPoolExecutor(count) as threads:
+        try:
+            answers = list(threads.map(lambda worker, share: worker.communicate(share)[0], workers, shares))
+        finally:
+            for worker in workers:
+                worker.kill()
+    results = [answer.splitlines() for answer in answers]
+    if any(worker.returncode for worker in workers) or sum(map(len, results)) != len(files):
+        raise RuntimeError(f"a docstring worker stopped with codes {[worker.returncode for worker in workers]}")
+    lines = (results[index % count][index // count] for index in range(len(files)))
+    return [Entry(*fields) for line in lines for fields in json.loads(line)]
+
+
+def words(text: str) -> list[str]:
+    """Lower-case words, without punctuation: what counts as the same text."""
+    return re.findall(r"\w+", text.lower())
+
+
+def _unique(found: Iterable[Entry]) -> list[Entry]:
+    """The first of all entries with the same words."""
+    first: dict[str, Entry] = {}
+    for entry in found:
+        first.setdefault(" ".join(words(entry.text)), entry)
+    return list(first.values())
+
+
+def _is_test(module: str) -> bool:
+    """A module's side depends on its name alone, so that it stays where it is when other packages come or go."""
+    return int.from_bytes(hashlib.sha256(module.encode()).digest()[:8], "big") < TEST_SHARE * 2**64
+
+
+def _pieces(paragraph: str) -> Iterator[tuple[str, ...]]:
+    """What a test paragraph may not share: runs of SHARED_WORDS words, and shorter whole sentences."""
+    for sentence in re.split(r"(?<=[.!?:;])\s", paragraph):
+        found = words(sentence)
+        if SHORT_WORDS <= len(found) < SHARED_WORDS:
+            yield tuple(found)
+    yield from _runs(words(paragraph), SHARED_WORDS)
+
+
+def _runs(found: list[str], size: int) -> Iterator[tuple[str, ...]]:
+    return zip(*(found[start:] for start in range(size)), strict=False)
+
+
+def _without_shared(test: list[Entry], train: list[Entry]) -> list[Entry]:
+    """Test entries without the paragraphs that share pieces with the train side; gone if the first paragraph does."""
+    wanted = {piece for entry in test for line in entry.text.split("\n") for piece in _pieces(line)}
+    sizes = sorted({len(piece) for piece in wanted})
+    shared: set[tuple[str, ...]] = set()
+    for entry in train:
+        found = words(f"{entry.signature} {entry.text}")
+        for size in sizes:
+            shared |= wanted.intersection(_runs(found, size))
+    kept = []
+    for entry in test:
+        lines = [line for line in entry.text.split("\n") if shared.isdisjoint(_pieces(line))]
+        if lines and entry.text.startswith(lines[0] + "\n" * (len(lines[0]) < len(entry.text))):
+            kept.append(Entry(entry.package, entry.module, entry.name, entry.signature, "\n".join(lines)))
+    return kept
