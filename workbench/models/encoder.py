@@ -22,12 +22,16 @@ from workbench.spec import EncoderSpec, RunSpec, Special
 
 @dataclass(frozen=True)
 class Family:
-    """How Hugging Face spells our sizes; `embedding` is None where embeddings are as wide as the layers."""
+    """How Hugging Face spells our sizes; `embedding` is None where embeddings are as wide as the layers.
+
+    `projects_inside` is true where the embedding module itself projects to the layers' width.
+    """
 
     model_type: str
     embedding: str | None = None
     extra: dict[str, Any] = field(default_factory=dict)
     offset: int = 0  # positions that the family keeps for itself
+    projects_inside: bool = False
 
 
 FAMILIES = {
@@ -35,7 +39,12 @@ FAMILIES = {
     "bert": Family("bert"),
     "roberta": Family("roberta", extra={"type_vocab_size": 1}, offset=2),
     "albert": Family("albert", "embedding_size"),
-    "deberta-v2": Family("deberta-v2", "embedding_size", {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}),
+    "deberta-v2": Family(
+        "deberta-v2",
+        "embedding_size",
+        {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
+        projects_inside=True,
+    ),
 }
 
 
@@ -83,6 +92,11 @@ def build_generator_body(encoder: Encoder, spec: RunSpec) -> Encoder:
         raise InputError(
             f"tying={spec.tying} needs generator.width=1 with encoder.family={sizes.family}, which has no projection "
             f"between embeddings and layers; set tying=none or generator.width=1"
+        )
+    if spec.tying == "embeddings" and FAMILIES[sizes.family].projects_inside and sizes.hidden != spec.encoder.hidden:
+        raise InputError(
+            f"tying=embeddings needs generator.width=1 with encoder.family={sizes.family}, whose embeddings end at the "
+            f"width of its layers; set tying=tokens or generator.width=1"
         )
     with seeded(spec.seed, "init", "generator"):
         body = Encoder(sizes, spec.data.special)
@@ -134,7 +148,7 @@ def _backbone(spec: EncoderSpec, special: Special) -> Any:
     attention = "eager" if family.model_type == "deberta-v2" else spec.attention
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = AutoModel.from_config(config, attn_implementation=attention)
+        model = AutoModel.from_config(config, attn_implementation=attention)  # type: ignore[no-untyped-call]
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # the [CLS] state itself is fine-tuned (electra-facts 2), a pooler would never be trained
     initialise(model)
