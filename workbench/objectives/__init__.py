@@ -91,13 +91,13 @@ def load(spec: RunSpec) -> ModuleType:
             raise InputError(
                 f"objective {spec.objective!r} came from a file; name the file again with --objective FILE"
             )
-        module = importlib.import_module(point.value)
+        module = importlib.import_module(point.module)
     else:
         find(spec.objective)
         module = importlib.import_module(f"{__name__}.{spec.objective.replace('-', '_')}")
     missing = [part for part in PARTS if not hasattr(module, part)]
     if missing:
-        where = path or getattr(module, "__file__", spec.objective)
+        where = path or Path(module.__file__ or spec.objective)
         raise InputError(f"{where} has no {' and no '.join(missing)}; an objective needs {', '.join(PARTS)}")
     return module
 
