@@ -28,9 +28,9 @@ LINES = (
     "losses flops tracking checkpoint",
     "store experiment published",
     "rundir",
-    "lease",
-    "owner redact environment progress",
-    "files presets",
+    "lease health",
+    "owner environment progress",
+    "files redact presets",
     "spec host tensors draws scoring",
     "errors",
 )

@@ -302,7 +302,7 @@ class RunSpec(Part):
     def run_id(self) -> str:
         """A readable slug and the hash of the identity: `rtd-nano-s0-3f9c2a1b04de`."""
         name = "untrained" if self.budget.steps == 0 else self.objective.rsplit("/", 1)[-1].removesuffix(".py")
-        slug = "".join(c if c.isalnum() else "-" for c in f"{name}-{self.scale}".lower()).strip("-")
+        slug = "".join(c if c.isascii() and c.isalnum() else "-" for c in f"{name}-{self.scale}".lower()).strip("-")
         return f"{slug[:60]}-s{self.seed}-{digest(self.identity())}"
 
 

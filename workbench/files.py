@@ -1,0 +1,200 @@
+"""Files that are whole or absent: atomic JSON, careful reading, and names that stay inside their folder."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+import os
+import re
+import shutil
+import stat
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import InputError
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+STAGE, TRASH = ".tmp-", ".trash-"
+LARGEST = 64 << 20  # bytes of a JSON file; ours are a thousand times smaller
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def checked_name(name: str, what: str) -> str:
+    """`name` if it can only be a file beside its siblings. Raises InputError."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        shown = ascii(name)[:80]
+        raise InputError(f"{shown} cannot be {what}: use letters, digits, '.', '_' and '-', at most 200 of them")
+    return name
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON can hold it: NaN and infinity are None, numpy and torch scalars are numbers."""
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "item"):
+        return plain(value.item())
+    raise TypeError(f"{type(value).__name__} has no place in JSON")
+
+
+def dumps(value: Any) -> str:
+    """One line of JSON."""
+    return json.dumps(plain(value), allow_nan=False, separators=(",", ":"))
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def loads(text: bytes | str) -> Any:
+    """Strict JSON: no NaN, no infinity. Raises ValueError, also for text nested too deep to be ours."""
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
+    """All of a regular file. A link, pipe, device or oversized file is a ValueError: it is not one of ours."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ValueError("is a symbolic link") from None
+        raise
+    with open(fd, "rb") as file:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
+            raise ValueError("is not a regular file")
+        if info.st_size > largest:
+            raise ValueError(f"has {info.st_size} bytes, more than the {largest} that it can have")
+        return file.read()
+
+
+def read_object(path: Path, *, format: int | None = None) -> dict[str, Any]:
+    """The JSON object in `path`, of this `format` if given. Raises ValueError saying what is wrong, or OSError."""
+    try:
+        value = loads(read_bytes(path))
+    except ValueError as error:
+        raise ValueError(f"{path.name} cannot be read: {str(error)[:120]}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{path.name} holds {type(value).__name__}, not an object")
+    if format is not None and value.get("format") != format:
+        found = ascii(value.get("format"))[:40]
+        raise ValueError(f"{path.name} is of format {found}, and this version of workbench reads format {format}")
+    return value
+
+
+def no_room(path: Path, needed: int | None = None, error: OSError | None = None) -> OSError:
+    """The error that names path, needed and free bytes. Its errno is that of `error`, or ENOSPC."""
+    place = next((parent for parent in (path, *path.parents) if parent.is_dir()), Path("/"))
+    need = f"{needed} bytes are needed" if needed is not None else "more bytes are needed"
+    code = error.errno if error is not None and error.errno else errno.ENOSPC
+    text = f"{os.strerror(code)}: {need} and {free(place)} are free; make room and give the same command again"
+    return OSError(code, text, str(path))
+
+
+def free(folder: Path) -> int:
+    """Bytes that may still be written to the disk of `folder`."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path, needed: int | None = None) -> Iterator[None]:
+    """A full disk inside the block is reported with path, needed and free bytes."""
+    try:
+        yield
+    except OSError as error:
+        raise (no_room(path, needed, error) if error.errno in _FULL else error) from None
+
+
+def write_all(fd: int, data: bytes | memoryview) -> None:
+    """Every byte, whatever the system takes at a time. Raises OSError."""
+    view = memoryview(data).cast("B")
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """A new file, on disk when this returns. Raises OSError and leaves nothing when it cannot be written whole."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        with disk_errors(path, len(data)):
+            write_all(fd, data)
+            os.fsync(fd)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(fd)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames and creations in `folder` last through a power cut."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_tree(folder: Path) -> None:
+    """Every file and folder below, and `folder` itself."""
+    for path, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            fd = os.open(os.path.join(path, name), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        sync_folder(Path(path))
+
+
+def write_atomic(path: Path, data: bytes, stage: Path | None = None, check: Callable[[], None] | None = None) -> None:
+    """Replace `path` in one step: readers see the old file or the new one, also after a power cut.
+
+    The new file is made in `stage` (default: beside `path`), and `check` is called last before it takes its place.
+    """
+    draft = (stage or path.parent) / f"{STAGE}{uuid.uuid4().hex}"
+    write_new(draft, data)
+    try:
+        if check is not None:
+            check()
+        os.rename(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def discard(path: Path, into: Path | None = None) -> None:
+    """Delete a file or folder, taken out of sight by one rename first, so that no half of it is ever seen.
+
+    Raises OSError when it cannot be taken away; what is then left out of sight is swept up later.
+    """
+    trash = (into or path.parent) / f"{TRASH}{uuid.uuid4().hex}"
+    os.rename(path, trash)
+    if trash.is_dir() and not trash.is_symlink():
+        shutil.rmtree(trash, ignore_errors=True)
+    else:
+        trash.unlink(missing_ok=True)
+
+
+def sweep(folder: Path, keep: str = "") -> None:
+    """Remove what killed writers left in `folder`; the entry called `keep` stays."""
+    for name in os.listdir(folder):
+        if name.startswith((STAGE, TRASH)) and name != keep:
+            with contextlib.suppress(FileNotFoundError):
+                discard(folder / name)

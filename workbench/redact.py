@@ -1,0 +1,52 @@
+"""Texts that are kept, with passwords and keys taken out."""
+
+from __future__ import annotations
+
+import contextlib
+import netrc
+import os
+import re
+from collections.abc import Iterator
+
+_SECRET = (
+    r"(?:api[_-]?key|access[_-]?key|token|secret|passw(?:or)?d|passphrase|credential|signature|auth(?:orization)?)"
+)
+_RULES = (
+    (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/?#]*@", re.I), r"\1***@"),
+    (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/:@]*:[^\s]*@", re.I), r"\1***@"),
+    (re.compile(rf"([\w.-]*{_SECRET}[\w.-]*\s*[=:]\s*[\"']?)(?!//)[^\s&\"',;]+", re.I), r"\1***"),
+    (re.compile(rf"(--?[\w-]*{_SECRET}[\w-]*\s+)(?!-)\S+", re.I), r"\1***"),
+    (re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.I), r"\1 ***"),
+    (re.compile(r"\b(?:hf_|sk-|gh[oprsu]_|github_pat_|glpat-|wandb_v\d_|xox[abp]-|AKIA)[\w-]{8,}"), "***"),
+)
+_NAMES = re.compile(rf"{_SECRET}|_key$|^key$|_pass$|_pat$|dsn$|database_url", re.I)
+
+
+def redact(text: str) -> str:
+    """`text` without the secrets this machine knows, credentials in addresses, and what looks like a key."""
+    for secret in sorted(_known(), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def redact_words(words: list[str]) -> list[str]:
+    """A command line, word by word; the word after an option such as `--api-key` goes too."""
+    option = re.compile(rf"--?[\w-]*{_SECRET}[\w-]*", re.I)
+    clean, hide = [], False
+    for word in words:
+        clean.append("***" if hide and not word.startswith("-") else redact(word))
+        hide = bool(option.fullmatch(word))
+    return clean
+
+
+def _known() -> Iterator[str]:
+    """Values of variables named like secrets, and passwords in ~/.netrc. Short ones would blot out ordinary words."""
+    for name, value in os.environ.items():
+        if _NAMES.search(name) and len(value) >= 8 and not os.path.exists(value):
+            yield value
+    with contextlib.suppress(OSError, netrc.NetrcParseError, RuntimeError):
+        for _, _, password in netrc.netrc(os.environ.get("NETRC")).hosts.values():
+            if password and len(password) >= 6:
+                yield password

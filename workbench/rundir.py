@@ -1,0 +1,260 @@
+"""One run's folder: its files, who writes them, and what state they are in. The folder is the only record of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from workbench import health
+from workbench.errors import InputError
+from workbench.files import (
+    STAGE,
+    checked_name,
+    discard,
+    dumps,
+    sync_folder,
+    sync_tree,
+    write_atomic,
+)
+from workbench.health import FORMAT
+from workbench.lease import Lease, acquire
+from workbench.owner import BEAT, GRACE, alive, read
+from workbench.redact import redact
+from workbench.spec import RunSpec, parse
+
+State = Literal["new", "running", "interrupted", "trained", "done", "failed", "diverged", "damaged"]
+_RUNNING_TOTALS = ("step", "tokens", "flops", "seconds")
+
+
+def now() -> str:
+    """UTC, to the second, in ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class RunDir:
+    """A run on disk. Reading needs nothing; who trains holds the `lease`, and every write is checked against it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.run_id = path.name
+        self.owner: Lease | None = None  # the lease, while this process holds it
+
+    def __repr__(self) -> str:
+        return f"RunDir({str(self.path)!r})"
+
+    def spec(self) -> RunSpec:
+        """What the run is. Raises InputError when spec.json is missing, damaged or of another format."""
+        return self._spec
+
+    @functools.cached_property
+    def _spec(self) -> RunSpec:
+        try:
+            self.file("spec.json")
+            return parse(health.spec_record(self.path)["spec"])
+        except (ValueError, OSError) as error:
+            raise InputError(f"{self.path}: {health.reason(error)}") from None
+
+    # -- files
+
+    def file(self, name: str) -> Path:
+        """The path of a file or folder of this run, such as "scores/CoLA.json". Raises InputError for any other."""
+        path = self.path
+        for part in name.split("/"):
+            if path.is_symlink():
+                raise InputError(f"{path} is a symbolic link; a run's folder holds its files itself")
+            path = path / checked_name(part, "the name of a file of a run")
+        return path
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """The object in a file of the run. Raises InputError when it is missing, damaged or of another format."""
+        try:
+            return health.read(self.file(name), name)
+        except (ValueError, OSError) as error:
+            raise InputError(f"{self.path}: {health.reason(error)}") from None
+
+    def write_json(self, name: str, value: Mapping[str, Any]) -> Path:
+        """Replace a file in one step. Raises LeaseLost when this process's lease was taken over, or OSError."""
+        path = self.file(name)
+        data = (dumps(value) + "\n").encode()
+        with self._guarded() as stage:
+            path.parent.mkdir(exist_ok=True)
+            write_atomic(path, data, stage, self.check)
+        return path
+
+    @contextlib.contextmanager
+    def staged(self, name: str) -> Iterator[Path]:
+        """A new folder that takes the place of `name`, such as "encoder", when the block ends well."""
+        target = self.file(name)
+        with self._guarded() as stage:
+            draft = (stage or self.path) / f"{STAGE}{uuid.uuid4().hex}"
+            draft.mkdir()
+            try:
+                yield draft
+                sync_tree(draft)
+                self.check()
+                if target.exists():
+                    discard(target, stage)
+                os.rename(draft, target)
+            finally:
+                with contextlib.suppress(OSError):
+                    discard(draft, stage)
+            sync_folder(self.path)
+
+    def remove(self, name: str) -> None:
+        """Take away a file of this run, if it is there."""
+        path = self.file(name)
+        with self._guarded() as stage:
+            if os.path.lexists(path):
+                discard(path, stage)
+
+    # -- ownership
+
+    @contextlib.contextmanager
+    def lease(self, patience: float | None = None, beat: float = BEAT, grace: float = GRACE) -> Iterator[Lease]:
+        """Own the run inside the block. Raises LeaseHeld when another process does (see `lease.acquire`)."""
+        self.file("lease")
+        lease = acquire(self.path, patience, beat, grace)
+        self.owner = lease
+        try:
+            yield lease
+        finally:
+            lease.release()
+            self.owner = None
+
+    def check(self) -> None:
+        """Raises LeaseLost when this process took a lease on the run and no longer holds it."""
+        if self.owner is not None:
+            self.owner.check()
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[Path | None]:
+        """The owner's staging folder. That it is gone means that the lease is."""
+        self.check()
+        try:
+            yield self.owner.stage if self.owner else None
+        except FileNotFoundError:
+            self.check()
+            raise
+
+    # -- results
+
+    def finish(self, facts: Mapping[str, Any]) -> None:
+        """Training is done: `facts` are steps, tokens and flops. Time spent and last metrics are those logged.
+
+        Raises RuntimeError when the log does not reach the last step: then something was lost, and the run is not done.
+        """
+        rows = self.metrics()
+        steps = int(facts["steps"])
+        if steps and (not rows or rows[-1]["step"] != steps):
+            raise RuntimeError(f"{self.path}: metrics.jsonl ends before step {steps}, so the run is not finished")
+        last = rows[-1] if rows else {}
+        tail = [row for row in rows if row["step"] > steps - max(1, round(0.05 * steps))]
+        self.write_json(
+            "done.json",
+            {
+                "format": FORMAT,
+                **facts,
+                "seconds": last.get("seconds") or 0.0,
+                "finished": now(),
+                "final": {key: _mean(row.get(key) for row in tail) for key in last if key not in _RUNNING_TOTALS},
+            },
+        )
+
+    def fail(
+        self,
+        kind: Literal["diverged", "failed"],
+        message: str,
+        step: int | None = None,
+        where: str = "",
+        trace: str = "",
+    ) -> None:
+        """Write down why the run stopped; a traceback goes to error.log. Secrets are taken out of both."""
+        if trace:
+            with self._guarded() as stage:
+                write_atomic(self.file("error.log"), redact(trace).encode(errors="replace"), stage, self.check)
+        log = "error.log" if trace else None
+        record = {"kind": kind, "message": redact(message), "step": step, "where": where, "log": log, "time": now()}
+        self.write_json("error.json", {"format": FORMAT, **record})
+
+    def clear_error(self) -> None:
+        """A failed run is tried again."""
+        self.remove("error.json")
+        self.remove("error.log")
+
+    def want(self, scores: Iterable[str]) -> None:
+        """Name score files that this run is to have; it is `done` when all that were ever asked for are there."""
+        named = {checked_name(name, "the name of a score") for name in scores}
+        if not named <= (before := self._wanted()):
+            self.write_json("wanted.json", {"format": FORMAT, "scores": sorted(named | before)})
+
+    def _wanted(self) -> set[str]:
+        return set(self.read_json("wanted.json")["scores"]) if self._has("wanted.json") else set()
+
+    def scores(self) -> dict[str, dict[str, Any]]:
+        """File name and content of every score. Raises InputError naming the first damaged one."""
+        return {name: self.read_json(f"scores/{name}") for name in health.score_names(self.path)}
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All rows logged so far. A torn last line is no row yet; any other damage is an InputError with its line."""
+        return health.rows(self.file("metrics.jsonl"))
+
+    # -- state, read from the files each time
+
+    @property
+    def state(self) -> State:
+        """What the files say now. Nothing anywhere stores this word."""
+        return self._look()[0]
+
+    @property
+    def note(self) -> str:
+        """What a person wants to know beside the state: the damage, the error, or who is at work."""
+        return self._look()[1]
+
+    def summary(self) -> dict[str, Any]:
+        """One row of `workbench status`."""
+        state, note = self._look()
+        return {"run_id": self.run_id, "state": state, "note": note, "path": str(self.path)}
+
+    def _look(self) -> tuple[State, str]:
+        if damage := self.damage:
+            return "damaged", damage
+        if alive(self.path):
+            return "running", f"by {holder}" if (holder := read(self.path)) else ""
+        if self._has("error.json"):
+            error = self.read_json("error.json")
+            return "diverged" if error["kind"] == "diverged" else "failed", error["message"]
+        if self.trained:
+            return "done" if self._scored() else "trained", ""
+        begun = any(map(self._has, ("metrics.jsonl", "checkpoints", "plan.json", "env.json", "lease")))
+        return "interrupted" if begun else "new", ""
+
+    @property
+    def damage(self) -> str | None:
+        """What is wrong with the folder in a few words, or None. Never raises."""
+        return health.fault(self.path)
+
+    @property
+    def trained(self) -> bool:
+        """Whether training is over; scores may still be missing."""
+        return self._has("done.json")
+
+    def _has(self, name: str) -> bool:
+        return os.path.lexists(self.path / name)
+
+    def _scored(self) -> bool:
+        there = set(health.score_names(self.path))
+        if wanted := self._wanted():
+            return wanted <= there
+        return bool(there) or self.spec().tasks.names in ((), ("none",))
+
+
+def _mean(values: Iterable[Any]) -> float | None:
+    """Of the numbers among them; None if there are none."""
+    numbers = [value for value in values if isinstance(value, (int, float))]
+    return sum(numbers) / len(numbers) if numbers else None

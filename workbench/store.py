@@ -1,0 +1,249 @@
+"""All runs of a folder. Each run's own folder is the truth about it; there is no index that could disagree.
+
+ROOT/store.json                 the format of this store
+ROOT/<run id>/                  a run, see `rundir`
+ROOT/experiments/<name>.json    which runs an experiment consists of
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import InputError, suggest
+from workbench.files import (
+    STAGE,
+    TRASH,
+    checked_name,
+    discard,
+    dumps,
+    read_object,
+    sync_folder,
+    write_atomic,
+    write_new,
+)
+from workbench.health import FORMAT
+from workbench.lease import LeaseHeld, LeaseLost, acquire
+from workbench.redact import redact
+from workbench.rundir import RunDir, State, now
+from workbench.spec import RunSpec, digest, parse
+
+__all__ = ["FORMAT", "ExperimentRecord", "LeaseHeld", "LeaseLost", "RunDir", "RunStore", "State"]
+
+
+@dataclass(frozen=True)
+class ExperimentRecord:
+    """One question and the runs that answer it. A record that cannot be read has `damage` and nothing else.
+
+    `untrained` are the runs of 0 steps, one a seed; `base` and `tasks` are spec and fine-tuning as plain data.
+    """
+
+    name: str
+    experiment: str = ""
+    question: str = ""
+    axis: str = "objective"
+    base: dict[str, Any] = field(default_factory=dict)
+    tasks: dict[str, Any] = field(default_factory=dict)
+    runs: list[str] = field(default_factory=list)
+    untrained: list[str] = field(default_factory=list)
+    command: str = ""
+    updated: str = ""
+    damage: str | None = None
+
+    def dump(self) -> dict[str, Any]:
+        """As it stands in the file."""
+        fields = dataclasses.asdict(self)
+        del fields["damage"]
+        return {"format": FORMAT, **fields}
+
+    def base_spec(self) -> RunSpec:
+        """What all its runs have in common, as a spec. Raises InputError when that cannot be read."""
+        return parse(self.base)
+
+
+class RunStore:
+    """The runs below `root`, which is made if it is not there. Raises InputError when it cannot be a store."""
+
+    def __init__(self, root: Path | str, create: bool = True) -> None:
+        self.root = Path(root).expanduser().resolve()
+        mark = self.root / "store.json"
+        if not self.root.is_dir():
+            if os.path.lexists(self.root):
+                raise InputError(f"{self.root} is not a folder, so it cannot hold runs; choose another with --runs")
+            if not create:
+                raise InputError(f"there are no runs in {self.root}: no such folder; say where they are with --runs")
+            self.root.mkdir(parents=True, exist_ok=True)
+        try:
+            read_object(mark, format=FORMAT)
+        except FileNotFoundError:
+            if not create:
+                raise InputError(
+                    f"{self.root} holds no runs (it has no store.json); choose another with --runs"
+                ) from None
+            write_atomic(mark, (dumps({"format": FORMAT}) + "\n").encode())
+        except ValueError as error:
+            raise InputError(f"{self.root} is not a store of runs that can be used here: {error}") from None
+
+    @classmethod
+    def existing(cls, root: Path | str) -> RunStore:
+        """The store at `root`, to be read. Raises InputError when there is none; nothing is written."""
+        return cls(root, create=False)
+
+    # -- runs
+
+    def open(self, spec: RunSpec) -> RunDir:
+        """The run of this spec, made if it is new.
+
+        Raises InputError when its folder is damaged or holds a run of another spec.
+        """
+        run = RunDir(self.root / checked_name(spec.run_id, "the name of a run"))
+        run.file("spec.json")
+        if not os.path.lexists(run.path / "spec.json"):
+            self._create(run, spec)
+        stored = run.spec().identity()
+        wanted = spec.identity()
+        if run.read_json("spec.json")["identity_sha"] != digest(wanted, 64) or stored != wanted:
+            keys = _differing(stored, wanted) or ["its hash"]
+            raise InputError(
+                f"{run.path} holds a run that differs in {', '.join(keys[:5])}, so it is not gone on with; "
+                f"move that folder away, or choose another place with --runs"
+            )
+        return run
+
+    def _create(self, run: RunDir, spec: RunSpec) -> None:
+        """The folder appears with its spec in it, or not at all; the first of several makers wins."""
+        self._sweep()
+        raw = spec.model_dump(mode="json")
+        record = {
+            "format": FORMAT,
+            "run_id": run.run_id,
+            "identity_sha": digest(spec.identity(), 64),
+            "spec_sha": digest(raw, 64),
+            "spec": raw,
+        }
+        draft = self.root / f"{STAGE}{uuid.uuid4().hex}"
+        draft.mkdir()
+        try:
+            write_new(draft / "spec.json", (dumps(record) + "\n").encode())
+            sync_folder(draft)
+            os.rename(draft, run.path)
+        except OSError:
+            shutil.rmtree(draft, ignore_errors=True)
+            if not os.path.lexists(run.path):
+                raise
+        else:
+            sync_folder(self.root)
+
+    def _sweep(self) -> None:
+        """Remove what was left by makers killed more than an hour ago."""
+        for name in os.listdir(self.root):
+            path = self.root / name
+            with contextlib.suppress(OSError):
+                if name.startswith((STAGE, TRASH)) and time.time() - os.lstat(path).st_mtime > 3600:
+                    discard(path)
+
+    def runs(self) -> list[RunDir]:
+        """Every run, by name. Damaged ones are among them, with the reason in `damage`."""
+        with os.scandir(self.root) as entries:
+            names = [
+                entry.name
+                for entry in entries
+                if not entry.name.startswith(".")
+                and entry.name != "experiments"
+                and (entry.is_symlink() or entry.is_dir(follow_symlinks=False))
+            ]
+        return [RunDir(self.root / name) for name in sorted(names)]
+
+    def get(self, run_id: str) -> RunDir:
+        """One run by its name. Raises InputError when there is none."""
+        run = RunDir(self.root / checked_name(run_id, "the name of a run"))
+        if run_id == "experiments" or not os.path.lexists(run.path):
+            names = [other.run_id for other in self.runs()]
+            raise InputError(f"no run {run_id!r} in {self.root}{suggest(run_id, names) if names else ''}")
+        return run
+
+    # -- experiments
+
+    def extend_experiment(self, record: ExperimentRecord) -> ExperimentRecord:
+        """Write a record down; runs that an earlier command listed under the same name stay listed.
+
+        Raises InputError when the record there is damaged or of another format.
+        """
+        folder = self.root / "experiments"
+        folder.mkdir(exist_ok=True)
+        path = folder / f"{checked_name(record.name, 'the name of an experiment')}.json"
+        lease = acquire(folder, patience=20)
+        try:
+            before = self._record(path) if os.path.lexists(path) else record
+            if before.damage:
+                raise InputError(f"{path}: {before.damage}; move it away and give the same command again")
+            merged = dataclasses.replace(
+                record,
+                runs=_union(before.runs, record.runs),
+                untrained=_union(before.untrained, record.untrained),
+                command=redact(record.command),
+                updated=now(),
+            )
+            write_atomic(path, (dumps(merged.dump()) + "\n").encode(), lease.stage, lease.check)
+        finally:
+            lease.release()
+        return merged
+
+    def experiments(self) -> list[ExperimentRecord]:
+        """Every record, by name; damaged ones are among them."""
+        folder = self.root / "experiments"
+        if not folder.is_dir() or folder.is_symlink():
+            return []
+        return [self._record(folder / name) for name in sorted(os.listdir(folder)) if name.endswith(".json")]
+
+    def experiment(self, name: str) -> ExperimentRecord:
+        """One record. Raises InputError when there is none or it is damaged."""
+        path = self.root / "experiments" / f"{checked_name(name, 'the name of an experiment')}.json"
+        if not os.path.lexists(path):
+            names = [record.name for record in self.experiments()]
+            raise InputError(f"no experiment {name!r} in {self.root}{suggest(name, names) if names else ''}")
+        record = self._record(path)
+        if record.damage:
+            raise InputError(f"{path}: {record.damage}")
+        return record
+
+    @staticmethod
+    def _record(path: Path) -> ExperimentRecord:
+        name = path.name.removesuffix(".json")
+        try:
+            raw = read_object(path, format=FORMAT)
+        except (OSError, ValueError) as error:
+            return ExperimentRecord(name, damage=str(error))
+        known = {f.name for f in dataclasses.fields(ExperimentRecord)} - {"damage"}
+        values: dict[str, Any] = {key: value for key, value in raw.items() if key in known}
+        blank = ExperimentRecord("")
+        for key in known:
+            if not isinstance(values.get(key), type(getattr(blank, key))):
+                return ExperimentRecord(name, damage=f"{path.name} has no usable {key!r}")
+        if values["name"] != name:
+            return ExperimentRecord(name, damage=f"{path.name} is the record of {ascii(values['name'])[:80]}")
+        try:
+            for run_id in (*values["runs"], *values["untrained"]):
+                checked_name(run_id, "the name of a run")
+        except InputError as error:
+            return ExperimentRecord(name, damage=f"{path.name}: {error}")
+        return ExperimentRecord(**values)
+
+
+def _union(before: Iterable[str], after: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys((*before, *after)))
+
+
+def _differing(a: Any, b: Any, prefix: str = "") -> list[str]:
+    """Dotted keys at which two nested mappings differ."""
+    if not (isinstance(a, Mapping) and isinstance(b, Mapping)):
+        return [] if a == b else [prefix.rstrip(".")]
+    return [found for key in sorted({*a, *b}) for found in _differing(a.get(key), b.get(key), f"{prefix}{key}.")]
