@@ -1,0 +1,41 @@
+"""What a mean of task scores may be called. Pure arithmetic, so that reports and tables say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+# The paper's score: the unweighted mean of these eight; WNLI is left out, MNLI counts as matched (electra-facts 5).
+GLUE = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE")
+PROBES = ("package", "order", "next", "signature")
+
+
+def counted(suite: str, tasks: Iterable[str]) -> tuple[str, ...]:
+    """The tasks that enter the mean, in a fixed order.
+
+    With all eight there, a stand-in such as QNLI-devsplit does not join them; WNLI counts only when it is alone.
+    """
+    asked = list(dict.fromkeys(tasks))
+    if suite == "glue":
+        if all(name in asked for name in GLUE):
+            return GLUE
+        asked = [name for name in asked if name != "WNLI"] or asked
+    order = {"glue": GLUE, "probes": PROBES}.get(suite, ())
+    return tuple(sorted(asked, key=lambda name: (order.index(name) if name in order else len(order), name)))
+
+
+def score_label(suite: str, tasks: Iterable[str]) -> str:
+    """ "GLUE" and "probe score" only for the whole suite, else the tasks by name."""
+    names = counted(suite, tasks)
+    if suite == "glue" and names == GLUE:
+        return "GLUE"
+    if suite == "probes" and names == PROBES:
+        return "probe score"
+    return names[0] if len(names) == 1 else "mean of " + ", ".join(names)
+
+
+def mean_score(suite: str, values: Mapping[str, float]) -> tuple[str, float]:
+    """The label and the unweighted mean of headline values by task. Raises ValueError when there are none."""
+    names = counted(suite, values)
+    if not names:
+        raise ValueError(f"no scores of {suite} to average")
+    return score_label(suite, values), sum(values[name] for name in names) / len(names)

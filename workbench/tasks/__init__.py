@@ -1,0 +1,79 @@
+"""Downstream tasks: what an encoder is worth. GLUE, the built-in probes, or a person's own table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from workbench.errors import InputError, suggest
+from workbench.scoring import PROBES
+from workbench.spec import TasksSpec
+from workbench.tasks.task import Examples, Suite, Task
+
+__all__ = ["Examples", "Suite", "Task", "known", "load"]
+
+
+def known() -> list[dict[str, str]]:
+    """Name, suite, metric and a line on every task that has a name, without reading any data."""
+    from workbench.tasks import glue, probes
+
+    rows = [(row.name, "glue", row.metric, row.summary) for row in glue.ROWS.values()]
+    rows += [(probe.name, "probes", probe.metric, probe.summary) for probe in probes.PROBES.values()]
+    return [dict(zip(("name", "suite", "metric", "summary"), row, strict=True)) for row in rows]
+
+
+def load(tasks: TasksSpec, cache: Path | None = None) -> Suite:
+    """Every task that `tasks.names` asks for, ready for `finetune`, with baselines.
+
+    Names are `none`, `glue`, `probes`, single tasks, stand-ins beside GLUE's folders (`QNLI-devsplit`) and paths to
+    tables. Tasks that `glue` lacks are named in `missing`; a task asked for by its own name must be there. Raises
+    InputError.
+    """
+    from workbench.tasks import baselines, glue, probes, table
+
+    names = list(dict.fromkeys(tasks.names))
+    if not names or names == ["none"]:
+        return Suite(())
+    if "none" in names:
+        raise InputError(f"--tasks {','.join(names)}: 'none' cannot be asked for together with tasks")
+    places = [_place(name) for name in names]
+    glue_names = [n for kind, name in places if kind == "glue" for n in (glue.ROWS if name == "glue" else [name])]
+    probe_names = [n for kind, name in places if kind == "probes" for n in (PROBES if name == "probes" else [name])]
+
+    found: list[Task] = []
+    missing: dict[str, str] = {}
+    if glue_names:
+        suite = glue.load(dict.fromkeys(glue_names), tasks.glue, tasks.rows)
+        for name in (name for kind, name in places if kind == "glue" and name in suite.missing):
+            raise InputError(f"task {name} cannot be had: {suite.missing[name]}")
+        if not suite.tasks:
+            raise InputError(f"no GLUE task was found: {next(iter(suite.missing.values()))}")
+        found += suite.tasks
+        missing |= suite.missing
+    if probe_names:
+        found += probes.load(list(dict.fromkeys(probe_names)), tasks.rows, cache)
+    found += [table.load(Path(name), tasks) for kind, name in places if kind == "table"]
+    _distinct(found)
+    return Suite(tuple(baselines.added(task, cache) for task in found), missing)
+
+
+def _place(name: str) -> tuple[str, str]:
+    """Which part reads this name, and the name as that part spells it. Raises InputError."""
+    from workbench.tasks import glue, table
+
+    words = {"glue": ("glue", "glue"), "probes": ("probes", "probes")} | {p: ("probes", p) for p in PROBES}
+    if name.lower() in words:
+        return words[name.lower()]
+    if table.is_table(name):
+        return "table", name
+    if row := glue.row_of(name):
+        return "glue", row.name
+    raise InputError(
+        f"unknown task {name!r}{suggest(name, ['none', 'glue', 'probes', *glue.ROWS, *PROBES])}, or a table's path"
+    )
+
+
+def _distinct(tasks: list[Task]) -> None:
+    names = [task.name for task in tasks]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise InputError(f"two tasks are called {twice!r}; rename one of the files")

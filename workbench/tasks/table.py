@@ -1,0 +1,283 @@
+"""A person's own table as a task: CSV, TSV, JSON lines or parquet, one row an example.
+
+Columns are named by `tasks.text`, `tasks.pair` and `tasks.label`, or found by their header. Labels that are numbers with
+a fractional part make a regression, all others a classification, unless `tasks.kind` says which. The test part is
+
+1. what a column `split` says (`train`; `dev`, `validation` or `valid`; `test`), else
+2. a sibling file: beside `my.train.csv` (or `train.csv`) `my.dev.csv`, `my.validation.csv`, `my.test.csv` ..., else
+3. about a fifth of the rows, chosen by a hash of the first text, so that a text never stands on both sides and a row
+   keeps its side when others are added; a label found only there is left to training.
+
+CSV fields may be quoted (RFC 4180); TSV fields never are.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.draws import seed_of
+from workbench.errors import InputError, suggest
+from workbench.spec import TasksSpec
+from workbench.tasks.task import Examples, Task, sealed
+
+FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
+PAIRS = (
+    ("sentence1", "sentence2"), ("text1", "text2"), ("text_a", "text_b"), ("premise", "hypothesis"),
+    ("question1", "question2"), ("question", "sentence"), ("first", "second"), ("text", "pair"),
+)  # fmt: skip
+SINGLES = ("text", "sentence", "review", "content", "document", "body")
+LABELS = ("label", "labels", "target", "class", "category", "score", "gold_label", "y")
+PARTS = {"train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "val": "dev", "test": "test"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row: where it stands, the part it belongs to (if said), its texts and its label as written."""
+
+    where: str
+    part: str | None
+    texts: tuple[str, ...]
+    label: Any
+
+
+def is_table(name: str) -> bool:
+    return name.lower().endswith(FORMATS)
+
+
+def load(path: Path, spec: TasksSpec) -> Task:
+    """The table as a task. Raises InputError naming file and row."""
+    path = path.expanduser()
+    if not path.is_file():
+        raise InputError(f"--tasks {path}: there is no such file")
+    lines = [line for part, file in _siblings(path).items() for line in _lines(file, spec, part)]
+    if not lines:
+        raise InputError(f"{path} holds no rows")
+    regression = spec.kind == "regression" if spec.kind else _fractional(lines)
+    parts = _parts(lines, regression, path)
+    if regression:
+        return _regression(path, parts, spec)
+    return _classification(path, parts, spec)
+
+
+def _siblings(path: Path) -> dict[str | None, Path]:
+    """Part -> file: the file alone, or with the files that its `train` implies."""
+    stem, suffix = path.stem, path.suffix
+    if not re.search(r"(^|[._-])train$", stem):
+        return {None: path}
+    beside = [(part, path.with_name(stem[: -len("train")] + word + suffix)) for word, part in PARTS.items()]
+    found: dict[str | None, Path] = {"train": path}
+    for part, file in beside:
+        if part != "train" and file.is_file():
+            found.setdefault(part, file)
+    return found if len(found) > 1 else {None: path}
+
+
+def _name(path: Path) -> str:
+    return re.sub(r"[._-]?train$", "", path.stem) or path.resolve().parent.name
+
+
+# ---- reading ----
+
+
+def _lines(path: Path, spec: TasksSpec, part: str | None) -> Iterator[Line]:
+    texts: list[str] = []
+    label = split = ""
+    for where, row in _rows(path):
+        if not texts:
+            texts, label = _columns(path, list(row), spec)
+            split = "" if part else next((name for name in row if name.lower() == "split"), "")
+        words = []
+        for column in texts:
+            if not isinstance(row.get(column), str) or not row[column].strip():
+                raise InputError(f"{path}, {where}: column {column!r} holds no text")
+            words.append(row[column])
+        said = str(row.get(split)).strip().lower() if split else part
+        if said is not None and said not in PARTS:
+            raise InputError(f"{path}, {where}: split {said!r} is not one of {', '.join(PARTS)}")
+        yield Line(f"{path}, {where}", PARTS[said] if said else None, tuple(words), _label(row.get(label), path, where))
+
+
+def _label(value: Any, path: Path, where: str) -> Any:
+    if isinstance(value, str):
+        value = value.strip()
+    if value is None or value == "" or value != value or str(value).lower() == "nan":
+        raise InputError(f"{path}, {where}: there is no label")
+    if not isinstance(value, (str, int, float)):
+        raise InputError(f"{path}, {where}: a label must be a word or a number, got {value!r}")
+    return value
+
+
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """("line 7", {column: value}) of each row."""
+    kind = path.suffix.lower()
+    if kind == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            table = pq.read_table(path)
+        except pa.ArrowInvalid as error:
+            raise InputError(f"{path} cannot be read as parquet: {str(error).splitlines()[0]}") from None
+        yield from ((f"row {number}", row) for number, row in enumerate(table.to_pylist(), 1))
+        return
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8: byte {error.start} cannot be read") from None
+    if kind == ".jsonl":
+        yield from _json_rows(path, text)
+    else:
+        yield from _delimited_rows(path, text, "," if kind == ".csv" else "\t")
+
+
+def _json_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InputError(f"{path}, line {number} is not JSON: {error.msg}") from None
+        if not isinstance(row, dict):
+            raise InputError(f"{path}, line {number} is not a JSON object")
+        yield f"line {number}", row
+
+
+def _delimited_rows(path: Path, text: str, mark: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    quoting = csv.QUOTE_MINIMAL if mark == "," else csv.QUOTE_NONE
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, quoting=quoting, strict=True)
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        twice = next((name for name in header if header.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"{path} has two columns called {twice!r}")
+        for fields in reader:
+            if not fields:
+                continue
+            if len(fields) != len(header):
+                raise InputError(
+                    f"{path}, line {reader.line_num}: {len(fields)} fields where the header has {len(header)}"
+                )
+            yield f"line {reader.line_num}", dict(zip(header, fields, strict=True))
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num} cannot be read: {error}") from None
+
+
+def _columns(path: Path, there: list[str], spec: TasksSpec) -> tuple[list[str], str]:
+    """The text columns and the label column: those asked for, else those whose names are usual."""
+    lower = {name.lower(): name for name in there}
+
+    def asked(key: str, name: str) -> str:
+        if name not in there:
+            raise InputError(f"{path} has no column {name!r} (tasks.{key}){suggest(name, there)}")
+        return name
+
+    def missing(key: str, usual: str) -> InputError:
+        return InputError(
+            f"{path} has no {key} column called {usual}; there are {', '.join(there)}; name it with --set tasks.{key}="
+        )
+
+    label = asked("label", spec.label) if spec.label else next((lower[n] for n in LABELS if n in lower), "")
+    if not label:
+        raise missing("label", "label")
+    if spec.text or spec.pair:
+        if not spec.text:
+            raise InputError(f"tasks.pair={spec.pair!r} needs tasks.text, the column it is the second half of")
+        return [asked("text", spec.text), *([asked("pair", spec.pair)] if spec.pair else [])], label
+    pair = next((p for p in PAIRS if p[0] in lower and p[1] in lower), None)
+    if pair:
+        return [lower[name] for name in pair], label
+    single = next((lower[n] for n in SINGLES if n in lower and lower[n] != label), "")
+    if not single:
+        raise missing("text", "text")
+    return [single], label
+
+
+# ---- parts and labels ----
+
+
+def _fractional(lines: list[Line]) -> bool:
+    numbers = [_number(line.label) for line in lines]
+    return None not in numbers and any(n != int(n) for n in numbers if n is not None)
+
+
+def _number(label: Any) -> float | None:
+    try:
+        number = float(label)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _word(label: Any) -> str:
+    """A label's name: 1, 1.0 and "1" are one."""
+    if isinstance(label, bool):
+        return str(label).lower()
+    return str(int(label)) if isinstance(label, float) and label == int(label) else str(label)
+
+
+def _parts(lines: list[Line], regression: bool, path: Path) -> dict[str, list[Line]]:
+    """train, then dev and test, none of them empty."""
+    if all(line.part is None for line in lines):
+        parts = {part: [line for line in lines if _hashed(line) == part] for part in ("train", "dev")}
+        if not regression:
+            seen = {_word(line.label) for line in parts["train"]}
+            parts = {
+                part: [x for x in lines if (_hashed(x) if _word(x.label) in seen else "train") == part]
+                for part in ("train", "dev")
+            }
+    else:
+        parts = {part: [line for line in lines if line.part == part] for part in ("train", "dev", "test")}
+        parts = {part: rows for part, rows in parts.items() if rows}
+    if "train" not in parts or len(parts) < 2 or not all(parts.values()):
+        there = ", ".join(f"{len(rows)} of {part}" for part, rows in parts.items())
+        raise InputError(f"{path} needs rows to train on and rows to test on, got {there}")
+    return parts
+
+
+def _hashed(line: Line) -> str:
+    return "dev" if seed_of(0, "table", line.texts[0]) % 5 == 0 else "train"
+
+
+def _examples(lines: list[Line], targets: list[Any]) -> Examples:
+    pairs = len(lines[0].texts) == 2
+    return Examples([x.texts[0] for x in lines], [x.texts[1] for x in lines] if pairs else None, targets)
+
+
+def _classification(path: Path, parts: Mapping[str, list[Line]], spec: TasksSpec) -> Task:
+    seen = {_word(line.label) for line in parts["train"]}
+    if len(seen) < 2:
+        raise InputError(f"{path}: every row to train on has the label {next(iter(seen))!r}; there is nothing to tell apart")
+    for line in (line for part, lines in parts.items() if part != "train" for line in lines):
+        if _word(line.label) not in seen:
+            raise InputError(f"{line.where}: label {_word(line.label)!r} is in no row to train on")
+    whole = all(re.fullmatch(r"-?\d{1,18}", word) for word in seen)
+    labels = tuple(sorted(seen, key=int if whole else str))
+    made = {part: _examples(lines, [labels.index(_word(x.label)) for x in lines]) for part, lines in parts.items()}
+    metrics = ("accuracy", "matthews", "f1" if len(labels) == 2 else "macro_f1")
+    task = Task(_name(path), "table", labels, "accuracy", metrics, 3.0, made.pop("train"), made)
+    return sealed(task, spec.rows)
+
+
+def _regression(path: Path, parts: Mapping[str, list[Line]], spec: TasksSpec) -> Task:
+    made: dict[str, Examples] = {}
+    for part, lines in parts.items():
+        numbers = [_number(line.label) for line in lines]
+        if None in numbers:
+            line = lines[numbers.index(None)]
+            raise InputError(f"{line.where}: label {line.label!r} is not a number, as a regression needs")
+        made[part] = _examples(lines, numbers)
+    low, high = min(made["train"].targets), max(made["train"].targets)
+    if low == high:
+        raise InputError(f"{path}: every row to train on has the label {low:g}; there is nothing to learn")
+    train = made.pop("train")
+    task = Task(_name(path), "table", (), "spearman", ("spearman", "pearson"), 3.0, train, made, span=(low, high))
+    return sealed(task, spec.rows)

@@ -1,0 +1,89 @@
+"""A task as plain data: what fine-tuning reads, whatever it was read from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from workbench.draws import seed_of
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Rows of one split: `first` and `second` (None for single texts) and `targets`, all equally long.
+
+    Targets are indices into the task's labels, or numbers in a regression.
+    """
+
+    first: list[str]
+    second: list[str] | None
+    targets: list[int] | list[float]
+
+    def __post_init__(self) -> None:
+        assert len(self.first) == len(self.targets) and (self.second is None or len(self.second) == len(self.first))
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def take(self, rows: list[int]) -> Examples:
+        """These rows in this order."""
+        second = None if self.second is None else [self.second[i] for i in rows]
+        targets = [self.targets[i] for i in rows]
+        return Examples([self.first[i] for i in rows], second, targets)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One downstream task, in full.
+
+    `labels` is empty in a regression, whose targets lie in `span`. `metric` is the headline among `metrics`, taken on
+    the first of `tests`. `symmetric` says that the order of a pair means nothing. `baselines` are headline values
+    times 100, like every score a person sees.
+    """
+
+    name: str
+    suite: Literal["glue", "probes", "table"]
+    labels: tuple[str, ...]
+    metric: str
+    metrics: tuple[str, ...]
+    epochs: float
+    train: Examples
+    tests: Mapping[str, Examples]
+    span: tuple[float, float] = (0.0, 1.0)
+    symmetric: bool = False
+    fingerprint: str = ""
+    baselines: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def regression(self) -> bool:
+        return not self.labels
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The tasks that were asked for, and those that could not be had: name -> where they were looked for."""
+
+    tasks: tuple[Task, ...]
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+def sealed(task: Task, rows: int | None = None) -> Task:
+    """The task with at most `rows` training rows, always the same ones, and the fingerprint of what is left."""
+    if rows is not None and rows < len(task.train):
+        import numpy as np
+
+        chosen = np.random.default_rng(seed_of(0, "rows", task.name)).permutation(len(task.train))[:rows]
+        task = replace(task, train=task.train.take(sorted(chosen.tolist())))
+    return replace(task, fingerprint=_fingerprint(task))
+
+
+def _fingerprint(task: Task) -> str:
+    """16 hex digits over everything that decides a score: texts, targets, labels and metric."""
+    settings = [task.name, task.labels, task.metric, task.span, task.symmetric]
+    sha = hashlib.sha256(json.dumps(settings).encode())
+    for name, part in {"train": task.train, **task.tests}.items():
+        sha.update(json.dumps([name, part.first, part.second, part.targets]).encode())
+    return sha.hexdigest()[:16]
