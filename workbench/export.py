@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,29 +10,26 @@ from workbench import __version__
 from workbench.models.encoder import Encoder
 from workbench.spec import RunSpec
 
+TOKENIZER_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json",
+    "added_tokens.json", "spiece.model", "sentencepiece.bpe.model", "spm.model",
+)  # fmt: skip
+
 
 def export(encoder: Encoder, tokenizer: Path, folder: Path, spec: RunSpec, facts: dict[str, Any]) -> None:
-    """Write `folder` whole or not at all. `facts` are the run's steps, tokens and FLOPs."""
-    staged = folder.with_name(f".tmp-{folder.name}-{os.getpid()}")
-    shutil.rmtree(staged, ignore_errors=True)
-    try:
-        staged.mkdir(parents=True)
-        encoder.save(staged)
-        for file in tokenizer.iterdir():
-            if file.is_file() and file.name != "manifest.json":
-                shutil.copyfile(file, staged / file.name)
-        (staged / "README.md").write_text(card(spec, facts), encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        staged.rename(folder)
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
+    """Fill `folder`, which the caller puts in place whole. `facts` are the run's steps, tokens and FLOPs."""
+    encoder.save(folder)
+    for file in tokenizer.iterdir():
+        if file.name in TOKENIZER_FILES:
+            shutil.copyfile(file, folder / file.name)
+    (folder / "README.md").write_text(card(spec, facts), encoding="utf-8")
 
 
 def card(spec: RunSpec, facts: dict[str, Any]) -> str:
     """A model card: what was trained, on what, for how long, and how to load it."""
     trained = (
-        f"It was pre-trained with the objective `{spec.objective}` ({spec.recipe} recipe) for {facts['steps']:,} steps, "
-        f"{facts['tokens']:,} tokens, {float(facts['flops']['paper']):.4g} training FLOPs in the paper's convention."
+        f"It was pre-trained with the objective `{spec.objective}` ({spec.recipe} recipe) for "
+        f"{facts['steps']:,} steps, {facts['tokens']:,} tokens, {float(facts['flops']['paper']):.4g} training FLOPs in the paper's convention."
         if facts["steps"]
         else "It holds the initial weights of its seed and was not trained: a baseline."
     )
@@ -43,7 +39,8 @@ tags: [fill-mask, encoder, {spec.encoder.family}]
 ---
 # {spec.run_id}
 
-A text encoder of {spec.encoder.layers} layers x {spec.encoder.hidden} ({spec.encoder.family}), seed {spec.seed}. {trained}
+A text encoder of {spec.encoder.layers} layers x {spec.encoder.hidden} ({spec.encoder.family}), seed {spec.seed}.
+{trained}
 
 - corpus: {", ".join(spec.data.corpus)} (fingerprint `{spec.data.fingerprint}`), rows of {spec.data.length} tokens
 - tokenizer: {spec.data.tokenizer}, {spec.encoder.vocab} entries

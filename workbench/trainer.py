@@ -34,7 +34,7 @@ Progress = Callable[[int, int, dict[str, Any]], None]  # step, steps, latest row
 
 
 def build(spec: RunSpec) -> nn.Module:
-    """The objective with its initial weights, on the CPU: encoder first, so that equal seeds start from equal encoders."""
+    """The objective with its initial weights, on the CPU; equal seeds give equal encoders, whatever the objective."""
     module = objectives.load(spec)
     objective: nn.Module = module.Objective(build_encoder(spec), spec, module.Options(**spec.options))
     return objective

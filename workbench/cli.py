@@ -1,0 +1,296 @@
+"""The commands. Each reads its words, calls one function and prints what it returns; heavy imports stand inside.
+
+Facts go to stdout (one JSON document under --json), everything else to stderr. Exit codes: 0 done, 1 some run failed,
+2 bad input, 74 disk, 130 and 143 interrupted.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from workbench.errors import InputError, Interrupted, suggest
+from workbench.host import Host
+
+app = typer.Typer(
+    help="Which pre-training objective, generator size and weight tying make the best text encoder?",
+    no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, rich_markup_mode=None,
+)  # fmt: skip
+data_app = typer.Typer(help="Prepare a corpus, or show what is prepared.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(data_app, name="data")
+
+Objectives = Annotated[
+    list[str] | None, typer.Option("--objective", help="An objective's name, or a file ./my_idea.py; repeatable.")
+]
+Sets = Annotated[list[str] | None, typer.Option("--set", help="Any field of the spec, as optim.lr=5e-4; repeatable.")]
+Scale = Annotated[str | None, typer.Option(help="nano (default), small, base or large: rows of settings.")]
+Corpora = Annotated[
+    list[str] | None, typer.Option("--corpus", help="docs (built in), a file, folder, glob or hub name; repeatable.")
+]
+Tasks = Annotated[str | None, typer.Option(help="probes, glue, none, task names (CoLA,RTE), or a table my.csv.")]
+BudgetText = Annotated[str | None, typer.Option("--budget", help="flops=1e17, tokens=2e6, steps=1000 or seconds=600.")]
+Seeds = Annotated[int | None, typer.Option(min=1, help="Pre-training seeds of every run (default 1).")]
+Runs = Annotated[Path, typer.Option("--runs", help="Folder of the run store.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
+Precision = Annotated[str, typer.Option(help="auto (bf16 on CUDA, else fp32), fp32 or bf16.")]
+
+
+@app.command()
+def run(
+    experiment: Annotated[str, typer.Argument(help="Name or file of an experiment, such as ablation.")],
+    objective: Objectives = None,
+    set_: Sets = None,
+    scale: Scale = None,
+    corpus: Corpora = None,
+    tasks: Tasks = None,
+    budget: BudgetText = None,
+    seeds: Seeds = None,
+    runs: Runs = Path("runs"),
+    out: Annotated[Path | None, typer.Option(help="Folder for the report (default reports/NAME).")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Runs at a time: processes that share the CPU or the GPUs.")] = 1,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    micro_batch: Annotated[int | None, typer.Option(min=1, help="Rows computed at once (default: all).")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads a run.")] = None,
+    compile_: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
+    save_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints (default: 5 min).")] = None,
+    track: Annotated[str | None, typer.Option(help="Mirror metrics to a tracker: wandb.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Pre-train, fine-tune and report every run of an experiment; typed again, it goes on where it stopped."""
+    host = _host(device, precision, micro_batch, threads, compile_, save_every, track)
+    base = _base(scale, set_, corpus, tasks, budget)
+    from workbench import runner
+
+    job = runner.plan_job(experiment, base, seeds or 1, objective or [])
+    if dry_run:
+        from workbench import show
+
+        host.resolved_device()
+        plans = runner.plans(job)
+        _print(show.plan_json(job, plans) if as_json else show.plan_table(job, plans, host), as_json)
+        return
+    outcome = runner.execute(job, runs, host, workers, out)
+    _print(outcome.to_json() if as_json else outcome.summary(), as_json)
+    raise typer.Exit(outcome.exit_code)
+
+
+@app.command()
+def report(
+    experiment: Annotated[str, typer.Argument(help="Name of an experiment, or of one of its records.")],
+    runs: Runs = Path("runs"),
+    out: Annotated[Path | None, typer.Option(help="Folder for the report (default reports/NAME).")] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+) -> None:
+    """Write the HTML report and its CSV tables again, from the run directories alone."""
+    from workbench.report import find_record, write
+    from workbench.store import RunStore
+
+    store = RunStore.existing(runs)
+    record = find_record(store, experiment)
+    page = write(store, record, out or Path("reports") / record)
+    typer.echo(str(page))
+    if open_:
+        typer.launch(page.resolve().as_uri())
+
+
+@app.command()
+def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
+    """What is done, running, interrupted, failed or damaged in a run store."""
+    from workbench.store import RunStore
+
+    rows = [found.summary() for found in RunStore.existing(runs).runs()]
+    if as_json:
+        _print(rows, True)
+        return
+    for row in rows:
+        typer.echo(f"{row['state']:<12} {row['run_id']}" + (f"  {row['note']}" if row["note"] else ""))
+
+
+@app.command()
+def flops(
+    objective: Annotated[str, typer.Option(help="An objective's name or file.")] = "rtd",
+    scale: Scale = None,
+    set_: Sets = None,
+    budget: BudgetText = None,
+    as_json: AsJson = False,
+) -> None:
+    """Training FLOPs of one run under the three conventions, its steps, tokens and parameters."""
+    base = _base(scale, set_, None, None, budget)
+    from workbench import runner, show
+
+    priced = runner.price(base, objective)
+    _print(priced.to_json() if as_json else show.price_table(priced), as_json)
+
+
+@app.command("list")
+def list_(
+    what: Annotated[str, typer.Argument(help="objectives, scales, corpora, tasks, encoders or experiments.")],
+    as_json: AsJson = False,
+) -> None:
+    """What can be named on the command line."""
+    from workbench import show
+
+    if what not in show.LISTS:
+        raise InputError(f"cannot list {what!r}{suggest(what, show.LISTS)}")
+    rows = show.LISTS[what]()
+    _print(rows if as_json else show.table(rows), as_json)
+
+
+@app.command()
+def evaluate(
+    encoder: Annotated[Path, typer.Argument(help="Folder of an encoder in the Hugging Face layout.")],
+    set_: Sets = None,
+    scale: Scale = None,
+    tasks: Tasks = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Fine-tune any encoder on tasks and print its scores; the run store is not touched."""
+    host = _host(device, precision)
+    base = _base(scale, set_, None, tasks, None)
+    from workbench import runner, show
+
+    scores = runner.evaluate(encoder, base, host)
+    _print(scores if as_json else show.table(scores), as_json)
+
+
+@app.command(hidden=True)
+def worker(
+    record: Annotated[str, typer.Option()],
+    run: Annotated[list[str], typer.Option()],
+    runs: Runs = Path("runs"),
+    objective: Objectives = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    micro_batch: Annotated[int | None, typer.Option()] = None,
+    threads: Annotated[int | None, typer.Option()] = None,
+    compile_: Annotated[bool, typer.Option("--compile")] = False,
+    save_every: Annotated[int | None, typer.Option()] = None,
+    track: Annotated[str | None, typer.Option()] = None,
+) -> None:
+    """Carry out what is left of a record's runs; several may do so at once."""
+    host = _host(device, precision, micro_batch, threads, compile_, save_every, track)
+    from workbench import runner
+
+    raise typer.Exit(1 if runner.work(runs, record, run, host, objective or []) else 0)
+
+
+@data_app.command("prepare")
+def data_prepare(corpus: Corpora = None, scale: Scale = None, set_: Sets = None, as_json: AsJson = False) -> None:
+    """Turn text into token shards, once; runs on the same text start at once."""
+    base = _base(scale, set_, corpus, "none", None)
+    from workbench import runner, show
+
+    facts = runner.prepared_facts(base)
+    _print(facts if as_json else show.table([facts]), as_json)
+
+
+def _base(
+    scale: str | None, sets: list[str] | None, corpus: list[str] | None, tasks: str | None, budget: str | None
+) -> Any:
+    """The spec that the words ask for. Two words that say different things about one field are refused."""
+    from workbench import presets
+    from workbench.spec import parse_budget, parse_overrides
+
+    overrides = parse_overrides(sets or [])
+    scale_set = overrides.pop("scale", None)
+    given = {"data.corpus": ",".join(corpus) if corpus else None, "tasks.names": tasks, "scale": scale}
+    options = {"data.corpus": "--corpus", "tasks.names": "--tasks", "scale": "--scale"}
+    for key, value in given.items():
+        other = scale_set if key == "scale" else overrides.get(key)
+        if value is not None and other is not None and other != value:
+            raise InputError(f"{options[key]} {value} and --set {key}={other} contradict each other; keep one")
+        if value is not None and key != "scale":
+            overrides[key] = value
+    if budget is not None:
+        clash = next((key for key in overrides if key.startswith("budget.") and key != "budget.convention"), None)
+        if clash:
+            raise InputError(f"--budget {budget} and --set {clash}={overrides[clash]} contradict each other; keep one")
+        chosen = parse_budget(budget)
+        overrides[f"budget.{chosen.unit}"] = getattr(chosen, chosen.unit)
+    if "objective" in overrides:
+        raise InputError("--set objective=... is spelled --objective NAME")
+    return presets.resolve(scale or scale_set or "nano", overrides)
+
+
+def _host(
+    device: str = "auto", precision: str = "auto", micro_batch: int | None = None, threads: int | None = None,
+    compile_: bool = False, save_every: int | None = None, track: str | None = None,
+) -> Host:  # fmt: skip
+    if precision not in ("auto", "fp32", "bf16"):
+        raise InputError(f"--precision {precision!r} is not one of auto, fp32 and bf16")
+    if track not in (None, "wandb"):
+        raise InputError(f"--track {track!r} is not known; there is wandb")
+    host = Host(
+        device=device, precision=precision, compile=compile_, threads=threads, micro_batch=micro_batch,  # type: ignore[arg-type]
+        save_every=save_every, track=track,
+    )  # fmt: skip
+    if device != "auto":
+        host.resolved_device()
+    return host
+
+
+def _print(value: Any, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(value, indent=1, allow_nan=False) + "\n")
+    else:
+        sys.stdout.write(str(value).rstrip("\n") + "\n")
+
+
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EFBIG)
+
+
+def main() -> None:
+    """The entry point: every way to end has one line and one exit code."""
+    logging.basicConfig(level=logging.WARNING, format="workbench: %(message)s", stream=sys.stderr)
+    try:
+        code = app(standalone_mode=False)
+    except InputError as error:
+        code = _fail(str(error), 2)
+    except Interrupted as stop:
+        code = _fail("stopped; everything up to here is saved, and the same command goes on from it", 128 + stop.signal)
+    except KeyboardInterrupt:
+        code = _fail("interrupted; the same command goes on from what is saved", 130)
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - closed by the end of the process
+        code = 0
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename and str(error.filename) not in str(error.strerror) else ""
+        code = _fail(f"{error.strerror or error}{where}", 74) if error.errno in DISK else _unexpected(error)
+    except Exception as error:
+        if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # the command line's own complaints
+            code = _fail(error.format_message().replace("\n", " "), error.exit_code)
+        elif type(error).__name__ in ("Abort", "Exit"):
+            code = getattr(error, "exit_code", 130)
+        else:
+            code = _unexpected(error)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(sentence: str, code: int) -> int:
+    sys.stderr.write(f"workbench: {sentence}\n")
+    return code
+
+
+def _unexpected(error: BaseException) -> int:
+    """A fault of ours: one line, and the traceback in a file to send along."""
+    with tempfile.NamedTemporaryFile("w", prefix="workbench-", suffix=".log", delete=False) as file:
+        traceback.print_exception(error, file=file)
+    return _fail(f"internal error: {type(error).__name__}: {error}; details are in {file.name}", 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""How far things are: a live bar on a terminal, plain lines elsewhere, always on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+QUIET_SECONDS = 15.0  # between plain lines
+
+
+def _terminal() -> bool:
+    return sys.stderr.isatty()
+
+
+def say(line: str) -> None:
+    """One line on stderr."""
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+@contextmanager
+def training(name: str) -> Iterator[Callable[[int, int, dict[str, Any]], None]]:
+    """A callback (step, steps, row of metrics) that shows loss, throughput and the time left."""
+    if _terminal():
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} steps"),
+            TextColumn("loss {task.fields[loss]:.3f}"), TextColumn("{task.fields[rate]:,.0f} tokens/s"),
+            TimeRemainingColumn(),
+        )  # fmt: skip
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            task = bar.add_task(name, total=None, loss=float("nan"), rate=0.0)
+            yield lambda step, steps, row: bar.update(
+                task, completed=step, total=steps, loss=row["loss"], rate=row["tokens_per_second"]
+            )
+        return
+
+    said = begun = time.monotonic()
+    first: list[int] = []
+
+    def line(step: int, steps: int, row: dict[str, Any]) -> None:
+        nonlocal said
+        first.append(step) if not first else None
+        if time.monotonic() - said < QUIET_SECONDS and step < steps:
+            return
+        said = time.monotonic()
+        pace = (said - begun) / max(1, step - first[0] + 1)
+        say(
+            f"{name}: step {step:,} of {steps:,}, loss {row['loss']:.3f}, {row['tokens_per_second']:,.0f} tokens/s, "
+            f"about {clock(pace * (steps - step))} left"
+        )
+
+    yield line
+
+
+@contextmanager
+def measuring(name: str, total: int) -> Iterator[Callable[[str, float], None]]:
+    """A callback (task, score) for each fine-tuning; the scores of a task are said together."""
+    scores: dict[str, list[float]] = {}
+    begun = time.monotonic()
+    yield lambda task, value: scores.setdefault(task, []).append(value)
+    if total:
+        means = ", ".join(f"{task} {sum(values) / len(values):.1f}" for task, values in scores.items())
+        say(f"{name}: {total} fine-tunings in {clock(time.monotonic() - begun)}: {means}")
+
+
+def clock(seconds: float) -> str:
+    """Seconds as a person says them: 42 s, 3 min 5 s, 2 h 10 min."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

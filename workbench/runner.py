@@ -1,0 +1,377 @@
+"""From words to a report: plan, prepare, train what is missing, fine-tune what is missing, write it up.
+
+Every step looks at the run directories first, so a command typed again goes on, and any number of workers share the
+work through leases.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from workbench import experiment as experiments
+from workbench import objectives, progress
+from workbench.data.corpus import Corpus
+from workbench.data.prepare import Prepared, bind
+from workbench.data.prepare import prepare as prepare_data
+from workbench.environment import environment
+from workbench.errors import Diverged, InputError, Interrupted, suggest
+from workbench.experiment import Experiment
+from workbench.host import Host
+from workbench.lease import LeaseHeld, LeaseLost
+from workbench.plan import Plan, plan
+from workbench.spec import CorruptionSpec, GeneratorSpec, OptimSpec, RunSpec, ScheduleSpec
+from workbench.store import ExperimentRecord, RunDir, RunStore
+from workbench.tasks import Suite
+
+log = logging.getLogger("workbench")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a command asks for, before any data is read: `specs` are the runs, `words` the objectives as typed."""
+
+    experiment: Experiment
+    base: RunSpec
+    specs: tuple[RunSpec, ...]
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of each run (id -> state and note), and where the report is."""
+
+    record: str
+    runs: dict[str, tuple[str, str]]
+    report: Path | None
+    store: Path
+
+    @property
+    def exit_code(self) -> int:
+        """1 if some run is not done."""
+        return int(any(state not in ("done", "trained") for state, _ in self.runs.values()))
+
+    def to_json(self) -> dict[str, Any]:
+        rows = [{"run_id": run, "state": state, "note": note} for run, (state, note) in self.runs.items()]
+        return {
+            "record": self.record,
+            "runs": rows,
+            "store": str(self.store),
+            "report": str(self.report) if self.report else None,
+        }
+
+    def summary(self) -> str:
+        done = sum(state in ("done", "trained") for state, _ in self.runs.values())
+        lines = [f"{done} of {len(self.runs)} runs are done in {self.store}"]
+        lines += [
+            f"  {state}: {run}" + (f": {note}" if note else "")
+            for run, (state, note) in self.runs.items()
+            if state not in ("done", "trained")
+        ]
+        return "\n".join([*lines, f"report: {self.report}" if self.report else "no report was written"])
+
+
+def plan_job(word: str, base: RunSpec, seeds: int, words: Sequence[str]) -> Job:
+    """The runs of an experiment; `words` take the place of the values on its objective axis. Raises InputError."""
+    found = experiments.load(word)
+    names = [objectives.find(each) for each in words]
+    if len({name for name, _ in names}) < len(names):
+        raise InputError(f"--objective names {', '.join(name for name, _ in names)}: each may be given once")
+    if not names:
+        names = [objectives.find(str(each)) for each in found.axes.get("objective", (base.objective,))]
+    axes = {"objective": [name for name, _ in names]} | {k: v for k, v in found.axes.items() if k != "objective"}
+    if next(iter(found.axes), "objective") != "objective":
+        axes = {k: v for k, v in axes.items() if k != "objective"} | {"objective": axes["objective"]}
+    found = replace(found, axes=axes)
+    sources = dict(names)
+    specs = [spec.replace(source=sources[spec.objective]) for spec in found.runs(base, seeds)]
+    return Job(found, base, tuple(_with_options(specs)), tuple(words))
+
+
+def _with_options(specs: list[RunSpec]) -> Iterator[RunSpec]:
+    """Each with the options that its objective has: `--set options.copy_loss=1` is meant for the one that knows it."""
+    known = {spec.objective: set(objectives.load(spec).Options.model_fields) for spec in specs}
+    for key in specs[0].options:
+        if not any(key in fields for fields in known.values()):
+            every = sorted({f"options.{field}" for fields in known.values() for field in fields})
+            raise InputError(f"unknown key 'options.{key}': no objective of this command has it{suggest(key, every)}")
+    for spec in specs:
+        mine = {key: value for key, value in spec.options.items() if key in known[spec.objective]}
+        yield objectives.with_options(spec.replace(options=mine))
+
+
+def plans(job: Job) -> list[tuple[RunSpec, Plan]]:
+    """Every run's plan. Nothing is read or written."""
+    return [(spec, plan(spec)) for spec in job.specs]
+
+
+def prepare(base: RunSpec, cache: Path | None = None) -> tuple[RunSpec, Prepared]:
+    """The base with its data prepared and its fingerprint filled in."""
+    with progress.preparing() as bar:
+        prepared = prepare_data(base, bar, cache)
+    return bind(base, prepared), prepared
+
+
+def prepared_facts(base: RunSpec) -> dict[str, Any]:
+    """What `workbench data prepare` prints: where the shards are, and what they hold."""
+    spec, found = prepare(base)
+    return {
+        "corpus": ", ".join(spec.data.corpus), "documents": found.documents, "tokens": found.tokens,
+        "bytes": found.bytes, "vocab": found.vocab, "fingerprint": found.fingerprint, "folder": str(found.folder),
+    }  # fmt: skip
+
+
+def untrained(spec: RunSpec) -> RunSpec:
+    """The baseline of a spec: the same encoder with its initial weights. One for all objectives of a seed."""
+    plain: dict[str, Any] = {
+        "objective": "bert-mlm", "source": "", "options": {}, "recipe": "paper", "tying": "embeddings",
+        "head": "linear", "budget": {"steps": 0}, "generator": GeneratorSpec(), "corruption": CorruptionSpec(),
+        "optim": OptimSpec(), "schedule": ScheduleSpec(),
+    }  # fmt: skip
+    return objectives.with_options(spec.replace(**plain))
+
+
+def execute(job: Job, root: Path, host: Host, workers: int = 1, out: Path | None = None) -> Outcome:
+    """Do all of it. Raises InputError before anything is spent, OSError where the disk fails, Interrupted on signals."""
+    host.resolved_device()
+    store = RunStore(root)
+    for spec in job.specs:
+        plan(spec)  # a budget or warm-up that cannot be met fails before any data is read
+    suite = load_suite(job.base)
+    base, prepared = prepare(job.base)
+    bound = [bind(spec, prepared) for spec in job.specs]
+    Corpus(prepared, base.data.length, base.seed).require(base.batch.size)
+    baselines = list({spec.run_id: spec for spec in map(untrained, bound)}.values()) if suite.tasks else []
+    record = store.extend_experiment(_record(job, base, bound, baselines))
+    for spec in [*baselines, *bound]:
+        store.open(spec)
+
+    todo = [spec.run_id for spec in _by_seed(baselines, bound)]
+    if workers > 1:
+        share_work(root, record.name, todo, job, host, workers)
+    else:
+        carry_out_all(store, todo, suite, prepared, host)
+    states = {run_id: _state(store.get(run_id), suite, base) for run_id in todo}
+
+    from workbench.report import write
+
+    page = write(store, record.name, out or Path("reports") / record.name, missing=dict(suite.missing))
+    return Outcome(record.name, states, page, root)
+
+
+def load_suite(base: RunSpec) -> Suite:
+    """The tasks asked for; those that cannot be had are said at once."""
+    from workbench import tasks
+
+    suite = tasks.load(base.tasks)
+    for name, why in suite.missing.items():
+        log.warning("%s is left out: %s", name, why)
+    return suite
+
+
+def share_work(root: Path, record: str, todo: list[str], job: Job, host: Host, workers: int) -> None:
+    """`workers` processes on the same list; each takes the next run that nobody owns."""
+    threads = host.threads or max(1, (os.cpu_count() or 1) // workers)
+    words = ["worker", "--runs", str(root), "--record", record, "--threads", str(threads)]
+    words += ["--device", host.device, "--precision", host.precision]
+    words += [part for word in job.words for part in ("--objective", word)]
+    words += [part for run_id in todo for part in ("--run", run_id)]
+    for flag, value in (
+        ("--micro-batch", host.micro_batch),
+        ("--save-every", host.save_every),
+        ("--track", host.track),
+    ):
+        words += [flag, str(value)] if value is not None else []
+    words += ["--compile"] if host.compile else []
+    cards = _cards() if host.device in ("auto", "cuda") else 0
+    children = []
+    for index in range(workers):
+        env = dict(os.environ) | ({"CUDA_VISIBLE_DEVICES": str(index % cards)} if cards else {})
+        children.append(
+            subprocess.Popen([sys.executable, "-m", "workbench", *words], env=env, stdout=subprocess.DEVNULL)
+        )
+    try:
+        codes = [child.wait() for child in children]
+    except BaseException:
+        for child in children:
+            child.terminate()
+        for child in children:
+            child.wait()
+        raise
+    stop = next((code for code in codes if code in (74, 130, 143)), 0)
+    if stop == 74:
+        raise OSError(28, "a worker ran out of disk; see its message above")
+    if stop:
+        raise Interrupted(stop - 128)
+
+
+def work(root: Path, record: str, todo: Sequence[str], host: Host, words: Sequence[str]) -> bool:
+    """A worker's whole life. True if some run of the list is not done at the end of it."""
+    for word in words:
+        objectives.find(word)
+    store = RunStore.existing(root)
+    spec = store.experiment(record).base_spec()
+    suite = load_suite(spec)
+    _, prepared = prepare(store.get(todo[0]).spec())
+    carry_out_all(store, todo, suite, prepared, host)
+    return any(_state(store.get(run_id), suite, spec)[0] not in ("done", "trained", "running") for run_id in todo)
+
+
+def carry_out_all(store: RunStore, todo: Sequence[str], suite: Suite, prepared: Prepared, host: Host) -> None:
+    """Each run in turn. A failure is written down and the next run begins; disk and signals end it all."""
+    for run_id in todo:
+        run = store.get(run_id)
+        if complete(run, suite) or run.state == "diverged":
+            continue
+        try:
+            with run.lease():
+                carry_out(run, suite, prepared, host)
+        except (LeaseHeld, LeaseLost) as error:
+            log.warning("%s is left alone: %s", run_id, error)
+
+
+def carry_out(run: RunDir, suite: Suite, prepared: Prepared, host: Host) -> None:
+    """Train a run if it is not trained, then fine-tune what has no score. Failures end in error.json."""
+    spec = run.spec()
+    run.clear_error()
+    try:
+        if not run.trained:
+            pretrain(run, spec, prepared, host)
+        measure(run, spec, suite, host)
+    except Diverged as error:
+        run.fail("diverged", str(error), step=error.step)
+        log.warning("%s diverged: %s", run.run_id, error)
+    except (InputError, OSError, KeyboardInterrupt, LeaseLost):
+        raise
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        run.fail("failed", f"{type(error).__name__}: {error}", where=f"{Path(where.filename).name}:{where.lineno}",
+                 trace=traceback.format_exc())  # fmt: skip
+        log.warning("%s failed: %s: %s; see %s", run.run_id, type(error).__name__, error, run.path / "error.log")
+
+
+def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host) -> None:
+    """Everything up to the exported encoder and done.json."""
+    from workbench import tracking, trainer
+    from workbench.export import export
+
+    corpus = Corpus(prepared, spec.data.length, spec.seed)
+    priced = _plan_once(run, spec, corpus, host)
+    trainer.set_numerics(host)
+    run.write_json(
+        "env.json", environment(sys.argv, device=host.resolved_device(), precision=host.resolved_precision())
+    )
+    source = objectives.source_file(spec)
+    if source is not None:
+        shutil.copyfile(source, run.path / "objective.py")
+    mirror = tracking.mirror(host.track, run.path, run.run_id, spec.model_dump(mode="json"))
+    try:
+        with progress.training(run.run_id) as bar:
+            model = trainer.train(run, spec, priced, corpus, host, run.check, bar, mirror)
+    finally:
+        mirror.close()
+    facts = {"steps": priced.steps, "tokens": priced.tokens, "flops": priced.flops}
+    with run.staged("encoder") as folder:
+        export(model.encoder, prepared.tokenizer, folder, spec, facts)  # type: ignore[arg-type]
+    run.finish(facts)
+
+
+def _plan_once(run: RunDir, spec: RunSpec, corpus: Corpus, host: Host) -> Plan:
+    """The plan in the run directory, made when the run first begins: seconds are turned into steps only once."""
+    if (run.path / "plan.json").is_file():
+        return Plan(**run.read_json("plan.json"))
+    from workbench import trainer
+
+    timed = trainer.seconds_per_step(spec, corpus, host) if spec.budget.unit == "seconds" else None
+    priced = plan(spec, timed)
+    run.write_json("plan.json", priced.to_json())
+    return priced
+
+
+def measure(run: RunDir, spec: RunSpec, suite: Suite, host: Host) -> None:
+    """Fine-tune each task and seed whose score is missing."""
+    from workbench.tasks.finetune import finetune, score_name
+
+    run.want(score_name(task, spec.tasks, seed) for task in suite.tasks for seed in range(spec.tasks.seeds))
+    missing = list(_missing(run, spec, suite))
+    with progress.measuring(run.run_id, len(missing)) as tick:
+        for task, seed, name in missing:
+            score = finetune(run.path / "encoder", task, spec.tasks, seed, host)
+            run.write_json(f"scores/{name}", score.to_json())
+            tick(task.name, score.value)
+
+
+def complete(run: RunDir, suite: Suite) -> bool:
+    """Trained, and every score of the suite is there."""
+    return run.trained and not any(True for _ in _missing(run, run.spec(), suite))
+
+
+def _missing(run: RunDir, spec: RunSpec, suite: Suite) -> Iterator[tuple[Any, int, str]]:
+    from workbench.tasks.finetune import score_name
+
+    for task in suite.tasks:
+        for seed in range(spec.tasks.seeds):
+            name = score_name(task, spec.tasks, seed)
+            if not (run.path / "scores" / name).is_file():
+                yield task, seed, name
+
+
+def price(base: RunSpec, word: str) -> Plan:
+    """The plan of one run of one objective, for `workbench flops`."""
+    name, source = objectives.find(word)
+    return plan(objectives.with_options(base.replace(objective=name, source=source)))
+
+
+def evaluate(encoder: Path, base: RunSpec, host: Host) -> list[dict[str, Any]]:
+    """Scores of any encoder folder on the base's tasks. Raises InputError if it is none."""
+    from workbench.tasks.finetune import finetune
+
+    if not (encoder / "config.json").is_file():
+        raise InputError(f"{encoder} holds no encoder: it has no config.json")
+    suite = load_suite(base)
+    rows = []
+    for task in suite.tasks:
+        for seed in range(base.tasks.seeds):
+            rows.append(finetune(encoder, task, base.tasks, seed, host).to_json())
+    return rows
+
+
+def _state(run: RunDir, suite: Suite, base: RunSpec) -> tuple[str, str]:
+    state = run.state
+    if state in ("done", "trained"):
+        return ("done", "") if complete(run, suite) else ("unfinished", "some scores are missing")
+    return state, run.note
+
+
+def _record(job: Job, base: RunSpec, specs: list[RunSpec], baselines: list[RunSpec]) -> ExperimentRecord:
+    return ExperimentRecord(
+        name=job.experiment.record_name(base),
+        experiment=job.experiment.name,
+        question=job.experiment.question,
+        axis=job.experiment.axis,
+        base=base.model_dump(mode="json"),
+        tasks=base.tasks.model_dump(mode="json"),
+        runs=[spec.run_id for spec in specs],
+        untrained=[spec.run_id for spec in baselines],
+        command=shlex.join(["workbench", *sys.argv[1:]]),
+    )
+
+
+def _by_seed(baselines: list[RunSpec], specs: list[RunSpec]) -> list[RunSpec]:
+    """Seed by seed, baseline first: whole comparisons come in early."""
+    return sorted([*baselines, *specs], key=lambda spec: spec.seed)
+
+
+def _cards() -> int:
+    import torch
+
+    return torch.cuda.device_count()

@@ -1,0 +1,173 @@
+"""Facts as a person reads them in a terminal: aligned columns, units, no colour that a file would choke on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from workbench.host import Host
+from workbench.plan import Plan, matmul_speed, seconds_estimate
+from workbench.progress import clock
+from workbench.runner import Job
+from workbench.spec import RunSpec
+
+Row = Mapping[str, Any]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Rows of equal keys as aligned columns under their names; numbers to the right."""
+    if not rows:
+        return "nothing to show"
+    names = list(rows[0])
+    cells = [[_cell(row.get(name)) for name in names] for row in rows]
+    widths = [max(len(name), *(len(line[i]) for line in cells)) for i, name in enumerate(names)]
+    right = [all(isinstance(row.get(name), (int, float, type(None))) for row in rows) for name in names]
+
+    def line(values: Sequence[str]) -> str:
+        padded = (v.rjust(w) if r else v.ljust(w) for v, w, r in zip(values, widths, right, strict=True))
+        return "  ".join(padded).rstrip()
+
+    return "\n".join([line(names), line(["-" * width for width in widths]), *map(line, cells)])
+
+
+def plan_rows(plans: Sequence[tuple[RunSpec, Plan]]) -> list[dict[str, Any]]:
+    """One row a run, as the table and --json show it."""
+    return [
+        {
+            "objective": spec.objective, "seed": spec.seed, "steps": plan.steps, "tokens": plan.tokens,
+            "warmup_steps": plan.warmup_steps, "flops": plan.flops, "parameters": plan.parameters,
+            "memory_bytes": plan.memory_bytes,
+        }
+        for spec, plan in plans
+    ]  # fmt: skip
+
+
+def plan_json(job: Job, plans: Sequence[tuple[RunSpec, Plan]]) -> dict[str, Any]:
+    """The plan as one document."""
+    return {
+        "experiment": job.experiment.name, "question": job.experiment.question,
+        "base": job.base.model_dump(mode="json"), "runs": plan_rows(plans),
+    }  # fmt: skip
+
+
+def plan_table(job: Job, plans: Sequence[tuple[RunSpec, Plan]], host: Host) -> str:
+    """What would run, and what it would cost here."""
+    speed = matmul_speed(host.resolved_device())
+    rows = []
+    for spec, plan in plans:
+        parts = plan.parameters
+        rows.append({
+            "objective": spec.objective, "seed": spec.seed,
+            "steps": plan.steps if spec.budget.unit != "seconds" else "as time allows",
+            "tokens": _short(plan.tokens), "FLOPs (paper)": _short(plan.flops["paper"]),
+            "sparse": _short(plan.flops["paper-sparse"]), "matmul": _short(plan.flops["matmul"]),
+            "encoder": _short(parts["encoder"]), "generator": _short(parts.get("generator", 0)),
+            "heads": _short(parts["total"] - parts["encoder"] - parts.get("generator", 0)),
+            "memory": _bytes(plan.memory_bytes),
+            "time": clock(seconds_estimate([plan], speed)) if spec.budget.unit != "seconds" else clock(spec.budget.amount),
+        })  # fmt: skip
+    base = job.base
+    seconds = [spec.budget.amount for spec, _ in plans if spec.budget.unit == "seconds"]
+    total = sum(seconds) + seconds_estimate([plan for _, plan in plans], speed)
+    lines = [
+        job.experiment.question,
+        "",
+        table(rows),
+        "",
+        f"scale {base.scale}, recipe {base.recipe}, corpus {', '.join(base.data.corpus)}, rows of {base.data.length} "
+        f"tokens, {base.batch.size} rows a step, peak learning rate {base.optim.lr:g}",
+        f"tasks {', '.join(base.tasks.names) or 'none'}: {base.tasks.seeds} fine-tuning seeds each",
+        f"pre-training time for all {len(plans)} runs: about {clock(total)} here ({_short(speed)} FLOP/s in matrix "
+        f"products measured, {len(plans)} runs in turn); fine-tuning comes on top",
+    ]
+    return "\n".join(lines)
+
+
+def price_table(plan: Plan) -> str:
+    """`workbench flops` for a person."""
+    rows = [
+        {"convention": name, "a step": plan.flops_per_step[name], "the run": plan.flops[name]} for name in plan.flops
+    ]
+    parts = [{"part": name, "parameters": count} for name, count in plan.parameters.items()]
+    return f"{plan.steps:,} steps, {plan.tokens:,} tokens\n\n{table(rows)}\n\n{table(parts)}"
+
+
+def objective_rows() -> list[dict[str, Any]]:
+    from workbench import objectives
+
+    return [{"name": each.name, "summary": each.summary, "source": each.source} for each in objectives.listing()]
+
+
+def scale_rows() -> list[dict[str, Any]]:
+    from workbench.presets import SCALES, resolve
+
+    rows = []
+    for name in SCALES:
+        spec = resolve(name)
+        rows.append({
+            "name": name, "layers": spec.encoder.layers, "hidden": spec.encoder.hidden,
+            "embedding": spec.encoder.embedding_width, "heads": spec.encoder.head_count, "vocab": spec.encoder.vocab,
+            "generator": round(spec.generator.width, 4), "length": spec.data.length, "batch": spec.batch.size,
+            "lr": spec.optim.lr, "mask": spec.corruption.rate, "budget": f"{spec.budget.unit}={spec.budget.amount:g}",
+            "fine-tuning lr": spec.tasks.lr, "layer decay": spec.tasks.layer_decay,
+        })  # fmt: skip
+    return rows
+
+
+def corpus_rows() -> list[dict[str, Any]]:
+    return [
+        {"name": "docs", "summary": "docstrings and language reference found on this machine; nothing to download"},
+        {"name": "FILE|FOLDER|GLOB", "summary": ".txt, .jsonl, .parquet, .csv, each plain or .gz, .xz, .zst"},
+        {"name": "OWNER/NAME", "summary": "a Hugging Face dataset, streamed; --set data.revision=... pins it"},
+    ]
+
+
+def task_rows() -> list[dict[str, Any]]:
+    from workbench import tasks
+
+    return [dict(row) for row in tasks.known()]
+
+
+def encoder_rows() -> list[dict[str, Any]]:
+    from workbench.models.encoder import FAMILIES
+
+    return [
+        {"name": name, "model type": family.model_type, "own embedding width": family.embedding is not None}
+        for name, family in FAMILIES.items()
+    ]
+
+
+def experiment_rows() -> list[dict[str, Any]]:
+    from workbench import experiment
+
+    return [{"name": name, "question": question, "source": path} for name, question, path in experiment.listing()]
+
+
+LISTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
+    "objectives": objective_rows, "scales": scale_rows, "corpora": corpus_rows, "tasks": task_rows,
+    "encoders": encoder_rows, "experiments": experiment_rows,
+}  # fmt: skip
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _short(number: float) -> str:
+    """1,234,567 as 1.23M; beyond tera in powers of ten."""
+    if number >= 1e15:
+        return f"{number:.3g}"
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("K", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g}{unit}"
+    return f"{number:g}"
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
