@@ -1,0 +1,18 @@
+"""What tests in every folder share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real corpora and GLUE files: $WORKBENCH_TEST_DATA, or ../shared/data beside the repository."""
+    named = os.environ.get("WORKBENCH_TEST_DATA")
+    folder = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not (folder / "corpus").is_dir():
+        pytest.skip(f"no real data at {folder}; set WORKBENCH_TEST_DATA to test on it")
+    return folder
