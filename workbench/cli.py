@@ -128,9 +128,10 @@ def flops(
 ) -> None:
     """Training FLOPs of one run under the three conventions, its steps, tokens and parameters."""
     base = _base(scale, set_, None, None, budget)
-    from workbench import runner, show
+    from workbench import show
+    from workbench.plan import price
 
-    priced = runner.price(base, objective)
+    priced = price(base, objective)
     _print(priced.to_json() if as_json else show.price_table(priced), as_json)
 
 

@@ -29,7 +29,8 @@ def card(spec: RunSpec, facts: dict[str, Any]) -> str:
     """A model card: what was trained, on what, for how long, and how to load it."""
     trained = (
         f"It was pre-trained with the objective `{spec.objective}` ({spec.recipe} recipe) for "
-        f"{facts['steps']:,} steps, {facts['tokens']:,} tokens, {float(facts['flops']['paper']):.4g} training FLOPs in the paper's convention."
+        f"{facts['steps']:,} steps, {facts['tokens']:,} tokens, "
+        f"{float(facts['flops']['paper']):.4g} training FLOPs in the paper's convention."
         if facts["steps"]
         else "It holds the initial weights of its seed and was not trained: a baseline."
     )

@@ -61,6 +61,12 @@ def plan(spec: RunSpec, seconds_per_step: float | None = None) -> Plan:
     )
 
 
+def price(base: RunSpec, word: str) -> Plan:
+    """The plan of one run of one objective, for `workbench flops`."""
+    name, source = objectives.find(word)
+    return plan(objectives.with_options(base.replace(objective=name, source=source)))
+
+
 def warmup_steps(spec: RunSpec, steps: int) -> int:
     """Warm-up in steps; left out, the paper's 10,000, but at most a tenth of the run. Raises InputError if too long."""
     warmup = spec.schedule.warmup

@@ -141,7 +141,7 @@ def untrained(spec: RunSpec) -> RunSpec:
 
 
 def execute(job: Job, root: Path, host: Host, workers: int = 1, out: Path | None = None) -> Outcome:
-    """Do all of it. Raises InputError before anything is spent, OSError where the disk fails, Interrupted on signals."""
+    """Do all of it. Raises InputError before anything is spent, OSError for the disk, Interrupted on signals."""
     host.resolved_device()
     store = RunStore(root)
     for spec in job.specs:
@@ -323,12 +323,6 @@ def _missing(run: RunDir, spec: RunSpec, suite: Suite) -> Iterator[tuple[Any, in
             name = score_name(task, spec.tasks, seed)
             if not (run.path / "scores" / name).is_file():
                 yield task, seed, name
-
-
-def price(base: RunSpec, word: str) -> Plan:
-    """The plan of one run of one objective, for `workbench flops`."""
-    name, source = objectives.find(word)
-    return plan(objectives.with_options(base.replace(objective=name, source=source)))
 
 
 def evaluate(encoder: Path, base: RunSpec, host: Host) -> list[dict[str, Any]]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.host import Host
 from workbench.plan import Plan, matmul_speed, seconds_estimate
 from workbench.progress import clock
-from workbench.runner import Job
 from workbench.spec import RunSpec
+
+if TYPE_CHECKING:
+    from workbench.runner import Job
 
 Row = Mapping[str, Any]
 
@@ -64,11 +66,10 @@ def plan_table(job: Job, plans: Sequence[tuple[RunSpec, Plan]], host: Host) -> s
             "encoder": _short(parts["encoder"]), "generator": _short(parts.get("generator", 0)),
             "heads": _short(parts["total"] - parts["encoder"] - parts.get("generator", 0)),
             "memory": _bytes(plan.memory_bytes),
-            "time": clock(seconds_estimate([plan], speed)) if spec.budget.unit != "seconds" else clock(spec.budget.amount),
+            "time": clock(_seconds(spec, plan, speed)),
         })  # fmt: skip
     base = job.base
-    seconds = [spec.budget.amount for spec, _ in plans if spec.budget.unit == "seconds"]
-    total = sum(seconds) + seconds_estimate([plan for _, plan in plans], speed)
+    total = sum(_seconds(spec, plan, speed) for spec, plan in plans)
     lines = [
         job.experiment.question,
         "",
@@ -81,6 +82,10 @@ def plan_table(job: Job, plans: Sequence[tuple[RunSpec, Plan]], host: Host) -> s
         f"products measured, {len(plans)} runs in turn); fine-tuning comes on top",
     ]
     return "\n".join(lines)
+
+
+def _seconds(spec: RunSpec, plan: Plan, speed: float) -> float:
+    return spec.budget.amount if spec.budget.unit == "seconds" else seconds_estimate([plan], speed)
 
 
 def price_table(plan: Plan) -> str:
