@@ -30,7 +30,7 @@ LINES = (
     "rundir",
     "lease health",
     "owner environment progress",
-    "files redact presets",
+    "files redact presets tensorfile",
     "spec host tensors draws scoring",
     "errors",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import math
 import os
@@ -65,20 +66,26 @@ def loads(text: bytes | str) -> Any:
         raise ValueError("nested too deep") from None
 
 
-def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
-    """All of a regular file. A link, pipe, device or oversized file is a ValueError: it is not one of ours."""
+def open_regular(path: Path) -> io.BufferedReader:
+    """A file opened to be read. A link, pipe or device is a ValueError: it is not one of ours."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise ValueError("is a symbolic link") from None
         raise
-    with open(fd, "rb") as file:
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode):
-            raise ValueError("is not a regular file")
-        if info.st_size > largest:
-            raise ValueError(f"has {info.st_size} bytes, more than the {largest} that it can have")
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise ValueError("is not a regular file")
+    return open(fd, "rb")
+
+
+def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
+    """All of a regular file. Raises ValueError when it is none, or too large to be one of ours."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > largest:
+            raise ValueError(f"has {size} bytes, more than the {largest} that it can have")
         return file.read()
 
 

@@ -1,0 +1,47 @@
+"""Writing safetensors, a tensor at a time.
+
+The library's own writer refuses tensors that share storage and wraps what the disk says in an exception of its own.
+Reading is left to the library. Format: header length (8 bytes, little-endian), header (JSON), data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_DTYPES = {
+    "float64": "F64", "int64": "I64", "uint64": "U64", "float32": "F32", "int32": "I32", "uint32": "U32",
+    "float16": "F16", "bfloat16": "BF16", "int16": "I16", "uint16": "U16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
+
+
+def content(tensors: Mapping[str, Tensor]) -> tuple[int, Iterator[bytes | memoryview]]:
+    """Size in bytes and parts of the file that holds `tensors`. Any device, strides and sharing of storage will do."""
+    order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # keeps every tensor aligned
+    header, end = {}, 0
+    for name in order:
+        tensor, start = tensors[name], end
+        end += tensor.numel() * tensor.element_size()
+        kind = _DTYPES[str(tensor.dtype).removeprefix("torch.")]
+        header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+
+    def parts() -> Iterator[bytes | memoryview]:
+        yield len(text).to_bytes(8, "little") + text
+        for name in order:
+            yield raw(tensors[name])
+
+    return 8 + len(text) + end, parts()
+
+
+def raw(tensor: Tensor) -> memoryview:
+    """The numbers of any dense tensor, in order, as bytes; a view where that is possible."""
+    import torch
+
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else memoryview(b"")
