@@ -238,3 +238,35 @@ def test_matmul_is_what_torch_counts(enc: EncoderSpec, length: int, rows: int) -
     row = flops.encoder(enc, length) + flops.lm_head(enc, length, 5)
     assert forward.get_total_flops() == rows * row.matmul
     assert whole.get_total_flops() == rows * row.train("matmul")
+
+
+@pytest.mark.parametrize(
+    ("family", "embedding"),
+    [("electra", None), ("electra", 32), ("bert", None), ("roberta", None)]
+    + [("albert", None), ("albert", 32), ("deberta-v2", None), ("deberta-v2", 32)],
+)
+def test_one_more_row_costs_what_torch_counts(family: str, embedding: int | None) -> None:
+    """Two rows more, since some families also compute a little once a batch."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from workbench.models.encoder import Encoder
+    from workbench.spec import Special
+
+    enc = EncoderSpec(
+        family=family, hidden=64, layers=2, heads=2, embedding=embedding, vocab=90, positions=40, attention="eager"
+    )
+    model = Encoder(enc, Special(pad=0, unk=1, cls=2, sep=3, mask=4))
+
+    def counted(rows: int) -> int:
+        with FlopCounterMode(display=False) as counter:
+            model(torch.randint(5, 90, (rows, 24))).sum().backward()
+        return int(counter.get_total_flops())
+
+    assert counted(4) - counted(2) == 2 * flops.encoder(enc, 24).train("matmul")
+
+
+def test_every_family_is_priced() -> None:
+    from workbench.models.encoder import FAMILIES
+
+    assert set(FAMILIES) == {"electra", "bert", "roberta", "albert", "deberta-v2"}, "price it in the test above"

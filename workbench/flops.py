@@ -58,9 +58,14 @@ def number(amount: Exact) -> int | float:
 
 
 def encoder(enc: EncoderSpec, length: int) -> Flops:
-    """Token ids to hidden states (length, hidden): input embedding and every block."""
+    """Token ids to hidden states (length, hidden): input embedding and every block.
+
+    Blocks are those of BERT, to which `deberta-v2` adds products of queries and keys with the relative positions. The
+    projection of these positions is left out: it is computed once a batch, whatever the rows.
+    """
     total = embedding(enc, length)
-    one = block(enc.hidden, enc.ffn_width, enc.head_count, length)
+    relative = 2 * enc.positions if enc.family == "deberta-v2" else 0
+    one = block(enc.hidden, enc.ffn_width, enc.head_count, length, relative=relative)
     return total + Flops(enc.layers * one.paper, enc.layers * one.sparse, enc.layers * one.matmul)
 
 
@@ -69,13 +74,21 @@ def embedding(enc: EncoderSpec, length: int) -> Flops:
     e, h = enc.embedding_width, enc.hidden
     tokens = 2 * e * enc.vocab
     rest = 2 * e * (length + 2) + 2 * e + LAYER_NORM * e + DROPOUT * e
-    project = 2 * h * e if e != h else 0
+    project = 2 * h * e if e != h or enc.family == "albert" else 0
     sparse = rest + project + (h if project else 0)
     return Flops(length * (tokens + sparse), length * sparse, length * project)
 
 
-def block(h: int, ffn: int, heads: int, length: int, attention_width: int | None = None, attentions: int = 1) -> Flops:
-    """One transformer block of width `h`.
+def block(
+    h: int,
+    ffn: int,
+    heads: int,
+    length: int,
+    attention_width: int | None = None,
+    attentions: int = 1,
+    relative: int = 0,
+) -> Flops:
+    """One transformer block of width `h`, whose attention also looks at `relative` positions from both sides.
 
     The script prices the first layer norm at 5 instead of 5h, and the values' average and the output projection by `h`
     where the width of attention would be right; `attentions` is 2 where a decoder also looks at an encoder (T5).
@@ -84,9 +97,10 @@ def block(h: int, ffn: int, heads: int, length: int, attention_width: int | None
     scores = length * heads
     attention = 6 * h * kqv + 3 * kqv + 2 * kqv * length + (SOFTMAX + DROPOUT + 1) * scores
     attention += 2 * h * length + 2 * h * h + h + DROPOUT * h + h + LAYER_NORM
+    looks = 4 * h * relative
     feed_forward = 4 * h * ffn + GELU * ffn + ffn + h + DROPOUT * h + h + LAYER_NORM * h
-    paper = length * (attentions * attention + feed_forward)
-    matmul = length * (attentions * (8 * h * kqv + 4 * kqv * length) + 4 * h * ffn)
+    paper = length * (attentions * attention + looks + feed_forward)
+    matmul = length * (attentions * (8 * h * kqv + 4 * kqv * length) + looks + 4 * h * ffn)
     return Flops(paper, paper, matmul)
 
 
