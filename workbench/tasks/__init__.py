@@ -50,7 +50,7 @@ def load(tasks: TasksSpec, cache: Path | None = None) -> Suite:
         found += suite.tasks
         missing |= suite.missing
     if probe_names:
-        found += probes.load(list(dict.fromkeys(probe_names)), tasks.rows, cache)
+        found += probes.load(dict.fromkeys(probe_names), tasks.rows)
     found += [table.load(Path(name), tasks) for kind, name in places if kind == "table"]
     _distinct(found)
     return Suite(tuple(baselines.added(task, cache) for task in found), missing)

@@ -1,0 +1,247 @@
+"""The built-in probes: four small tasks made from the docstrings that pre-training never sees.
+
+`docs` holds back whole modules, and no held-back paragraph shares eight words in a row with what is trained on. These
+modules are halved again, so that training and testing a probe share no module and no sentence either. Classes are
+balanced, and the sentences of a wrong pair come from right pairs, so that neither half of a pair betrays the answer.
+Which rows are taken, and every wrong answer, is decided by hashes of the texts: the same on every machine that has the
+same packages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TypeVar
+
+from workbench.data import docs
+from workbench.data.docs import Entry
+from workbench.draws import seed_of
+from workbench.errors import InputError
+from workbench.tasks.task import Examples, Task, sealed
+
+TRAIN_ROWS, TEST_ROWS = 1000, 1000  # a probe's most; fewer where the text gives fewer
+CLASS_ROWS = 100  # a package with fewer sentences than this in either half is no class of its own
+EPOCHS = 3.0
+WORDS = (6, 40)  # in a sentence
+DISTURBED = 0.5  # share of a sentence's words that change places, in one stretch
+# Written over by MASKED in the package probe: the names that would give the answer away.
+NAMES = "c?python|numpy|np|pandas|pd|matplotlib|mpl|pyplot|plt|scipy|py?torch|torch|aten|inductor|dynamo"
+NAME = re.compile(rf"(?<![A-Za-z])(?:{NAMES})(?![A-Za-z])", re.IGNORECASE)
+MASKED = "library"
+
+BREAK = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<!vs\.)\s+(?=[\"'(]?[A-Z])")
+PLAIN = re.compile(r"^[\"'(]*[A-Za-z]+(?:['-][A-Za-z]+)*[\"'),.;:!?]*$")
+
+Row = tuple[str, str | None, int]  # first text, second text, target
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence, whence it is, and the one that follows it in the same paragraph."""
+
+    text: str
+    entry: Entry
+    following: str | None
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A probe's name, labels (empty: the packages), metric, and how rows are made from one half of the entries."""
+
+    name: str
+    labels: tuple[str, ...]
+    metric: str
+    metrics: tuple[str, ...]
+    rows: Callable[[Sequence[Entry]], list[Row]]
+    summary: str
+
+
+def load(names: Iterable[str], rows: int | None = None) -> list[Task]:
+    """The named probes. Raises InputError when the packages installed here give too little text."""
+    return [sealed(_task(PROBES[name], *halves(docs.entries("test"))), rows) for name in names]
+
+
+def halves(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
+    """Entries to train probes on and to test them on: whole modules, half of each package's text."""
+    size: dict[tuple[str, str], int] = defaultdict(int)
+    for entry in entries:
+        size[entry.package, entry.module] += len(entry.text)
+    side: dict[tuple[str, str], int] = {}
+    weight: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for package, module in sorted(size, key=lambda key: (-size[key], key)):  # the largest first, to the lighter half
+        held = weight[package]
+        side[package, module] = half = int(held[1] < held[0])
+        held[half] += size[package, module]
+    parts = tuple([entry for entry in entries if side[entry.package, entry.module] == half] for half in (0, 1))
+    return parts[0], parts[1]
+
+
+def _task(probe: Probe, train: list[Entry], test: list[Entry]) -> Task:
+    there, asked = probe.rows(train), probe.rows(test)
+    seen = {text for first, second, _ in there for text in (_key(first), _key(second or ""))} - {""}
+    asked = [row for row in asked if _key(row[0]) not in seen and _key(row[1] or "") not in seen]
+    labels = probe.labels
+    if not labels:
+        enough = [
+            package
+            for index, package in enumerate(docs.PACKAGES)
+            if min(sum(row[2] == index for row in part) for part in (there, asked)) >= CLASS_ROWS
+        ]
+        labels = tuple(enough)
+        there, asked = (
+            [(a, b, enough.index(docs.PACKAGES[t])) for a, b, t in part if docs.PACKAGES[t] in enough]
+            for part in (there, asked)
+        )
+    parts = [_balanced(part, len(labels), most) for part, most in ((there, TRAIN_ROWS), (asked, TEST_ROWS))]
+    if len(labels) < 2 or min(map(len, parts)) < CLASS_ROWS:
+        raise InputError(
+            f"the probe {probe.name!r} finds too little text in the packages installed here; "
+            f"install numpy, pandas, matplotlib and scipy, or choose other tasks"
+        )
+    train_rows, test_rows = (_examples(part) for part in parts)
+    return Task(
+        probe.name, "probes", labels, probe.metric, probe.metrics, EPOCHS, train_rows, {"test": test_rows}
+    )  # fmt: skip
+
+
+def _balanced(rows: list[Row], labels: int, most: int) -> list[Row]:
+    """At most `most` rows, equally many of each label, in hashed order."""
+    piles = [[row for row in rows if row[2] == label] for label in range(labels)]
+    each = min(most // labels, *map(len, piles)) if piles else 0
+    chosen = [row for pile in piles for row in _hashed(pile, lambda row: (row[0], row[1] or ""))[:each]]
+    return _hashed(chosen, lambda row: ("order", row[0], row[1] or ""))
+
+
+def _examples(rows: list[Row]) -> Examples:
+    second = [row[1] or "" for row in rows] if rows[0][1] is not None else None
+    return Examples([row[0] for row in rows], second, [row[2] for row in rows])
+
+
+def _hashed(items: Iterable[T], key: Callable[[T], tuple[str, ...]]) -> list[T]:
+    return sorted(items, key=lambda item: (seed_of(0, "probes", *key(item)), key(item)))
+
+
+def _key(text: str) -> str:
+    return " ".join(docs.words(text))
+
+
+# ---- text to sentences ----
+
+
+def sentences(entries: Iterable[Entry]) -> list[Sentence]:
+    """Each English sentence of 6 to 40 words once."""
+    found: dict[str, Sentence] = {}
+    for entry in entries:
+        for paragraph in entry.text.split("\n"):
+            parts = BREAK.split(paragraph)
+            for text, following in zip(parts, [*parts[1:], None], strict=True):
+                if _is_sentence(text):
+                    after = following if following and _is_sentence(following) else None
+                    found.setdefault(_key(text), Sentence(text, entry, after))
+    return list(found.values())
+
+
+def _is_sentence(text: str) -> bool:
+    words = text.split()
+    plain = sum(bool(PLAIN.match(word)) for word in words)
+    return WORDS[0] <= len(words) <= WORDS[1] and text[0].isupper() and text[-1] in ".!?" and plain >= 0.75 * len(words)
+
+
+# ---- the four ----
+
+
+def package_rows(entries: Sequence[Entry]) -> list[Row]:
+    """Which package a sentence comes from, its names written over."""
+    return [(NAME.sub(MASKED, s.text), None, docs.PACKAGES.index(s.entry.package)) for s in sentences(entries)]
+
+
+def order_rows(entries: Sequence[Entry]) -> list[Row]:
+    """Every other sentence has a stretch of its words in another order; a sentence is never there both ways."""
+    rows: list[Row] = []
+    for index, sentence in enumerate(_hashed(sentences(entries), lambda s: ("order", s.text))):
+        mixed = disturbed(sentence.text) if index % 2 else sentence.text
+        if mixed is not None:
+            rows.append((mixed, None, 1 - index % 2))
+    return rows
+
+
+def disturbed(text: str) -> str | None:
+    """The sentence with one inner stretch of words shuffled; None when that cannot change it.
+
+    The first and the last word stay, as does the full stop.
+    """
+    words = text.split()
+    inner = len(words) - 2
+    length = max(3, round(DISTURBED * len(words)))
+    if length > inner:
+        return None
+    random = Random(seed_of(0, "disturbed", text))
+    start = 1 + random.randrange(inner - length + 1)
+    stretch = words[start : start + length]
+    for _ in range(10):
+        mixed = random.sample(stretch, length)
+        if sum(a.lower() != b.lower() for a, b in zip(mixed, stretch, strict=True)) > length // 2:
+            return " ".join([*words[:start], *mixed, *words[start + length :]])
+    return None
+
+
+def next_rows(entries: Sequence[Entry]) -> list[Row]:
+    """A sentence and the one after it, or one that stands after another sentence of the same package."""
+    pairs = [(s.text, s.following, s.entry) for s in sentences(entries) if s.following]
+    return _paired([(first, second, entry) for first, second, entry in pairs if second])
+
+
+def signature_rows(entries: Sequence[Entry]) -> list[Row]:
+    """A summary and its signature, or the signature of another function of the same package."""
+    pairs = []
+    for entry in entries:
+        summary = BREAK.split(entry.text.split("\n")[0])[0]
+        if entry.signature.count("(") and "__" not in entry.signature and 4 <= len(summary.split()) <= WORDS[1]:
+            pairs.append((summary, entry.signature, entry))
+    return _paired(pairs)
+
+
+def _paired(pairs: list[tuple[str, str, Entry]]) -> list[Row]:
+    """Half the pairs as they are (1), half with their seconds passed on within the package (0).
+
+    Every first and every second is used once, so that neither alone says anything about the answer.
+    """
+    unique: dict[str, tuple[str, str, Entry]] = {}
+    for pair in pairs:
+        if _key(pair[1]) not in unique:
+            unique[_key(pair[1])] = pair
+    groups: dict[str, list[tuple[str, str, Entry]]] = defaultdict(list)
+    for pair in _hashed({_key(p[0]): p for p in unique.values()}.values(), lambda p: (p[0], p[1])):
+        groups[pair[2].package].append(pair)
+    rows: list[Row] = []
+    for group in groups.values():
+        half = len(group) // 2
+        rows += [(first, second, 1) for first, second, _ in group[:half]]
+        wrong = group[half : 2 * half]
+        rows += [
+            (first, second, 0)
+            for (first, _, entry), (_, second, other) in zip(wrong, [*wrong[1:], *wrong[:1]], strict=True)
+            if (entry.module, entry.name) != (other.module, other.name)
+        ]
+    return rows
+
+
+PROBES: dict[str, Probe] = {
+    probe.name: probe
+    for probe in (
+        Probe("package", (), "accuracy", ("accuracy",), package_rows, "which package a sentence comes from"),
+        Probe(
+            "order", ("disturbed", "intact"), "matthews", ("matthews", "accuracy"), order_rows,
+            "is the sentence intact, or has its word order been disturbed",
+        ),
+        Probe("next", ("no", "yes"), "accuracy", ("accuracy",), next_rows, "do two sentences follow one another"),
+        Probe(
+            "signature", ("no", "yes"), "accuracy", ("accuracy",), signature_rows,
+            "does this summary belong to this signature",
+        ),
+    )
+}  # fmt: skip
