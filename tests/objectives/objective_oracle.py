@@ -1,0 +1,271 @@
+"""Slow, plain versions of the five losses, written from their definitions, and what they must see of a forward pass.
+
+Logits come from Hugging Face's own ELECTRA heads in float64, holding copies of our weights; everything after them is a
+loop over rows and positions. Clark et al. 2020, sections 3.1 and 3.4; normalisation as in the released code.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import ElectraForMaskedLM, ElectraForPreTraining
+
+from workbench import corruption, objectives
+from workbench.draws import row_keys
+from workbench.models.encoder import Encoder, build_encoder
+from workbench.models.heads import BinaryHead, MlmHead
+from workbench.presets import resolve
+from workbench.spec import RunSpec
+from workbench.tensors import Batch, StepLoss
+
+NAMES = ("all-tokens-mlm", "bert-mlm", "electra-15", "replace-mlm", "rtd")
+WITH_GENERATOR = tuple(name for name in NAMES if name != "bert-mlm")
+MAIN_PART = {name: "discriminator_loss" if name in ("rtd", "electra-15") else "mlm_loss" for name in NAMES}
+PAD, UNK, CLS, SEP, MASK = range(5)
+
+TINY: dict[str, Any] = {
+    "encoder.hidden": 32, "encoder.layers": 2, "encoder.heads": 2, "encoder.embedding": 16, "encoder.vocab": 40,
+    "encoder.positions": 32, "generator.width": 0.5, "data.length": 24, "batch.size": 6, "corruption.rate": 0.3,
+    "data.special.pad": PAD, "data.special.unk": UNK, "data.special.cls": CLS, "data.special.sep": SEP,
+    "data.special.mask": MASK,
+}  # fmt: skip
+
+
+def tiny(objective: str, overrides: dict[str, Any] | None = None, **keys: Any) -> RunSpec:
+    """A spec of a few thousand weights; keyword `a__b=c` sets `a.b`."""
+    keys = {key.replace("__", "."): value for key, value in keys.items()}
+    return objectives.with_options(resolve("nano", {"objective": objective} | TINY | (overrides or {}) | keys))
+
+
+def build(spec: RunSpec) -> Any:
+    module = objectives.load(spec)
+    return module.Objective(build_encoder(spec), spec, module.Options(**spec.options))
+
+
+def shaken(spec: RunSpec, seed: int = 0, size: float = 0.3) -> Any:
+    """The objective with weights far from where they start, so that no term of a loss is near a neutral value."""
+    objective = build(spec)
+    numbers = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in objective.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=numbers) * size)
+    return objective
+
+
+def synthetic(spec: RunSpec, rows: int = 12, lengths: Sequence[int] | None = None, seed: int = 0) -> Batch:
+    """[CLS] words [SEP] in every row, padded to the length of the spec where `lengths` are given."""
+    special, length = spec.data.special, spec.data.length
+    numbers = np.random.default_rng(seed)
+    ids = numbers.integers(5, spec.encoder.vocab, (rows, length))
+    ids[:, 3] = special.unk
+    sizes = list(lengths) if lengths is not None else [length] * rows
+    return framed(ids, sizes, spec, seed)
+
+
+def framed(words: np.ndarray, sizes: Sequence[int], spec: RunSpec, seed: int = 0) -> Batch:
+    """Words (B, L) with special tokens written in; rows shorter than L are padded and have an attention mask."""
+    special, ids = spec.data.special, words.copy()
+    ids[:, 0] = special.cls
+    attention = np.zeros(ids.shape, dtype=bool)
+    for row, size in enumerate(sizes):
+        ids[row, size - 1], ids[row, size:] = special.sep, special.pad
+        attention[row, :size] = True
+    full = bool(attention.all())
+    keys = row_keys(seed, torch.arange(len(ids)))
+    return Batch(torch.tensor(ids), keys, None if full else torch.tensor(attention))
+
+
+@dataclass
+class Seen:
+    """What went through the parts of an objective in one forward pass."""
+
+    loss: StepLoss
+    positions: np.ndarray
+    weights: np.ndarray
+    inputs: list[np.ndarray]  # of the generator, if there is one, then of the main model
+    hidden: list[Tensor]
+    samples: np.ndarray | None = None
+    logits: list[Tensor] = field(default_factory=list)
+
+    @property
+    def main_input(self) -> np.ndarray:
+        return self.inputs[-1]
+
+
+def observe(objective: nn.Module, batch: Batch) -> Seen:
+    """Run the objective, keeping picks, samples, inputs and hidden states (with their gradients)."""
+    picks: list[tuple[Tensor, Tensor]] = []
+    samples: list[Tensor] = []
+    inputs: list[np.ndarray] = []
+    hidden: list[Tensor] = []
+
+    def keep(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+        if output.requires_grad:
+            output.retain_grad()
+        inputs.append(args[0].numpy().copy())
+        hidden.append(output)
+
+    encoders = {id(m): m for m in objective.modules() if isinstance(m, Encoder)}.values()
+    hooks = [encoder.register_forward_hook(keep) for encoder in encoders]
+    with spied("pick_positions", picks), spied("sample_tokens", samples):
+        loss = objective(batch)
+    for hook in hooks:
+        hook.remove()
+    (positions, weights), *more = picks
+    assert not more, "an objective picks positions once"
+    drawn = samples[0].numpy() if samples else None
+    return Seen(loss, positions.numpy(), weights.numpy(), inputs, hidden, drawn)
+
+
+@contextmanager
+def spied(name: str, results: list[Any]) -> Iterator[None]:
+    """Results of a function of `corruption` are kept while it does its work."""
+    real = getattr(corruption, name)
+
+    def spy(*args: Any, **kwargs: Any) -> Any:
+        results.append(real(*args, **kwargs))
+        return results[-1]
+
+    with mock.patch.object(corruption, name, spy):
+        yield
+
+
+# Hugging Face's heads with our weights
+
+
+def hf_masked_lm(encoder: Encoder, head: MlmHead) -> ElectraForMaskedLM:
+    model = ElectraForMaskedLM(copy.deepcopy(encoder.model.config)).eval()
+    model.electra.load_state_dict(encoder.model.state_dict())
+    model.generator_predictions.dense.load_state_dict(head.dense.state_dict())
+    model.generator_predictions.LayerNorm.load_state_dict(head.norm.state_dict())
+    model.generator_lm_head.load_state_dict({"weight": head.table.weight.detach(), "bias": head.bias.detach()})
+    assert torch.equal(model.electra.embeddings.word_embeddings.weight, encoder.table.weight)
+    return model
+
+
+def hf_pre_training(encoder: Encoder, head: BinaryHead) -> ElectraForPreTraining:
+    assert head.dense is not None
+    model = ElectraForPreTraining(copy.deepcopy(encoder.model.config)).eval()
+    model.electra.load_state_dict(encoder.model.state_dict())
+    model.discriminator_predictions.dense.load_state_dict(head.dense.state_dict())
+    model.discriminator_predictions.dense_prediction.load_state_dict(head.out.state_dict())
+    return model
+
+
+def word_logits(encoder: Encoder, head: MlmHead, ids: np.ndarray, batch: Batch) -> np.ndarray:
+    """(B, L, V) float64."""
+    with torch.no_grad():
+        output = hf_masked_lm(encoder, head).double()(torch.tensor(ids), batch.attention)
+    return np.asarray(output.logits)
+
+
+def binary_logits(encoder: Encoder, head: BinaryHead, ids: np.ndarray, batch: Batch) -> np.ndarray:
+    """(B, L) float64; the linear head is w.h + b on the bare model's hidden states."""
+    with torch.no_grad():
+        if head.dense is not None:
+            return np.asarray(hf_pre_training(encoder, head).double()(torch.tensor(ids), batch.attention).logits)
+        model = copy.deepcopy(encoder.model).double()
+        hidden = model(torch.tensor(ids), batch.attention).last_hidden_state.numpy()
+    weight, bias = head.out.weight.detach().numpy()[0].astype(float), head.out.bias.item()
+    return np.asarray(hidden @ weight + bias)
+
+
+# The losses
+
+
+def slow_nll(logits: np.ndarray, word: int) -> float:
+    """-log softmax(logits)[word]."""
+    top = logits.max()
+    return float(top + math.log(np.exp(logits - top).sum()) - logits[word])
+
+
+def slow_bce(logit: float, label: bool) -> float:
+    """-log of the probability that a sigmoid gives to the label."""
+    return math.log1p(math.exp(-logit if label else logit))
+
+
+def counted(seen: Seen) -> Iterator[tuple[int, int]]:
+    """(row, position) of every slot that counts; a position drawn twice comes twice."""
+    for row in range(len(seen.positions)):
+        for slot in range(seen.positions.shape[1]):
+            if seen.weights[row, slot] > 0:
+                yield row, int(seen.positions[row, slot])
+
+
+def real_places(batch: Batch) -> Iterator[tuple[int, int]]:
+    for row in range(batch.ids.shape[0]):
+        for place in range(batch.ids.shape[1]):
+            if batch.attention is None or batch.attention[row, place]:
+                yield row, place
+
+
+def slow_corrupted(batch: Batch, seen: Seen) -> np.ndarray:
+    """The originals with each counted slot's sample written in; two samples on one position are averaged."""
+    assert seen.samples is not None
+    ids = batch.ids.numpy().copy()
+    for row in range(len(ids)):
+        written: dict[int, list[int]] = {}
+        for slot, place in enumerate(seen.positions[row]):
+            if seen.weights[row, slot] > 0:
+                written.setdefault(int(place), []).append(int(seen.samples[row, slot]))
+        for place, words in written.items():
+            ids[row, place] = sum(words) // len(words)
+    return ids
+
+
+def slow_mlm(logits: np.ndarray, batch: Batch, seen: Seen) -> float:
+    losses = [slow_nll(logits[row, place], int(batch.ids[row, place])) for row, place in counted(seen)]
+    return sum(losses) / len(losses)
+
+
+def slow_detection(logits: np.ndarray, batch: Batch, seen: Seen, places: list[tuple[int, int]]) -> float:
+    """Fake is what was picked and is no longer the original."""
+    picked = set(counted(seen))
+    losses = []
+    for row, place in places:
+        fake = (row, place) in picked and int(seen.main_input[row, place]) != int(batch.ids[row, place])
+        losses.append(slow_bce(float(logits[row, place]), fake))
+    return sum(losses) / len(losses)
+
+
+def slow_copy_mixture(gates: np.ndarray, logits: np.ndarray, batch: Batch, seen: Seen) -> float:
+    """-log of D [v = the token seen] + (1 - D) softmax(v), at the original, over every real token."""
+    losses = []
+    for row, place in real_places(batch):
+        original, shown = int(batch.ids[row, place]), int(seen.main_input[row, place])
+        copying = 1 / (1 + math.exp(-gates[row, place]))
+        softmax = np.exp(logits[row, place] - logits[row, place].max())
+        p = (1 - copying) * softmax / softmax.sum()
+        p[shown] += copying
+        losses.append(-math.log(p[original]))
+    return sum(losses) / len(losses)
+
+
+def slow_parts(name: str, objective: Any, batch: Batch, seen: Seen) -> dict[str, float]:
+    """Every part of the objective's loss."""
+    ids, encoder = seen.main_input, objective.encoder
+    if name == "bert-mlm":
+        return {"mlm_loss": slow_mlm(word_logits(encoder, objective.head, ids, batch), batch, seen)}
+    body, head = objective.generator.body, objective.generator.head
+    parts = {"generator_loss": slow_mlm(word_logits(body, head, seen.inputs[0], batch), batch, seen)}
+    if name == "replace-mlm":
+        parts["mlm_loss"] = slow_mlm(word_logits(encoder, objective.head, ids, batch), batch, seen)
+    elif name == "all-tokens-mlm":
+        gates = binary_logits(encoder, objective.gate, ids, batch)
+        words = word_logits(encoder, objective.head, ids, batch)
+        parts["mlm_loss"] = slow_copy_mixture(gates, words, batch, seen)
+        parts["copy_loss"] = slow_detection(-gates, batch, seen, list(real_places(batch)))
+    else:
+        places = list(real_places(batch)) if name == "rtd" else list(counted(seen))
+        logits = binary_logits(encoder, objective.head, ids, batch)
+        parts["discriminator_loss"] = slow_detection(logits, batch, seen, places)
+    return parts

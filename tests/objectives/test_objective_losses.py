@@ -1,0 +1,161 @@
+"""Each loss equals a loop over rows and positions, under both recipes, with and without padding, on words and text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from objective_oracle import (
+    MAIN_PART,
+    MASK,
+    NAMES,
+    WITH_GENERATOR,
+    counted,
+    framed,
+    observe,
+    real_places,
+    shaken,
+    slow_corrupted,
+    slow_parts,
+    synthetic,
+    tiny,
+)
+
+from workbench.errors import InputError
+from workbench.spec import RunSpec
+from workbench.tensors import Batch
+
+LENGTHS = (24, 7, 2, 15, 3, 23, 24, 24, 12, 24, 19, 4)  # a row of two has nothing to pick
+WEIGHT = {"rtd": 50.0, "electra-15": 50.0, "replace-mlm": 1.0, "all-tokens-mlm": 1.0, "bert-mlm": 1.0}
+
+
+def check(name: str, spec: RunSpec, batch: Batch) -> None:
+    objective = shaken(spec)
+    seen = observe(objective, batch)
+    expected = slow_parts(name, objective, batch, seen)
+    assert {part: float(value.detach()) for part, value in seen.loss.parts.items()} == pytest.approx(expected, rel=2e-5)
+    total = expected.get("generator_loss", 0.0) + WEIGHT[name] * expected[MAIN_PART[name]]
+    assert float(seen.loss.total.detach()) == pytest.approx(total, rel=2e-5)
+
+    originals, picked = batch.ids.numpy(), set(counted(seen))
+    for row, place in np.ndindex(originals.shape):
+        if (row, place) not in picked:
+            assert all(ids[row, place] == originals[row, place] for ids in seen.inputs)
+    if name in WITH_GENERATOR:
+        np.testing.assert_array_equal(seen.main_input, slow_corrupted(batch, seen))
+        shown = [seen.inputs[0][at] for at in picked]
+        kept = [token == originals[at] for token, at in zip(shown, picked, strict=True)]
+        assert all(token == MASK or same for token, same in zip(shown, kept, strict=True))
+        assert any(kept) == (spec.recipe == "released")
+
+
+@pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "padded"])
+@pytest.mark.parametrize("recipe", ["paper", "released"])
+@pytest.mark.parametrize("name", NAMES)
+def test_equals_a_slow_loop_on_words(name: str, recipe: str, lengths: tuple[int, ...] | None) -> None:
+    spec = tiny(name, recipe=recipe)
+    check(name, spec, synthetic(spec, lengths=lengths))
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize("recipe", ["paper", "released"])
+@pytest.mark.parametrize("name", NAMES)
+def test_equals_a_slow_loop_on_text(name: str, recipe: str, padded: bool, real_rows: Any) -> None:
+    sizes = {"encoder.vocab": real_rows.vocab, "data.length": 48, "encoder.positions": 64, "encoder.hidden": 64}
+    spec = tiny(name, sizes, recipe=recipe, corruption__rate=0.15)
+    rows = [48, 11, 47, 30, 48, 5, 22, 36] if padded else [48] * 8
+    check(name, spec, framed(real_rows.words, rows, spec))
+
+
+@pytest.mark.parametrize("tying", ["none", "tokens", "all"])
+@pytest.mark.parametrize("name", WITH_GENERATOR)
+def test_equals_a_slow_loop_however_tied(name: str, tying: str) -> None:
+    spec = tiny(name, {"generator.width": 1.0 if tying == "all" else 0.5, "tying": tying})
+    check(name, spec, synthetic(spec))
+
+
+def test_the_batches_meet_right_and_wrong_samples_and_duplicates() -> None:
+    """Otherwise the comparisons above would not see how these are told apart."""
+    spec = tiny("rtd", recipe="released")
+    batch = synthetic(spec)
+    seen = observe(shaken(spec), batch)
+    places = list(counted(seen))
+    same = [seen.main_input[at] == int(batch.ids[at]) for at in places]
+    assert any(same) and not all(same)
+    assert len(set(places)) < len(places)
+    assert len(places) < len(list(real_places(batch)))
+
+
+@pytest.mark.parametrize("name", WITH_GENERATOR)
+def test_a_weight_weighs_the_main_loss(name: str) -> None:
+    spec = tiny(name, {"options.weight": 7.5})
+    loss = observe(shaken(spec), synthetic(spec)).loss
+    assert loss.total.item() == pytest.approx(
+        (loss.parts["generator_loss"] + 7.5 * loss.parts[MAIN_PART[name]]).item(), rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("name", ["rtd", "electra-15"])
+def test_a_generator_that_is_always_right_leaves_nothing_to_detect(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample equal to the original is an original."""
+    spec = tiny(name)
+    batch, objective = synthetic(spec), shaken(spec)
+    positions = torch.tensor(observe(objective, batch).positions)
+    originals = batch.ids.gather(1, positions)
+    monkeypatch.setattr("workbench.corruption.sample_tokens", lambda *args: originals)
+    loss = objective(batch)
+    assert loss.metrics["replaced_rate"][0] == 0
+    assert loss.metrics["discriminator_recall"][1] == 0  # nothing is fake, so nothing could be found
+    logits = objective.head(objective.encoder(batch.ids))
+    losses = torch.nn.functional.softplus(logits)
+    expected = (
+        losses.mean() if name == "rtd" else losses.gather(1, torch.tensor(observe(objective, batch).positions)).mean()
+    )
+    assert loss.parts["discriminator_loss"].item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_the_gate_may_have_a_loss_of_its_own() -> None:
+    plain, both = tiny("all-tokens-mlm"), tiny("all-tokens-mlm", {"options.copy_loss": 3.0})
+    batch = synthetic(plain)
+    one, other = shaken(plain)(batch), shaken(both)(batch)
+    assert torch.equal(one.parts["copy_loss"], other.parts["copy_loss"])
+    assert (other.total - one.total).item() == pytest.approx(3 * one.parts["copy_loss"].item(), rel=1e-5)
+
+
+def test_the_gate_may_be_closed_to_the_mixture() -> None:
+    """Same loss; the mixture then trains softmax and encoder, and the copy loss alone trains the gate."""
+    kept, cut = ({"options.copy_loss": 2.0, "options.stop_gradient": stop} for stop in (False, True))
+    batch = synthetic(tiny("all-tokens-mlm"))
+    one, other = shaken(tiny("all-tokens-mlm", kept)), shaken(tiny("all-tokens-mlm", cut))
+    losses = one(batch), other(batch)
+    assert torch.equal(losses[0].total, losses[1].total)
+    for objective, loss in zip((one, other), losses, strict=True):
+        loss.parts["mlm_loss"].backward(retain_graph=True)
+        assert objective.head.dense.weight.grad.abs().sum() > 0
+        assert objective.encoder.table.weight.grad.abs().sum() > 0
+    assert one.gate.out.weight.grad.abs().sum() > 0
+    assert other.gate.out.weight.grad is None
+    other.zero_grad()
+    losses[1].total.backward()
+    assert other.gate.out.weight.grad.abs().sum() > 0
+
+
+def test_a_gate_that_nothing_trains_is_refused() -> None:
+    with pytest.raises(InputError, match=r"options\.copy_loss"):
+        shaken(tiny("all-tokens-mlm", {"options.stop_gradient": True}))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_without_anything_to_pick_cost_nothing_and_break_nothing(name: str) -> None:
+    spec = tiny(name)
+    objective = shaken(spec)
+    loss = objective(synthetic(spec, rows=3, lengths=(2, 2, 2)))
+    assert torch.isfinite(loss.total)
+    if "generator_loss" in loss.parts:
+        assert loss.parts["generator_loss"] == 0
+    if name not in ("rtd", "all-tokens-mlm"):
+        assert loss.total == 0
+    loss.total.backward()
+    assert all(p.grad is None or torch.isfinite(p.grad).all() for p in objective.parameters())
