@@ -242,8 +242,16 @@ def test_matmul_is_what_torch_counts(enc: EncoderSpec, length: int, rows: int) -
 
 @pytest.mark.parametrize(
     ("family", "embedding"),
-    [("electra", None), ("electra", 32), ("bert", None), ("roberta", None)]
-    + [("albert", None), ("albert", 32), ("deberta-v2", None), ("deberta-v2", 32)],
+    [
+        ("electra", None),
+        ("electra", 32),
+        ("bert", None),
+        ("roberta", None),
+        ("albert", None),
+        ("albert", 32),
+        ("deberta-v2", None),
+        ("deberta-v2", 32),
+    ],
 )
 def test_one_more_row_costs_what_torch_counts(family: str, embedding: int | None) -> None:
     """Two rows more, since some families also compute a little once a batch."""

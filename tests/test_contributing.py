@@ -1,0 +1,100 @@
+"""What CONTRIBUTING.md tells a stranger to write works as it stands there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from workbench import experiment, objectives
+from workbench.draws import row_keys
+from workbench.models.encoder import build_encoder
+from workbench.presets import resolve
+from workbench.spec import RunSpec
+from workbench.tensors import Batch
+
+TEXT = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+OBJECTIVE, EXPERIMENT = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
+SPECIAL = {f"data.special.{name}": place for place, name in enumerate(("pad", "unk", "cls", "sep", "mask"))}
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    path = tmp_path / "shuffled_tokens.py"
+    path.write_text(OBJECTIVE, encoding="utf-8")
+    return path
+
+
+def spec_of(path: Path, **overrides: object) -> RunSpec:
+    name, source = objectives.find(str(path))
+    sizes = {"encoder.hidden": 32, "encoder.heads": 2, "encoder.layers": 1, "encoder.vocab": 60, "data.length": 24}
+    spec = resolve("nano", {"encoder.attention": "eager"} | SPECIAL | sizes | overrides)
+    return objectives.with_options(spec.replace(objective=name, source=source))
+
+
+def a_batch(spec: RunSpec, rows: int = 4, real: int | None = None) -> Batch:
+    ids = torch.randint(5, spec.encoder.vocab, (rows, spec.data.length), generator=torch.Generator().manual_seed(1))
+    ids[:, 0], ids[:, -1] = spec.data.special.cls, spec.data.special.sep
+    attention = None if real is None else (torch.arange(spec.data.length) < real).expand(rows, -1)
+    return Batch(ids, row_keys(0, torch.arange(rows)), attention)
+
+
+def build(spec: RunSpec) -> torch.nn.Module:
+    module = objectives.load(spec)
+    built: torch.nn.Module = module.Objective(build_encoder(spec), spec, module.Options(**spec.options))
+    return built
+
+
+def test_the_objective_trains(written: Path) -> None:
+    spec = spec_of(written, **{"options.weight": "2"})
+    assert spec.run_id.startswith("shuffled-tokens-nano-s0-")
+    model, batch = build(spec), a_batch(spec)
+    first = model(batch)
+    assert first.total.item() == pytest.approx(2 * first.parts["discriminator_loss"].item())
+    assert model(batch).total.item() == first.total.item()
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(60):
+        model(batch).total.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert model(batch).total.item() < 0.5 * first.total.item()
+
+
+@pytest.mark.parametrize("picks", ["distinct", "released"])
+def test_the_objective_deals_out_the_words_of_the_row(written: Path, picks: str) -> None:
+    spec = spec_of(written, **{"corruption.picks": picks, "corruption.rate": 0.5})
+    model, batch = build(spec), a_batch(spec, rows=6, real=15)
+    seen: list[torch.Tensor] = []
+    hook = model.encoder.register_forward_pre_hook(lambda _, given: seen.append(given[0]))  # type: ignore[union-attr,operator]
+    model(batch)
+    hook.remove()
+    assert (seen[0] != batch.ids).any(1).all()
+    assert torch.equal(seen[0][:, 15:], batch.ids[:, 15:])
+    if picks == "distinct":
+        assert torch.equal(seen[0].sort(1).values, batch.ids.sort(1).values)
+
+
+def test_the_objective_costs_what_it_says(written: Path) -> None:
+    spec = spec_of(written)
+    model, batch = build(spec), a_batch(spec)
+    with FlopCounterMode(display=False) as counter:
+        model(batch).total.backward()
+    assert counter.get_total_flops() == 4 * objectives.load(spec).cost(spec).train("matmul")
+
+
+def test_an_edited_file_is_another_run(written: Path) -> None:
+    before = spec_of(written).run_id
+    written.write_text(OBJECTIVE.replace("weight: float = 1.0", "weight: float = 3.0"), encoding="utf-8")
+    assert spec_of(written).run_id != before
+
+
+def test_the_experiment_becomes_runs(tmp_path: Path) -> None:
+    path = tmp_path / "my_question.py"
+    path.write_text(EXPERIMENT, encoding="utf-8")
+    found = experiment.load(str(path))
+    runs = list(found.runs(resolve("nano"), seeds=2))
+    assert [run.generator.width for run in runs] == [0.125, 0.25, 0.5, 1.0] * 2
+    assert len({run.run_id for run in runs}) == 8

@@ -1,0 +1,58 @@
+"""The documents point at what exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from workbench import presets, spec
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def anchors(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if target.startswith(("http:", "https:")):
+            continue
+        name, _, anchor = target.partition("#")
+        path = page.parent / name if name else page
+        assert path.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors(path), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_settings_in_the_text_can_be_set(page: Path) -> None:
+    given = re.findall(r"--set\s+([a-z_]+(?:\.[a-z_]+)*)=([^\s`,;)]*)", page.read_text(encoding="utf-8"))
+    for key, value in given:
+        assert key.startswith("options.") or key in spec.known_keys(), f"{page.name}: --set {key}"
+        if value and value == value.lower() and not key.startswith("options."):
+            presets.resolve("small", {key: value})
+
+
+def test_files_named_in_the_text_exist() -> None:
+    """Paths in backquotes that begin with a folder of ours; names with capitals stand for something."""
+    folders = tuple(
+        f"{path.name}/" for path in ROOT.iterdir() if path.is_dir() and path.name not in ("runs", "reports")
+    )
+    missing = [
+        (page.name, named)
+        for page in PAGES
+        for named in re.findall(r"`([\w./-]+)`", page.read_text(encoding="utf-8"))
+        if named.startswith(folders) and named == named.lower() and not (ROOT / named).exists()
+    ]
+    assert not missing
+
+
+def test_every_decision_is_listed() -> None:
+    listed = (ROOT / "docs/decisions/README.md").read_text(encoding="utf-8")
+    pages = {path.name for path in (ROOT / "docs/decisions").glob("0*.md")}
+    assert pages == set(re.findall(r"\((0[\w-]+\.md)\)", listed))
