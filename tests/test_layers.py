@@ -35,7 +35,7 @@ LINES = (
     "errors",
 )
 LEVEL = {part: level for level, line in enumerate(LINES) for part in line.split()}
-REPORT_SEES = {"report", "store", "experiment", "published", "scoring", "spec", "errors"}
+REPORT_SEES = {"report", "store", "experiment", "published", "scoring", "files", "spec", "errors"}
 
 HOMES = {
     "typer": {"cli"},
