@@ -1,0 +1,227 @@
+"""Which positions and which weights each loss reaches: asserted on gradients, for every objective and way of tying."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from objective_oracle import (
+    MAIN_PART,
+    NAMES,
+    WITH_GENERATOR,
+    build,
+    counted,
+    observe,
+    real_places,
+    shaken,
+    synthetic,
+    tiny,
+)
+
+from workbench.errors import InputError
+from workbench.plan import count_parameters
+from workbench.presets import resolve
+
+LENGTHS = (24, 7, 2, 15, 3, 23, 24, 24, 12, 24, 19, 4)
+PICKED_ONLY = ("bert-mlm", "replace-mlm", "electra-15")
+EMBEDDINGS = {
+    "embeddings.word_embeddings.weight",
+    "embeddings.position_embeddings.weight",
+    "embeddings.token_type_embeddings.weight",
+    "embeddings.LayerNorm.weight",
+    "embeddings.LayerNorm.bias",
+}
+SHARED = {"none": set(), "tokens": {"embeddings.word_embeddings.weight"}, "embeddings": EMBEDDINGS}
+
+
+def reached(hidden: torch.Tensor) -> set[tuple[int, int]]:
+    """(row, position) of the hidden states that got any gradient at all."""
+    assert hidden.grad is not None
+    return {(int(row), int(place)) for row, place in (hidden.grad != 0).any(-1).nonzero()}
+
+
+@pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "padded"])
+@pytest.mark.parametrize("recipe", ["paper", "released"])
+@pytest.mark.parametrize("name", NAMES)
+def test_which_positions_enter_the_main_loss(name: str, recipe: str, lengths: tuple[int, ...] | None) -> None:
+    """Picks alone or every real token; padding, and slots without weight, never."""
+    spec = tiny(name, recipe=recipe)
+    batch, objective = synthetic(spec, lengths=lengths), shaken(spec)
+    seen = observe(objective, batch)
+    if lengths is not None:
+        assert (seen.weights == 0).any()
+    seen.loss.parts[MAIN_PART[name]].backward()
+    expected = set(counted(seen)) if name in PICKED_ONLY else set(real_places(batch))
+    assert reached(seen.hidden[-1]) == expected
+    if name in WITH_GENERATOR:
+        assert seen.hidden[0].grad is None
+
+
+@pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "padded"])
+@pytest.mark.parametrize("recipe", ["paper", "released"])
+@pytest.mark.parametrize("name", WITH_GENERATOR)
+def test_the_generator_learns_at_the_picks_alone(name: str, recipe: str, lengths: tuple[int, ...] | None) -> None:
+    spec = tiny(name, recipe=recipe)
+    batch, objective = synthetic(spec, lengths=lengths), shaken(spec)
+    seen = observe(objective, batch)
+    seen.loss.parts["generator_loss"].backward()
+    assert reached(seen.hidden[0]) == set(counted(seen))
+    assert seen.hidden[1].grad is None
+
+
+@pytest.mark.parametrize("recipe", ["paper", "released"])
+def test_the_weight_of_a_position(recipe: str) -> None:
+    """Real tokens weigh 1 over their number in the batch, picks 1 over theirs: seen in the gradient of a bias."""
+    spec = tiny("rtd", recipe=recipe)
+    batch, objective = synthetic(spec, lengths=LENGTHS), build(spec)
+    with torch.no_grad():
+        objective.head.out.weight.zero_()
+        objective.generator.head.norm.weight.zero_()
+    seen = observe(objective, batch)
+    grads = torch.autograd.grad(seen.loss.parts["discriminator_loss"], [objective.head.out.bias], retain_graph=True)
+    real = list(real_places(batch))
+    fakes = sum(seen.main_input[at] != int(batch.ids[at]) for at in real)
+    assert grads[0].item() == pytest.approx(0.5 - fakes / len(real), abs=1e-6)
+
+    (grad,) = torch.autograd.grad(seen.loss.parts["generator_loss"], [objective.generator.head.bias])
+    picks, vocab = list(counted(seen)), spec.encoder.vocab
+    targets = np.bincount([int(batch.ids[at]) for at in picks], minlength=vocab) / len(picks)
+    np.testing.assert_allclose(grad.numpy(), 1 / vocab - targets, atol=1e-6)
+
+
+def tied(tying: str, **keys: Any) -> Any:
+    spec = tiny("rtd", {"tying": tying, "generator.width": 1.0 if tying == "all" else 0.5, **keys})
+    return shaken(spec), synthetic(spec)
+
+
+def split(objective: Any) -> tuple[set[Any], set[Any], set[Any]]:
+    """Parameters of the generator alone, of the discriminator alone, and of both."""
+    fooling = set(objective.generator.parameters())
+    telling = set(objective.encoder.parameters()) | set(objective.head.parameters())
+    assert fooling | telling == set(objective.parameters())
+    return fooling - telling, telling - fooling, fooling & telling
+
+
+def got(parameters: set[Any]) -> set[bool]:
+    return {p.grad is not None and bool((p.grad != 0).any()) for p in parameters}
+
+
+@pytest.mark.parametrize("head", ["linear", "dense"])
+@pytest.mark.parametrize("tying", ["none", "tokens", "embeddings", "all"])
+def test_the_discriminators_loss_reaches_its_own_and_shared_weights_only(tying: str, head: str) -> None:
+    objective, batch = tied(tying, head=head)
+    generator, discriminator, both = split(objective)
+    objective(batch).parts["discriminator_loss"].backward()
+    assert {p.grad for p in generator} == {None}
+    assert got(discriminator) == {True}
+    assert got(both) == (set() if tying == "none" else {True})
+
+
+@pytest.mark.parametrize("tying", ["none", "tokens", "embeddings", "all"])
+def test_the_generators_loss_reaches_its_own_and_shared_weights_only(tying: str) -> None:
+    objective, batch = tied(tying)
+    generator, discriminator, both = split(objective)
+    objective(batch).parts["generator_loss"].backward()
+    assert got(generator) == {True}
+    assert {p.grad for p in discriminator} == {None}
+    assert got(both) == (set() if tying == "none" else {True})
+
+
+@pytest.mark.parametrize("tying", ["tokens", "embeddings", "all"])
+def test_shared_tables_get_the_sum_of_both_gradients(tying: str) -> None:
+    objective, batch = tied(tying)
+    table, loss = objective.encoder.table.weight, objective(batch)
+    one, other, total = (
+        torch.autograd.grad(part, table, retain_graph=True)[0]
+        for part in (loss.parts["generator_loss"], loss.parts["discriminator_loss"], loss.total)
+    )
+    torch.testing.assert_close(total, one + 50 * other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["electra", "albert"])
+@pytest.mark.parametrize("tying", ["none", "tokens", "embeddings"])
+def test_what_is_shared(tying: str, family: str) -> None:
+    objective = build(tiny("rtd", {"tying": tying, "encoder.family": family}))
+    main = dict(objective.encoder.model.named_parameters())
+    small = dict(objective.generator.body.model.named_parameters())
+    assert {name for name in main if name in small and main[name] is small[name]} == SHARED[tying]
+    assert len(set(main.values()) & set(small.values())) == len(SHARED[tying])  # nothing under another name
+    assert objective.generator.head.table is objective.generator.body.table
+    own = set(objective.generator.head.parameters()) - {objective.generator.head.table.weight}
+    assert len(own) == 5  # dense and norm with their biases, and the output bias
+    assert own.isdisjoint(main.values())
+    width = 16 if tying == "none" else objective.encoder.spec.embedding_width
+    assert objective.generator.body.table.weight.shape == (40, width)
+
+
+def test_untied_embeddings_have_the_generators_own_width_and_no_projection() -> None:
+    own = build(tiny("rtd", {"tying": "none", "encoder.hidden": 64})).generator.body
+    shared = build(tiny("rtd", {"encoder.hidden": 64})).generator.body
+    assert own.table.embedding_dim == 32 and not hasattr(own.model, "embeddings_project")
+    assert shared.table.embedding_dim == 16 and shared.model.embeddings_project.weight.shape == (32, 16)
+
+
+def test_all_tied_is_one_encoder_with_two_heads() -> None:
+    objective = build(tiny("rtd", {"tying": "all", "generator.width": 1.0}))
+    assert objective.generator.body is objective.encoder
+    assert set(objective.generator.head.parameters()) & set(objective.head.parameters()) == set()
+
+
+@pytest.mark.parametrize("name", ["replace-mlm", "all-tokens-mlm"])
+def test_both_mlm_heads_share_the_table_alone(name: str) -> None:
+    objective = build(tiny(name))
+    common = set(objective.head.parameters()) & set(objective.generator.head.parameters())
+    assert common == {objective.encoder.table.weight}
+
+
+def test_equal_seeds_start_from_equal_encoders_whatever_the_objective_and_the_tying() -> None:
+    first = build(tiny("bert-mlm")).encoder.state_dict()
+    for name in NAMES:
+        for tying in ("none", "embeddings"):
+            weights = build(tiny(name, {"tying": tying})).encoder.state_dict()
+            assert all(torch.equal(weights[key], first[key]) for key in first)
+    other = build(tiny("bert-mlm", seed=1)).encoder.state_dict()
+    assert not torch.equal(
+        other["model.embeddings.word_embeddings.weight"], first["model.embeddings.word_embeddings.weight"]
+    )
+
+
+def test_building_leaves_torchs_generator_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    build(tiny("rtd"))
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize(
+    ("scale", "main", "head", "generator"),
+    [
+        ("small", 13_483_008, 66_049, 647_162),
+        ("base", 108_891_648, 591_361, 9_903_418),
+        ("large", 334_092_288, 1_050_625, 19_512_378),
+    ],
+)
+def test_parameters_of_the_papers_sizes(scale: str, main: int, head: int, generator: int) -> None:
+    spec = resolve(scale, {"recipe": "released"})
+    parts = count_parameters(spec)
+    assert (parts["encoder"], parts["head"], parts["generator"]) == (main, head, generator)
+    assert parts["total"] == main + head + generator
+    linear = count_parameters(spec.changed({"head": "linear"}))
+    assert linear["head"] == spec.encoder.hidden + 1
+
+
+@pytest.mark.parametrize(
+    ("family", "keys", "problem"),
+    [
+        ("bert", {"tying": "tokens"}, "no projection"),
+        ("bert", {"encoder.embedding": 8}, r"encoder\.embedding=8 must equal"),
+        ("deberta-v2", {"tying": "embeddings"}, "set tying=tokens"),
+        ("berd", {}, "did you mean 'bert'"),
+    ],
+)
+def test_families_that_cannot_be_tied_so_say_it(family: str, keys: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        build(tiny("rtd", {"encoder.family": family, "encoder.embedding": None} | keys))
