@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+# Tests compute on tiny tensors, where threads of torch only wait for one another: ten times slower on a busy machine.
+# Commands that a test starts inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
