@@ -13,12 +13,12 @@ READY := $(VENV)/.ready
 UNFINISHED := $(VENV)/.unfinished
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 
-# An environment from another place, or whose interpreter is gone, counts as none: its scripts name absolute paths.
+# An environment that was moved here, or whose interpreter is gone, is made anew: its scripts name absolute paths.
 ifneq ($(shell cat $(READY) 2>/dev/null && $(VENV)/bin/python -c '' 2>/dev/null && echo runs),$(CURDIR) runs)
-$(shell rm -f $(READY))
+$(shell [ ! -e $(READY) ] || mv $(READY) $(UNFINISHED))
 endif
 
-.PHONY: demo setup test test-slow lint format clean
+.PHONY: help demo setup test test-slow lint format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -41,26 +41,28 @@ test-slow: $(READY)
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest -m "slow and not gpu" $(TEST_ARGS)
 
 lint: $(READY)
-	$(VENV)/bin/ruff check .
-	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy
+	$(VENV)/bin/python -m ruff check .
+	$(VENV)/bin/python -m ruff format --check .
+	$(VENV)/bin/python -m mypy
 
 format: $(READY)
-	$(VENV)/bin/ruff check --fix .
-	$(VENV)/bin/ruff format .
+	$(VENV)/bin/python -m ruff check --fix .
+	$(VENV)/bin/python -m ruff format .
 
 # An install that was cut short leaves UNFINISHED behind, and the next `make` starts over. torch goes first and alone:
 # it is by far the largest, and pip takes a local build of the pinned version (such as a CPU one) where it finds one.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	  echo "workbench needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1 || true);" \
-	       "name another one, as in: make $(or $(MAKECMDGOALS),demo) PYTHON=python3.12" >&2; exit 2; }
+	  echo "workbench needs Python 3.11 or newer, which '$(PYTHON)' is not ($$($(PYTHON) --version 2>&1 || true));" \
+	       "name another, as in: make $(or $(firstword $(MAKECMDGOALS)),demo) PYTHON=python3.12" >&2; exit 2; }
 	@if [ -e $(UNFINISHED) ] || ! $(VENV)/bin/python -m pip --version >/dev/null 2>&1 \
 	    || ! $(VENV)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
 	  echo "making $(VENV)"; rm -rf $(VENV); $(PYTHON) -m venv $(VENV) || exit 2; fi
 	@rm -f $(READY); touch $(UNFINISHED)
-	$(PIP) install -q -c constraints.txt "$$(grep '^torch==' constraints.txt)"
-	$(PIP) install -q -c constraints.txt -e ".[dev]"
+	@echo "installing torch; where no build is at hand this loads one, up to gigabytes"
+	@$(PIP) install -q -c constraints.txt "$$(grep '^torch==' constraints.txt)"
+	@echo "installing the rest, a few hundred megabytes"
+	@$(PIP) install -q -c constraints.txt -e ".[dev]"
 	@rm -f $(UNFINISHED); printf '%s\n' '$(CURDIR)' > $(READY)
 
 clean:
