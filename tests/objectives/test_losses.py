@@ -1,0 +1,240 @@
+"""The loss functions against naive formulas in float64, and the ratios against scikit-learn."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics as sk
+from torch import Tensor
+
+from workbench import losses
+from workbench.losses import (
+    binary_loss,
+    binary_ratios,
+    copy_mixture_loss,
+    cross_entropy,
+    gather,
+    share,
+    token_log_likelihood,
+    weighted_mean,
+)
+
+SCORES = st.integers(-3, 3)  # few values, so that many scores tie; 0 counts as a no
+
+
+@st.composite
+def scored(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor]:
+    rows, width = draw(st.integers(1, 3)), draw(st.integers(1, 12))
+    size = rows * width
+    scores = draw(st.lists(SCORES, min_size=size, max_size=size))
+    labels = draw(st.lists(st.booleans(), min_size=size, max_size=size))
+    weights = draw(st.lists(st.booleans(), min_size=size, max_size=size))
+    shape = (rows, width)
+    return (
+        torch.tensor(scores).float().view(shape),
+        torch.tensor(labels).view(shape),
+        torch.tensor(weights).view(shape),
+    )
+
+
+def value(ratio: tuple[Tensor, Tensor]) -> float | None:
+    return float(ratio[0] / ratio[1]) if ratio[1] else None
+
+
+@settings(max_examples=300, deadline=None)
+@given(scored(), st.sampled_from([torch.bool, torch.float32]))
+def test_binary_ratios_are_scikit_learns(case: tuple[Tensor, Tensor, Tensor], kind: torch.dtype) -> None:
+    scores, labels, weights = case
+    ratios = binary_ratios("x", scores, labels, weights.to(kind))
+    s, y = scores[weights].numpy(), labels[weights].numpy()
+    said = s > 0
+    assert value(ratios["x_accuracy"]) == (pytest.approx(sk.accuracy_score(y, said)) if len(y) else None)
+    assert value(ratios["x_precision"]) == (pytest.approx(sk.precision_score(y, said)) if said.any() else None)
+    assert value(ratios["x_recall"]) == (pytest.approx(sk.recall_score(y, said)) if y.any() else None)
+    both = y.any() and not y.all()
+    assert value(ratios["x_auc"]) == (pytest.approx(sk.roc_auc_score(y, s)) if both else None)
+
+
+def test_auc_of_many_tokens() -> None:
+    """A million pairs and more, some of them tied: sums in fp32 are good enough."""
+    numbers = np.random.default_rng(0)
+    labels = numbers.random((64, 128)) < 0.07
+    scores = np.round(numbers.normal(size=labels.shape) + labels, 2).astype(np.float32)
+    found = value(binary_ratios("x", *map(torch.tensor, (scores, labels, np.ones_like(labels))))["x_auc"])
+    assert found == pytest.approx(sk.roc_auc_score(labels.ravel(), scores.ravel()), rel=1e-6)
+
+
+def test_ratios_of_parts_add_up() -> None:
+    """Accuracy, precision and recall of a step are those of all its micro-batches together."""
+    numbers = torch.Generator().manual_seed(0)
+    scores, labels = torch.randn(6, 9, generator=numbers), torch.rand(6, 9, generator=numbers) < 0.3
+    counted = torch.rand(6, 9, generator=numbers) < 0.8
+    whole = binary_ratios("x", scores, labels, counted)
+    halves = [binary_ratios("x", *(part[i : i + 3] for part in (scores, labels, counted))) for i in (0, 3)]
+    for name in ("x_accuracy", "x_precision", "x_recall"):
+        for i in (0, 1):
+            assert halves[0][name][i] + halves[1][name][i] == whole[name][i]
+
+
+def test_share_counts_with_weights() -> None:
+    hits, among = share(torch.tensor([True, False, True]), torch.tensor([1.0, 1.0, 0.0]))
+    assert (float(hits), float(among)) == (1.0, 2.0)
+
+
+def test_weighted_mean_of_nothing_is_zero_and_has_a_finite_gradient() -> None:
+    values = torch.ones(2, 2, requires_grad=True)
+    mean = weighted_mean(values, torch.zeros(2, 2))
+    mean.backward()
+    assert mean == 0 and values.grad is not None and not values.grad.any()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 1000))
+def test_means_over_what_counts(seed: int) -> None:
+    numbers = np.random.default_rng(seed)
+    logits, labels, weights = (
+        numbers.normal(size=(3, 4)) * 5,
+        numbers.random((3, 4)) < 0.5,
+        numbers.random((3, 4)) < 0.6,
+    )
+    each = np.log1p(np.exp(np.where(labels, -logits, logits)))
+    expected = each[weights].mean() if weights.any() else 0.0
+    found = binary_loss(*(torch.tensor(x) for x in (logits, labels, weights)))
+    assert float(found) == pytest.approx(expected, rel=1e-5, abs=1e-7)
+
+
+def test_cross_entropy_in_fp32_of_half_precision_logits() -> None:
+    logits, targets = (
+        torch.randn(2, 3, 11, generator=torch.Generator().manual_seed(0)),
+        torch.tensor([[1, 2, 3], [0, 9, 10]]),
+    )
+    half = cross_entropy(logits.bfloat16(), targets)
+    expected = -logits.bfloat16().double().log_softmax(-1).gather(-1, targets[..., None]).squeeze(-1)
+    assert half.dtype == torch.float32 and half.shape == targets.shape
+    torch.testing.assert_close(half.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_gather_takes_numbers_and_vectors() -> None:
+    values = torch.arange(24).view(2, 4, 3)
+    positions = torch.tensor([[3, 0, 3], [1, 1, 2]])
+    for row in range(2):
+        for slot in range(3):
+            place = int(positions[row, slot])
+            assert torch.equal(gather(values, positions)[row, slot], values[row, place])
+            assert gather(values[..., 0], positions)[row, slot] == values[row, place, 0]
+
+
+# The copy mixture
+
+
+def naive_mixture(gate: Tensor, likelihood: Tensor, untouched: Tensor) -> Tensor:
+    """-log( D [untouched] + (1 - D) q ) with probabilities, in float64."""
+    copying = torch.sigmoid(gate.double())
+    return -torch.log(copying * untouched + (1 - copying) * likelihood.double().exp())
+
+
+GATES = st.floats(-12, 12, width=32)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(GATES, st.floats(-25, -0.015625, width=32), st.booleans()), min_size=1, max_size=6))
+def test_the_mixture_in_log_space_is_the_mixture(cells: list[tuple[float, float, bool]]) -> None:
+    gate, likelihood, untouched = (torch.tensor([column]) for column in zip(*cells, strict=True))
+    ours, theirs = ([x.clone().requires_grad_() for x in (gate, likelihood)] for _ in range(2))
+    loss, expected = copy_mixture_loss(*ours, untouched), naive_mixture(*theirs, untouched)
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-4, atol=1e-5)
+    loss.sum().backward()
+    expected.sum().backward()
+    for mine, naive in zip(ours, theirs, strict=True):
+        assert mine.grad is not None and naive.grad is not None
+        torch.testing.assert_close(mine.grad, naive.grad, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("gate", [-1e4, -80.0, 80.0, 1e4])
+@pytest.mark.parametrize("likelihood", [-1e4, -80.0, 0.0])
+@pytest.mark.parametrize("untouched", [False, True])
+def test_extreme_gates_stay_finite(gate: float, likelihood: float, untouched: bool) -> None:
+    """In probabilities these would be log 0. The exact answers are known where one term is alone."""
+    g, q = torch.tensor([[gate]], requires_grad=True), torch.tensor([[likelihood]], requires_grad=True)
+    loss = copy_mixture_loss(g, q, torch.tensor([[untouched]]))
+    loss.sum().backward()
+    assert g.grad is not None and q.grad is not None
+    assert torch.isfinite(loss).all() and torch.isfinite(g.grad).all() and torch.isfinite(q.grad).all()
+    copying, writing = -max(0.0, -gate), -max(0.0, gate) + likelihood  # log D and log (1 - D) q, so far from 0
+    expected = max(copying, writing) + (math.log(2) if copying == writing else 0.0) if untouched else writing
+    assert loss.item() == pytest.approx(-expected, rel=1e-6, abs=1e-6)
+
+
+def test_the_mixture_moves_the_gate_to_detection() -> None:
+    """Towards copying on untouched tokens, away from it on fakes: the gate is an implicit detector."""
+    gate = torch.zeros(1, 2, requires_grad=True)
+    copy_mixture_loss(gate, torch.full((1, 2), -3.0), torch.tensor([[True, False]])).sum().backward()
+    assert gate.grad is not None
+    assert gate.grad[0, 0] < 0 < gate.grad[0, 1]
+
+
+# The likelihood in pieces
+
+
+def likelihood_inputs(dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    numbers = torch.Generator().manual_seed(0)
+    sizes = ((3, 7, 5), (13, 5), (13,))  # features, table, bias
+    return [torch.randn(size, generator=numbers, dtype=dtype).requires_grad_() for size in sizes]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 20, 21, 1000])
+def test_pieces_change_nothing(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = torch.randint(0, 13, (3, 7), generator=torch.Generator().manual_seed(1))
+    weights = torch.randn(3, 7, generator=torch.Generator().manual_seed(2))
+    results: list[Any] = []
+    for chunk in (2**26, rows * 13 + 12):
+        monkeypatch.setattr(losses, "CHUNK", chunk)
+        inputs = likelihood_inputs()
+        likelihood, right = token_log_likelihood(*inputs, targets)
+        (likelihood * weights).sum().backward()
+        results.append((likelihood.detach(), right, [x.grad for x in inputs]))
+    (whole, hits, grads), (pieces, hits_too, grads_too) = results
+    torch.testing.assert_close(pieces, whole, rtol=1e-6, atol=1e-6)
+    assert torch.equal(hits, hits_too)
+    for one, other in zip(grads, grads_too, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_the_likelihood_is_that_of_the_softmax() -> None:
+    features, table, bias = likelihood_inputs()
+    targets = torch.randint(0, 13, (3, 7), generator=torch.Generator().manual_seed(1))
+    likelihood, right = token_log_likelihood(features, table, bias, targets)
+    logits = (features @ table.T + bias).detach()
+    expected = logits.log_softmax(-1).gather(-1, targets[..., None]).squeeze(-1)
+    torch.testing.assert_close(likelihood.detach().double(), expected, rtol=1e-5, atol=1e-5)
+    assert torch.equal(right, logits.argmax(-1) == targets)
+
+
+def test_pieces_never_hold_more_than_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    real = losses._log_likelihood
+
+    def watched(features: Tensor, table: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        seen.append(len(features) * len(table))
+        return real(features, table, bias, targets)
+
+    monkeypatch.setattr(losses, "_log_likelihood", watched)
+    monkeypatch.setattr(losses, "CHUNK", 60)
+    likelihood, _ = token_log_likelihood(*likelihood_inputs(), torch.zeros(3, 7, dtype=torch.int64))
+    assert max(seen) <= 60 and sum(seen) == 21 * 13
+    forwards = len(seen)
+    likelihood.sum().backward()
+    assert len(seen) == 2 * forwards  # computed again, not kept
+
+
+def test_no_warnings_leave_the_loss_functions() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        token_log_likelihood(*likelihood_inputs(), torch.zeros(3, 7, dtype=torch.int64))
