@@ -96,7 +96,6 @@ def count_parameters(spec: RunSpec) -> dict[str, int]:
         fresh = {id(p): p.numel() for p in getattr(objective, name).parameters() if id(p) not in seen}
         seen |= fresh.keys()
         parts[name] = sum(fresh.values())
-    parts["embeddings"] = objective.encoder.table.weight.numel()
     parts["total"] = sum(p.numel() for p in objective.parameters())
     return parts
 

@@ -36,7 +36,10 @@ class Part(BaseModel):
 
 
 class EncoderSpec(Part):
-    """The main model, the one that is kept (table 6). Sizes left out follow the paper's ratios."""
+    """The main model, the one that is kept (table 6). Sizes left out follow the paper's ratios.
+
+    `init` is the standard deviation of the initial kernels, the released code's 0.02.
+    """
 
     family: str = "electra"
     hidden: Positive = 256
@@ -49,6 +52,7 @@ class EncoderSpec(Part):
     dropout: Rate = 0.1
     attention_dropout: Rate = 0.1
     attention: Literal["sdpa", "eager"] = "sdpa"
+    init: Annotated[float, Field(gt=0)] = 0.02
 
     @property
     def head_count(self) -> int:

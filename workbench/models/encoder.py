@@ -139,6 +139,7 @@ def _backbone(spec: EncoderSpec, special: Special) -> Any:
         attention_probs_dropout_prob=spec.attention_dropout,
         hidden_act="gelu",
         layer_norm_eps=1e-12,
+        initializer_range=spec.init,
         pad_token_id=special.pad,
         cls_token_id=special.cls,
         sep_token_id=special.sep,
@@ -151,22 +152,22 @@ def _backbone(spec: EncoderSpec, special: Special) -> Any:
         model = AutoModel.from_config(config, attn_implementation=attention)  # type: ignore[no-untyped-call]
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # the [CLS] state itself is fine-tuned (electra-facts 2), a pooler would never be trained
-    initialise(model)
+    initialise(model, spec.init)
     return model
 
 
-def initialise(module: nn.Module) -> None:
-    """Kernels from a normal of 0.02 cut at two deviations, embedding projections Glorot uniform (electra-facts 2)."""
+def initialise(module: nn.Module, std: float) -> None:
+    """Kernels from a normal of `std` cut at two deviations, embedding projections Glorot uniform (electra-facts 2)."""
     for name, part in module.named_modules():
         if isinstance(part, nn.Linear):
             if name.endswith(("embeddings_project", "embedding_hidden_mapping_in", "embed_proj")):
                 nn.init.xavier_uniform_(part.weight)
             else:
-                nn.init.trunc_normal_(part.weight, std=0.02, a=-0.04, b=0.04)
+                nn.init.trunc_normal_(part.weight, std=std, a=-2 * std, b=2 * std)
             if part.bias is not None:
                 nn.init.zeros_(part.bias)
         elif isinstance(part, nn.Embedding):
-            nn.init.trunc_normal_(part.weight, std=0.02, a=-0.04, b=0.04)
+            nn.init.trunc_normal_(part.weight, std=std, a=-2 * std, b=2 * std)
             if part.padding_idx is not None:
                 with torch.no_grad():
                     part.weight[part.padding_idx].zero_()

@@ -46,7 +46,7 @@ class MlmHead(nn.Module):
 class BinaryHead(nn.Module):
     """One logit a position. `linear` is the paper's w.h, `dense` the released code's dense + GELU before it.
 
-    Both start undecided, at ln 2, by last weights of 0.02 / sqrt(D). The released code's Glorot gives every token of an
+    Both start undecided, at ln 2, by last weights of init / sqrt(D). The released code's Glorot gives every token of an
     untrained model about the same logit, and as six in seven tokens are originals, a first RTD loss anywhere between
     41 and 49 at the width of Small.
     """
