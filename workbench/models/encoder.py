@@ -149,7 +149,7 @@ def _backbone(spec: EncoderSpec, special: Special) -> Any:
     attention = "eager" if family.model_type == "deberta-v2" else spec.attention
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = AutoModel.from_config(config, attn_implementation=attention)  # type: ignore[no-untyped-call]
+        model = AutoModel.from_config(config, attn_implementation=attention)
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # the [CLS] state itself is fine-tuned (electra-facts 2), a pooler would never be trained
     initialise(model, spec.init)
