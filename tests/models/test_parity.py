@@ -26,6 +26,11 @@ MLM_NAMES = {
 BINARY_NAMES = {"dense": "discriminator_predictions.dense", "out": "discriminator_predictions.dense_prediction"}
 
 
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
 def spec_of(**keys: Any) -> RunSpec:
     tiny = {
         "encoder.hidden": 48, "encoder.layers": 3, "encoder.heads": 3, "encoder.vocab": 120, "encoder.positions": 40,
@@ -58,7 +63,7 @@ def same(ours: nn.Module, model: nn.Module, weights: dict[str, Tensor], ids: Ten
     with torch.no_grad():
         expected = model.eval()(input_ids=ids, attention_mask=attention).logits
         found = ours.eval()(ids, attention)
-    assert expected.std() > 0.2
+    assert expected.std() > 0.1
     kept = torch.ones_like(ids, dtype=torch.bool) if attention is None else attention
     torch.testing.assert_close(found[kept], expected[kept], rtol=1e-4, atol=2e-5)
 
