@@ -29,18 +29,18 @@ from workbench.errors import InputError
 Split = Literal["train", "test"]
 PACKAGES = ("python", "numpy", "pandas", "matplotlib", "scipy", "torch")
 SKIPPED_FOLDERS = {
-    "site-packages", "dist-packages", "test", "tests", "testing", "_vendor", "vendor", "vendored", "third_party", "extern",
-    "externals", "__pycache__", "idlelib", "lib2to3", "turtledemo", "__phello__",
+    "site-packages", "dist-packages", "test", "tests", "testing", "_vendor", "vendor", "vendored", "third_party",
+    "extern", "externals", "__pycache__", "idlelib", "lib2to3", "turtledemo", "__phello__",
 }  # fmt: skip
 TEST_SHARE = 0.1
 SHARED_WORDS = 8  # a test paragraph may not have this many words in a row in common with the train side
 SHORT_WORDS = 4  # nor a whole sentence of this many words or more
-LAYOUT = 1  # raise it when extraction or cleaning changes, so that old caches are not used
+LAYOUT = 2  # raise it when extraction or cleaning changes, so that old caches are not used
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One docstring: `text` is cleaned, a paragraph a line; `signature` like "foo(x, y=None)" or "" where there is none.
+    """One docstring: `text` is cleaned, a paragraph a line; `signature` is like "foo(x, y=None)", or "".
 
     `name` is qualified within its module ("DataFrame.merge"), "" for the module's own docstring.
     """
@@ -54,7 +54,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Info:
-    """What the corpus was made of. `fingerprint` is the SHA-256 of all entries; `missing` packages are not installed."""
+    """What the corpus was made of. `fingerprint` is the SHA-256 of all entries; `missing` are not installed here."""
 
     fingerprint: str
     packages: dict[str, str]
@@ -89,7 +89,9 @@ def _cached() -> Path:
     """The folder of the extracted corpus; made first if these versions of the packages were not seen before."""
     found = {package: root for package in PACKAGES if (root := _root(package))}
     if not found:
-        raise InputError("the built-in corpus 'docs' finds neither Python's own sources nor numpy, pandas or torch here")
+        raise InputError(
+            "the built-in corpus 'docs' finds neither Python's own sources nor numpy, pandas or torch here"
+        )
     versions = {package: _version(package) for package in found}
     key = json.dumps([LAYOUT, [(p, str(found[p]), versions[p]) for p in found]])
     folder = cache_root() / "docs" / hashlib.sha256(key.encode()).hexdigest()[:16]

@@ -82,8 +82,8 @@ def _newdoc(call: ast.Call) -> Iterator[Found]:
     if not ("newdoc" in function or "docstr" in function) or len(call.args) < 2:
         return
     *owners, last = call.args
-    names = [owner.value if isinstance(owner, ast.Constant) else ast.unparse(owner) for owner in owners]
-    names = [str(name).rpartition(".")[2] for name in (names[1:] or names)]
+    paths = [str(owner.value) if isinstance(owner, ast.Constant) else ast.unparse(owner) for owner in owners]
+    names = [path.rpartition(".")[2] for path in (paths[1:] or paths)]
     pairs = last.elts if isinstance(last, ast.List) else [last]
     for pair in pairs:
         if isinstance(pair, ast.Tuple) and len(pair.elts) == 2 and isinstance(pair.elts[0], ast.Constant):

@@ -1,11 +1,12 @@
-"""The cache folder, and folders that appear whole or not at all."""
+"""The cache folder; folders and files that appear whole or not at all; one process at a time."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from pathlib import Path
 def cache_root() -> Path:
     """$WORKBENCH_CACHE, or ~/.cache/workbench."""
     chosen = os.environ.get("WORKBENCH_CACHE")
-    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "workbench"
+    return Path(chosen).expanduser().absolute() if chosen else Path.home() / ".cache" / "workbench"
 
 
 def cores() -> int:
@@ -29,7 +30,8 @@ def staged(folder: Path) -> Iterator[Path]:
     A damaged folder in the way must be removed by the caller first. Raises OSError when the disk does.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
+    _sweep(folder.parent)
+    temporary = folder.with_name(f".{folder.name}~{socket.gethostname()}~{os.getpid()}~{uuid.uuid4().hex[:8]}")
     temporary.mkdir()
     try:
         yield temporary
@@ -40,3 +42,62 @@ def staged(folder: Path) -> Iterator[Path]:
                 raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what killed processes of this machine left behind."""
+    for left in parent.glob(f".*~{socket.gethostname()}~*~*"):
+        pid = left.name.split("~")[-2]
+        if pid.isdigit() and not _alive(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder; it disappears under its name at once."""
+    gone = folder.with_name(f".{folder.name}~{socket.gethostname()}~{os.getpid()}~{uuid.uuid4().hex[:8]}")
+    folder.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+@contextmanager
+def locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock file `path`, freed by the system even if this process is killed; `waiting` is called if others do.
+
+    Where there are no such locks the block just runs: a `staged` folder stays whole without them too.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            pass  # a file system without locks
+        yield
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """The file appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -16,9 +16,10 @@ ITEM_SECTIONS = {
     "parameters", "other parameters", "returns", "return", "yields", "raises", "warns", "attributes", "receives",
     "see also", "args", "arguments", "keyword args", "keyword arguments", "kwargs",
 }  # fmt: skip
-STOPWORDS = frozenset(
-    "a an the of to in is are be for and or if this that with as by it on from not can when will which at has was".split()
-)
+STOPWORDS = {
+    "a", "an", "the", "of", "to", "in", "is", "are", "be", "for", "and", "or", "if", "this", "that", "with", "as",
+    "by", "it", "on", "from", "not", "can", "when", "will", "which", "at", "has", "was",
+}  # fmt: skip
 UNDERLINE = re.compile(r"^([=\-~^*\"#+`.])\1{2,}$")
 TABLE = re.compile(r"^(?=.{5,})[=+|\- ]*(==|--|\+)[=+|\- ]* [=+|\- ]*$|^\+[-=+]{3,}$|^\|.*\|$")
 DIRECTIVE = re.compile(r"^\.\.(?: ([\w:-]+)::)?(?:\s+(.*))?$")
@@ -31,7 +32,7 @@ SELF = re.compile(r"(?<=\()\$(?:self|type|module)(?:, /)?(?:, )?")
 SIGNATURE = re.compile(r"^[A-Za-z_][\w.]*\(.*\)(?:\s*(?:->|:).*)?$")
 WORD = re.compile(r"^[(\"'\[]*[A-Za-z]+(?:['-][A-Za-z]+)*[)\"'\].,;:!?]*$")
 
-INLINE = [
+INLINE: list[tuple[re.Pattern[str], str]] = [
     (re.compile(r"\s*\[(?:\d+|[A-Z][\w-]*\d+)\]_"), ""),  # references to footnotes and citations
     (re.compile(r":[\w:+-]+:`([^`<]*?)\s*<[^`]*>`"), r"\1"),  # roles with a title
     (re.compile(r":[\w:+-]+:`~?!?(?:[\w.]+\.)?([^`]*)`"), r"\1"),
@@ -41,7 +42,7 @@ INLINE = [
     (re.compile(r"\*\*(\w[^*]*)\*\*"), r"\1"),
     (re.compile(r"(?<![\w*])\*(\w[^*]*)\*(?!\w)"), r"\1"),
     (re.compile(r"\|([^|\s][^|]*)\|_{0,2}"), r"\1"),
-    (re.compile(r"%\((\w+)\)s|\$?\{(\w+)\}"), lambda m: (m[1] or m[2]).lower().replace("_", " ")),
+    (re.compile(r"%\((\w+)\)s|\$?\{(\w+)\}"), r"\1\2"),  # what a package fills in when it is imported
     (re.compile(r"\\([*_`|\\])"), r"\1"),
     (re.compile(r"\s+"), " "),
 ]  # fmt: skip

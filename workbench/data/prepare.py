@@ -1,0 +1,181 @@
+"""Text to a flat stream of token ids on disk, once: documents joined by [SEP], cut into rows only when they are read.
+
+A prepared folder holds tokens-00000.bin ... (uint16 or uint32), tokenizer/ and, written last, manifest.json.
+It is found again by names, sizes and times of the sources; its fingerprint is of their content alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.data import sources, tokenizer
+from workbench.data.files import cache_root, discard, locked, staged
+from workbench.data.progress import Progress, shown
+from workbench.data.shards import SHARD, Shards, Text, encode, token_type
+from workbench.errors import InputError
+from workbench.spec import DataSpec, RunSpec, Special, digest
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Token shards on disk. `tokens` includes the [SEP] after each document; `bytes` are those of the text."""
+
+    folder: Path
+    fingerprint: str
+    tokens: int
+    documents: int
+    bytes: int
+    vocab: int
+    special: Special
+    tokenizer: Path
+
+
+def prepare(spec: RunSpec, progress: Progress | None = None, cache: Path | None = None) -> Prepared:
+    """The token shards of a spec's corpus: found in the cache, or made there. Standard error shows it by default.
+
+    Raises InputError if the corpus cannot be read or is too small for one batch, OSError if the disk fails.
+    """
+    root = cache or cache_root()
+    found = sources.resolve(spec.data)
+    origin = digest([[sources.identity(source) for source in found], spec.data.column], 64)
+    words = _wordpiece(spec) if spec.data.tokenizer == "wordpiece" else _content(spec.data, root)
+    key = digest([FORMAT, SHARD, origin, words], 16)
+    folder = root / "data" / key
+    prepared = _read(folder)
+    if prepared is None:
+        with shown() if progress is None else nullcontext(progress) as report:
+            waiting = f"another process is preparing {', '.join(spec.data.corpus)}; waiting for it"
+            with locked(root / "locks" / f"{key}.lock", lambda: report(waiting, 0, 0)):
+                prepared = _read(folder)  # another process may have been quicker
+                if prepared is None:
+                    _build(folder, spec, found, origin, root, report)
+                    prepared = _read(folder)
+    assert prepared is not None, "what was just written can be read"
+    _enough(prepared, spec)
+    return prepared
+
+
+def bind(spec: RunSpec, prepared: Prepared) -> RunSpec:
+    """The spec with what is known once its data is prepared: fingerprint, special tokens, size of the vocabulary."""
+    return spec.changed(
+        {
+            "data.fingerprint": prepared.fingerprint,
+            "data.special": prepared.special.model_dump(),
+            "encoder.vocab": prepared.vocab,
+        }
+    )
+
+
+def _wordpiece(spec: RunSpec) -> list[Any]:
+    return ["wordpiece", spec.encoder.vocab, spec.data.lowercase, tokenizer.LAYOUT, tokenizer.SAMPLE]
+
+
+def _content(data: DataSpec, root: Path) -> list[Any]:
+    return ["given", tokenizer.content(tokenizer.train_or_load(data, 0, [], cache=root))]
+
+
+def _read(folder: Path) -> Prepared | None:
+    """What the manifest says, if the files are as it says."""
+    try:
+        raw = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        width = np.dtype(raw["dtype"]).itemsize
+        whole = raw["format"] == FORMAT and (folder / "tokenizer" / "tokenizer.json").is_file()
+        for shard in raw["shards"]:
+            whole = whole and (folder / shard["name"]).stat().st_size == shard["tokens"] * width
+        if not whole or sum(shard["tokens"] for shard in raw["shards"]) != raw["tokens"]:
+            return None
+        return Prepared(
+            folder=folder,
+            fingerprint=raw["fingerprint"],
+            tokens=raw["tokens"],
+            documents=raw["documents"],
+            bytes=raw["bytes"],
+            vocab=raw["vocab"],
+            special=Special.model_validate(raw["special"]),
+            tokenizer=folder / "tokenizer",
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _enough(prepared: Prepared, spec: RunSpec) -> None:
+    rows = prepared.tokens // (spec.data.length - 2)
+    if rows < spec.batch.size:
+        raise InputError(
+            f"corpus {', '.join(spec.data.corpus)} is too small for one batch: its {prepared.tokens} tokens make "
+            f"{rows} rows of length {spec.data.length}, a batch has {spec.batch.size}; add text or lower batch.size"
+        )
+
+
+def _build(
+    folder: Path, spec: RunSpec, found: list[sources.Source], origin: str, root: Path, progress: Progress
+) -> None:
+    def read() -> Iterator[str]:
+        yield from _documents(spec.data, found, "reading", progress)
+        progress("training the vocabulary", 0, 0)
+
+    words = tokenizer.train_or_load(spec.data, spec.encoder.vocab, read(), origin, root)
+    encoder, special = tokenizer.fast(words), tokenizer.special(words)
+    vocab = tokenizer.size(encoder)
+    text = Text()
+    if folder.exists():  # damaged, or written by another version
+        discard(folder)
+    with staged(folder) as temporary, closing(Shards(temporary, token_type(vocab))) as shards:
+        shutil.copytree(words, temporary / "tokenizer")
+        encode(text.counted(_documents(spec.data, found, "encoding", progress)), encoder, special.sep, shards)
+        counts = shards.finish()
+        tokens = sum(shard["tokens"] for shard in counts)
+        if not tokens:
+            raise _empty(spec.data)
+        text_hash, words_hash = text.hash.hexdigest(), tokenizer.content(words)
+        manifest = {
+            "format": FORMAT,
+            "fingerprint": digest([FORMAT, text_hash, words_hash], 16),
+            "tokens": tokens,
+            "documents": text.documents,
+            "bytes": text.bytes,
+            "vocab": vocab,
+            "special": special.model_dump(),
+            "dtype": shards.dtype.str,
+            "shards": counts,
+            "text_sha256": text_hash,
+            "tokenizer_sha256": words_hash,
+            "corpus": list(spec.data.corpus),
+        }
+        with open(temporary / "manifest.json", "w", encoding="utf-8") as file:
+            json.dump(manifest, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _documents(data: DataSpec, found: list[sources.Source], stage: str, progress: Progress) -> Iterator[str]:
+    """All documents, telling of progress. Raises InputError if there are none."""
+    total = sum(source.size for source in found)
+    done = count = 0
+
+    def advance(size: int) -> None:
+        nonlocal done
+        done += size
+        progress(f"{stage} {', '.join(data.corpus)}", done, total)
+
+    for source in found:
+        for document in sources.read(source, data.column, advance):
+            count += 1
+            yield document
+    if not count:
+        raise _empty(data)
+
+
+def _empty(data: DataSpec) -> InputError:
+    return InputError(f"corpus {', '.join(data.corpus)} is empty: there is no text in it")

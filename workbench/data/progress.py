@@ -1,0 +1,58 @@
+"""How far preparing is: a bar on a terminal, a plain line now and then elsewhere; always on standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Progress = Callable[[str, int, int], None]  # name of the stage, bytes done, bytes in all (0 if not known)
+EVERY = 10.0  # seconds between plain lines
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """Shows nothing."""
+
+
+@contextmanager
+def shown() -> Iterator[Progress]:
+    """The bar, or the lines, while the block runs."""
+    if not sys.stderr.isatty():
+        yield _lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, object] = {}
+
+        def update(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total or None)
+            bars.update(tasks[stage], completed=done)  # type: ignore[arg-type]
+
+        yield update
+
+
+def _lines() -> Progress:
+    last: dict[str, float] = {}
+
+    def update(stage: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if stage in last and now - last[stage] < EVERY:
+            return
+        share = f" {100 * done / total:.0f} %" if total and stage in last else ""
+        last[stage] = now
+        sys.stderr.write(f"{stage}{share}\n")
+        sys.stderr.flush()
+
+    return update

@@ -1,0 +1,146 @@
+"""Documents to token ids in shard files: encoding on all cores while the next text is read and the last ids written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.data.tokenizer import pieces
+from workbench.errors import InputError
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
+
+SHARD = 1 << 28  # tokens in a shard file
+BATCH = 1 << 21  # characters encoded at once
+PIECE = 1 << 14  # characters of a long document encoded by one core
+
+
+def token_type(vocab: int) -> np.dtype[Any]:
+    """The smallest of uint16 and uint32 that holds every id. Raises InputError if neither does."""
+    if vocab > 1 << 32:
+        raise InputError(f"a vocabulary of {vocab} tokens is larger than a token shard can hold ({1 << 32})")
+    return np.dtype("<u2" if vocab <= 1 << 16 else "<u4")
+
+
+class Text:
+    """Count and hash of the documents that pass through."""
+
+    def __init__(self) -> None:
+        self.hash = hashlib.sha256()
+        self.documents = self.bytes = 0
+
+    def counted(self, documents: Iterable[str]) -> Iterator[str]:
+        for document in documents:
+            raw = document.encode("utf-8")
+            self.hash.update(raw + b"\0")
+            self.documents += 1
+            self.bytes += len(raw)
+            yield document
+
+
+class Shards:
+    """Writes token ids to tokens-00000.bin, tokens-00001.bin ... of SHARD tokens each."""
+
+    def __init__(self, folder: Path, dtype: np.dtype[Any]) -> None:
+        self.folder, self.dtype = folder, dtype
+        self.done: list[dict[str, Any]] = []
+        self.file: Any = None
+        self.hash, self.tokens = hashlib.sha256(), 0
+
+    def write(self, ids: NDArray[Any]) -> None:
+        while len(ids):
+            if self.file is None:
+                self.file = open(self.folder / f"tokens-{len(self.done):05d}.bin", "wb")  # noqa: SIM115 - until close
+                self.hash, self.tokens = hashlib.sha256(), 0
+            part, ids = ids[: SHARD - self.tokens], ids[SHARD - self.tokens :]
+            raw = part.astype(self.dtype, copy=False).tobytes()
+            self.file.write(raw)
+            self.hash.update(raw)
+            self.tokens += len(part)
+            if self.tokens == SHARD:
+                self._end()
+
+    def finish(self) -> list[dict[str, Any]]:
+        """Name, tokens and SHA-256 of every shard."""
+        if self.file is not None:
+            self._end()
+        return self.done
+
+    def close(self) -> None:
+        """Let go of the file, whole or not."""
+        if self.file is not None:
+            self.file.close()
+
+    def _end(self) -> None:
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+        self.done.append({"name": Path(self.file.name).name, "tokens": self.tokens, "sha256": self.hash.hexdigest()})
+        self.file = None
+
+
+def encode(documents: Iterable[str], encoder: Tokenizer, sep: int, shards: Shards) -> None:
+    """Encode on all cores; reading the next batch and writing the last one go on beside it."""
+    batches = _batches(documents, _cuttable(encoder))
+    writing: Future[None] | None = None
+    with ThreadPoolExecutor(2) as threads:
+        coming = threads.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = threads.submit(next, batches, None)
+            texts, ends = batch
+            encodings = encoder.encode_batch_fast(texts, add_special_tokens=False)
+            if writing is not None:
+                writing.result()
+            writing = threads.submit(_write, encodings, ends, sep, shards)
+        if writing is not None:
+            writing.result()
+
+
+def _batches(documents: Iterable[str], cut: bool) -> Iterator[tuple[list[str], list[bool]]]:
+    """Texts of about BATCH characters in all, and for each whether a document ends with it."""
+    texts: list[str] = []
+    ends: list[bool] = []
+    size = 0
+    for document in documents:
+        parts = list(pieces(document, PIECE)) if cut else [document]
+        texts += parts
+        ends += [False] * (len(parts) - 1) + [True]
+        size += len(document)
+        if size >= BATCH:
+            yield texts, ends
+            texts, ends, size = [], [], 0
+    if texts:
+        yield texts, ends
+
+
+def _cuttable(encoder: Tokenizer) -> bool:
+    """Whether a text may be cut at blanks without a change of tokens, so that a book is encoded by all cores."""
+    raw = json.loads(encoder.to_str())
+    return [(raw[part] or {}).get("type") for part in ("normalizer", "pre_tokenizer")] == [
+        "BertNormalizer",
+        "BertPreTokenizer",
+    ]
+
+
+def _write(encodings: list[Encoding], ends: list[bool], sep: int, shards: Shards) -> None:
+    """Ids of a batch, with `sep` after each document that has any."""
+    parts: list[NDArray[Any]] = []
+    separator = np.array([sep], dtype=shards.dtype)
+    some = False
+    for encoding, end in zip(encodings, ends, strict=True):
+        ids = encoding.ids
+        some = some or bool(ids)
+        parts.append(np.array(ids, dtype=shards.dtype))
+        if end and some:
+            parts.append(separator)
+        some = some and not end
+    shards.write(np.concatenate(parts))

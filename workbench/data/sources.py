@@ -1,0 +1,212 @@
+"""What a corpus name means: the built-in corpus, files, folders and globs, or a data set of the Hugging Face hub.
+
+`resolve` looks without reading, `documents` reads. Names are tried in this order: "docs", a file or folder that
+exists, a glob (`*`, `?`, `[`), a hub name "owner/name" or "owner/name:config".
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.data import docs, formats
+from workbench.data.files import cache_root, write_atomic
+from workbench.data.streams import PACKINGS, Advance, ignore
+from workbench.errors import InputError
+from workbench.spec import DataSpec, digest
+
+HUB_NAME = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<config>[\w.-]+))?$")
+COMMIT = re.compile(r"^[0-9a-f]{40}$")
+KINDS = f"{', '.join(formats.READERS)}, each plain or with {', '.join(PACKINGS)}"
+
+
+@dataclass(frozen=True)
+class Docs:
+    """The train side of the built-in corpus."""
+
+    fingerprint: str
+    size: int
+
+
+@dataclass(frozen=True)
+class File:
+    """A local file; size in bytes and time of change tell whether it is still the same."""
+
+    path: Path
+    size: int
+    changed: int
+
+
+@dataclass(frozen=True)
+class Hub:
+    """The train split of a hub data set, at a commit."""
+
+    name: str
+    config: str | None
+    commit: str
+    size: int = 0
+
+
+Source = Docs | File | Hub
+
+
+def documents(spec: DataSpec) -> Iterator[str]:
+    """One document at a time, of all corpus names in their order. Raises InputError."""
+    for source in resolve(spec):
+        yield from read(source, spec.column)
+
+
+def resolve(spec: DataSpec) -> list[Source]:
+    """What the corpus names stand for; a file named twice counts once. Raises InputError."""
+    found: dict[Source, None] = {}
+    if not spec.corpus:
+        raise InputError("data.corpus names no corpus; try 'docs', a file, a folder or a glob")
+    for name in spec.corpus:
+        for source in _resolve(name, spec.revision):
+            found[source] = None
+    return list(found)
+
+
+def read(source: Source, column: str, advance: Advance = ignore) -> Iterator[str]:
+    """The documents of one source; `advance` is told of progress in units of its size."""
+    if isinstance(source, File):
+        yield from formats.read(source.path, column, advance)
+    elif isinstance(source, Hub):
+        yield from _read_hub(source, column)
+    else:
+        for document in docs.documents("train"):
+            advance(len(document))
+            yield document
+
+
+def identity(source: Source) -> list[Any]:
+    """What must be equal for prepared data to be used again without reading the source."""
+    if isinstance(source, File):
+        return ["file", str(source.path), source.size, source.changed]
+    if isinstance(source, Hub):
+        return ["hub", source.name, source.config, source.commit]
+    return ["docs", source.fingerprint]
+
+
+def _resolve(name: str, revision: str | None) -> list[Source]:
+    if name == "docs":
+        built_in = docs.info()
+        return [Docs(built_in.fingerprint, built_in.bytes["train"])]
+    path = Path(name).expanduser()
+    try:
+        folder, there = path.is_dir(), path.exists()
+    except OSError as error:
+        raise InputError(f"corpus {name!r} cannot be looked at: {error.strerror}") from None
+    if folder:
+        return _folder(path)
+    if there:
+        if not formats.kind_of(path):
+            raise InputError(f"corpus {name!r} is of a kind that cannot be read; these can: {KINDS}")
+        return [_file(path)]
+    if any(sign in name for sign in "*?["):
+        matches = [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]
+        matches = [match for match in matches if match.is_file() and formats.kind_of(match)]
+        if not matches:
+            raise InputError(f"corpus {name!r} matches no file that can be read ({KINDS}); looked from {Path.cwd()}")
+        return [_file(match) for match in matches]
+    if hub := HUB_NAME.match(name):
+        if formats.kind_of(path):
+            raise InputError(f"corpus {name!r}: there is no such file; looked from {Path.cwd()}")
+        return [Hub(hub["name"], hub["config"], _commit(hub["name"], revision))]
+    raise InputError(
+        f"corpus {name!r} is neither 'docs' nor a file, folder or glob (looked from {Path.cwd()}) "
+        f"nor a hub name such as owner/name"
+    )
+
+
+def _folder(path: Path) -> list[Source]:
+    """All readable kinds of file in a folder and below it, sorted by path; hidden ones are passed over."""
+
+    def fail(error: OSError) -> None:
+        raise InputError(f"corpus folder {error.filename} cannot be read: {error.strerror}")
+
+    found: list[Path] = []
+    for folder, names, leaves in os.walk(path, onerror=fail):
+        names[:] = [name for name in names if not name.startswith(".")]
+        found += [Path(folder, leaf) for leaf in leaves if not leaf.startswith(".") and formats.kind_of(Path(leaf))]
+    if not found:
+        raise InputError(f"corpus folder {path} holds no file that can be read: {KINDS}")
+    return [_file(leaf) for leaf in sorted(found)]
+
+
+def _file(path: Path) -> File:
+    found = path.resolve()
+    try:
+        status = found.stat()
+    except OSError as error:
+        raise InputError(f"corpus file {path} cannot be read: {error.strerror}") from None
+    return File(found, status.st_size, status.st_mtime_ns)
+
+
+def offline() -> bool:
+    """Whether the hub may not be asked, as the hub's own client understands it."""
+    names = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
+    return any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in names)
+
+
+def _commit(name: str, revision: str | None) -> str:
+    """The commit a revision stands for; without network, the one it stood for when it was last looked up here."""
+    if revision and COMMIT.match(revision):
+        return revision
+    seen = cache_root() / "hub" / f"{digest([name, revision])}.json"
+    if not offline():
+        from huggingface_hub import HfApi
+
+        try:
+            commit = str(HfApi().dataset_info(name, revision=revision, timeout=10).sha)
+        except Exception as error:  # the hub's client raises many kinds, down to those of its transport
+            if not seen.exists() or getattr(error, "response", None) is not None:
+                raise _hub_error(name, error) from None
+        else:
+            write_atomic(seen, json.dumps({"commit": commit}))
+            return commit
+    if not seen.exists():
+        raise InputError(
+            f"corpus {name!r} is no file or folder here, and the hub is not asked because HF_HUB_OFFLINE is set; "
+            f"unset it, or name local files"
+        )
+    return str(json.loads(seen.read_text())["commit"])
+
+
+def _read_hub(source: Hub, column: str) -> Iterator[str]:
+    """Streamed; offline, from the hub's own cache on this machine."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    try:
+        rows = datasets.load_dataset(
+            source.name, source.config, split="train", revision=source.commit, streaming=not offline()
+        )
+        if rows.column_names is not None and column not in rows.column_names:
+            raise formats.missing(column, rows.column_names, f"data set {source.name!r}")
+        for row in rows:
+            if column not in row:
+                raise formats.missing(column, row, f"data set {source.name!r}")
+            text = formats.checked(row[column], column, f"data set {source.name!r}")
+            if text and not text.isspace():
+                yield text
+    except InputError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise _hub_error(source.name, error) from None
+    except Exception as error:  # as above
+        raise _hub_error(source.name, error) from None
+
+
+def _hub_error(name: str, error: Exception) -> InputError:
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return InputError(f"corpus {name!r} is no file or folder here, and the hub does not give it: {first}")
