@@ -1,0 +1,188 @@
+"""What every objective in the registry must keep, its own definition aside. A new file in the folder is tested too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from objective_oracle import build, observe, shaken, synthetic, tiny
+from torch.utils.flop_counter import FlopCounterMode
+
+from workbench import losses, objectives
+from workbench.flops import CONVENTIONS
+from workbench.tensors import Batch, StepLoss
+
+REGISTRY = objectives.names()
+CLOSED = {"options.copy_loss": 1.0, "options.stop_gradient": True}
+
+
+@pytest.fixture
+def fresh_compiler() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def compiled_losses(objective: Any, batches: list[Batch]) -> list[StepLoss]:
+    forward = torch.compile(objective, backend="eager", fullgraph=True)
+    return [forward(batch) for batch in batches]
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+@pytest.mark.parametrize(("name", "recipe"), [*((name, "paper") for name in REGISTRY), ("rtd", "released")])
+def test_one_graph_without_breaks(name: str, recipe: str, fresh_compiler: None) -> None:
+    """The second batch has other keys, and must not be given the first one's draws."""
+    spec = tiny(name, {"encoder.layers": 1}, recipe=recipe)
+    objective = shaken(spec)
+    batches = [synthetic(spec, seed=seed) for seed in (0, 1)]
+    expected = [objective(batch) for batch in batches]
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        found = compiled_losses(objective, batches)
+    for one, other in zip(expected, found, strict=True):
+        assert one.parts.keys() == other.parts.keys() and one.metrics.keys() == other.metrics.keys()
+        torch.testing.assert_close(other.total, one.total, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(other.parts, one.parts, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(other.metrics, one.metrics, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_likelihood_in_pieces_is_one_graph_too(fresh_compiler: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = tiny("all-tokens-mlm", {"encoder.layers": 1})
+    objective, batch = shaken(spec), synthetic(spec)
+    expected = objective(batch).total
+    monkeypatch.setattr(losses, "CHUNK", 40 * 100)
+    (found,) = compiled_losses(objective, [batch])
+    torch.testing.assert_close(found.total, expected, rtol=1e-5, atol=1e-5)
+    found.total.backward()
+
+
+@pytest.mark.parametrize("tying", ["none", "tokens", "embeddings", "all"])
+@pytest.mark.parametrize("head", ["linear", "dense"])
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_weight_is_trained(name: str, head: str, tying: str) -> None:
+    keys = {"head": head, "tying": tying, "generator.width": 1.0 if tying == "all" else 0.5}
+    objective = shaken(tiny(name, keys))
+    objective(synthetic(tiny(name))).total.backward()
+    idle = [n for n, p in objective.named_parameters() if p.grad is None or not bool((p.grad != 0).any())]
+    assert idle == []
+
+
+SIZES = {
+    "wide": {
+        "encoder.hidden": 48, "encoder.layers": 3, "encoder.heads": 3, "encoder.ffn": 80, "encoder.embedding": None,
+        "encoder.vocab": 70, "data.length": 17, "generator.width": 2 / 3, "generator.depth": 0.34,
+    },
+    "narrow": {
+        "encoder.hidden": 32, "encoder.layers": 2, "encoder.heads": 4, "encoder.embedding": 8,
+        "encoder.vocab": 50, "data.length": 12, "generator.width": 0.25, "corruption.rate": 0.4,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tying", ["none", "embeddings", "all"])
+@pytest.mark.parametrize("recipe", ["paper", "released"])
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize("name", REGISTRY)
+def test_matmul_cost_is_what_torch_counts(name: str, sizes: dict[str, Any], recipe: str, tying: str) -> None:
+    """Eager attention, since the counter misses sdpa on CPUs. Forward once, and with backward three times that."""
+    keys = sizes | {"encoder.attention": "eager", "tying": tying}
+    if tying == "all":
+        keys |= {"generator.width": 1.0, "generator.depth": 1.0}
+    spec = tiny(name, keys, recipe=recipe)
+    objective, batch = build(spec), synthetic(spec, rows=3)
+    whole, forward = FlopCounterMode(display=False), FlopCounterMode(display=False)
+    with whole:
+        with forward:
+            loss = objective(batch)
+        loss.total.backward()
+    cost = objectives.load(spec).cost(spec)
+    assert forward.get_total_flops() == 3 * cost.matmul
+    assert whole.get_total_flops() == 3 * cost.train("matmul")
+    assert all(cost.train(convention) > 0 for convention in CONVENTIONS)
+
+
+@pytest.mark.parametrize("recipe", ["paper", "released"])
+@pytest.mark.parametrize("name", REGISTRY)
+def test_padding_changes_nothing(name: str, recipe: str) -> None:
+    """Full rows of 16, and the same rows with 8 places of padding: same picks, samples, losses, metrics, gradients.
+
+    Longer rows have more slots; those past what 16 tokens are due have no weight. At a quarter both ways of picking
+    are due four, and the cap of the released one, which knows the longest row, stays out of it.
+    """
+    short = tiny(name, {"data.length": 16, "corruption.rate": 0.25}, recipe=recipe)
+    long = short.changed({"data.length": 24})
+    batch = synthetic(short, rows=10)
+    assert batch.attention is None
+    attention = torch.zeros(10, 24, dtype=torch.bool)
+    attention[:, :16] = True
+    padded = Batch(torch.nn.functional.pad(batch.ids, (0, 8), value=short.data.special.pad), batch.keys, attention)
+    one, other = shaken(short), shaken(long)
+    seen, seen_padded = observe(one, batch), observe(other, padded)
+    assert seen_padded.weights.shape[1] > seen.weights.shape[1]
+    for ids, longer in zip(seen.inputs, seen_padded.inputs, strict=True):
+        assert (ids == longer[:, :16]).all() and (longer[:, 16:] == short.data.special.pad).all()
+    close = {"rtol": 1e-4, "atol": 1e-5}
+    torch.testing.assert_close(seen.loss.parts, seen_padded.loss.parts, **close)
+    torch.testing.assert_close(seen.loss.metrics, seen_padded.loss.metrics, **close)
+    seen.loss.total.backward()
+    seen_padded.loss.total.backward()
+    for (_, mine), (_, theirs) in zip(one.named_parameters(), other.named_parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_what_a_step_reports(name: str) -> None:
+    """Scalars; a total made of finite parts; ratios detached, with hits among no more than there are."""
+    spec = tiny(name)
+    loss = shaken(spec)(synthetic(spec))
+    assert loss.total.shape == () and loss.total.requires_grad and torch.isfinite(loss.total)
+    assert loss.parts and all(part.shape == () and torch.isfinite(part) for part in loss.parts.values())
+    assert {"mask_rate", "replaced_rate"} <= loss.metrics.keys()
+    for hits, among in loss.metrics.values():
+        assert hits.shape == among.shape == () and not hits.requires_grad
+        assert 0 <= hits <= among
+
+
+EXPECTED = {
+    "rtd": {"generator_accuracy"} | {f"discriminator_{kind}" for kind in ("accuracy", "precision", "recall", "auc")},
+    "electra-15": {"generator_accuracy"} | {f"discriminator_{k}" for k in ("accuracy", "precision", "recall", "auc")},
+    "replace-mlm": {"generator_accuracy", "mlm_accuracy"},
+    "all-tokens-mlm": {"generator_accuracy", "mlm_accuracy", "copy_accuracy"},
+    "bert-mlm": {"mlm_accuracy"},
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_health_is_reported_under_its_own_name(name: str) -> None:
+    spec = tiny(name)
+    assert EXPECTED[name] <= shaken(spec)(synthetic(spec)).metrics.keys()
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_half_precision_stays_near(name: str) -> None:
+    spec = tiny(name)
+    objective, batch = shaken(spec, size=0.1), synthetic(spec)
+    exact = objective(batch).total
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = objective(batch).total
+    assert rough.dtype == torch.float32
+    torch.testing.assert_close(rough, exact, rtol=0.1, atol=0.0)
+    rough.backward()
+    assert all(torch.isfinite(p.grad).all() for p in objective.parameters())
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_a_step_of_training_lowers_the_loss_of_its_batch(name: str) -> None:
+    spec = tiny(name, CLOSED if name == "all-tokens-mlm" else None)
+    objective, batch = build(spec), synthetic(spec)
+    optimizer = torch.optim.AdamW(objective.parameters(), lr=3e-3)
+    totals = []
+    for _ in range(15):
+        loss = objective(batch).total
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        totals.append(loss.item())
+    assert totals[-1] < totals[0]
