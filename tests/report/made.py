@@ -1,0 +1,150 @@
+"""Stores with a known truth: run directories written through the store, as a real run writes them."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from workbench.presets import resolve
+from workbench.spec import RunSpec
+from workbench.store import ExperimentRecord, RunDir, RunStore
+
+ARMS = ("rtd", "electra-15", "replace-mlm", "all-tokens-mlm", "bert-mlm")
+PROBES = {"package": "accuracy", "order": "matthews", "next": "accuracy", "signature": "accuracy"}
+GLUE = {
+    "CoLA": "matthews", "SST-2": "accuracy", "MRPC": "accuracy", "STS-B": "spearman", "QQP": "accuracy",
+    "MNLI": "accuracy", "QNLI": "accuracy", "RTE": "accuracy",
+}  # fmt: skip
+COST = {"rtd": 1.0, "electra-15": 1.0, "replace-mlm": 1.03, "all-tokens-mlm": 1.2, "bert-mlm": 0.76}
+ENV = {
+    "python": "3.11.7", "workbench": "0.1.0", "versions": {"torch": "2.13.0", "transformers": "5.23.0"},
+    "git": {"commit": "0123456789abcdef", "dirty": False},
+    "machine": {"system": "Linux", "cpu": "Some CPU", "cores": 2, "gpu": None}, "threads": 2, "device": "cpu",
+    "precision": "fp32", "command": "workbench run ablation", "started": "2026-11-21T08:00:00+00:00",
+}  # fmt: skip
+
+
+def spec_of(objective: str, seed: int, budget: Mapping[str, Any], **changes: Any) -> RunSpec:
+    key = next(iter(budget))
+    overrides = {"objective": objective, "seed": seed, f"budget.{key}": budget[key], "data.fingerprint": "fp" * 8}
+    return resolve("nano", overrides | changes)
+
+
+def trained(store: RunStore, spec: RunSpec, steps: int = 60, cost: float | None = None) -> RunDir:
+    """A run whose training is over, with a log of every step."""
+    run = store.open(spec)
+    price = 1e9 * (COST.get(spec.objective, 1.0) if cost is None else cost)
+    per_step = {"paper": price, "paper-sparse": 0.8 * price, "matmul": 1.1 * price}
+    rows = [row_at(spec, step, steps, per_step) for step in range(1, steps + 1)]
+    run.write_json("plan.json", {"steps": steps, "tokens": steps * 4096, "flops": {}})
+    run.write_json("env.json", ENV)
+    if rows:
+        (run.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flops = {name: value * steps for name, value in per_step.items()}
+    run.finish({"steps": steps, "tokens": steps * 4096, "flops": flops})
+    return run
+
+
+def row_at(spec: RunSpec, step: int, steps: int, per_step: Mapping[str, float]) -> dict[str, Any]:
+    noise = random.Random(f"{spec.run_id}/{step}")
+    fall = math.exp(-3 * step / steps)
+    row: dict[str, Any] = {
+        "step": step, "tokens": step * 4096, "flops": {k: v * step for k, v in per_step.items()},
+        "seconds": 0.1 * step, "learning_rate": 2e-3 * (1 - (step - 1) / steps), "gradient_norm": 1 + noise.random(),
+        "tokens_per_second": 40_000 + 2_000 * noise.random(), "device_memory_bytes": None, "mask_rate": 0.15,
+    }  # fmt: skip
+    generator = spec.objective != "bert-mlm"
+    detector = spec.objective in ("rtd", "electra-15")
+    if generator:
+        row |= {
+            "generator_loss": 4 + 4.3 * fall + 0.2 * noise.gauss(0, 1), "generator_accuracy": 0.35 * (1 - fall),
+            "replaced_rate": 0.15 - 0.05 * (1 - fall), "generator_entropy": 3 + 4 * fall,
+        }  # fmt: skip
+    if detector:
+        row |= {
+            "discriminator_loss": 0.3 + 0.4 * fall, "discriminator_accuracy": 0.93 - 0.2 * fall,
+            "discriminator_precision": None if step < 5 else 0.7 - 0.3 * fall, "discriminator_recall": 0.4 * (1 - fall),
+            "discriminator_auc": 0.9 - 0.4 * fall,
+        }  # fmt: skip
+    else:
+        row |= {"mlm_loss": 5 + 3.3 * fall + 0.2 * noise.gauss(0, 1), "mlm_accuracy": 0.3 * (1 - fall)}
+    if spec.objective == "all-tokens-mlm":
+        row |= {"copy_accuracy": 0.95 - 0.3 * fall}
+    row["loss"] = row.get("generator_loss", 0) + 50 * row.get("discriminator_loss", 0) + row.get("mlm_loss", 0)
+    return row
+
+
+def scored(run: RunDir, task: str, seed: int, value: float | None, **changes: Any) -> Path:
+    """One score file."""
+    glue = task in GLUE or task in ("WNLI", "QNLI-devsplit")
+    metric = (GLUE if glue else PROBES).get(task, "accuracy")
+    score = {
+        "format": 1, "task": task, "suite": "glue" if glue else "probes", "metric": metric, "seed": seed,
+        "value": value, "values": {"dev" if glue else "test": {metric: value, "f1": 50.0}},
+        "baselines": {} if glue else {"majority": 40.0, "bag-of-words": 55.0}, "train_rows": 1000, "test_rows": 500,
+        "steps": 90, "seconds": 1.5, "finetune": {"lr": run.spec().tasks.lr, "epochs": 3.0, "length": 64},
+        "data": "d" * 16, "digest": "ab12cd34", "code": "0.1.0",
+    } | changes  # fmt: skip
+    return run.write_json(f"scores/{task}-{score['digest']}-{seed}.json", score)
+
+
+def recorded(store: RunStore, runs: Sequence[RunSpec], untrained: Sequence[RunSpec] = (), **changes: Any) -> str:
+    """The experiment record that lists them."""
+    base = runs[0]
+    fields = {
+        "name": "ablation-nano-1a2b3c4d", "experiment": "ablation",
+        "question": "At equal compute, what does each step from BERT to ELECTRA buy?", "axis": "objective",
+        "base": base.model_dump(mode="json"), "tasks": base.tasks.model_dump(mode="json"),
+        "runs": [s.run_id for s in runs], "untrained": [s.run_id for s in untrained],
+        "command": "workbench run ablation --seeds 3",
+    } | changes  # fmt: skip
+    fields |= {key: tuple(fields[key]) if key in ("runs", "untrained") else fields[key] for key in fields}
+    store.extend_experiment(ExperimentRecord(**fields))
+    return str(fields["name"])
+
+
+def study(
+    root: Path,
+    truth: Callable[[str, int, str, int, int], float],
+    arms: Sequence[str] = ARMS,
+    seeds: int = 3,
+    tunings: int = 2,
+    tasks: Sequence[str] = tuple(PROBES),
+    budgets: Sequence[int] = (60,),
+    **record: Any,
+) -> tuple[RunStore, str]:
+    """A whole store. `truth(arm, steps, task, seed, tuning)` is the score; the untrained arm has 0 steps."""
+    store = RunStore(root)
+    bare = [spec_of("bert-mlm", seed, {"steps": 0}) for seed in range(seeds)]
+    specs = [spec_of(arm, seed, {"steps": steps}) for steps in budgets for seed in range(seeds) for arm in arms]
+    for spec in [*bare, *specs]:
+        steps = spec.budget.steps or 0
+        run = trained(store, spec, steps)
+        for task in tasks:
+            for tuning in range(tunings):
+                scored(
+                    run, task, tuning, truth(spec.objective if steps else "untrained", steps, task, spec.seed, tuning)
+                )
+    return store, recorded(store, specs, bare, **record)
+
+
+def noisy(levels: Mapping[str, float], seed_sd: float = 0.5, tuning_sd: float = 0.4) -> Callable[..., float]:
+    """Scores around a level for each arm, with noise shared by a seed, of a run, and of a fine-tuning."""
+
+    def truth(arm: str, steps: int, task: str, seed: int, tuning: int) -> float:
+        shared = random.Random(f"{seed}/{task}").gauss(0, seed_sd)
+        own = random.Random(f"{arm}/{steps}/{seed}/{task}").gauss(0, seed_sd)
+        fine = random.Random(f"{arm}/{steps}/{seed}/{task}/{tuning}").gauss(0, tuning_sd)
+        growth = 2.5 * math.log2(steps / 60) if steps else 0.0
+        return levels[arm] + growth + shared + own + fine
+
+    return truth
+
+
+LEVELS = {
+    "rtd": 70.0, "electra-15": 66.0, "replace-mlm": 66.2, "all-tokens-mlm": 69.0, "bert-mlm": 65.0, "untrained": 60.0,
+}  # fmt: skip

@@ -1,0 +1,180 @@
+"""What may be said: sentences that claim no more than their intervals carry.
+
+"A is ahead of B" needs two things: the paired 95 % interval leaves out zero, and the paired t test stays below 5 %
+after Holm's correction over all pairs of the table, because the leader was picked by looking.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workbench.report.statistics import LEVEL, Difference, needed_seeds
+from workbench.report.tables import Board, Cell, Pair
+from workbench.report.words import interval, listing, points, seeds
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`sentence` answers the question as far as it goes; `further` says what else holds and what can't be said."""
+
+    sentence: str
+    further: tuple[str, ...]
+
+
+def answer(board: Board, axis: str) -> Answer:
+    """For the largest budget of a board."""
+    cells = board.at(board.budget)
+    names = {c.arm: c.arm if axis == "objective" else f"{axis} {c.arm}" for c in cells}
+    plural = "objectives" if axis == "objective" else f"settings of {axis}"
+    pairs = board.pairs[board.budget]
+    lead = [p for p in pairs if p.a == cells[0].arm]
+    if len(cells) == 1:
+        sentence = _alone(board, cells[0], names)
+    elif all(p.difference.estimate.n < 2 for p in lead):
+        sentence = _one_seed(board, cells, lead, names)
+    else:
+        sentence = _compared(board, cells, lead, names, plural)
+    rest = [p for p in pairs if p not in lead and claimed(p)]
+    further = [f"Further down, {_further(rest, names)}."] if rest else []
+    return Answer(sentence, (*further, *_against_untrained(cells, names), *_reach(board)))
+
+
+def claimed(pair: Pair) -> bool:
+    """Whether "a is ahead of b" may be said."""
+    return pair.difference.verdict == "ahead" and pair.holm is not None and pair.holm < 1 - LEVEL
+
+
+def _alone(board: Board, cell: Cell, names: dict[str, str]) -> str:
+    e = cell.estimate
+    tail = "one seed, so no interval" if e.half is None else f"95 % interval over {seeds([e.n])}"
+    return (
+        f"{names[cell.arm]} scores {interval(e.mean, e.half)} on {board.label} ({tail}); "
+        f"there is nothing else at this budget to compare it with."
+    )
+
+
+def _one_seed(board: Board, cells: list[Cell], lead: list[Pair], names: dict[str, str]) -> str:
+    first, gap = cells[0], lead[0].difference.estimate
+    if gap.n == 0:
+        return (
+            f"{names[first.arm]} has the highest {board.label} ({points(first.estimate.mean)}), but it shares no seed "
+            f"with {names[lead[0].b]}, so nothing here says whether that is more than noise."
+        )
+    return (
+        f"One seed can't rank them: {names[first.arm]} has the highest {board.label} ({points(first.estimate.mean)}), "
+        f"{points(gap.mean)} more than {names[lead[0].b]}, and without a second seed there is no interval to say "
+        f"whether that is more than noise."
+    )
+
+
+def _compared(board: Board, cells: list[Cell], lead: list[Pair], names: dict[str, str], plural: str) -> str:
+    first = names[cells[0].arm]
+    sure, unsure = [p for p in lead if claimed(p)], [p for p in lead if not claimed(p)]
+    n = seeds([p.difference.estimate.n for p in lead])
+    if not unsure:
+        gaps = listing([f"of {names[p.b]} by {_gap(p.difference)}" for p in sure])
+        every = f"every other of the {len(cells)} {plural}: " if len(sure) > 1 else ""
+        return f"{first} is ahead {'of ' + every if every else ''}{gaps} points of {board.label} (paired, {n})."
+    if sure:
+        gaps = listing([f"of {names[p.b]} by {_gap(p.difference)}" for p in sure])
+        others = listing([f"{names[p.b]} ({_gap(p.difference)}{_but(p, board)})" for p in unsure])
+        return (
+            f"{first} has the highest mean {board.label} and is ahead {gaps} points (paired, {n}), "
+            f"but {n} can't tell it from {others}."
+        )
+    near, far = unsure[0], unsure[-1]
+    if len(lead) == 1:
+        sentence = f"{n} can't tell {first} from {names[near.b]}: the gap is {_gap(near.difference)} points of "
+        return f"{sentence}{board.label} (paired){_enough(near.difference)}."
+    return (
+        f"{n} can't tell which of the {len(cells)} {plural} is best: {first} has the highest mean {board.label}, "
+        f"{_gap(near.difference)} points more than the next, {names[near.b]}, and {_gap(far.difference)} more than the "
+        f"last, {names[far.b]} (paired{_but(far, board)}){_enough(near.difference)}."
+    )
+
+
+def _gap(difference: Difference) -> str:
+    e = difference.estimate
+    if e.n >= 2 and difference.p is None:
+        return f"{points(e.mean)}, the same in every seed, so without an interval"
+    return interval(e.mean, e.half) if e.n else "no seed in common"
+
+
+def _but(pair: Pair, board: Board) -> str:
+    """Why a gap that is larger than its own interval is still not claimed."""
+    if pair.difference.verdict != "ahead":
+        return ""
+    return f", more than its own interval but not once all {len(board.pairs[board.budget])} comparisons are counted"
+
+
+def _enough(difference: Difference) -> str:
+    """How many seeds would do, if the gap is what it seems to be."""
+    e = difference.estimate
+    if e.sd is None or difference.p is None:
+        return ""
+    needed = needed_seeds(e.mean, e.sd)
+    if needed is None:
+        return "; no practical number of seeds would, for a gap of this size"
+    if needed <= e.n:
+        return ", once every comparison in the table is counted"
+    return f"; about {needed} would, for a gap of this size"
+
+
+def _further(pairs: list[Pair], names: dict[str, str]) -> str:
+    by_first: dict[str, list[str]] = {}
+    for p in pairs:
+        by_first.setdefault(p.a, []).append(f"of {names[p.b]} by {_gap(p.difference)}")
+    return "; ".join(f"{names[a]} is ahead {listing(behind)}" for a, behind in by_first.items())
+
+
+_UNTRAINED = {
+    "ahead": (
+        "beats its own untrained encoder by more than the interval",
+        "beat their own untrained encoders by more than the interval",
+    ),
+    "open": (
+        "can't be told from its own untrained encoder",
+        "can't be told from their own untrained encoders",
+    ),
+    "behind": (
+        "is worse than its own untrained encoder by more than the interval",
+        "are worse than their own untrained encoders by more than the interval",
+    ),
+}
+
+
+def _against_untrained(cells: list[Cell], names: dict[str, str]) -> list[str]:
+    """Which arms beat the untrained encoder of the same seed by more than the interval; one sentence, or none."""
+    gains = [(names[c.arm], c.gain) for c in cells if c.gain is not None]
+    if not gains:
+        return []
+    parts = []
+    for verdict, (one, many) in _UNTRAINED.items():
+        mine = [(name, g.estimate) for name, g in gains if g.p is not None and g.verdict == verdict]
+        told = [f"{name} ({interval(e.mean, e.half, True)})" for name, e in mine]
+        if told:
+            parts.append(f"{listing(told)} {one if len(told) == 1 else many}")
+    without = [f"{name} ({points(g.estimate.mean, 1, True)})" for name, g in gains if g.p is None]
+    if without:
+        gain = "the gain has" if len(without) == 1 else "the gains have"
+        parts.append(f"for {listing(without)} {gain} no interval, so nothing is claimed")
+    n = seeds([g.estimate.n for _, g in gains])
+    how = ", each interval on its own" if len(without) < len(gains) else ""
+    return [f"Against the untrained encoders: {'; '.join(parts)} (paired, {n}{how})."]
+
+
+def _reach(board: Board) -> list[str]:
+    """What the design could have seen, and what the claims were corrected for."""
+    noise = next((n for n in board.noise[board.budget] if n.name == "mean"), None)
+    said = []
+    if noise is not None and noise.gap is not None:
+        said.append(
+            f"With {seeds([noise.n])} and this much noise a true gap of {points(noise.gap)} points between two arms "
+            f"would be shown four times in five, smaller ones less often."
+        )
+    if sum(pair.holm is not None for pair in board.pairs[board.budget]) > 1:
+        said.append(
+            f"Intervals are 95 % Student t, each on its own; the word \u201cahead\u201d also needs the paired t test "
+            f"to stay below 5 % after Holm\u2019s correction over all {len(board.pairs[board.budget])} pairs."
+        )
+    return said

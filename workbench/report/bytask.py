@@ -1,0 +1,103 @@
+"""Each task on its own, and how noisy it is."""
+
+from __future__ import annotations
+
+import itertools
+import statistics as plain
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from workbench.report.statistics import Difference, Estimate, paired_difference, pooled_sd, smallest_gap, t_interval
+
+Tuned = Mapping[str, Mapping[str, Mapping[int, float]]]  # run -> task -> fine-tuning seed -> headline value
+Groups = Mapping[tuple[str, str], tuple[str, ...]]  # (budget, arm) -> runs
+
+
+@dataclass(frozen=True)
+class TaskCell:
+    """One arm at one budget on one task. `median` and `best` are of the fine-tuning seeds, averaged over the runs."""
+
+    task: str
+    metric: str
+    arm: str
+    budget: str
+    estimate: Estimate
+    median: float
+    best: float
+    finetunings: int
+    gain: Difference | None  # over the untrained encoder of the same seed
+    runs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How far scores scatter at one budget, in points, as standard deviations within arms.
+
+    `finetuning` is between fine-tuning seeds of one run, `pretraining` between pre-training seeds of one arm, `paired`
+    that of paired differences between two arms. `gap` is the true difference between two arms that `n` seeds would
+    have shown four times in five.
+    """
+
+    name: str
+    finetuning: float | None
+    pretraining: float | None
+    paired: float | None
+    n: int
+    gap: float | None
+
+
+def mean_of(tuned: Tuned, run_id: str, task: str) -> float:
+    return plain.fmean(tuned[run_id][task].values())
+
+
+def task_cells(
+    tuned: Tuned, metrics: Mapping[str, str], groups: Groups, seeds: Mapping[str, int], bare: Mapping[str, str]
+) -> Iterator[TaskCell]:
+    """Every task at every budget and arm. `bare` maps a run to the untrained run of the same start."""
+    for task, metric in metrics.items():
+        for (budget, arm), runs in groups.items():
+            have = [r for r in runs if task in tuned.get(r, {})]
+            if not have:
+                continue
+            means = {seeds[r]: mean_of(tuned, r, task) for r in have}
+            start = {seeds[r]: mean_of(tuned, bare[r], task) for r in have if task in tuned.get(bare.get(r, ""), {})}
+            yield TaskCell(
+                task,
+                metric,
+                arm,
+                budget,
+                t_interval([means[s] for s in sorted(means)]),
+                plain.fmean(plain.median(tuned[r][task].values()) for r in have),
+                plain.fmean(max(tuned[r][task].values()) for r in have),
+                sum(len(tuned[r][task]) for r in have),
+                paired_difference(means, start) if start else None,
+                tuple(have),
+            )
+
+
+def noise(
+    tuned: Tuned, suite: tuple[str, ...], tasks: Iterable[str], arms: list[tuple[str, ...]], seeds: Mapping[str, int]
+) -> Iterator[Noise]:
+    """Of the mean score over `suite` first, then of each task. `arms` are the runs of each arm at one budget."""
+    for name, parts in (("mean", suite), *((task, (task,)) for task in tasks)):
+        runs = [[r for r in arm if all(p in tuned.get(r, {}) for p in parts)] for arm in arms]
+        within = [_by_finetuning_seed(tuned[r], parts) for arm in runs for r in arm]
+        values = [{seeds[r]: plain.fmean(mean_of(tuned, r, p) for p in parts) for r in arm} for arm in runs]
+        gaps = [
+            [a[s] - b[s] for s in sorted(a.keys() & b.keys())] for a, b in itertools.combinations(values, 2) if a and b
+        ]
+        paired, n = pooled_sd(gaps), min(map(len, gaps), default=0)
+        yield Noise(
+            name,
+            pooled_sd(within),
+            pooled_sd([list(v.values()) for v in values]),
+            paired,
+            n,
+            None if paired is None else smallest_gap(paired, n),
+        )
+
+
+def _by_finetuning_seed(tuned: Mapping[str, Mapping[int, float]], parts: tuple[str, ...]) -> list[float]:
+    """The mean over tasks for each fine-tuning seed that every one of them has."""
+    shared = set.intersection(*(set(tuned[p]) for p in parts))
+    return [plain.fmean(tuned[p][s] for p in parts) for s in sorted(shared)]

@@ -1,0 +1,150 @@
+"""What a reader must know before believing a comparison: sentences, one for each thing that is not as it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from workbench.report.curves import CONVENTIONS
+from workbench.report.frames import Frames
+from workbench.report.reading import FINISHED
+from workbench.report.tables import Board, Cell
+from workbench.report.words import listing, seeds
+
+TOLERANCE = 0.01  # steps are whole numbers, so equal compute is equal to a step's worth
+PASSING = ("started", "command")  # differ from run to run without meaning
+
+
+def warnings(frames: Frames, boards: Iterable[Board], missing: Mapping[str, str]) -> list[str]:
+    """All of them, the gravest first. `missing` maps tasks that could not be had to why."""
+    boards = list(boards)
+    found = [f"{name} is not part of any score here: {why}." for name, why in missing.items()]
+    found += unfinished(frames)
+    found += [text for board in boards[:1] for text in unequal_at(board)]
+    found += data_differs(frames)
+    found += environments_differ(frames)
+    for board in boards:
+        found += uneven(board)
+    found += collapsed(frames)
+    return [*found, *frames.notes]
+
+
+def unfinished(frames: Frames) -> list[str]:
+    """How many runs are in no table, by state; each is named further down."""
+    states: dict[str, int] = {}
+    for row in frames.rows("runs"):
+        if row["state"] not in FINISHED:
+            states[row["state"]] = states.get(row["state"], 0) + 1
+    if not states:
+        return []
+    total = sum(states.values())
+    told = listing([f"{n} {state}" for state, n in sorted(states.items())])
+    verb = "is" if total == 1 else "are"
+    return [f"{total} of {len(frames.runs)} runs {verb} in no average ({told}); they are named below with the reason."]
+
+
+def unequal_at(board: Board) -> list[str]:
+    """One sentence for all budgets of which the same is to be said."""
+    said: dict[str, list[str]] = {}
+    for budget in board.budgets:
+        if text := unequal(board, budget):
+            said.setdefault(text, []).append(budget)
+    return [f"At {listing(budgets)}: {text}" for text, budgets in said.items()]
+
+
+def unequal(board: Board, budget: str) -> str:
+    """Whether arms of one budget did not spend the same, under any convention; "" if they did."""
+    cells = board.at(budget)
+    found = {c: spread(cells, f"flops_{c}") for c in CONVENTIONS}
+    main = "paper"
+    for convention in CONVENTIONS:
+        if f"({convention})" in budget:
+            main = convention
+    if found[main] is not None:
+        least, most, ratio = found[main] or ("", "", 1.0)
+        ratios = {c: r[2] if r else 1.0 for c, r in found.items() if c != main}
+        others = listing([f"{r:.2f} times under {c}" for c, r in ratios.items() if abs(r - ratio) > TOLERANCE])
+        tail = f", {others}" if others else ""
+        return (
+            f"compute is not equal. The arm {most} spent {ratio:.2f} times the FLOPs of {least} ({main} "
+            f"convention{tail}). Compare with the figure of score against compute in view."
+        )
+    rest = {c: r for c, r in found.items() if r is not None}
+    if not rest:
+        return ""
+    told = listing([f"{r[2]:.2f} times under {c} ({r[1]} over {r[0]})" for c, r in rest.items()])
+    return f"compute is equal under the {main} convention only. The most costly arm spent {told}."
+
+
+def spread(cells: list[Cell], column: str) -> tuple[str, str, float] | None:
+    """The arms that spent least and most and their ratio, where it is more than a step's worth apart."""
+    if len(cells) < 2:
+        return None
+    ordered = sorted(cells, key=lambda c: c.spent[column])
+    low, high = ordered[0], ordered[-1]
+    if not low.spent[column] > 0 or high.spent[column] / low.spent[column] <= 1 + TOLERANCE:
+        return None
+    return low.arm, high.arm, high.spent[column] / low.spent[column]
+
+
+def uneven(board: Board) -> list[str]:
+    """Numbers of seeds that differ, and runs that lack a task."""
+    found = []
+    if len(board.finetunings) > 1:
+        told = " to ".join(str(n) for n in (board.finetunings[0], board.finetunings[-1]))
+        found.append(f"{board.label}: scores are means of {told} fine-tuning seeds, not of the same number everywhere.")
+    for budget in board.budgets:
+        having = {c.arm: set(c.scores) for c in board.at(budget)}
+        if len({frozenset(s) for s in having.values()}) > 1:
+            told = listing([f"{arm} {seeds([len(s)])}" for arm, s in having.items()])
+            found.append(f"At {budget} the arms do not have the same seeds ({told}); pairs use those in common.")
+    if board.untrained is None:
+        found.append(f"{board.label}: there is no untrained encoder to compare with.")
+    else:
+        without = [c.arm for c in board.at(board.budget) if c.gain is None or c.gain.estimate.n < len(c.scores)]
+        if without:
+            found.append(
+                f"{board.label}: some seeds of {listing(without)} have no untrained encoder of the same start."
+            )
+    for run_id, tasks in board.missing.items():
+        found.append(f"{run_id} has no score on {listing(list(tasks))}, so it is in no average of {board.label}.")
+    return found
+
+
+def data_differs(frames: Frames) -> list[str]:
+    prints = {row["data"] for row in frames.rows("runs") if row["state"] in FINISHED}
+    return [f"The runs did not train on the same data: {len(prints)} fingerprints."] if len(prints) > 1 else []
+
+
+def environments_differ(frames: Frames) -> list[str]:
+    keys = [k for k, values in by_value(frames.environments).items() if len(values) > 1]
+    if not keys:
+        return []
+    return [f"The runs were made in different environments: {listing(keys)} differ (see what was run)."]
+
+
+def by_value(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:
+    """Key -> value as text -> the runs that have it, for keys that mean something."""
+    found: dict[str, dict[str, list[str]]] = {}
+    tables = {run_id: table for run_id, table in tables.items() if table}
+    for key in dict.fromkeys(key for table in tables.values() for key in table):
+        if key in PASSING:
+            continue
+        for run_id, table in tables.items():
+            found.setdefault(key, {}).setdefault(str(table.get(key)), []).append(run_id)
+    return found
+
+
+def collapsed(frames: Frames) -> list[str]:
+    """Discriminators that ended at the majority class: they call next to nothing replaced."""
+    if "discriminator_recall" not in frames.curves:
+        return []
+    found = []
+    for run_id, mine in frames.curves.groupby("run_id"):
+        tail = mine["discriminator_recall"].dropna().tail(max(1, len(mine) // 10))
+        if len(tail) and float(tail.mean()) < 0.01:
+            found.append(str(run_id))
+    if not found:
+        return []
+    word = "discriminator finds" if len(found) == 1 else "discriminators find"
+    return [f"At the end of training the {word} less than 1 % of the replaced tokens in {listing(found)}."]

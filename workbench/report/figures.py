@@ -1,0 +1,179 @@
+"""Which figures a page has, what is said beneath them, and the key to their marks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from workbench.report import marks, plots
+from workbench.report.curves import MOST_BINS, PLACE
+from workbench.report.frames import STRETCH, Frames
+from workbench.report.marks import Axis, Style
+from workbench.report.tables import UNTRAINED, Board
+from workbench.report.words import listing
+
+METRICS: dict[str, tuple[str, str]] = {
+    "generator_loss": ("Generator loss", "nats"),
+    "generator_accuracy": ("Generator accuracy", "% of picks"),
+    "generator_entropy": ("Generator entropy", "nats"),
+    "discriminator_loss": ("Discriminator loss", "nats"),
+    "discriminator_accuracy": ("Discriminator accuracy", "%"),
+    "discriminator_precision": ("Discriminator precision", "%"),
+    "discriminator_recall": ("Discriminator recall", "%"),
+    "discriminator_auc": ("Discriminator AUC", ""),
+    "copy_accuracy": ("Copy-gate accuracy", "%"),
+    "mlm_loss": ("Main model’s MLM loss", "nats"),
+    "mlm_accuracy": ("Main model’s MLM accuracy", "%"),
+    "mask_rate": ("Picked", "% of tokens"),
+    "replaced_rate": ("Replaced", "% of tokens"),
+    "learning_rate": ("Learning rate", ""),
+    "gradient_norm": ("Gradient norm before the clip", ""),
+    "tokens_per_second": ("Throughput", "tokens/s"),
+    "device_memory_bytes": ("Device memory", "bytes"),
+}
+WIDE, HALF, NARROW = (920, 440), (470, 360), (380, 380)  # CSS pixels
+POINTS_NOTE = "Small marks are runs and lead to their row below; large ones are means over pre-training seeds"
+BARS_NOTE = "bars are 95 % t intervals"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure in the page; `narrow` is the same for a phone, "" where one does for both."""
+
+    wide: str
+    narrow: str
+    caption: str
+    legend: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Panel:
+    title: str
+    unit: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """Panels of training curves under one heading."""
+
+    title: str
+    note: str
+    panels: tuple[Panel, ...]
+    legend: tuple[str, ...] = ()
+
+
+@dataclass
+class Drawn:
+    """All figures of a page. `rows` maps run ids to their row in the table of runs."""
+
+    frames: Frames
+    boards: list[Board]
+    rows: Mapping[str, int]
+    keys: dict[str, str] = field(init=False)
+    compute: list[list[Figure]] = field(init=False)
+    others: list[list[Figure]] = field(init=False)
+    sides: list[Figure] = field(init=False)
+    curves: list[Group] = field(init=False)
+    curves_note: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        runs = self.frames.rows("runs")
+        self.looks = marks.styles(run["arm"] for run in runs if run["role"] != UNTRAINED)
+        self.keys = {arm: look.swatch() for arm, look in self.looks.items()}
+        self.compute = [[self._main(board, f"c{i}")] for i, board in enumerate(self.boards)]
+        self.others = [self._others(board, f"o{i}") for i, board in enumerate(self.boards)]
+        self.sides = [self._side(board, f"b{i}") for i, board in enumerate(self.boards)]
+        self.curves, self.curves_note = training(self.frames, self.boards, self.looks)
+
+    def _main(self, board: Board, name: str) -> Figure:
+        convention = main_convention(board)
+        axis = Axis(f"flops_{convention}", f"training FLOPs, {convention} convention")
+        wide, remarks = plots.against(board, self.frames, self.looks, axis, self.rows, WIDE, f"{name}w")
+        narrow, _ = plots.against(board, self.frames, self.looks, axis, self.rows, NARROW, f"{name}n")
+        said = [POINTS_NOTE, BARS_NOTE]
+        if len(board.budgets) > 1:
+            said.append("a curve joins the means of separately trained runs at different budgets")
+        if board.untrained is not None:
+            said.append("the grey line and band are the untrained encoders, which spent nothing")
+        if far := marks.off_axis(board):
+            said.append(f"not on the axis: {listing(far)}")
+        if board.label == "GLUE" and convention == "paper":
+            said.append("open marks are the paper’s own results (its tables 1 and 2, listed below)")
+        caption = ". ".join(["; ".join(said), *remarks]) + "."
+        return Figure(wide, narrow, caption, tuple(a for a in self.looks if a in board.arms))
+
+    def _others(self, board: Board, name: str) -> list[Figure]:
+        """The same against everything else that could be held equal."""
+        axes = [Axis("tokens", "training tokens"), Axis("seconds", "training time in seconds")]
+        for convention in ("paper", "paper-sparse", "matmul"):
+            if convention != main_convention(board):
+                axes.append(Axis(f"flops_{convention}", f"training FLOPs, {convention} convention"))
+        made = []
+        for i, axis in enumerate(axes):
+            svg, remarks = plots.against(board, self.frames, self.looks, axis, self.rows, HALF, f"{name}{i}")
+            if svg:
+                caption = f"Against {axis.label}. {'. '.join(remarks)}{'.' if remarks else ''}"
+                made.append(Figure(svg, "", caption))
+        return made
+
+    def _side(self, board: Board, name: str) -> Figure:
+        wide = plots.side_by_side(board, self.looks, self.rows, True, f"{name}w")
+        narrow = plots.side_by_side(board, self.looks, self.rows, False, f"{name}n")
+        baselines = [n for n in marks.levels(board) if n != UNTRAINED]
+        grey = ["the untrained encoder (line and band)"] if board.untrained else []
+        grey += [f"the baselines {listing(baselines)} (dotted)"] if baselines else []
+        level = f" Grey: {listing(grey)}." if grey else ""
+        return Figure(wide, narrow, f"{POINTS_NOTE}; {BARS_NOTE}.{level}")
+
+
+def main_convention(board: Board) -> str:
+    """The one that the budget was counted under; the paper's for budgets in steps, tokens or seconds."""
+    return next((c for c in ("paper-sparse", "matmul") if f"({c})" in board.budget), "paper")
+
+
+def training(frames: Frames, boards: Iterable[Board], looks: Mapping[str, Style]) -> tuple[list[Group], str]:
+    """Curves of every run at the largest budget that logged anything, unfinished ones too."""
+    logged = set(frames.curves["run_id"])
+    runs = [run for run in frames.rows("runs") if run["role"] != UNTRAINED and run["run_id"] in logged]
+    if not runs:
+        return [], ""
+    budget = next((b.budget for b in boards), runs[-1]["budget"])
+    runs = [run for run in runs if run["budget"] == budget] or runs
+    pairs = [(run["run_id"], run["arm"]) for run in runs]
+    arms = [arm for arm in looks if arm in {arm for _, arm in pairs}]
+    groups = []
+    if "loss" in frames.curves:
+        mine = [[pair for pair in pairs if pair[1] == arm] for arm in arms]
+        loss = [plots.panel(frames, "loss", some, looks, f"l{i}") for i, some in enumerate(mine)]
+        groups.append(Group("Loss", LOSS_NOTE, tuple(Panel(arm, "", one) for arm, one in zip(arms, loss, strict=True))))
+    panels = []
+    for i, metric in enumerate(metrics(frames, [run_id for run_id, _ in pairs])):
+        title, unit = METRICS.get(metric, (metric.replace("_", " "), ""))
+        panels.append(Panel(title, unit, plots.panel(frames, metric, pairs, looks, f"h{i}")))
+    if panels:
+        groups.append(Group("Generator, discriminator and the rest", HEALTH_NOTE, tuple(panels), tuple(arms)))
+    widest = max(frames.bins.get(run_id, 1) for run_id, _ in pairs)
+    smooth = f"the mean over up to {widest} steps" if widest > 1 else "one step, unsmoothed"
+    note = (
+        f"Along x: training tokens. Each line is a run at {runs[0]['budget']}; each point of it is {smooth} (at most "
+        f"{MOST_BINS} points a run, no other smoothing). Other budgets are in the file."
+    )
+    return groups, note
+
+
+LOSS_NOTE = (
+    "The total that was minimised. It is a different sum for each objective, so the panels can't be compared with each "
+    "other, only seeds within one."
+)
+HEALTH_NOTE = "All objectives in one panel, where they have the quantity. These can be compared."
+
+
+def metrics(frames: Frames, run_ids: Iterable[str]) -> list[str]:
+    """What any of these runs logged, the known ones first, in their order."""
+    mine = frames.curves[frames.curves["run_id"].isin(list(run_ids))]
+    aside = {*STRETCH, *PLACE, "loss"}
+    logged = [
+        str(c) for c in mine.columns if c not in aside and not str(c).startswith("flops.") and mine[c].notna().any()
+    ]
+    return [m for m in METRICS if m in logged] + sorted(m for m in logged if m not in METRICS)

@@ -1,0 +1,251 @@
+"""From run directories to tables: a row a run, a row a score, a row a stretch of a training curve.
+
+What cannot be read is named in `notes` and never hides the rest. Nothing is averaged here, except the logged rows
+within one stretch of a training curve.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from workbench.errors import InputError
+from workbench.report import reading
+from workbench.report.curves import CONVENTIONS
+from workbench.report.reading import FINISHED, flatten, number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from workbench.store import RunStore
+
+RUN = (
+    "run_id", "role", "arm", "seed", "budget", "state", "reason", "steps", "tokens", "seconds",
+    *(f"flops_{c}" for c in CONVENTIONS), "convention", "finetune_seconds", "spec", "data", "code", "path",
+)  # fmt: skip
+SCORE = ("run_id", "suite", "task", "metric", "seed", "value", "seconds", "train_rows", "test_rows", "digest", "path")
+OTHER = ("run_id", "task", "seed", "split", "metric", "value")
+BASELINE = ("run_id", "task", "baseline", "value")
+STRETCH = ("run_id", "step", "first_step", "last_step", "rows")
+
+
+@dataclass(frozen=True)
+class Frames:
+    """One experiment, read.
+
+    `runs` has the columns RUN, `scores` SCORE, `other` OTHER (every metric on every split), `baselines` BASELINE, and
+    `curves` STRETCH and a column for each metric that any run logged. `settings` and `environments` map run ids to
+    dotted keys and values. `record` is the experiment as written down, `notes` are sentences a reader must see.
+    """
+
+    record: Mapping[str, Any]
+    runs: pd.DataFrame
+    scores: pd.DataFrame
+    other: pd.DataFrame
+    baselines: pd.DataFrame
+    curves: pd.DataFrame
+    settings: Mapping[str, Mapping[str, Any]]
+    environments: Mapping[str, Mapping[str, Any]]
+    notes: tuple[str, ...]
+    bins: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def axis(self) -> str:
+        return str(self.record["axis"])
+
+    def rows(self, table: Literal["runs", "scores", "other", "baselines"]) -> list[dict[str, Any]]:
+        """A table as plain rows."""
+        frame: pd.DataFrame = getattr(self, table)
+        return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
+
+    def by_id(self) -> dict[str, dict[str, Any]]:
+        """Run id -> its row in `runs`."""
+        return {str(row["run_id"]): row for row in self.rows("runs")}
+
+
+@dataclass
+class _Pile:
+    """Rows on their way into the tables."""
+
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    scores: list[dict[str, Any]] = field(default_factory=list)
+    curves: list[dict[str, Any]] = field(default_factory=list)
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    environments: dict[str, dict[str, Any]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    bins: dict[str, int] = field(default_factory=dict)
+
+
+def read(store: RunStore, name: str) -> Frames:
+    """All of one experiment. Raises InputError when the store holds none of this name."""
+    import pandas as pd
+
+    found = store.experiment(name)
+    words = {k: str(getattr(found, k)) for k in ("name", "experiment", "question", "axis", "command", "updated")}
+    record: dict[str, Any] = {
+        **words,
+        "tasks": dict(found.tasks),
+        "runs": list(found.runs),
+        "untrained": list(found.untrained),
+    }
+    pile = _Pile()
+    for role, key in (("arm", "runs"), ("untrained", "untrained")):
+        for run_id in dict.fromkeys(record[key]):
+            if run_id not in pile.settings:
+                _add(pile, store, run_id, role)
+    arms = arm_names(record["axis"], pile)
+    for row in pile.runs:
+        row["arm"] = arms[row["run_id"]]
+    kept = choose(pile.scores, record["tasks"], pile.notes)
+    other = [
+        {"run_id": s["run_id"], "task": s["task"], "seed": s["seed"], "split": split, "metric": metric, "value": value}
+        for s in kept for split, values in s["values"].items() for metric, value in values.items()
+    ]  # fmt: skip
+    baselines = [
+        {"run_id": s["run_id"], "task": s["task"], "baseline": name, "value": value}
+        for s in kept for name, value in s["baselines"].items()
+    ]  # fmt: skip
+    return Frames(
+        record,
+        pd.DataFrame(pile.runs, columns=list(RUN)),
+        pd.DataFrame(kept, columns=list(SCORE)),
+        pd.DataFrame(other, columns=list(OTHER)),
+        pd.DataFrame(baselines, columns=list(BASELINE)),
+        pd.DataFrame(pile.curves) if pile.curves else pd.DataFrame(columns=list(STRETCH)),
+        pile.settings,
+        pile.environments,
+        tuple(dict.fromkeys(pile.notes)),
+        pile.bins,
+    )
+
+
+def state_of(store: RunStore, run_id: str) -> tuple[str, str]:
+    """What has become of a run and why, by its files: a state of the store's, or "missing"."""
+    try:
+        run = store.get(run_id)
+    except InputError:
+        return "missing", "not started"
+    try:
+        return run.state, run.note
+    except (InputError, OSError) as error:  # a file that changed while it was being looked at
+        return "damaged", str(error)
+
+
+def _add(pile: _Pile, store: RunStore, run_id: str, role: str) -> None:
+    folder = store.root / run_id
+    row: dict[str, Any] = {"run_id": run_id, "role": role, "path": run_id, "seed": -1, "budget": "unknown"}
+    pile.runs.append(row)
+    pile.settings[run_id], pile.environments[run_id] = {}, {}
+    row["state"], row["reason"] = state_of(store, run_id)
+    if row["state"] == "missing":
+        return
+    try:
+        spec, row["spec"] = reading.spec_of(folder)
+        curve, fault = reading.curve_of(folder)
+        row |= reading.totals(folder, curve.last)
+    except (ValueError, OSError) as error:
+        row["state"], row["reason"] = "damaged", str(error)
+        return
+    env = reading.optional(folder / "env.json")
+    pile.settings[run_id], pile.environments[run_id] = flatten(spec), flatten(env)
+    row |= {"seed": spec["seed"], "data": reading.part(spec, "data").get("fingerprint", ""), "code": code_of(env)}
+    row["budget"], row["convention"] = budget_of(reading.part(spec, "budget"))
+    pile.notes += [f"{run_id}: {fault}"] if fault else []
+    pile.bins[run_id] = curve.width * curve.every
+    pile.curves += [{"run_id": run_id, **stretch} for stretch in curve.rows]
+    scores = []
+    for score, fault in reading.scores_of(folder):
+        pile.notes += [f"{run_id}: {fault}"] if fault else []
+        scores += [{"run_id": run_id, **score, "path": f"{run_id}/scores/{score['path']}"}] if score else []
+    row["finetune_seconds"] = math.fsum(s["seconds"] for s in scores if not math.isnan(s["seconds"]))
+    if row["state"] in FINISHED:
+        pile.scores += scores
+
+
+def budget_of(budget: Mapping[str, Any]) -> tuple[str, str]:
+    """`1e+06 tokens`, `1,000 steps`, `60 seconds` or `1e+17 FLOPs (paper)`, and the convention to show FLOPs under."""
+    unit = next(k for k in ("steps", "tokens", "flops", "seconds") if not math.isnan(number(budget.get(k))))
+    amount, convention = number(budget[unit]), str(budget.get("convention") or "paper")
+    text = f"{amount:,.0f}" if amount < 1e5 and amount.is_integer() else f"{amount:.6g}"
+    return (f"{text} FLOPs ({convention})", convention) if unit == "flops" else (f"{text} {unit}", "paper")
+
+
+def arm_names(axis: str, pile: _Pile) -> dict[str, str]:
+    """What each run is called: its value on the axis, and any other setting that tells it from a run so called.
+
+    Two objective files of one name are told apart by their hash.
+    """
+    arms = [row for row in pile.runs if row["role"] == "arm" and pile.settings[row["run_id"]]]
+    axes = axis.split(",")
+    cells: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in arms:
+        spec = pile.settings[row["run_id"]]
+        cells.setdefault((*(str(spec.get(k)) for k in axes), row["seed"], row["budget"]), []).append(spec)
+    further = sorted({key for same in cells.values() for key in differing(same)})
+    names = {}
+    for row in arms:
+        spec = pile.settings[row["run_id"]]
+        words = [arm_name(spec.get(key)) for key in axes]
+        told = [k for k in further if spec.get(k) is not None]
+        words += [str(spec[k])[:6] if k == "source" else f"{k}={arm_name(spec[k])}" for k in told]
+        names[row["run_id"]] = ", ".join(words)
+    others = {"arm": "unknown", "untrained": "untrained"}
+    return {row["run_id"]: names.get(row["run_id"], others[row["role"]]) for row in pile.runs}
+
+
+def differing(settings: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The keys in which some specs differ, but for what is no part of the question: seed, budget, tasks, scale."""
+    settings = list(settings)
+    keys = sorted({key for one in settings for key in one})
+    aside = ("seed", "scale", "budget.", "tasks.")
+    return [k for k in keys if not k.startswith(aside) and len({str(one.get(k)) for one in settings}) > 1]
+
+
+def arm_name(value: Any) -> str:
+    """A value of the axis as a person says it: `rtd`, `0.25`, `my_idea` for `ideas/my_idea.py`."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    text = "unknown" if value is None else str(value)
+    return Path(text).stem if text.endswith(".py") else text
+
+
+def code_of(env: Mapping[str, Any]) -> str:
+    """Which code ran, from env.json: version and commit, marked when the working tree had changes."""
+    git = reading.part(env, "git")
+    words = [str(env.get("workbench") or ""), str(git.get("commit") or "")[:10], "changed" if git.get("dirty") else ""]
+    return " ".join(word for word in words if word)
+
+
+def choose(scores: list[dict[str, Any]], tasks: Mapping[str, Any], notes: list[str]) -> list[dict[str, Any]]:
+    """The scores this experiment asked for, each task under one fine-tuning setting; the others are named.
+
+    A run may have been measured for other questions too. Of several settings of a task the one that equals the
+    experiment's is kept, else the one that covers most. A score that is not a number is left out.
+    """
+    names = tasks.get("names")
+    names = [str(n) for n in names] if isinstance(names, list | tuple) else []
+    tables = {Path(n).stem for n in names if "." in n or "/" in n}
+    asked = [s for s in scores if s["task"] in names or s["suite"] in names or (s["suite"] == "table" and tables)]
+    kept = []
+    for task in dict.fromkeys(s["task"] for s in asked or scores):
+        mine = [s for s in asked or scores if s["task"] == task]
+        groups = {digest: [s for s in mine if s["digest"] == digest] for digest in sorted({s["digest"] for s in mine})}
+        best = max(groups, key=lambda digest: (_agrees(groups[digest][0]["finetune"], tasks), len(groups[digest])))
+        good = [s for s in groups[best] if not math.isnan(s["value"])]
+        kept += good
+        if len(mine) > len(groups[best]):
+            others = ", ".join(d or "unnamed" for d in groups if d != best)
+            notes.append(
+                f"{task}: {len(mine) - len(groups[best])} scores under other fine-tuning settings or data are left out "
+                f"(digest {others}; shown is {best or 'unnamed'})"
+            )
+        notes += [f"{s['path']}: the score is not a number and is left out" for s in groups[best] if s not in good]
+    return kept
+
+
+def _agrees(finetune: Mapping[str, Any], tasks: Mapping[str, Any]) -> bool:
+    shared = (finetune.keys() & tasks.keys()) - {"names", "seeds", "glue"}
+    return all(tasks[k] is None or finetune[k] == tasks[k] for k in shared)

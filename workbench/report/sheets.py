@@ -1,0 +1,156 @@
+"""The tables as CSV files, at full precision, every row with the runs that it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from workbench.report.frames import Frames
+from workbench.report.statistics import Difference, Estimate
+from workbench.report.tables import SPENT, Board, Cell
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = dict[str, Any]
+
+TABLE = (
+    "suite", "label", "budget", "arm", "seeds", "score", "low", "high", "sd", "gain_seeds", "gain", "gain_low",
+    "gain_high", "gain_p", *SPENT, "published", "published_source", "runs",
+)  # fmt: skip
+PAIRS = (
+    "suite",
+    "label",
+    "budget",
+    "a",
+    "b",
+    "seeds",
+    "difference",
+    "low",
+    "high",
+    "sd",
+    "p",
+    "p_holm",
+    "runs_a",
+    "runs_b",
+)
+TASKS = (
+    "suite", "task", "metric", "budget", "arm", "seeds", "mean", "low", "high", "sd", "median", "best", "finetunings",
+    "gain_seeds", "gain", "gain_low", "gain_high", "gain_p", "runs",
+)  # fmt: skip
+NOISE = ("suite", "budget", "task", "sd_finetuning", "sd_pretraining", "sd_paired", "seeds", "smallest_gap")
+
+
+def sheets(frames: Frames, boards: Iterable[Board]) -> dict[str, pd.DataFrame]:
+    """File name -> table. Those without rows are there too, with their columns."""
+    import pandas as pd
+
+    boards = list(boards)
+    made = {
+        "table.csv": (TABLE, [row for b in boards for row in table(b)]),
+        "pairs.csv": (PAIRS, [row for b in boards for row in pairs(b)]),
+        "tasks.csv": (TASKS, [row for b in boards for row in tasks(b)]),
+        "baselines.csv": (("suite", "task", "baseline", "value"), [row for b in boards for row in baselines(b)]),
+        "noise.csv": (NOISE, [row for b in boards for row in noise(b)]),
+    }
+    found = {name: pd.DataFrame(rows, columns=list(columns)) for name, (columns, rows) in made.items()}
+    runs = frames.runs.copy()
+    for board in boards:
+        runs[f"score_{board.suite}"] = [board.run_scores.get(run_id) for run_id in runs["run_id"]]
+    return found | {
+        "runs.csv": runs,
+        "scores.csv": frames.scores,
+        "metrics.csv": frames.other,
+        "curves.csv": frames.curves,
+    }
+
+
+def table(board: Board) -> list[Row]:
+    cells = [c for budget in reversed(board.budgets) for c in board.at(budget)]
+    return [_cell(board, c) for c in [*cells, *([board.untrained] if board.untrained else [])]]
+
+
+def _cell(board: Board, cell: Cell) -> Row:
+    column = board.published
+    published = column.scores.get(cell.arm) if column else None
+    return {
+        "suite": board.suite,
+        "label": board.label,
+        "budget": cell.budget,
+        "arm": cell.arm,
+        **_estimate("score", cell.estimate),
+        **_gain(cell.gain),
+        **cell.spent,
+        "published": published,
+        "published_source": column.source if column and published is not None else "",
+        "runs": " ".join(cell.runs),
+    }
+
+
+def _estimate(name: str, e: Estimate) -> Row:
+    return {"seeds": e.n, name: e.mean, "low": e.low, "high": e.high, "sd": e.sd}
+
+
+def _gain(gain: Difference | None) -> Row:
+    if gain is None:
+        return {"gain_seeds": 0}
+    e = gain.estimate
+    return {"gain_seeds": e.n, "gain": e.mean, "gain_low": e.low, "gain_high": e.high, "gain_p": gain.p}
+
+
+def pairs(board: Board) -> list[Row]:
+    rows = []
+    for budget in reversed(board.budgets):
+        runs = {c.arm: dict(zip(sorted(c.scores), c.runs, strict=True)) for c in board.at(budget)}
+        for pair in board.pairs[budget]:
+            d = pair.difference
+            rows.append({
+                "suite": board.suite, "label": board.label, "budget": budget, "a": pair.a, "b": pair.b,
+                **_estimate("difference", d.estimate), "p": d.p, "p_holm": pair.holm,
+                "runs_a": " ".join(runs[pair.a][s] for s in d.seeds),
+                "runs_b": " ".join(runs[pair.b][s] for s in d.seeds),
+            })  # fmt: skip
+    return rows
+
+
+def tasks(board: Board) -> list[Row]:
+    return [
+        {
+            "suite": board.suite, "task": c.task, "metric": c.metric, "budget": c.budget, "arm": c.arm,
+            **_estimate("mean", c.estimate), "median": c.median, "best": c.best, "finetunings": c.finetunings,
+            **_gain(c.gain), "runs": " ".join(c.runs),
+        }
+        for c in board.task_cells
+    ]  # fmt: skip
+
+
+def baselines(board: Board) -> list[Row]:
+    found: list[Row] = []
+    for name, values in board.baselines.items():
+        found += [{"suite": board.suite, "task": t, "baseline": name, "value": v} for t, v in values.items()]
+        mean = board.baseline(name)
+        found += [{"suite": board.suite, "task": "mean", "baseline": name, "value": mean}] if mean is not None else []
+    return found
+
+
+def noise(board: Board) -> list[Row]:
+    return [
+        {
+            "suite": board.suite, "budget": budget, "task": n.name, "sd_finetuning": n.finetuning,
+            "sd_pretraining": n.pretraining, "sd_paired": n.paired, "seeds": n.n, "smallest_gap": n.gap,
+        }
+        for budget in reversed(board.budgets) for n in board.noise[budget]
+    ]  # fmt: skip
+
+
+def text(sheet: pd.DataFrame) -> str:
+    """A table as CSV. Words that a spreadsheet would take for a formula are told apart by a leading apostrophe."""
+    words = {name: [_harmless(v) for v in sheet[name]] for name in sheet.columns}
+    import pandas as pd
+
+    columns: Mapping[str, str] = {str(name): str(_harmless(str(name))) for name in sheet.columns}
+    return str(pd.DataFrame(words, columns=list(sheet.columns)).rename(columns=columns).to_csv(index=False))
+
+
+def _harmless(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

@@ -1,0 +1,169 @@
+"""A matplotlib figure as SVG that lives inside a page: no style attributes, colours as classes, names as mere text.
+
+The page's Content-Security-Policy forbids style attributes, and dark mode needs colours that follow the page. So the
+figure is drawn in stand-in colours, parsed, and written anew from a short list of elements and attributes.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal
+from xml.etree import ElementTree
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SERIES = 8
+# Stand-ins: matplotlib draws in these, the page shows the CSS variable of the name.
+COLOURS = {f"s{i}": f"#a1b2c{i}" for i in range(SERIES)} | {
+    "ink": "#a1b2d0", "muted": "#a1b2d1", "grid": "#a1b2d2", "paper": "#a1b2d3", "band": "#a1b2d4",
+}  # fmt: skip
+_CLASS = {code: name for name, code in COLOURS.items()}
+_SVG = "{http://www.w3.org/2000/svg}"
+_ELEMENTS = {"svg", "g", "path", "use", "text", "defs", "clipPath", "rect", "tspan"}
+_ATTRIBUTES = {"d", "x", "y", "width", "height", "viewBox", "transform", "clip-path", "id"}
+_STYLES = {
+    "fill-opacity", "stroke-opacity", "opacity", "stroke-width", "stroke-dasharray", "stroke-dashoffset",
+    "stroke-linecap", "stroke-linejoin", "font-size", "font-weight", "text-anchor",
+}  # fmt: skip
+_NUMBER = re.compile(r"-?\d+\.\d+")
+
+
+@contextmanager
+def drawing(name: str, size: float = 12.0) -> Iterator[None]:
+    """Settings under which figures are made and written: text stays text, no mathematics in names, no chance."""
+    import matplotlib
+
+    settings: dict[Any, Any] = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": name,
+        "text.parse_math": False,
+        "axes.formatter.use_mathtext": False,
+        "font.size": size,
+        "font.family": "DejaVu Sans",
+        "text.color": COLOURS["ink"],
+        "axes.edgecolor": COLOURS["muted"],
+        "axes.labelcolor": COLOURS["ink"],
+        "axes.linewidth": 0.8,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.unicode_minus": True,
+        "xtick.color": COLOURS["muted"],
+        "ytick.color": COLOURS["muted"],
+        "xtick.labelcolor": COLOURS["ink"],
+        "ytick.labelcolor": COLOURS["ink"],
+        "grid.color": COLOURS["grid"],
+        "grid.linewidth": 0.8,
+        "path.simplify": False,
+    }
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        matplotlib.rcdefaults()  # a reader's own matplotlibrc changes no report
+        matplotlib.rcParams.update(settings)
+        # A name may hold letters that this font lacks; the reader's browser has its own.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
+        yield
+
+
+def figure(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> Figure:
+    """An empty figure measured in CSS pixels, apart from pyplot and its global state."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(width / 72, height / 72), layout=layout)
+    FigureCanvasSVG(made)
+    return made
+
+
+def write(made: Figure, name: str, label: str, tips: Mapping[str, tuple[str, str]] | None = None) -> str:
+    """The figure as one `svg` element.
+
+    `label` is what it shows, for those who can't see it. `tips` maps the gid of an artist to the text shown on hover
+    and the fragment it links to ("" for none). `name` keeps ids apart from those of other figures on the page.
+    """
+    out = io.BytesIO()
+    made.savefig(
+        out, format="svg", transparent=True, metadata={"Date": None, "Creator": None, "Type": None, "Format": None}
+    )
+    root = ElementTree.fromstring(out.getvalue())
+    text = "".join(_render(root, name, tips or {}, _used(root)))
+    head = f'<svg class="figure" role="img" aria-label="{escape(label)}"'
+    return text.replace("<svg", head, 1)
+
+
+def _used(root: ElementTree.Element) -> set[str]:
+    """Ids that something refers to; the others are dropped."""
+    found = set()
+    for element in root.iter():
+        for key, value in element.attrib.items():
+            if key.endswith("href"):
+                found.add(value.removeprefix("#"))
+            elif value.startswith("url(#"):
+                found.add(value[5:-1])
+    return found
+
+
+def _render(
+    element: ElementTree.Element, name: str, tips: Mapping[str, tuple[str, str]], used: set[str]
+) -> Iterator[str]:
+    tag = element.tag.removeprefix(_SVG)
+    if tag not in _ELEMENTS:
+        return
+    tip, target = tips.get(element.get("id", ""), ("", ""))
+    if target:
+        yield f'<a href="#{escape(target)}">'
+    attributes = dict(_attributes(element, name, used))
+    if tag == "svg":
+        attributes = {"viewBox": attributes["viewBox"]}
+    written = "".join(f' {key}="{escape(value)}"' for key, value in attributes.items())
+    yield f"<{tag}{written}>"
+    if tip:
+        yield f"<title>{escape(tip)}</title>"
+    if tag in ("text", "tspan"):
+        yield escape(element.text or "", quote=False)
+    for child in element:
+        yield from _render(child, name, tips, used)
+    yield f"</{tag}>"
+    if target:
+        yield "</a>"
+
+
+def _attributes(element: ElementTree.Element, name: str, used: set[str]) -> Iterator[tuple[str, str]]:
+    classes = []
+    for key, value in element.attrib.items():
+        if key.endswith("href"):
+            yield "href", f"#{name}-{value.removeprefix('#')}"
+        elif key == "style":
+            for style, setting in _styles(value):
+                if style in ("fill", "stroke") and setting in _CLASS:
+                    classes.append(f"{'f' if style == 'fill' else 'k'}-{_CLASS[setting]}")
+                elif style in ("fill", "stroke") or style in _STYLES:
+                    yield style, setting
+        elif key == "id":
+            if value in used:
+                yield "id", f"{name}-{value}"
+        elif value.startswith("url(#"):
+            yield key, f"url(#{name}-{value[5:]}"
+        elif key in _ATTRIBUTES:
+            yield key, _NUMBER.sub(lambda m: f"{float(m[0]):.2f}".rstrip("0").rstrip("."), value.replace("\n", ""))
+    if classes:
+        yield "class", " ".join(classes)
+
+
+def _styles(text: str) -> Iterator[tuple[str, str]]:
+    for part in text.split(";"):
+        key, colon, value = part.partition(":")
+        if not colon:
+            continue
+        key, value = key.strip(), value.strip()
+        if key == "font":  # the shorthand: weight, size and family in one
+            words = value.split("'")[0].split()
+            yield from (("font-size", w) for w in words if w.endswith("px"))
+            yield from (("font-weight", w) for w in words if w in ("bold", "700"))
+        else:
+            yield key, value

@@ -1,0 +1,205 @@
+"""Scores averaged in the one order that the evidence allows, and every comparison that the report makes.
+
+Fine-tuning seeds are averaged within a run and a task, tasks within a run, runs of one arm and budget over their
+pre-training seeds. Intervals are over pre-training seeds; differences pair runs of equal seed. Runs of different
+budgets are never averaged together, and a run that lacks a task has no score.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics as plain
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.published import Column, beside
+from workbench.report.bytask import Groups, Noise, TaskCell, mean_of, noise, task_cells
+from workbench.report.curves import CONVENTIONS
+from workbench.report.frames import Frames
+from workbench.report.statistics import Difference, Estimate, holm, paired_difference, t_interval
+from workbench.scoring import counted, score_label
+
+SPENT = ("steps", "tokens", "seconds", *(f"flops_{c}" for c in CONVENTIONS), "finetune_seconds")
+UNTRAINED, NO_BUDGET = "untrained", "none"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One arm at one budget, or the untrained encoders: scores by pre-training seed, and mean spending."""
+
+    arm: str
+    budget: str
+    scores: Mapping[int, float]
+    runs: tuple[str, ...]
+    spent: Mapping[str, float]
+    gain: Difference | None  # over the untrained encoder of the same seed
+
+    @property
+    def estimate(self) -> Estimate:
+        return t_interval([self.scores[s] for s in sorted(self.scores)])
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two arms at one budget, the better first; `holm` is the p value adjusted for all pairs at that budget."""
+
+    a: str
+    b: str
+    difference: Difference
+    holm: float | None
+
+
+@dataclass(frozen=True)
+class Board:
+    """All results of one suite. `budgets` stand in order of compute; answer and first table are about the last.
+
+    `missing` maps runs without a score to the counted tasks that they lack; `finetunings` are the different numbers
+    of fine-tuning seeds that stand behind a run's task.
+    """
+
+    suite: str
+    label: str
+    tasks: tuple[str, ...]
+    metrics: Mapping[str, str]
+    budgets: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    untrained: Cell | None
+    pairs: Mapping[str, tuple[Pair, ...]]
+    task_cells: tuple[TaskCell, ...]
+    noise: Mapping[str, tuple[Noise, ...]]
+    baselines: Mapping[str, Mapping[str, float]]  # name -> task -> value
+    run_scores: Mapping[str, float]
+    missing: Mapping[str, tuple[str, ...]]
+    finetunings: tuple[int, ...]
+    published: Column | None
+
+    @property
+    def budget(self) -> str:
+        return self.budgets[-1]
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(c.arm for c in self.cells))
+
+    def at(self, budget: str) -> list[Cell]:
+        """The arms at a budget, best first."""
+        return sorted((c for c in self.cells if c.budget == budget), key=lambda c: -c.estimate.mean)
+
+    def baseline(self, name: str) -> float | None:
+        """Mean over the counted tasks, where every one of them has this baseline."""
+        values = self.baselines.get(name, {})
+        return plain.fmean(values[t] for t in self.tasks) if all(t in values for t in self.tasks) else None
+
+
+def boards(frames: Frames) -> list[Board]:
+    """One for each suite that some trained run has scores of: GLUE first, then probes, then a user's tables."""
+    order = {"glue": 0, "probes": 1, "table": 2}
+    suites = sorted(set(frames.scores["suite"]), key=lambda s: (order.get(s, 3), s))
+    made = (board(frames, suite) for suite in suites)
+    return [one for one in made if one is not None]
+
+
+def board(frames: Frames, suite: str) -> Board | None:
+    """The results of a suite, or None when no trained run has it in full."""
+    tuned: dict[str, dict[str, dict[int, float]]] = {}
+    metrics: dict[str, str] = {}
+    for score in frames.rows("scores"):
+        if score["suite"] == suite:
+            metrics.setdefault(score["task"], score["metric"])
+            tuned.setdefault(score["run_id"], {}).setdefault(score["task"], {})[score["seed"]] = score["value"]
+    tasks = counted(suite, metrics)
+    metrics = {task: metrics[task] for task in (*tasks, *(t for t in metrics if t not in tasks))}
+    missing = {r: tuple(t for t in tasks if t not in found) for r, found in tuned.items()}
+    scores = {r: plain.fmean(mean_of(tuned, r, t) for t in tasks) for r in tuned if not missing[r]}
+    runs = frames.by_id()
+    groups, bare = _groups(runs, scores), _bare(frames, runs, tuned)
+    arms = {key: ids for key, ids in groups.items() if key[1] != UNTRAINED}
+    if not arms:
+        return None
+    cells = [_cell(key, ids, runs, scores, bare) for key, ids in groups.items()]
+    trained = tuple(c for c in cells if c.arm != UNTRAINED)
+    budgets = _by_compute(trained)
+    seeds = {r: int(runs[r]["seed"]) for r in tuned}
+    at = {b: [ids for (budget, _), ids in arms.items() if budget == b] for b in budgets}
+    return Board(
+        suite,
+        score_label(suite, metrics),
+        tasks,
+        metrics,
+        budgets,
+        trained,
+        next((c for c in cells if c.arm == UNTRAINED), None),
+        {b: _pairs([c for c in trained if c.budget == b]) for b in budgets},
+        tuple(task_cells(tuned, metrics, _groups(runs, tuned), seeds, bare)),
+        {b: tuple(noise(tuned, tasks, metrics, at[b], seeds)) for b in budgets},
+        _baselines(frames, metrics),
+        scores,
+        {r: lacking for r, lacking in missing.items() if lacking},
+        tuple(sorted({len(seeds) for found in tuned.values() for seeds in found.values()})),
+        beside(frames.axis),
+    )
+
+
+def _groups(runs: Mapping[str, Mapping[str, Any]], ids: Iterable[str]) -> Groups:
+    """(budget, arm) -> its runs, in order of seed; arms in the order of the record."""
+    groups: dict[tuple[str, str], tuple[str, ...]] = {}
+    place = {r: i for i, r in enumerate(runs)}
+    for r in sorted(ids, key=lambda r: (runs[r]["seed"], place[r])):
+        bare = runs[r]["role"] == UNTRAINED
+        key = (NO_BUDGET, UNTRAINED) if bare else (runs[r]["budget"], runs[r]["arm"])
+        groups[key] = (*groups.get(key, ()), r)
+    return groups
+
+
+def _bare(frames: Frames, runs: Mapping[str, Mapping[str, Any]], ids: Iterable[str]) -> dict[str, str]:
+    """Run -> the untrained run that starts from the same seed, sizes and data."""
+
+    def start(r: str) -> tuple[Any, ...]:
+        same = ((k, str(v)) for k, v in frames.settings[r].items() if k.startswith(("encoder.", "data.")))
+        return (runs[r]["seed"], *sorted(same))
+
+    ids = list(ids)
+    untrained = {start(r): r for r in ids if runs[r]["role"] == UNTRAINED}
+    return {r: untrained[start(r)] for r in ids if runs[r]["role"] != UNTRAINED and start(r) in untrained}
+
+
+def _cell(
+    key: tuple[str, str],
+    ids: tuple[str, ...],
+    runs: Mapping[str, Mapping[str, Any]],
+    scores: Mapping[str, float],
+    bare: Mapping[str, str],
+) -> Cell:
+    seeds = {r: int(runs[r]["seed"]) for r in ids}
+    mine = {seeds[r]: scores[r] for r in ids}
+    before = {seeds[r]: scores[bare[r]] for r in ids if bare.get(r) in scores}
+    spent = {k: plain.fmean(float(runs[r][k]) for r in ids) for k in SPENT}
+    return Cell(key[1], key[0], mine, ids, spent, paired_difference(mine, before) if before else None)
+
+
+def _by_compute(cells: Iterable[Cell]) -> tuple[str, ...]:
+    compute: dict[str, list[float]] = {}
+    for cell in cells:
+        compute.setdefault(cell.budget, []).append(cell.spent["flops_paper"])
+    return tuple(sorted(compute, key=lambda budget: (plain.fmean(compute[budget]), budget)))
+
+
+def _pairs(cells: list[Cell]) -> tuple[Pair, ...]:
+    ordered = sorted(cells, key=lambda c: -c.estimate.mean)
+    made = {(a.arm, b.arm): paired_difference(a.scores, b.scores) for a, b in itertools.combinations(ordered, 2)}
+    adjusted = holm({key: d.p for key, d in made.items() if d.p is not None})
+    return tuple(Pair(a, b, d, adjusted.get((a, b))) for (a, b), d in made.items())
+
+
+def _baselines(frames: Frames, tasks: Iterable[str]) -> dict[str, dict[str, float]]:
+    """Baseline -> task -> value; it belongs to the task's data, so every score file of a task says the same."""
+    seen: dict[tuple[str, str], list[float]] = {}
+    for row in frames.rows("baselines"):
+        if row["task"] in tasks and not math.isnan(row["value"]):
+            seen.setdefault((row["baseline"], row["task"]), []).append(row["value"])
+    found: dict[str, dict[str, float]] = {}
+    for (name, task), values in seen.items():
+        found.setdefault(name, {})[task] = plain.fmean(values)
+    return found

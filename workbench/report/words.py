@@ -1,0 +1,106 @@
+"""Numbers and names as people read them. Full precision stands in the CSV files and in the page's `data` elements."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Sequence
+
+MINUS, PLUS_MINUS, TIMES = "\u2212", "\u00b1", "\u00d7"
+_SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+_PREFIX = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def clean(text: object) -> str:
+    """Printable text on one line: control, format and lone surrogate characters become U+FFFD."""
+    return "".join("\ufffd" if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co") else c for c in str(text))
+
+
+def short(text: object, most: int = 28) -> str:
+    """The text, or its beginning where it is too long for a figure."""
+    text = clean(text)
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def capital(text: str) -> str:
+    """The text with a capital first letter, the rest as it is."""
+    return text[:1].upper() + text[1:]
+
+
+def points(value: float | None, places: int = 1, sign: bool = False) -> str:
+    """A score or a difference of scores: `68.2`, `+1.3`, `−0.4`; a dash where there is none."""
+    if value is None or math.isnan(value):
+        return "–"
+    text = f"{value:+.{places}f}" if sign else f"{value:.{places}f}"
+    return text.replace("-", MINUS)
+
+
+def places_for(mean: float, half: float) -> int:
+    """Decimals (1 to 4) at which rounding neither hides the interval nor turns the comparison with 0 around."""
+    for places in (1, 2, 3):
+        m, h = round(abs(mean), places), round(half, places)
+        if h > 0 and (m > h) == (abs(mean) > half):
+            return places
+    return 4 if half else 1
+
+
+def interval(mean: float, half: float | None, sign: bool = False) -> str:
+    """`68.2 ± 0.9`; the mean alone where there is no interval."""
+    if half is None:
+        return points(mean, 1, sign)
+    places = places_for(mean, half)
+    return f"{points(mean, places, sign)} {PLUS_MINUS} {half:.{places}f}"
+
+
+def power(value: float, digits: int = 3) -> str:
+    """`1.29×10¹⁸`; plain below 10,000."""
+    if math.isnan(value):
+        return "–"
+    if abs(value) < 1e4:
+        return f"{value:.{digits}g}"
+    exponent = math.floor(math.log10(abs(value)))
+    mantissa = f"{value / 10**exponent:.{digits - 1}f}"
+    if mantissa.startswith("10"):
+        mantissa, exponent = f"{1:.{digits - 1}f}", exponent + 1
+    return f"{mantissa}{TIMES}10{str(exponent).translate(_SUPERSCRIPT)}"
+
+
+def ten_to(exponent: int) -> str:
+    return f"10{str(exponent).translate(_SUPERSCRIPT)}"
+
+
+def count(value: float) -> str:
+    """`1.02 M`, `15,625`, `–`."""
+    if math.isnan(value):
+        return "–"
+    if value < 1e5:
+        return f"{value:,.0f}"
+    size, letter = next((s, p) for s, p in _PREFIX if value >= s)
+    return f"{value / size:.3g} {letter}" if value / size < 1000 else f"{value / size:,.0f} {letter}"
+
+
+def duration(seconds: float) -> str:
+    """`4.2 s`, `3 min 20 s`, `2 h 05 min`, `3 d 4 h`."""
+    if math.isnan(seconds):
+        return "–"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(seconds / 60)
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def listing(items: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
+
+
+def seeds(numbers: Sequence[int]) -> str:
+    """`1 seed`, `5 seeds`, `3 to 5 seeds`."""
+    low, high = min(numbers), max(numbers)
+    return f"{low} seed{'s' * (low != 1)}" if low == high else f"{low} to {high} seeds"
