@@ -240,6 +240,8 @@ def _hub(folder: Path, row: Row) -> dict[str, Examples] | None:
         for number, target in enumerate(targets):
             low, high = row.span or (0, len(row.labels) - 1)
             if target is None or not low <= target <= high:
-                raise InputError(f"{paths[0].parent}, {split} row {number}: label {target!r} is not in {low:g}..{high:g}")
+                raise InputError(
+                    f"{paths[0].parent}, {split} row {number}: label {target!r} is not in {low:g}..{high:g}"
+                )
         parts[part] = Examples(texts[0], texts[1] if len(names) == 2 else None, targets)
     return parts

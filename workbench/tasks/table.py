@@ -255,7 +255,9 @@ def _examples(lines: list[Line], targets: list[Any]) -> Examples:
 def _classification(path: Path, parts: Mapping[str, list[Line]], spec: TasksSpec) -> Task:
     seen = {_word(line.label) for line in parts["train"]}
     if len(seen) < 2:
-        raise InputError(f"{path}: every row to train on has the label {next(iter(seen))!r}; there is nothing to tell apart")
+        raise InputError(
+            f"{path}: every row to train on has the label {next(iter(seen))!r}; there is nothing to tell apart"
+        )
     for line in (line for part, lines in parts.items() if part != "train" for line in lines):
         if _word(line.label) not in seen:
             raise InputError(f"{line.where}: label {_word(line.label)!r} is in no row to train on")

@@ -1,0 +1,113 @@
+"""Texts as token ids, and the batches made of them: padded to the longest row of a batch only."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.draws import seed_of
+from workbench.tasks.task import Examples, Task, sealed
+
+POOL = 16  # batches whose rows are sorted by length among themselves
+_KEPT = 16  # tasks whose ids are remembered between calls
+_memory: dict[tuple[str, str, int], dict[str, Encoded]] = {}
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """N rows of ids, each of its own length, with [CLS] and [SEP]; `types` are segments, None where unused."""
+
+    ids: list[Any]  # arrays (length,) int64
+    types: list[Any] | None
+    targets: Any  # (N,) int64, or float32 in a regression
+    pad: int
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def batch(self, rows: Any, device: str) -> tuple[dict[str, Tensor], Tensor]:
+        """What the encoder is called with, each (B, longest), and targets (B,)."""
+        lengths = [len(self.ids[i]) for i in rows]
+        shape = (len(rows), max(lengths))
+        ids, types = np.full(shape, self.pad), np.zeros(shape, dtype=np.int64)
+        for place, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+            ids[place, :length] = self.ids[row]
+            if self.types is not None:
+                types[place, :length] = self.types[row]
+        inputs = {"input_ids": ids}
+        if min(lengths) < shape[1]:
+            inputs["attention_mask"] = (np.arange(shape[1]) < np.array(lengths)[:, None]).astype(np.int64)
+        if self.types is not None:
+            inputs["token_type_ids"] = types
+        tensors = {name: torch.from_numpy(array).to(device) for name, array in inputs.items()}
+        return tensors, torch.from_numpy(self.targets[rows]).to(device)
+
+
+def encode(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
+    """The task's parts, "train" first, cut to `length` tokens, the longer of a pair first; remembered."""
+    vocabulary = folder / "tokenizer.json"
+    name = hashlib.sha256(vocabulary.read_bytes()).hexdigest() if vocabulary.is_file() else str(folder.resolve())
+    key = (name, task.fingerprint, length)
+    if not task.fingerprint or key not in _memory:
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(folder)  # type: ignore[no-untyped-call]
+        parts = {"train": task.train, **task.tests}
+        while len(_memory) >= _KEPT:
+            _memory.pop(next(iter(_memory)))
+        _memory[key] = {part: _encode(tokenizer, rows, task.regression, length) for part, rows in parts.items()}
+    return _memory[key]
+
+
+def _encode(tokenizer: Any, examples: Examples, regression: bool, length: int) -> Encoded:
+    found = tokenizer(examples.first, examples.second, truncation="longest_first", max_length=length)
+    types = found.get("token_type_ids") if "token_type_ids" in tokenizer.model_input_names else None
+    return Encoded(
+        [np.array(ids, dtype=np.int64) for ids in found["input_ids"]],
+        None if types is None else [np.array(row, dtype=np.int64) for row in types],
+        np.array(examples.targets, dtype=np.float32 if regression else np.int64),
+        tokenizer.pad_token_id or 0,
+    )
+
+
+def doubled(task: Task) -> Task:
+    """Trained on each pair as it is and turned round, as the released code does with MRPC and STS-B."""
+    rows = task.train
+    assert rows.second is not None
+    targets = [*rows.targets, *rows.targets]
+    both = Examples(rows.first + rows.second, rows.second + rows.first, targets)  # type: ignore[arg-type]
+    return sealed(replace(task, train=both))
+
+
+def shuffled(data: Encoded, size: int, seed: int) -> Iterator[Any]:
+    """Rows of each batch, epoch after epoch without end; every row once an epoch.
+
+    Rows of like length meet in a batch: 16 batches' worth of shuffled rows are sorted, cut, and the batches shuffled.
+    """
+    lengths = np.array([len(ids) for ids in data.ids])
+    epoch = 0
+    while True:
+        random = np.random.default_rng(seed_of(seed, "epoch", epoch))
+        order = random.permutation(len(data))
+        pools = [order[start : start + POOL * size] for start in range(0, len(order), POOL * size)]
+        pools = [pool[np.argsort(lengths[pool], kind="stable")] for pool in pools]
+        batches = [pool[start : start + size] for pool in pools for start in range(0, len(pool), size)]
+        yield from (batches[i] for i in random.permutation(len(batches)))
+        epoch += 1
+
+
+def by_length(data: Encoded, tokens: int) -> Iterator[Any]:
+    """Rows of each batch, every row once, sorted by length, at most `tokens` padded tokens a batch."""
+    order = np.argsort([len(ids) for ids in data.ids], kind="stable")[::-1]
+    start = 0
+    while start < len(order):
+        size = max(1, tokens // len(data.ids[order[start]]))
+        yield order[start : start + size]
+        start += size

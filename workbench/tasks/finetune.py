@@ -1,0 +1,161 @@
+"""Fine-tuning one encoder on one task, read downwards: what an encoder is worth there.
+
+Clark et al. 2020, table 7 and appendix; released code: `finetune/` and `configure_finetuning.py` (electra-facts 5).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from workbench import __version__
+from workbench.draws import seed_of
+from workbench.errors import Diverged
+from workbench.host import Host
+from workbench.spec import TasksSpec, digest
+from workbench.tasks.classifier import Classifier, load_encoder, longest
+from workbench.tasks.encoded import Encoded, by_length, doubled, encode, shuffled
+from workbench.tasks.metrics import measure
+from workbench.tasks.rates import lr_factor, make_optimizer, set_rates
+from workbench.tasks.task import Task
+
+TEST_TOKENS = 8192  # padded tokens computed at once when nothing is learnt
+LOOK = 50  # steps between looks at the loss, which wait for the device
+DATA_KEYS = {"names", "glue", "seeds", "text", "pair", "label", "kind"}  # of TasksSpec: what is learnt, not how
+
+Progress = Callable[[int, int], None]  # step, steps
+
+
+@dataclass(frozen=True)
+class Score:
+    """Metrics of one fine-tuning, all times 100: `value` is the headline's on the first test part."""
+
+    task: str
+    suite: str
+    metric: str
+    seed: int
+    value: float
+    values: Mapping[str, Mapping[str, float]]
+    baselines: Mapping[str, float]
+    train_rows: int
+    test_rows: int
+    steps: int
+    seconds: float
+    finetune: Mapping[str, Any]
+    data: str
+    digest: str
+    code: str = __version__
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": 1, **asdict(self)}
+
+
+def settings(task: Task, spec: TasksSpec) -> dict[str, Any]:
+    """Every setting that decides a score, with the task's own number of epochs written in."""
+    found = {key: value for key, value in spec.model_dump(mode="json").items() if key not in DATA_KEYS}
+    return found | {"epochs": spec.epochs or task.epochs}
+
+
+def score_digest(task: Task, spec: TasksSpec) -> str:
+    """8 hex digits over settings and data: equal ones measure the same thing."""
+    return digest({"task": task.name, "data": task.fingerprint, "finetune": settings(task, spec)}, 8)
+
+
+def score_name(task: Task, spec: TasksSpec, seed: int) -> str:
+    """The file name of this score."""
+    slug = re.sub(r"[^A-Za-z0-9_-]+", "-", task.name).strip("-") or "task"
+    return f"{slug[:80]}-{score_digest(task, spec)}-{seed}.json"
+
+
+def finetune(
+    encoder: Path, task: Task, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None
+) -> Score:
+    """Train a copy of the encoder in `encoder` (Hugging Face layout) on the task and measure it.
+
+    Everything random follows from (seed, task). Raises InputError for a folder that holds no encoder, Diverged when
+    the loss stops being a number.
+    """
+    begun = time.perf_counter()
+    device = host.resolved_device()
+    if host.threads:
+        torch.set_num_threads(host.threads)
+    autocast = torch.autocast(device.partition(":")[0], torch.bfloat16, enabled=host.resolved_precision() == "bf16")
+
+    with torch.random.fork_rng([device] if device.startswith("cuda") else []):
+        torch.manual_seed(seed_of(seed, "finetune", task.name, "head and dropout"))
+        model = Classifier(load_encoder(encoder, spec.dropout), max(1, len(task.labels)), spec.dropout).to(device)
+        learnt = doubled(task) if spec.doubled and task.symmetric else task
+        parts = encode(encoder, learnt, longest(model.encoder.config, spec.length))
+        train = parts["train"]
+        steps = max(1, round(settings(task, spec)["epochs"] * math.ceil(len(train) / spec.batch)))
+        optimizer = make_optimizer(model, spec)
+        batches = shuffled(train, spec.batch, seed_of(seed, "finetune", task.name, "order"))
+        bad = torch.zeros((), device=device)
+
+        model.train()
+        for step in range(1, steps + 1):
+            set_rates(optimizer, spec, lr_factor(step - 1, steps, spec), step)
+            inputs, targets = train.batch(next(batches), device)
+            with autocast:
+                outputs = model(inputs)
+            loss = task_loss(outputs.float(), targets, task, spec.sum_loss)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), spec.clip, foreach=True)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            bad += ~torch.isfinite(loss.detach())
+            if (step % LOOK == 0 or step == steps) and bad.item():
+                raise Diverged(f"the loss of fine-tuning {task.name} (seed {seed}) is no number by step {step}", step)
+            if progress is not None:
+                progress(step, steps)
+
+        model.eval()
+        with torch.inference_mode(), autocast:
+            predicted = {part: predict(model, data, device) for part, data in parts.items() if part != "train"}
+
+    values = {part: points(task, outputs, parts[part], seed) for part, outputs in predicted.items()}
+    first = next(iter(values))
+    return Score(
+        task=task.name, suite=task.suite, metric=task.metric, seed=seed, value=values[first][task.metric],
+        values=values, baselines=dict(task.baselines), train_rows=len(task.train), test_rows=len(parts[first]), steps=steps,
+        seconds=time.perf_counter() - begun, finetune=settings(task, spec), data=task.fingerprint,
+        digest=score_digest(task, spec),
+    )  # fmt: skip
+
+
+def task_loss(outputs: Tensor, targets: Tensor, task: Task, total: bool) -> Tensor:
+    """Cross-entropy of outputs (B, labels), or squared error of outputs (B, 1) against targets brought to 0..1.
+
+    The mean over the batch, or with `total` its sum, as the released code has it.
+    """
+    reduction = "sum" if total else "mean"
+    if task.regression:
+        low, high = task.span
+        return nn.functional.mse_loss(outputs[:, 0], (targets - low) / (high - low), reduction=reduction)
+    return nn.functional.cross_entropy(outputs, targets, reduction=reduction)
+
+
+def predict(model: Classifier, data: Encoded, device: str) -> Any:
+    """Outputs (N, labels) float32 in the order of the data."""
+    found = np.zeros((len(data), model.head.out_features), dtype=np.float32)
+    for rows in by_length(data, TEST_TOKENS):
+        inputs, _ = data.batch(rows, device)
+        found[rows] = model(inputs).float().cpu().numpy()
+    return found
+
+
+def points(task: Task, outputs: Any, data: Encoded, seed: int) -> dict[str, float]:
+    """The task's metrics times 100. Raises Diverged for outputs that are no numbers."""
+    if not np.isfinite(outputs).all():
+        raise Diverged(f"the model of {task.name} (seed {seed}) gives outputs that are no numbers")
+    predicted = outputs[:, 0] if task.regression else outputs.argmax(1)
+    return {name: 100 * value for name, value in measure(task.metrics, predicted, data.targets).items()}
