@@ -159,6 +159,15 @@ class ScheduleSpec(Part):
     overlap: bool = False
     decay: Annotated[float, Field(gt=0, le=1)] = 0.2
 
+    @model_validator(mode="after")
+    def _one_shape(self) -> Self:
+        if self.overlap and self.kind == "wsd":
+            raise ValueError(
+                "schedule.kind=wsd cannot have schedule.overlap=true, which lets a linear decay run from the first "
+                "step, as the released recipe does; set schedule.overlap=false or schedule.kind=linear"
+            )
+        return self
+
 
 class Budget(Part):
     """How much may be spent: exactly one of the four. FLOPs are counted under `convention`."""

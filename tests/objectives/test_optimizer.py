@@ -1,0 +1,215 @@
+"""The update rule and the learning rate against the definitions of paper and released code."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from objective_oracle import NAMES, build, shaken, synthetic, tiny
+from torch import Tensor, nn
+
+from workbench.errors import InputError
+from workbench.models.encoder import FAMILIES
+from workbench.plan import Plan, plan
+from workbench.spec import OptimSpec, RunSpec
+from workbench.trainer import exempt, lr_factor, make_optimizer, set_rate
+
+RATES = [0.0, *(0.01 * math.sin(0.3 * step) ** 2 + 1e-4 for step in range(1, 20))]
+
+
+class Small(nn.Module):
+    """One kernel and what is not decayed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Linear(3, 4)
+        self.norm = nn.LayerNorm(4)
+
+
+def gradients(steps: int, kind: torch.dtype = torch.float32) -> list[list[Tensor]]:
+    """Some of them tiny, so that epsilon matters."""
+    numbers = torch.Generator().manual_seed(0)
+    sizes = [p.shape for p in Small().parameters()]
+    scales = [1.0, 1e-5, 1.0, 1e-6]
+    return [
+        [torch.randn(s, generator=numbers).to(kind) * scale for s, scale in zip(sizes, scales, strict=True)]
+        for _ in range(steps)
+    ]
+
+
+def stepped(spec: OptimSpec, steps: int = 20) -> list[Tensor]:
+    torch.manual_seed(0)
+    model = Small()
+    optimizer = make_optimizer(model, spec)
+    for step, grads in enumerate(gradients(steps), start=1):
+        for parameter, grad in zip(model.parameters(), grads, strict=True):
+            parameter.grad = grad.clone()
+        set_rate(optimizer, spec, RATES[step - 1], step)
+        optimizer.step()
+    return [p.detach() for p in model.parameters()]
+
+
+def by_hand(spec: OptimSpec, corrected: bool, steps: int = 20) -> list[Tensor]:
+    """Adam with decoupled decay in float64, as the released code writes it: w -= lr (m / (sqrt(v) + eps) + wd w)."""
+    torch.manual_seed(0)
+    names, weights = zip(*((n, p.detach().double()) for n, p in Small().named_parameters()), strict=True)
+    weights = list(weights)
+    first, second = ([torch.zeros_like(w) for w in weights] for _ in range(2))
+    for step, grads in enumerate(gradients(steps), start=1):
+        for i, grad in enumerate(g.double() for g in grads):
+            first[i] = spec.beta1 * first[i] + (1 - spec.beta1) * grad
+            second[i] = spec.beta2 * second[i] + (1 - spec.beta2) * grad**2
+            m, v = first[i], second[i]
+            if corrected:
+                m, v = m / (1 - spec.beta1**step), v / (1 - spec.beta2**step)
+            decay = 0.0 if "norm" in names[i] or names[i].endswith("bias") else spec.weight_decay
+            weights[i] = weights[i] - RATES[step - 1] * (m / (v.sqrt() + spec.eps) + decay * weights[i])
+    return weights
+
+
+@pytest.mark.parametrize("corrected", [True, False], ids=["paper", "released"])
+@pytest.mark.parametrize("decay", [0.0, 0.01, 3.0])
+def test_twenty_steps_by_hand(corrected: bool, decay: float) -> None:
+    spec = OptimSpec(bias_correction=corrected, weight_decay=decay)
+    for ours, expected in zip(stepped(spec), by_hand(spec, corrected), strict=True):
+        torch.testing.assert_close(ours.double(), expected, rtol=1e-5, atol=1e-7)
+
+
+def test_bias_correction_makes_a_difference_that_the_test_above_can_see() -> None:
+    spec = OptimSpec()
+    one, other = by_hand(spec, True), by_hand(spec, False)
+    assert all((a - b).abs().max() > 1e-3 for a, b in zip(one, other, strict=True))
+
+
+def test_with_bias_correction_it_is_torchs_adamw() -> None:
+    spec = OptimSpec(weight_decay=0.1)
+    torch.manual_seed(0)
+    model = Small()
+    groups = [
+        {"params": [model.dense.weight], "weight_decay": 0.1},
+        {"params": [model.dense.bias, model.norm.weight, model.norm.bias], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.999), eps=1e-6, fused=False)
+    for rate, grads in zip(RATES, gradients(20), strict=True):
+        for parameter, grad in zip(model.parameters(), grads, strict=True):
+            parameter.grad = grad.clone()
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.step()
+    for ours, theirs in zip(stepped(spec), model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs.detach(), rtol=1e-5, atol=1e-7)
+
+
+def test_the_first_released_step_has_rate_zero_and_changes_nothing() -> None:
+    before = [p.detach() for p in (torch.manual_seed(0), Small())[1].parameters()]
+    after = stepped(OptimSpec(bias_correction=False), steps=1)
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+# What is decayed
+
+
+@pytest.mark.parametrize("head", ["linear", "dense"])
+@pytest.mark.parametrize("name", NAMES)
+def test_biases_and_norms_are_not_decayed_and_all_else_is(name: str, head: str) -> None:
+    objective = build(tiny(name, head=head))
+    decayed, plain = ({id(p) for p in g["params"]} for g in make_optimizer(objective, OptimSpec()).param_groups)
+    assert decayed.isdisjoint(plain)
+    assert len(decayed | plain) == len(list(objective.parameters()))
+    spared = set()
+    for module in objective.modules():
+        if isinstance(module, nn.LayerNorm):
+            spared |= {id(p) for p in module.parameters(recurse=False)}
+        spared |= {id(p) for n, p in module.named_parameters(recurse=False) if n == "bias"}
+    assert plain == spared
+    assert id(objective.encoder.table.weight) in decayed
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_the_rule_holds_in_every_family(family: str) -> None:
+    spec = tiny("bert-mlm", {"encoder.family": family, "encoder.embedding": None})
+    objective = build(spec)
+    for path, module in objective.named_modules():
+        for name, _ in module.named_parameters(recurse=False):
+            assert exempt(f"{path}.{name}") == (isinstance(module, nn.LayerNorm) or name == "bias"), (path, name)
+
+
+def test_one_optimizer_trains_generator_encoder_and_heads() -> None:
+    spec = tiny("rtd", recipe="released")
+    objective = shaken(spec)
+    optimizer = make_optimizer(objective, spec.optim)
+    before = {name: p.detach().clone() for name, p in objective.named_parameters()}
+    objective(synthetic(spec)).total.backward()
+    set_rate(optimizer, spec.optim, 1e-2, 1)
+    optimizer.step()
+    assert [name for name, p in objective.named_parameters() if torch.equal(p, before[name])] == []
+
+
+# Learning rate
+
+
+def planned(steps: int, **schedule: Any) -> tuple[Plan, RunSpec]:
+    keys = {f"schedule.{key}": value for key, value in schedule.items()}
+    spec = tiny("bert-mlm", {"budget.steps": steps} | keys)
+    return plan(spec), spec
+
+
+def factors(steps: int, **schedule: Any) -> list[float]:
+    p, spec = planned(steps, **schedule)
+    return [lr_factor(step, p, spec) for step in range(steps)]
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(100, 10), (100, 0.1), (7, 3), (50, 0), (1, 0)])
+def test_released_rate_is_the_product_of_rise_and_fall(steps: int, warmup: float) -> None:
+    """peak (1 - t / T) min(1, t / warm-up), from 0."""
+    rise = warmup if warmup >= 1 or warmup == 0 else warmup * steps
+    expected = [(1 - t / steps) * (min(1, t / rise) if rise else 1) for t in range(steps)]
+    assert factors(steps, warmup=warmup, overlap=True) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(100, 10), (1000, 250), (20, 0), (12, 11)])
+def test_paper_rate_rises_to_the_peak_and_falls_to_zero(steps: int, warmup: int) -> None:
+    rates = factors(steps, warmup=warmup)
+    assert max(rates) == 1.0 and rates.index(1.0) == warmup
+    assert rates[0] > 0  # no step is wasted
+    np.testing.assert_allclose(np.diff([0.0, *rates[: warmup + 1]]), 1 / (warmup + 1))
+    np.testing.assert_allclose(np.diff([*rates[warmup:], 0.0]), -1 / (steps - warmup))
+
+
+@pytest.mark.parametrize(
+    ("steps", "warmup", "decay", "falling"), [(100, 10, 0.2, 20), (50, 0, 0.5, 25), (9, 3, 0.1, 1)]
+)
+def test_wsd_rate_stays_at_the_peak_until_its_last_share(steps: int, warmup: int, decay: float, falling: int) -> None:
+    rates = factors(steps, warmup=warmup, kind="wsd", decay=decay)
+    np.testing.assert_allclose(np.diff([0.0, *rates[: warmup + 1]]), 1 / (warmup + 1))
+    assert rates[warmup : steps - falling] == [1.0] * (steps - falling - warmup)
+    np.testing.assert_allclose(np.diff([*rates[steps - falling - 1 :], 0.0]), -1 / (falling + 1))
+
+
+def test_rates_of_the_papers_run() -> None:
+    """Small: 1,000,000 steps, 10,000 of them warm-up (table 6)."""
+    p, spec = planned(1_000_000)
+    assert p.warmup_steps == 10_000
+    assert [lr_factor(t, p, spec) for t in (10_000, 505_000)] == pytest.approx([1.0, 0.5])
+    p, spec = planned(1_000_000, overlap=True)
+    assert [lr_factor(t, p, spec) for t in (0, 5_000, 10_000, 500_000, 999_999)] == pytest.approx(
+        [0.0, 0.5 * 0.995, 0.99, 0.5, 1e-6]
+    )
+
+
+def test_a_schedule_that_would_be_ignored_is_refused() -> None:
+    with pytest.raises(
+        InputError, match=r"^schedule\.kind=wsd cannot have schedule\.overlap=true.* set schedule\.overlap"
+    ):
+        tiny("rtd", {"schedule.kind": "wsd"}, recipe="released")
+
+
+@pytest.mark.parametrize("schedule", [{}, {"overlap": True}, {"kind": "wsd"}, {"kind": "wsd", "decay": 1.0}])
+@pytest.mark.parametrize("steps", [1, 2, 3, 10, 999])
+def test_rates_stay_between_zero_and_the_peak(steps: int, schedule: dict[str, Any]) -> None:
+    rates = factors(steps, **schedule)
+    assert all(0 <= rate <= 1 for rate in rates)
+    assert steps == 1 or any(rate > 0 for rate in rates)
