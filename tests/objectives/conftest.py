@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import lzma
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 
 @dataclass(frozen=True)
@@ -32,12 +30,3 @@ def real_rows(real_data: Path) -> RealRows:
     stream = tokenizer.encode(text[100_000:110_000], add_special_tokens=False).ids
     rows, length = 8, 48
     return RealRows(np.array(stream[: rows * length]).reshape(rows, length), tokenizer.get_vocab_size())
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tensors here are so small that threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)

@@ -1,0 +1,216 @@
+"""How an objective is found: in the folder, in an installed package, in a plain file; and what is said if it is not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+import torch
+from objective_oracle import NAMES, TINY, build, synthetic, tiny
+
+from workbench import objectives
+from workbench.errors import InputError
+from workbench.plan import plan
+from workbench.presets import resolve
+from workbench.spec import RunSpec
+
+# What a stranger writes: half the picks are shown as they are, and a knob of its own.
+IDEA = dedent(
+    '''
+    """Half-masked: predict the picks from an input that hides every other one.
+
+    Nobody et al. 2031.
+    """
+    from torch import nn
+
+    from workbench import flops
+    from workbench.corruption import mask_tokens
+    from workbench.losses import gather, share, weighted_mean
+    from workbench.models.heads import MlmHead
+    from workbench.spec import Part
+    from workbench.tensors import StepLoss
+
+
+    class Options(Part):
+        shown: float = 0.5
+
+
+    def cost(spec):
+        head = flops.lm_head(spec.encoder, spec.data.length, spec.picks)
+        return flops.encoder(spec.encoder, spec.data.length) + head
+
+
+    class Objective(nn.Module):
+        def __init__(self, encoder, spec, options):
+            super().__init__()
+            self.encoder, self.spec, self.options = encoder, spec, options
+            self.head = MlmHead(encoder, encoder.table)
+
+        def forward(self, batch):
+            masked = mask_tokens(batch, self.spec, 1 - self.options.shown)
+            hidden = gather(self.encoder(masked.ids, batch.attention), masked.positions)
+            likelihood, right = self.head.likelihood(hidden, masked.targets)
+            loss = -weighted_mean(likelihood, masked.weights)
+            return StepLoss(loss, {"mlm_loss": loss}, {"mlm_accuracy": share(right, masked.weights)})
+    '''
+)
+
+
+def write(folder: Path, text: str = IDEA, name: str = "half_masked.py") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def spec_of(path: Path, **options: object) -> RunSpec:
+    name, source = objectives.find(str(path))
+    return objectives.with_options(resolve("nano", TINY | {"objective": name, "source": source, "options": options}))
+
+
+def test_the_folder_is_the_registry() -> None:
+    entries = {entry.name: entry for entry in objectives.listing()}
+    assert set(NAMES) <= set(entries) == set(objectives.names())
+    for name in NAMES:
+        file = Path(objectives.__file__).with_name(name.replace("-", "_") + ".py")
+        assert file.is_file()
+        assert entries[name].source == "built in"
+        assert entries[name].summary and entries[name].summary in file.read_text(encoding="utf-8")
+        assert objectives.find(name) == (name, "")
+
+
+def test_listing_imports_nothing_heavy() -> None:
+    code = "import sys; from workbench import objectives; objectives.listing(); print('torch' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("rdt", "unknown objective 'rdt'; did you mean 'rtd'?"),
+        ("bert", "did you mean 'bert-mlm'?"),
+        ("electra_15", "did you mean 'electra-15'?"),
+        ("xyzzy", "there are all-tokens-mlm, bert-mlm"),
+        ("__init__", "unknown objective"),
+        ("no/such.py", "no such file"),
+        ("missing.py", "no such file"),
+    ],
+)
+def test_unknown_names(word: str, said: str) -> None:
+    with pytest.raises(InputError) as error:
+        objectives.find(word)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_unknown_name_in_a_spec() -> None:
+    with pytest.raises(InputError, match="did you mean 'rtd'"):
+        objectives.load(RunSpec(objective="rdt"))
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"options.wieght": 3}, "unknown key 'options.wieght'; did you mean 'options.weight'?"),
+        ({"options.weight": "heavy"}, "options.weight='heavy' cannot be used"),
+        ({"options.weight": float("nan")}, "options.weight"),
+    ],
+)
+def test_wrong_options(keys: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError) as error:
+        tiny("rtd", keys)
+    assert said in str(error.value)
+
+
+def test_options_are_written_out_so_that_defaults_are_part_of_the_run() -> None:
+    assert tiny("rtd").options == {"weight": 50.0}
+    assert tiny("rtd").run_id == tiny("rtd", {"options.weight": "50"}).run_id
+    assert tiny("rtd").run_id != tiny("rtd", {"options.weight": 49}).run_id
+
+
+def test_a_file_is_an_objective(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    spec = spec_of(path, shown="0.25")
+    assert spec.objective == "half-masked" and len(spec.source) == 16
+    assert spec.options == {"shown": 0.25}
+    assert objectives.source_file(spec) == path
+    objective = build(spec)
+    loss = objective(synthetic(spec))
+    loss.total.backward()
+    assert torch.isfinite(loss.total)
+    assert plan(spec.changed({"budget.tokens": None, "budget.steps": 3})).steps == 3
+
+
+def test_another_text_is_another_run(tmp_path: Path) -> None:
+    one = spec_of(write(tmp_path))
+    other = spec_of(write(tmp_path, IDEA.replace("0.5", "0.4")))
+    assert one.source != other.source and one.run_id != other.run_id
+    assert objectives.load(other).Options().shown == 0.4
+    (tmp_path / "copy").mkdir()
+    moved = spec_of(write(tmp_path / "copy", IDEA.replace("0.5", "0.4")))
+    assert moved.run_id == other.run_id  # the same text elsewhere is the same run
+
+
+def test_a_file_may_have_the_name_of_one_of_ours(tmp_path: Path) -> None:
+    spec = spec_of(write(tmp_path, name="rtd.py"))
+    assert spec.objective == "rtd" and spec.source
+    assert "shown" in objectives.load(spec).Options.model_fields
+    assert "weight" in objectives.load(tiny("rtd")).Options.model_fields
+
+
+@pytest.mark.parametrize("part", ["Options", "cost", "Objective"])
+def test_a_missing_part_is_named(part: str, tmp_path: Path) -> None:
+    path = write(tmp_path, IDEA.replace(f"class {part}", "class Other").replace(f"def {part}", "def other"))
+    name, source = objectives.find(str(path))
+    with pytest.raises(InputError) as error:
+        objectives.load(RunSpec(objective=name, source=source))
+    assert str(error.value) == f"{path} has no {part}; an objective needs Options, cost, Objective"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import no_such_package", "ModuleNotFoundError: No module named 'no_such_package'"),
+        ("x = 1\ndef broken(:", "line 2: SyntaxError"),
+        ("raise RuntimeError('on purpose')", "RuntimeError: on purpose"),
+    ],
+)
+def test_a_file_that_does_not_load(text: str, said: str, tmp_path: Path) -> None:
+    path = write(tmp_path, text)
+    name, source = objectives.find(str(path))
+    for _ in range(2):  # a failure is not remembered as a success
+        with pytest.raises(InputError) as error:
+            objectives.load(RunSpec(objective=name, source=source))
+        assert str(path) in str(error.value) and said in str(error.value)
+
+
+def test_a_file_that_this_process_was_not_given(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="name the file again with --objective FILE"):
+        objectives.load(RunSpec(objective="half-masked", source="0123456789abcdef"))
+
+
+@pytest.mark.parametrize("value", ["stranger_idea", "stranger_idea:Objective"])
+def test_an_installed_package_adds_an_objective(value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, name="stranger_idea.py")
+    info = tmp_path / "stranger-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.2\n", encoding="utf-8")
+    points = f"[workbench.objectives]\nhalf-masked = {value}\nrtd = nothing.of_ours\n"
+    (info / "entry_points.txt").write_text(points, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "stranger_idea", raising=False)
+    monkeypatch.setattr(objectives, "_files", {})  # other tests gave the same text as a file
+
+    (entry,) = [entry for entry in objectives.listing() if entry.name == "half-masked"]
+    assert entry.source == "stranger 1.2"
+    assert entry.summary == "Half-masked: predict the picks from an input that hides every other one."
+    assert [e.source for e in objectives.listing() if e.name == "rtd"] == ["built in"]  # nobody replaces ours
+
+    name, source = objectives.find("half-masked")
+    assert name == "half-masked" and len(source) == 16
+    spec = objectives.with_options(resolve("nano", TINY | {"objective": name, "source": source}))
+    assert torch.isfinite(build(spec)(synthetic(spec)).total)
+    assert objectives.source_file(spec) is None
