@@ -9,6 +9,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def bag_of_words(task: Task) -> float:
         low, high = task.span
         targets = (np.asarray(train.targets, dtype=np.float64)[:, None] - low) / (high - low)
     else:
-        targets = np.eye(outputs)[train.targets]
+        targets = np.eye(outputs)[np.asarray(train.targets)]
     scores = _matrix(test, known) @ _fit(inputs, targets, softmax=not task.regression)
     predicted = scores[:, 0] if task.regression else scores.argmax(1)
     return 100 * METRICS[task.metric](predicted, np.asarray(test.targets))
@@ -87,7 +88,7 @@ def _features(first: str, second: str | None) -> set[str]:
 
 def _grams(text: str) -> set[str]:
     words = WORD.findall(text.lower())
-    return {*words, *(" ".join(pair) for pair in zip(words, words[1:], strict=False))}
+    return {*words, *(" ".join(pair) for pair in pairwise(words))}
 
 
 def _rows(examples: Examples) -> list[set[str]]:
@@ -138,5 +139,6 @@ def _fit(inputs: Any, targets: Any, softmax: bool) -> Any:
         value += (penalty * weights**2).sum() / 2
         return float(value), (transposed @ error / rows + penalty * weights).ravel()
 
-    options = {"maxiter": 200, "gtol": 1e-5}
-    return minimize(loss, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B", options=options).x.reshape(shape)
+    start: Any = np.zeros(shape).ravel()
+    found: Any = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200, "gtol": 1e-5})
+    return found.x.reshape(shape)

@@ -58,7 +58,7 @@ def encode(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
     if not task.fingerprint or key not in _memory:
         from transformers import AutoTokenizer
 
-        tokenizer = AutoTokenizer.from_pretrained(folder)  # type: ignore[no-untyped-call]
+        tokenizer = AutoTokenizer.from_pretrained(folder)
         parts = {"train": task.train, **task.tests}
         while len(_memory) >= _KEPT:
             _memory.pop(next(iter(_memory)))
@@ -82,7 +82,7 @@ def doubled(task: Task) -> Task:
     rows = task.train
     assert rows.second is not None
     targets = [*rows.targets, *rows.targets]
-    both = Examples(rows.first + rows.second, rows.second + rows.first, targets)  # type: ignore[arg-type]
+    both = Examples(rows.first + rows.second, rows.second + rows.first, targets)
     return sealed(replace(task, train=both))
 
 

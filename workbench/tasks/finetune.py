@@ -126,8 +126,8 @@ def finetune(
     first = next(iter(values))
     return Score(
         task=task.name, suite=task.suite, metric=task.metric, seed=seed, value=values[first][task.metric],
-        values=values, baselines=dict(task.baselines), train_rows=len(task.train), test_rows=len(parts[first]), steps=steps,
-        seconds=time.perf_counter() - begun, finetune=settings(task, spec), data=task.fingerprint,
+        values=values, baselines=dict(task.baselines), train_rows=len(task.train), test_rows=len(parts[first]),
+        steps=steps, seconds=time.perf_counter() - begun, finetune=settings(task, spec), data=task.fingerprint,
         digest=score_digest(task, spec),
     )  # fmt: skip
 

@@ -89,7 +89,7 @@ ROWS: dict[str, Row] = {
 
 
 def row_of(name: str) -> Row | None:
-    """The row of a task, or of a stand-in such as `QNLI-devsplit`, which keeps its own name and never counts as GLUE."""
+    """The row of a task, or of a stand-in such as `QNLI-devsplit`, which keeps its name and never counts as GLUE."""
     exact = {known.lower(): row for known, row in ROWS.items()}
     if name.lower() in exact:
         return exact[name.lower()]

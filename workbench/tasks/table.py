@@ -1,21 +1,17 @@
 """A person's own table as a task: CSV, TSV, JSON lines or parquet, one row an example.
 
-Columns are named by `tasks.text`, `tasks.pair` and `tasks.label`, or found by their header. Labels that are numbers with
-a fractional part make a regression, all others a classification, unless `tasks.kind` says which. The test part is
+Columns are named by `tasks.text`, `tasks.pair` and `tasks.label`, or found by their header. Labels that are all
+numbers, some with a fractional part, make a regression, others a classification, unless `tasks.kind` says which. The
+test part is
 
 1. what a column `split` says (`train`; `dev`, `validation` or `valid`; `test`), else
 2. a sibling file: beside `my.train.csv` (or `train.csv`) `my.dev.csv`, `my.validation.csv`, `my.test.csv` ..., else
 3. about a fifth of the rows, chosen by a hash of the first text, so that a text never stands on both sides and a row
    keeps its side when others are added; a label found only there is left to training.
-
-CSV fields may be quoted (RFC 4180); TSV fields never are.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -26,9 +22,9 @@ from typing import Any
 from workbench.draws import seed_of
 from workbench.errors import InputError, suggest
 from workbench.spec import TasksSpec
+from workbench.tasks.rows import FORMATS, rows_of
 from workbench.tasks.task import Examples, Task, sealed
 
-FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 PAIRS = (
     ("sentence1", "sentence2"), ("text1", "text2"), ("text_a", "text_b"), ("premise", "hypothesis"),
     ("question1", "question2"), ("question", "sentence"), ("first", "second"), ("text", "pair"),
@@ -90,7 +86,7 @@ def _name(path: Path) -> str:
 def _lines(path: Path, spec: TasksSpec, part: str | None) -> Iterator[Line]:
     texts: list[str] = []
     label = split = ""
-    for where, row in _rows(path):
+    for where, row in rows_of(path):
         if not texts:
             texts, label = _columns(path, list(row), spec)
             split = "" if part else next((name for name in row if name.lower() == "split"), "")
@@ -98,11 +94,21 @@ def _lines(path: Path, spec: TasksSpec, part: str | None) -> Iterator[Line]:
         for column in texts:
             if not isinstance(row.get(column), str) or not row[column].strip():
                 raise InputError(f"{path}, {where}: column {column!r} holds no text")
+            if not _encodable(row[column]):
+                raise InputError(f"{path}, {where}: column {column!r} holds half of a surrogate pair, which is no text")
             words.append(row[column])
         said = str(row.get(split)).strip().lower() if split else part
         if said is not None and said not in PARTS:
             raise InputError(f"{path}, {where}: split {said!r} is not one of {', '.join(PARTS)}")
         yield Line(f"{path}, {where}", PARTS[said] if said else None, tuple(words), _label(row.get(label), path, where))
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _label(value: Any, path: Path, where: str) -> Any:
@@ -113,62 +119,6 @@ def _label(value: Any, path: Path, where: str) -> Any:
     if not isinstance(value, (str, int, float)):
         raise InputError(f"{path}, {where}: a label must be a word or a number, got {value!r}")
     return value
-
-
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """("line 7", {column: value}) of each row."""
-    kind = path.suffix.lower()
-    if kind == ".parquet":
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            table = pq.read_table(path)
-        except pa.ArrowInvalid as error:
-            raise InputError(f"{path} cannot be read as parquet: {str(error).splitlines()[0]}") from None
-        yield from ((f"row {number}", row) for number, row in enumerate(table.to_pylist(), 1))
-        return
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8: byte {error.start} cannot be read") from None
-    if kind == ".jsonl":
-        yield from _json_rows(path, text)
-    else:
-        yield from _delimited_rows(path, text, "," if kind == ".csv" else "\t")
-
-
-def _json_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path}, line {number} is not JSON: {error.msg}") from None
-        if not isinstance(row, dict):
-            raise InputError(f"{path}, line {number} is not a JSON object")
-        yield f"line {number}", row
-
-
-def _delimited_rows(path: Path, text: str, mark: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    quoting = csv.QUOTE_MINIMAL if mark == "," else csv.QUOTE_NONE
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, quoting=quoting, strict=True)
-    try:
-        header = [name.strip() for name in next(reader, [])]
-        twice = next((name for name in header if header.count(name) > 1), None)
-        if twice is not None:
-            raise InputError(f"{path} has two columns called {twice!r}")
-        for fields in reader:
-            if not fields:
-                continue
-            if len(fields) != len(header):
-                raise InputError(
-                    f"{path}, line {reader.line_num}: {len(fields)} fields where the header has {len(header)}"
-                )
-            yield f"line {reader.line_num}", dict(zip(header, fields, strict=True))
-    except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num} cannot be read: {error}") from None
 
 
 def _columns(path: Path, there: list[str], spec: TasksSpec) -> tuple[list[str], str]:
@@ -255,9 +205,7 @@ def _examples(lines: list[Line], targets: list[Any]) -> Examples:
 def _classification(path: Path, parts: Mapping[str, list[Line]], spec: TasksSpec) -> Task:
     seen = {_word(line.label) for line in parts["train"]}
     if len(seen) < 2:
-        raise InputError(
-            f"{path}: every row to train on has the label {next(iter(seen))!r}; there is nothing to tell apart"
-        )
+        raise InputError(f"{path}: every row to train on has the label {next(iter(seen))!r}, so nothing can be learnt")
     for line in (line for part, lines in parts.items() if part != "train" for line in lines):
         if _word(line.label) not in seen:
             raise InputError(f"{line.where}: label {_word(line.label)!r} is in no row to train on")
@@ -279,7 +227,7 @@ def _regression(path: Path, parts: Mapping[str, list[Line]], spec: TasksSpec) ->
         made[part] = _examples(lines, numbers)
     low, high = min(made["train"].targets), max(made["train"].targets)
     if low == high:
-        raise InputError(f"{path}: every row to train on has the label {low:g}; there is nothing to learn")
+        raise InputError(f"{path}: every row to train on has the label {low:g}, so nothing can be learnt")
     train = made.pop("train")
     task = Task(_name(path), "table", (), "spearman", ("spearman", "pearson"), 3.0, train, made, span=(low, high))
     return sealed(task, spec.rows)

@@ -32,7 +32,7 @@ class Examples:
         """These rows in this order."""
         second = None if self.second is None else [self.second[i] for i in rows]
         targets = [self.targets[i] for i in rows]
-        return Examples([self.first[i] for i in rows], second, targets)  # type: ignore[arg-type]
+        return Examples([self.first[i] for i in rows], second, targets)
 
 
 @dataclass(frozen=True)

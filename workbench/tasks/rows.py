@@ -1,0 +1,74 @@
+"""The rows of a table: CSV, TSV, JSON lines or parquet.
+
+CSV fields may be quoted (RFC 4180); TSV fields never are. Raises InputError naming file and line.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import InputError
+
+FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
+
+
+def rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """("line 7", {column: value}) of each row."""
+    kind = path.suffix.lower()
+    if kind == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            table = pq.read_table(path)
+        except pa.ArrowInvalid as error:
+            raise InputError(f"{path} cannot be read as parquet: {str(error).splitlines()[0]}") from None
+        yield from ((f"row {number}", row) for number, row in enumerate(table.to_pylist(), 1))
+        return
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8: byte {error.start} cannot be read") from None
+    if kind == ".jsonl":
+        yield from _json_rows(path, text)
+    else:
+        yield from _delimited_rows(path, text, "," if kind == ".csv" else "\t")
+
+
+def _json_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InputError(f"{path}, line {number} is not JSON: {error.msg}") from None
+        if not isinstance(row, dict):
+            raise InputError(f"{path}, line {number} is not a JSON object")
+        yield f"line {number}", row
+
+
+def _delimited_rows(path: Path, text: str, mark: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    csv.field_size_limit(1 << 30)
+    file = io.StringIO(text, newline="")
+    reader = csv.reader(file, strict=True) if mark == "," else csv.reader(file, "excel-tab", quoting=csv.QUOTE_NONE)
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        twice = next((name for name in header if header.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"{path} has two columns called {twice!r}")
+        for fields in reader:
+            if not fields:
+                continue
+            if len(fields) != len(header):
+                raise InputError(
+                    f"{path}, line {reader.line_num}: {len(fields)} fields where the header has {len(header)}"
+                )
+            yield f"line {reader.line_num}", dict(zip(header, fields, strict=True))
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num} cannot be read: {error}") from None
