@@ -23,7 +23,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
-from workbench.data.files import cache_root, cores, staged
+from workbench.data.files import cache_root, cores, locked, staged
+from workbench.data.progress import shown
 from workbench.errors import InputError
 
 Split = Literal["train", "test"]
@@ -35,7 +36,8 @@ SKIPPED_FOLDERS = {
 TEST_SHARE = 0.1
 SHARED_WORDS = 8  # a test paragraph may not have this many words in a row in common with the train side
 SHORT_WORDS = 4  # nor a whole sentence of this many words or more
-LAYOUT = 2  # raise it when extraction or cleaning changes, so that old caches are not used
+SENTENCE_ENDS = (re.compile(r"(?<=[.!?])\s"), re.compile(r"(?<=[.!?:;])\s"))
+LAYOUT = 3  # raise it when extraction or cleaning changes, so that old caches are not used
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,12 @@ def _cached() -> Path:
     versions = {package: _version(package) for package in found}
     key = json.dumps([LAYOUT, [(p, str(found[p]), versions[p]) for p in found]])
     folder = cache_root() / "docs" / hashlib.sha256(key.encode()).hexdigest()[:16]
-    if not (folder / "info.json").exists():
-        _build(folder, found, versions)
+    done = folder / "info.json"
+    if not done.exists():
+        with shown() as report, locked(cache_root() / "locks" / f"docs-{folder.name}.lock", lambda: None):
+            report(f"collecting docstrings of {', '.join(found)}", 0, 0)
+            if not done.exists():
+                _build(folder, found, versions)
     return folder
 
 
@@ -202,10 +208,11 @@ def _is_test(module: str) -> bool:
 
 def _pieces(paragraph: str) -> Iterator[tuple[str, ...]]:
     """What a test paragraph may not share: runs of SHARED_WORDS words, and shorter whole sentences."""
-    for sentence in re.split(r"(?<=[.!?:;])\s", paragraph):
-        found = words(sentence)
-        if SHORT_WORDS <= len(found) < SHARED_WORDS:
-            yield tuple(found)
+    for ends in SENTENCE_ENDS:
+        for sentence in ends.split(paragraph):
+            found = words(sentence)
+            if SHORT_WORDS <= len(found) < SHARED_WORDS:
+                yield tuple(found)
     yield from _runs(words(paragraph), SHARED_WORDS)
 
 
