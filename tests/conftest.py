@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,3 +21,13 @@ def real_data() -> Path:
     if not (folder / "corpus").is_dir():
         pytest.skip(f"no real data at {folder}; set WORKBENCH_TEST_DATA to test on it")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def workbench_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A cache of the session's own, shared by parallel workers; the built-in corpus is extracted into it once."""
+    base = tmp_path_factory.getbasetemp()
+    cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "workbench-cache"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WORKBENCH_CACHE", str(cache))
+        yield cache

@@ -37,7 +37,7 @@ TEST_SHARE = 0.1
 SHARED_WORDS = 8  # a test paragraph may not have this many words in a row in common with the train side
 SHORT_WORDS = 4  # nor a whole sentence of this many words or more
 SENTENCE_ENDS = (re.compile(r"(?<=[.!?])\s"), re.compile(r"(?<=[.!?:;])\s"))
-LAYOUT = 3  # raise it when extraction or cleaning changes, so that old caches are not used
+LAYOUT = 4  # raise it when extraction or cleaning changes, so that old caches are not used
 
 
 @dataclass(frozen=True)

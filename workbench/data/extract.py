@@ -130,8 +130,10 @@ def _arguments(args: ast.arguments) -> str:
     plain = args.posonlyargs + args.args
     defaults = [None] * (len(plain) - len(args.defaults)) + list(args.defaults)
     words = [_argument(arg, default) for arg, default in zip(plain, defaults, strict=True)]
+    if args.posonlyargs:
+        words.insert(len(args.posonlyargs), "/")
     if plain and plain[0].arg in ("self", "cls", "mcs", "mcls"):
-        words.pop(0)
+        words = words[2:] if words[1:2] == ["/"] else words[1:]
     if args.vararg:
         words.append(f"*{args.vararg.arg}")
     elif args.kwonlyargs:

@@ -123,7 +123,8 @@ def _blocks(lines: list[str]) -> list[str]:
             close()
             section, base, at = _section(text), indent if _section(text) == "numpy" else -1, at + 1
             continue
-        if text[-1] == ":" and not open_ and text[0].isupper() and (kind := _section(text[:-1].rstrip(": "))):
+        if text[-1] == ":" and text[0].isupper() and (kind := _section(text[:-1].rstrip(": "))):
+            close()
             if kind != "numpy":
                 at = _skip_body(lines, at, indent)
             section, base = "google" if kind == "numpy" else "", -1
