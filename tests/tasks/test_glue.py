@@ -1,0 +1,305 @@
+"""GLUE as people have it: official folders, with their oddities, and the hub's parquet files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from workbench import tasks
+from workbench.errors import InputError
+from workbench.spec import TasksSpec
+from workbench.tasks import glue
+from workbench.tasks.task import Suite
+
+HEADERS = {
+    "SST-2": "sentence\tlabel",
+    "MRPC": "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+    "STS-B": "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore",
+    "QQP": "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+    "QNLI": "index\tquestion\tsentence\tlabel",
+    "RTE": "index\tsentence1\tsentence2\tlabel",
+    "WNLI": "index\tsentence1\tsentence2\tlabel",
+}
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes("".join(line + "\n" for line in lines).encode())
+    return path
+
+
+def write_both(folder: Path, name: str, *lines: str) -> None:
+    for part in ("train", "dev"):
+        write(folder / name / f"{part}.tsv", *lines)
+
+
+def load(folder: Path | str, *names: str, rows: int | None = None, cache: Path | None = None) -> Suite:
+    return tasks.load(TasksSpec(names=names, glue=str(folder), rows=rows), cache or Path(str(folder)) / "cache")
+
+
+def rte(folder: Path) -> None:
+    write_both(folder, "RTE", HEADERS["RTE"], "0\tIt rains.\tIt is wet.\tentailment", "1\tA b.\tC d.\tnot_entailment")
+
+
+# ---- the official layout ----
+
+
+def test_cola_has_no_header_and_its_first_line_is_a_row(tmp_path: Path) -> None:
+    write_both(tmp_path, "CoLA", "gj04\t1\t\tIt sank.", "gj04\t0\t*\tSank it did was.")
+    (task,) = load(tmp_path, "CoLA").tasks
+    assert task.train.first == ["It sank.", "Sank it did was."] and task.train.targets == [1, 0]
+    assert (task.metric, task.labels, task.train.second) == ("matthews", ("0", "1"), None)
+
+
+def test_quote_marks_are_text(tmp_path: Path) -> None:
+    write_both(tmp_path, "MRPC", HEADERS["MRPC"], '1\t1\t2\t" He said so .\tHe said " so " .', "0\t3\t4\ta b\tc d")
+    (task,) = load(tmp_path, "MRPC").tasks
+    assert task.train.first == ['" He said so .', "a b"] and task.train.second == ['He said " so " .', "c d"]
+
+
+def test_byte_order_mark_carriage_returns_and_odd_line_ends_inside_texts(tmp_path: Path) -> None:
+    line = "0\tone\u2028two\x85three\x1cfour\tb\tentailment\r"
+    for part in ("train", "dev"):
+        write(tmp_path / "RTE" / f"{part}.tsv", "\ufeff" + HEADERS["RTE"] + "\r", line, "1\ta\tb\tnot_entailment\r")
+    (task,) = load(tmp_path, "RTE").tasks
+    assert task.train.first == ["one\u2028two\x85three\x1cfour", "a"] and task.train.targets == [0, 1]
+
+
+def test_mnli_has_two_test_parts_and_the_gold_label_counts(tmp_path: Path) -> None:
+    head = "index\tsentence1\tsentence2\tlabel1\tlabel2\tgold_label"
+    for file, gold in (("train", "neutral"), ("dev_matched", "entailment"), ("dev_mismatched", "contradiction")):
+        write(tmp_path / "MNLI" / f"{file}.tsv", head, f"0\ta\tb\tneutral\tneutral\t{gold}")
+    (task,) = load(tmp_path, "mnli").tasks
+    assert list(task.tests) == ["matched", "mismatched"]
+    found = [task.labels[part.targets[0]] for part in (task.train, *task.tests.values())]  # type: ignore[index]
+    assert found == ["neutral", "entailment", "contradiction"]
+
+
+def test_sts_b_is_a_regression_on_0_to_5(tmp_path: Path) -> None:
+    rows = [f"{i}\tg\tf\ty\to\tn\tn\ta {i}\tb {i}\t{i}.25" for i in range(4)]
+    write_both(tmp_path, "STS-B", HEADERS["STS-B"], *rows)
+    (task,) = load(tmp_path, "STS-B").tasks
+    assert task.regression and task.span == (0.0, 5.0) and task.train.targets == [0.25, 1.25, 2.25, 3.25]
+    assert (task.metric, task.epochs, task.symmetric) == ("spearman", 10.0, True)
+
+
+def test_qqp_passes_over_lines_with_lost_tabs_but_others_do_not(tmp_path: Path) -> None:
+    write_both(tmp_path, "QQP", HEADERS["QQP"], "1\t2\t3\ta?\tb?\t1", "lost", "4\t5\t6\tc?\td?\t0")
+    (task,) = load(tmp_path, "QQP").tasks
+    assert task.train.targets == [1, 0]
+    write_both(tmp_path, "RTE", HEADERS["RTE"], "0\ta\tb\tentailment", "lost")
+    with pytest.raises(InputError, match=r"RTE/train\.tsv, line 3: 1 columns where 4 are needed"):
+        load(tmp_path, "RTE")
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "message"),
+    [
+        ("RTE", (HEADERS["RTE"], "0\ta\tb\tmaybe"), r"train\.tsv, line 2: label 'maybe' is not one of entailment"),
+        ("RTE", ("index\tsentence1\tlabel", "0\ta\tentailment"), r"no column 'sentence2'; its header has 'index'"),
+        ("RTE", (HEADERS["RTE"],), r"train\.tsv holds no rows"),
+        ("STS-B", (HEADERS["STS-B"], "0\tg\tf\ty\to\tn\tn\ta\tb\tnan"), r"line 2: 'nan' is not a score from 0 to 5"),
+        ("STS-B", (HEADERS["STS-B"], "0\tg\tf\ty\to\tn\tn\ta\tb\t5.1"), r"line 2: '5.1' is not a score from 0 to 5"),
+        ("CoLA", ("gj04\t2\t\tIt sank.",), r"train\.tsv, line 1: label '2'"),
+    ],
+)
+def test_what_is_wrong_is_said_with_file_and_line(
+    tmp_path: Path, name: str, lines: tuple[str, ...], message: str
+) -> None:
+    write_both(tmp_path, name, *lines)
+    with pytest.raises(InputError, match=message):
+        load(tmp_path, name)
+
+
+def test_undecodable_bytes_are_named_by_file_and_offset(tmp_path: Path) -> None:
+    rte(tmp_path)
+    (tmp_path / "RTE" / "dev.tsv").write_bytes(b"index\tsentence1\xff")
+    with pytest.raises(InputError, match=r"dev\.tsv is not UTF-8: byte 15"):
+        load(tmp_path, "RTE")
+
+
+# ---- what is missing ----
+
+
+def test_glue_names_what_it_lacks_and_where_it_looked(tmp_path: Path) -> None:
+    rte(tmp_path)
+    write(tmp_path / "QNLI" / "dev.tsv", HEADERS["QNLI"], "0\tq\ts\tentailment")
+    suite = load(tmp_path, "glue")
+    assert [task.name for task in suite.tasks] == ["RTE"]
+    assert set(suite.missing) == set(glue.ROWS) - {"RTE"}
+    assert suite.missing["QNLI"] == f"no train.tsv in {tmp_path / 'QNLI'}"
+    assert "dev_matched.tsv" in suite.missing["MNLI"]
+
+
+def test_a_task_asked_for_by_name_must_be_there(tmp_path: Path) -> None:
+    rte(tmp_path)
+    with pytest.raises(InputError, match=r"task CoLA cannot be had: no train\.tsv or dev\.tsv in .*CoLA"):
+        load(tmp_path, "RTE", "CoLA")
+    with pytest.raises(InputError, match="task CoLA cannot be had"):
+        load(tmp_path, "glue", "CoLA")
+
+
+def test_an_empty_folder_is_no_glue(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no GLUE task was found"):
+        load(tmp_path, "glue")
+
+
+def test_stand_ins_answer_to_their_own_name_only(tmp_path: Path) -> None:
+    rte(tmp_path)
+    write_both(tmp_path, "QNLI-devsplit", HEADERS["QNLI"], "0\tq?\ts.\tentailment", "1\tq?\tt.\tnot_entailment")
+    assert "QNLI" in load(tmp_path, "glue").missing
+    suite = load(tmp_path, "glue", "QNLI-devsplit")
+    assert [task.name for task in suite.tasks] == ["RTE", "QNLI-devsplit"] and "QNLI" in suite.missing
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("CoLLA",), r"unknown task 'CoLLA'; did you mean 'CoLA'\?"),
+        (("none", "CoLA"), "'none' cannot be asked for together"),
+        (("glue", "probs"), r"unknown task 'probs'; did you mean 'probes'\?"),
+    ],
+)
+def test_unknown_names(tmp_path: Path, names: tuple[str, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load(tmp_path, *names)
+
+
+@pytest.mark.parametrize("place", ["../nowhere/glue", "/nowhere/glue", "./glu e"])
+def test_a_folder_that_is_not_there(place: str) -> None:
+    with pytest.raises(InputError, match="is no folder here"):
+        tasks.load(TasksSpec(names="RTE", glue=place))
+
+
+def test_none_is_no_task() -> None:
+    assert tasks.load(TasksSpec(names="none")) == Suite(())
+
+
+def test_rows_cap_training_only_and_change_the_fingerprint(tmp_path: Path) -> None:
+    lines = [f"{i}\ta {i}\tb {i}\t{'entailment' if i % 2 else 'not_entailment'}" for i in range(50)]
+    write_both(tmp_path, "RTE", HEADERS["RTE"], *lines)
+    (whole,), (few,), (again,) = (load(tmp_path, "RTE", rows=n).tasks for n in (None, 10, 10))
+    assert (len(whole.train), len(few.train), len(few.tests["dev"])) == (50, 10, 50)
+    assert few == again and few.fingerprint != whole.fingerprint
+    assert set(few.train.first) < set(whole.train.first)
+    kept = {text: (b, t) for text, b, t in zip(whole.train.first, whole.train.second or [], whole.train.targets)}  # noqa: B905
+    for text, second, target in zip(few.train.first, few.train.second or [], few.train.targets, strict=True):
+        assert kept[text] == (second, target)
+
+
+def test_fingerprint_covers_every_text_and_target(tmp_path: Path) -> None:
+    seen = set()
+    for number, row in enumerate(("0\ta\tb\tentailment", "0\ta\tc\tentailment", "0\ta\tb\tnot_entailment")):
+        folder = tmp_path / str(number)
+        rte(folder)
+        write(folder / "RTE" / "dev.tsv", HEADERS["RTE"], row)
+        seen.add(load(folder, "RTE").tasks[0].fingerprint)
+    assert len(seen) == 3
+
+
+# ---- the hub ----
+
+HUB: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "cola": ({"sentence": "It sank.", "label": 1}, {"first": ["It sank."], "targets": [1]}),
+    "sst2": ({"sentence": "fine film", "label": 0}, {"first": ["fine film"], "targets": [0]}),
+    "mrpc": ({"sentence1": "a", "sentence2": "b", "label": 1}, {"second": ["b"], "targets": [1]}),
+    "stsb": ({"sentence1": "a", "sentence2": "b", "label": 3.8}, {"targets": [3.8]}),
+    "qqp": ({"question1": "a", "question2": "b", "label": 0}, {"second": ["b"]}),
+    "mnli": ({"premise": "a", "hypothesis": "b", "label": 2}, {"first": ["a"], "targets": [2]}),
+    "qnli": ({"question": "a", "sentence": "b", "label": 1}, {"second": ["b"]}),
+    "rte": ({"sentence1": "a", "sentence2": "b", "label": 1}, {"targets": [1]}),
+    "wnli": ({"sentence1": "a", "sentence2": "b", "label": 0}, {"targets": [0]}),
+}
+
+
+def hub_layout(folder: Path) -> None:
+    for config, (row, _) in HUB.items():
+        splits = ("validation_matched", "validation_mismatched") if config == "mnli" else ("validation",)
+        for split in ("train", *splits):
+            (folder / config).mkdir(parents=True, exist_ok=True)
+            table = pa.Table.from_pylist([row | {"idx": 0}])
+            pq.write_table(table, folder / config / f"{split}-00000-of-00001.parquet")
+
+
+def check_hub(suite: Suite) -> None:
+    assert [task.name for task in suite.tasks] == list(glue.ROWS) and not suite.missing
+    for task in suite.tasks:
+        for field, value in HUB[glue.ROWS[task.name].config][1].items():
+            assert getattr(task.train, field) == value
+            assert all(getattr(part, field) == value for part in task.tests.values())
+
+
+def test_a_copy_of_the_hubs_files(tmp_path: Path) -> None:
+    hub_layout(tmp_path)
+    check_hub(load(tmp_path, "glue"))
+
+
+def test_labels_outside_the_set_are_refused_in_parquet_too(tmp_path: Path) -> None:
+    hub_layout(tmp_path)
+    row = {"sentence1": "a", "sentence2": "b", "label": -1}
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "rte" / "train-00000-of-00001.parquet")
+    with pytest.raises(InputError, match=r"rte, train row 0: label -1 is not in 0\.\.1"):
+        load(tmp_path, "RTE")
+
+
+def test_the_hubs_name_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real client against its own cache, laid out as a download leaves it."""
+    import huggingface_hub.constants as constants
+
+    repository, commit = tmp_path / "datasets--nyu-mll--glue", "0" * 40
+    hub_layout(repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    check_hub(tasks.load(TasksSpec(names="glue"), tmp_path / "cache"))
+    check_hub(tasks.load(TasksSpec(names="glue", glue="nyu-mll/glue"), tmp_path / "cache"))
+    with pytest.raises(InputError, match=r"no GLUE task was found: tasks\.glue='someone/other' is no folder here"):
+        tasks.load(TasksSpec(names="glue", glue="someone/other"), tmp_path / "cache")
+
+
+# ---- the real files ----
+
+COUNTS = {  # of the data's own account
+    "CoLA": (8551, {0: 2528, 1: 6023}, 1043, {0: 322, 1: 721}),
+    "SST-2": (67349, {0: 29780, 1: 37569}, 872, {0: 428, 1: 444}),
+    "MRPC": (3668, {0: 1194, 1: 2474}, 408, {0: 129, 1: 279}),
+    "RTE": (2490, {0: 1249, 1: 1241}, 277, {0: 146, 1: 131}),
+    "WNLI": (635, {0: 323, 1: 312}, 71, {0: 40, 1: 31}),
+    "QNLI-devsplit": (4460, {0: 2216, 1: 2244}, 1003, {0: 486, 1: 517}),
+    "QQP-subset": (20496, {0: 12798, 1: 7698}, 3000, {0: 1951, 1: 1049}),
+}
+
+
+def test_every_row_of_the_real_files(real_data: Path) -> None:
+    suite = glue.load([*glue.ROWS, "QNLI-devsplit", "QQP-subset"], str(real_data / "glue"))
+    found = {task.name: task for task in suite.tasks}
+    assert set(found) == {*COUNTS, "STS-B"} and set(suite.missing) == {"QQP", "MNLI", "QNLI"}
+    for name, (rows, labels, dev_rows, dev_labels) in COUNTS.items():
+        train, dev = found[name].train, found[name].tests["dev"]
+        assert (len(train), Counter(train.targets)) == (rows, labels)
+        assert (len(dev), Counter(dev.targets)) == (dev_rows, dev_labels)
+    train, dev = found["STS-B"].train, found["STS-B"].tests["dev"]
+    assert (len(train), len(dev)) == (5749, 1500)
+    assert abs(sum(train.targets) / 5749 - 2.701) < 5e-4 and abs(sum(dev.targets) / 1500 - 2.3639) < 5e-5
+    assert found["RTE"].train.first[0] == "No Weapons of Mass Destruction Found in Iraq Yet."
+    assert found["MRPC"].tests["dev"].second is not None
+    assert found["MRPC"].tests["dev"].second[0].startswith('" The foodservice pie business does not fit')
+
+
+def test_listing_tasks_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from workbench import tasks; rows = tasks.known(); "
+        "assert {'CoLA', 'package'} <= {r['name'] for r in rows} and all(r['summary'] for r in rows); "
+        "print(set(sys.modules) & {'torch', 'numpy', 'transformers', 'datasets', 'pandas', 'scipy', 'pyarrow'})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
