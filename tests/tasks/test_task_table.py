@@ -1,0 +1,253 @@
+"""A person's own table: formats, columns, kinds, splits, and one clear sentence for everything that is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench import tasks
+from workbench.errors import InputError
+from workbench.spec import TasksSpec
+from workbench.tasks import table
+from workbench.tasks.task import Task
+
+
+def read(path: Path, **spec: Any) -> Task:
+    return table.load(path, TasksSpec(names=str(path), **spec))
+
+
+def rows_of(task: Task) -> list[tuple[str, Any]]:
+    parts = [task.train, *task.tests.values()]
+    return sorted((text, target) for part in parts for text, target in zip(part.first, part.targets, strict=True))
+
+
+def forty(labels: tuple[Any, ...] = ("pos", "neg")) -> list[dict[str, Any]]:
+    return [{"text": f"text number {i}", "label": labels[i % len(labels)]} for i in range(40)]
+
+
+def csv_file(path: Path, rows: list[dict[str, Any]]) -> Path:
+    lines = [",".join(rows[0]), *(",".join(str(value) for value in row.values()) for row in rows)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_every_format_gives_the_same_task(tmp_path: Path) -> None:
+    rows = forty()
+    csv_file(tmp_path / "mine.csv", rows)
+    (tmp_path / "mine.tsv").write_text("text\tlabel\n" + "".join(f"{r['text']}\t{r['label']}\n" for r in rows))
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "mine.parquet")
+    found = [read(tmp_path / f"mine{suffix}") for suffix in table.FORMATS]
+    assert found[0].labels == ("neg", "pos") and found[0].name == "mine" and found[0].suite == "table"
+    assert all(task == found[0] for task in found)
+    assert rows_of(found[0]) == sorted((r["text"], ("neg", "pos").index(r["label"])) for r in rows)
+
+
+def test_csv_may_be_quoted_and_tsv_never_is(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('split,text,label\ntrain,"one, ""two""\nthree",x\ntrain,b,y\ndev,c,x\n')
+    assert read(tmp_path / "a.csv").train.first == ['one, "two"\nthree', "b"]
+    (tmp_path / "a.tsv").write_text('split\ttext\tlabel\ntrain\t" lone quote\tx\ntrain\tb\ty\ndev\tc "\tx\n')
+    assert read(tmp_path / "a.tsv").train.first == ['" lone quote', "b"]
+
+
+def test_columns_by_name_by_header_and_in_pairs(tmp_path: Path) -> None:
+    rows = [
+        {"id": i, "Premise": f"p {i}", "Hypothesis": f"h {i}", "remark": f"r {i}", "gold": "ab"[i % 2], "label": "same"}
+        for i in range(30)
+    ]
+    path = csv_file(tmp_path / "mine.csv", rows)
+    pair = read(path, label="gold")
+    assert pair.train.second is not None and pair.train.first[0][2:] == pair.train.second[0][2:]
+    assert pair.train.first[0].startswith("p ") and pair.train.second[0].startswith("h ")
+    single = read(path, text="remark", label="gold")
+    assert single.train.second is None and single.train.first[0].startswith("r ")
+    named = read(path, text="remark", pair="Premise", label="gold")
+    assert named.train.second is not None and named.train.second[0].startswith("p ")
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "regression"),
+    [
+        ((0.5, 1.0, 2.25), None, True),
+        ((1, 2, 3), None, False),
+        ((1, 2, 3), "regression", True),
+        ((0.5, 1.5), "classification", False),
+        (("yes", "no"), None, False),
+    ],
+)
+def test_kind_by_labels_or_as_told(tmp_path: Path, labels: tuple[Any, ...], kind: Any, regression: bool) -> None:
+    task = read(csv_file(tmp_path / "mine.csv", forty(labels)), kind=kind)
+    assert task.regression == regression
+    if regression:
+        assert task.span == (min(labels), max(labels)) and task.metric == "spearman"
+        assert {target for _, target in rows_of(task)} == {float(x) for x in labels}
+    else:
+        assert task.labels == tuple(str(x) for x in sorted(labels)) and task.metric == "accuracy"
+
+
+def test_whole_number_labels_stand_in_their_own_order(tmp_path: Path) -> None:
+    assert read(csv_file(tmp_path / "m.csv", forty((10, 9, -1)))).labels == ("-1", "9", "10")
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(r) + "\n" for r in forty((1.0, 2, "3", True))))
+    assert read(tmp_path / "m.jsonl").labels == ("1", "2", "3", "true")
+
+
+# ---- parts ----
+
+
+def test_a_split_column_decides(tmp_path: Path) -> None:
+    rows = [
+        r | {"split": ("train", "train", "validation", "test")[i % 4]} for i, r in enumerate(forty(("a", "b", "a")))
+    ]
+    task = read(csv_file(tmp_path / "mine.csv", rows))
+    assert list(task.tests) == ["dev", "test"]
+    assert (len(task.train), len(task.tests["dev"]), len(task.tests["test"])) == (20, 10, 10)
+    assert task.tests["dev"].first == [r["text"] for r in rows if r["split"] == "validation"]
+
+
+@pytest.mark.parametrize(("train", "dev", "name"), [("my.train", "my.valid", "my"), ("my_train", "my_dev", "my")])
+def test_sibling_files(tmp_path: Path, train: str, dev: str, name: str) -> None:
+    csv_file(tmp_path / f"{train}.csv", forty())
+    csv_file(tmp_path / f"{dev}.csv", forty()[:7])
+    task = read(tmp_path / f"{train}.csv")
+    assert (task.name, len(task.train), {k: len(v) for k, v in task.tests.items()}) == (name, 40, {"dev": 7})
+
+
+def test_a_plain_train_file_is_named_by_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "reviews"
+    folder.mkdir()
+    csv_file(folder / "train.csv", forty())
+    csv_file(folder / "test.csv", forty()[:8])
+    task = read(folder / "train.csv")
+    assert (task.name, list(task.tests)) == ("reviews", ["test"])
+
+
+TABLES = st.lists(st.tuples(st.integers(0, 60), st.sampled_from("abc")), min_size=30, max_size=80)
+
+
+@settings(max_examples=40, deadline=None)
+@given(TABLES)
+def test_the_hashed_split(tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[int, str]]) -> None:
+    """No text on both sides, no row lost, every label trained on, and a row keeps its side as others come."""
+    rows = [{"text": f"text {n}", "label": label} for n, label in pairs]
+    path = tmp_path_factory.mktemp("t") / "mine.csv"
+    try:
+        task = read(csv_file(path, rows))
+    except InputError as error:
+        assert "rows to test on" in str(error) or "nothing can be learnt" in str(error)
+        return
+    train, dev = task.train, task.tests["dev"]
+    assert rows_of(task) == sorted((r["text"], task.labels.index(r["label"])) for r in rows)
+    assert set(task.labels) == {label for _, label in pairs}
+    only = [label for label in range(len(task.labels)) if label not in dev.targets]
+    moved = {text for text, label in zip(train.first, train.targets, strict=True) if label in only}
+    assert not set(dev.first) & (set(train.first) - moved)
+    more = [{"text": f"another {n}", "label": "abc"[n % 3]} for n in range(60)]
+    later = read(csv_file(path, rows + more))
+    assert set(dev.first) - moved <= set(later.tests["dev"].first)
+
+
+def test_the_hashed_split_takes_about_a_fifth(tmp_path: Path) -> None:
+    task = read(csv_file(tmp_path / "m.csv", [{"text": f"t {i}", "label": i % 2} for i in range(2000)]))
+    assert 320 < len(task.tests["dev"]) < 480
+
+
+# ---- what is wrong ----
+
+
+@pytest.mark.parametrize(
+    ("text", "spec", "message"),
+    [
+        ("text,label\na,x\nb,y\n", {"label": "lable"}, r"no column 'lable' \(tasks\.label\); did you mean 'label'\?"),
+        ("text,label\na,x\nb,y\n", {"text": "body"}, r"no column 'body' \(tasks\.text\); there are label, text"),
+        (
+            "words,label\na,x\n",
+            {},
+            r"no text column called text; there are words, label; name it with --set",
+        ),
+        ("text,truth\na,x\n", {}, r"no label column called label; there are text, truth"),
+        ("text,label\na,x\n", {"pair": "text"}, r"needs tasks\.text"),
+        ("text,label\na,x\n ,y\n", {}, r"m\.csv, line 3: column 'text' holds no text"),
+        ("text,label\na,x\nb,\n", {}, r"m\.csv, line 3: there is no label"),
+        ("text,label\na,1.5\nb,NaN\n", {}, r"m\.csv, line 3: there is no label"),
+        ("text,label\na,x\nb\n", {}, r"m\.csv, line 3: 1 fields where the header has 2"),
+        ("text,text,label\na,b,x\n", {}, r"two columns called 'text'"),
+        ('text,label\n"a,x\n', {}, r"m\.csv, line \d cannot be read"),
+        ("text,label\n", {}, r"m\.csv holds no rows"),
+        ("", {}, r"m\.csv holds no rows"),
+        (
+            "text,label,split\na,x,train\nb,y,train\nc,z,dev\n",
+            {},
+            r"csv, line 4: label 'z' is in no row to train on",
+        ),
+        ("text,label,split\na,x,train\nb,x,train\nc,x,dev\n", {}, r"has the label 'x', so nothing can be learnt"),
+        ("text,label,split\na,1.5,train\nb,1.5,train\nc,2,dev\n", {}, r"has the label 1\.5, so nothing can be learnt"),
+        ("text,label,split\na,x,train\nb,y,train\n", {}, r"needs rows to train on and rows to test on, got 2 of train"),
+        ("text,label,split\na,x,dev\nb,y,test\n", {}, r"got 1 of dev, 1 of test"),
+        ("text,label,split\na,x,train\nb,y,holdout\n", {}, r"line 3: split 'holdout' is not one of train"),
+        (
+            "text,label,split\na,1,train\nb,two,train\nc,1,dev\n",
+            {"kind": "regression"},
+            r"m\.csv, line 3: label 'two' is not a number",
+        ),
+        (
+            "text,label,split\na,1,train\nb,inf,train\nc,1,dev\n",
+            {"kind": "regression"},
+            r"m\.csv, line 3: label 'inf' is not a number",
+        ),
+    ],
+)
+def test_csv_errors(tmp_path: Path, text: str, spec: dict[str, Any], message: str) -> None:
+    (tmp_path / "m.csv").write_text(text)
+    with pytest.raises(InputError, match=message) as raised:
+        read(tmp_path / "m.csv", **spec)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"text": "a", "label": 1}\n{"text": "b"\n', r"m\.jsonl, line 2 is not JSON"),
+        ('{"text": "a", "label": 1}\n\n["b"]\n', r"m\.jsonl, line 3 is not a JSON object"),
+        ('{"text": "a", "label": 1}\n{"label": 2}\n', r"m\.jsonl, line 2: column 'text' holds no text"),
+        ('{"text": "a", "label": 1}\n{"text": 7, "label": 2}\n', r"m\.jsonl, line 2: column 'text' holds no text"),
+        ('{"text": "a", "label": null}\n', r"m\.jsonl, line 1: there is no label"),
+        ('{"text": "a", "label": NaN}\n', r"m\.jsonl, line 1: there is no label"),
+        ('{"text": "a", "label": [1]}\n', r"m\.jsonl, line 1: a label must be a word or a number, got \[1\]"),
+        ('{"text": "a \\ud800", "label": 1}\n', r"m\.jsonl, line 1: column 'text' holds half of a surrogate pair"),
+    ],
+)
+def test_json_errors(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "m.jsonl").write_text(text)
+    with pytest.raises(InputError, match=message):
+        read(tmp_path / "m.jsonl")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "m.csv").write_bytes(b"text,label\n\xff,1\n")
+    with pytest.raises(InputError, match=r"m\.csv is not UTF-8: byte 11"):
+        read(tmp_path / "m.csv")
+    (tmp_path / "m.parquet").write_bytes(b"nothing of the kind")
+    with pytest.raises(InputError, match=r"m\.parquet cannot be read as parquet"):
+        read(tmp_path / "m.parquet")
+    with pytest.raises(InputError, match="there is no such file"):
+        tasks.load(TasksSpec(names=str(tmp_path / "absent.csv")))
+
+
+def test_a_table_comes_with_baselines_and_two_of_one_name_are_refused(tmp_path: Path) -> None:
+    rows = [{"text": f"{'good' if i % 3 else 'bad'} film {i}", "label": int(i % 3 > 0)} for i in range(100)]
+    path = csv_file(tmp_path / "mine.csv", rows)
+    (task,) = tasks.load(TasksSpec(names=str(path)), tmp_path / "cache").tasks
+    dev = task.tests["dev"].targets
+    assert task.baselines["majority"] == pytest.approx(100 * sum(dev) / len(dev))
+    assert task.baselines["bag-of-words"] == 100.0
+    other = tmp_path / "other"
+    other.mkdir()
+    with pytest.raises(InputError, match="two tasks are called 'mine'"):
+        tasks.load(TasksSpec(names=(str(path), str(csv_file(other / "mine.csv", rows)))), tmp_path / "cache")
