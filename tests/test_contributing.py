@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -98,3 +103,54 @@ def test_the_experiment_becomes_runs(tmp_path: Path) -> None:
     runs = list(found.runs(resolve("nano"), seeds=2))
     assert [run.generator.width for run in runs] == [0.125, 0.25, 0.5, 1.0] * 2
     assert len({run.run_id for run in runs}) == 8
+
+
+@pytest.mark.slow
+def test_a_stranger_trains_interrupts_resumes_and_reads_the_report(written: Path) -> None:
+    """In a folder of their own, from the command line alone; the interrupted run ends as the other one does."""
+    folder = written.parent
+    words = " ".join(f"word{n * n % 97}" for n in range(40_000))
+    (folder / "text.txt").write_text(words.replace("word7 ", "\n\n"), encoding="utf-8")
+    sizes = ("encoder.hidden=32", "encoder.heads=2", "encoder.layers=1", "encoder.vocab=200", "data.length=16")
+    settings = [part for each in (*sizes, "batch.size=8") for part in ("--set", each)]
+    command = [sys.executable, "-m", "workbench", "run", "ablation", "--objective", "./shuffled_tokens.py"]
+    command += [
+        "--objective",
+        "bert-mlm",
+        "--corpus",
+        "text.txt",
+        "--tasks",
+        "none",
+        "--budget",
+        "steps=400",
+        *settings,
+    ]
+    command += ["--save-every", "20"]
+
+    def curve(runs: str) -> list[tuple[int, float, float]]:
+        (path,) = (folder / runs).glob("shuffled-tokens-*/metrics.jsonl")
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [(row["step"], row["loss"], row["discriminator_auc"]) for row in rows]
+
+    whole = subprocess.run(
+        [*command, "--runs", "whole", "--json"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert whole.returncode == 0, whole.stderr
+    outcome = json.loads(whole.stdout)
+    page = (folder / outcome["report"]).read_text(encoding="utf-8")
+    assert "shuffled-tokens" in page and "bert-mlm" in page
+
+    broken = subprocess.Popen([*command, "--runs", "broken"], cwd=folder, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list((folder / "broken").glob("shuffled-tokens-*/checkpoints/step-*")) and time.monotonic() < deadline:
+        assert broken.poll() is None, "it ended before it could be interrupted"
+        time.sleep(0.05)
+    broken.send_signal(signal.SIGINT)
+    _, said = broken.communicate(timeout=120)
+    assert broken.returncode == 130, said
+    assert 20 <= len(curve("broken")) < 400
+
+    again = subprocess.run([*command, "--runs", "broken"], cwd=folder, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    assert curve("broken") == curve("whole")
+    assert [step for step, _, _ in curve("broken")] == list(range(1, 401))
