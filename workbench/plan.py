@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
 from workbench import objectives
 from workbench.errors import InputError
-from workbench.flops import CONVENTIONS, Flops, number
+from workbench.flops import CONVENTIONS, Convention, Flops, number
 from workbench.spec import RunSpec
 
 # Share of the measured matrix-product speed that whole training steps reach; see docs/log.md.
@@ -53,8 +54,8 @@ def plan(spec: RunSpec, seconds_per_step: float | None = None) -> Plan:
         rows=rows,
         picks=spec.picks,
         warmup_steps=warmup_steps(spec, steps),
-        flops={name: number(steps * amount) for name, amount in per_step.items()},
-        flops_per_step={name: number(amount) for name, amount in per_step.items()},
+        flops={str(name): number(steps * amount) for name, amount in per_step.items()},
+        flops_per_step={str(name): number(amount) for name, amount in per_step.items()},
         parameters=parameters,
         memory_bytes=_memory(spec, parameters["total"]),
         budget={spec.budget.unit: spec.budget.amount, "convention": spec.budget.convention},
@@ -119,7 +120,7 @@ def seconds_estimate(plans: list[Plan], speed: float) -> float:
     return sum(float(p.flops["matmul"]) for p in plans) / (speed * EFFICIENCY)
 
 
-def _steps(spec: RunSpec, per_step: dict[str, int | Fraction], seconds_per_step: float | None) -> int:
+def _steps(spec: RunSpec, per_step: Mapping[Convention, int | Fraction], seconds_per_step: float | None) -> int:
     budget = spec.budget
     if budget.unit == "steps":
         return int(budget.amount)

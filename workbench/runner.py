@@ -116,8 +116,7 @@ def plans(job: Job) -> list[tuple[RunSpec, Plan]]:
 
 def prepare(base: RunSpec, cache: Path | None = None) -> tuple[RunSpec, Prepared]:
     """The base with its data prepared and its fingerprint filled in."""
-    with progress.preparing() as bar:
-        prepared = prepare_data(base, bar, cache)
+    prepared = prepare_data(base, cache=cache)
     return bind(base, prepared), prepared
 
 
@@ -149,7 +148,6 @@ def execute(job: Job, root: Path, host: Host, workers: int = 1, out: Path | None
     suite = load_suite(job.base)
     base, prepared = prepare(job.base)
     bound = [bind(spec, prepared) for spec in job.specs]
-    Corpus(prepared, base.data.length, base.seed).require(base.batch.size)
     baselines = list({spec.run_id: spec for spec in map(untrained, bound)}.values()) if suite.tasks else []
     record = store.extend_experiment(_record(job, base, bound, baselines))
     for spec in [*baselines, *bound]:

@@ -140,7 +140,8 @@ def lr_factor(step: int, plan: Plan, spec: RunSpec) -> float:
 
 def make_optimizer(model: nn.Module, spec: OptimSpec) -> torch.optim.AdamW:
     """AdamW over everything at once; biases and layer norms are not decayed, embeddings are (electra-facts 4)."""
-    decayed, plain = [], []
+    decayed: list[nn.Parameter] = []
+    plain: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         (plain if exempt(name) else decayed).append(parameter)
     assert len(decayed) + len(plain) == len(list(model.parameters()))

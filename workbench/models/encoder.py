@@ -69,6 +69,9 @@ class Encoder(nn.Module):
 
     def save(self, folder: Path) -> None:
         """The backbone alone in the Hugging Face layout, so that `AutoModel.from_pretrained(folder)` loads it."""
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
         self.model.save_pretrained(folder)
 
 
