@@ -204,7 +204,6 @@ def _target(row: Row, label: str, where: str) -> int | float:
 
 def _fetch(name: str, configs: list[str]) -> Path | str:
     """The local copy of a hub dataset's parquet files, or why there is none."""
-    import httpx
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -213,7 +212,7 @@ def _fetch(name: str, configs: list[str]) -> Path | str:
         raise InputError(f"{neither}, nor a name on the hub; give the folder that holds CoLA, MRPC and the others")
     try:
         return Path(snapshot_download(name, repo_type="dataset", allow_patterns=[f"{c}/*.parquet" for c in configs]))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, httpx.HTTPError) as error:
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         return f"{neither}, and the hub gave none ({type(error).__name__}); name a folder with --set tasks.glue=DIR"
 
 
