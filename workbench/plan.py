@@ -57,7 +57,7 @@ def plan(spec: RunSpec, seconds_per_step: float | None = None) -> Plan:
         flops={str(name): number(steps * amount) for name, amount in per_step.items()},
         flops_per_step={str(name): number(amount) for name, amount in per_step.items()},
         parameters=parameters,
-        memory_bytes=_memory(spec, parameters["total"]),
+        memory_bytes=_memory(spec, parameters),
         budget={spec.budget.unit: spec.budget.amount, "convention": spec.budget.convention},
     )
 
@@ -140,7 +140,7 @@ def _steps(spec: RunSpec, per_step: Mapping[Convention, int | Fraction], seconds
     return steps
 
 
-def _memory(spec: RunSpec, parameters: int) -> int:
+def _memory(spec: RunSpec, parameters: dict[str, int]) -> int:
     """Bytes at the peak of a step, roughly: weights, gradients and two Adam moments in fp32, and kept activations."""
     rows, length = spec.batch.size, spec.data.length
 
@@ -149,7 +149,7 @@ def _memory(spec: RunSpec, parameters: int) -> int:
 
     main, small = spec.encoder, spec.generator_encoder
     activations = kept(main.hidden, main.layers, main.head_count)
-    if spec.objective != "bert-mlm":
+    if "generator" in parameters:
         activations += kept(small.hidden, small.layers, small.head_count)
     logits = rows * spec.picks * main.vocab * 4 * 3
-    return 16 * parameters + activations + logits
+    return 16 * parameters["total"] + activations + logits

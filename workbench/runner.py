@@ -29,7 +29,7 @@ from workbench.experiment import Experiment
 from workbench.host import Host
 from workbench.lease import LeaseHeld, LeaseLost
 from workbench.plan import Plan, plan
-from workbench.spec import CorruptionSpec, GeneratorSpec, OptimSpec, RunSpec, ScheduleSpec
+from workbench.spec import CorruptionSpec, GeneratorSpec, OptimSpec, RunSpec, ScheduleSpec, TasksSpec
 from workbench.store import ExperimentRecord, RunDir, RunStore
 from workbench.tasks import Suite
 
@@ -157,8 +157,8 @@ def execute(job: Job, root: Path, host: Host, workers: int = 1, out: Path | None
     if workers > 1:
         share_work(root, record.name, todo, job, host, workers)
     else:
-        carry_out_all(store, todo, suite, prepared, host)
-    states = {run_id: _state(store.get(run_id), suite, base) for run_id in todo}
+        carry_out_all(store, todo, base.tasks, suite, prepared, host)
+    states = {run_id: _state(store.get(run_id), base.tasks, suite) for run_id in todo}
 
     from workbench.report import write
 
@@ -217,34 +217,36 @@ def work(root: Path, record: str, todo: Sequence[str], host: Host, words: Sequen
     for word in words:
         objectives.find(word)
     store = RunStore.existing(root)
-    spec = store.experiment(record).base_spec()
-    suite = load_suite(spec)
+    base = store.experiment(record).base_spec()
+    suite = load_suite(base)
     _, prepared = prepare(store.get(todo[0]).spec())
-    carry_out_all(store, todo, suite, prepared, host)
-    return any(_state(store.get(run_id), suite, spec)[0] not in ("done", "trained", "running") for run_id in todo)
+    carry_out_all(store, todo, base.tasks, suite, prepared, host)
+    return any(_state(store.get(run_id), base.tasks, suite)[0] not in ("done", "trained", "running") for run_id in todo)
 
 
-def carry_out_all(store: RunStore, todo: Sequence[str], suite: Suite, prepared: Prepared, host: Host) -> None:
+def carry_out_all(
+    store: RunStore, todo: Sequence[str], tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host
+) -> None:
     """Each run in turn. A failure is written down and the next run begins; disk and signals end it all."""
     for run_id in todo:
         run = store.get(run_id)
-        if complete(run, suite) or run.state == "diverged":
+        if complete(run, tasks, suite) or run.state == "diverged":
             continue
         try:
             with run.lease():
-                carry_out(run, suite, prepared, host)
+                carry_out(run, tasks, suite, prepared, host)
         except (LeaseHeld, LeaseLost) as error:
             log.warning("%s is left alone: %s", run_id, error)
 
 
-def carry_out(run: RunDir, suite: Suite, prepared: Prepared, host: Host) -> None:
+def carry_out(run: RunDir, tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host) -> None:
     """Train a run if it is not trained, then fine-tune what has no score. Failures end in error.json."""
     spec = run.spec()
     run.clear_error()
     try:
         if not run.trained:
             pretrain(run, spec, prepared, host)
-        measure(run, spec, suite, host)
+        measure(run, tasks, suite, host)
     except Diverged as error:
         run.fail("diverged", str(error), step=error.step)
         log.warning("%s diverged: %s", run.run_id, error)
@@ -295,30 +297,30 @@ def _plan_once(run: RunDir, spec: RunSpec, corpus: Corpus, host: Host) -> Plan:
     return priced
 
 
-def measure(run: RunDir, spec: RunSpec, suite: Suite, host: Host) -> None:
+def measure(run: RunDir, tasks: TasksSpec, suite: Suite, host: Host) -> None:
     """Fine-tune each task and seed whose score is missing."""
     from workbench.tasks.finetune import finetune, score_name
 
-    run.want(score_name(task, spec.tasks, seed) for task in suite.tasks for seed in range(spec.tasks.seeds))
-    missing = list(_missing(run, spec, suite))
+    run.want(score_name(task, tasks, seed) for task in suite.tasks for seed in range(tasks.seeds))
+    missing = list(_missing(run, tasks, suite))
     with progress.measuring(run.run_id, len(missing)) as tick:
         for task, seed, name in missing:
-            score = finetune(run.path / "encoder", task, spec.tasks, seed, host)
+            score = finetune(run.path / "encoder", task, tasks, seed, host)
             run.write_json(f"scores/{name}", score.to_json())
             tick(task.name, score.value)
 
 
-def complete(run: RunDir, suite: Suite) -> bool:
+def complete(run: RunDir, tasks: TasksSpec, suite: Suite) -> bool:
     """Trained, and every score of the suite is there."""
-    return run.trained and not any(True for _ in _missing(run, run.spec(), suite))
+    return run.trained and not any(True for _ in _missing(run, tasks, suite))
 
 
-def _missing(run: RunDir, spec: RunSpec, suite: Suite) -> Iterator[tuple[Any, int, str]]:
+def _missing(run: RunDir, tasks: TasksSpec, suite: Suite) -> Iterator[tuple[Any, int, str]]:
     from workbench.tasks.finetune import score_name
 
     for task in suite.tasks:
-        for seed in range(spec.tasks.seeds):
-            name = score_name(task, spec.tasks, seed)
+        for seed in range(tasks.seeds):
+            name = score_name(task, tasks, seed)
             if not (run.path / "scores" / name).is_file():
                 yield task, seed, name
 
@@ -337,10 +339,10 @@ def evaluate(encoder: Path, base: RunSpec, host: Host) -> list[dict[str, Any]]:
     return rows
 
 
-def _state(run: RunDir, suite: Suite, base: RunSpec) -> tuple[str, str]:
+def _state(run: RunDir, tasks: TasksSpec, suite: Suite) -> tuple[str, str]:
     state = run.state
     if state in ("done", "trained"):
-        return ("done", "") if complete(run, suite) else ("unfinished", "some scores are missing")
+        return ("done", "") if complete(run, tasks, suite) else ("unfinished", "some scores are missing")
     return state, run.note
 
 
