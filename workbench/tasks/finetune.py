@@ -119,7 +119,7 @@ def finetune(
                 progress(step, steps)
 
         model.eval()
-        with torch.inference_mode(), autocast:
+        with autocast:
             predicted = {part: predict(model, data, device) for part, data in parts.items() if part != "train"}
 
     values = {part: points(task, outputs, parts[part], seed) for part, outputs in predicted.items()}
@@ -147,9 +147,10 @@ def task_loss(outputs: Tensor, targets: Tensor, task: Task, total: bool) -> Tens
 def predict(model: Classifier, data: Encoded, device: str) -> Any:
     """Outputs (N, labels) float32 in the order of the data."""
     found = np.zeros((len(data), model.head.out_features), dtype=np.float32)
-    for rows in by_length(data, TEST_TOKENS):
-        inputs, _ = data.batch(rows, device)
-        found[rows] = model(inputs).float().cpu().numpy()
+    with torch.inference_mode():
+        for rows in by_length(data, TEST_TOKENS):
+            inputs, _ = data.batch(rows, device)
+            found[rows] = model(inputs).float().cpu().numpy()
     return found
 
 

@@ -47,7 +47,7 @@ def make_optimizer(model: Classifier, spec: TasksSpec) -> torch.optim.AdamW:
 
 def lr_factor(step: int, steps: int, spec: TasksSpec) -> float:
     """Rate over its peak at 0-based `step`: linear warm-up, then linear decay to 0; with `overlap` both at once."""
-    warmup = round(spec.warmup * steps)
+    warmup = int(spec.warmup * steps)  # below `steps`, so that the peak is reached
     if spec.overlap:
         return (min(1.0, step / warmup) if warmup else 1.0) * (1 - step / steps)
     return (step + 1) / (warmup + 1) if step < warmup else (steps - step) / (steps - warmup)

@@ -1,0 +1,265 @@
+"""Fine-tuning: it learns, it repeats itself exactly, and what it reports is what the model answers."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import scipy.stats
+import sklearn.metrics
+import torch
+
+from workbench.errors import Diverged, InputError
+from workbench.host import Host
+from workbench.spec import TasksSpec
+from workbench.tasks import finetune as module
+from workbench.tasks import glue
+from workbench.tasks.classifier import Classifier, load_encoder, longest
+from workbench.tasks.encoded import by_length, doubled, encode, shuffled
+from workbench.tasks.finetune import finetune, score_digest, score_name, task_loss
+from workbench.tasks.task import Task, sealed
+
+SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1)
+CPU = Host(device="cpu")
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(predicted, true) of every test part that is measured."""
+    seen: list[tuple[np.ndarray, np.ndarray]] = []
+    measure = module.measure
+
+    def spy(names: Any, predicted: Any, true: Any) -> dict[str, float]:
+        seen.append((np.array(predicted), np.array(true)))
+        return measure(names, predicted, true)
+
+    monkeypatch.setattr(module, "measure", spy)
+    return seen
+
+
+def test_it_learns_and_reports_what_it_answers(encoder: Path, keyword: Task, answers: list[Any]) -> None:
+    score = finetune(encoder, keyword, SPEC, 0, CPU)
+    (dev, dev_true), (test, test_true) = answers
+    assert dev_true.tolist() == keyword.tests["dev"].targets and test_true.tolist() == keyword.tests["test"].targets
+    assert score.value == score.values["dev"]["accuracy"]
+    assert score.values["dev"]["accuracy"] == pytest.approx(100 * sklearn.metrics.accuracy_score(dev_true, dev))
+    assert score.values["test"]["matthews"] == pytest.approx(100 * sklearn.metrics.matthews_corrcoef(test_true, test))
+    assert score.value > 85
+    assert (score.train_rows, score.test_rows, score.steps) == (256, 101, 6 * 8)
+    assert score.baselines == {"majority": 50.0}
+
+
+def test_regression_learns_in_its_own_unit(encoder: Path, lengths: Task, answers: list[Any]) -> None:
+    score = finetune(encoder, lengths, SPEC, 0, CPU)
+    ((predicted, true),) = answers
+    assert score.values["dev"]["spearman"] == pytest.approx(100 * scipy.stats.spearmanr(predicted, true).statistic)
+    assert score.values["dev"]["pearson"] == pytest.approx(100 * scipy.stats.pearsonr(predicted, true).statistic)
+    assert score.value > 50
+    assert -0.5 < predicted.mean() < 1.5 and true.max() == 11  # trained on 0 to 1, measured against the raw numbers
+
+
+def test_equal_seeds_agree_to_the_last_bit(encoder: Path, keyword: Task, answers: list[Any]) -> None:
+    short = replace(keyword, epochs=1.0)
+    torch.manual_seed(11)
+    before = torch.random.get_rng_state()
+    scores = [finetune(encoder, short, SPEC, seed, CPU) for seed in (0, 0, 1)]
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert replace(scores[0], seconds=0) == replace(scores[1], seconds=0)
+    assert (answers[0][0] == answers[2][0]).all() and (answers[1][0] == answers[3][0]).all()
+    assert (answers[0][0] != answers[4][0]).any() or (answers[1][0] != answers[5][0]).any()
+
+
+def test_the_encoder_folder_is_left_alone(encoder: Path, keyword: Task) -> None:
+    before = {path.name: path.read_bytes() for path in encoder.iterdir()}
+    finetune(encoder, replace(keyword, epochs=0.2), SPEC, 0, CPU)
+    assert before == {path.name: path.read_bytes() for path in encoder.iterdir()}
+
+
+def test_padding_and_batching_change_no_answer(encoder: Path, lengths: Task) -> None:
+    """Batched predictions equal those of each row alone, in the order of the data."""
+    torch.manual_seed(0)
+    model = Classifier(load_encoder(encoder, 0.1), 3, 0.1).eval()
+    data = encode(encoder, lengths, 32)["dev"]
+    together = module.predict(model, data, "cpu")
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    with torch.no_grad():
+        for row, (first, second) in enumerate(
+            zip(lengths.tests["dev"].first, lengths.tests["dev"].second or [], strict=True)
+        ):
+            inputs = tokenizer(first, second, return_tensors="pt", truncation=True, max_length=32)
+            hidden = load_encoder(encoder, 0.0).eval()(**inputs).last_hidden_state if row < 3 else None
+            alone = model(dict(inputs))
+            assert np.allclose(alone.numpy()[0], together[row], atol=1e-5)
+            if hidden is not None:  # the head is one linear layer on the first state and nothing else
+                assert np.allclose((hidden[:, 0] @ model.head.weight.T + model.head.bias).numpy(), alone, atol=1e-5)
+
+
+def test_head_is_one_glorot_layer(encoder: Path) -> None:
+    torch.manual_seed(0)
+    backbone = load_encoder(encoder, 0.1)
+    model = Classifier(backbone, 4, 0.1)
+    head = sum(p.numel() for p in model.parameters()) - sum(p.numel() for p in backbone.parameters())
+    assert head == 32 * 4 + 4
+    bound = (6 / (32 + 4)) ** 0.5
+    assert 0.8 * bound < model.head.weight.abs().max() <= bound and not model.head.bias.any()
+
+
+def test_dropout_is_the_tasks_own_everywhere(electra: Callable[..., Path]) -> None:
+    folder = electra(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    found = {m.p for m in load_encoder(folder, 0.25).modules() if isinstance(m, torch.nn.Dropout)}
+    assert found == {0.25}
+
+
+def test_losses() -> None:
+    outputs = torch.tensor([[1.0, -1.0], [0.5, 2.0], [0.0, 0.0]])
+    targets = torch.tensor([0, 0, 1])
+    task = Task("t", "table", ("a", "b"), "accuracy", ("accuracy",), 3.0, None, {})  # type: ignore[arg-type]
+    logs = [np.log(np.exp(row).sum()) - row[t] for row, t in zip(outputs.numpy(), targets, strict=True)]
+    assert task_loss(outputs, targets, task, False).item() == pytest.approx(np.mean(logs))
+    assert task_loss(outputs, targets, task, True).item() == pytest.approx(np.sum(logs))
+    regression = replace(task, labels=(), span=(0.0, 5.0))
+    errors = [(o - t / 5) ** 2 for o, t in zip((1.0, 0.5, 0.0), (5.0, 0.0, 2.5), strict=True)]
+    numbers = torch.tensor([5.0, 0.0, 2.5])
+    assert task_loss(outputs[:, :1], numbers, regression, False).item() == pytest.approx(np.mean(errors))
+    assert task_loss(outputs[:, :1], numbers, regression, True).item() == pytest.approx(np.sum(errors))
+
+
+# ---- rows and batches ----
+
+
+def test_every_row_once_an_epoch_and_like_lengths_together(encoder: Path, keyword: Task) -> None:
+    train = encode(encoder, keyword, 32)["train"]
+    batches = shuffled(train, 10, seed=3)
+    epochs = [[next(batches) for _ in range(26)] for _ in range(2)]
+    for epoch in epochs:
+        assert Counter(np.concatenate(epoch).tolist()) == Counter(range(256))
+        assert sorted(len(b) for b in epoch)[:2] in ([6, 10], [10, 10])
+    assert [b.tolist() for b in epochs[0]] != [b.tolist() for b in epochs[1]]
+    again, other = shuffled(train, 10, seed=3), shuffled(train, 10, seed=4)
+    assert [next(again).tolist() for _ in range(26)] == [b.tolist() for b in epochs[0]]
+    assert [next(other).tolist() for _ in range(26)] != [b.tolist() for b in epochs[0]]
+    lengths = np.array([len(ids) for ids in train.ids])
+    padded = sum(len(b) * lengths[b].max() for b in epochs[0])
+    assert padded < 1.15 * lengths.sum()
+
+
+def test_test_batches_hold_every_row_once_within_their_size(encoder: Path, keyword: Task) -> None:
+    data = encode(encoder, keyword, 32)["train"]
+    batches = list(by_length(data, 100))
+    assert Counter(np.concatenate(batches).tolist()) == Counter(range(256))
+    assert all(len(b) * max(len(data.ids[i]) for i in b) <= 100 for b in batches)
+
+
+def test_pairs_are_cut_longest_first_within_the_encoders_positions(electra: Callable[..., Path], keyword: Task) -> None:
+    folder = electra(max_position_embeddings=12)
+    assert longest(load_encoder(folder, 0.0).config, 128) == 12
+    train = keyword.train
+    pair = replace(train, first=["bada " * 30] * 256, second=["kego"] * 256)
+    task = sealed(replace(keyword, name="pairs", train=pair, tests={"dev": pair}))
+    ids = encode(folder, task, 12)["dev"].ids[0]
+    short = encode(folder, sealed(replace(task, tests={"dev": replace(pair, first=["kego"] * 256)})), 12)["dev"].ids[0]
+    assert len(ids) == 12 and ids[-2] == short[-2]  # the second text is whole
+    assert finetune(folder, replace(task, epochs=0.1), SPEC, 0, CPU).steps == 1
+
+
+def test_doubling_is_for_symmetric_pairs_only(encoder: Path, keyword: Task, lengths: Task) -> None:
+    both = doubled(lengths)
+    assert both.train.first[192:] == lengths.train.second and both.train.second[192:] == lengths.train.first  # type: ignore[index]
+    released = SPEC.model_copy(update={"doubled": True, "epochs": 1.0})
+    assert finetune(encoder, lengths, released, 0, CPU).steps == 12  # of 384 rows
+    assert finetune(encoder, keyword, released, 0, CPU).steps == 8  # of 256
+    score = finetune(encoder, lengths, released, 0, CPU)
+    assert score.data == lengths.fingerprint and score.train_rows == 192
+
+
+@pytest.mark.parametrize("flag", ["sum_loss", "overlap", "extra_decay"])
+def test_released_ways_change_the_outcome(encoder: Path, lengths: Task, flag: str, answers: list[Any]) -> None:
+    short = SPEC.model_copy(update={"epochs": 1.0, "clip": 1e9})
+    for spec in (short, short.model_copy(update={flag: True})):
+        finetune(encoder, lengths, spec, 0, CPU)
+    assert not np.allclose(answers[0][0], answers[1][0], atol=1e-6)
+
+
+# ---- names, faults ----
+
+
+def test_score_names_follow_what_decides_the_score(keyword: Task) -> None:
+    name = score_name(keyword, SPEC, 3)
+    assert name == f"keyword-{score_digest(keyword, SPEC)}-3.json"
+    same = SPEC.model_copy(update={"names": ("keyword", "other"), "seeds": 9, "glue": "elsewhere", "epochs": 6.0})
+    assert score_name(keyword, same, 3) == name
+    for changes in ({"lr": 1e-3}, {"epochs": 2.0}, {"rows": 5}, {"doubled": True}, {"batch": 16}):
+        assert score_name(keyword, SPEC.model_copy(update=changes), 3) != name
+    assert score_name(sealed(keyword, rows=99), SPEC, 3) != name
+    assert "/" not in score_name(replace(keyword, name="../a b"), SPEC, 0)
+
+
+def test_json_holds_everything_a_report_needs(encoder: Path, keyword: Task) -> None:
+    score = finetune(encoder, replace(keyword, epochs=0.5), SPEC, 1, CPU)
+    found = json.loads(json.dumps(score.to_json(), allow_nan=False))
+    expected = {"format": 1, "task": "keyword", "suite": "table", "metric": "accuracy", "seed": 1, "test_rows": 101}
+    assert found.items() >= expected.items()
+    assert found["finetune"]["epochs"] == 0.5 and found["finetune"]["lr"] == 3e-3
+    assert found["data"] == keyword.fingerprint and len(found["digest"]) == 8 and found["seconds"] > 0
+
+
+def test_weights_that_are_no_numbers_diverge(electra: Callable[..., Path], keyword: Task) -> None:
+    folder = electra()
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
+    name = next(name for name in weights if "layer.1" in name and name.endswith("weight"))
+    weights[name][0] = float("nan")
+    safetensors.torch.save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(Diverged, match=r"the loss of fine-tuning keyword \(seed 0\) is no number by step 1"):
+        finetune(folder, replace(keyword, epochs=0.1), SPEC, 0, CPU)
+
+
+def test_folders_that_hold_no_encoder(electra: Callable[..., Path], keyword: Task, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"holds no encoder: it has no config\.json"):
+        finetune(tmp_path, keyword, SPEC, 0, CPU)
+    folder = electra()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
+    with pytest.raises(InputError, match=r"lacks \d+ of the encoder's weights, encoder\.layer\.2\."):
+        finetune(folder, keyword, SPEC, 0, CPU)
+    (folder / "config.json").write_text(json.dumps({"model_type": "no-such-model"}))
+    with pytest.raises(InputError, match="cannot be loaded as an encoder"):
+        finetune(folder, keyword, SPEC, 0, CPU)
+    with pytest.raises(InputError, match="cuda"):
+        finetune(electra(), keyword, SPEC, 0, Host(device="cuda" if not torch.cuda.is_available() else "cuda:x"))
+
+
+# ---- the real files ----
+
+
+@pytest.mark.parametrize("name", ["CoLA", "MRPC", "RTE", "STS-B", "SST-2"])
+def test_on_real_glue(real_data: Path, encoder: Path, name: str, answers: list[Any]) -> None:
+    """The reported numbers, recomputed from the model's answers and the dev file read in another way."""
+    (task,) = glue.load([name], str(real_data / "glue"), rows=64).tasks
+    score = finetune(encoder, task, SPEC.model_copy(update={"epochs": 1.0}), 0, CPU)
+    ((predicted, _),) = answers
+    lines = (real_data / "glue" / name / "dev.tsv").read_text(encoding="utf-8").split("\n")[:-1]
+    column = {"CoLA": 1, "MRPC": 0, "RTE": 3, "STS-B": 9, "SST-2": 1}[name]
+    gold = [line.split("\t")[column] for line in (lines if name == "CoLA" else lines[1:])]
+    if name == "STS-B":
+        expected = scipy.stats.spearmanr(predicted, [float(x) for x in gold]).statistic
+    else:
+        words = [task.labels[i] for i in predicted]
+        oracle = sklearn.metrics.matthews_corrcoef if name == "CoLA" else sklearn.metrics.accuracy_score
+        expected = oracle(gold, words)
+    assert score.value == pytest.approx(100 * expected) and score.test_rows == len(gold)
+
+
+@pytest.mark.gpu
+def test_on_cuda_in_bf16(encoder: Path, keyword: Task, lengths: Task) -> None:
+    for task, least in ((keyword, 85), (lengths, 40)):
+        score = finetune(encoder, task, SPEC, 0, Host(device="cuda"))
+        assert score.value > least
