@@ -1,0 +1,432 @@
+"""One owner at a time, whoever dies, sleeps or disagrees about the time."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench import owner
+from workbench.files import dumps, write_atomic
+from workbench.lease import Lease, LeaseHeld, LeaseLost, acquire
+from workbench.owner import alive, fate, machine, process, read
+
+BEAT, GRACE = 0.05, 0.4
+
+
+def take(folder: Path, **options: Any) -> Lease:
+    return acquire(folder, **({"beat": BEAT, "grace": GRACE} | options))
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def pretend(folder: Path, stage: bool = True, **changes: Any) -> None:
+    """The lease of an owner that this process knows nothing good about: another machine's, unless changed."""
+    content = {"format": 1, "owner": "abc123", "host": "far", "pid": 1, "started": "1", "machine": "x", "beat": BEAT}
+    (folder / "lease").write_text(dumps(content | changes))
+    if stage:
+        (folder / ".tmp-abc123").mkdir()
+
+
+def from_elsewhere(lease: Lease) -> None:
+    """Make others judge this process's lease as if it were another machine's."""
+    content = json.loads((lease.folder / "lease").read_text())
+    os.pwrite(lease._file, dumps(content | {"machine": "x" * len(machine())}).encode(), 0)
+
+
+# -- one owner
+
+
+def test_held_and_given_back(tmp_path: Path) -> None:
+    lease = take(tmp_path)
+    assert names(tmp_path) == [lease.stage.name, "lease"] and alive(tmp_path)
+    lease.check()
+    with pytest.raises(LeaseHeld, match=f"process {os.getpid()} on ") as caught:
+        take(tmp_path, patience=0)
+    assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)
+    lease.release()
+    assert names(tmp_path) == [] and not alive(tmp_path)
+    lease.release()
+    with pytest.raises(LeaseLost):
+        lease.check()
+    take(tmp_path).release()
+
+
+def test_a_live_owner_here_is_known_at_once(tmp_path: Path) -> None:
+    lease = take(tmp_path)
+    begin = time.monotonic()
+    with pytest.raises(LeaseHeld):
+        take(tmp_path)
+    assert time.monotonic() - begin < 0.2
+    lease.release()
+
+
+def test_a_heartbeat_from_elsewhere_settles_it(tmp_path: Path) -> None:
+    pretend(tmp_path)
+    with beating(tmp_path / "lease", lambda beat: None), pytest.raises(LeaseHeld, match="on far"):
+        take(tmp_path, grace=30)
+
+
+@contextlib.contextmanager
+def beating(path: Path, times: Any) -> Iterator[None]:
+    """Heartbeats of an owner elsewhere, with the clock `times(n)` gives."""
+    stop = threading.Event()
+
+    def live() -> None:
+        count = 0
+        while not stop.wait(BEAT):
+            count += 1
+            os.utime(path, times(count))
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("hours", [-1.0, 1.0, -24 * 400.0])
+def test_clocks_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: float) -> None:
+    """A living owner whose clock is wrong keeps its lease; a silent one loses it after the same time as any other."""
+    start = time.time() + hours * 3600
+    pretend(tmp_path)
+    wrong = lambda beat: (start + beat, start + beat)  # noqa: E731
+    monkeypatch.setattr(owner.time, "time", lambda: 0.0)  # ours is wrong, too
+    with beating(tmp_path / "lease", wrong), pytest.raises(LeaseHeld):
+        take(tmp_path, patience=3 * GRACE)
+    begin = time.monotonic()
+    lease = take(tmp_path)
+    assert GRACE - 2 * BEAT < time.monotonic() - begin < GRACE + 1
+    lease.release()
+
+
+def test_our_heartbeat_keeps_a_lease_that_others_watch(tmp_path: Path) -> None:
+    lease = take(tmp_path)
+    from_elsewhere(lease)  # so that only the heartbeat speaks for it
+    with pytest.raises(LeaseHeld):
+        take(tmp_path, patience=3 * GRACE)
+    lease.check()
+    lease.release()
+
+
+# -- the dead, the silent and the damaged
+
+
+@contextlib.contextmanager
+def child(code: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+    header = "import os, sys, time\nfrom pathlib import Path\nfrom workbench.lease import acquire, LeaseLost\n"
+    process = subprocess.Popen([sys.executable, "-c", header + code, *words], stdout=subprocess.PIPE, text=True)
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_killed_owner_is_replaced_at_once_even_as_a_zombie(tmp_path: Path) -> None:
+    with child("lease = acquire(Path(sys.argv[1])); print('mine', flush=True); time.sleep(60)", str(tmp_path)) as dying:
+        assert dying.stdout is not None and dying.stdout.readline() == "mine\n"
+        assert alive(tmp_path)
+        (tmp_path / f".tmp-{read(tmp_path).token}" / "half").write_text("x")  # type: ignore[union-attr]
+        dying.kill()
+        os.waitid(os.P_PID, dying.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet collected
+        assert not alive(tmp_path)
+        begin = time.monotonic()
+        lease = take(tmp_path, patience=0, grace=60)
+        assert time.monotonic() - begin < 1
+        assert names(tmp_path) == [lease.stage.name, "lease"]
+        lease.release()
+
+
+def test_what_counts_as_dead(tmp_path: Path) -> None:
+    me = process(os.getpid())
+    assert me is not None
+    here = {"machine": machine(), "pid": os.getpid(), "started": me[1]}
+    for changes, known in (
+        ({}, "running"),
+        ({"started": "1"}, "dead"),  # the number was given to another process
+        ({"pid": 2**22 + 1}, "dead"),
+        ({"machine": "another boot"}, "unknown"),
+        ({"pid": "7"}, "unknown"),
+    ):
+        pretend(tmp_path, stage=False, **(here | changes))
+        seen = read(tmp_path)
+        assert seen is not None and fate(seen) == known, changes
+
+
+def test_silence_ends_it_and_is_remembered_between_calls(tmp_path: Path) -> None:
+    pretend(tmp_path)
+    with pytest.raises(LeaseHeld):
+        take(tmp_path, patience=0)
+    assert alive(tmp_path, grace=GRACE)
+    time.sleep(GRACE + 0.05)
+    assert not alive(tmp_path, grace=GRACE)
+    take(tmp_path, patience=0).release()
+
+
+def test_a_lease_forgotten_elsewhere_is_not_shown_as_running(tmp_path: Path) -> None:
+    pretend(tmp_path)
+    assert alive(tmp_path)
+    os.utime(tmp_path / "lease", (0, time.time() - 3 * 3600))
+    assert not alive(tmp_path)
+
+
+def test_grace_is_never_less_than_five_beats_of_the_owner(tmp_path: Path) -> None:
+    pretend(tmp_path, beat=0.3)
+    begin = time.monotonic()
+    take(tmp_path, grace=0.1).release()
+    assert time.monotonic() - begin >= 1.5
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\0", b"[]", b'{"owner": 3}', b'{"owner": "../x", "beat": "y"}'])
+def test_a_damaged_lease_is_waited_out(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "lease").write_bytes(content)
+    with pytest.raises(LeaseHeld, match=r"process \? on an unknown host"):
+        take(tmp_path, patience=0)
+    os.utime(tmp_path / "lease")
+    begin = time.monotonic()
+    lease = take_with_beat(tmp_path)
+    assert time.monotonic() - begin >= GRACE
+    lease.check()
+    lease.release()
+    assert names(tmp_path) == []
+
+
+def take_with_beat(folder: Path) -> Lease:
+    """What cannot be read is given five of our usual beats; these tests have no minute to spare."""
+    usual, owner.BEAT = owner.BEAT, BEAT
+    try:
+        return take(folder)
+    finally:
+        owner.BEAT = usual
+
+
+def test_a_taker_that_died_halfway_does_not_block_the_folder(tmp_path: Path) -> None:
+    pretend(tmp_path, stage=False)  # fenced, but not replaced
+    lease = take(tmp_path)
+    lease.check()
+    lease.release()
+
+
+# -- late writers
+
+
+def late(folder: Path) -> tuple[Lease, Lease]:
+    """An owner that stood still, and the one that took over from it."""
+    old = take(folder)
+    old._stop.set()
+    old._thread.join()
+    from_elsewhere(old)
+    return old, take(folder)
+
+
+def test_a_late_owner_notices(tmp_path: Path) -> None:
+    old, new = late(tmp_path)
+    with pytest.raises(LeaseLost, match="taken over"):
+        old.check()
+    old.release()
+    new.check()
+    assert names(tmp_path) == [new.stage.name, "lease"]
+    new.release()
+
+
+def test_a_write_after_the_last_look_has_nothing_to_rename(tmp_path: Path) -> None:
+    """Stopped between the check and the rename: the draft went away with the staging folder."""
+    old = take(tmp_path)
+    (tmp_path / "done.json").write_text("before")
+    news: list[Lease] = []
+
+    def sleep_through() -> None:
+        old.check()
+        old._stop.set()
+        old._thread.join()
+        from_elsewhere(old)
+        news.append(take(tmp_path))
+
+    with pytest.raises(FileNotFoundError):
+        write_atomic(tmp_path / "done.json", b"late", old.stage, sleep_through)
+    assert (tmp_path / "done.json").read_text() == "before"
+    old.lost = False  # even one that never looked again
+    os.utime(old._file)
+    with contextlib.suppress(OSError):
+        os.rename(tmp_path / "lease", old.stage / "lease")
+    news[0].check()
+    old._drop()
+    news[0].release()
+
+
+def test_a_stopped_process_comes_back_too_late(tmp_path: Path) -> None:
+    code = """
+from workbench.files import write_atomic
+lease = acquire(Path(sys.argv[1]), beat=0.05)
+count = 0
+while True:
+    try:
+        lease.check()
+        write_atomic(Path(sys.argv[1]) / "done.json", str(count).encode(), lease.stage, lease.check)
+    except (LeaseLost, FileNotFoundError) as error:
+        print("refused", type(error).__name__, flush=True)
+        break
+    count += 1
+    print(count, flush=True)
+lease.release()
+"""
+    for number in range(3):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with child(code, str(folder)) as sleeper:
+            assert sleeper.stdout is not None and sleeper.stdout.readline() == "1\n"
+            time.sleep(random.Random(number).uniform(0, 0.05))
+            os.kill(sleeper.pid, signal.SIGSTOP)
+            while process(sleeper.pid) != ("T", (process(sleeper.pid) or "?")[1]):
+                time.sleep(0.001)
+            begin = time.monotonic()
+            lease = take(folder)
+            assert time.monotonic() - begin >= GRACE - 0.1  # stopped is not dead
+            write_atomic(folder / "done.json", b"new", lease.stage, lease.check)
+            os.kill(sleeper.pid, signal.SIGCONT)
+            assert "refused LeaseLost" in sleeper.stdout.read()
+        assert (folder / "done.json").read_bytes() == b"new"
+        lease.check()
+        lease.release()
+        assert names(folder) == ["done.json"]
+
+
+# -- many at once
+
+
+def test_one_of_many_takers_wins(tmp_path: Path) -> None:
+    for number in range(10):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        pretend(folder, machine=machine(), pid=2**22 + 1)  # dead: everyone may take it at once
+        winners: list[Lease] = []
+        barrier = threading.Barrier(8)
+
+        def compete(folder: Path = folder, winners: list[Lease] = winners, barrier: Any = barrier) -> None:
+            barrier.wait()
+            with contextlib.suppress(LeaseHeld):
+                winners.append(take(folder))
+
+        threads = [threading.Thread(target=compete) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(winners) == 1
+        winners[0].check()
+        winners[0].release()
+        assert names(folder) == []
+
+
+def work(root: Path, cells: int, seed: int, pause: float) -> None:
+    """Carry out every cell that nobody owns, until all are done. What `log` says twice was done twice."""
+    draw = random.Random(seed)
+    me = os.open(root / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    order = list(range(cells))
+    draw.shuffle(order)
+    while not all((root / str(cell) / "done").exists() for cell in order):
+        for cell in order:
+            folder = root / str(cell)
+            if (folder / "done").exists():
+                continue
+            with contextlib.suppress(LeaseHeld):
+                lease = take(folder, patience=0)
+                try:
+                    if not (folder / "done").exists():
+                        os.write(me, f"begin {cell}\n".encode())
+                        time.sleep(draw.uniform(0, 2 * pause))
+                        write_atomic(folder / "done", str(os.getpid()).encode(), lease.stage, lease.check)
+                        os.write(me, f"end {cell}\n".encode())
+                finally:
+                    lease.release()
+
+
+def sweep(root: Path, cells: int, workers: int, kills: int, pause: float) -> dict[str, Any]:
+    """Workers on the same cells; `kills` of them die at random instants, and others take their place."""
+    for cell in range(cells):
+        (root / str(cell)).mkdir(parents=True)
+    draw = random.Random(cells)
+    running: list[int] = []
+    started = 0
+    while True:
+        while len(running) < workers and not all((root / str(cell) / "done").exists() for cell in range(cells)):
+            started += 1
+            pid = os.fork()
+            if not pid:
+                work(root, cells, started, pause)
+                os._exit(0)
+            running.append(pid)
+        if kills and running:
+            time.sleep(draw.uniform(0, 0.05))
+            victim = draw.choice(running)
+            os.kill(victim, signal.SIGKILL)
+            kills -= 1
+        running = [pid for pid in running if os.waitpid(pid, os.WNOHANG)[0] == 0]
+        if not running:
+            break
+        time.sleep(0.005)
+    lines = (root / "log").read_text().splitlines()
+    return {
+        "begun": Counter(line.split()[1] for line in lines if line.startswith("begin")),
+        "ended": Counter(line.split()[1] for line in lines if line.startswith("end")),
+        "left": sorted({name for cell in range(cells) for name in os.listdir(root / str(cell))}),
+    }
+
+
+def drill(root: Path, cells: int, workers: int, kills: int, pause: float) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, __file__, str(root), str(cells), str(workers), str(kills), str(pause)],
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("repeats", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_every_cell_exactly_once(tmp_path: Path, repeats: int) -> None:
+    for number in range(repeats):
+        found = drill(tmp_path / str(number), cells=80, workers=8, kills=0, pause=0.005)
+        once = {str(cell): 1 for cell in range(80)}
+        assert found["begun"] == once and found["ended"] == once
+        assert found["left"] == ["done"]
+
+
+@pytest.mark.parametrize(("cells", "kills"), [(20, 40), pytest.param(80, 160, marks=pytest.mark.slow)])
+def test_killed_workers_cells_are_finished_by_others(tmp_path: Path, cells: int, kills: int) -> None:
+    found = drill(tmp_path, cells=cells, workers=8, kills=kills, pause=0.03)
+    assert set(found["begun"]) == {str(cell) for cell in range(cells)}
+    assert max(found["ended"].values()) == 1
+    assert sum(found["begun"].values()) > cells  # some kills did hit work
+    assert {(tmp_path / str(cell) / "done").exists() for cell in range(cells)} == {True}
+
+
+def test_no_posix_locks() -> None:
+    """They fail, or do nothing, on shared disks."""
+    for part in ("files", "owner", "lease", "health", "rundir", "store", "checkpoint", "tracking/metrics"):
+        text = (Path(owner.__file__).parent / f"{part}.py").read_text()
+        assert not re.search(r"\b(fcntl|flock|lockf|filelock|sqlite3)\b", text), part
+
+
+if __name__ == "__main__":
+    words = sys.argv[1:]
+    result = sweep(Path(words[0]), int(words[1]), int(words[2]), int(words[3]), float(words[4]))
+    sys.stdout.write(json.dumps(result))
