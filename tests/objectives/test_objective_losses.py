@@ -159,3 +159,30 @@ def test_rows_without_anything_to_pick_cost_nothing_and_break_nothing(name: str)
         assert loss.total == 0
     loss.total.backward()
     assert all(p.grad is None or torch.isfinite(p.grad).all() for p in objective.parameters())
+
+
+@pytest.mark.parametrize(
+    ("recipe", "shares", "expected"),
+    [
+        ("paper", {}, (0.8, 0.1)),
+        ("released", {}, (0.85, 0.0)),
+        ("paper", {"corruption.mask": 1.0, "corruption.random": 0.0}, (1.0, 0.0)),
+    ],
+    ids=["80/10/10", "85/15/0", "100/0/0"],
+)
+def test_what_bert_is_shown(recipe: str, shares: dict[str, float], expected: tuple[float, float]) -> None:
+    """[MASK] and random words at the picks, in shares of their own and not the generator's."""
+    spec = tiny("bert-mlm", {"corruption.generator_mask": 0.3, "corruption.picks": "distinct"} | shares, recipe=recipe)
+    batch = synthetic(spec, rows=400)
+    seen = observe(shaken(spec), batch)
+    picks, vocab = list(counted(seen)), spec.encoder.vocab
+    shown = [(int(seen.main_input[at]), int(batch.ids[at])) for at in picks]
+    masked = sum(token == MASK for token, _ in shown) / len(picks)
+    other = sum(token not in (MASK, original) for token, original in shown) / len(picks)
+    mask, random = expected
+    assert masked == pytest.approx(mask + random / vocab, abs=0.03)
+    assert other == pytest.approx(random * (1 - 2 / vocab), abs=0.03)
+    if not random:
+        assert other == 0
+    if mask == 1:
+        assert masked == 1
