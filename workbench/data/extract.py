@@ -7,6 +7,7 @@ in order. Standard library only.
 from __future__ import annotations
 
 import ast
+import gc
 import json
 import sys
 import warnings
@@ -21,6 +22,7 @@ Found = tuple[str, str, str]  # qualified name, signature, raw docstring
 
 def main() -> None:
     warnings.simplefilter("ignore")  # sources of others may hold invalid escapes
+    gc.disable()  # syntax trees have no cycles, and looking for them takes a fifth of the time
     for line in sys.stdin:
         path, package, module = json.loads(line)
         found = extract(Path(path), package, module)
