@@ -432,8 +432,12 @@ def test_unreadable_without_permission(store: RunStore) -> None:
 
 def test_a_thousand_runs_in_a_second(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda fd: None)
-    for seed in range(1000):
-        whole(store, seed)
+    first = whole(store, 0)
+    for seed in range(1, 1000):
+        path = store.open(SPEC.replace(seed=seed)).path
+        (path / "scores").mkdir()
+        for name in ("done.json", "metrics.jsonl", "wanted.json", "env.json", "scores/package-0.json"):
+            (path / name).write_bytes((first.path / name).read_bytes())
     best = math.inf
     for _ in range(3):
         begin = time.process_time()

@@ -1,0 +1,457 @@
+"""The log of a run loses nothing, and its copy elsewhere costs nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from workbench.errors import InputError
+from workbench.lease import LeaseLost, acquire
+from workbench.spec import RunSpec
+from workbench.store import RunDir, RunStore
+from workbench.tracking import Metrics, mirror
+from workbench.tracking import __main__ as side
+from workbench.tracking.sidecar import PATIENCE, ProcessMirror
+
+
+def row(step: int, **more: Any) -> dict[str, Any]:
+    return {"step": step, "loss": 1 / step, "flops": {"paper": 1.5 * step}} | more
+
+
+def steps(path: Path) -> list[int]:
+    return [json.loads(line)["step"] for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "metrics.jsonl"
+
+
+# -- metrics.jsonl
+
+
+def test_rows_are_there_when_append_returns(path: Path) -> None:
+    metrics = Metrics(path)
+    assert metrics.rewind(0) == 0 and path.read_text() == ""
+    metrics.append([row(1), row(2)])
+    metrics.append([])
+    metrics.append([row(3)])
+    assert steps(path) == [1, 2, 3]
+    metrics.sync()
+    assert sorted(os.listdir(path.parent)) == ["metrics.jsonl"]
+
+
+def test_what_is_undefined_is_null(path: Path) -> None:
+    Metrics(path).append([row(1, a=math.nan, b=math.inf, c=-math.inf, d=None, e={"f": math.nan}, g=[math.nan])])
+    text = path.read_text()
+    found = json.loads(text, parse_constant=lambda name: pytest.fail(name))
+    assert [found[key] for key in "abcdeg"] == [None] * 4 + [{"f": None}, [None]]
+
+
+def test_numbers_of_torch_and_numpy(path: Path) -> None:
+    np, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
+    Metrics(path).append([row(1, a=np.float32(0.5), b=np.int64(3), c=torch.tensor(2.5), d=np.float64("nan"))])
+    assert [json.loads(path.read_text())[key] for key in "abcd"] == [0.5, 3, 2.5, None]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.integers(1, 3), max_size=12),
+    st.integers(0, 40),
+    st.integers(0, 200),
+    st.sampled_from([b"", b"\0" * 50, b"\0\n", b"[]\n", b'{"step": "1"}\n', b"\xff\xfe\n", b'{"step": 1', b"\n\n"]),
+)
+def test_rewind(path: Path, gaps: list[int], step: int, torn: int, tail: bytes) -> None:
+    """Against a plain reading of the file: whole rows up to the step stay as they are, byte for byte."""
+    logged = [row(sum(gaps[: n + 1])) for n in range(len(gaps))]
+    text = "".join(json.dumps(r) + "\n" for r in logged).encode()
+    cut = text[: max(0, len(text) - torn)]
+    whole = cut[: cut.rfind(b"\n") + 1]
+    path.write_bytes(whole + tail if tail else cut)
+    kept = [line for line in whole.splitlines(keepends=True) if json.loads(line)["step"] <= step]
+    last = json.loads(kept[-1])["step"] if kept else 0
+    metrics = Metrics(path)
+    assert metrics.rewind(step) == last
+    assert path.read_bytes() == b"".join(kept)
+    metrics.append([row(step + 1)])
+    assert steps(path) == [json.loads(line)["step"] for line in kept] + [step + 1]
+    assert os.listdir(path.parent) == ["metrics.jsonl"]
+
+
+def test_a_torn_end_is_repaired_when_rows_are_added(path: Path) -> None:
+    Metrics(path).append([row(1)])
+    with path.open("ab") as file:
+        file.write(b'{"step": 2, "lo')
+    Metrics(path).append([row(2)])
+    assert steps(path) == [1, 2]
+
+
+def test_a_large_log_is_rewound_quickly(path: Path) -> None:
+    line = json.dumps(row(1, filler="x" * 400)).replace('"step": 1', '"step": %d')
+    with path.open("w") as file:
+        file.writelines(line % n + "\n" for n in range(1, 100_001))
+    begin = time.process_time()
+    assert Metrics(path).rewind(99_000) == 99_000
+    assert time.process_time() - begin < 2
+    assert path.stat().st_size == sum(len(line % n) + 1 for n in range(1, 99_001))
+
+
+@pytest.mark.parametrize("room", [1, 40, 130, 200])
+def test_rows_that_do_not_fit_are_an_error_and_none_of_them_is_written(path: Path, room: int) -> None:
+    metrics = Metrics(path)
+    metrics.append([row(1), row(2)])
+    before = path.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + room, hard))
+    try:
+        with pytest.raises(OSError) as caught:
+            metrics.append([row(3, filler="x" * 100), row(4, filler="x" * 100)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert str(path) in str(caught.value) and "bytes are needed" in str(caught.value)
+    assert path.read_bytes() == before
+    metrics.append([row(3)])
+    assert steps(path) == [1, 2, 3]
+
+
+def test_a_late_owner_writes_no_row(tmp_path: Path, path: Path) -> None:
+    """Not after it looked, and not between its last look and the write: its open file is no longer the log."""
+    late = acquire(tmp_path)
+    old = Metrics(path, late)
+    old.append([row(1), row(2)])
+    (tmp_path / "lease").unlink()  # as after a long silence
+    new = acquire(tmp_path)
+    fresh = Metrics(path, new)
+    assert fresh.rewind(2) == 2
+    with pytest.raises(LeaseLost):
+        old.append([row(3)])
+    old.owner = None  # as if it had looked just before
+    old.append([row(3)])
+    assert steps(path) == [1, 2]
+    fresh.append([row(3, new=True)])
+    assert steps(path) == [1, 2, 3]
+    old.owner = late
+    with pytest.raises(LeaseLost):
+        old.rewind(0)
+    late.lost = False
+    late.check = lambda: None  # type: ignore[method-assign]
+    with pytest.raises(FileNotFoundError):
+        old.rewind(0)
+    assert steps(path) == [1, 2, 3]
+    late.release()
+    new.release()
+
+
+@pytest.mark.parametrize("kills", [30, pytest.param(200, marks=pytest.mark.slow)])
+def test_sigkill_loses_no_row_that_was_acknowledged(path: Path, kills: int) -> None:
+    code = """
+import os, random, signal, sys, time
+from pathlib import Path
+from workbench.store import RunDir
+from workbench.tracking import Metrics
+path = Path(sys.argv[1])
+draw = random.Random(2)
+logged = 0
+for _ in range(int(sys.argv[2])):
+    source, out = os.pipe()
+    child = os.fork()
+    if not child:
+        metrics = Metrics(path)
+        step = metrics.rewind(10**9)
+        while True:
+            step += 1
+            metrics.append([{"step": step, "filler": "x" * draw.randrange(300)}])
+            os.write(out, step.to_bytes(4, "little"))
+            time.sleep(0.002)
+    os.close(out)
+    time.sleep(draw.uniform(0.01, 0.06))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    acknowledged = os.fdopen(source, "rb").read()
+    last = int.from_bytes(acknowledged[-4:], "little") or logged
+    rows = [row["step"] for row in RunDir(path.parent).metrics()]
+    assert rows == list(range(1, len(rows) + 1))
+    assert last <= len(rows) <= last + 1, (last, len(rows))
+    logged = len(rows)
+print(logged)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path), str(kills)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > kills
+
+
+# -- the copy
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunDir]:
+    """A new run, in a home of its own where nobody is logged in."""
+    for name in list(os.environ):
+        if name.startswith("WANDB_") or name == "NETRC":
+            monkeypatch.delenv(name)
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    yield RunStore(tmp_path / "runs").open(RunSpec())
+
+
+def begin(run: RunDir, **config: Any) -> ProcessMirror:
+    found = mirror("wandb", run.path, run.run_id, config)
+    assert isinstance(found, ProcessMirror) and found._process is not None
+    return found
+
+
+def timed_close(copy: ProcessMirror) -> float:
+    process = copy._process
+    start = time.monotonic()
+    copy.close()
+    spent = time.monotonic() - start
+    assert process is not None and process.poll() is not None
+    assert process.stdin is not None and process.stdin.closed
+    assert not any(thread.is_alive() for thread in copy._threads)
+    copy.close()
+    return spent
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [r.getMessage() for r in caplog.records if r.name == "workbench" and r.levelno == logging.WARNING]
+    assert all("\n" not in text and "metrics.jsonl" in text for text in found)
+    return found
+
+
+def wait_for(what: Any, seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def contents(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def test_no_tracker_and_an_unknown_one(run: RunDir) -> None:
+    nothing = mirror(None, run.path, run.run_id)
+    nothing.log([row(1)])
+    nothing.close()
+    with pytest.raises(InputError, match="did you mean 'wandb'"):
+        mirror("wanbd", run.path, run.run_id)
+    assert os.listdir(run.path) == ["spec.json"]
+
+
+def test_without_a_login_the_copy_is_kept_with_the_run(run: RunDir, caplog: pytest.LogCaptureFixture) -> None:
+    copy = begin(run, secret_of_config="config-value-17")
+    rows = [row(step, auc=None, planted=step / 7) for step in range(1, 301)]
+    for number in range(0, 300, 20):
+        copy.log(rows[number : number + 20])
+    wait_for(lambda: warnings(caplog))
+    wait_for(lambda: list(run.path.glob("wandb/offline-run-*/*.wandb")))
+    assert timed_close(copy) < 5
+    (text,) = warnings(caplog)
+    assert "no login" in text and "python -m workbench.tracking" in text
+    (kept,) = run.path.glob("wandb/offline-run-*")
+    data = contents(kept)
+    assert data.count(b"planted") >= 300 and b"config-value-17" in data and run.run_id in kept.name
+    assert b"auc" not in data
+
+
+@pytest.fixture
+def silent_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Takes every connection and never says a word."""
+    server = socket.create_server(("127.0.0.1", 0), backlog=64)
+    held: list[socket.socket] = []
+
+    def accept() -> None:
+        while True:
+            try:
+                held.append(server.accept()[0])
+            except OSError:
+                return
+
+    thread = threading.Thread(target=accept)
+    thread.start()
+    monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
+    monkeypatch.setenv("WANDB_API_KEY", "feedbeef" * 5)
+    yield
+    server.shutdown(socket.SHUT_RDWR)
+    server.close()
+    thread.join()
+    for connection in held:
+        connection.close()
+
+
+@pytest.mark.parametrize("length", [0.0, 6.0])
+def test_a_silent_server(
+    run: RunDir, silent_server: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, length: float
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted-aws-secret")
+    start = time.monotonic()
+    copy = begin(run)
+    inside = time.monotonic() - start
+    for step in range(1, 51):
+        start = time.monotonic()
+        copy.log([row(step)])
+        inside += time.monotonic() - start
+        time.sleep(length / 50)
+    assert inside + timed_close(copy) < 5
+    assert any("does not answer" in text or "not finished" in text for text in warnings(caplog))
+    data = contents(run.path)
+    assert b"feedbeef" not in data and b"planted-aws" not in data
+    assert not any("feedbeef" in text for text in warnings(caplog))
+    if length:
+        assert len(warnings(caplog)) == 1 and list(run.path.glob("wandb/offline-run-*/*.wandb"))
+
+
+def test_nobody_at_the_address(run: RunDir, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("WANDB_API_KEY", "feedbeef" * 5)
+    copy = begin(run)
+    copy.log([row(1)])
+    wait_for(lambda: warnings(caplog))
+    assert timed_close(copy) < 5
+    assert "127.0.0.1 does not answer" in warnings(caplog)[0]
+
+
+def test_the_copy_is_killed_midway(
+    run: RunDir, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    copy = begin(run)
+    copy.log([row(1)])
+    wait_for(lambda: list(run.path.glob("wandb/offline-run-*/*.wandb")))
+    assert copy._process is not None
+    os.kill(copy._process.pid, signal.SIGKILL)
+    wait_for(lambda: warnings(caplog))
+    for step in range(2, 1000):
+        copy.log([row(step)])
+    assert timed_close(copy) < 1
+    (text,) = warnings(caplog)
+    assert "ended unexpectedly" in text
+
+
+def test_a_copy_that_stands_still_is_not_waited_for(
+    run: RunDir, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its queue is bounded, `log` never waits, and `close` gives up in time."""
+    monkeypatch.setattr("workbench.tracking.sidecar.WAITING", 100)
+    copy = begin(run)
+    assert copy._process is not None
+    os.kill(copy._process.pid, signal.SIGSTOP)
+    start = time.monotonic()
+    for step in range(1, 20_001):
+        copy.log([row(step, filler="x" * 50)])
+    assert time.monotonic() - start < 2
+    assert copy._queue.qsize() <= 100
+    assert timed_close(copy) < PATIENCE + 1
+    texts = " ".join(warnings(caplog))
+    assert "had not finished" in texts and "left out" in texts
+
+
+@pytest.mark.parametrize("stub", ["raise ImportError('no wandb here')", "import os; os._exit(3)", "1/0", ""])
+def test_a_missing_or_broken_package(
+    run: RunDir, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, stub: str
+) -> None:
+    (tmp_path / "stub").mkdir()
+    (tmp_path / "stub" / "wandb.py").write_text(stub)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "stub"))
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    copy = begin(run)
+    copy.log([row(1)])
+    wait_for(lambda: warnings(caplog))
+    assert timed_close(copy) < 5
+    assert warnings(caplog)
+
+
+def test_a_run_folder_that_cannot_take_it(run: RunDir, caplog: pytest.LogCaptureFixture) -> None:
+    (run.path / "wandb").write_text("in the way")
+    copy = begin(run)
+    wait_for(lambda: warnings(caplog))
+    assert timed_close(copy) < 5
+    assert "cannot begin" in warnings(caplog)[0]
+
+
+def test_a_full_disk_is_reported(tmp_path: Path, run: RunDir, caplog: pytest.LogCaptureFixture) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("no small disk can be mounted here")
+    try:
+        small = RunStore(disk / "runs").open(RunSpec())
+        (disk / "filler").write_bytes(b"x" * (os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize - 16384))
+        copy = begin(small)
+        for step in range(1, 400):
+            copy.log([row(step, filler="x" * 500)])
+        time.sleep(2)
+        assert timed_close(copy) < 5
+        assert warnings(caplog)
+        time.sleep(1.5)  # the tracker's own helper goes when it sees that it is alone
+    finally:
+        for _ in range(20):
+            if subprocess.run(["umount", str(disk)], capture_output=True, check=False).returncode == 0:
+                break
+            time.sleep(0.5)
+
+
+def test_the_copy_ends_with_the_run(run: RunDir) -> None:
+    """A run that is killed leaves no process behind."""
+    code = (
+        "import os, sys, time\nfrom pathlib import Path\nfrom workbench.tracking import mirror\n"
+        "copy = mirror('wandb', Path(sys.argv[1]), 'x')\ncopy.log([{'step': 1}])\n"
+        "print(copy._process.pid, flush=True)\ntime.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(run.path)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        wait_for(lambda: list(run.path.glob("wandb/offline-run-*/*.wandb")))
+        process.kill()
+    wait_for(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2], 5)
+
+
+def test_a_finished_run_is_sent_again(run: RunDir) -> None:
+    Metrics(run.path / "metrics.jsonl").append([row(step, planted=1) for step in range(1, 101)])
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench.tracking", str(run.path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and "no login" in done.stderr
+    (kept,) = run.path.glob("wandb/offline-run-*")
+    assert contents(kept).count(b"planted") >= 100
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench.tracking", str(run.path / "wandb")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_logins_are_found_where_wandb_leaves_them(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    assert side._address() == "https://api.wandb.ai" and side._mode(said.append) == "offline" and len(said) == 1
+    folder = Path.home() / ".config" / "wandb"
+    folder.mkdir(parents=True)
+    (folder / "settings").write_text("[default]\nbase_url = http://127.0.0.1:9\n")
+    (Path.home() / ".netrc").write_text("machine 127.0.0.1:9\n  login user\n  password feedbeef\n")
+    (Path.home() / ".netrc").chmod(0o600)
+    assert side._address() == "http://127.0.0.1:9" and side._login(side._address())
+    assert side._mode(said.append) == "offline" and "does not answer" in said[-1]
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert side._mode(said.append) == "offline" and len(said) == 2
