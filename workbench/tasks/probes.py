@@ -27,9 +27,10 @@ CLASS_ROWS = 100  # a package with fewer sentences than this in either half is n
 EPOCHS = 3.0
 WORDS = (6, 40)  # in a sentence
 DISTURBED = 0.5  # share of a sentence's words that change places, in one stretch
-# Written over by MASKED in the package probe: the names that would give the answer away.
-NAMES = "c?python|numpy|np|pandas|pd|matplotlib|mpl|pyplot|plt|scipy|py?torch|torch|aten|inductor|dynamo"
-NAME = re.compile(rf"(?<![A-Za-z])(?:{NAMES})(?![A-Za-z])", re.IGNORECASE)
+# Written over by MASKED in the package probe: the names that would give the answer away, whole or inside a word, and
+# their short forms.
+LONG, SHORT = "c?python|numpy|pandas|matplotlib|pyplot|scipy|(?:py)?torch", "np|pd|mpl|plt|aten|inductor|dynamo"
+NAME = re.compile(rf"{LONG}|(?<![A-Za-z])(?:{SHORT})(?![A-Za-z])", re.IGNORECASE)
 MASKED = "library"
 
 BREAK = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<!vs\.)\s+(?=[\"'(]?[A-Z])")
