@@ -385,7 +385,8 @@ def test_a_run_folder_that_cannot_take_it(run: RunDir, caplog: pytest.LogCapture
     copy = begin(run)
     wait_for(lambda: warnings(caplog))
     assert timed_close(copy) < 5
-    assert "cannot begin" in warnings(caplog)[0]
+    (text,) = warnings(caplog)
+    assert "cannot begin" in text
 
 
 def test_a_full_disk_is_reported(tmp_path: Path, run: RunDir, caplog: pytest.LogCaptureFixture) -> None:
@@ -444,14 +445,34 @@ def test_a_finished_run_is_sent_again(run: RunDir) -> None:
 
 
 def test_logins_are_found_where_wandb_leaves_them(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    assert side._address() == "https://api.wandb.ai" and side._mode(said.append) == "offline" and len(said) == 1
+    mode, why = side._mode()
+    assert side._address() == "https://api.wandb.ai" and mode == "offline" and "no login" in why
     folder = Path.home() / ".config" / "wandb"
     folder.mkdir(parents=True)
     (folder / "settings").write_text("[default]\nbase_url = http://127.0.0.1:9\n")
     (Path.home() / ".netrc").write_text("machine 127.0.0.1:9\n  login user\n  password feedbeef\n")
     (Path.home() / ".netrc").chmod(0o600)
     assert side._address() == "http://127.0.0.1:9" and side._login(side._address())
-    assert side._mode(said.append) == "offline" and "does not answer" in said[-1]
+    mode, why = side._mode()
+    assert mode == "offline" and "does not answer" in why
     monkeypatch.setenv("WANDB_MODE", "offline")
-    assert side._mode(said.append) == "offline" and len(said) == 2
+    assert side._mode() == ("offline", "")
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", b"rubbish\r\n\r\n", b""])
+def test_only_an_answer_makes_it_go_online(run: RunDir, monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with server.accept()[0] as connection:
+            connection.recv(4096)
+            connection.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
+    monkeypatch.setenv("WANDB_API_KEY", "feedbeef" * 5)
+    mode, why = side._mode()
+    thread.join()
+    server.close()
+    assert (mode, bool(why)) == (("online", False) if b"404" in answer else ("offline", True))

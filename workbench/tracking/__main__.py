@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import configparser
 import contextlib
+import http.client
 import json
 import netrc
 import os
@@ -64,7 +65,7 @@ def serve() -> None:
 def copy(hello: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], say: Say) -> None:
     """Send `rows` to wandb under the run's own name. Problems are told to `say`."""
     folder = Path(hello["folder"])
-    mode = _Later(lambda: _mode(say))  # asked for while wandb is imported, which takes as long
+    later = _Later(_mode)  # asked for while wandb is imported, which takes as long
     try:
         (folder / "wandb").mkdir(exist_ok=True)
         os.environ.setdefault("WANDB_CACHE_DIR", str(folder / "wandb" / "cache"))
@@ -73,8 +74,11 @@ def copy(hello: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], say: Say) 
     except (ImportError, OSError) as error:
         say(f"cannot begin ({error})")
         return
+    mode, note = later.value()
+    if note:
+        say(note)
     try:
-        run = _begin(wandb, hello, folder, mode.value())
+        run = _begin(wandb, hello, folder, mode)
     except Exception as error:
         say(f"the server did not take the run ({_short(error)}), so the copy is kept in {folder / 'wandb'}")
         try:
@@ -93,14 +97,14 @@ def copy(hello: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], say: Say) 
 
 
 class _Later:
-    """The result of a function that runs meanwhile; "offline" if it fails."""
+    """The result of a function that runs meanwhile."""
 
-    def __init__(self, ask: Callable[[], str]) -> None:
-        self._found = "offline"
+    def __init__(self, ask: Callable[[], tuple[str, str]]) -> None:
+        self._found = "offline", "nothing is known of its server, so the copy is kept in the run's folder"
         self._thread = threading.Thread(target=lambda: setattr(self, "_found", ask()), daemon=True)
         self._thread.start()
 
-    def value(self) -> str:
+    def value(self) -> tuple[str, str]:
         self._thread.join()
         return self._found
 
@@ -124,23 +128,25 @@ def _begin(wandb: Any, hello: Mapping[str, Any], folder: Path, mode: str) -> Any
     )
 
 
-def _mode(say: Say) -> str:
-    """ "online" when there is a login and its server answers, else "offline". What WANDB_MODE says goes first."""
+def _mode() -> tuple[str, str]:
+    """ "online" when there is a login and its server answers, else "offline" and why.
+
+    What WANDB_MODE says goes first.
+    """
     chosen = os.environ.get("WANDB_MODE")
     if chosen in ("offline", "disabled", "dryrun"):
-        return "offline" if chosen == "dryrun" else chosen
+        return "offline" if chosen == "dryrun" else chosen, ""
     url = _address()
+    name = urlsplit(url).hostname
     if not _login(url):
-        say(f"there is no login for {urlsplit(url).hostname} (`wandb login`), so the copy is kept in the run's folder")
-        return "offline"
+        return "offline", f"there is no login for {name} (`wandb login`), so the copy is kept in the run's folder"
     try:
         urllib.request.urlopen(url, timeout=ANSWER).close()
     except urllib.error.HTTPError:
         pass  # an answer, whatever it is
-    except (OSError, ValueError) as error:
-        say(f"{urlsplit(url).hostname} does not answer ({_short(error)}), so the copy is kept in the run's folder")
-        return "offline"
-    return "online"
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return "offline", f"{name} does not answer ({_short(error)}), so the copy is kept in the run's folder"
+    return "online", ""
 
 
 def _address() -> str:
