@@ -32,9 +32,7 @@ def made(modules: int = 12, each: int = 30) -> list[Entry]:
             for n in range(each):
                 tag = f"{package[:2]}x{m}x{n}"
                 rest = [" ".join(random.choice(NOUNS, size=7)) for _ in range(3)]
-                text = (
-                    f"Compute {tag} in {package} from {rest[0]}. Then {tag} is {rest[1]}.\nAt last {tag} has {rest[2]}."
-                )
+                text = f"Compute {tag} in {package} from {rest[0]}. Then {tag} is {rest[1]}.\nAt last {tag} {rest[2]}."
                 found.append(Entry(package, f"{package}.m{m}", f"f{n}", f"f{n}(a, {tag}=None)", text))
     return found
 
@@ -91,7 +89,8 @@ def test_packages_are_told_by_more_than_their_names(suite: dict[str, Task], real
     ("text", "expected"),
     [
         ("NumPy and np.array, PyTorch's torch.nn, pd.NA", "L and L.array, L's L.nn, L.NA"),
-        ("an input of inplace plots, scipyx, tpd", "an input of inplace plots, scipyx, tpd"),
+        ("an input of inplace plots, tpd", "an input of inplace plots, tpd"),
+        ("torchelastic and IPython", "Lelastic and IL"),
         ("matplotlib.pyplot (plt) in CPython", "L.L (L) in L"),
     ],
 )
