@@ -6,8 +6,9 @@ within one stretch of a training curve.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -174,34 +175,36 @@ def budget_of(budget: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def arm_names(axis: str, pile: _Pile) -> dict[str, str]:
-    """What each run is called: its value on the axis, and any other setting that tells it from a run so called.
+    """What each run is called. One arm is one spec but for seed and budget, so that no two specs are ever averaged.
 
-    Two objective files of one name are told apart by their hash.
+    It goes by its value on the axis; where several arms would share that name, by what else tells them apart.
     """
-    arms = [row for row in pile.runs if row["role"] == "arm" and pile.settings[row["run_id"]]]
+    arms: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    names = {row["run_id"]: "untrained" if row["role"] == "untrained" else "unknown" for row in pile.runs}
+    for row in pile.runs:
+        if row["role"] == "arm" and (spec := pile.settings[row["run_id"]]):
+            arms.setdefault(tuple(sorted((k, str(v)) for k, v in spec.items() if not _aside(k))), []).append(
+                row["run_id"]
+            )
     axes = axis.split(",")
-    cells: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for row in arms:
-        spec = pile.settings[row["run_id"]]
-        cells.setdefault((*(str(spec.get(k)) for k in axes), row["seed"], row["budget"]), []).append(spec)
-    further = sorted({key for same in cells.values() for key in differing(same)})
-    names = {}
-    for row in arms:
-        spec = pile.settings[row["run_id"]]
-        words = [arm_name(spec.get(key)) for key in axes]
-        told = [k for k in further if spec.get(k) is not None]
-        words += [str(spec[k])[:6] if k == "source" else f"{k}={arm_name(spec[k])}" for k in told]
-        names[row["run_id"]] = ", ".join(words)
-    others = {"arm": "unknown", "untrained": "untrained"}
-    return {row["run_id"]: names.get(row["run_id"], others[row["role"]]) for row in pile.runs}
+    short = {arm: ", ".join(arm_name(dict(arm).get(key)) for key in axes) for arm in arms}
+    for arm, run_ids in arms.items():
+        name = short[arm]
+        same = [dict(other) for other in arms if short[other] == name]
+        keys = sorted(key for key in {k for one in same for k in one} if len({one.get(key) for one in same}) > 1)
+        told = [f"{key}={dict(arm)[key][:40]}" for key in keys if dict(arm).get(key) not in (None, "None", "")]
+        taken = set(names.values())
+        full = ", ".join([name, *told])
+        name = next(
+            n for n in itertools.chain((full,), (f"{full} ({i})" for i in itertools.count(2))) if n not in taken
+        )
+        names |= dict.fromkeys(run_ids, name)
+    return names
 
 
-def differing(settings: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The keys in which some specs differ, but for what is no part of the question: seed, budget, tasks, scale."""
-    settings = list(settings)
-    keys = sorted({key for one in settings for key in one})
-    aside = ("seed", "scale", "budget.", "tasks.")
-    return [k for k in keys if not k.startswith(aside) and len({str(one.get(k)) for one in settings}) > 1]
+def _aside(key: str) -> bool:
+    """Whether a setting leaves a run in its arm: seed, budget, and what is no part of a run's identity."""
+    return key in ("seed", "scale") or key.startswith(("budget.", "tasks."))
 
 
 def arm_name(value: Any) -> str:

@@ -104,6 +104,8 @@ def span(xs: Sequence[float], ends: Sequence[float]) -> tuple[float, float, bool
     bottom, top = min([low, *ends]), max([high, *ends])
     cut = bottom < low - reach or top > high + reach
     bottom, top = max(bottom, low - reach), min(top, high + reach)
+    if top - bottom < 1e-6:
+        bottom, top = bottom - 0.5, top + 0.5
     return bottom - 0.06 * (top - bottom), top + 0.08 * (top - bottom), cut
 
 

@@ -131,7 +131,7 @@ def board(frames: Frames, suite: str) -> Board | None:
         budgets,
         trained,
         next((c for c in cells if c.arm == UNTRAINED), None),
-        {b: _pairs([c for c in trained if c.budget == b]) for b in budgets},
+        {b: compare([c for c in trained if c.budget == b]) for b in budgets},
         tuple(task_cells(tuned, metrics, _groups(runs, tuned), seeds, bare)),
         {b: tuple(noise(tuned, tasks, metrics, at[b], seeds)) for b in budgets},
         _baselines(frames, metrics),
@@ -186,7 +186,7 @@ def _by_compute(cells: Iterable[Cell]) -> tuple[str, ...]:
     return tuple(sorted(compute, key=lambda budget: (plain.fmean(compute[budget]), budget)))
 
 
-def _pairs(cells: list[Cell]) -> tuple[Pair, ...]:
+def compare(cells: list[Cell]) -> tuple[Pair, ...]:
     ordered = sorted(cells, key=lambda c: -c.estimate.mean)
     made = {(a.arm, b.arm): paired_difference(a.scores, b.scores) for a, b in itertools.combinations(ordered, 2)}
     adjusted = holm({key: d.p for key, d in made.items() if d.p is not None})

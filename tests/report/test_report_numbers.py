@@ -1,0 +1,257 @@
+"""Every number of the tables and the page, computed again from the run directories by a plain script.
+
+Nothing of workbench is used below but to make the store and write the report.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import statistics as plain
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import made
+import parsed
+import pytest
+from scipy import stats
+
+from workbench.report import write
+from workbench.store import RunStore
+
+CONVENTIONS = ("paper", "paper-sparse", "matmul")
+TASKS = ("package", "order", "next", "signature")
+
+
+def uneven(root: Path) -> tuple[RunStore, str]:
+    """Three budgets, five arms, and what goes wrong in practice: scores and fine-tunings missing here and there."""
+    store, name = made.study(root, made.noisy(made.LEVELS), seeds=4, tunings=3, budgets=(30, 60, 240))
+    made.scored(store.get(_run(store, "rtd", 240, 0)), "order", 7, 12.5)  # one more fine-tuning than the others
+    (_score(store, "bert-mlm", 240, 3, "package", 0)).unlink()
+    for tuning in range(3):
+        (_score(store, "replace-mlm", 240, 1, "next", tuning)).unlink()  # no score on a task: in no mean
+    return store, name
+
+
+def _run(store: RunStore, arm: str, steps: int, seed: int) -> str:
+    return made.spec_of(arm, seed, {"steps": steps}).run_id
+
+
+def _score(store: RunStore, arm: str, steps: int, seed: int, task: str, tuning: int) -> Path:
+    return store.root / _run(store, arm, steps, seed) / "scores" / f"{task}-ab12cd34-{tuning}.json"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    root = tmp_path_factory.mktemp("numbers")
+    store, name = uneven(root / "runs")
+    return root / "runs", write(store, name, root / "out")
+
+
+class Truth:
+    """The whole of it again: dictionaries, loops and the t distribution."""
+
+    def __init__(self, root: Path) -> None:
+        self.values: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+        self.spec: dict[str, dict[str, Any]] = {}
+        self.done: dict[str, dict[str, Any]] = {}
+        for folder in sorted(root.iterdir()):
+            if not (folder / "spec.json").exists():
+                continue
+            run = folder.name
+            self.spec[run] = json.loads((folder / "spec.json").read_text())["spec"]
+            self.done[run] = json.loads((folder / "done.json").read_text())
+            for file in (folder / "scores").iterdir():
+                score = json.loads(file.read_text())
+                self.values[run][score["task"]][score["seed"]] = score["value"]
+        self.score = {
+            run: plain.fmean(plain.fmean(found[task].values()) for task in TASKS)
+            for run, found in self.values.items()
+            if all(found[task] for task in TASKS)
+        }
+
+    def arm(self, run: str) -> tuple[str, str]:
+        steps = self.spec[run]["budget"]["steps"]
+        return ("none", "untrained") if steps == 0 else (f"{steps} steps", self.spec[run]["objective"])
+
+    def seed(self, run: str) -> int:
+        return self.spec[run]["seed"]
+
+    def cells(self, scores: dict[str, float]) -> dict[tuple[str, str], dict[int, float]]:
+        cells: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+        for run, score in scores.items():
+            cells[self.arm(run)][self.seed(run)] = score
+        return cells
+
+    def task(self, task: str) -> dict[str, float]:
+        return {run: plain.fmean(found[task].values()) for run, found in self.values.items() if found[task]}
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    half = stats.t.ppf(0.975, len(values) - 1) * plain.stdev(values) / math.sqrt(len(values))
+    return plain.fmean(values) - half, plain.fmean(values) + half
+
+
+def close(text: str, value: float) -> bool:
+    return float(text) == pytest.approx(value, rel=1e-9, abs=1e-9)
+
+
+def test_table(report: tuple[Path, Path]) -> None:
+    truth, rows = Truth(report[0]), parsed.sheet(report[1].parent / "table.csv")
+    cells = truth.cells(truth.score)
+    assert {(r["budget"], r["arm"]) for r in rows} == set(cells) and len(rows) == len(cells)
+    bare = cells["none", "untrained"]
+    for row in rows:
+        mine = cells[row["budget"], row["arm"]]
+        runs = row["runs"].split()
+        assert {truth.seed(r) for r in runs} == set(mine)
+        assert {truth.arm(r) for r in runs} == {(row["budget"], row["arm"])}
+        assert int(row["seeds"]) == len(mine) and row["label"] == "probe score"
+        assert close(row["score"], plain.fmean(mine.values())) and close(row["sd"], plain.stdev(mine.values()))
+        low, high = interval(list(mine.values()))
+        assert close(row["low"], low) and close(row["high"], high)
+        for key in ("steps", "tokens", "seconds"):
+            assert close(row[key], plain.fmean(truth.done[r][key] for r in runs))
+        for convention in CONVENTIONS:
+            assert close(row[f"flops_{convention}"], plain.fmean(truth.done[r]["flops"][convention] for r in runs))
+        assert close(row["finetune_seconds"], plain.fmean(1.5 * sum(map(len, truth.values[r].values())) for r in runs))
+        if row["arm"] == "untrained":
+            assert row["gain"] == ""
+            continue
+        gains = [mine[s] - bare[s] for s in mine]
+        low, high = interval(gains)
+        assert close(row["gain"], plain.fmean(gains)) and close(row["gain_low"], low) and close(row["gain_high"], high)
+        assert close(row["gain_p"], stats.ttest_1samp(gains, 0).pvalue) and int(row["gain_seeds"]) == len(gains)
+        paper = {"rtd": 85.0, "all-tokens-mlm": 84.3, "replace-mlm": 82.4, "electra-15": 82.4, "bert-mlm": 82.2}
+        assert close(row["published"], paper[row["arm"]])
+
+
+def test_pairs(report: tuple[Path, Path]) -> None:
+    truth, rows = Truth(report[0]), parsed.sheet(report[1].parent / "pairs.csv")
+    cells = truth.cells(truth.score)
+    for budget in ("30 steps", "60 steps", "240 steps"):
+        mine = {(r["a"], r["b"]): r for r in rows if r["budget"] == budget}
+        assert {frozenset(key) for key in mine} == {frozenset(key) for key in itertools.combinations(made.ARMS, 2)}
+        p = {}
+        for (a, b), row in mine.items():
+            x, y = cells[budget, a], cells[budget, b]
+            gaps = [x[s] - y[s] for s in sorted(x.keys() & y.keys())]
+            low, high = interval(gaps)
+            assert close(row["difference"], plain.fmean(gaps)) and int(row["seeds"]) == len(gaps)
+            assert close(row["low"], low) and close(row["high"], high)
+            assert plain.fmean(x.values()) >= plain.fmean(y.values())
+            p[a, b] = stats.ttest_1samp(gaps, 0).pvalue
+            assert close(row["p"], p[a, b])
+            assert [truth.seed(r) for r in row["runs_a"].split()] == [truth.seed(r) for r in row["runs_b"].split()]
+        worst = 0.0
+        for rank, key in enumerate(sorted(p, key=p.__getitem__)):
+            worst = max(worst, min(1.0, (len(p) - rank) * p[key]))
+            assert close(mine[key]["p_holm"], worst)
+
+
+def test_tasks_and_baselines(report: tuple[Path, Path]) -> None:
+    truth, rows = Truth(report[0]), parsed.sheet(report[1].parent / "tasks.csv")
+    expected = {(t, *key) for t in TASKS for key in truth.cells(truth.task(t))}
+    assert {(r["task"], r["budget"], r["arm"]) for r in rows} == expected
+    for row in rows:
+        means = truth.task(row["task"])
+        mine = truth.cells(means)[row["budget"], row["arm"]]
+        runs = row["runs"].split()
+        low, high = interval(list(mine.values()))
+        assert close(row["mean"], plain.fmean(mine.values())) and close(row["low"], low) and close(row["high"], high)
+        tuned = [list(truth.values[r][row["task"]].values()) for r in runs]
+        assert close(row["median"], plain.fmean(map(plain.median, tuned)))
+        assert close(row["best"], plain.fmean(map(max, tuned)))
+        assert int(row["finetunings"]) == sum(map(len, tuned)) and int(row["seeds"]) == len(mine) == len(runs)
+        assert row["metric"] == made.PROBES[row["task"]]
+        if row["arm"] != "untrained":
+            bare = truth.cells(means)["none", "untrained"]
+            assert close(row["gain"], plain.fmean(mine[s] - bare[s] for s in mine))
+    baselines = parsed.sheet(report[1].parent / "baselines.csv")
+    assert {(r["baseline"], r["task"]): float(r["value"]) for r in baselines} == {
+        (name, task): value for name, value in (("majority", 40.0), ("bag-of-words", 55.0)) for task in (*TASKS, "mean")
+    }
+
+
+def test_noise(report: tuple[Path, Path]) -> None:
+    truth, rows = Truth(report[0]), parsed.sheet(report[1].parent / "noise.csv")
+    row = next(r for r in rows if r["budget"] == "60 steps" and r["task"] == "order")
+    runs = [r for r in truth.values if truth.arm(r)[0] == "60 steps"]
+    tuned = [list(truth.values[r]["order"].values()) for r in runs]
+    assert close(row["sd_finetuning"], math.sqrt(plain.fmean(map(plain.variance, tuned))))
+    cells = {a: v for (b, a), v in truth.cells(truth.task("order")).items() if b == "60 steps"}
+    assert close(row["sd_pretraining"], math.sqrt(plain.fmean(plain.variance(c.values()) for c in cells.values())))
+    gaps = [[x[s] - y[s] for s in x] for x, y in itertools.combinations(cells.values(), 2)]
+    assert close(row["sd_paired"], math.sqrt(plain.fmean(map(plain.variance, gaps)))) and row["seeds"] == "4"
+    shift = float(row["smallest_gap"]) / float(row["sd_paired"]) * 2
+    assert stats.nct.sf(stats.t.ppf(0.975, 3), 3, shift) == pytest.approx(0.8, abs=1e-3)
+
+
+def test_runs_and_scores(report: tuple[Path, Path]) -> None:
+    truth, rows = Truth(report[0]), parsed.sheet(report[1].parent / "runs.csv")
+    assert {r["run_id"] for r in rows} == set(truth.spec)
+    for row in rows:
+        run = row["run_id"]
+        assert (report[0] / row["path"] / "spec.json").is_file()
+        assert int(row["seed"]) == truth.seed(run) and row["data"] == "fp" * 8
+        assert row["spec"] == json.loads((report[0] / run / "spec.json").read_text())["identity_sha"]
+        assert row["score_probes"] == "" if run not in truth.score else close(row["score_probes"], truth.score[run])
+    scores = parsed.sheet(report[1].parent / "scores.csv")
+    assert len(scores) == sum(len(seeds) for found in truth.values.values() for seeds in found.values())
+    for row in scores:
+        file = json.loads((report[0] / row["path"]).read_text())
+        assert close(row["value"], file["value"]) and (row["task"], int(row["seed"])) == (file["task"], file["seed"])
+    metrics = parsed.sheet(report[1].parent / "metrics.csv")
+    assert {(r["split"], r["metric"]) for r in metrics if r["task"] == "order"} == {
+        ("test", "matthews"),
+        ("test", "f1"),
+    }
+
+
+def test_curves_are_means_of_whole_bins(report: tuple[Path, Path]) -> None:
+    rows = parsed.sheet(report[1].parent / "curves.csv")
+    run = _run(RunStore(report[0]), "rtd", 240, 0)
+    mine = [r for r in rows if r["run_id"] == run]
+    logged = [json.loads(line) for line in (report[0] / run / "metrics.jsonl").read_text().splitlines()]
+    assert 60 <= len(mine) <= 120 and sum(int(float(r["rows"])) for r in mine) == 240
+    for row in mine:
+        inside = [x for x in logged if float(row["first_step"]) <= x["step"] <= float(row["last_step"])]
+        assert len(inside) == int(float(row["rows"]))
+        for metric in ("loss", "generator_accuracy", "discriminator_precision", "tokens"):
+            values = [x[metric] for x in inside if x[metric] is not None]
+            assert row[metric] == "" if not values else close(row[metric], plain.fmean(values))
+        assert close(row["flops.matmul"], plain.fmean(x["flops"]["matmul"] for x in inside))
+
+
+def test_page_shows_the_table_for_the_largest_budget(report: tuple[Path, Path]) -> None:
+    truth, tree = Truth(report[0]), parsed.page(report[1])
+    cells = {a: v for (b, a), v in truth.cells(truth.score).items() if b == "240 steps"}
+    table = tree.by_id("table-1").find("table")[0]
+    rows = [row for row in table.find("tbody")[0].find("tr") if row.find("details")]
+    ranked = sorted(cells, key=lambda arm: -plain.fmean(cells[arm].values()))
+    assert [row.find("th")[0].text for row in rows] == [*ranked, "untrained encoder"]
+    for row, arm in zip(rows, ranked, strict=False):
+        numbers = [float(d.attributes["value"]) for d in row.find("data")]
+        values = list(cells[arm].values())
+        low, high = interval(values)
+        assert numbers[:2] == pytest.approx([plain.fmean(values), (high - low) / 2])
+        ids = {a.text for a in row.find("a")}
+        assert ids == {r for r in truth.score if truth.arm(r) == ("240 steps", arm)}
+        for link in row.find("a"):
+            assert link.text in tree.by_id(link.attributes["href"].removeprefix("#")).text
+    for data in tree.find("data"):  # what is shown is what is meant, rounded
+        shown, value = data.text.replace("−", "-").replace("+", "").replace(",", ""), float(data.attributes["value"])
+        if shown.replace(".", "").replace("-", "").isdigit():
+            places = len(shown.partition(".")[2])
+            assert abs(float(shown) - value) <= 0.5 * 10**-places + 1e-9, (shown, value)
+
+
+def test_page_names_what_is_left_out(report: tuple[Path, Path]) -> None:
+    run = _run(RunStore(report[0]), "replace-mlm", 240, 1)
+    said = parsed.page(report[1]).find("aside")[0].text
+    assert f"{run} has no score on next" in said
+    assert "means of 2 to 4 fine-tuning seeds" in said
+    assert "do not have the same seeds" in said and "replace-mlm 3 seeds" in said
+    assert "compute is not equal" in said and "all-tokens-mlm spent 1.58 times the FLOPs of bert-mlm" in said
