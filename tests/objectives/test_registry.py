@@ -170,6 +170,14 @@ def test_a_missing_part_is_named(part: str, tmp_path: Path) -> None:
     assert str(error.value) == f"{path} has no {part}; an objective needs Options, cost, Objective"
 
 
+@pytest.mark.parametrize("options", ["class Options:", "Options = {}\n\n\nclass Other(Part):"])
+def test_options_of_another_make_are_refused(options: str, tmp_path: Path) -> None:
+    path = write(tmp_path, IDEA.replace("class Options(Part):", options))
+    with pytest.raises(InputError, match="Options must be a class made from workbench.spec.Part") as error:
+        spec_of(path)
+    assert str(path) in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from workbench.errors import InputError, suggest
-from workbench.spec import RunSpec, parse_part
+from workbench.spec import Part, RunSpec, parse_part
 
 GROUP = "workbench.objectives"
 PARTS = ("Options", "cost", "Objective")
@@ -96,9 +96,13 @@ def load(spec: RunSpec) -> ModuleType:
         find(spec.objective)
         module = importlib.import_module(f"{__name__}.{spec.objective.replace('-', '_')}")
     missing = [part for part in PARTS if not hasattr(module, part)]
+    where = path or Path(module.__file__ or spec.objective)
     if missing:
-        where = path or Path(module.__file__ or spec.objective)
         raise InputError(f"{where} has no {' and no '.join(missing)}; an objective needs {', '.join(PARTS)}")
+    if not (isinstance(module.Options, type) and issubclass(module.Options, Part)):
+        raise InputError(
+            f"{where}: Options must be a class made from workbench.spec.Part, as in `class Options(Part):`"
+        )
     return module
 
 
