@@ -11,12 +11,15 @@ from collections.abc import Iterator
 _SECRET = (
     r"(?:api[_-]?key|access[_-]?key|token|secret|passw(?:or)?d|passphrase|credential|signature|auth(?:orization)?)"
 )
+# A key that ends in such a word; `tokens` and `tokenizer` do not. Repetitions are bounded: a message of a megabyte
+# takes a moment, not an hour.
+_KEY = r"(?<![\w-])[\w.-]{0,60}(?<![A-Za-z])" + _SECRET
 _RULES = (
-    (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/?#]*@", re.I), r"\1***@"),
-    (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/:@]*:[^\s]*@", re.I), r"\1***@"),
-    (re.compile(rf"([\w.-]*{_SECRET}[\w.-]*\s*[=:]\s*[\"']?)(?!//)[^\s&\"',;]+", re.I), r"\1***"),
-    (re.compile(rf"(--?[\w-]*{_SECRET}[\w-]*\s+)(?!-)\S+", re.I), r"\1***"),
+    (re.compile(r"(\b[a-z][a-z0-9+.-]{0,20}://)[^\s/?#]{0,400}@", re.I), r"\1***@"),
+    (re.compile(r"(\b[a-z][a-z0-9+.-]{0,20}://)[^\s/:@]{0,200}:[^\s]{0,400}@", re.I), r"\1***@"),
     (re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.I), r"\1 ***"),
+    (re.compile(r"(" + _KEY + r"[\"']?\s*[=:]\s*[\"']?(?:(?:bearer|basic)\s)?)(?!//)[^\s&\"',;]+", re.I), r"\1***"),
+    (re.compile(r"(--?(?:[\w-]{0,60}-)?" + _SECRET + r"\s+)(?!-)\S+", re.I), r"\1***"),
     (re.compile(r"\b(?:hf_|sk-|gh[oprsu]_|github_pat_|glpat-|wandb_v\d_|xox[abp]-|AKIA)[\w-]{8,}"), "***"),
 )
 _NAMES = re.compile(rf"{_SECRET}|_key$|^key$|_pass$|_pat$|dsn$|database_url", re.I)
@@ -33,7 +36,7 @@ def redact(text: str) -> str:
 
 def redact_words(words: list[str]) -> list[str]:
     """A command line, word by word; the word after an option such as `--api-key` goes too."""
-    option = re.compile(rf"--?[\w-]*{_SECRET}[\w-]*", re.I)
+    option = re.compile(rf"--?(?:[\w-]*-)?{_SECRET}", re.I)
     clean, hide = [], False
     for word in words:
         clean.append("***" if hide and not word.startswith("-") else redact(word))

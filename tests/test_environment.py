@@ -1,0 +1,110 @@
+"""What is written down about the machine and the command: enough to repeat a run, nothing private."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import workbench
+from workbench import environment as module
+from workbench.environment import environment
+from workbench.files import dumps
+from workbench.redact import redact, redact_words
+
+
+def test_only_what_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HF_TOKEN", "MY_PASSWORD", "HARMLESS"):
+        monkeypatch.setenv(name, f"planted-{name}-value")
+    found = environment(["workbench", "run", "ablation", "--set", "optim.lr=5e-4"], device="cpu", precision="fp32")
+    assert "planted" not in dumps(found)
+    assert set(found) == {
+        "python", "workbench", "versions", "git", "machine", "threads", "device", "precision", "command", "started",
+    }  # fmt: skip
+    assert found["versions"]["torch"] and found["workbench"] == workbench.__version__
+    assert found["machine"]["cores"] >= 1 and found["machine"]["gpu"] is None and found["machine"]["memory_bytes"] > 0
+    assert found["command"] == ["workbench", "run", "ablation", "--set", "optim.lr=5e-4"]
+    assert found["started"].endswith("+00:00")
+
+
+def test_the_commit_is_that_of_our_checkout_only(tmp_path: Path) -> None:
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=b"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    package = tmp_path / "workbench"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    assert module._git(package) is None  # nothing committed
+    (tmp_path / "other").write_text("")
+    subprocess.run([*git, "add", "other"], check=True)
+    subprocess.run([*git, "commit", "-qm", "x"], check=True)
+    assert module._git(package) is None  # someone else's repository, which happens to hold our environment
+    subprocess.run([*git, "add", "workbench"], check=True)
+    subprocess.run([*git, "commit", "-qm", "y"], check=True)
+    clean = module._git(package)
+    assert clean is not None and len(clean["commit"]) == 40 and clean["dirty"] is False
+    (tmp_path / "other").write_text("changed")
+    assert module._git(package) == clean
+    (package / "__init__.py").write_text("changed")
+    assert module._git(package) == clean | {"dirty": True}
+
+
+def test_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert module._git(Path(workbench.__file__).parent) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "clean"),
+    [
+        (["--api-key", "planted", "x"], ["--api-key", "***", "x"]),
+        (["--api-key=planted"], ["--api-key=***"]),
+        (["--storage", "postgresql://me:planted@db:5432/x"], ["--storage", "postgresql://***@db:5432/x"]),
+        (["https://planted@host/a"], ["https://***@host/a"]),
+        (["https://me:pl/an@ted@host/a"], ["https://***@host/a"]),
+        (["https://host/a?token=planted&b=1"], ["https://host/a?token=***&b=1"]),
+        (["hf_plantedplanted"], ["***"]),
+        (["--set", "optim.lr=5e-4", "--corpus", "s.txt"], ["--set", "optim.lr=5e-4", "--corpus", "s.txt"]),
+        (["--set", "data.tokenizer=wordpiece"], ["--set", "data.tokenizer=wordpiece"]),
+        (["--budget", "tokens=2e6"], ["--budget", "tokens=2e6"]),
+        (["--objective", "all-tokens-mlm", "./my_idea.py"], ["--objective", "all-tokens-mlm", "./my_idea.py"]),
+        (["--set", "tying=tokens"], ["--set", "tying=tokens"]),
+    ],
+)
+def test_words_of_a_command(words: list[str], clean: list[str]) -> None:
+    assert redact_words(words) == clean
+
+
+def test_what_the_machine_holds_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "abcdefgh1234")
+    (tmp_path / ".netrc").write_text("machine api.wandb.ai login user password planted-in-netrc\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
+    assert redact("a abcdefgh1234 b planted-in-netrc c") == "a *** b *** c"
+    assert redact("Authorization: Bearer abc.def-123456").count("abc.def") == 0
+    text = "loss nan at step 12 (rows 3 to 7); tokens: 4096, data.tokenizer='wordpiece', 5 tokens"
+    assert redact(text) == text
+
+
+@given(st.text(max_size=80))
+def test_any_text_can_be_cleaned(text: str) -> None:
+    assert isinstance(redact(text), str)
+
+
+@pytest.mark.parametrize("part", ["a", "a.", "--", "token", "x://", "a://b:", "-token", "_", "bearer ", "a.token="])
+def test_long_texts_take_no_time(part: str) -> None:
+    begin = time.process_time()
+    redact(part * (100_000 // len(part)))
+    assert time.process_time() - begin < 3
+
+
+def test_importing_it_is_light() -> None:
+    code = "import sys, workbench.environment, workbench.tracking, workbench.checkpoint, json\n"
+    code += "print(json.dumps(sorted({'torch','numpy','pandas','wandb','safetensors'} & set(sys.modules))))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ})
+    assert json.loads(done.stdout) == []
