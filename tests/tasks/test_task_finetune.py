@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -189,6 +191,36 @@ def test_released_ways_change_the_outcome(encoder: Path, lengths: Task, flag: st
     assert not np.allclose(answers[0][0], answers[1][0], atol=1e-6)
 
 
+FAMILIES: dict[str, dict[str, Any]] = {
+    "bert": {},
+    "roberta": {"type_vocab_size": 1},
+    "albert": {"embedding_size": 8},
+    "deberta-v2": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
+    "mpnet": {},
+    "modernbert": {},
+    "distilbert": {"dim": 16, "hidden_dim": 32, "n_layers": 2, "n_heads": 2},
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_any_family_with_pairs(encoder: Path, lengths: Task, tmp_path: Path, family: str) -> None:
+    """Families without segments are not given any; positions and special ids are each family's own."""
+    from transformers import AutoConfig, AutoModel
+
+    sizes = {} if family == "distilbert" else {
+        "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}  # fmt: skip
+    special = {"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3}
+    config = AutoConfig.for_model(family, vocab_size=80, max_position_embeddings=30, **sizes, **special,
+                                  **FAMILIES[family])  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        AutoModel.from_config(config).save_pretrained(tmp_path)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(encoder / file, tmp_path / file)
+    score = finetune(tmp_path, replace(lengths, epochs=0.5), SPEC, 0, CPU)
+    assert score.steps == 3 and np.isfinite(score.value)
+
+
 # ---- names, faults ----
 
 
@@ -230,6 +262,11 @@ def test_folders_that_hold_no_encoder(electra: Callable[..., Path], keyword: Tas
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
     with pytest.raises(InputError, match=r"lacks \d+ of the encoder's weights, encoder\.layer\.2\."):
         finetune(folder, keyword, SPEC, 0, CPU)
+    bare = electra()
+    (bare / "tokenizer.json").unlink()
+    (bare / "tokenizer_config.json").unlink()
+    with pytest.raises(InputError, match="holds no tokenizer"):
+        finetune(bare, keyword, SPEC, 0, CPU)
     (folder / "config.json").write_text(json.dumps({"model_type": "no-such-model"}))
     with pytest.raises(InputError, match="cannot be loaded as an encoder"):
         finetune(folder, keyword, SPEC, 0, CPU)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ class Classifier(nn.Module):
     def __init__(self, encoder: nn.Module, outputs: int, dropout: float) -> None:
         super().__init__()
         self.encoder: Any = encoder
+        self.segments = _has_segments(encoder)
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(encoder.config.hidden_size, outputs)  # type: ignore[union-attr, arg-type]
         nn.init.xavier_uniform_(self.head.weight)
@@ -29,9 +31,17 @@ class Classifier(nn.Module):
 
     def forward(self, inputs: dict[str, Tensor]) -> Tensor:
         """Outputs (B, labels) of tensors (B, L)."""
+        if not self.segments:
+            inputs = {name: value for name, value in inputs.items() if name != "token_type_ids"}
         hidden = self.encoder(**inputs).last_hidden_state  # (B, L, D)
         outputs: Tensor = self.head(self.dropout(hidden[:, 0]))
         return outputs
+
+
+def _has_segments(encoder: Any) -> bool:
+    """Whether it knows a first and a second text; RoBERTa, MPNet and ModernBERT do not."""
+    taken = "token_type_ids" in inspect.signature(encoder.forward).parameters
+    return taken and getattr(encoder.config, "type_vocab_size", 2) > 1
 
 
 def load_encoder(folder: Path, dropout: float) -> nn.Module:

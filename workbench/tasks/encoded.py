@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 
 from workbench.draws import seed_of
+from workbench.errors import InputError
 from workbench.tasks.task import Examples, Task, sealed
 
 POOL = 16  # batches whose rows are sorted by length among themselves
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "spm.model", "sentencepiece.bpe.model")
 _KEPT = 16  # tasks whose ids are remembered between calls
 _memory: dict[tuple[str, str, int], dict[str, Encoded]] = {}
 
@@ -58,7 +60,12 @@ def encode(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
     if not task.fingerprint or key not in _memory:
         from transformers import AutoTokenizer
 
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        if not any((folder / file).is_file() for file in VOCABULARIES):  # transformers would make an empty one up
+            raise InputError(f"{folder} holds no tokenizer: there is no tokenizer.json")
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+        except (OSError, ValueError) as error:
+            raise InputError(f"{folder} holds no tokenizer that can be loaded: {str(error).splitlines()[0]}") from None
         parts = {"train": task.train, **task.tests}
         while len(_memory) >= _KEPT:
             _memory.pop(next(iter(_memory)))
