@@ -7,7 +7,9 @@ permutation that is computed where it is needed: memory and time do not grow wit
 from __future__ import annotations
 
 import json
+import mmap
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 Words = NDArray[np.uint64]
 ROUNDS = 6
+KEPT_IN_MEMORY = 1 << 30  # bytes; below it, the system's reading ahead soon has the whole corpus in memory
 
 
 class Corpus:
@@ -33,8 +36,10 @@ class Corpus:
         if self.rows == 0:
             raise InputError(f"the corpus has {prepared.tokens} tokens, too few for one row of length {length}")
         manifest = json.loads((prepared.folder / "manifest.json").read_text(encoding="utf-8"))
+        dtype = np.dtype(manifest["dtype"])
+        scattered = prepared.tokens * dtype.itemsize > KEPT_IN_MEMORY
         files = [prepared.folder / shard["name"] for shard in manifest["shards"]]
-        self._shards = [np.memmap(file, dtype=manifest["dtype"], mode="r") for file in files]
+        self._shards = [_mapped(file, dtype, scattered) for file in files]
         self._starts = np.cumsum([0, *(len(shard) for shard in self._shards)])
 
     def batch(self, position: int, rows: int, device: Any = "cpu") -> Batch:
@@ -69,6 +74,15 @@ class Corpus:
             part = self._shards[shard][offset : offset + len(line) - done]
             line[done : done + len(part)] = part
             done, shard = done + len(part), shard + 1
+
+
+def _mapped(path: Path, dtype: np.dtype[Any], scattered: bool) -> NDArray[Any]:
+    """The tokens of a shard, read from the disk where they are looked at."""
+    with open(path, "rb") as file:
+        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if scattered and hasattr(mmap, "MADV_RANDOM"):  # else each row brings in megabytes of neighbours
+        pages.madvise(mmap.MADV_RANDOM)
+    return np.frombuffer(pages, dtype=dtype)
 
 
 def permuted(places: NDArray[np.int64], size: int, key: int) -> NDArray[np.int64]:

@@ -1,0 +1,139 @@
+"""Rows as a function of their position: every row once an epoch, at any size, in constant time and memory."""
+
+from __future__ import annotations
+
+import json
+import time
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.data.corpus import Corpus, permuted
+from workbench.data.prepare import Prepared
+from workbench.draws import row_keys
+from workbench.errors import InputError
+from workbench.spec import Special
+
+SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
+
+
+def corpus(
+    folder: Path, tokens: list[np.ndarray] | list[int], length: int, seed: int = 0, dtype: str = "<u2"
+) -> Corpus:
+    """Of shards with these tokens; of sparse shards, if they are given as sizes."""
+    shards = []
+    for number, part in enumerate(tokens):
+        path = folder / f"{number}.bin"
+        size = part if isinstance(part, int) else len(part)
+        if isinstance(part, int):
+            with open(path, "wb") as file:
+                file.truncate(part * np.dtype(dtype).itemsize)
+        else:
+            part.astype(dtype).tofile(path)
+        shards.append({"name": path.name, "tokens": size})
+    (folder / "manifest.json").write_text(json.dumps({"dtype": dtype, "shards": shards}))
+    total = sum(shard["tokens"] for shard in shards)
+    return Corpus(Prepared(folder, "f", total, 1, 1, 9, SPECIAL, folder), length, seed)
+
+
+@given(st.integers(1, 3000), st.integers(0, 2**62))
+@settings(max_examples=200, deadline=None)
+def test_the_permutation_takes_every_place_once(size: int, key: int):
+    found = permuted(np.arange(size), size, key)
+    assert np.array_equal(np.sort(found), np.arange(size))
+
+
+@given(st.integers(1, 2**40), st.integers(0, 2**62), st.data())
+@settings(max_examples=100, deadline=None)
+def test_it_stays_inside_and_apart_at_any_size(size: int, key: int, data: st.DataObject):
+    places = np.array(sorted(data.draw(st.sets(st.integers(0, size - 1), min_size=1, max_size=50))))
+    found = permuted(places, size, key)
+    assert found.min() >= 0 and found.max() < size and len(set(found.tolist())) == len(places)
+    one_by_one = [int(permuted(np.array([place]), size, key)[0]) for place in places]
+    assert found.tolist() == one_by_one
+
+
+def test_it_looks_like_chance():
+    """Fixed points, neighbours that stay neighbours, and where the first tenth goes, as of a random order."""
+    size, fixed, neighbours, early = 10_007, 0, 0, []
+    for key in range(40):
+        found = permuted(np.arange(size), size, key)
+        fixed += int((found == np.arange(size)).sum())
+        neighbours += int((np.abs(np.diff(found)) == 1).sum())
+        early.append((found[: size // 10] < size // 2).mean())
+    assert 15 < fixed < 75  # expected 40
+    assert 45 < neighbours < 120  # expected 80
+    assert abs(np.mean(early) - 0.5) < 0.01
+
+
+def test_other_keys_give_other_orders_down_to_small_sizes():
+    assert len({tuple(permuted(np.arange(4), 4, key)) for key in range(600)}) == 24
+    first, second = (permuted(np.arange(5000), 5000, key) for key in (1, 2))
+    assert (first == second).mean() < 0.01
+
+
+@pytest.mark.parametrize("cuts", [[], [7], [10, 11, 500, 503], list(range(50, 1000, 50))])
+def test_rows_are_slices_of_the_stream_wherever_shards_end(tmp_path: Path, cuts: list[int]):
+    stream = np.arange(5, 1005)
+    made = corpus(tmp_path, np.split(stream, cuts), length=9)
+    assert made.rows == 1000 // 7 == 142
+    ids = made.batch(0, made.rows).ids
+    expected = {(2, *stream[start : start + 7].tolist(), 3) for start in range(0, 142 * 7, 7)}
+    assert {tuple(row) for row in ids.tolist()} == expected
+    assert ids.dtype == torch.int64 and ids.shape == (142, 9)
+
+
+def test_a_batch_is_a_pure_function_of_its_position(tmp_path: Path):
+    made = corpus(tmp_path, [np.arange(5, 2005)], length=12, seed=3)
+    whole = made.batch(0, 3 * made.rows)
+    for position, rows in ((0, 1), (17, 40), (made.rows - 3, 9), (2 * made.rows, made.rows)):
+        part = Corpus(made.prepared, 12, 3).batch(position, rows)
+        assert torch.equal(part.ids, whole.ids[position : position + rows])
+        assert torch.equal(part.keys, whole.keys[position : position + rows])
+        assert torch.equal(part.keys, row_keys(3, torch.arange(position, position + rows)))
+        assert part.attention is None
+
+
+def test_epochs_hold_the_same_rows_in_another_order(tmp_path: Path):
+    made = corpus(tmp_path, [np.arange(5, 2005)], length=12)
+    epochs = [made.batch(epoch * made.rows, made.rows) for epoch in range(3)]
+    rows = [[tuple(row) for row in epoch.ids.tolist()] for epoch in epochs]
+    assert set(rows[0]) == set(rows[1]) == set(rows[2]) and len(set(rows[0])) == made.rows
+    assert rows[0] != rows[1] != rows[2] != rows[0]
+    assert len(torch.cat([epoch.keys for epoch in epochs]).unique()) == 3 * made.rows
+    assert Corpus(made.prepared, 12, 1).batch(0, 50).ids.tolist() != epochs[0].ids[:50].tolist()
+
+
+def test_large_ids_survive(tmp_path: Path):
+    made = corpus(tmp_path, [np.array([70_000, 4_000_000_000, 1, 2, 3, 4])], length=8, dtype="<u4")
+    assert made.batch(0, 1).ids.tolist() == [[2, 70_000, 4_000_000_000, 1, 2, 3, 4, 3]]
+
+
+def test_too_few_tokens_for_a_row(tmp_path: Path):
+    with pytest.raises(InputError, match="5 tokens, too few for one row of length 8"):
+        corpus(tmp_path, [np.arange(5)], length=8)
+
+
+def test_ten_billion_rows_cost_no_more_than_ten_thousand(tmp_path: Path):
+    """Sparse shards: 6 * 10^10 tokens that take no room on the disk."""
+    rows = 10_000_000_000
+    made = corpus(tmp_path, [3 * rows, 2 * rows, rows], length=8)
+    assert made.rows == rows
+    made.batch(rows - 4, 8)
+    tracemalloc.start()
+    start = time.perf_counter()
+    for step in range(20):
+        made.batch(step * rows // 7, 128)
+    seconds = (time.perf_counter() - start) / 20  # 128 rows of a small corpus take 1 ms, tracing the memory 10 more
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2_000_000
+    assert seconds < 0.2
+    order = made.order(np.arange(rows - 500, rows + 500))
+    assert order.min() >= 0 and order.max() < rows and order.max() > 2**33
+    assert len(set(order[:500])) == len(set(order[500:])) == 500

@@ -1,0 +1,328 @@
+"""Token shards: against packing written out in plain Python, and whatever can go wrong on the way."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import lzma
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from workbench.data import docs, prepare, shards, sources, tokenizer
+from workbench.data.corpus import Corpus
+from workbench.data.files import staged
+from workbench.data.prepare import Prepared, bind
+from workbench.data.progress import silent
+from workbench.errors import InputError
+from workbench.presets import resolve
+from workbench.spec import RunSpec
+
+
+@pytest.fixture(scope="module")
+def texts(workbench_cache: Path) -> list[str]:
+    return [entry.text for entry in docs.entries("train")[:600]]
+
+
+@pytest.fixture()
+def book(tmp_path: Path, texts: list[str]) -> Path:
+    """A file with short documents and a long one."""
+    path = tmp_path / "book.txt.xz"
+    path.write_bytes(lzma.compress("\n\n".join([*texts[:500], "\n".join(texts[500:])]).encode()))
+    return path
+
+
+def spec_of(*names: Any, **changes: Any) -> RunSpec:
+    base = {"data.corpus": tuple(map(str, names)), "encoder.vocab": 1000, "batch.size": 4, "data.length": 32}
+    return resolve("nano", base | {key.replace("__", "."): value for key, value in changes.items()})
+
+
+def make(spec: RunSpec, cache: Path) -> Prepared:
+    return prepare.prepare(spec, silent, cache)
+
+
+def stream(prepared: Prepared) -> list[int]:
+    manifest = json.loads((prepared.folder / "manifest.json").read_text())
+    return [int(i) for s in manifest["shards"] for i in np.fromfile(prepared.folder / s["name"], manifest["dtype"])]
+
+
+def plainly(documents: list[str], prepared: Prepared) -> list[int]:
+    """The definition: one document after the other, a [SEP] after each."""
+    bare = Tokenizer.from_file(str(prepared.tokenizer / "tokenizer.json"))
+    return [i for text in documents for i in [*bare.encode(text, add_special_tokens=False).ids, 3]]
+
+
+def leftovers(cache: Path) -> list[str]:
+    return [str(path) for path in cache.glob("*/.*")]
+
+
+@pytest.mark.parametrize("limits", [{}, {"BATCH": 1, "PIECE": 50}, {"SHARD": 1000, "BATCH": 9000, "PIECE": 7}])
+def test_the_stream_is_the_documents_joined(
+    book: Path, tmp_path: Path, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
+):
+    for name, value in limits.items():
+        monkeypatch.setattr(shards, name, value)
+    spec = spec_of(book)
+    prepared = make(spec, tmp_path / "cache")
+    documents = list(sources.documents(spec.data))
+    expected = plainly(documents, prepared)
+    assert stream(prepared) == expected
+    assert prepared.tokens == len(expected) and prepared.documents == len(documents) == 501
+    assert prepared.bytes == sum(len(text.encode()) for text in documents)
+    made = Corpus(prepared, 32, seed=0)
+    rows = [tuple([2, *expected[at : at + 30], 3]) for at in range(0, len(expected) - 29, 30)]
+    assert made.rows == len(rows)
+    assert sorted(map(tuple, made.batch(0, made.rows).ids.tolist())) == sorted(rows)
+
+
+def test_the_manifest_is_true(book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(shards, "SHARD", 5000)
+    prepared = make(spec_of(book), tmp_path / "cache")
+    manifest = json.loads((prepared.folder / "manifest.json").read_text())
+    assert len(manifest["shards"]) > 3 and {shard["tokens"] for shard in manifest["shards"][:-1]} == {5000}
+    for shard in manifest["shards"]:
+        raw = (prepared.folder / shard["name"]).read_bytes()
+        assert hashlib.sha256(raw).hexdigest() == shard["sha256"] and len(raw) == 2 * shard["tokens"]
+    assert {path.name for path in prepared.folder.iterdir()} == {
+        "manifest.json",
+        "tokenizer",
+        *(shard["name"] for shard in manifest["shards"]),
+    }
+
+
+def test_the_fingerprint_is_of_the_content_alone(book: Path, texts: list[str], tmp_path: Path):
+    first = make(spec_of(book), tmp_path / "cache")
+    elsewhere = tmp_path / "elsewhere" / "renamed.jsonl"
+    elsewhere.parent.mkdir()
+    documents = list(sources.documents(spec_of(book).data))
+    elsewhere.write_text("".join(json.dumps({"body": text}) + "\n" for text in documents))
+    moved = spec_of(elsewhere, data__column="body")
+    assert make(moved, tmp_path / "other").fingerprint == first.fingerprint
+    for changed in (spec_of(book, data__lowercase=False), spec_of(book, encoder__vocab=900)):
+        assert make(changed, tmp_path / "cache").fingerprint != first.fingerprint
+    for same in (spec_of(book, data__length=16), spec_of(book, seed=5), spec_of(book, batch__size=2)):
+        assert make(same, tmp_path / "cache").folder == first.folder
+    elsewhere.write_text("".join(json.dumps({"body": text}) + "\n" for text in [*documents, "More."]))
+    assert make(moved, tmp_path / "other").fingerprint != first.fingerprint
+
+
+def test_a_second_run_reads_nothing(book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    first = make(spec_of(book), tmp_path / "cache")
+    monkeypatch.setattr(sources, "read", lambda *_: pytest.fail("the text was read again"))
+    start = time.perf_counter()
+    assert make(spec_of(book), tmp_path / "cache") == first
+    assert time.perf_counter() - start < 0.5
+    monkeypatch.chdir(book.parent)
+    assert make(spec_of(book.name), tmp_path / "cache") == first
+
+
+def test_a_changed_file_is_prepared_again(tmp_path: Path, texts: list[str]):
+    path = tmp_path / "t.txt"
+    path.write_text("\n\n".join(texts[:100]))
+    first = make(spec_of(path), tmp_path / "cache")
+    path.write_text("\n\n".join(texts[:101]))
+    second = make(spec_of(path), tmp_path / "cache")
+    assert second.fingerprint != first.fingerprint and second.documents == first.documents + 1
+
+
+@pytest.mark.parametrize("damage", ["shard cut", "shard gone", "manifest cut", "manifest gone", "tokenizer gone"])
+def test_a_damaged_cache_is_made_again(book: Path, tmp_path: Path, damage: str):
+    first = make(spec_of(book), tmp_path / "cache")
+    expected = stream(first)
+    names = {"shard": "tokens-00000.bin", "manifest": "manifest.json", "tokenizer": "tokenizer/tokenizer.json"}
+    path = first.folder / names[damage.split()[0]]
+    if damage.endswith("cut"):
+        path.write_bytes(path.read_bytes()[:-2])
+    else:
+        path.unlink()
+    again = make(spec_of(book), tmp_path / "cache")
+    assert again == first and stream(again) == expected and not leftovers(tmp_path / "cache")
+
+
+def test_another_tokenizer_is_not_cut_at_blanks(book: Path, tmp_path: Path, texts: list[str]):
+    """A byte-level one, whose tokens hold blanks: it must see whole documents."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    bare = Tokenizer(models.BPE(unk_token="<unk>"))
+    bare.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    names = ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]
+    bare.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=800, special_tokens=names, show_progress=False))
+    roles = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), names, strict=True))
+    PreTrainedTokenizerFast(tokenizer_object=bare, **roles).save_pretrained(str(tmp_path / "bpe"))
+    spec = spec_of(book, data__tokenizer=str(tmp_path / "bpe"))
+    prepared = make(spec, tmp_path / "cache")
+    assert stream(prepared) == plainly(list(sources.documents(spec.data)), prepared)
+    assert bind(spec, prepared).encoder.vocab == prepared.vocab == 800
+    assert make(spec, tmp_path / "cache") == prepared
+
+
+def test_binding_fills_in_what_the_data_decides(book: Path, tmp_path: Path):
+    spec = spec_of(book)
+    prepared = make(spec, tmp_path / "cache")
+    bound = bind(spec, prepared)
+    assert (bound.data.fingerprint, bound.encoder.vocab) == (prepared.fingerprint, 1000)
+    assert bound.data.special.model_dump() == {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
+    assert bound.run_id != spec.run_id and bind(bound, prepared) == bound
+
+
+def test_a_small_corpus_has_a_smaller_vocabulary(tmp_path: Path):
+    (tmp_path / "t.txt").write_text("a few words of text, repeated. " * 60)
+    spec = spec_of(tmp_path / "t.txt", encoder__vocab=5000)
+    assert bind(spec, make(spec, tmp_path / "cache")).encoder.vocab < 100
+
+
+def test_too_small_for_one_batch(tmp_path: Path):
+    (tmp_path / "t.txt").write_text("some words " * 100)
+    with pytest.raises(
+        InputError, match=r"too small for one batch: its \d+ tokens make \d+ rows of length 32, a batch"
+    ):
+        make(spec_of(tmp_path / "t.txt", batch__size=64), tmp_path / "cache")
+
+
+@pytest.mark.parametrize("content", ["", " \n\n \n", "\0\0"])
+def test_an_empty_corpus(tmp_path: Path, content: str):
+    (tmp_path / "t.txt").write_text(content)
+    with pytest.raises(InputError, match="empty: there is no text"):
+        make(spec_of(tmp_path / "t.txt"), tmp_path / "cache")
+    assert not list((tmp_path / "cache").glob("data/*")) and not leftovers(tmp_path / "cache")
+
+
+def test_faulty_text_leaves_nothing_half_written(book: Path, tmp_path: Path, texts: list[str]):
+    raw = "\n\n".join(texts).encode()
+    (tmp_path / "bad.txt").write_bytes(raw + b"\xff")
+    with pytest.raises(InputError, match=f"offset {len(raw)}"):
+        make(spec_of(book, tmp_path / "bad.txt"), tmp_path / "cache")
+    assert not list((tmp_path / "cache").glob("data/*")) and not leftovers(tmp_path / "cache")
+
+
+def test_the_shard_type_follows_the_vocabulary():
+    assert shards.token_type(65536) == np.uint16 and shards.token_type(65537) == np.uint32
+    assert shards.token_type(2**32) == np.uint32
+    with pytest.raises(InputError, match="4294967297 tokens is larger than a token shard can hold"):
+        shards.token_type(2**32 + 1)
+
+
+@pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EACCES])
+def test_a_full_disk_leaves_nothing(book: Path, tmp_path: Path, fault: int, monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: Any) -> None:
+        raise OSError(fault, os.strerror(fault))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shards.Shards, "write", fail)
+        with pytest.raises(OSError, match=os.strerror(fault)):
+            make(spec_of(book), tmp_path / "cache")
+    assert not list((tmp_path / "cache").glob("data/*")) and not leftovers(tmp_path / "cache")
+    assert make(spec_of(book), tmp_path / "cache").tokens > 0
+
+
+CHILD = """
+import sys
+from workbench.data import tokenizer
+from workbench.data.prepare import prepare
+from workbench.presets import resolve
+tokenizer.SAMPLE = 200_000
+spec = resolve("nano", {"data.corpus": (sys.argv[1],), "encoder.vocab": 1000, "batch.size": 4, "data.length": 32})
+print(prepare(spec).fingerprint)
+"""
+
+
+def start(path: Path, cache: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(path)],
+        env={**os.environ, "WORKBENCH_CACHE": str(cache)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> Path:
+    """Enough text that there is time to interrupt."""
+    path = tmp_path_factory.mktemp("large") / "large.txt"
+    path.write_text("\n\n".join(texts * 20))
+    return path
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupt_leaves_no_half_cache_and_the_next_run_works(large: Path, tmp_path: Path, sign: int):
+    child = start(large, tmp_path)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("data/.*/tokens-*.bin")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    child.send_signal(sign)
+    _, errors = child.communicate(timeout=60)
+    assert child.returncode != 0 and not list(tmp_path.glob("data/[!.]*"))
+    if sign == signal.SIGINT:
+        assert "KeyboardInterrupt" in errors and not leftovers(tmp_path)
+    child = start(large, tmp_path)
+    out, errors = child.communicate(timeout=120)
+    assert child.returncode == 0 and len(out.strip()) == 16
+    assert "encoding" in errors and len(list(tmp_path.glob("data/*/manifest.json"))) == 1
+    assert not leftovers(tmp_path)
+
+
+def test_two_processes_at_once_do_the_work_once(large: Path, tmp_path: Path):
+    children = [start(large, tmp_path) for _ in range(2)]
+    results = [child.communicate(timeout=120) for child in children]
+    assert [child.returncode for child in children] == [0, 0], results
+    assert results[0][0] == results[1][0] and not leftovers(tmp_path)
+    assert sum("encoding" in errors for _, errors in results) == 1
+    assert sum("another process is preparing" in errors for _, errors in results) == 1
+
+
+def test_whoever_is_second_keeps_what_is_there(tmp_path: Path):
+    """Without locks: the folder of the first stays, the second's is thrown away."""
+    barrier = threading.Barrier(2)
+
+    def write(number: int) -> None:
+        with staged(tmp_path / "made") as folder:
+            (folder / "file").write_text(str(number))
+            barrier.wait()
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [path.name for path in tmp_path.iterdir()] == ["made"] and (tmp_path / "made/file").read_text() in "01"
+
+
+def test_progress_is_told_in_bytes_of_the_files(book: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    seen: list[tuple[str, int, int]] = []
+    prepare.prepare(spec_of(book), lambda *told: seen.append(told), tmp_path / "cache")
+    size = book.stat().st_size
+    assert [told[0].split()[0] for told in seen if told[1] == size] == ["reading", "encoding"]
+    assert {told[2] for told in seen} == {0, size} and capsys.readouterr() == ("", "")
+    prepare.prepare(spec_of(book, encoder__vocab=900), cache=tmp_path / "cache")
+    shown = capsys.readouterr()
+    assert shown.out == "" and len(shown.err.splitlines()) == 3
+
+
+def test_docs_are_prepared_from_their_training_side_only(workbench_cache: Path, tmp_path: Path):
+    spec = resolve("nano", {"encoder.vocab": 1000})
+    found = list(sources.documents(spec.data))
+    assert found == list(docs.documents("train"))
+    assert sources.identity(sources.resolve(spec.data)[0]) == ["docs", docs.info().fingerprint]
+
+
+def test_a_real_file_prepares_as_it_lies_there(real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Some hundred documents of a real corpus, against the plain definition."""
+    with lzma.open(real_data / "corpus" / "wiki-en-2015-1of4.txt.xz", "rt", encoding="utf-8") as file:
+        documents = file.read(1_500_000).split("\n\n")[:-1]
+    (tmp_path / "part.txt").write_text("\n\n".join(documents))
+    monkeypatch.setattr(tokenizer, "SAMPLE", 500_000)
+    prepared = make(spec_of(tmp_path / "part.txt"), tmp_path / "cache")
+    assert prepared.documents == len(documents) > 50
+    assert stream(prepared) == plainly(documents, prepared)

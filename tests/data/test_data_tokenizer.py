@@ -1,0 +1,192 @@
+"""Trained vocabularies: the same on every run and machine, readable without workbench."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.data import docs, tokenizer
+from workbench.data.tokenizer import SPECIALS
+from workbench.errors import InputError
+from workbench.spec import DataSpec, Special
+
+TRAIN = """
+import hashlib, json, sys
+from workbench.data import tokenizer
+texts = json.load(sys.stdin)
+print(hashlib.sha256(json.dumps(sorted(tokenizer.train(texts, 1500).get_vocab().items())).encode()).hexdigest())
+"""
+
+
+@pytest.fixture(scope="module")
+def texts(workbench_cache: Path) -> list[str]:
+    """Some English with letters that are rare and equally so, where the order of a hash table would show."""
+    rare = " ".join(chr(code) for code in range(0x391, 0x3C9)) + " Ærø Øst Łódź 東京 ½ → ™"
+    return [entry.text for entry in docs.entries("train")[:400]] + [rare]
+
+
+@pytest.fixture(scope="module")
+def folder(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tokenizer.train_or_load(DataSpec(), 2000, texts, cache=tmp_path_factory.mktemp("tokenizers"))
+
+
+def test_special_tokens_come_first(folder: Path):
+    vocab = (folder / "vocab.txt").read_text().split("\n")[:-1]
+    assert vocab[:5] == SPECIALS and len(vocab) == len(set(vocab)) == 2000
+    assert tokenizer.special(folder) == Special(pad=0, unk=1, cls=2, sep=3, mask=4)
+    fast = tokenizer.fast(folder)
+    assert [fast.token_to_id(token) for token in vocab] == list(range(2000)) and tokenizer.size(fast) == 2000
+
+
+def test_training_does_not_depend_on_process_or_threads(texts: list[str]):
+    """`tokenizers` alone gives another vocabulary in every process."""
+    found = set()
+    for threads in ("1", "2", "3"):
+        done = subprocess.run(
+            [sys.executable, "-c", TRAIN],
+            input=json.dumps(texts),
+            env={**os.environ, "RAYON_NUM_THREADS": threads},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found.add(done.stdout)
+    assert len(found) == 1
+
+
+def test_frequent_words_are_tokens_and_rare_letters_unknown(folder: Path):
+    fast = tokenizer.fast(folder)
+    for word in ("the", "return", "function"):
+        assert fast.encode(word.upper(), add_special_tokens=False).tokens == [word]
+    assert fast.encode("Ḃ क", add_special_tokens=False).tokens[-1] == "[UNK]"
+
+
+def test_case_is_kept_on_request(texts: list[str], tmp_path: Path):
+    folder = tokenizer.train_or_load(DataSpec(lowercase=False), 2000, texts, cache=tmp_path)
+    fast = tokenizer.fast(folder)
+    assert fast.encode("Return", add_special_tokens=False).ids != fast.encode("return", add_special_tokens=False).ids
+    assert json.loads((folder / "tokenizer_config.json").read_text())["do_lower_case"] is False
+
+
+def test_special_tokens_in_a_text_are_text(folder: Path):
+    found = tokenizer.fast(folder).encode("the [MASK] [SEP]", add_special_tokens=False).ids
+    assert min(found) > 4
+
+
+LOAD = """
+import json, sys
+assert not any("workbench" in path for path in sys.path[1:])
+from transformers import AutoTokenizer
+t = AutoTokenizer.from_pretrained(sys.argv[1])
+pair = t("The function returns.", "It is a list.")
+print(json.dumps([t.mask_token_id, t.pad_token_id, t.convert_ids_to_tokens(pair["input_ids"]), pair["token_type_ids"],
+                  t.decode(pair["input_ids"], skip_special_tokens=True)]))
+"""
+
+
+def test_transformers_loads_it_without_workbench(folder: Path, tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", LOAD, str(folder)], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    mask, pad, tokens, types, text = json.loads(done.stdout)
+    assert (mask, pad) == (4, 0)
+    first = tokens.index("[SEP]") + 1
+    assert tokens[0] == "[CLS]" and tokens[-1] == "[SEP]"
+    assert types == [0] * first + [1] * (len(tokens) - first)
+    assert text.replace(" ", "") == "thefunctionreturns.itisalist."
+
+
+def test_a_folder_or_an_exported_tokenizer_serves_as_well(folder: Path, tmp_path: Path):
+    tokenizer.load(folder).save_pretrained(str(tmp_path / "exported"))
+    again = tokenizer.train_or_load(DataSpec(tokenizer=str(tmp_path / "exported")), 9, [], cache=tmp_path / "cache")
+    assert tokenizer.content(again) == tokenizer.content(folder)
+    assert tokenizer.special(again) == tokenizer.special(folder)
+    assert again == tokenizer.train_or_load(
+        DataSpec(tokenizer=str(tmp_path / "exported")), 9, [], cache=tmp_path / "cache"
+    )
+
+
+def test_the_cache_is_used_and_keyed(texts: list[str], tmp_path: Path):
+    def unread() -> Any:
+        raise AssertionError("documents were read although the vocabulary is there")
+        yield
+
+    first = tokenizer.train_or_load(DataSpec(), 1000, texts, "k", tmp_path)
+    assert tokenizer.train_or_load(DataSpec(), 1000, unread(), "k", tmp_path) == first
+    for spec, vocab, key in ((DataSpec(), 1001, "k"), (DataSpec(lowercase=False), 1000, "k"), (DataSpec(), 1000, "l")):
+        assert tokenizer.train_or_load(spec, vocab, texts, key, tmp_path) != first
+    assert not [leaf for leaf in (tmp_path / "tokenizers").iterdir() if leaf.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "vocab", "words"),
+    [
+        (DataSpec(), 3, "encoder.vocab=3"),
+        (DataSpec(), 60, "encoder.vocab=60 is too small"),
+        (DataSpec(), 2**32 + 1, "encoder.vocab=4294967297"),
+        (DataSpec(tokenizer="no-such/tokenizer"), 9, "'no-such/tokenizer' is neither 'wordpiece'"),
+        (DataSpec(tokenizer="wordpeice"), 9, "'wordpeice' is neither 'wordpiece'"),
+    ],
+)
+def test_what_cannot_be(
+    spec: DataSpec, vocab: int, words: str, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError) as caught:
+        tokenizer.train_or_load(spec, vocab, texts, "k", tmp_path)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+    assert not list(tmp_path.glob("tokenizers/*"))
+
+
+def test_an_empty_folder_is_no_tokenizer(tmp_path: Path):
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(InputError, match="neither 'wordpiece' nor one that can be loaded"):
+        tokenizer.train_or_load(DataSpec(tokenizer=str(tmp_path / "nothing")), 9, [], cache=tmp_path)
+
+
+def test_a_tokenizer_without_mask_is_refused(folder: Path, tmp_path: Path):
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    del config["mask_token"]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match="no mask token"):
+        tokenizer.special(tmp_path)
+
+
+@given(
+    st.lists(st.text(st.sampled_from("ab cd\n.é\u0301東\t\x1c\u2028[SEP]"), max_size=60), max_size=6), st.integers(1, 9)
+)
+@settings(max_examples=200, deadline=None)
+def test_pieces_give_the_same_tokens_as_the_whole(folder: Path, lines: list[str], length: int):
+    document = "\n".join(lines)
+    parts = list(tokenizer.pieces(document, length))
+    assert "".join(parts) == document
+    fast = tokenizer.fast(folder)
+    encoded = [number for part in parts for number in fast.encode(part, add_special_tokens=False).ids]
+    assert encoded == fast.encode(document, add_special_tokens=False).ids
+
+
+@given(st.lists(st.integers(0, 300), max_size=60), st.integers(50, 2000))
+@settings(max_examples=100, deadline=None)
+def test_a_sample_is_spread_evenly(sizes: list[int], limit: int):
+    documents = [f"{number} " * size for number, size in enumerate(sizes)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenizer, "PIECE", 40)
+        whole = [piece for document in documents for piece in tokenizer.pieces(document, 40)]
+        kept = tokenizer.sample(documents, limit)
+    total = sum(map(len, whole))
+    if total <= limit:
+        assert kept == whole
+    else:
+        assert sum(map(len, kept)) <= limit or len(kept) == 1
+        assert any(kept == whole[::step] for step in (2**power for power in range(20)))
+        assert sum(map(len, kept)) >= limit / 2 - 200 or len(kept) <= 2
