@@ -54,14 +54,10 @@ class Encoded:
 
 def encode(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
     """The task's parts, "train" first, cut to `length` tokens, the longer of a pair first; remembered."""
-    vocabulary = folder / "tokenizer.json"
-    name = hashlib.sha256(vocabulary.read_bytes()).hexdigest() if vocabulary.is_file() else str(folder.resolve())
-    key = (name, task.fingerprint, length)
+    key = (_content(folder), task.fingerprint, length)
     if not task.fingerprint or key not in _memory:
         from transformers import AutoTokenizer
 
-        if not any((folder / file).is_file() for file in VOCABULARIES):  # transformers would make an empty one up
-            raise InputError(f"{folder} holds no tokenizer: there is no tokenizer.json")
         try:
             tokenizer = AutoTokenizer.from_pretrained(folder)
         except (OSError, ValueError) as error:
@@ -71,6 +67,15 @@ def encode(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
             _memory.pop(next(iter(_memory)))
         _memory[key] = {part: _encode(tokenizer, rows, task.regression, length) for part, rows in parts.items()}
     return _memory[key]
+
+
+def _content(folder: Path) -> str:
+    """What stands for a tokenizer: the SHA-256 of its files. Raises InputError where there are none."""
+    files = [folder / name for name in VOCABULARIES if (folder / name).is_file()]
+    if not files:  # transformers would make an empty vocabulary up
+        raise InputError(f"{folder} holds no tokenizer: there is no tokenizer.json")
+    files += [path for name in ("merges.txt", "tokenizer_config.json") if (path := folder / name).is_file()]
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def _encode(tokenizer: Any, examples: Examples, regression: bool, length: int) -> Encoded:
