@@ -24,10 +24,12 @@ def real_data() -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def workbench_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cache of the session's own, shared by parallel workers; the built-in corpus is extracted into it once."""
-    base = tmp_path_factory.getbasetemp()
-    cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "workbench-cache"
+def workbench_cache(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Path]:
+    """A cache of the session's own. Only the built-in corpus is kept from one session to the next, in pytest's cache:
+    extracting it takes a while, and its key covers the code that makes it."""
+    cache = tmp_path_factory.mktemp("workbench-cache")
+    if kept := getattr(pytestconfig, "cache", None):
+        (cache / "docs").symlink_to(kept.mkdir("workbench-docs"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WORKBENCH_CACHE", str(cache))
         yield cache

@@ -26,6 +26,7 @@ from typing import Literal
 from workbench.data.files import cache_root, cores, locked, staged
 from workbench.data.progress import shown
 from workbench.errors import InputError
+from workbench.spec import digest
 
 Split = Literal["train", "test"]
 PACKAGES = ("python", "numpy", "pandas", "matplotlib", "scipy", "torch")
@@ -37,7 +38,6 @@ TEST_SHARE = 0.1
 SHARED_WORDS = 8  # a test paragraph may not have this many words in a row in common with the train side
 SHORT_WORDS = 4  # nor a whole sentence of this many words or more
 SENTENCE_ENDS = (re.compile(r"(?<=[.!?])\s"), re.compile(r"(?<=[.!?:;])\s"))
-LAYOUT = 4  # raise it when extraction or cleaning changes, so that old caches are not used
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,9 @@ def _cached() -> Path:
             "the built-in corpus 'docs' finds neither Python's own sources nor numpy, pandas or torch here"
         )
     versions = {package: _version(package) for package in found}
-    key = json.dumps([LAYOUT, [(p, str(found[p]), versions[p]) for p in found]])
-    folder = cache_root() / "docs" / hashlib.sha256(key.encode()).hexdigest()[:16]
+    makers = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in ("docs", "extract", "prose")]
+    code = [hashlib.sha256(source).hexdigest() for source in makers]  # other cleaning makes another corpus
+    folder = cache_root() / "docs" / digest([code, [[p, str(found[p]), versions[p]] for p in found]], 16)
     done = folder / "info.json"
     if not done.exists():
         with shown() as report, locked(cache_root() / "locks" / f"docs-{folder.name}.lock", lambda: None):
