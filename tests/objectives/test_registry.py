@@ -173,7 +173,7 @@ def test_a_missing_part_is_named(part: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", ["class Options:", "Options = {}\n\n\nclass Other(Part):"])
 def test_options_of_another_make_are_refused(options: str, tmp_path: Path) -> None:
     path = write(tmp_path, IDEA.replace("class Options(Part):", options))
-    with pytest.raises(InputError, match="Options must be a class made from workbench.spec.Part") as error:
+    with pytest.raises(InputError, match=r"Options must be a class made from workbench\.spec\.Part") as error:
         spec_of(path)
     assert str(path) in str(error.value)
 
