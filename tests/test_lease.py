@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -225,6 +227,54 @@ def test_a_taker_that_died_halfway_does_not_block_the_folder(tmp_path: Path) -> 
     lease.release()
 
 
+def test_a_folder_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*paths: Any) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    lease = take(tmp_path)
+    lease.check()
+    assert os.listdir(lease.stage) == []
+    with pytest.raises(LeaseHeld):
+        take(tmp_path)
+    lease.release()
+    assert names(tmp_path) == []
+
+
+def test_a_lease_is_never_seen_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill at the worst moment leaves a lease that says whose it was, so nobody has to wait."""
+    made: list[bytes] = []
+    link = os.link
+    monkeypatch.setattr(os, "link", lambda a, b: (link(a, b), made.append(Path(b).read_bytes())))
+    take(tmp_path).release()
+    assert json.loads(made[0])["pid"] == os.getpid()
+
+
+def test_what_killed_workers_left_is_swept_up(tmp_path: Path) -> None:
+    (tmp_path / ".tmp-0123").mkdir()
+    (tmp_path / ".tmp-0123" / "lease").write_text("{}")
+    (tmp_path / ".trash-0123").write_text("x")
+    lease = take(tmp_path)
+    assert names(tmp_path) == [lease.stage.name, "lease"]
+    lease.release()
+
+
+def test_either_sign_of_a_takeover_is_enough(tmp_path: Path) -> None:
+    for spoil in (
+        lambda lease: (tmp_path / "lease").write_text(dumps({"owner": "another"})),
+        lambda lease: (tmp_path / "lease").write_text(""),
+        lambda lease: (tmp_path / "lease").unlink(),
+        lambda lease: lease.stage.rename(tmp_path / "gone"),
+    ):
+        lease = take(tmp_path)
+        spoil(lease)
+        with pytest.raises(LeaseLost):
+            lease.check()
+        lease.release()
+        for name in names(tmp_path):
+            (tmp_path / name).unlink() if name == "lease" else shutil.rmtree(tmp_path / name)
+
+
 # -- late writers
 
 
@@ -365,7 +415,7 @@ def sweep(root: Path, cells: int, workers: int, kills: int, pause: float) -> dic
         (root / str(cell)).mkdir(parents=True)
     draw = random.Random(cells)
     running: list[int] = []
-    started = 0
+    started = killed = 0
     while True:
         while len(running) < workers and not all((root / str(cell) / "done").exists() for cell in range(cells)):
             started += 1
@@ -375,16 +425,16 @@ def sweep(root: Path, cells: int, workers: int, kills: int, pause: float) -> dic
                 os._exit(0)
             running.append(pid)
         if kills and running:
-            time.sleep(draw.uniform(0, 0.05))
-            victim = draw.choice(running)
-            os.kill(victim, signal.SIGKILL)
-            kills -= 1
+            time.sleep(draw.uniform(0, 0.01))
+            os.kill(draw.choice(running), signal.SIGKILL)
+            kills, killed = kills - 1, killed + 1
         running = [pid for pid in running if os.waitpid(pid, os.WNOHANG)[0] == 0]
         if not running:
             break
         time.sleep(0.005)
     lines = (root / "log").read_text().splitlines()
     return {
+        "killed": killed,
         "begun": Counter(line.split()[1] for line in lines if line.startswith("begin")),
         "ended": Counter(line.split()[1] for line in lines if line.startswith("end")),
         "left": sorted({name for cell in range(cells) for name in os.listdir(root / str(cell))}),
@@ -412,7 +462,8 @@ def test_every_cell_exactly_once(tmp_path: Path, repeats: int) -> None:
 
 @pytest.mark.parametrize(("cells", "kills"), [(20, 40), pytest.param(80, 160, marks=pytest.mark.slow)])
 def test_killed_workers_cells_are_finished_by_others(tmp_path: Path, cells: int, kills: int) -> None:
-    found = drill(tmp_path, cells=cells, workers=8, kills=kills, pause=0.03)
+    found = drill(tmp_path, cells=cells, workers=8, kills=kills, pause=0.2)
+    assert found["killed"] >= cells
     assert set(found["begun"]) == {str(cell) for cell in range(cells)}
     assert max(found["ended"].values()) == 1
     assert sum(found["begun"].values()) > cells  # some kills did hit work

@@ -9,6 +9,7 @@ that rename.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import socket
@@ -98,8 +99,13 @@ class Lease:
         """Make the lease if there is none. False when someone was faster."""
         self.stage.mkdir()
         try:
-            self._create(self.folder / "lease")
+            self._create(self.stage / "lease")
+            self._link()
         except FileExistsError:
+            return False
+        except FileNotFoundError:  # our staging folder was swept away by an owner that came and went meanwhile
+            if not self.folder.is_dir():
+                raise
             return False
         if self.stage.is_dir():
             return True
@@ -108,6 +114,22 @@ class Lease:
         if seen is not None and seen.token == self.token:
             (self.folder / "lease").unlink(missing_ok=True)
         return False
+
+    def _link(self) -> None:
+        """Put the lease in place with its content in it, or raise FileExistsError."""
+        lease, draft = self.folder / "lease", self.stage / "lease"
+        try:
+            os.link(draft, lease)
+        except FileExistsError:
+            seen = read(self.folder)  # a network disk may have done it, lost its answer and tried again
+            if seen is None or seen.token != self.token:
+                raise
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL):
+                raise
+            os.close(self._file)
+            self._create(lease)  # no hard links here: then a kill before the next line leaves a lease of no one
+        draft.unlink(missing_ok=True)
 
     def _take(self, seen: Seen) -> bool:
         """Take over from an owner known to be gone. True for exactly one of many takers."""
