@@ -61,9 +61,10 @@ def train(
     model.train()
     forward: Callable[..., StepLoss] = torch.compile(model, fullgraph=True) if host.compile else model
     optimizer = make_optimizer(model, spec.optim)
-    metrics = Metrics(run.path / "metrics.jsonl")
+    metrics = Metrics(run.path / "metrics.jsonl", run.owner)
     done, spent = restore(run, model, optimizer)
-    metrics.rewind(done)
+    if metrics.rewind(done) != done:
+        raise RuntimeError(f"{run.path}: metrics.jsonl lacks rows before step {done}, where the checkpoint stands")
     if not done:
         checkpoint.room(run.path, 2 * 12 * sum(p.numel() for p in model.parameters()))
 
@@ -107,6 +108,7 @@ def train(
                 if progress is not None:
                     progress(step, plan.steps, rows[-1])
             if keep:
+                metrics.sync()
                 save(run, step, window.seconds, model, optimizer)
                 saved = time.monotonic()
             if stopped and step < plan.steps:
@@ -265,7 +267,7 @@ def save(run: RunDir, step: int, seconds: float, model: nn.Module, optimizer: to
     }
     tensors = {"model": {name: p.detach() for name, p in names.items()}, "optimizer": moments}
     state = {"step": step, "seconds": seconds, "run_id": run.run_id}
-    checkpoint.save(run.path / "checkpoints", step, tensors, state)
+    checkpoint.save(run.path / "checkpoints", step, tensors, state, owner=run.owner)
 
 
 def restore(run: RunDir, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, float]:

@@ -1,0 +1,144 @@
+"""`workbench run` from text to report, and what it leaves behind."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import SETS, Command
+
+FIVE = ("all-tokens-mlm", "bert-mlm", "electra-15", "replace-mlm", "rtd")
+
+
+@pytest.fixture(scope="module")
+def finished(workbench: Command, text: Path, table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an ablation of all five, two seeds each, run by two workers."""
+    folder = tmp_path_factory.mktemp("ablation")
+    words = ["run", "ablation", "--corpus", text, "--tasks", table, "--budget", "steps=30", "--seeds", 2, *SETS]
+    words += ["--set", "tasks.seeds=2", "--set", "tasks.epochs=1", "--workers", 2, "--json"]
+    done = workbench(*words, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    (folder / "answer.json").write_text(done.stdout)
+    (folder / "words.json").write_text(json.dumps([str(word) for word in words]))
+    return folder
+
+
+def runs_of(folder: Path) -> dict[str, Path]:
+    return {path.parent.name: path.parent for path in (folder / "runs").glob("*/done.json")}
+
+
+def test_json_is_one_document_and_names_the_report(finished: Path) -> None:
+    answer = json.loads((finished / "answer.json").read_text())
+    assert {run["state"] for run in answer["runs"]} == {"done"}
+    assert len(answer["runs"]) == 12  # five objectives and the untrained encoder, two seeds each
+    assert (finished / answer["report"]).is_file()
+
+
+def test_all_arms_of_a_seed_start_from_the_untrained_encoder(finished: Path) -> None:
+    from safetensors.torch import load_file
+
+    runs = runs_of(finished)
+    first = [load_file(path / "encoder/model.safetensors") for name, path in runs.items() if "untrained" in name]
+    names = sorted(first[0])
+    assert len(first) == 2 and any(not first[0][name].equal(first[1][name]) for name in names)
+    trained = next(path for name, path in runs.items() if name.startswith("rtd") and "-s0-" in name)
+    assert any(not load_file(trained / "encoder/model.safetensors")[name].equal(first[0][name]) for name in names)
+
+
+def test_every_step_is_logged_under_its_own_names(finished: Path) -> None:
+    always = {"step", "tokens", "flops", "seconds", "loss", "learning_rate", "gradient_norm", "tokens_per_second",
+              "device_memory_bytes", "mask_rate", "replaced_rate"}  # fmt: skip
+    generator = {"generator_loss", "generator_accuracy"}
+    detector = {f"discriminator_{name}" for name in ("loss", "accuracy", "precision", "recall", "auc")}
+    own = {
+        "bert-mlm": {"mlm_loss", "mlm_accuracy"},
+        "replace-mlm": generator | {"mlm_loss", "mlm_accuracy"},
+        "electra-15": generator | detector,
+        "rtd": generator | detector,
+        "all-tokens-mlm": generator | {"mlm_loss", "mlm_accuracy", "copy_accuracy", "copy_loss"},
+    }
+    for name, path in runs_of(finished).items():
+        if name.startswith("untrained"):
+            continue
+        rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+        assert [row["step"] for row in rows] == list(range(1, 31))
+        objective = json.loads((path / "spec.json").read_text())["spec"]["objective"]
+        assert always | own[objective] <= set(rows[0])
+        plan = json.loads((path / "plan.json").read_text())
+        assert rows[-1]["flops"] == pytest.approx(plan["flops"]) and rows[-1]["tokens"] == plan["tokens"] == 30 * 8 * 32
+        assert all(row["mask_rate"] == pytest.approx(5 / 32) for row in rows)  # ceil(0.15 * 32) distinct picks
+
+
+def test_a_table_task_is_scored_for_every_run_and_seed(finished: Path) -> None:
+    for path in runs_of(finished).values():
+        scores = [json.loads(file.read_text()) for file in sorted((path / "scores").glob("*.json"))]
+        assert [score["seed"] for score in scores] == [0, 1]
+        assert all(score["suite"] == "table" and 0 <= score["value"] <= 100 for score in scores)
+
+
+def test_typed_again_nothing_is_repeated(finished: Path, workbench: Command) -> None:
+    before = {file: file.stat().st_mtime_ns for file in (finished / "runs").rglob("*") if file.suffix != ".json"}
+    files = {file: file.read_bytes() for file in (finished / "runs").glob("*/scores/*.json")}
+    again = workbench(*json.loads((finished / "words.json").read_text()), cwd=finished)
+    assert again.returncode == 0, again.stderr
+    assert {run["state"] for run in json.loads(again.stdout)["runs"]} == {"done"}
+    weights = [file for file in before if file.name == "model.safetensors"]
+    assert weights and all(file.stat().st_mtime_ns == before[file] for file in weights)
+    assert all(file.read_bytes() == content for file, content in files.items())
+
+
+def test_the_report_can_be_written_again_and_its_table_is_right(finished: Path, workbench: Command) -> None:
+    done = workbench("report", "ablation", "--out", finished / "again", cwd=finished)
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).is_file()
+    means: dict[tuple[str, int], float] = {}
+    for path in runs_of(finished).values():
+        spec = json.loads((path / "spec.json").read_text())["spec"]
+        values = [json.loads(file.read_text())["value"] for file in (path / "scores").glob("*.json")]
+        name = spec["objective"] if spec["budget"]["steps"] else "untrained"
+        means[name, spec["seed"]] = sum(values) / len(values)
+    with (finished / "again" / "table.csv").open(newline="") as lines:
+        written = {row["arm"]: float(row["score"]) for row in csv.DictReader(lines)}
+    assert set(FIVE) <= set(written)
+    for objective in FIVE:
+        expected = (means[objective, 0] + means[objective, 1]) / 2
+        assert written[objective] == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_exported_encoder_needs_no_workbench(finished: Path) -> None:
+    """Same hidden states from a fresh interpreter that cannot import workbench as from our own module."""
+    import torch
+
+    from workbench.models.encoder import Encoder
+    from workbench.spec import parse
+
+    path = next(path for name, path in runs_of(finished).items() if name.startswith("all-tokens"))
+    script = (
+        "import sys; sys.modules['workbench'] = None\n"
+        "from transformers import AutoModel, AutoTokenizer\n"
+        "import torch\n"
+        f"folder = {str(path / 'encoder')!r}\n"
+        "model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)\n"
+        "inputs = tokenizer(['The cat sees a dog.'], return_tensors='pt')\n"
+        "hidden = model(**inputs).last_hidden_state[0]\n"
+        "print(inputs['input_ids'].tolist()[0]); print(hidden.double().sum(-1).tolist())"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    ids, sums = (json.loads(line) for line in done.stdout.strip().splitlines()[-2:])
+
+    spec = parse(json.loads((path / "spec.json").read_text())["spec"])
+    encoder = Encoder(spec.encoder, spec.data.special).eval()
+    from safetensors.torch import load_file
+
+    weights = load_file(path / "encoder/model.safetensors")
+    encoder.model.load_state_dict(weights, strict=False)
+    with torch.no_grad():
+        ours = encoder(torch.tensor([ids]))[0].double().sum(-1)
+    assert ids[0] == spec.data.special.cls and ids[-1] == spec.data.special.sep
+    assert torch.allclose(ours, torch.tensor(sums, dtype=torch.float64), atol=1e-5)
