@@ -60,9 +60,10 @@ def _one_seed(board: Board, cells: list[Cell], lead: list[Pair], names: dict[str
             f"{names[first.arm]} has the highest {board.label} ({points(first.estimate.mean)}), but it shares no seed "
             f"with {names[lead[0].b]}, so nothing here says whether that is more than noise."
         )
+    more = f"{points(gap.mean)} more than" if points(gap.mean) != points(0.0) else "level with"
     return (
         f"One seed can't rank them: {names[first.arm]} has the highest {board.label} ({points(first.estimate.mean)}), "
-        f"{points(gap.mean)} more than {names[lead[0].b]}, and without a second seed there is no interval to say "
+        f"{more} {names[lead[0].b]}, and without a second seed there is no interval to say "
         f"whether that is more than noise."
     )
 

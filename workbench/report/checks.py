@@ -24,7 +24,7 @@ def warnings(frames: Frames, boards: Iterable[Board], missing: Mapping[str, str]
     found += data_differs(frames)
     found += environments_differ(frames)
     for board in boards:
-        found += uneven(board)
+        found += [*mute(board), *uneven(board)]
     found += collapsed(frames)
     return [*found, *frames.notes]
 
@@ -38,7 +38,7 @@ def unfinished(frames: Frames) -> list[str]:
     if not states:
         return []
     total = sum(states.values())
-    told = listing([f"{n} {state}" for state, n in sorted(states.items())])
+    told = listing([f"{n} {'not begun' if state == 'new' else state}" for state, n in sorted(states.items())])
     verb = "is" if total == 1 else "are"
     return [f"{total} of {len(frames.runs)} runs {verb} in no average ({told}); they are named below with the reason."]
 
@@ -85,6 +85,22 @@ def spread(cells: list[Cell], column: str) -> tuple[str, str, float] | None:
     if not low.spent[column] > 0 or high.spent[column] / low.spent[column] <= 1 + TOLERANCE:
         return None
     return low.arm, high.arm, high.spent[column] / low.spent[column]
+
+
+def mute(board: Board) -> list[str]:
+    """Tasks on which no arm at the largest budget does better than always giving the commonest answer."""
+    chance = board.baselines.get("majority", {})
+    best: dict[str, float] = {}
+    for cell in board.task_cells:
+        if cell.budget == board.budget:
+            best[cell.task] = max(best.get(cell.task, cell.estimate.mean), cell.estimate.mean)
+    silent = [task for task, value in best.items() if task in chance and value <= chance[task]]
+    if not silent:
+        return []
+    return [
+        f"On {listing(silent)} no arm at {board.budget} scores above always giving the commonest answer: nothing about "
+        f"pre-training can be read from that."
+    ]
 
 
 def uneven(board: Board) -> list[str]:
@@ -137,13 +153,12 @@ def by_value(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, lis
 
 def collapsed(frames: Frames) -> list[str]:
     """Discriminators that ended at the majority class: they call next to nothing replaced."""
-    if "discriminator_recall" not in frames.curves:
-        return []
     found = []
-    for run_id, mine in frames.curves.groupby("run_id"):
-        tail = mine["discriminator_recall"].dropna().tail(max(1, len(mine) // 10))
-        if len(tail) and float(tail.mean()) < 0.01:
-            found.append(str(run_id))
+    for run_id, rows in frames.logged.items():
+        recalls = [row["discriminator_recall"] for row in rows if "discriminator_recall" in row]
+        tail = recalls[-max(1, len(recalls) // 10) :]
+        if tail and sum(tail) / len(tail) < 0.01:
+            found.append(run_id)
     if not found:
         return []
     word = "discriminator finds" if len(found) == 1 else "discriminators find"

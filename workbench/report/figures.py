@@ -22,6 +22,10 @@ METRICS: dict[str, tuple[str, str]] = {
     "discriminator_recall": ("Discriminator recall", "%"),
     "discriminator_auc": ("Discriminator AUC", ""),
     "copy_accuracy": ("Copy-gate accuracy", "%"),
+    "copy_precision": ("Copy-gate precision", "%"),
+    "copy_recall": ("Copy-gate recall", "%"),
+    "copy_auc": ("Copy-gate AUC", ""),
+    "copy_loss": ("Copy-gate loss", "nats"),
     "mlm_loss": ("Main model’s MLM loss", "nats"),
     "mlm_accuracy": ("Main model’s MLM accuracy", "%"),
     "mask_rate": ("Picked", "% of tokens"),
@@ -134,30 +138,31 @@ def main_convention(board: Board) -> str:
 
 def training(frames: Frames, boards: Iterable[Board], looks: Mapping[str, Style]) -> tuple[list[Group], str]:
     """Curves of every run at the largest budget that logged anything, unfinished ones too."""
-    logged = set(frames.curves["run_id"])
-    runs = [run for run in frames.rows("runs") if run["role"] != UNTRAINED and run["run_id"] in logged]
+    runs = [run for run in frames.rows("runs") if run["role"] != UNTRAINED and run["run_id"] in frames.logged]
     if not runs:
         return [], ""
     budget = next((b.budget for b in boards), runs[-1]["budget"])
+    several = len({run["budget"] for run in runs}) > 1
     runs = [run for run in runs if run["budget"] == budget] or runs
     pairs = [(run["run_id"], run["arm"]) for run in runs]
     arms = [arm for arm in looks if arm in {arm for _, arm in pairs}]
+    end = plots.reach(frames, [run_id for run_id, _ in pairs])
     groups = []
     if "loss" in frames.curves:
         mine = [[pair for pair in pairs if pair[1] == arm] for arm in arms]
-        loss = [plots.panel(frames, "loss", some, looks, f"l{i}") for i, some in enumerate(mine)]
+        loss = [plots.panel(frames, "loss", some, looks, end, f"l{i}") for i, some in enumerate(mine)]
         groups.append(Group("Loss", LOSS_NOTE, tuple(Panel(arm, "", one) for arm, one in zip(arms, loss, strict=True))))
     panels = []
     for i, metric in enumerate(metrics(frames, [run_id for run_id, _ in pairs])):
         title, unit = METRICS.get(metric, (metric.replace("_", " "), ""))
-        panels.append(Panel(title, unit, plots.panel(frames, metric, pairs, looks, f"h{i}")))
+        panels.append(Panel(title, unit, plots.panel(frames, metric, pairs, looks, end, f"h{i}")))
     if panels:
         groups.append(Group("Generator, discriminator and the rest", HEALTH_NOTE, tuple(panels), tuple(arms)))
     widest = max(frames.bins.get(run_id, 1) for run_id, _ in pairs)
     smooth = f"the mean over up to {widest} steps" if widest > 1 else "one step, unsmoothed"
     note = (
         f"Along x: training tokens. Each line is a run at {runs[0]['budget']}; each point of it is {smooth} (at most "
-        f"{MOST_BINS} points a run, no other smoothing). Other budgets are in the file."
+        f"{MOST_BINS} points a run, no other smoothing).{' Other budgets are in the file.' if several else ''}"
     )
     return groups, note
 
@@ -171,9 +176,7 @@ HEALTH_NOTE = "All objectives in one panel, where they have the quantity. These 
 
 def metrics(frames: Frames, run_ids: Iterable[str]) -> list[str]:
     """What any of these runs logged, the known ones first, in their order."""
-    mine = frames.curves[frames.curves["run_id"].isin(list(run_ids))]
     aside = {*STRETCH, *PLACE, "loss"}
-    logged = [
-        str(c) for c in mine.columns if c not in aside and not str(c).startswith("flops.") and mine[c].notna().any()
-    ]
+    found = {str(name) for run_id in run_ids for row in frames.logged[run_id] for name in row}
+    logged = {name for name in found if name not in aside and not name.startswith("flops.")}
     return [m for m in METRICS if m in logged] + sorted(m for m in logged if m not in METRICS)

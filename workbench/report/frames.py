@@ -51,7 +51,8 @@ class Frames:
     settings: Mapping[str, Mapping[str, Any]]
     environments: Mapping[str, Mapping[str, Any]]
     notes: tuple[str, ...]
-    bins: Mapping[str, int] = field(default_factory=dict)
+    bins: Mapping[str, int] = field(default_factory=dict)  # run id -> steps that one stretch of its curve covers
+    logged: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # run id -> its rows of `curves`
 
     @property
     def axis(self) -> str:
@@ -120,6 +121,7 @@ def read(store: RunStore, name: str) -> Frames:
         pile.environments,
         tuple(dict.fromkeys(pile.notes)),
         pile.bins,
+        {run_id: list(rows) for run_id, rows in itertools.groupby(pile.curves, key=lambda row: row["run_id"])},
     )
 
 
@@ -130,7 +132,8 @@ def state_of(store: RunStore, run_id: str) -> tuple[str, str]:
     except InputError:
         return "missing", "not started"
     try:
-        return run.state, run.note
+        state = run.state
+        return state, run.note or ("not begun" if state == "new" else "")
     except (InputError, OSError) as error:  # a file that changed while it was being looked at
         return "damaged", str(error)
 
@@ -150,6 +153,14 @@ def _add(pile: _Pile, store: RunStore, run_id: str, role: str) -> None:
     except (ValueError, OSError) as error:
         row["state"], row["reason"] = "damaged", str(error)
         return
+    if row["state"] == "interrupted":
+        steps = number(reading.optional(folder / "plan.json").get("steps"))
+        row["reason"] = (
+            "stopped before its first step was logged"
+            if math.isnan(row["steps"])
+            else (f"stopped at step {row['steps']:,.0f}{'' if math.isnan(steps) else f' of {steps:,.0f}'}")
+        )
+        row["reason"] += "; the same command goes on with it"
     env = reading.optional(folder / "env.json")
     pile.settings[run_id], pile.environments[run_id] = flatten(spec), flatten(env)
     row |= {"seed": spec["seed"], "data": reading.part(spec, "data").get("fingerprint", ""), "code": code_of(env)}
@@ -167,10 +178,10 @@ def _add(pile: _Pile, store: RunStore, run_id: str, role: str) -> None:
 
 
 def budget_of(budget: Mapping[str, Any]) -> tuple[str, str]:
-    """`1e+06 tokens`, `1,000 steps`, `60 seconds` or `1e+17 FLOPs (paper)`, and the convention to show FLOPs under."""
+    """`2,000,000 tokens`, `60 seconds` or `1e17 FLOPs (paper)`, and the convention to show FLOPs under."""
     unit = next(k for k in ("steps", "tokens", "flops", "seconds") if not math.isnan(number(budget.get(k))))
     amount, convention = number(budget[unit]), str(budget.get("convention") or "paper")
-    text = f"{amount:,.0f}" if amount < 1e5 and amount.is_integer() else f"{amount:.6g}"
+    text = f"{amount:,.0f}" if amount < 1e9 and amount.is_integer() else f"{amount:.6g}".replace("e+", "e")
     return (f"{text} FLOPs ({convention})", convention) if unit == "flops" else (f"{text} {unit}", "paper")
 
 

@@ -135,18 +135,20 @@ def apart(board: Board, spent: Mapping[str, float]) -> dict[str, float]:
 
 def log_ticks(ax: Axes, low: float, high: float, most: int) -> None:
     """Between three and `most` ticks at round numbers, written as people write them."""
-    from matplotlib.ticker import MaxNLocator, NullLocator
+    from matplotlib.ticker import NullLocator
 
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
     found: list[float] = []
-    for mantissas in ((1,), (1, 3), (1, 2, 5)):
+    finest = tuple(i / 10 for i in range(10, 100))
+    for mantissas in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 6, 8), tuple(i / 2 for i in range(2, 20)), finest):
         found = [m * 10.0**d for d in decades for m in mantissas if low <= m * 10.0**d <= high]
         if len(found) >= 3:
             break
-    else:
-        found = [float(x) for x in MaxNLocator(most).tick_values(low, high) if low <= x <= high]
-    found = found[:: math.ceil(len(found) / most)]
-    ax.set_xticks(found, [log_tick(x) for x in found])
+    kept: list[float] = []
+    for value in found:  # those that leave room for their words
+        if not kept or math.log(value / kept[-1]) >= math.log(high / low) / most:
+            kept.append(value)
+    ax.set_xticks(kept, [log_tick(x) for x in kept])
     ax.xaxis.set_minor_locator(NullLocator())
 
 

@@ -1,0 +1,70 @@
+"""Training curves in bounded memory: nothing is lost but what lies within a bin."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.report import curves
+
+
+def written(path: Path, rows: list[object]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("steps", [1, 7, 119, 120, 121, 1000, 5003])
+def test_bins_hold_every_row_once(tmp_path: Path, steps: int) -> None:
+    rows = [{"step": s, "loss": math.sin(s), "sometimes": s if s % 3 == 0 else None} for s in range(1, steps + 1)]
+    found = curves.read(written(tmp_path / "m.jsonl", list(rows)))
+    assert len(found.rows) <= 120 and len(found.rows) >= min(steps, 60)
+    assert sum(r["rows"] for r in found.rows) == steps and found.every == 1 and found.skipped == 0
+    assert [r["first_step"] for r in found.rows[1:]] == [r["last_step"] + 1 for r in found.rows[:-1]]
+    total = math.fsum(r["loss"] * r["rows"] for r in found.rows)
+    assert total == pytest.approx(math.fsum(row["loss"] for row in rows), abs=1e-9)
+    assert all(r["last_step"] - r["first_step"] < found.width for r in found.rows)
+    assert found.last == {k: v for k, v in rows[-1].items() if v is not None}
+    thirds = [s for s in range(3, steps + 1, 3)]
+    assert ("sometimes" in {k for r in found.rows for k in r}) == bool(thirds)
+
+
+def test_a_long_log_is_read_at_every_kth_row(tmp_path: Path) -> None:
+    line = json.dumps({"step": 1, "loss": 5.0, "padding": "x" * 400})
+    path = tmp_path / "m.jsonl"
+    with path.open("w") as file:
+        for step in range(1, 100_001):
+            file.write(line.replace('"step": 1', f'"step": {step}') + "\n")
+    start = time.process_time()
+    found = curves.read(path)
+    assert time.process_time() - start < 5
+    assert found.every == math.ceil(path.stat().st_size / 1e7) > 1
+    assert sum(r["rows"] for r in found.rows) == math.ceil(100_000 / found.every)
+    assert found.rows[-1]["last_step"] > 99_900 and all(r["loss"] == 5.0 for r in found.rows)
+
+
+def test_torn_tail_is_no_fault_and_a_bad_line_before_it_is(tmp_path: Path) -> None:
+    path = written(tmp_path / "m.jsonl", [{"step": 1, "loss": 2.0}])
+    with path.open("a") as file:
+        file.write('{"step": 2, "lo')
+    assert (curves.read(path).skipped, curves.read(path).last["step"]) == (0, 1)
+    with path.open("a") as file:
+        file.write('\n{"step": 3, "loss": 1.0}\n[]\n{"step": 4, "loss": Infinity, "flops": {"paper": 8.0}}\n')
+    found = curves.read(path)
+    assert found.skipped == 2 and found.last == {"step": 4, "flops.paper": 8.0}
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.one_of(st.binary(max_size=40), st.text(max_size=20).map(lambda t: json.dumps({"step": t}).encode())))
+)
+def test_any_bytes_are_survived(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]) -> None:
+    path = tmp_path_factory.mktemp("bytes") / "m.jsonl"
+    path.write_bytes(b"\n".join([*lines, b'{"step": 3, "loss": 1.5}', b""]))
+    found = curves.read(path)
+    assert found.last["step"] == 3 and sum(r["rows"] for r in found.rows) >= 1

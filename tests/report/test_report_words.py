@@ -1,0 +1,95 @@
+"""Numbers as people read them: rounding never says something else than the number."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.published import POINTS, TABLE_5, beside
+from workbench.report import words
+from workbench.report.frames import arm_name, budget_of
+
+
+@given(st.floats(-100, 100), st.floats(1e-3, 50))
+def test_rounding_keeps_what_an_interval_says_of_zero(mean: float, half: float) -> None:
+    text = words.interval(mean, half, sign=True).replace("−", "-")
+    shown, reach = (float(part) for part in text.split(" ± "))
+    if abs(abs(mean) - half) > 1e-4:
+        assert (abs(shown) > reach) == (abs(mean) > half)
+    assert shown == pytest.approx(mean, abs=0.051) and reach == pytest.approx(half, abs=0.051) and reach > 0
+
+
+def test_intervals() -> None:
+    assert words.interval(68.24, 0.91) == "68.2 ± 0.9"
+    assert words.interval(-1.26, 0.5, sign=True) == "−1.3 ± 0.5"
+    assert words.interval(0.04, 0.03, sign=True) == "+0.04 ± 0.03"
+    assert words.interval(70.0, None) == "70.0" and words.interval(70.0, 0.0) == "70.0 ± 0.0"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1.293743798272e18, "1.29×10¹⁸"),
+        (9.996e17, "1.00×10¹⁸"),
+        (42, "42"),
+        (0, "0"),
+        (math.nan, "–"),
+        (1e4, "1.00×10⁴"),
+    ],
+)
+def test_powers(value: float, text: str) -> None:
+    assert words.power(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (4.25, "4.2 s"),
+        (200, "3 min 20 s"),
+        (7500, "2 h 05 min"),
+        (3 * 86400 + 4 * 3600, "3 d 4 h"),
+        (3599.7, "1 h 00 min"),
+    ],
+)
+def test_durations(value: float, text: str) -> None:
+    assert words.duration(value) == text
+
+
+def test_counts_and_listings() -> None:
+    assert [words.count(v) for v in (0, 15625, 1.02e6, 16.4e9, math.nan)] == ["0", "15,625", "1.02 M", "16.4 G", "–"]
+    assert [words.listing(x) for x in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == ["", "a", "a and b", "a, b and c"]
+    assert words.seeds([1, 1]) == "1 seed" and words.seeds([3, 5]) == "3 to 5 seeds"
+
+
+@given(st.text())
+def test_cleaned_text_can_be_written_anywhere(text: str) -> None:
+    cleaned = words.clean(text)
+    cleaned.encode("utf-8")
+    assert not any(ord(c) < 32 or c in "\u202e\u200f\x7f" for c in cleaned) and len(cleaned) == len(text)
+
+
+@pytest.mark.parametrize(
+    ("budget", "text"),
+    [
+        ({"tokens": 2e6}, "2,000,000 tokens"),
+        ({"steps": 1000}, "1,000 steps"),
+        ({"seconds": 0.5}, "0.5 seconds"),
+        ({"flops": 1e17, "convention": "matmul"}, "1e17 FLOPs (matmul)"),
+    ],
+)
+def test_budgets_and_arms_have_names(budget: dict[str, float], text: str) -> None:
+    assert budget_of(budget)[0] == text
+    assert [arm_name(v) for v in (0.25, 1.0, "ideas/my_idea.py", None)] == ["0.25", "1", "my_idea", "unknown"]
+
+
+def test_published_numbers() -> None:
+    """The rows that a reader would look up first, and that none came in without a source."""
+    table = {p.name: (p.glue, p.flops) for p in POINTS}
+    assert table["ELECTRA-Small"] == (79.9, 1.4e18) and table["BERT-Base"] == (82.2, 6.4e19)
+    assert table["ELECTRA-400K"] == (89.0, 7.1e20) and len(table) == len(POINTS) == 17
+    assert all("2003.10555" in p.source and 70 < p.glue < 90 and 1e16 < p.flops < 1e22 for p in POINTS)
+    assert TABLE_5.scores["rtd"] == 85.0 and TABLE_5.scores["bert-mlm"] == 82.2
+    assert beside("tying") is not None and beside("generator.width") is None
