@@ -310,6 +310,25 @@ def test_progress_is_told_in_bytes_of_the_files(book: Path, tmp_path: Path, caps
     assert shown.out == "" and len(shown.err.splitlines()) == 3
 
 
+def test_a_hub_data_set_is_streamed_once_and_a_bit(texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its beginning is enough for the vocabulary: a large one should not come over the network twice."""
+    taken: list[int] = []
+
+    def stream_hub(source: sources.Hub, column: str) -> Any:
+        taken.append(0)
+        for text in texts:
+            taken[-1] += 1
+            yield text
+
+    monkeypatch.setattr(sources, "_read_hub", stream_hub)
+    monkeypatch.setattr(prepare, "HUB_SAMPLE", 20_000)
+    seen: list[tuple[str, int, int]] = []
+    spec = spec_of("owner/name", data__revision="a" * 40)
+    prepared = prepare.prepare(spec, lambda *told: seen.append(told), tmp_path)
+    assert taken[1] == prepared.documents == len(texts) and sum(map(len, texts[: taken[0] - 1])) < 20_000
+    assert seen[-1] == ("encoding owner/name", sum(map(len, texts)), 0)
+
+
 def test_docs_are_prepared_from_their_training_side_only(workbench_cache: Path, tmp_path: Path):
     spec = resolve("nano", {"encoder.vocab": 1000})
     found = list(sources.documents(spec.data))

@@ -114,6 +114,11 @@ def test_a_folder_or_an_exported_tokenizer_serves_as_well(folder: Path, tmp_path
     )
 
 
+def test_a_size_beyond_all_words_is_harmless():
+    """The trainer reserves memory for as many tokens as it is asked for."""
+    assert 10 < tokenizer.train(["the cat sat on the mat and the cat " * 20], 2**32).get_vocab_size() < 60
+
+
 def test_the_cache_is_used_and_keyed(texts: list[str], tmp_path: Path):
     def unread() -> Any:
         raise AssertionError("documents were read although the vocabulary is there")

@@ -7,6 +7,7 @@ It is found again by names, sizes and times of the sources; its fingerprint is o
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from workbench.errors import InputError
 from workbench.spec import DataSpec, RunSpec, Special, digest
 
 FORMAT = 1
+HUB_SAMPLE = 4 * tokenizer.SAMPLE  # characters of a hub data set that are streamed for a vocabulary, before the rest
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def _build(
     folder: Path, spec: RunSpec, found: list[sources.Source], origin: str, root: Path, progress: Progress
 ) -> None:
     def read() -> Iterator[str]:
-        yield from _documents(spec.data, found, "reading", progress)
+        yield from _documents(spec.data, found, "reading", progress, HUB_SAMPLE)
         progress("training the vocabulary", 0, 0)
 
     words = tokenizer.train_or_load(spec.data, spec.encoder.vocab, read(), origin, root)
@@ -159,9 +161,12 @@ def _build(
             os.fsync(file.fileno())
 
 
-def _documents(data: DataSpec, found: list[sources.Source], stage: str, progress: Progress) -> Iterator[str]:
-    """All documents, telling of progress. Raises InputError if there are none."""
-    total = sum(source.size for source in found)
+def _documents(
+    data: DataSpec, found: list[sources.Source], stage: str, progress: Progress, hub_limit: float = math.inf
+) -> Iterator[str]:
+    """All documents, but no more than `hub_limit` characters of a hub data set. Raises InputError if there are none."""
+    known = not any(isinstance(source, sources.Hub) for source in found)
+    total = sum(source.size for source in found) if known else 0
     done = count = 0
 
     def advance(size: int) -> None:
@@ -170,9 +175,12 @@ def _documents(data: DataSpec, found: list[sources.Source], stage: str, progress
         progress(f"{stage} {', '.join(data.corpus)}", done, total)
 
     for source in found:
+        left = hub_limit if isinstance(source, sources.Hub) else math.inf
         for document in sources.read(source, data.column, advance):
             count += 1
             yield document
+            if (left := left - len(document)) <= 0:
+                break
     if not count:
         raise _empty(data)
 

@@ -26,7 +26,7 @@ def shown() -> Iterator[Progress]:
     from rich.progress import Progress as Bars
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
@@ -50,7 +50,8 @@ def _lines() -> Progress:
         now = time.monotonic()
         if stage in last and now - last[stage] < EVERY:
             return
-        share = f" {100 * done / total:.0f} %" if total and stage in last else ""
+        share = f" {100 * done / total:.0f} %" if total else f" {done / 1e6:.0f} MB"
+        share = share if stage in last else ""
         last[stage] = now
         sys.stderr.write(f"{stage}{share}\n")
         sys.stderr.flush()

@@ -46,7 +46,7 @@ class File:
 
 @dataclass(frozen=True)
 class Hub:
-    """The train split of a hub data set, at a commit."""
+    """The train split of a hub data set, at a commit. How large it is shows only when it is read."""
 
     name: str
     config: str | None
@@ -79,7 +79,9 @@ def read(source: Source, column: str, advance: Advance = ignore) -> Iterator[str
     if isinstance(source, File):
         yield from formats.read(source.path, column, advance)
     elif isinstance(source, Hub):
-        yield from _read_hub(source, column)
+        for document in _read_hub(source, column):
+            advance(len(document))
+            yield document
     else:
         for document in docs.documents("train"):
             advance(len(document))

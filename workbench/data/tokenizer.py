@@ -154,8 +154,9 @@ def train(texts: list[str], vocab: int, lowercase: bool = True) -> Tokenizer:
             f"encoder.vocab={vocab} is too small: the letters of this corpus alone take {len(alphabet)} tokens; "
             f"take at least {2 * len(alphabet)}"
         )
+    most = len(SPECIALS) + len(alphabet) + sum(map(len, texts))  # each merge joins letters; room for more is never used
     trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab,
+        vocab_size=min(vocab, most),
         min_frequency=2,
         special_tokens=SPECIALS + alphabet,
         initial_alphabet=starts,
