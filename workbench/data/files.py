@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import socket
@@ -40,6 +41,10 @@ def staged(folder: Path) -> Iterator[Path]:
         except OSError:
             if not folder.is_dir() or not any(folder.iterdir()):
                 raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:  # say where
+            raise OSError(error.errno, os.strerror(error.errno), str(folder.parent)) from error
+        raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]  # ids 0 to 4
-SAMPLE = 32_000_000  # characters trained on; more text changes the vocabulary little
+SAMPLE = 32_000_000  # characters trained on; of Wikipedia, twice as many make 0.05 % fewer tokens of the same text
 PIECE = 8192  # a document is sampled in pieces of about this many characters
 BLANK = re.compile(r"[ \n]")
 LAYOUT = 1  # raise it when training changes, so that old caches are not used
