@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import made
 import parsed
@@ -99,7 +100,7 @@ def asks_nothing(path: Path) -> None:
         for name, value in element.attributes.items():
             assert not name.startswith("on") and name != "style", f"<{element.tag} {name}={value!r}>"
             if name in ("href", "src", "action", "data", "xlink:href", "poster", "srcset"):
-                assert value.startswith("#") or value == "data:," or re.fullmatch(r"[a-z-]+\.csv", value), value
+                assert value.startswith("#") or value == "data:," or re.fullmatch(r"[a-z-]+\.(csv|svg)", value), value
             assert "url(" not in value or value.startswith("url(#"), value
     metas = [m.attributes for m in tree.find("meta")]
     policy = next(m["content"] for m in metas if m.get("http-equiv") == "Content-Security-Policy")
@@ -118,6 +119,14 @@ def asks_nothing(path: Path) -> None:
 def test_page_stands_alone(page: Path) -> None:
     asks_nothing(page)
     assert page.stat().st_size < 2_000_000
+
+
+def test_picture_is_a_file_of_its_own(page: Path) -> None:
+    root = ElementTree.parse(page.parent / "compute.svg").getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg" and root.get("width") == "920"
+    tags = {e.tag.rpartition("}")[2] for e in root.iter()}
+    assert "a" not in tags and tags <= {"svg", "style", "g", "path", "use", "text", "defs", "clipPath", "rect", "title"}
+    assert {*TWO} <= {e.text for e in root.iter() if e.tag.endswith("text")}  # the legend
 
 
 def test_hostile_names_stay_names(tmp_path: Path) -> None:
@@ -140,6 +149,7 @@ def test_hostile_names_stay_names(tmp_path: Path) -> None:
     name = made.recorded(store, specs, question=HOSTILE[3], command=HOSTILE[4], experiment=HOSTILE[0])
     found = write(store, name, tmp_path / "out", {HOSTILE[0]: HOSTILE[1]})
     asks_nothing(found)
+    assert not {e.tag.rpartition("}")[2] for e in ElementTree.parse(found.parent / "compute.svg").iter()} & ACTIVE
     text = parsed.page(found).text
     for name in HOSTILE[:9]:
         assert name in text, name

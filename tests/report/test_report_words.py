@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from workbench.published import POINTS, TABLE_5, beside
 from workbench.report import words
-from workbench.report.frames import arm_name, budget_of
+from workbench.report.naming import arm_name, budget_of
 
 
 @given(st.floats(-100, 100), st.floats(1e-3, 50))

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics as plain
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from workbench.report.statistics import Difference, Estimate, paired_difference, pooled_sd, smallest_gap, t_interval
 
 Tuned = Mapping[str, Mapping[str, Mapping[int, float]]]  # run -> task -> fine-tuning seed -> headline value
 Groups = Mapping[tuple[str, str], tuple[str, ...]]  # (budget, arm) -> runs
+
+
+class Cell(Protocol):
+    """What is needed of an arm at a budget (see `tables.Cell`)."""
+
+    @property
+    def arm(self) -> str: ...
+    @property
+    def runs(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -73,6 +85,26 @@ def task_cells(
                 paired_difference(means, start) if start else None,
                 tuple(have),
             )
+
+
+def every_metric(
+    rows: Iterable[Mapping[str, Any]], cells: Iterable[Cell], headline: Mapping[str, str]
+) -> list[tuple[str, str, str, dict[str, Estimate]]]:
+    """Task, split, metric and arm -> mean over runs of the mean over fine-tuning seeds, of everything measured.
+
+    Left out are tasks that have nothing but their headline. `rows` are those of `Frames.other`.
+    """
+    values: dict[tuple[str, str, str], dict[str, list[float]]] = {}
+    for row in rows:
+        if row["task"] in headline and not math.isnan(row["value"]):
+            key = (row["task"], row["split"], row["metric"])
+            values.setdefault(key, {}).setdefault(row["run_id"], []).append(row["value"])
+    tasks = Counter(task for task, _, _ in values)
+    return [
+        (*key, {c.arm: t_interval([plain.fmean(found[r]) for r in c.runs if r in found]) for c in cells})
+        for key, found in values.items()
+        if tasks[key[0]] > 1
+    ]
 
 
 def noise(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from workbench.report import marks, plots
+from workbench.report import marks, panels, plots
 from workbench.report.curves import MOST_BINS, PLACE
 from workbench.report.frames import STRETCH, Frames
 from workbench.report.marks import Axis, Style
@@ -131,6 +131,15 @@ class Drawn:
         return Figure(wide, narrow, f"{POINTS_NOTE}; {BARS_NOTE}.{level}")
 
 
+def pictures(frames: Frames, boards: Iterable[Board]) -> list[str]:
+    """Score against compute with the legend inside, one for each suite."""
+    looks = marks.styles(run["arm"] for run in frames.rows("runs") if run["role"] != UNTRAINED)
+    rows = dict.fromkeys(frames.settings, 0)
+    axes = ((b, main_convention(b)) for b in boards)
+    drawn = [(b, Axis(f"flops_{c}", f"training FLOPs, {c} convention")) for b, c in axes]
+    return [plots.against(b, frames, looks, axis, rows, WIDE, "picture", legend=True)[0] for b, axis in drawn]
+
+
 def main_convention(board: Board) -> str:
     """The one that the budget was counted under; the paper's for budgets in steps, tokens or seconds."""
     return next((c for c in ("paper-sparse", "matmul") if f"({c})" in board.budget), "paper")
@@ -146,18 +155,18 @@ def training(frames: Frames, boards: Iterable[Board], looks: Mapping[str, Style]
     runs = [run for run in runs if run["budget"] == budget] or runs
     pairs = [(run["run_id"], run["arm"]) for run in runs]
     arms = [arm for arm in looks if arm in {arm for _, arm in pairs}]
-    end = plots.reach(frames, [run_id for run_id, _ in pairs])
+    end = panels.reach(frames, [run_id for run_id, _ in pairs])
     groups = []
     if "loss" in frames.curves:
         mine = [[pair for pair in pairs if pair[1] == arm] for arm in arms]
-        loss = [plots.panel(frames, "loss", some, looks, end, f"l{i}") for i, some in enumerate(mine)]
+        loss = [panels.panel(frames, "loss", some, looks, end, f"l{i}") for i, some in enumerate(mine)]
         groups.append(Group("Loss", LOSS_NOTE, tuple(Panel(arm, "", one) for arm, one in zip(arms, loss, strict=True))))
-    panels = []
+    rest = []
     for i, metric in enumerate(metrics(frames, [run_id for run_id, _ in pairs])):
         title, unit = METRICS.get(metric, (metric.replace("_", " "), ""))
-        panels.append(Panel(title, unit, plots.panel(frames, metric, pairs, looks, end, f"h{i}")))
-    if panels:
-        groups.append(Group("Generator, discriminator and the rest", HEALTH_NOTE, tuple(panels), tuple(arms)))
+        rest.append(Panel(title, unit, panels.panel(frames, metric, pairs, looks, end, f"h{i}")))
+    if rest:
+        groups.append(Group("Generator, discriminator and the rest", HEALTH_NOTE, tuple(rest), tuple(arms)))
     widest = max(frames.bins.get(run_id, 1) for run_id, _ in pairs)
     smooth = f"the mean over up to {widest} steps" if widest > 1 else "one step, unsmoothed"
     note = (

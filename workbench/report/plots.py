@@ -1,4 +1,4 @@
-"""The figures: score against compute, arms side by side, and curves of training. Each is one `svg` element.
+"""The figures of scores: against compute, and arms side by side. Each is one `svg` element.
 
 Marks: a small point is a run, a large one the mean over pre-training seeds, its bar a 95 % t interval.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.published import POINTS
 from workbench.report import svg
 from workbench.report.frames import Frames
-from workbench.report.marks import Axis, Style, apart, levels, log_range, log_ticks, span, tick
+from workbench.report.marks import Axis, Style, apart, levels, log_range, log_ticks, span
 from workbench.report.statistics import Estimate
 from workbench.report.svg import COLOURS
 from workbench.report.tables import Board, Cell
@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 
 Tips = dict[str, tuple[str, str]]
 NAMED = ("ELECTRA-Small", "BERT-Base", "ELECTRA-Base", "ELECTRA-1.75M")  # on a narrow figure
-CROWDED = ("RoBERTa-100K", "RoBERTa-500K", "XLNet-Large", "BERT-Large, theirs")  # named when pointed at, and below
+CROWDED = (
+    "ELECTRA-400K",
+    "RoBERTa-100K",
+    "RoBERTa-500K",
+    "XLNet-Large",
+    "BERT-Large, theirs",
+)  # named when pointed at, and below
 
 
 def against(
@@ -34,10 +40,12 @@ def against(
     rows: Mapping[str, int],
     size: tuple[int, int],
     name: str,
+    legend: bool = False,
 ) -> tuple[str, list[str]]:
     """Score against what was spent, on a log axis, and remarks that belong in the caption; "" where nothing was.
 
-    `rows` maps run ids to their row in the table of runs, which their points link to; `size` is in CSS pixels.
+    `rows` maps run ids to their row in the table of runs, which their points link to; `size` is in CSS pixels. The
+    page has a legend of its own; a picture that leaves it needs one inside.
     """
     runs, wide = frames.by_id(), size[0] > 600
     spent = {r: float(runs[r][axis.column]) for cell in board.cells for r in cell.runs}
@@ -68,6 +76,8 @@ def against(
             for cell in mine:
                 _runs(ax, cell, board, spent, shift[arm], looks[arm], axis, tips, runs, rows)
         _line_labels(ax, lines)
+        if legend:
+            ax.legend([_key(looks[arm]) for arm in board.arms], [short(arm) for arm in board.arms], frameon=False)
         log_ticks(ax, low, high, 7 if wide else 4)
         ax.set_xlabel(f"{axis.label} (log scale)")
         ax.set_ylabel(short(board.label, 60 if wide else 48))
@@ -75,6 +85,12 @@ def against(
         ax.set_axisbelow(True)
         label = f"{board.label} against {axis.label}: a curve per arm, a point per run; the numbers are in the tables"
         return svg.write(figure, name, label, tips), remarks
+
+
+def _key(look: Style) -> Any:
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=look.colour, ls=look.dashes, lw=2, marker=look.marker, ms=8, mew=0)
 
 
 def _runs(
@@ -210,55 +226,3 @@ def _row(ax: Axes, y: float, estimate: Estimate, look: Style) -> None:
     if estimate.half is not None:
         ax.errorbar(estimate.mean, y, xerr=estimate.half, color=look.colour, capsize=5, lw=2, zorder=3)
     ax.plot(estimate.mean, y, look.marker, ms=9, color=look.colour, mew=0, zorder=5)
-
-
-def reach(frames: Frames, run_ids: Iterable[str]) -> float:
-    """How far along training the last logged stretch of any of these runs lies, in tokens."""
-    return max(_place(frames.logged[run_id][-1]) for run_id in run_ids)
-
-
-def _place(stretch: Mapping[str, float]) -> float:
-    """Tokens, or steps should a log lack them."""
-    return stretch.get("tokens", stretch["step"])
-
-
-def panel(
-    frames: Frames,
-    metric: str,
-    runs: Iterable[tuple[str, str]],
-    looks: Mapping[str, Style],
-    end: float,
-    name: str,
-) -> str:
-    """One metric over training tokens up to `end`, a line per run, in bins (see `curves`).
-
-    `runs` are run ids and their arms.
-    """
-    percent = metric.endswith(("_accuracy", "_precision", "_recall", "mask_rate", "replaced_rate"))
-    with svg.drawing(name, 11):
-        figure = svg.figure(300, 190, layout=None)
-        ax = figure.add_axes((0.185, 0.12, 0.8, 0.84))  # the same for all, so that panels stand in line
-        for run_id, arm in runs:
-            logged = [(_place(row), row[metric]) for row in frames.logged[run_id] if metric in row]
-            if not logged:
-                continue
-            look, every = looks[arm], max(1, len(logged) // 4)  # a few markers, at other places for every arm
-            first = min(len(logged) - 1, round(every * (look.index % 5 + 0.5) / 5))
-            ax.plot(
-                [x for x, _ in logged],
-                [y * (100 if percent else 1) for _, y in logged],
-                color=look.colour, lw=1.1, alpha=0.8, marker=look.marker, ms=4.5, mew=0, markevery=(first, every),
-            )  # fmt: skip
-        _plain_ticks(ax)
-        ax.set_xlim(0, end * 1.02)
-        ax.grid(axis="y")
-        ax.set_axisbelow(True)
-        return svg.write(figure, name, f"{metric} over training tokens")
-
-
-def _plain_ticks(ax: Axes) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    for axis, most in ((ax.xaxis, 4), (ax.yaxis, 5)):
-        axis.set_major_locator(MaxNLocator(most))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))

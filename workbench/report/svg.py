@@ -15,6 +15,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree
 
+from workbench.report.words import clean
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -91,9 +93,19 @@ def write(made: Figure, name: str, label: str, tips: Mapping[str, tuple[str, str
         out, format="svg", transparent=True, metadata={"Date": None, "Creator": None, "Type": None, "Format": None}
     )
     root = ElementTree.fromstring(out.getvalue())
-    text = "".join(_render(root, name, tips or {}, _used(root)))
-    head = f'<svg class="figure" role="img" aria-label="{escape(label)}"'
+    said = {gid: ("\n".join(map(clean, tip.split("\n"))), link) for gid, (tip, link) in (tips or {}).items()}
+    text = "".join(_render(root, name, said, _used(root)))
+    head = f'<svg class="figure" role="img" aria-label="{escape(clean(label))}"'
     return text.replace("<svg", head, 1)
+
+
+def alone(text: str, colours: str) -> str:
+    """A figure of the page as a file of its own, for a README: with its colours, and without links into the page."""
+    view = re.search(r'viewBox="0 0 (\S+) (\S+)"', text)
+    assert view is not None
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{view[1]}" height="{view[2]}"'
+    style = f"<style>\n{colours}.figure {{ font-family: system-ui, sans-serif; }}\n</style>"
+    return re.sub(r"<a [^>]*>|</a>", "", text).replace("<svg", head, 1).replace(">", f">{style}", 1) + "\n"
 
 
 def _used(root: ElementTree.Element) -> set[str]:
@@ -150,9 +162,15 @@ def _attributes(element: ElementTree.Element, name: str, used: set[str]) -> Iter
         elif value.startswith("url(#"):
             yield key, f"url(#{name}-{value[5:]}"
         elif key in _ATTRIBUTES:
-            yield key, _NUMBER.sub(lambda m: f"{float(m[0]):.2f}".rstrip("0").rstrip("."), value.replace("\n", ""))
+            yield key, _NUMBER.sub(_shorter, value.replace("\n", ""))
     if classes:
         yield "class", " ".join(classes)
+
+
+def _shorter(number: re.Match[str]) -> str:
+    """A coordinate to a tenth of a pixel, or a hundredth where it is part of a small mark."""
+    value = float(number[0])
+    return f"{value:.{1 if abs(value) >= 10 else 2}f}".rstrip("0").rstrip(".")
 
 
 def _styles(text: str) -> Iterator[tuple[str, str]]:

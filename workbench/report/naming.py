@@ -1,0 +1,69 @@
+"""What runs are called in a report: the arm they belong to, the budget they had, the code they ran."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.report.reading import number, part
+
+
+def budget_of(budget: Mapping[str, Any]) -> tuple[str, str]:
+    """`2,000,000 tokens`, `60 seconds` or `1e17 FLOPs (paper)`, and the convention to show FLOPs under."""
+    unit = next(k for k in ("steps", "tokens", "flops", "seconds") if not math.isnan(number(budget.get(k))))
+    amount, convention = number(budget[unit]), str(budget.get("convention") or "paper")
+    text = f"{amount:,.0f}" if amount < 1e9 and amount.is_integer() else f"{amount:.6g}".replace("e+", "e")
+    return (f"{text} FLOPs ({convention})", convention) if unit == "flops" else (f"{text} {unit}", "paper")
+
+
+def arm_names(
+    axis: str, runs: Iterable[Mapping[str, Any]], settings: Mapping[str, Mapping[str, Any]]
+) -> dict[str, str]:
+    """What each run is called. One arm is one spec but for seed and budget, so that no two specs are ever averaged.
+
+    It goes by its value on the axis; where several arms would share that name, by what else tells them apart.
+    """
+    arms: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    names = {row["run_id"]: "untrained" if row["role"] == "untrained" else "unknown" for row in runs}
+    for row in runs:
+        if row["role"] == "arm" and (spec := settings[row["run_id"]]):
+            arms.setdefault(tuple(sorted((k, str(v)) for k, v in spec.items() if not _aside(k))), []).append(
+                row["run_id"]
+            )
+    axes = axis.split(",")
+    short = {arm: ", ".join(arm_name(dict(arm).get(key)) for key in axes) for arm in arms}
+    for arm, run_ids in arms.items():
+        name = short[arm]
+        same = [dict(other) for other in arms if short[other] == name]
+        keys = sorted(key for key in {k for one in same for k in one} if len({one.get(key) for one in same}) > 1)
+        told = [f"{key}={dict(arm)[key][:40]}" for key in keys if dict(arm).get(key) not in (None, "None", "")]
+        taken = {*names.values(), "untrained", "unknown"}
+        full = ", ".join([name, *told])
+        name = next(
+            n for n in itertools.chain((full,), (f"{full} ({i})" for i in itertools.count(2))) if n not in taken
+        )
+        names |= dict.fromkeys(run_ids, name)
+    return names
+
+
+def _aside(key: str) -> bool:
+    """Whether a setting leaves a run in its arm: seed, budget, and what is no part of a run's identity."""
+    return key in ("seed", "scale") or key.startswith(("budget.", "tasks."))
+
+
+def arm_name(value: Any) -> str:
+    """A value of the axis as a person says it: `rtd`, `0.25`, `my_idea` for `ideas/my_idea.py`."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    text = "unknown" if value is None else str(value)
+    return Path(text).stem if text.endswith(".py") else text
+
+
+def code_of(env: Mapping[str, Any]) -> str:
+    """Which code ran, from env.json: version and commit, marked when the working tree had changes."""
+    git = part(env, "git")
+    words = [str(env.get("workbench") or ""), str(git.get("commit") or "")[:10], "changed" if git.get("dirty") else ""]
+    return " ".join(word for word in words if word)
