@@ -1,6 +1,7 @@
 """Which positions are picked, and what is written there. Every objective is made of these pieces.
 
-B rows, L positions, K picks, V vocabulary. Sources: Clark et al. 2020, sections 3.1 and 3.4; electra-facts 1.1, 1.2, 7.
+B rows, L positions, K picks, V vocabulary. Sources: Clark et al. 2020, sections 3.1 and 3.4, and the released code
+(docs/electra.md 1.1, 1.2 and 7).
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def _wanted(batch: Batch, spec: RunSpec) -> Tensor:
 def write_tokens(ids: Tensor, positions: Tensor, tokens: Tensor, active: Tensor) -> Tensor:
     """ids (B, L) with tokens (B, K) written at positions (B, K) where active (B, K) is true.
 
-    A position written more than once takes the integer mean of its tokens, as the released code does (electra-facts
-    1.1); distinct picks never meet this.
+    A position written more than once takes the integer mean of its tokens, as the released code does
+    (docs/electra.md 1.1); distinct picks never meet this.
     """
     rows, length = ids.shape
     where = torch.where(active, positions, length)  # the column past the end takes what is not written
@@ -89,8 +90,8 @@ def mask_tokens(batch: Batch, spec: RunSpec, mask: float, random: float = 0.0) -
 def sample_tokens(logits: Tensor, keys: Tensor, temperature: float = 1.0) -> Tensor:
     """One word (B, K) int64 from softmax(logits / temperature), logits (B, K, V); no gradient passes.
 
-    Inverse of the cumulative distribution at one keyed number a pick: the distribution of Gumbel-max (electra-facts
-    1.2), at V times fewer draws.
+    Inverse of the cumulative distribution at one keyed number a pick: the distribution of Gumbel-max
+    (docs/electra.md 1.2), at V times fewer draws.
     """
     probabilities = (logits.detach().float() / temperature).softmax(-1)
     cumulative = probabilities.cumsum(-1)
@@ -115,7 +116,7 @@ class Generator(nn.Module):
             self.head = MlmHead(self.body, self.body.table)
 
     def forward(self, batch: Batch) -> Corruption:
-        """The corrupted batch, with the generator's own loss: a mean over picks (electra-facts 1.8)."""
+        """The corrupted batch, with the generator's own loss: a mean over picks (docs/electra.md 1.8)."""
         masked = mask_tokens(batch, self.spec, self.spec.corruption.generator_mask)
         hidden = gather(self.body(masked.ids, batch.attention), masked.positions)  # (B, K, D)
         logits = self.head(hidden)  # (B, K, V)

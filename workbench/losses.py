@@ -23,7 +23,7 @@ def gather(values: Tensor, positions: Tensor) -> Tensor:
 
 
 def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
-    """sum(weights * values) / sum(weights), both of one shape, (); 0 where nothing counts (electra-facts 1.8)."""
+    """sum(weights * values) / sum(weights), both of one shape, (); 0 where nothing counts (docs/electra.md 1.8)."""
     weights = weights.float()
     return (values.float() * weights).sum() / weights.sum().clamp(min=1e-6)
 
@@ -66,7 +66,7 @@ def _log_likelihood(features: Tensor, table: Tensor, bias: Tensor, targets: Tens
 
 
 def copy_mixture_loss(gate: Tensor, likelihood: Tensor, untouched: Tensor) -> Tensor:
-    """-log p(x_t) of the copy mixture, in log space (section 3.4, All-Tokens MLM; electra-facts 1.6), (B, L).
+    """-log p(x_t) of the copy mixture, in log space (section 3.4, All-Tokens MLM; docs/electra.md 1.6), (B, L).
 
     gate (B, L) logits of copying, likelihood (B, L) log q(x_t), untouched (B, L) bool: the token seen is the original.
     """
@@ -81,7 +81,11 @@ def share(hits: Tensor, among: Tensor) -> Ratio:
 
 
 def binary_ratios(name: str, logits: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Ratio]:
-    """Accuracy, precision, recall and ROC area of logits (B, N) against bool labels, where weights > 0."""
+    """Accuracy, precision, recall and ROC area of logits (B, N) against bool labels, where weights > 0.
+
+    Added up over micro-batches, the first three are exactly those of the whole step. The area counts the pairs within
+    each micro-batch, none across, and adds these up: exact for a step in one piece, an estimate for one in several.
+    """
     logits, counted = logits.detach().float(), weights > 0
     said = logits > 0
     return {

@@ -46,7 +46,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
-# The released fine-tuning defaults that depend on size (electra-facts 5: 1e-4 for Small and Base, 5e-5 for Large).
+# The released fine-tuning defaults that depend on size (docs/electra.md 5: 1e-4 for Small and Base, 5e-5 for Large).
 RELEASED_LR = {"small": 1e-4, "base": 1e-4, "large": 5e-5}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-# The paper's score: the unweighted mean of these eight; WNLI is left out, MNLI counts as matched (electra-facts 5).
+# The paper's score: the unweighted mean of these eight; WNLI is left out, MNLI counts as matched (docs/electra.md 5).
 GLUE = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE")
 PROBES = ("package", "order", "next", "signature")
 

@@ -1,6 +1,6 @@
 """What a run is. Two runs with equal specs are the same run; how a run is carried out stands in `host.py`.
 
-Sources: electra-facts of Clark et al. 2020 (tables 6 and 7, sections 2 and 3) and of the released code.
+Sources: Clark et al. 2020 (tables 6 and 7, sections 2 and 3) and the released code; docs/electra.md.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class DataSpec(Part):
 
 
 class CorruptionSpec(Part):
-    """How positions are picked and what is written there (electra-facts 1.1, 1.7 and 7).
+    """How positions are picked and what is written there (docs/electra.md 1.1, 1.7 and 7).
 
     `picks` "distinct" takes ceil(rate * n) different positions, "released" draws round(rate * n) with replacement.
     `generator_mask` is the share of picks shown to the generator as [MASK]; `mask` and `random` are those of BERT MLM.
@@ -135,7 +135,7 @@ class BatchSpec(Part):
 
 
 class OptimSpec(Part):
-    """AdamW over generator, encoder and heads together, one clip (electra-facts 4). Rates are per step."""
+    """AdamW over generator, encoder and heads together, one clip (docs/electra.md 4). Rates are per step."""
 
     lr: Annotated[float, Field(gt=0)] = 5e-4
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
@@ -199,7 +199,7 @@ class TasksSpec(Part):
 
     The released code's ways are `extra_decay`, one more power of the layer-wise decay below the head; `doubled`, MRPC
     and STS-B trained on with their sentences also swapped; `sum_loss`, a sum over the batch in place of a mean;
-    `overlap`, decay running during warm-up; and no `bias_correction` of Adam (electra-facts 5 and 7).
+    `overlap`, decay running during warm-up; and no `bias_correction` of Adam (docs/electra.md 5 and 7).
     `rows` caps the training rows of a task; `epochs` left out means each task's own number.
     """
 
@@ -271,7 +271,7 @@ class RunSpec(Part):
         return self.picked(self.data.length)
 
     def picked(self, tokens: int) -> int:
-        """How many of `tokens` real tokens are picked (electra-facts 1.1)."""
+        """How many of `tokens` real tokens are picked (docs/electra.md 1.1)."""
         rate = self.corruption.rate
         if self.corruption.picks == "distinct":
             return max(1, math.ceil(rate * tokens - 1e-9))

@@ -1,6 +1,6 @@
 """The one training loop, read downwards. It knows no objective by name, and no task.
 
-Paper: section 3.1 and table 6; released code: `model/optimization.py` (electra-facts 4).
+Paper: section 3.1 and table 6; released code: `model/optimization.py` (docs/electra.md 4).
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def lr_factor(step: int, plan: Plan, spec: RunSpec) -> float:
 
 
 def make_optimizer(model: nn.Module, spec: OptimSpec) -> torch.optim.AdamW:
-    """AdamW over everything at once; biases and layer norms are not decayed, embeddings are (electra-facts 4)."""
+    """AdamW over everything at once; biases and layer norms are not decayed, embeddings are (docs/electra.md 4)."""
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():

@@ -18,7 +18,7 @@ from workbench.tasks.rates import EPS, depth, layer_factor, lr_factor, make_opti
 
 
 def test_the_released_codes_numbers() -> None:
-    """For 12 layers and a decay of .8 the released code prints .044, .055, .64 and 1.0 (electra-facts 5)."""
+    """For 12 layers and a decay of .8 the released code prints .044, .055, .64 and 1.0 (docs/electra.md 5)."""
     spec = TasksSpec(layer_decay=0.8, extra_decay=True)
     found = [layer_factor(place, 12, spec) for place in (0, 1, 12)]
     assert [round(x, 3) for x in found] == [0.044, 0.055, 0.64]

@@ -82,7 +82,7 @@ def build_encoder(spec: RunSpec) -> Encoder:
 
 
 def build_generator_body(encoder: Encoder, spec: RunSpec) -> Encoder:
-    """The generator's encoder, tied to the main one as `spec.tying` says (electra-facts 2).
+    """The generator's encoder, tied to the main one as `spec.tying` says (docs/electra.md 2).
 
     `none`: tables of its own at its own width. `tokens`: the token table is shared. `embeddings`: token, position and
     segment tables and the embedding layer norm are shared. `all`: it is the main encoder.
@@ -154,13 +154,13 @@ def _backbone(spec: EncoderSpec, special: Special) -> Any:
         warnings.simplefilter("ignore")
         model = AutoModel.from_config(config, attn_implementation=attention)
     if getattr(model, "pooler", None) is not None:
-        model.pooler = None  # the [CLS] state itself is fine-tuned (electra-facts 2), a pooler would never be trained
+        model.pooler = None  # the [CLS] state itself is fine-tuned (docs/electra.md 2), a pooler would never be trained
     initialise(model, spec.init)
     return model
 
 
 def initialise(module: nn.Module, std: float) -> None:
-    """Kernels from a normal of `std` cut at two deviations, embedding projections Glorot uniform (electra-facts 2)."""
+    """Kernels from a normal of `std` cut at two deviations, embedding projections Glorot uniform: docs/electra.md 2."""
     for name, part in module.named_modules():
         if isinstance(part, nn.Linear):
             if name.endswith(("embeddings_project", "embedding_hidden_mapping_in", "embed_proj")):

@@ -18,7 +18,7 @@ from workbench.models.encoder import Encoder, initialise
 class MlmHead(nn.Module):
     """Dense to embedding width, GELU, layer norm; then the product with a token table, plus a bias of its own.
 
-    The table is the one handed in, so a tied table is trained by this head too (electra-facts 1.2 and 2).
+    The table is the one handed in, so a tied table is trained by this head too (docs/electra.md 1.2 and 2).
     """
 
     def __init__(self, encoder: Encoder, table: nn.Embedding) -> None:

@@ -2,7 +2,7 @@
 
 Clark et al. 2020, section 3.4: p(v) = D [v is the input token] + (1 - D) softmax(v), a mixture trained as one
 likelihood over all real tokens. The paper names no separate loss for the gate; `copy_loss` adds one, as some later
-work does, and `stop_gradient` keeps the mixture from training the gate (electra-facts 1.6).
+work does, and `stop_gradient` keeps the mixture from training the gate (docs/electra.md 1.6).
 """
 
 from __future__ import annotations

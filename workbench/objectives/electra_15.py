@@ -18,7 +18,7 @@ from workbench.tensors import Batch, StepLoss
 
 
 class Options(Part):
-    """`weight` of the detection loss, lambda; the generator's is 1. The paper leaves it open (electra-facts 1.9)."""
+    """`weight` of the detection loss, lambda; the generator's is 1. The paper leaves it open (docs/electra.md 1.9)."""
 
     weight: float = 50.0
 

@@ -18,7 +18,7 @@ from workbench.tensors import Batch, StepLoss
 
 
 class Options(Part):
-    """`weight` of the main loss; the generator's has weight 1. Not stated in the paper (electra-facts 1.9)."""
+    """`weight` of the main loss; the generator's has weight 1. Not stated in the paper (docs/electra.md 1.9)."""
 
     weight: float = 1.0
 

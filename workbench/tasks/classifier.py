@@ -15,7 +15,7 @@ from workbench.errors import InputError
 
 
 class Classifier(nn.Module):
-    """Dropout on the first position's state, then one linear layer, as in the released code (electra-facts 5).
+    """Dropout on the first position's state, then one linear layer, as in the released code (docs/electra.md 5).
 
     Not `ElectraForSequenceClassification`, which puts another dense layer between.
     """

@@ -1,6 +1,6 @@
 """Fine-tuning one encoder on one task, read downwards: what an encoder is worth there.
 
-Clark et al. 2020, table 7 and appendix; released code: `finetune/` and `configure_finetuning.py` (electra-facts 5).
+Clark et al. 2020, table 7 and appendix; released code: `finetune/` and `configure_finetuning.py` (docs/electra.md 5).
 """
 
 from __future__ import annotations

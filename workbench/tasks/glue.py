@@ -53,7 +53,7 @@ class Row:
         return isinstance(self.label, str)
 
 
-# Metrics and epochs: electra-facts 5. `symmetric` is the official `double_unordered`, which leaves QQP out.
+# Metrics and epochs: docs/electra.md 5. `symmetric` is the official `double_unordered`, which leaves QQP out.
 ROWS: dict[str, Row] = {
     row.name: row
     for row in (

@@ -28,7 +28,7 @@ def depth(name: str, layers: int) -> int:
 
 
 def layer_factor(place: int, layers: int, spec: TasksSpec) -> float:
-    """decay^(L + 1 - depth) below the head; the released code has one more power there (electra-facts 5)."""
+    """decay^(L + 1 - depth) below the head; the released code has one more power there (docs/electra.md 5)."""
     return spec.layer_decay ** (layers + 1 + spec.extra_decay - place)
 
 
