@@ -24,9 +24,8 @@ from workbench.tasks.task import Examples, Task, sealed
 
 TRAIN_ROWS, TEST_ROWS = 1000, 1000  # a probe's most; fewer where the text gives fewer
 CLASS_ROWS = 100  # a package with fewer sentences than this in either half is no class of its own
-EPOCHS = 3.0
+EPOCHS = 6.0
 WORDS = (6, 40)  # in a sentence
-DISTURBED = 0.5  # share of a sentence's words that change places, in one stretch
 # Written over by MASKED in the package probe: the names that would give the answer away, whole or inside a word, and
 # their short forms.
 LONG, SHORT = "c?python|numpy|pandas|matplotlib|pyplot|scipy|(?:py)?torch", "np|pd|mpl|plt|aten|inductor|dynamo"
@@ -161,7 +160,7 @@ def package_rows(entries: Sequence[Entry]) -> list[Row]:
 
 
 def order_rows(entries: Sequence[Entry]) -> list[Row]:
-    """Every other sentence has a stretch of its words in another order; a sentence is never there both ways."""
+    """Every other sentence has its words in another order; a sentence is never there both ways."""
     rows: list[Row] = []
     for index, sentence in enumerate(_hashed(sentences(entries), lambda s: ("order", s.text))):
         mixed = disturbed(sentence.text) if index % 2 else sentence.text
@@ -177,8 +176,8 @@ def disturbed(text: str) -> str | None:
     """
     words = text.split()
     inner = len(words) - 2
-    length = max(3, round(DISTURBED * len(words)))
-    if length > inner:
+    length = min(max(3, round(DISTURBED * len(words))), inner)
+    if length < 3:
         return None
     random = Random(seed_of(0, "disturbed", text))
     start = 1 + random.randrange(inner - length + 1)
@@ -191,13 +190,13 @@ def disturbed(text: str) -> str | None:
 
 
 def next_rows(entries: Sequence[Entry]) -> list[Row]:
-    """A sentence and the one after it, or one that stands after another sentence of the same package."""
+    """A sentence and the one after it, or one that stands after another sentence elsewhere."""
     pairs = [(s.text, s.following, s.entry) for s in sentences(entries) if s.following]
     return _paired([(first, second, entry) for first, second, entry in pairs if second])
 
 
 def signature_rows(entries: Sequence[Entry]) -> list[Row]:
-    """A summary and its signature, or the signature of another function of the same package."""
+    """A summary and its signature, or the signature of another function."""
     pairs = []
     for entry in entries:
         summary = BREAK.split(entry.text.split("\n")[0])[0]
@@ -207,7 +206,7 @@ def signature_rows(entries: Sequence[Entry]) -> list[Row]:
 
 
 def _paired(pairs: list[tuple[str, str, Entry]]) -> list[Row]:
-    """Half the pairs as they are (1), half with their seconds passed on within the package (0).
+    """Half the pairs as they are (1), half with their seconds passed on to the next pair (0).
 
     Every first and every second is used once, so that neither alone says anything about the answer.
     """
@@ -215,19 +214,15 @@ def _paired(pairs: list[tuple[str, str, Entry]]) -> list[Row]:
     for pair in pairs:
         if _key(pair[1]) not in unique:
             unique[_key(pair[1])] = pair
-    groups: dict[str, list[tuple[str, str, Entry]]] = defaultdict(list)
-    for pair in _hashed({_key(p[0]): p for p in unique.values()}.values(), lambda p: (p[0], p[1])):
-        groups[pair[2].package].append(pair)
-    rows: list[Row] = []
-    for group in groups.values():
-        half = len(group) // 2
-        rows += [(first, second, 1) for first, second, _ in group[:half]]
-        wrong = group[half : 2 * half]
-        rows += [
-            (first, second, 0)
-            for (first, _, entry), (_, second, other) in zip(wrong, [*wrong[1:], *wrong[:1]], strict=True)
-            if (entry.module, entry.name) != (other.module, other.name)
-        ]
+    found = _hashed({_key(p[0]): p for p in unique.values()}.values(), lambda p: (p[0], p[1]))
+    half = len(found) // 2
+    right, wrong = found[:half], found[half : 2 * half]
+    rows: list[Row] = [(first, second, 1) for first, second, _ in right]
+    rows += [
+        (first, second, 0)
+        for (first, _, entry), (_, second, other) in zip(wrong, [*wrong[1:], *wrong[:1]], strict=True)
+        if (entry.module, entry.name) != (other.module, other.name)
+    ]
     return rows
 
 
