@@ -13,10 +13,11 @@ from workbench.spec import RunSpec, merge, parse
 
 SCALES: dict[str, dict[str, Any]] = {
     "nano": {
-        "encoder.hidden": 128, "encoder.layers": 4, "encoder.heads": 4, "encoder.vocab": 4096,
-        "encoder.positions": 64, "encoder.dropout": 0.0, "encoder.attention_dropout": 0.0,
-        "data.length": 64, "batch.size": 64, "optim.lr": 2e-3, "generator.width": 0.25,
-        "budget.tokens": 1e6, "tasks.lr": 1e-3, "tasks.layer_decay": 0.9, "tasks.length": 64,
+        "encoder.hidden": 64, "encoder.layers": 2, "encoder.heads": 2, "encoder.vocab": 2048, "encoder.positions": 64,
+        "encoder.init": 0.12, "encoder.position_init": "sinusoidal", "encoder.dropout": 0.0,
+        "encoder.attention_dropout": 0.0, "corruption.rate": 0.3, "data.length": 32, "batch.size": 32,
+        "optim.lr": 4e-3, "generator.width": 0.5, "budget.tokens": 3e6,
+        "tasks.lr": 2e-3, "tasks.layer_decay": 0.9, "tasks.length": 64,
     },
     "small": {
         "encoder.hidden": 256, "encoder.layers": 12, "encoder.embedding": 128, "data.length": 128,

@@ -5,6 +5,7 @@ B rows, L positions, D width.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -156,7 +157,21 @@ def _backbone(spec: EncoderSpec, special: Special) -> Any:
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # the [CLS] state itself is fine-tuned (docs/electra.md 2), a pooler would never be trained
     initialise(model, spec.init)
+    if spec.position_init == "sinusoidal":
+        start_from_sines(model, spec)
     return model
+
+
+def start_from_sines(model: Any, spec: EncoderSpec) -> None:
+    """Learned positions start as sines of the tables' deviation. Raises InputError where there are none."""
+    table = getattr(model.embeddings, "position_embeddings", None)
+    if table is None:
+        raise InputError(f"encoder.position_init=sinusoidal: encoder.family={spec.family} has no position table")
+    places, width = table.weight.shape
+    angles = torch.arange(places)[:, None] / 10_000 ** (torch.arange(0, width, 2) / width)
+    sines = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
+    with torch.no_grad():
+        table.weight.copy_(sines * spec.init * math.sqrt(2))
 
 
 def initialise(module: nn.Module, std: float) -> None:

@@ -170,22 +170,18 @@ def order_rows(entries: Sequence[Entry]) -> list[Row]:
 
 
 def disturbed(text: str) -> str | None:
-    """The sentence with one inner stretch of words shuffled; None when that cannot change it.
+    """The sentence with its inner words shuffled; None when that cannot change it.
 
     The first and the last word stay, as does the full stop.
     """
-    words = text.split()
-    inner = len(words) - 2
-    length = min(max(3, round(DISTURBED * len(words))), inner)
-    if length < 3:
+    first, *inner, last = text.split()
+    if len(inner) < 4:
         return None
     random = Random(seed_of(0, "disturbed", text))
-    start = 1 + random.randrange(inner - length + 1)
-    stretch = words[start : start + length]
     for _ in range(10):
-        mixed = random.sample(stretch, length)
-        if sum(a.lower() != b.lower() for a, b in zip(mixed, stretch, strict=True)) > length // 2:
-            return " ".join([*words[:start], *mixed, *words[start + length :]])
+        mixed = random.sample(inner, len(inner))
+        if sum(a.lower() != b.lower() for a, b in zip(mixed, inner, strict=True)) > len(inner) // 2:
+            return " ".join([first, *mixed, last])
     return None
 
 
