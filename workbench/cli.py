@@ -254,6 +254,9 @@ def _print(value: Any, as_json: bool) -> None:
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EFBIG)
 
 
+INTERRUPTED = "interrupted; the same command goes on from what is saved"
+
+
 def main() -> None:
     """The entry point: every way to end has one line and one exit code."""
     logging.basicConfig(level=logging.WARNING, format="workbench: %(message)s", stream=sys.stderr)
@@ -264,7 +267,7 @@ def main() -> None:
     except Interrupted as stop:
         code = _fail("stopped; everything up to here is saved, and the same command goes on from it", 128 + stop.signal)
     except KeyboardInterrupt:
-        code = _fail("interrupted; the same command goes on from what is saved", 130)
+        code = _fail(INTERRUPTED, 130)
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - closed by the end of the process
         code = 0
@@ -274,8 +277,10 @@ def main() -> None:
     except Exception as error:
         if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # the command line's own complaints
             code = _fail(error.format_message().replace("\n", " "), error.exit_code)
-        elif type(error).__name__ in ("Abort", "Exit"):
-            code = getattr(error, "exit_code", 130)
+        elif type(error).__name__ == "Abort":  # what the command line library makes of Ctrl-C
+            code = _fail(INTERRUPTED, 130)
+        elif type(error).__name__ == "Exit":
+            code = getattr(error, "exit_code", 0)
         else:
             code = _unexpected(error)
     sys.exit(code if isinstance(code, int) else 0)

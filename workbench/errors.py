@@ -18,8 +18,11 @@ class Diverged(RuntimeError):
         self.step = step
 
 
-class Interrupted(KeyboardInterrupt):
-    """Stopped by a signal after a checkpoint was written; `signal` is its number."""
+class Interrupted(BaseException):
+    """Stopped by a signal after a checkpoint was written; `signal` is its number.
+
+    Not a KeyboardInterrupt, which the command line library would turn into an error of its own.
+    """
 
     def __init__(self, signal: int) -> None:
         super().__init__(signal)
