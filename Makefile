@@ -6,7 +6,7 @@
 # pip's own settings (PIP_INDEX_URL, PIP_FIND_LINKS, pip.conf ...) are respected.
 
 PYTHON ?= python3
-DEMO_ARGS ?= --seeds 2
+DEMO_ARGS ?= --seeds 2 --workers 2
 TEST_ARGS ?=
 VENV := .venv
 READY := $(VENV)/.ready
