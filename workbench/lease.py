@@ -133,10 +133,10 @@ class Lease:
 
     def _take(self, seen: Seen) -> bool:
         """Take over from an owner known to be gone. True for exactly one of many takers."""
-        self.stage.mkdir()
-        self._create(self.stage / "lease")
         fence = self.folder / f"{TRASH}{uuid.uuid4().hex}"
+        self.stage.mkdir()
         try:
+            self._create(self.stage / "lease")  # a faster taker may sweep our staging folder away at any moment
             os.rename(self.folder / f"{STAGE}{seen.token}", fence)
             shutil.rmtree(fence, ignore_errors=True)
             # From here on only we may replace this lease: its owner can neither write nor release it.
@@ -145,6 +145,8 @@ class Lease:
                 return False
             os.rename(self.stage / "lease", self.folder / "lease")
         except FileNotFoundError:
+            if not self.folder.is_dir():
+                raise
             return False
         return True
 

@@ -13,7 +13,7 @@ import pytest
 
 TINY = (
     "encoder.hidden=32", "encoder.layers=2", "encoder.heads=2", "encoder.vocab=300", "encoder.positions=32",
-    "data.length=32", "batch.size=8", "generator.width=0.5", "optim.lr=1e-3",
+    "data.length=32", "batch.size=8", "generator.width=0.5", "optim.lr=1e-3", "corruption.rate=0.15",
 )  # fmt: skip
 SETS = [part for setting in TINY for part in ("--set", setting)]
 Command = Callable[..., subprocess.CompletedProcess[str]]
