@@ -6,9 +6,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 QUIET_SECONDS = 15.0  # between plain lines
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """`step(task, step, steps)` while one is fine-tuned, `scored(task, value)` when it is done."""
+
+    step: Callable[[str, int, int], None]
+    scored: Callable[[str, float], None]
 
 
 def _terminal() -> bool:
@@ -59,11 +68,24 @@ def training(name: str) -> Iterator[Callable[[int, int, dict[str, Any]], None]]:
 
 
 @contextmanager
-def measuring(name: str, total: int) -> Iterator[Callable[[str, float], None]]:
-    """A callback (task, score) for each fine-tuning; the scores of a task are said together."""
+def measuring(name: str, total: int) -> Iterator[Measuring]:
+    """Two callbacks for the fine-tunings of a run; the scores of a task are said together at the end."""
     scores: dict[str, list[float]] = {}
-    begun = time.monotonic()
-    yield lambda task, value: scores.setdefault(task, []).append(value)
+    begun = said = time.monotonic()
+    done = 0
+
+    def step(task: str, at: int, steps: int) -> None:
+        nonlocal said
+        if time.monotonic() - said >= QUIET_SECONDS:
+            said = time.monotonic()
+            say(f"{name}: fine-tuning {done + 1} of {total}, {task}, step {at:,} of {steps:,}")
+
+    def scored(task: str, value: float) -> None:
+        nonlocal done
+        done += 1
+        scores.setdefault(task, []).append(value)
+
+    yield Measuring(step, scored)
     if total:
         means = ", ".join(f"{task} {sum(values) / len(values):.1f}" for task, values in scores.items())
         say(f"{name}: {total} fine-tunings in {clock(time.monotonic() - begun)}: {means}")

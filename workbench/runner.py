@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -303,11 +304,11 @@ def measure(run: RunDir, tasks: TasksSpec, suite: Suite, host: Host) -> None:
 
     run.want(score_name(task, tasks, seed) for task in suite.tasks for seed in range(tasks.seeds))
     missing = list(_missing(run, tasks, suite))
-    with progress.measuring(run.run_id, len(missing)) as tick:
+    with progress.measuring(run.run_id, len(missing)) as told:
         for task, seed, name in missing:
-            score = finetune(run.path / "encoder", task, tasks, seed, host)
+            score = finetune(run.path / "encoder", task, tasks, seed, host, partial(told.step, task.name))
             run.write_json(f"scores/{name}", score.to_json())
-            tick(task.name, score.value)
+            told.scored(task.name, score.value)
 
 
 def complete(run: RunDir, tasks: TasksSpec, suite: Suite) -> bool:
