@@ -24,7 +24,7 @@ LINES = (
     "plan",
     "objectives",
     "corruption export",
-    "models data",
+    "models data unigram",
     "losses flops tracking checkpoint",
     "store experiment published",
     "rundir",

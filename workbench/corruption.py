@@ -6,6 +6,8 @@ B rows, L positions, K picks, V vocabulary. Sources: Clark et al. 2020, sections
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -14,7 +16,8 @@ from workbench.losses import cross_entropy, gather, share, weighted_mean
 from workbench.models.encoder import Encoder, build_generator_body, seeded
 from workbench.models.heads import MlmHead
 from workbench.spec import RunSpec
-from workbench.tensors import Batch, Corruption
+from workbench.tensors import Batch, Corruption, Guess
+from workbench.unigram import WordFrequencies
 
 
 def real_tokens(batch: Batch) -> Tensor:
@@ -105,12 +108,31 @@ def replace_tokens(batch: Batch, masked: Corruption, samples: Tensor) -> Tensor:
     return write_tokens(batch.ids, masked.positions, samples, masked.weights > 0)
 
 
+def surprise(logits: Tensor, loss: Tensor, targets: Tensor, samples: Tensor, temperature: float = 1.0) -> Tensor:
+    """-log p(sample) (B, K), whose expectation is the entropy of the distribution sampled from, in nats.
+
+    logits (B, K, V), loss (B, K) the cross-entropy at targets (B, K), samples (B, K). Two look-ups at temperature 1,
+    where the entropy itself would be another pass over all logits.
+    """
+    logits = logits.detach()
+    if temperature != 1:
+        return cross_entropy(logits / temperature, samples)
+    right, drawn = (logits.gather(-1, words[..., None]).squeeze(-1).float() for words in (targets, samples))
+    return (loss.detach() + right - drawn).clamp(min=0)
+
+
 class Generator(nn.Module):
-    """A small masked language model whose samples replace the picked tokens (section 3.1)."""
+    """What replaces the picked tokens by its samples: a small masked language model, or word frequencies.
+
+    Clark et al. 2020, sections 3.1 and 3.2.
+    """
 
     def __init__(self, encoder: Encoder, spec: RunSpec) -> None:
         super().__init__()
         self.spec = spec
+        self.words = WordFrequencies(spec) if spec.generator.kind != "transformer" else None
+        if self.words is not None:
+            return
         self.body = build_generator_body(encoder, spec)
         with seeded(spec.seed, "init", "generator-head"):
             self.head = MlmHead(self.body, self.body.table)
@@ -118,15 +140,24 @@ class Generator(nn.Module):
     def forward(self, batch: Batch) -> Corruption:
         """The corrupted batch, with the generator's own loss: a mean over picks (docs/electra.md 1.8)."""
         masked = mask_tokens(batch, self.spec, self.spec.corruption.generator_mask)
-        hidden = gather(self.body(masked.ids, batch.attention), masked.positions)  # (B, K, D)
-        logits = self.head(hidden)  # (B, K, V)
-        loss = weighted_mean(cross_entropy(logits, masked.targets), masked.weights)
-
-        samples = sample_tokens(logits, batch.keys, self.spec.generator.temperature)
-        ids = replace_tokens(batch, masked, samples)
-        right = logits.detach().argmax(-1) == masked.targets
+        guess = self.guess(batch, masked)
+        loss = weighted_mean(guess.losses, masked.weights)
+        ids = replace_tokens(batch, masked, guess.samples)
         metrics = masked.metrics | {
-            "generator_accuracy": share(right, masked.weights),
+            "generator_accuracy": share(guess.right, masked.weights),
+            "generator_entropy": share(guess.surprise, masked.weights),
             "replaced_rate": share(ids != batch.ids, real_tokens(batch)),
         }
         return Corruption(ids, masked.positions, masked.weights, masked.targets, loss, metrics)
+
+    def guess(self, batch: Batch, masked: Corruption) -> Guess:
+        """What it would write at the picks, and how well it knows what stood there."""
+        if self.words is not None:
+            return cast(Guess, self.words(batch.keys, masked.targets))
+        hidden = gather(self.body(masked.ids, batch.attention), masked.positions)  # (B, K, D)
+        logits = self.head(hidden)  # (B, K, V)
+        losses = cross_entropy(logits, masked.targets)
+        temperature = self.spec.generator.temperature
+        samples = sample_tokens(logits, batch.keys, temperature)
+        right = logits.detach().argmax(-1) == masked.targets
+        return Guess(samples, losses, right, surprise(logits, losses, masked.targets, samples, temperature))

@@ -129,7 +129,12 @@ def gate(spec: RunSpec) -> Flops:
 
 
 def generator(spec: RunSpec) -> Flops:
-    """The generator over the whole row, its output layer at the picks. Under `tying` "all" it is the encoder again."""
+    """The generator over the whole row, its output layer at the picks. Under `tying` "all" it is the encoder again.
+
+    Drawing from a fixed distribution is free, as all sampling is in the official script.
+    """
+    if spec.generator.kind != "transformer":
+        return Flops.zero()
     enc, length = spec.generator_encoder, spec.data.length
     return encoder(enc, length) + lm_head(enc, length, spec.picks)
 

@@ -81,9 +81,10 @@ def share(hits: Tensor, among: Tensor) -> Ratio:
 
 
 def binary_ratios(name: str, logits: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Ratio]:
-    """Accuracy, precision, recall and ROC area of logits (B, N) against bool labels, where weights > 0.
+    """How logits (B, N) tell bool labels where weights > 0: accuracy, precision, recall, ROC area, share of "yes".
 
-    Added up over micro-batches, the first three are exactly those of the whole step. The area counts the pairs within
+    A share of 0 or 1 is a collapse: the same answer everywhere (docs/electra.md 3, two-stage). Added up over
+    micro-batches, all but the area are exactly those of the whole step. The area counts the pairs within
     each micro-batch, none across, and adds these up: exact for a step in one piece, an estimate for one in several.
     """
     logits, counted = logits.detach().float(), weights > 0
@@ -92,6 +93,7 @@ def binary_ratios(name: str, logits: Tensor, labels: Tensor, weights: Tensor) ->
         f"{name}_accuracy": share(said == labels, counted),
         f"{name}_precision": share(labels, said & counted),
         f"{name}_recall": share(said, labels & counted),
+        f"{name}_positive_rate": share(said, counted),
         f"{name}_auc": _auc(logits, labels, counted),
     }
 

@@ -149,7 +149,7 @@ def _memory(spec: RunSpec, parameters: dict[str, int]) -> int:
 
     main, small = spec.encoder, spec.generator_encoder
     activations = kept(main.hidden, main.layers, main.head_count)
-    if "generator" in parameters:
+    if parameters.get("generator"):
         activations += kept(small.hidden, small.layers, small.head_count)
     logits = rows * spec.picks * main.vocab * 4 * 3
     return 16 * parameters["total"] + activations + logits

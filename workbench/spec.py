@@ -81,8 +81,13 @@ class EncoderSpec(Part):
 
 
 class GeneratorSpec(Part):
-    """Size of the generator as fractions of the encoder's width and depth (section 3.2: width, at constant depth)."""
+    """What writes the replaced tokens, and its size as fractions of the encoder's width and depth.
 
+    Section 3.2 varies the width at constant depth, down to a generator that samples words by how often they occur
+    (`unigram`); the released code has one for which all words are alike (`uniform`). Neither of these two has weights.
+    """
+
+    kind: Literal["transformer", "unigram", "uniform"] = "transformer"
     width: Annotated[float, Field(gt=0, le=4)] = 0.25
     depth: Annotated[float, Field(gt=0, le=4)] = 1.0
     temperature: Annotated[float, Field(gt=0)] = 1.0
@@ -257,6 +262,11 @@ class RunSpec(Part):
             raise ValueError(
                 f"data.length={self.data.length} needs as many positions, encoder.positions={self.encoder.positions}"
             )
+        if self.tying == "all" and self.generator.kind != "transformer":
+            raise ValueError(
+                f"tying={self.tying} has nothing to share with generator.kind={self.generator.kind}, which has no "
+                f"weights; leave tying out"
+            )
         if self.tying == "all" and (self.generator.width, self.generator.depth) != (1.0, 1.0):
             raise ValueError(
                 f"tying=all shares every weight, so it needs generator.width=1 and generator.depth=1, "
@@ -305,13 +315,20 @@ class RunSpec(Part):
         return parse(merge(self.model_dump(), overrides))
 
     def identity(self) -> dict[str, Any]:
-        """All that decides what the run computes, with sizes left out written in. Tasks are not part of it."""
+        """All that decides what the run computes, with sizes left out written in. Tasks are not part of it.
+
+        A field that came later is left out where it says what was always done, so that older runs keep their names.
+        """
         full = self.model_dump(mode="json", exclude={"tasks": True, "scale": True})
         full["encoder"] |= {
             "heads": self.encoder.head_count,
             "ffn": self.encoder.ffn_width,
             "embedding": self.encoder.embedding_width,
         }
+        if self.generator.kind == "transformer":
+            del full["generator"]["kind"]
+        else:
+            del full["generator"]["width"], full["generator"]["depth"]
         return full
 
     @property

@@ -42,6 +42,20 @@ class Corruption:
 
 
 @dataclass(frozen=True)
+class Guess:
+    """What a generator says of the picked positions, each (B, K).
+
+    samples int64, the words it writes; losses float, -log p(target); right bool, whether the target is its likeliest
+    word; surprise float, -log p(sample), whose mean estimates the entropy of its words in nats.
+    """
+
+    samples: Tensor
+    losses: Tensor
+    right: Tensor
+    surprise: Tensor
+
+
+@dataclass(frozen=True)
 class StepLoss:
     """What an objective returns: total (), its parts under their names (each ()), and metrics as ratios."""
 

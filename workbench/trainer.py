@@ -28,6 +28,7 @@ from workbench.spec import OptimSpec, RunSpec
 from workbench.store import RunDir
 from workbench.tensors import Ratio, StepLoss
 from workbench.tracking import Metrics
+from workbench.unigram import count_words
 
 log = logging.getLogger("workbench")
 Progress = Callable[[int, int, dict[str, Any]], None]  # step, steps, latest row of metrics
@@ -57,8 +58,9 @@ def train(
     """
     device = torch.device(host.resolved_device())
     set_numerics(host)
-    model = build(spec).to(device)
-    model.train()
+    model = build(spec)
+    count_words(model, corpus.counts)
+    model.to(device).train()
     forward: Callable[..., StepLoss] = torch.compile(model, fullgraph=True) if host.compile else model
     optimizer = make_optimizer(model, spec.optim)
     metrics = Metrics(run.path / "metrics.jsonl", run.owner)
@@ -232,7 +234,9 @@ def seconds_per_step(spec: RunSpec, corpus: Corpus, host: Host, steps: int = 5) 
     """Measured on throw-away weights: what turns a budget of seconds into steps, before the run begins."""
     device = torch.device(host.resolved_device())
     set_numerics(host)
-    model = build(spec).to(device)
+    model = build(spec)
+    count_words(model, corpus.counts)
+    model.to(device)
     optimizer = make_optimizer(model, spec.optim)
     micro = min(host.micro_batch or spec.batch.size, spec.batch.size)
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=host.resolved_precision() == "bf16")

@@ -137,3 +137,20 @@ def test_ten_billion_rows_cost_no_more_than_ten_thousand(tmp_path: Path):
     order = made.order(np.arange(rows - 500, rows + 500))
     assert order.min() >= 0 and order.max() < rows and order.max() > 2**33
     assert len(set(order[:500])) == len(set(order[500:])) == 500
+
+
+def test_words_are_counted_over_all_rows(tmp_path: Path):
+    """Shards that differ, a last incomplete row, and no difference between seeds."""
+    rng = np.random.default_rng(0)
+    tokens = [rng.integers(5, 9, 500), rng.integers(0, 6, 77)]
+    found = corpus(tmp_path, tokens, length=10)
+    whole = np.bincount(np.concatenate(tokens)[: found.rows * 8], minlength=9)
+    assert found.counts().tolist() == whole.tolist()
+    assert corpus(tmp_path, tokens, length=10, seed=5).counts().tolist() == whole.tolist()
+
+
+def test_of_a_large_corpus_a_sample_is_counted(tmp_path: Path):
+    """A second half of other words makes up about half of it."""
+    found = corpus(tmp_path, [np.full(40_000, 5), np.full(40_000, 7)], length=10).counts(rows=1000)
+    assert found.sum() == 8000 and found[5] + found[7] == 8000
+    assert abs(found[5] - 4000) < 500

@@ -58,6 +58,7 @@ def test_binary_ratios_are_scikit_learns(case: tuple[Tensor, Tensor, Tensor], ki
     assert value(ratios["x_accuracy"]) == (pytest.approx(sk.accuracy_score(y, said)) if len(y) else None)
     assert value(ratios["x_precision"]) == (pytest.approx(sk.precision_score(y, said)) if said.any() else None)
     assert value(ratios["x_recall"]) == (pytest.approx(sk.recall_score(y, said)) if y.any() else None)
+    assert value(ratios["x_positive_rate"]) == (pytest.approx(said.mean()) if len(y) else None)
     both = y.any() and not y.all()
     assert value(ratios["x_auc"]) == (pytest.approx(sk.roc_auc_score(y, s)) if both else None)
 

@@ -56,6 +56,17 @@ class Corpus:
         keys = row_keys(self.seed, torch.from_numpy(positions))
         return Batch(ids=torch.from_numpy(ids).to(device, non_blocking=True), keys=keys.to(device, non_blocking=True))
 
+    def counts(self, rows: int = 1 << 14) -> NDArray[np.int64]:
+        """How often each word occurs (V,), in `rows` rows from all over the corpus, or in all where it has no more.
+
+        A function of the corpus alone, whatever the seed.
+        """
+        places = np.arange(min(rows, self.rows), dtype=np.int64)
+        ids = np.empty((len(places), self.length - 2), dtype=np.int64)
+        for line, row in zip(ids, permuted(places, self.rows, seed_of(0, "counts")), strict=True):
+            self._fill(line, int(row) * (self.length - 2))
+        return np.bincount(ids.ravel(), minlength=self.prepared.vocab)
+
     def order(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rows of the corpus at these positions of training; each epoch is an order of its own."""
         epochs, places = np.divmod(positions, self.rows)

@@ -1,0 +1,163 @@
+"""Generators without weights, and how far any generator is from having collapsed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from objective_oracle import CLS, MASK, PAD, SEP, WITH_GENERATOR, build, observe, shaken, synthetic, tiny
+from torch.utils.flop_counter import FlopCounterMode
+
+from workbench import objectives
+from workbench.corruption import Generator
+from workbench.draws import row_keys
+from workbench.errors import InputError
+from workbench.models.encoder import build_encoder
+from workbench.plan import plan
+from workbench.tensors import Batch, StepLoss
+from workbench.trainer import make_optimizer
+from workbench.unigram import count_words
+
+VOCAB = 40
+COUNTS = np.random.default_rng(0).integers(0, 60, VOCAB)
+KINDS = ("unigram", "uniform")
+
+
+def fixed(objective: str, kind: str, keys: dict[str, Any] | None = None) -> tuple[Any, Batch]:
+    spec = tiny(objective, {"generator.kind": kind, **(keys or {})})
+    model = shaken(spec)
+    count_words(model, lambda: COUNTS)
+    return model, synthetic(spec)
+
+
+def expected_share(kind: str, temperature: float = 1.0) -> np.ndarray:
+    if kind == "uniform":
+        return np.full(VOCAB, 1 / VOCAB)
+    share = (COUNTS + 1.0) ** (1 / temperature)
+    share[[PAD, CLS, SEP, MASK]] = 0
+    return share / share.sum()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_come_as_often_as_they_should(kind: str, temperature: float) -> None:
+    """A chi-square of 60,000 samples against the distribution; what has no share is never drawn."""
+    from scipy.stats import chisquare
+
+    model, _ = fixed("rtd", kind, {"generator.temperature": temperature})
+    keys, share = row_keys(3, torch.arange(6000)), expected_share(kind, temperature)
+    guess = model.generator.words(keys, torch.full((6000, 10), 7))
+    drawn = np.bincount(guess.samples.flatten().numpy(), minlength=VOCAB)
+    possible = share > 0
+    assert not drawn[~possible].any()
+    assert chisquare(drawn[possible], share[possible] * drawn.sum()).pvalue > 1e-3
+    assert guess.losses[0, 0].item() == pytest.approx(-math.log(share[7]), rel=1e-5)
+    np.testing.assert_allclose(guess.surprise.numpy(), -np.log(share[guess.samples.numpy()]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", WITH_GENERATOR)
+def test_every_objective_takes_them_and_pays_nothing_for_them(name: str, kind: str) -> None:
+    """They are drawn at the picks alone, learn nothing, and cost what the main model costs."""
+    model, batch = fixed(name, kind, {"encoder.attention": "eager"})
+    spec = tiny(name, {"generator.kind": kind, "encoder.attention": "eager"})
+    with FlopCounterMode(display=False) as counter:
+        loss = model(batch)
+    assert counter.get_total_flops() == len(batch.ids) * objectives.load(spec).cost(spec).matmul
+    assert plan(spec).parameters["generator"] == 0 == sum(p.numel() for p in model.generator.parameters())
+    assert loss.metrics.keys() == shaken(tiny(name))(batch).metrics.keys()
+    assert loss.parts.keys() == shaken(tiny(name))(batch).parts.keys()
+    loss.total.backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_the_uniform_generators_loss_is_ln_v() -> None:
+    model, batch = fixed("rtd", "uniform")
+    loss = model(batch)
+    assert loss.parts["generator_loss"].item() == pytest.approx(math.log(VOCAB), rel=1e-6)
+    hits, among = loss.metrics["generator_entropy"]
+    assert (hits / among).item() == pytest.approx(math.log(VOCAB), rel=1e-6)
+
+
+def test_what_is_replaced_is_what_was_drawn() -> None:
+    model, batch = fixed("rtd", "unigram")
+    seen = observe(model, batch)
+    drawn = model.generator.words(batch.keys, batch.ids.gather(1, torch.tensor(seen.positions))).samples
+    at_picks = np.take_along_axis(seen.main_input, seen.positions, 1)
+    assert (at_picks == drawn.numpy()).all()
+
+
+def test_words_must_be_counted_before_they_are_drawn() -> None:
+    spec = tiny("rtd", {"generator.kind": "unigram"})
+    with pytest.raises(AssertionError, match="not counted"):
+        build(spec)(synthetic(spec))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_graph_without_breaks(kind: str) -> None:
+    torch._dynamo.reset()
+    model, batch = fixed("rtd", kind)
+    found: StepLoss = torch.compile(model, backend="eager", fullgraph=True)(batch)
+    torch.testing.assert_close(found.total, model(batch).total, rtol=1e-5, atol=1e-5)
+    torch._dynamo.reset()
+
+
+def test_runs_from_before_there_were_kinds_keep_their_names() -> None:
+    spec = tiny("rtd")
+    assert "kind" not in spec.identity()["generator"]
+    cheap = spec.changed({"generator.kind": "unigram"})
+    assert cheap.run_id != spec.run_id
+    assert cheap.run_id == cheap.changed({"generator.width": 1.0}).run_id  # it has no width
+    assert cheap.run_id != cheap.changed({"generator.kind": "uniform"}).run_id
+
+
+def test_there_is_nothing_to_tie_to() -> None:
+    with pytest.raises(InputError, match="which has no weights"):
+        tiny("rtd", {"generator.kind": "unigram", "tying": "all"})
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_the_entropy_is_that_of_the_words_drawn(temperature: float) -> None:
+    """The mean -log p of many samples against the sum over the vocabulary, under the same logits."""
+    spec = tiny("rtd", {"generator.temperature": temperature, "encoder.dropout": 0.0})
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        generator = Generator(build_encoder(spec), spec)
+        logits = torch.randn(1, spec.picks, VOCAB) * 2
+    generator.head.forward = lambda hidden: logits.expand(len(hidden), -1, -1)  # type: ignore[method-assign]
+    share = (logits / temperature).softmax(-1)
+    exact = -(share * share.log()).sum(-1).mean().item()
+    hits, among = generator(synthetic(spec, rows=3000)).metrics["generator_entropy"]
+    assert (hits / among).item() == pytest.approx(exact, abs=0.05)
+
+
+def test_a_generator_that_is_certain_has_no_entropy() -> None:
+    spec = tiny("rtd")
+    generator = Generator(build_encoder(spec), spec)
+    with torch.no_grad():
+        generator.head.bias[11] = 1e4
+    hits, among = generator(synthetic(spec)).metrics["generator_entropy"]
+    assert among > 0 and hits == 0
+
+
+@pytest.mark.parametrize(("bias", "rate"), [(-1e4, 0.0), (1e4, 1.0)])
+def test_a_discriminator_at_one_answer_is_seen(bias: float, rate: float) -> None:
+    spec = tiny("rtd")
+    objective = build(spec)
+    with torch.no_grad():
+        objective.head.out.bias.fill_(bias)
+    hits, among = objective(synthetic(spec)).metrics["discriminator_positive_rate"]
+    assert (hits / among).item() == rate
+
+
+def test_an_optimizer_takes_a_model_without_a_generator() -> None:
+    model, batch = fixed("rtd", "unigram")
+    before = model.generator.words.log_share.clone()
+    optimizer = make_optimizer(model, tiny("rtd").optim)
+    model(batch).total.backward()
+    optimizer.step()
+    assert torch.equal(before, model.generator.words.log_share)
