@@ -29,7 +29,7 @@ LINES = (
     "store experiment published",
     "rundir",
     "lease health",
-    "owner environment progress",
+    "owner environment progress signals",
     "files redact presets tensorfile",
     "spec host tensors draws scoring",
     "errors",

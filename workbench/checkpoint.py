@@ -124,7 +124,7 @@ def newest(folder: Path) -> Checkpoint | None:
     Raises InputError when there are some and all are damaged.
     """
     warnings: list[str] = []
-    for step in reversed(_steps(folder)):
+    for step in reversed(steps(folder)):
         path = folder / f"step-{step:08d}"
         fault = problem(path)
         if fault is None:
@@ -164,7 +164,8 @@ def problem(path: Path, hashes: bool = True) -> str | None:
     return None
 
 
-def _steps(folder: Path) -> list[int]:
+def steps(folder: Path) -> list[int]:
+    """Those of the checkpoints in `folder`, whole or damaged."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -175,7 +176,7 @@ def _steps(folder: Path) -> list[int]:
 def _prune(folder: Path, step: int, keep: int, trash: Path) -> None:
     """Take away all but the newest `keep` up to `step`, and damaged ones from beyond it that were passed over."""
     good = 1
-    for other in reversed(_steps(folder)):
+    for other in reversed(steps(folder)):
         path = folder / f"step-{other:08d}"
         if other > step and problem(path) is not None:
             discard(path, trash)

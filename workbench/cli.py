@@ -1,7 +1,7 @@
 """The commands. Each reads its words, calls one function and prints what it returns; heavy imports stand inside.
 
 Facts go to stdout (one JSON document under --json), everything else to stderr. Exit codes: 0 done, 1 some run failed,
-2 bad input, 74 disk, 130 and 143 interrupted.
+2 bad input, 74 disk, 130 interrupted (Ctrl-C), 143 interrupted (SIGTERM, SIGUSR1).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import typer
 
 from workbench.errors import InputError, Interrupted, suggest
 from workbench.host import Host
+from workbench.signals import end_with_parent, interrupting
 
 app = typer.Typer(
     help="Which pre-training objective, generator size and weight tying make the best text encoder?",
@@ -181,8 +182,11 @@ def worker(
     compile_: Annotated[bool, typer.Option("--compile")] = False,
     save_every: Annotated[int | None, typer.Option()] = None,
     track: Annotated[str | None, typer.Option()] = None,
+    parent: Annotated[int | None, typer.Option()] = None,
 ) -> None:
-    """Carry out what is left of a record's runs; several may do so at once."""
+    """Carry out what is left of a record's runs; several may do so at once. With `parent`, only while that lives."""
+    if parent is not None:
+        end_with_parent(parent)
     host = _host(device, precision, micro_batch, threads, compile_, save_every, track)
     from workbench import runner
 
@@ -261,11 +265,12 @@ def main() -> None:
     """The entry point: every way to end has one line and one exit code."""
     logging.basicConfig(level=logging.WARNING, format="workbench: %(message)s", stream=sys.stderr)
     try:
-        code = app(standalone_mode=False)
+        with interrupting():
+            code = app(standalone_mode=False)
     except InputError as error:
         code = _fail(str(error), 2)
     except Interrupted as stop:
-        code = _fail("stopped; everything up to here is saved, and the same command goes on from it", 128 + stop.signal)
+        code = _fail(INTERRUPTED, 128 + stop.signal)
     except KeyboardInterrupt:
         code = _fail(INTERRUPTED, 130)
     except BrokenPipeError:

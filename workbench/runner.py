@@ -181,6 +181,7 @@ def share_work(root: Path, record: str, todo: list[str], job: Job, host: Host, w
     """`workers` processes on the same list; each takes the next run that nobody owns."""
     threads = host.threads or max(1, (os.cpu_count() or 1) // workers)
     words = ["worker", "--runs", str(root), "--record", record, "--threads", str(threads)]
+    words += ["--parent", str(os.getpid())]
     words += ["--device", host.device, "--precision", host.precision]
     words += [part for word in job.words for part in ("--objective", word)]
     words += [part for run_id in todo for part in ("--run", run_id)]

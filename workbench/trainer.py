@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import logging
 import math
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +23,7 @@ from workbench.errors import Diverged, InputError, Interrupted
 from workbench.host import Host
 from workbench.models.encoder import build_encoder
 from workbench.plan import Plan
+from workbench.signals import stop_signals
 from workbench.spec import OptimSpec, RunSpec
 from workbench.store import RunDir
 from workbench.tensors import Ratio, StepLoss
@@ -32,6 +32,7 @@ from workbench.unigram import count_words
 
 log = logging.getLogger("workbench")
 Progress = Callable[[int, int, dict[str, Any]], None]  # step, steps, latest row of metrics
+SAVING = 0.02  # of the time may go into checkpoints that are due by time: the share that reliability goals allow
 
 
 def build(spec: RunSpec) -> nn.Module:
@@ -54,21 +55,22 @@ def train(
     """Pre-train to the end of the plan, from the newest good checkpoint if there is one.
 
     `guard` raises if this process no longer owns the run; it is asked before anything is written.
-    Raises Diverged before the weights change, Interrupted after a checkpoint, OSError where the disk fails.
+    Raises Diverged before the weights change, Interrupted after a checkpoint, OSError where the disk fails. Where
+    memory runs out a step is computed again in smaller micro-batches.
     """
     device = torch.device(host.resolved_device())
     set_numerics(host)
     model = build(spec)
     count_words(model, corpus.counts)
     model.to(device).train()
-    forward: Callable[..., StepLoss] = torch.compile(model, fullgraph=True) if host.compile else model
+    forward: nn.Module = torch.compile(model, fullgraph=True) if host.compile else model  # type: ignore[assignment]
     optimizer = make_optimizer(model, spec.optim)
     metrics = Metrics(run.path / "metrics.jsonl", run.owner)
-    done, spent = restore(run, model, optimizer)
+    done, spent, saving = restore(run, model, optimizer)
     if metrics.rewind(done) != done:
         raise RuntimeError(f"{run.path}: metrics.jsonl lacks rows before step {done}, where the checkpoint stands")
-    if not done:
-        checkpoint.room(run.path, 2 * 12 * sum(p.numel() for p in model.parameters()))
+    room = max(1, 2 - len(checkpoint.steps(run.path / "checkpoints")))  # checkpoints still to be made room for
+    checkpoint.room(run.path, room * 12 * sum(p.numel() for p in model.parameters()))
 
     micro = min(host.micro_batch or spec.batch.size, spec.batch.size)
     if spec.batch.size % micro:
@@ -76,21 +78,15 @@ def train(
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=host.resolved_precision() == "bf16")
     bad = torch.zeros((), device=device)
     optimizer.found_inf = bad  # type: ignore[attr-defined]  # the fused step leaves weights alone where it is 1
-    window = Window(spec, plan, done, spent)
-    saved = time.monotonic()
+    window = Window(spec, plan, spent, saving)
+    saved, took = time.monotonic(), 0.0
 
     with stop_signals() as stopped:
         for step in range(done + 1, plan.steps + 1):
             rate = spec.optim.lr * lr_factor(step - 1, plan, spec)
             set_rate(optimizer, spec.optim, rate, step)
-            sums = Sums()
-            for start in range(0, spec.batch.size, micro):
-                batch = corpus.batch((step - 1) * spec.batch.size + start, micro, device)
-                torch.manual_seed(seed_of(spec.seed, "dropout", step, start))
-                with autocast:
-                    loss = forward(batch)
-                (loss.total * (micro / spec.batch.size)).backward()
-                sums.add(loss, micro / spec.batch.size)
+            sums = accumulate(forward, corpus, spec, step, micro, device, autocast)
+            micro = sums.micro
             norm = nn.utils.clip_grad_norm_(model.parameters(), spec.optim.clip, foreach=True)
             torch.maximum(bad, (~torch.isfinite(norm)).float(), out=bad)
             optimizer.step()
@@ -98,7 +94,7 @@ def train(
             window.add(step, rate, norm, sums)
 
             last = step == plan.steps or bool(stopped)
-            keep = last or due(step, host, saved)
+            keep = last or due(step, host, time.monotonic() - saved, took)
             if keep or step % host.log_every == 0:
                 rows = window.rows(device)  # the only line that waits for the device
                 guard()
@@ -106,16 +102,64 @@ def train(
                 if mirror is not None:
                     mirror.log(rows)
                 if bad.item():
-                    raise diverged(rows, spec)
+                    raise diverged(rows, spec, checkpoint.steps(run.path / "checkpoints"))
                 if progress is not None:
                     progress(step, plan.steps, rows[-1])
             if keep:
+                begun = time.monotonic()
                 metrics.sync()
-                save(run, step, window.seconds, model, optimizer)
+                save(run, step, window, model, optimizer)
                 saved = time.monotonic()
+                took = saved - begun
+                window.saving += took
             if stopped and step < plan.steps:
                 raise Interrupted(stopped[0])
     return model
+
+
+def accumulate(
+    forward: nn.Module, corpus: Corpus, spec: RunSpec, step: int, micro: int,
+    device: torch.device, autocast: AbstractContextManager[Any],
+) -> Sums:  # fmt: skip
+    """Gradients of one step. Where memory runs out, all of it again in smaller micro-batches, down to single rows.
+
+    The rows and draws of a step do not depend on the micro-batch (dropout inside layers apart), so only rounding does.
+    """
+    while True:
+        try:
+            return gradients(forward, corpus, spec, step, micro, device, autocast)
+        except (RuntimeError, MemoryError) as error:
+            if micro == 1 or not out_of_memory(error):
+                raise
+        # After the handler, whose traceback holds the tensors that did not fit.
+        smaller = next(rows for rows in range(micro // 2, 0, -1) if spec.batch.size % rows == 0)
+        log.warning("out of memory at step %d with %d rows at once; going on with %d", step, micro, smaller)
+        micro = smaller
+        forward.zero_grad(set_to_none=True)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def gradients(
+    forward: nn.Module, corpus: Corpus, spec: RunSpec, step: int, micro: int,
+    device: torch.device, autocast: AbstractContextManager[Any],
+) -> Sums:  # fmt: skip
+    """Gradients of one step, added up over micro-batches of `micro` rows."""
+    sums = Sums(micro)
+    for start in range(0, spec.batch.size, micro):
+        batch = corpus.batch((step - 1) * spec.batch.size + start, micro, device)
+        torch.manual_seed(seed_of(spec.seed, "dropout", step, start))
+        with autocast:
+            loss: StepLoss = forward(batch)
+        (loss.total * (micro / spec.batch.size)).backward()
+        sums.add(loss, micro / spec.batch.size)
+    return sums
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether it is the device's or the host's memory that ran out. Only CUDA's allocator has a type of its own."""
+    told = ("out of memory", "can't allocate memory", "ALLOC_FAILED")
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(word in str(error) for word in told)
 
 
 def set_numerics(host: Host) -> None:
@@ -176,8 +220,9 @@ def set_rate(optimizer: torch.optim.Optimizer, spec: OptimSpec, rate: float, ste
 
 @dataclass
 class Sums:
-    """Loss and metrics of one step, gathered over its micro-batches, still on the device."""
+    """Loss and metrics of one step, gathered over its micro-batches of `micro` rows, still on the device."""
 
+    micro: int
     values: dict[str, Tensor] = field(default_factory=dict)
     ratios: dict[str, Ratio] = field(default_factory=dict)
 
@@ -191,13 +236,16 @@ class Sums:
 
 
 class Window:
-    """Steps since metrics were last written; nothing is read from the device before `rows`."""
+    """Steps since metrics were last written; nothing is read from the device before `rows`.
 
-    def __init__(self, spec: RunSpec, plan: Plan, step: int, seconds: float) -> None:
+    `seconds` of training so far include the `saving` of checkpoints.
+    """
+
+    def __init__(self, spec: RunSpec, plan: Plan, seconds: float, saving: float) -> None:
         self.tokens = spec.batch.size * spec.data.length
         self.flops = plan.flops_per_step
         self.pending: list[tuple[int, float, Tensor, Sums]] = []
-        self.seconds, self.last = seconds, time.perf_counter()
+        self.seconds, self.saving, self.last = seconds, saving, time.perf_counter()
 
     def add(self, step: int, rate: float, norm: Tensor, sums: Sums) -> None:
         self.pending.append((step, rate, norm, sums))
@@ -224,6 +272,7 @@ class Window:
                 "flops": {name: step * price for name, price in self.flops.items()},
                 "seconds": self.seconds, "learning_rate": rate, **values, **ratios,
                 "tokens_per_second": self.tokens / each, "device_memory_bytes": memory,
+                "micro_batch": sums.micro, "saving_share": self.saving / self.seconds,
             })  # fmt: skip
         self.pending.clear()
         self.last = now
@@ -254,13 +303,14 @@ def seconds_per_step(spec: RunSpec, corpus: Corpus, host: Host, steps: int = 5) 
     return (time.perf_counter() - start) / steps
 
 
-def due(step: int, host: Host, saved: float) -> bool:
+def due(step: int, host: Host, since: float, took: float) -> bool:
+    """Whether to save: `since` seconds ago is when it was last done, and it took `took` seconds."""
     if host.save_every:
         return step % host.save_every == 0
-    return time.monotonic() - saved >= host.save_seconds
+    return since >= max(host.save_seconds, took / SAVING)
 
 
-def save(run: RunDir, step: int, seconds: float, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def save(run: RunDir, step: int, window: Window, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Weights, Adam moments and the place in training. Shared tables are written once."""
     names = dict(model.named_parameters())
     moments = {
@@ -270,15 +320,15 @@ def save(run: RunDir, step: int, seconds: float, model: nn.Module, optimizer: to
         for key in ("exp_avg", "exp_avg_sq", "step")
     }
     tensors = {"model": {name: p.detach() for name, p in names.items()}, "optimizer": moments}
-    state = {"step": step, "seconds": seconds, "run_id": run.run_id}
+    state = {"step": step, "seconds": window.seconds, "saving": window.saving, "run_id": run.run_id}
     checkpoint.save(run.path / "checkpoints", step, tensors, state, owner=run.owner)
 
 
-def restore(run: RunDir, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, float]:
-    """The step and seconds of training that the newest good checkpoint holds, (0, 0) without one."""
+def restore(run: RunDir, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, float, float]:
+    """Step, seconds of training and of saving that the newest good checkpoint holds, zeros without one."""
     found = checkpoint.newest(run.path / "checkpoints")
     if found is None:
-        return 0, 0.0
+        return 0, 0.0, 0.0
     for warning in found.warnings:
         log.warning(warning)
     if found.state.get("run_id") != run.run_id:
@@ -292,39 +342,19 @@ def restore(run: RunDir, model: nn.Module, optimizer: torch.optim.Optimizer) -> 
                 state["step"] = moments[f"{name}.step"].to(parameter.device)
                 for key in ("exp_avg", "exp_avg_sq"):
                     state[key] = moments[f"{name}.{key}"].to(parameter.device)
-    return found.step, float(found.state["seconds"])
+    return found.step, float(found.state["seconds"]), float(found.state.get("saving", 0.0))
 
 
-def diverged(rows: list[dict[str, Any]], spec: RunSpec) -> Diverged:
-    """The exception for the first step whose gradients were not finite; later updates were held back."""
+def diverged(rows: list[dict[str, Any]], spec: RunSpec, saved: list[int]) -> Diverged:
+    """The exception for the first step whose gradients were not finite; later updates were held back.
+
+    `saved` are the steps of the run's checkpoints.
+    """
     first = next((r for r in rows if not math.isfinite(r["gradient_norm"])), rows[-1])
     start = (first["step"] - 1) * spec.batch.size
     return Diverged(
         f"loss {first['loss']:g}, gradient norm {first['gradient_norm']:g} at step {first['step']} "
-        f"(rows {start} to {start + spec.batch.size - 1} of the training stream); the weights were left as before it",
+        f"(rows {start} to {start + spec.batch.size - 1} of the training stream); the weights were left as before it, "
+        f"and the last checkpoint is of step {saved[-1] if saved else 0}",
         first["step"],
     )
-
-
-@contextmanager
-def stop_signals() -> Iterator[list[int]]:
-    """A list that holds the signal once SIGINT, SIGTERM or SIGUSR1 has come; a second one stops at once."""
-    seen: list[int] = []
-
-    def note(number: int, frame: object) -> None:
-        if seen:
-            raise KeyboardInterrupt
-        seen.append(number)
-        log.warning("stopping after this step; a checkpoint will be written")
-
-    kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-    try:
-        before = {kind: signal.signal(kind, note) for kind in kinds}
-    except ValueError:  # not in the main thread: whoever runs us handles signals
-        yield seen
-        return
-    try:
-        yield seen
-    finally:
-        for kind, handler in before.items():
-            signal.signal(kind, handler)

@@ -23,7 +23,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
-from workbench.data.files import cache_root, cores, locked, staged
+from workbench.data.files import alone, cache_root, cores, staged
 from workbench.data.progress import shown
 from workbench.errors import InputError
 from workbench.spec import digest
@@ -100,7 +100,7 @@ def _cached() -> Path:
     folder = cache_root() / "docs" / digest([code, [[p, str(found[p]), versions[p]] for p in found]], 16)
     done = folder / "info.json"
     if not done.exists():
-        with shown() as report, locked(cache_root() / "locks" / f"docs-{folder.name}.lock", lambda: None):
+        with shown() as report, alone(cache_root() / "locks" / f"docs-{folder.name}", lambda: None):
             report(f"collecting docstrings of {', '.join(found)}", 0, 0)
             if not done.exists():
                 _build(folder, found, versions)

@@ -6,10 +6,15 @@ import errno
 import os
 import shutil
 import socket
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from workbench.lease import LeaseHeld, acquire
+
+LOOK = 0.2  # seconds between looks at whether another process has finished
 
 
 def cache_root() -> Path:
@@ -75,26 +80,23 @@ def discard(folder: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock file `path`, freed by the system even if this process is killed; `waiting` is called if others do.
+def alone(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Own `folder` inside the block, by a lease (`workbench.lease`); `waiting` is called while another process does.
 
-    Where there are no such locks the block just runs: a `staged` folder stays whole without them too.
+    Whoever stands still for so long that another takes over does the work twice: a `staged` folder stays whole.
     """
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "ab") as file:
+    folder.mkdir(parents=True, exist_ok=True)
+    while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            lease = acquire(folder, patience=0)
+            break
+        except LeaseHeld:
             waiting()
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:
-            pass  # a file system without locks
+            time.sleep(LOOK)
+    try:
         yield
+    finally:
+        lease.release()
 
 
 def write_atomic(path: Path, text: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from workbench.data import sources, tokenizer
-from workbench.data.files import cache_root, discard, locked, staged
+from workbench.data.files import alone, cache_root, discard, staged
 from workbench.data.progress import Progress, shown
 from workbench.data.shards import SHARD, Shards, Text, encode, token_type
 from workbench.errors import InputError
@@ -58,7 +58,7 @@ def prepare(spec: RunSpec, progress: Progress | None = None, cache: Path | None 
     if prepared is None:
         with shown() if progress is None else nullcontext(progress) as report:
             waiting = f"another process is preparing {', '.join(spec.data.corpus)}; waiting for it"
-            with locked(root / "locks" / f"{key}.lock", lambda: report(waiting, 0, 0)):
+            with alone(root / "locks" / key, lambda: report(waiting, 0, 0)):
                 prepared = _read(folder)  # another process may have been quicker
                 if prepared is None:
                     _build(folder, spec, found, origin, root, report)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.data.files import cache_root, staged
 from workbench.errors import InputError
+from workbench.signals import interruptible
 from workbench.spec import DataSpec, Special, digest
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def train_or_load(
         key = hashlib.sha256("\0".join(documents).encode()).hexdigest()
     folder = root / f"wordpiece-{vocab}-{digest([LAYOUT, key, vocab, spec.lowercase, SAMPLE], 16)}"
     if not (folder / "tokenizer.json").exists():
-        trained = train(sample(documents), vocab, spec.lowercase)
+        texts = sample(documents)
+        trained = interruptible(lambda: train(texts, vocab, spec.lowercase))
         with staged(folder) as temporary:
             save(trained, temporary, spec.lowercase)
     return folder

@@ -34,6 +34,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "gradient_norm": ("Gradient norm before the clip", ""),
     "tokens_per_second": ("Throughput", "tokens/s"),
     "device_memory_bytes": ("Device memory", "bytes"),
+    "saving_share": ("Time spent saving", "%"),
 }
 WIDE, HALF, NARROW = (920, 440), (470, 360), (380, 380)  # CSS pixels
 POINTS_NOTE = "Small marks are runs and lead to their row below; large ones are means over pre-training seeds"

@@ -1,0 +1,90 @@
+"""Stopping when asked, and not outliving who asked: signals of this process, and the death of its parent.
+
+SIGUSR1 is what SLURM sends ahead of a time limit, where it is told to (`--signal=B:USR1@60`); it counts as SIGTERM.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from workbench.errors import Interrupted
+
+log = logging.getLogger("workbench")
+T = TypeVar("T")
+PR_SET_PDEATHSIG = 1  # of prctl(2)
+
+
+@contextmanager
+def interrupting() -> Iterator[None]:
+    """SIGTERM and SIGUSR1 raise Interrupted wherever they come, so that everything cleans up as after Ctrl-C."""
+
+    def stop(number: int, frame: object) -> None:
+        raise Interrupted(signal.SIGTERM)
+
+    with _handled(stop, signal.SIGTERM, signal.SIGUSR1):
+        yield
+
+
+@contextmanager
+def stop_signals() -> Iterator[list[int]]:
+    """A list that holds the signal once one has come, to be looked at when it suits. A second Ctrl-C stops at once.
+
+    Only Ctrl-C: a worker is told to stop by the terminal and then again, with SIGTERM, by its parent.
+    """
+    seen: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        if seen and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if not seen:
+            seen.append(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
+            log.warning("stopping after this step; a checkpoint will be written")
+
+    with _handled(note, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        yield seen
+
+
+@contextmanager
+def _handled(handler: Callable[[int, Any], None], *kinds: signal.Signals) -> Iterator[None]:
+    try:
+        before = {kind: signal.signal(kind, handler) for kind in kinds}
+    except ValueError:  # not in the main thread: whoever runs us handles signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        for kind, old in before.items():
+            signal.signal(kind, old)
+
+
+def interruptible(work: Callable[[], T]) -> T:
+    """`work()` in a thread, so that a signal need not wait until compiled code comes back to Python."""
+    result: Future[T] = Future()
+
+    def carry_out() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=carry_out, daemon=True).start()
+    return result.result()
+
+
+def end_with_parent(parent: int) -> None:
+    """Ask the kernel for SIGTERM when process `parent`, which started this one, ends in whatever way. Linux only."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    if os.getppid() != parent:  # it was faster
+        raise Interrupted(signal.SIGTERM)
