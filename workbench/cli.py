@@ -92,15 +92,17 @@ def report(
     experiment: Annotated[str, typer.Argument(help="Name of an experiment, or of one of its records.")],
     runs: Runs = Path("runs"),
     out: Annotated[Path | None, typer.Option(help="Folder for the report (default reports/NAME).")] = None,
+    order: Annotated[bool, typer.Option("--aso", help="Add the almost stochastic order to every comparison.")] = False,
     open_: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
 ) -> None:
     """Write the HTML report and its CSV tables again, from the run directories alone."""
     from workbench.report import find_record, write
+    from workbench.report.asked import Asked
     from workbench.store import RunStore
 
     store = RunStore.existing(runs)
     record = find_record(store, experiment)
-    page = write(store, record, out or Path("reports") / record)
+    page = write(store, record, out or Path("reports") / record, asked=Asked(order=order))
     typer.echo(str(page))
     if open_:
         typer.launch(page.resolve().as_uri())

@@ -7,11 +7,14 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.presets import resolve
 from workbench.spec import RunSpec
 from workbench.store import ExperimentRecord, RunDir, RunStore
+
+if TYPE_CHECKING:
+    from workbench.report.frames import Frames
 
 ARMS = ("rtd", "electra-15", "replace-mlm", "all-tokens-mlm", "bert-mlm")
 PROBES = {"package": "accuracy", "order": "matthews", "next": "accuracy", "signature": "accuracy"}
@@ -146,6 +149,33 @@ def noisy(levels: Mapping[str, float], seed_sd: float = 0.5, tuning_sd: float = 
         return levels[arm] + growth + shared + own + fine
 
     return truth
+
+
+def in_memory(truth: Callable[..., float], arms: Sequence[str], seeds: int, tunings: int = 3) -> Frames:
+    """What `frames.read` would find in such a study of one budget, without the disk."""
+    import pandas as pd
+
+    from workbench.report import frames
+
+    keys = [("untrained", s) for s in range(seeds)] + [(arm, s) for s in range(seeds) for arm in arms]
+    runs: list[dict[str, Any]] = [
+        {
+            "run_id": f"{arm}-s{seed}", "role": "untrained" if arm == "untrained" else "arm", "arm": arm,
+            "seed": seed, "budget": "60 steps", "state": "done", "flops_paper": 1e9, "finetune_seconds": 1.0,
+            **dict.fromkeys(("steps", "tokens", "seconds", "flops_paper-sparse", "flops_matmul"), 1e9),
+        }
+        for arm, seed in keys
+    ]  # fmt: skip
+    scores = [
+        {"run_id": r["run_id"], "suite": "probes", "task": task, "metric": metric, "seed": tuning, "test_rows": 500,
+         "value": truth(r["arm"], 60 if r["role"] == "arm" else 0, task, r["seed"], tuning)}
+        for r in runs for task, metric in PROBES.items() for tuning in range(tunings)
+    ]  # fmt: skip
+    empty = pd.DataFrame(columns=["run_id", "task", "baseline", "value"])
+    settings = {r["run_id"]: {"encoder.hidden": 64} for r in runs}
+    return frames.Frames(
+        {"axis": "objective"}, pd.DataFrame(runs), pd.DataFrame(scores), empty, empty, empty, settings, {}, ()
+    )
 
 
 LEVELS = {

@@ -19,7 +19,7 @@ import pytest
 
 from workbench.errors import InputError
 from workbench.report import checks, find_record, frames, write
-from workbench.report.answer import answer, claimed
+from workbench.report.answer import answer
 from workbench.report.tables import Board, boards
 from workbench.store import RunStore
 
@@ -194,7 +194,7 @@ def test_planted_ties_come_out_as_ties(tmp_path: Path) -> None:
     [board], told, _ = found_in(store, name)
     assert told.startswith("4 seeds can't tell which of the 5 objectives is best: ")
     assert "would, for a gap of this size" in told and "is ahead" not in told
-    assert not any(claimed(pair) for pair in board.pairs[board.budget])
+    assert not any(pair.compared.claimed for pair in board.pairs[board.budget])
 
 
 def test_part_of_a_ranking_is_told_and_the_rest_left_open(tmp_path: Path) -> None:

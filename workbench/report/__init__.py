@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.errors import InputError, suggest
+from workbench.report.asked import Asked
 
 if TYPE_CHECKING:
     from workbench.store import RunStore
 
 
-def write(store: RunStore, record_name: str, out: Path, missing: Mapping[str, str] | None = None) -> Path:
+def write(
+    store: RunStore, record_name: str, out: Path, missing: Mapping[str, str] | None = None, asked: Asked | None = None
+) -> Path:
     """The report on one experiment record: `out`/index.html (or `out` itself, if it ends in .html), CSVs beside it.
 
     `missing` names tasks that were asked for and could not be had, and why. Returns the path of the page.
@@ -20,7 +23,7 @@ def write(store: RunStore, record_name: str, out: Path, missing: Mapping[str, st
     """
     from workbench.report import page  # pandas and matplotlib are loaded only now
 
-    return page.write(store, record_name, out, missing or {})
+    return page.write(store, record_name, out, missing or {}, asked or Asked())
 
 
 def find_record(store: RunStore, word: str) -> str:

@@ -1,7 +1,6 @@
 """What may be said: sentences that claim no more than their intervals carry.
 
-"A is ahead of B" needs two things: the paired 95 % interval leaves out zero, and the paired t test stays below 5 %
-after Holm's correction over all pairs of the table, because the leader was picked by looking.
+"A is ahead of B" is said where `statistics.Compared.claimed` allows it, and nowhere else.
 """
 
 from __future__ import annotations
@@ -34,14 +33,9 @@ def answer(board: Board, axis: str) -> Answer:
         sentence = _one_seed(board, cells, lead, names)
     else:
         sentence = _compared(board, cells, lead, names, plural)
-    rest = [p for p in pairs if p not in lead and claimed(p)]
+    rest = [p for p in pairs if p not in lead and p.compared.claimed]
     further = [f"Further down, {_further(rest, names)}."] if rest else []
     return Answer(sentence, (*further, *_against_untrained(cells, names), *_reach(board)))
-
-
-def claimed(pair: Pair) -> bool:
-    """Whether "a is ahead of b" may be said."""
-    return pair.difference.verdict == "ahead" and pair.holm is not None and pair.holm < 1 - LEVEL
 
 
 def _alone(board: Board, cell: Cell, names: dict[str, str]) -> str:
@@ -70,7 +64,7 @@ def _one_seed(board: Board, cells: list[Cell], lead: list[Pair], names: dict[str
 
 def _compared(board: Board, cells: list[Cell], lead: list[Pair], names: dict[str, str], plural: str) -> str:
     first = names[cells[0].arm]
-    sure, unsure = [p for p in lead if claimed(p)], [p for p in lead if not claimed(p)]
+    sure, unsure = [p for p in lead if p.compared.claimed], [p for p in lead if not p.compared.claimed]
     n = seeds([p.difference.estimate.n for p in lead])
     if not unsure:
         gaps = listing([f"of {names[p.b]} by {_gap(p.difference)}" for p in sure])
@@ -105,6 +99,8 @@ def _but(pair: Pair, board: Board) -> str:
     """Why a gap that is larger than its own interval is still not claimed."""
     if pair.difference.verdict != "ahead":
         return ""
+    if pair.compared.holm is not None and pair.compared.holm < 1 - LEVEL:
+        return ", more than its own interval, but the permutation test doesn\u2019t bear it out"
     return f", more than its own interval but not once all {len(board.pairs[board.budget])} comparisons are counted"
 
 
@@ -173,9 +169,17 @@ def _reach(board: Board) -> list[str]:
             f"With {seeds([noise.n])} and this much noise a true gap of {points(noise.gap)} points between two arms "
             f"would be shown four times in five, smaller ones less often."
         )
-    if sum(pair.holm is not None for pair in board.pairs[board.budget]) > 1:
+    if sum(pair.compared.holm is not None for pair in board.pairs[board.budget]) > 1:
         said.append(
             f"Intervals are 95 % Student t, each on its own; the word \u201cahead\u201d also needs the paired t test "
-            f"to stay below 5 % after Holm\u2019s correction over all {len(board.pairs[board.budget])} pairs."
+            f"to stay below 5 % after Holm\u2019s correction over all {len(board.pairs[board.budget])} pairs"
+            f"{_flipped(board)}."
         )
     return said
+
+
+def _flipped(board: Board) -> str:
+    """Said only where there are seeds enough for it."""
+    if not any(pair.compared.flip is not None for pair in board.pairs[board.budget]):
+        return ""
+    return ", and the permutation test of a pair with six seeds or more not to object"

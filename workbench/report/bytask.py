@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from workbench.report.resampling import example_sd
 from workbench.report.statistics import Difference, Estimate, paired_difference, pooled_sd, smallest_gap, t_interval
 
 Tuned = Mapping[str, Mapping[str, Mapping[int, float]]]  # run -> task -> fine-tuning seed -> headline value
@@ -46,14 +47,15 @@ class Noise:
     """How far scores scatter at one budget, in points, as standard deviations within arms.
 
     `finetuning` is between fine-tuning seeds of one run, `pretraining` between pre-training seeds of one arm, `paired`
-    that of paired differences between two arms. `gap` is the true difference between two arms that `n` seeds would
-    have shown four times in five.
+    that of paired differences between two arms, `examples` that which another sample of test examples would add (for
+    accuracies). `gap` is the true difference between two arms that `n` seeds would have shown four times in five.
     """
 
     name: str
     finetuning: float | None
     pretraining: float | None
     paired: float | None
+    examples: float | None
     n: int
     gap: float | None
 
@@ -108,9 +110,17 @@ def every_metric(
 
 
 def noise(
-    tuned: Tuned, suite: tuple[str, ...], tasks: Iterable[str], arms: list[tuple[str, ...]], seeds: Mapping[str, int]
+    tuned: Tuned,
+    suite: tuple[str, ...],
+    tasks: Iterable[str],
+    arms: list[tuple[str, ...]],
+    seeds: Mapping[str, int],
+    examples: Mapping[str, float],
 ) -> Iterator[Noise]:
-    """Of the mean score over `suite` first, then of each task. `arms` are the runs of each arm at one budget."""
+    """Of the mean score over `suite` first, then of each task. `arms` are the runs of each arm at one budget.
+
+    `examples` is the number of test examples of each task whose metric is an accuracy.
+    """
     for name, parts in (("mean", suite), *((task, (task,)) for task in tasks)):
         runs = [[r for r in arm if all(p in tuned.get(r, {}) for p in parts)] for arm in arms]
         within = [_by_finetuning_seed(tuned[r], parts) for arm in runs for r in arm]
@@ -124,9 +134,18 @@ def noise(
             pooled_sd(within),
             pooled_sd([list(v.values()) for v in values]),
             paired,
+            _examples(tuned, [r for arm in runs for r in arm], parts, examples),
             n,
             None if paired is None else smallest_gap(paired, n),
         )
+
+
+def _examples(tuned: Tuned, runs: list[str], parts: tuple[str, ...], examples: Mapping[str, float]) -> float | None:
+    """Of a mean over tasks, from each task's; None where one is no accuracy."""
+    if not runs or any(part not in examples for part in parts):
+        return None
+    found = [example_sd(plain.fmean(mean_of(tuned, r, p) for r in runs), examples[p]) for p in parts]
+    return None if None in found else math.hypot(*(sd for sd in found if sd is not None)) / len(parts)
 
 
 def _by_finetuning_seed(tuned: Mapping[str, Mapping[int, float]], parts: tuple[str, ...]) -> list[float]:

@@ -12,11 +12,13 @@ import workbench
 from workbench.files import write_atomic
 from workbench.published import POINTS
 from workbench.report import checks, facts, figures, frames, sheets, svg, words
-from workbench.report.answer import answer, claimed
+from workbench.report.answer import answer
+from workbench.report.asked import Asked
 from workbench.report.bytask import every_metric
 from workbench.report.facts import known
 from workbench.report.frames import Frames
 from workbench.report.reading import FINISHED
+from workbench.report.resampling import TAU
 from workbench.report.tables import Board, boards
 
 if TYPE_CHECKING:
@@ -27,16 +29,16 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def write(store: RunStore, record_name: str, out: Path, missing: Mapping[str, str]) -> Path:
+def write(store: RunStore, record_name: str, out: Path, missing: Mapping[str, str], asked: Asked) -> Path:
     """See `workbench.report.write`."""
     found = frames.read(store, record_name)
-    results = boards(found)
+    results = boards(found, asked.order)
     page = out if out.suffix == ".html" else out / "index.html"
     prefix = "" if page.name == "index.html" else f"{page.stem}-"
     page.parent.mkdir(parents=True, exist_ok=True)
     for name, sheet in sheets.sheets(found, results).items():
         write_atomic(page.parent / f"{prefix}{name}", sheets.text(sheet).encode("utf-8", "replace"))
-    html = render(found, results, missing, prefix)
+    html = render(found, results, missing, asked, prefix)
     for picture in figures.pictures(found, results)[:1]:
         alone = svg.alone(picture, _template("colours.css"))
         write_atomic(page.parent / f"{prefix}compute.svg", alone.encode("utf-8", "replace"))
@@ -89,7 +91,7 @@ def _start(value: object) -> str:
     return str(value)[:12] if known(value) else ""
 
 
-def render(found: Frames, results: list[Board], missing: Mapping[str, str], prefix: str = "") -> str:
+def render(found: Frames, results: list[Board], missing: Mapping[str, str], asked: Asked, prefix: str = "") -> str:
     """The whole page. `prefix` stands before the names of the CSV files it links to."""
     style = "\n" + _template("colours.css") + _template("style.css")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -125,8 +127,10 @@ def render(found: Frames, results: list[Board], missing: Mapping[str, str], pref
         "by_task": [{(c.task, c.budget, c.arm): c for c in board.task_cells} for board in results],
         "published": POINTS if any(board.label == "GLUE" for board in results) else (),
         "metrics": [every_metric(found.rows("other"), board.at(board.budget), board.metrics) for board in results],
+        "flips": [any(p.compared.flip is not None for p in board.pairs[board.budget]) for board in results],
+        "orders": asked.order,
+        "pairs_notes": [pairs_note(board, asked) for board in results],
         "over": over,
-        "claimed": claimed,
         "known": known,
         "table_note": TABLE_NOTE,
         "scale_note": facts.scale_note(found),
@@ -141,6 +145,20 @@ TABLE_NOTE = (
     "± is a 95 % Student t interval over pre-training seeds; differences are paired by seed, each with an interval of "
     "its own."
 )
+
+
+def pairs_note(board: Board, asked: Asked) -> str:
+    """What stands in the further columns of the table of pairs."""
+    said = []
+    if any(pair.compared.flip is not None for pairs in board.pairs.values() for pair in pairs):
+        said.append("The permutation test flips the signs of the paired differences in every way; six seeds at least.")
+    if asked.order:
+        said.append(
+            "Almost stochastic order: how far the first is from being better at every quantile, an upper 95 % bound, "
+            f"from 0 to 1; below {TAU} it counts as better. It pairs nothing, and below five seeds its bootstrap "
+            "says little."
+        )
+    return " ".join(said)
 
 
 def base(board: Board, budget: str) -> str:

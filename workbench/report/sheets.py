@@ -31,6 +31,8 @@ PAIRS = (
     "sd",
     "p",
     "p_holm",
+    "p_flip",
+    "order",
     "runs_a",
     "runs_b",
 )
@@ -38,7 +40,17 @@ TASKS = (
     "suite", "task", "metric", "budget", "arm", "seeds", "mean", "low", "high", "sd", "median", "best", "finetunings",
     "gain_seeds", "gain", "gain_low", "gain_high", "gain_p", "runs",
 )  # fmt: skip
-NOISE = ("suite", "budget", "task", "sd_finetuning", "sd_pretraining", "sd_paired", "seeds", "smallest_gap")
+NOISE = (
+    "suite",
+    "budget",
+    "task",
+    "sd_finetuning",
+    "sd_pretraining",
+    "sd_paired",
+    "sd_examples",
+    "seeds",
+    "smallest_gap",
+)
 
 
 def sheets(frames: Frames, boards: Iterable[Board]) -> dict[str, pd.DataFrame]:
@@ -106,7 +118,8 @@ def pairs(board: Board) -> list[Row]:
             d = pair.difference
             rows.append({
                 "suite": board.suite, "label": board.label, "budget": budget, "a": pair.a, "b": pair.b,
-                **_estimate("difference", d.estimate), "p": d.p, "p_holm": pair.holm,
+                **_estimate("difference", d.estimate), "p": d.p, "p_holm": pair.compared.holm,
+                "p_flip": pair.compared.flip, "order": pair.compared.order,
                 "runs_a": " ".join(runs[pair.a][s] for s in d.seeds),
                 "runs_b": " ".join(runs[pair.b][s] for s in d.seeds),
             })  # fmt: skip
@@ -137,7 +150,8 @@ def noise(board: Board) -> list[Row]:
     return [
         {
             "suite": board.suite, "budget": budget, "task": n.name, "sd_finetuning": n.finetuning,
-            "sd_pretraining": n.pretraining, "sd_paired": n.paired, "seeds": n.n, "smallest_gap": n.gap,
+            "sd_pretraining": n.pretraining, "sd_paired": n.paired, "sd_examples": n.examples,
+            "seeds": n.n, "smallest_gap": n.gap,
         }
         for budget in reversed(board.budgets) for n in board.noise[budget]
     ]  # fmt: skip

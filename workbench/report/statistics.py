@@ -1,8 +1,8 @@
 """What a handful of seeds can carry: Student intervals, paired differences, and how many seeds would be enough.
 
 Scores are in points (0 to 100). The unit of evidence is the pre-training run: fine-tuning seeds are averaged within a
-run before anything here sees them, so an interval holds for a fresh pre-training seed. With ten seeds or fewer a
-percentile bootstrap covers 76 to 89 % where 95 % is claimed, so it is not offered.
+run before anything here sees them, so an interval holds for a fresh pre-training seed. `levels` has the same for whole
+tables, `resampling` what leans on no bell curve.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
+
+from workbench.report.resampling import almost_order, flip_test
 
 LEVEL = 0.95
 POWER = 0.8
@@ -60,6 +62,30 @@ class Difference:
         return "ahead" if self.estimate.mean > 0 else "behind"
 
 
+@dataclass(frozen=True)
+class Compared:
+    """Two arms, the better mean first. `holm` is p adjusted for every pair of the table.
+
+    `flip` is the p of the permutation test (from six pairs on), `order` the almost stochastic order (where asked for;
+    smaller is clearer).
+    """
+
+    difference: Difference
+    holm: float | None
+    flip: float | None
+    order: float | None
+
+    @property
+    def claimed(self) -> bool:
+        """Whether "a is ahead of b" may be said.
+
+        The paired interval leaves out zero, the t test stays below 5 % after Holm's correction, because the leader was
+        picked by looking, and the permutation test, where there are seeds enough for one, doesn't object.
+        """
+        sure = self.holm is not None and self.holm < 1 - LEVEL
+        return sure and self.difference.verdict == "ahead" and (self.flip is None or self.flip < 1 - LEVEL)
+
+
 def mean_and_sd(values: Sequence[float]) -> tuple[float, float | None]:
     """Mean and sample standard deviation (n - 1 below); the latter None for fewer than two values."""
     if not values:
@@ -99,20 +125,6 @@ def paired_difference(a: Mapping[int, float], b: Mapping[int, float], level: flo
     return Difference(estimate, seeds, float(2 * stats.t.sf(t, estimate.n - 1)))
 
 
-def flip_test(differences: Sequence[float]) -> float | None:
-    """Two-sided p of the paired permutation test: every way of flipping signs, exactly (2^n, n at most 16).
-
-    None below six values, where no outcome could reach 0.05 with room to spare, and above sixteen.
-    """
-    if not 6 <= len(differences) <= 16:
-        return None
-    seen = abs(math.fsum(differences))
-    flips = itertools.product((1, -1), repeat=len(differences) - 1)  # by symmetry the first sign can stay
-    sums = (abs(differences[0] + sum(s * d for s, d in zip(signs, differences[1:], strict=True))) for signs in flips)
-    extreme = sum(1 for total in sums if total >= seen * (1 - 1e-12))
-    return float(extreme / 2 ** (len(differences) - 1))
-
-
 def holm(p: Mapping[Key, float]) -> dict[Key, float]:
     """Adjusted p values (Holm 1979): the chance of any false claim among all of them stays below the level."""
     ordered = sorted(p.items(), key=lambda item: item[1])
@@ -122,6 +134,24 @@ def holm(p: Mapping[Key, float]) -> dict[Key, float]:
         running = max(running, min(1.0, (len(ordered) - rank) * value))
         adjusted[key] = running
     return adjusted
+
+
+def pairwise(
+    arms: Mapping[str, Mapping[int, float]], level: float = LEVEL, order: bool = False
+) -> dict[tuple[str, str], Compared]:
+    """Every two arms (scores by pre-training seed), the higher mean first, corrected for all of them together."""
+    ordered = sorted(arms, key=lambda arm: -mean_and_sd(list(arms[arm].values()))[0])
+    found = {(a, b): paired_difference(arms[a], arms[b], level) for a, b in itertools.combinations(ordered, 2)}
+    adjusted = holm({key: d.p for key, d in found.items() if d.p is not None})
+    return {
+        (a, b): Compared(
+            d,
+            adjusted.get((a, b)),
+            flip_test([arms[a][s] - arms[b][s] for s in d.seeds]) if d.p is not None else None,
+            almost_order(list(arms[a].values()), list(arms[b].values())) if order else None,
+        )
+        for (a, b), d in found.items()
+    }
 
 
 def power(gap: float, sd: float, n: int, level: float = LEVEL) -> float:

@@ -7,7 +7,6 @@ budgets are never averaged together, and a run that lacks a task has no score.
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics as plain
 from collections.abc import Iterable, Mapping
@@ -18,7 +17,7 @@ from workbench.published import Column, beside
 from workbench.report.bytask import Groups, Noise, TaskCell, mean_of, noise, task_cells
 from workbench.report.curves import CONVENTIONS
 from workbench.report.frames import Frames
-from workbench.report.statistics import Difference, Estimate, holm, paired_difference, t_interval
+from workbench.report.statistics import Compared, Difference, Estimate, paired_difference, pairwise, t_interval
 from workbench.scoring import counted, score_label
 
 SPENT = ("steps", "tokens", "seconds", *(f"flops_{c}" for c in CONVENTIONS), "finetune_seconds")
@@ -43,12 +42,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two arms at one budget, the better first; `holm` is the p value adjusted for all pairs at that budget."""
+    """Two arms at one budget, the better first, corrected for all pairs at that budget."""
 
     a: str
     b: str
-    difference: Difference
-    holm: float | None
+    compared: Compared
+
+    @property
+    def difference(self) -> Difference:
+        return self.compared.difference
 
 
 @dataclass(frozen=True)
@@ -93,15 +95,18 @@ class Board:
         return plain.fmean(values[t] for t in self.tasks) if all(t in values for t in self.tasks) else None
 
 
-def boards(frames: Frames) -> list[Board]:
-    """One for each suite that some trained run has scores of: GLUE first, then probes, then a user's tables."""
-    order = {"glue": 0, "probes": 1, "table": 2}
-    suites = sorted(set(frames.scores["suite"]), key=lambda s: (order.get(s, 3), s))
-    made = (board(frames, suite) for suite in suites)
+def boards(frames: Frames, order: bool = False) -> list[Board]:
+    """One for each suite that some trained run has scores of: GLUE first, then probes, then a user's tables.
+
+    `order` adds the almost stochastic order to every comparison.
+    """
+    place = {"glue": 0, "probes": 1, "table": 2}
+    suites = sorted(set(frames.scores["suite"]), key=lambda s: (place.get(s, 3), s))
+    made = (board(frames, suite, order) for suite in suites)
     return [one for one in made if one is not None]
 
 
-def board(frames: Frames, suite: str) -> Board | None:
+def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
     """The results of a suite, or None when no trained run has it in full."""
     tuned: dict[str, dict[str, dict[int, float]]] = {}
     metrics: dict[str, str] = {}
@@ -122,6 +127,9 @@ def board(frames: Frames, suite: str) -> Board | None:
     trained = tuple(c for c in cells if c.arm != UNTRAINED)
     budgets = _by_compute(trained)
     seeds = {r: int(runs[r]["seed"]) for r in tuned}
+    examples = {
+        s["task"]: s["test_rows"] for s in frames.rows("scores") if s["suite"] == suite and s["metric"] == "accuracy"
+    }
     at = {b: [ids for (budget, _), ids in arms.items() if budget == b] for b in budgets}
     return Board(
         suite,
@@ -131,9 +139,9 @@ def board(frames: Frames, suite: str) -> Board | None:
         budgets,
         trained,
         next((c for c in cells if c.arm == UNTRAINED), None),
-        {b: compare([c for c in trained if c.budget == b]) for b in budgets},
+        {b: compare([c for c in trained if c.budget == b], order) for b in budgets},
         tuple(task_cells(tuned, metrics, _groups(runs, tuned), seeds, bare)),
-        {b: tuple(noise(tuned, tasks, metrics, at[b], seeds)) for b in budgets},
+        {b: tuple(noise(tuned, tasks, metrics, at[b], seeds, examples)) for b in budgets},
         _baselines(frames, metrics),
         scores,
         {r: lacking for r, lacking in missing.items() if lacking},
@@ -186,11 +194,10 @@ def _by_compute(cells: Iterable[Cell]) -> tuple[str, ...]:
     return tuple(sorted(compute, key=lambda budget: (plain.fmean(compute[budget]), budget)))
 
 
-def compare(cells: list[Cell]) -> tuple[Pair, ...]:
-    ordered = sorted(cells, key=lambda c: -c.estimate.mean)
-    made = {(a.arm, b.arm): paired_difference(a.scores, b.scores) for a, b in itertools.combinations(ordered, 2)}
-    adjusted = holm({key: d.p for key, d in made.items() if d.p is not None})
-    return tuple(Pair(a, b, d, adjusted.get((a, b))) for (a, b), d in made.items())
+def compare(cells: Iterable[Cell], order: bool = False) -> tuple[Pair, ...]:
+    """Every two of these arms, which had one budget; `order` adds the almost stochastic order."""
+    found = pairwise({cell.arm: cell.scores for cell in cells}, order=order)
+    return tuple(Pair(a, b, compared) for (a, b), compared in found.items())
 
 
 def _baselines(frames: Frames, tasks: Iterable[str]) -> dict[str, dict[str, float]]:
