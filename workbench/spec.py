@@ -17,7 +17,7 @@ from workbench.errors import InputError, suggest
 
 Positive = Annotated[int, Field(gt=0)]
 Rate = Annotated[float, Field(ge=0, le=1)]
-Tying = Literal["none", "tokens", "embeddings", "all"]
+Tying = Literal["none", "tokens", "embeddings", "all", "gdes"]
 Recipe = Literal["paper", "released"]
 P = TypeVar("P", bound="Part")
 
@@ -262,7 +262,7 @@ class RunSpec(Part):
             raise ValueError(
                 f"data.length={self.data.length} needs as many positions, encoder.positions={self.encoder.positions}"
             )
-        if self.tying == "all" and self.generator.kind != "transformer":
+        if self.tying in ("all", "gdes") and self.generator.kind != "transformer":
             raise ValueError(
                 f"tying={self.tying} has nothing to share with generator.kind={self.generator.kind}, which has no "
                 f"weights; leave tying out"
@@ -292,7 +292,11 @@ class RunSpec(Part):
 
     @property
     def generator_encoder(self) -> EncoderSpec:
-        """The generator's sizes: FFN and heads follow its width as in the official `get_generator_config`."""
+        """The generator's sizes: FFN and heads follow its width as in the official `get_generator_config`.
+
+        Embeddings of its own are as wide as its layers, but for a generator of the encoder's width, which has the
+        encoder's sizes in all.
+        """
         hidden = max(1, round(self.encoder.hidden * self.generator.width))
         same = hidden == self.encoder.hidden
         return EncoderSpec(
@@ -302,7 +306,7 @@ class RunSpec(Part):
                 "layers": max(1, round(self.encoder.layers * self.generator.depth)),
                 "heads": self.encoder.heads if same else None,
                 "ffn": self.encoder.ffn if same else None,
-                "embedding": hidden if self.tying == "none" else self.encoder.embedding_width,
+                "embedding": hidden if self.tying == "none" and not same else self.encoder.embedding_width,
             }
         )
 

@@ -31,10 +31,17 @@ def compiled_losses(objective: Any, batches: list[Batch]) -> list[StepLoss]:
 
 
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
-@pytest.mark.parametrize(("name", "recipe"), [*((name, "paper") for name in REGISTRY), ("rtd", "released")])
-def test_one_graph_without_breaks(name: str, recipe: str, fresh_compiler: None) -> None:
+@pytest.mark.parametrize(
+    ("name", "recipe", "tying"),
+    [
+        *((name, "paper", "embeddings") for name in REGISTRY),
+        ("rtd", "released", "embeddings"),
+        ("rtd", "paper", "gdes"),
+    ],
+)
+def test_one_graph_without_breaks(name: str, recipe: str, tying: str, fresh_compiler: None) -> None:
     """The second batch has other keys, and must not be given the first one's draws."""
-    spec = tiny(name, {"encoder.layers": 1}, recipe=recipe)
+    spec = tiny(name, {"encoder.layers": 1, "tying": tying}, recipe=recipe)
     objective = shaken(spec)
     batches = [synthetic(spec, seed=seed) for seed in (0, 1)]
     expected = [objective(batch) for batch in batches]
@@ -58,7 +65,7 @@ def test_the_likelihood_in_pieces_is_one_graph_too(fresh_compiler: None, monkeyp
     found.total.backward()
 
 
-@pytest.mark.parametrize("tying", ["none", "tokens", "embeddings", "all"])
+@pytest.mark.parametrize("tying", ["none", "tokens", "embeddings", "all", "gdes"])
 @pytest.mark.parametrize("head", ["linear", "dense"])
 @pytest.mark.parametrize("name", REGISTRY)
 def test_every_weight_is_trained(name: str, head: str, tying: str) -> None:
@@ -81,7 +88,7 @@ SIZES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("tying", ["none", "embeddings", "all"])
+@pytest.mark.parametrize("tying", ["none", "embeddings", "all", "gdes"])
 @pytest.mark.parametrize("recipe", ["paper", "released"])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("name", REGISTRY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,13 @@ from objective_oracle import (
     synthetic,
     tiny,
 )
+from torch.nn.utils import parametrize
 
 from workbench.errors import InputError
+from workbench.models.encoder import plain_weights
 from workbench.plan import count_parameters
 from workbench.presets import resolve
+from workbench.trainer import make_optimizer
 
 LENGTHS = (24, 7, 2, 15, 3, 23, 24, 24, 12, 24, 19, 4)
 PICKED_ONLY = ("bert-mlm", "replace-mlm", "electra-15")
@@ -109,24 +113,89 @@ def got(parameters: set[Any]) -> set[bool]:
 
 
 @pytest.mark.parametrize("head", ["linear", "dense"])
-@pytest.mark.parametrize("tying", ["none", "tokens", "embeddings", "all"])
+@pytest.mark.parametrize("tying", ["none", "tokens", "embeddings", "all", "gdes"])
 def test_the_discriminators_loss_reaches_its_own_and_shared_weights_only(tying: str, head: str) -> None:
     objective, batch = tied(tying, head=head)
     generator, discriminator, both = split(objective)
     objective(batch).parts["discriminator_loss"].backward()
     assert {p.grad for p in generator} == {None}
     assert got(discriminator) == {True}
-    assert got(both) == (set() if tying == "none" else {True})
+    assert got(both) == (set() if tying in ("none", "gdes") else {True})
 
 
-@pytest.mark.parametrize("tying", ["none", "tokens", "embeddings", "all"])
+@pytest.mark.parametrize("tying", ["none", "tokens", "embeddings", "all", "gdes"])
 def test_the_generators_loss_reaches_its_own_and_shared_weights_only(tying: str) -> None:
     objective, batch = tied(tying)
     generator, discriminator, both = split(objective)
     objective(batch).parts["generator_loss"].backward()
     assert got(generator) == {True}
     assert {p.grad for p in discriminator} == {None}
-    assert got(both) == (set() if tying == "none" else {True})
+    assert got(both) == (set() if tying in ("none", "gdes") else {True})
+
+
+def test_disentangled_tables_are_reached_by_one_loss_each() -> None:
+    """The discriminator's gradient at the residual is the one that it would have at a table of its own."""
+    objective, batch = tied("gdes")
+    shared, residual = objective.generator.body.table.weight, objective.encoder.table.parametrizations.weight.original
+    loss = objective(batch)
+    parts = [loss.parts["generator_loss"], loss.parts["discriminator_loss"]]
+    at_shared, at_residual = (
+        [torch.autograd.grad(part, table, retain_graph=True, allow_unused=True)[0] for part in parts]
+        for table in (shared, residual)
+    )
+    assert at_shared[0].any() and at_shared[1] is None
+    assert at_residual[0] is None and at_residual[1].any()
+
+    table = objective.encoder.table.weight.detach()
+    parametrize.remove_parametrizations(objective.encoder.table, "weight")
+    torch.testing.assert_close(objective.encoder.table.weight, table, rtol=0, atol=0)
+    (own,) = torch.autograd.grad(objective(batch).parts["discriminator_loss"], objective.encoder.table.weight)
+    torch.testing.assert_close(at_residual[1], own)
+
+
+@pytest.mark.parametrize("name", ["rtd", "all-tokens-mlm"])
+def test_disentangled_steps_move_the_sum_as_told(name: str) -> None:
+    """After a step E_D has moved by the steps of both tables; the first step's E_D is the untied encoder's."""
+    spec = tiny(name, {"tying": "gdes"})
+    objective, plain = build(spec), build(tiny(name, {"tying": "none"}))
+    start = objective.encoder.table.weight.detach().clone()
+    assert torch.equal(start, plain.encoder.table.weight)
+    shared, residual = objective.generator.body.table.weight, objective.encoder.table.parametrizations.weight.original
+    assert torch.equal(shared, start) and not residual.any()
+    optimizer = make_optimizer(objective, spec.optim)
+    objective(synthetic(spec)).total.backward()
+    optimizer.step()
+    moved = objective.encoder.table.weight - start
+    assert (shared != start).any() and residual.any()
+    torch.testing.assert_close(moved, (shared - start) + residual, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["electra", "albert", "bert"])
+def test_what_is_saved_is_the_merged_encoder_anybody_can_load(family: str, tmp_path: Path) -> None:
+    from transformers import AutoModel
+
+    embedding = {"encoder.embedding": None, "generator.width": 1.0} if family == "bert" else {}
+    spec = tiny("rtd", {"tying": "gdes", "encoder.family": family, **embedding})
+    objective = shaken(spec).eval()
+    batch = synthetic(spec)
+    objective.encoder.save(tmp_path)
+    loaded = AutoModel.from_pretrained(tmp_path).eval()
+    assert not [name for name in loaded.state_dict() if "parametrizations" in name]
+    torch.testing.assert_close(loaded(batch.ids).last_hidden_state, objective.encoder(batch.ids), rtol=1e-5, atol=1e-5)
+    assert torch.equal(loaded.get_input_embeddings().weight, objective.encoder.table.weight)
+    assert objective.encoder.table.parametrizations.weight.original.requires_grad  # training could go on
+
+
+def test_a_residual_is_decayed_like_any_table_and_counted_once() -> None:
+    spec = tiny("rtd", {"tying": "gdes"})
+    objective = build(spec)
+    decayed, plain = (group["params"] for group in make_optimizer(objective, spec.optim).param_groups)
+    residual = objective.encoder.table.parametrizations.weight.original
+    assert any(p is residual for p in decayed) and not any(p is residual for p in plain)
+    tokens, parts = count_parameters(tiny("rtd", {"tying": "tokens"})), count_parameters(spec)
+    assert parts["encoder"] == tokens["encoder"]
+    assert parts["generator"] == tokens["generator"] + 40 * 16
+    assert parts["total"] == tokens["total"] + 40 * 16 == sum(p.numel() for p in objective.parameters())
 
 
 @pytest.mark.parametrize("tying", ["tokens", "embeddings", "all"])
@@ -179,8 +248,9 @@ def test_both_mlm_heads_share_the_table_alone(name: str) -> None:
 def test_equal_seeds_start_from_equal_encoders_whatever_the_objective_and_the_tying() -> None:
     first = build(tiny("bert-mlm")).encoder.state_dict()
     for name in NAMES:
-        for tying in ("none", "embeddings"):
-            weights = build(tiny(name, {"tying": tying})).encoder.state_dict()
+        for tying in ("none", "embeddings", "gdes"):
+            encoder = build(tiny(name, {"tying": tying})).encoder
+            weights = plain_weights(encoder)
             assert all(torch.equal(weights[key], first[key]) for key in first)
     other = build(tiny("bert-mlm", seed=1)).encoder.state_dict()
     assert not torch.equal(

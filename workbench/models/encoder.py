@@ -5,6 +5,7 @@ B rows, L positions, D width.
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from workbench.draws import seed_of
 from workbench.errors import InputError, suggest
@@ -73,7 +75,7 @@ class Encoder(nn.Module):
         from transformers.utils import logging
 
         logging.disable_progress_bar()
-        self.model.save_pretrained(folder)
+        self.model.save_pretrained(folder, state_dict=plain_weights(self.model))
 
 
 def build_encoder(spec: RunSpec) -> Encoder:
@@ -86,7 +88,8 @@ def build_generator_body(encoder: Encoder, spec: RunSpec) -> Encoder:
     """The generator's encoder, tied to the main one as `spec.tying` says (docs/electra.md 2).
 
     `none`: tables of its own at its own width. `tokens`: the token table is shared. `embeddings`: token, position and
-    segment tables and the embedding layer norm are shared. `all`: it is the main encoder.
+    segment tables and the embedding layer norm are shared. `all`: it is the main encoder. `gdes`: the token table is
+    the generator's, and the main encoder's is that plus a residual of its own (`Disentangled`).
     Raises InputError where a family cannot share tables between different widths.
     """
     if spec.tying == "all":
@@ -108,7 +111,40 @@ def build_generator_body(encoder: Encoder, spec: RunSpec) -> Encoder:
         body.model.set_input_embeddings(encoder.table)
     elif spec.tying == "embeddings":
         body.model.embeddings = encoder.model.embeddings
+    elif spec.tying == "gdes":
+        body.model.set_input_embeddings(copy.deepcopy(encoder.table))
+        parametrize.register_parametrization(encoder.table, "weight", Disentangled(body.table))
     return body
+
+
+class Disentangled(nn.Module):
+    """Gradient-disentangled sharing (He et al. 2021, DeBERTaV3, section 3.3): E_D = stop_gradient(E_G) + residual.
+
+    The main loss reaches only the residual, the generator's only E_G. The residual starts at 0, so that the main
+    encoder begins where it would without sharing; what is saved is the sum.
+    """
+
+    def __init__(self, shared: nn.Embedding) -> None:
+        super().__init__()
+        self._shared = (shared,)  # a tuple hides it: its weights are the generator's, not ours
+
+    def forward(self, residual: Tensor) -> Tensor:
+        """The main encoder's table (V, E)."""
+        return residual + self._shared[0].weight.detach()
+
+    def right_inverse(self, table: Tensor) -> Tensor:
+        """The residual (V, E) that makes up `table`."""
+        return table - self._shared[0].weight.detach()
+
+
+def plain_weights(model: nn.Module) -> dict[str, Tensor]:
+    """A state dict in which a disentangled table is the one table that it amounts to."""
+    weights: dict[str, Tensor] = dict(model.state_dict())
+    for name, part in model.named_modules():
+        if parametrize.is_parametrized(part, "weight"):
+            del weights[f"{name}.parametrizations.weight.original"]
+            weights[f"{name}.weight"] = part.weight.detach()
+    return weights
 
 
 @contextmanager
