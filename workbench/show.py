@@ -97,6 +97,34 @@ def price_table(plan: Plan) -> str:
     return f"{plan.steps:,} steps, {plan.tokens:,} tokens\n\n{table(rows)}\n\n{table(parts)}"
 
 
+def bench_table(rows: Sequence[Row]) -> str:
+    """`workbench bench` for a person: speed, then where the time goes, then what to know before relying on it."""
+    measured = [row for row in rows if not row["skipped"]]
+    speed = [
+        {
+            "scale": row["scale"], "objective": row["objective"], "rows": f"{row['rows']} x {row['length']}",
+            "tokens/s": round(row["tokens_per_second"]), "s a step": row["seconds_per_step"],
+            "from": row["seconds_spread"][0], "to": row["seconds_spread"][1],
+            "of ceiling": f"{row['model_flops_utilisation']:.0%}", "peak memory": _bytes(row["peak_memory_bytes"]),
+        }
+        for row in measured
+    ]  # fmt: skip
+    parts = [
+        {"scale": row["scale"], "objective": row["objective"]} | {k: f"{v:.1%}" for k, v in row["shares"].items()}
+        for row in measured
+    ]
+    notes: dict[str, list[str]] = {}
+    for row in rows:
+        for note in [*row["notes"], *([f"left out: {row['skipped']}"] if row["skipped"] else [])]:
+            notes.setdefault(note, []).append(f"{row['objective']} at {row['scale']}")
+    first = rows[0]
+    said = [f"{note} ({', '.join(names) if len(names) < len(rows) else 'all'})" for note, names in notes.items()]
+    ceiling = f"{first['device']}, {first['precision']}: {_short(first['ceiling_flops_per_second'])} FLOP/s in the " \
+              f"fastest square matrix product, the ceiling"  # fmt: skip
+    tables = [table(speed), "", "where a step's time goes", "", table(parts)] if measured else []
+    return "\n".join([*tables, "", ceiling, *said])
+
+
 def objective_rows() -> list[dict[str, Any]]:
     from workbench import objectives
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import InputError, suggest
 from workbench.report.asked import Asked
@@ -24,6 +24,13 @@ def write(
     from workbench.report import page  # pandas and matplotlib are loaded only now
 
     return page.write(store, record_name, out, missing or {}, asked or Asked())
+
+
+def write_bench(rows: Sequence[Mapping[str, Any]], out: Path) -> Path:
+    """What `workbench bench` found as `out`/index.html, the numbers beside it. Raises OSError where the disk fails."""
+    from workbench.report import speed
+
+    return speed.write(rows, out)
 
 
 def find_record(store: RunStore, word: str) -> str:

@@ -40,13 +40,14 @@ def write(store: RunStore, record_name: str, out: Path, missing: Mapping[str, st
         write_atomic(page.parent / f"{prefix}{name}", sheets.text(sheet).encode("utf-8", "replace"))
     html = render(found, results, missing, asked, prefix)
     for picture in figures.pictures(found, results)[:1]:
-        alone = svg.alone(picture, _template("colours.css"))
+        alone = svg.alone(picture, template("colours.css"))
         write_atomic(page.parent / f"{prefix}compute.svg", alone.encode("utf-8", "replace"))
     write_atomic(page, html.encode("utf-8", "replace"))
     return page
 
 
-def _template(name: str) -> str:
+def template(name: str) -> str:
+    """The text of a file in `templates`."""
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
@@ -93,7 +94,7 @@ def _start(value: object) -> str:
 
 def render(found: Frames, results: list[Board], missing: Mapping[str, str], asked: Asked, prefix: str = "") -> str:
     """The whole page. `prefix` stands before the names of the CSV files it links to."""
-    style = "\n" + _template("colours.css") + _template("style.css")
+    style = "\n" + template("colours.css") + template("style.css")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     runs = found.rows("runs")
     rows = {run["run_id"]: i for i, run in enumerate(runs)}

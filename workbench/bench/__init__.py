@@ -1,0 +1,177 @@
+"""How fast does the shared trainer go on this machine, for every objective at every scale, and where does it stay?
+
+Each cell is the real `trainer.train` in a process of its own, which takes turns with the others (A B C A B C), so that
+work of others on the machine meets all of them alike. One process more takes turns in measuring the ceiling: the
+fastest square matrix product in the same precision.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from workbench import objectives, presets
+from workbench.bench.machine import Quiet, available_memory, free_memory
+from workbench.bench.process import Worker
+from workbench.environment import environment
+from workbench.host import Host
+from workbench.plan import EFFICIENCY, Plan, plan
+from workbench.spec import RunSpec
+
+LONGEST_STEP = 5.0  # seconds; longer ones are cut to fewer rows
+MEMORY_SHARE = 0.7  # of what is free; more is left to the system
+SPREAD = 0.1  # (slowest - fastest) / median of a quiet machine's turns
+STEPS = 10**6  # of a run that is never finished
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One objective at one scale. `spec` has the rows that are computed here, `rows` of the scale's `batch`."""
+
+    spec: RunSpec
+    priced: Plan
+    batch: int
+    skipped: str = ""
+
+    @property
+    def rows(self) -> int:
+        return self.spec.batch.size
+
+    @property
+    def name(self) -> str:
+        return f"{self.spec.objective} at {self.spec.scale}"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`seconds` a turn, or exactly `steps`; `repeats` turns are timed."""
+
+    seconds: float = 3.0
+    steps: int | None = None
+    repeats: int = 3
+
+
+def bench(specs: Sequence[RunSpec], host: Host, settings: Settings, say: Say) -> list[dict[str, Any]]:
+    """One row for each spec, in their order. Cells too large for the memory are in it, with the reason.
+
+    Raises InputError where an objective or device cannot be had.
+    """
+    host = replace(host, device=host.resolved_device(), precision=host.resolved_precision())
+    with Worker.ceiling(host) as ceiling:
+        speed = float(ceiling.turn("time")["flops_per_second"])
+        cells = [fitted(spec, host, speed) for spec in specs]
+        for cell in cells:
+            if cell.skipped:
+                say(f"{cell.name} is left out: {cell.skipped}")
+        measured = [row for group in _groups(cells) for row in _measure(group, host, settings, ceiling, say)]
+    found = dict(measured)
+    best = max(ceiling.speeds)
+    about = _about(host)
+    return [_row(cell, found.get(cell.name), best, host) | about for cell in cells]
+
+
+def specs_of(words: Sequence[str], scales: Sequence[str], overrides: dict[str, Any]) -> list[RunSpec]:
+    """Every objective at every scale. Raises InputError for names that are not known."""
+    named = [objectives.find(word) for word in words or objectives.names()]
+    found = []
+    for scale in scales or list(presets.SCALES):
+        base = presets.resolve(scale, overrides | {"budget.steps": STEPS})
+        found += [objectives.with_options(base.replace(objective=name, source=source)) for name, source in named]
+    return found
+
+
+def fitted(spec: RunSpec, host: Host, speed: float) -> Cell:
+    """The cell with as many rows a step as memory and patience allow; `speed` is the ceiling in FLOP/s."""
+    batch = spec.batch.size
+    free = MEMORY_SHARE * available_memory(host)
+    rows = batch
+    while True:
+        cell = Cell(spec.changed({"batch.size": rows}), plan(spec.changed({"batch.size": rows})), batch)
+        seconds = float(cell.priced.flops_per_step["matmul"]) / (speed * EFFICIENCY)
+        if rows == 1 or (cell.priced.memory_bytes <= free and seconds <= LONGEST_STEP):
+            break
+        rows = max(1, rows // 2)
+    if cell.priced.memory_bytes <= free:
+        return cell
+    need, there = cell.priced.memory_bytes / 2**30, free / 2**30
+    return replace(cell, skipped=f"one row needs about {need:.1f} GiB of memory, and {there:.1f} GiB may be used")
+
+
+def _groups(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
+    """Cells that take turns: those of one scale, as many as fit into the memory together."""
+    group: list[Cell] = []
+    for cell in (cell for cell in cells if not cell.skipped):
+        need = sum(other.priced.memory_bytes for other in [*group, cell])
+        if group and (cell.spec.scale != group[0].spec.scale or need > MEMORY_SHARE * free_memory()):
+            yield group
+            group = []
+        group.append(cell)
+    if group:
+        yield group
+
+
+def _measure(
+    cells: Sequence[Cell], host: Host, settings: Settings, ceiling: Worker, say: Say
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and findings of each cell of a group, after turns A B C A B C; then where the time goes, in turn."""
+    workers = [Worker.cell(cell.spec, host, settings.seconds, settings.steps) for cell in cells]
+    try:
+        turns: dict[str, list[dict[str, Any]]] = {cell.name: [] for cell in cells}
+        quiet = Quiet()
+        for number in range(settings.repeats):
+            ceiling.turn("time")
+            for cell, worker in zip(cells, workers, strict=True):
+                begun = time.monotonic()
+                with quiet.watching(worker.pid):
+                    turns[cell.name].append(worker.turn("time"))
+                tokens = turns[cell.name][-1]["tokens_per_second"]
+                say(f"{cell.name}: turn {number + 1} of {settings.repeats}, {tokens:,.0f} tokens/s "
+                    f"({time.monotonic() - begun:.0f} s)")  # fmt: skip
+        for cell, worker in zip(cells, workers, strict=True):
+            parts = worker.turn("parts")
+            yield cell.name, {"turns": turns[cell.name], "shares": parts["shares"],
+                              "memory": turns[cell.name][-1]["peak_memory_bytes"], "noise": quiet.notes()}  # fmt: skip
+    finally:
+        for worker in workers:
+            worker.close()
+
+
+def _row(cell: Cell, found: dict[str, Any] | None, ceiling: float, host: Host) -> dict[str, Any]:
+    spec = cell.spec
+    row: dict[str, Any] = {
+        "objective": spec.objective, "scale": spec.scale, "precision": host.precision, "device": host.device,
+        "compile": host.compile, "rows": cell.rows, "batch_size": cell.batch, "length": spec.data.length,
+        "parameters": cell.priced.parameters["total"], "tokens_per_second": None, "seconds_per_step": None,
+        "seconds_spread": None, "steps": 0, "model_flops_utilisation": None, "ceiling_flops_per_second": ceiling,
+        "peak_memory_bytes": None, "shares": None, "notes": [], "skipped": cell.skipped or None,
+    }  # fmt: skip
+    if found is None:
+        return row
+    seconds = [turn["seconds_per_step"] for turn in found["turns"]]
+    middle = statistics.median(seconds)
+    spread = (max(seconds) - min(seconds)) / middle
+    notes = list(found["noise"])
+    if spread > SPREAD:
+        notes.append(f"turns differ by {spread:.0%}, more than a quiet machine's {SPREAD:.0%}")
+    if cell.rows < cell.batch:
+        notes.append(f"{cell.rows} of {cell.batch} rows a step, to end in time; the optimizer's share is larger so")
+    return row | {
+        "tokens_per_second": cell.rows * spec.data.length / middle,
+        "seconds_per_step": middle,
+        "seconds_spread": [min(seconds), max(seconds)],
+        "steps": sum(turn["steps"] for turn in found["turns"]),
+        "model_flops_utilisation": float(cell.priced.flops_per_step["matmul"]) / middle / ceiling,
+        "peak_memory_bytes": found["memory"],
+        "shares": found["shares"],
+        "notes": notes,
+    }
+
+
+def _about(host: Host) -> dict[str, Any]:
+    facts = environment([], device=host.device, precision=str(host.precision), threads=host.threads)
+    return {name: facts[name] for name in ("machine", "versions", "workbench", "git", "threads", "started")}

@@ -1,0 +1,130 @@
+"""The child process of `workbench bench`: the real training loop, held after each turn until the next is asked for.
+
+Reads lines of JSON from stdin, writes one to stdout for each turn, and ends with its stdin.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench import objectives
+from workbench.bench.machine import ceiling, peak_memory
+from workbench.bench.parts import Parts, Watched
+from workbench.data.corpus import Corpus
+from workbench.data.prepare import Prepared, bind
+from workbench.data.shards import token_type
+from workbench.host import Host
+from workbench.plan import EFFICIENCY, plan
+from workbench.spec import RunSpec, Special, parse
+from workbench.store import RunStore
+from workbench.trainer import train
+
+TOKENS = 2_000_000  # of made-up text
+
+
+class Enough(Exception):
+    """Nobody asks for another turn."""
+
+
+class Turns:
+    """What the trainer calls after each window of steps. The first window warms up and is not counted.
+
+    Time is counted from the moment a turn is asked for to the end of its last window, log and all.
+    """
+
+    def __init__(self, spec: RunSpec, host: Host, seconds: float, parts: Parts) -> None:
+        self.tokens = spec.batch.size * spec.data.length
+        self.device, self.seconds, self.parts = host.device, seconds, parts
+        self.what, self.began, self.begin = "", 0.0, 0
+
+    def __call__(self, step: int, steps: int, row: dict[str, Any]) -> None:
+        now = time.perf_counter()
+        if self.what and now - self.began < self.seconds:
+            return
+        if not self.what:
+            tell({"ready": True})
+        elif self.what == "time":
+            each = (now - self.began) / (step - self.begin)
+            tell({
+                "steps": step - self.begin, "seconds_per_step": each, "tokens_per_second": self.tokens / each,
+                "peak_memory_bytes": peak_memory(self.device),
+            })  # fmt: skip
+        else:
+            tell({"shares": self.parts.stop()})
+        self.what, self.begin = asked(), step
+        if self.what == "parts":
+            self.parts.start()
+        self.began = time.perf_counter()
+
+
+def asked() -> str:
+    """The next turn's kind. Raises Enough at the end of stdin."""
+    line = sys.stdin.readline()
+    if not line:
+        raise Enough
+    return str(json.loads(line)["do"])
+
+
+def tell(found: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.flush()
+
+
+def made_up(folder: Path, spec: RunSpec, tokens: int = TOKENS, sparse: bool = False) -> Prepared:
+    """Token shards with the frequencies of words (as one over their rank), or `sparse`: all one word, no disk used."""
+    folder.mkdir(parents=True)
+    dtype = token_type(spec.encoder.vocab)
+    with open(folder / "tokens-00000.bin", "wb") as file:
+        if sparse:
+            file.truncate(tokens * dtype.itemsize)
+        else:
+            ranks = spec.encoder.vocab ** np.random.default_rng(0).random(tokens)
+            file.write((ranks.astype(np.int64) % spec.encoder.vocab).astype(dtype).tobytes())
+    shards = [{"name": "tokens-00000.bin", "tokens": tokens}]
+    (folder / "manifest.json").write_text(json.dumps({"dtype": dtype.str, "shards": shards}), encoding="utf-8")
+    special = spec.data.special if spec.encoder.vocab > Special().mask else Special(pad=0, unk=1, cls=2, sep=3, mask=4)
+    return Prepared(folder, "", tokens, 1, 0, spec.encoder.vocab, special, folder)
+
+
+def window(spec: RunSpec, host: Host, seconds: float) -> int:
+    """Steps between two looks at the device: the trainer's own number, or as many as fit into a turn."""
+    each = float(plan(spec).flops_per_step["matmul"]) / (ceiling(host, 0.1) * EFFICIENCY)
+    return max(1, min(host.log_every, round(seconds / 2 / each)))
+
+
+def main() -> None:
+    hello = json.loads(sys.stdin.readline())
+    host = Host(**hello["host"])
+    if "spec" not in hello:
+        ceiling(host, 0.1)
+        tell({"ready": True})
+        with suppress(Enough):
+            while asked():
+                tell({"flops_per_second": ceiling(host)})
+        return
+    if hello["source"]:
+        objectives.find(hello["source"])
+    spec = parse(hello["spec"])
+    steps, seconds = hello["steps"], 0.0 if hello["steps"] else hello["seconds"]
+    host = replace(host, log_every=steps or window(spec, host, seconds), save_seconds=float("inf"))
+    parts = Parts(host)
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = made_up(Path(folder) / "data", spec)
+        spec = bind(spec, prepared)
+        run = RunStore(Path(folder) / "runs").open(spec)
+        corpus = Corpus(prepared, spec.data.length, spec.seed)
+        with run.lease(), suppress(Enough):
+            train(run, spec, plan(spec), Watched(corpus, parts), host, run.check, Turns(spec, host, seconds, parts))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""The page of `workbench bench`: how fast each objective goes, and where a step's time stays."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import workbench
+from workbench.files import dumps, write_atomic
+from workbench.report import page, svg
+from workbench.report.marks import styles
+from workbench.report.svg import COLOURS, SERIES
+from workbench.report.words import count, power, short
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Row = Mapping[str, Any]
+BAR, HEAD = 26, 74  # CSS pixels of one bar, and of what stands around all of them
+
+
+def write(rows: Sequence[Row], out: Path) -> Path:
+    """`out`/index.html and `out`/bench.json. Returns the page's path. Raises OSError where the disk fails."""
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomic(out / "bench.json", (dumps(list(rows)) + "\n").encode())
+    write_atomic(out / "index.html", render(rows).encode("utf-8", "replace"))
+    return out / "index.html"
+
+
+def render(rows: Sequence[Row]) -> str:
+    """The page of at least one row, measured or left out."""
+    style = "\n" + page.template("colours.css") + page.template("style.css")
+    done = [row for row in rows if not row["skipped"]]
+    scales = list(dict.fromkeys(row["scale"] for row in done))
+    context = {
+        "style": style,
+        "style_hash": f"sha256-{base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()}",
+        "version": workbench.__version__,
+        "rows": done,
+        "left_out": [row for row in rows if row["skipped"]],
+        "notes": [(row, note) for row in done for note in row["notes"]],
+        "first": rows[0],
+        "speed": [(s, throughput([r for r in done if r["scale"] == s], f"t{i}")) for i, s in enumerate(scales)],
+        "parts": [(s, shares([r for r in done if r["scale"] == s], f"p{i}")) for i, s in enumerate(scales)],
+        "names": list(done[0]["shares"]) if done else [],
+        "power": power,
+    }
+    return page.environment().get_template("bench.html.j2").render(context)
+
+
+def throughput(rows: Sequence[Row], name: str) -> str:
+    """Tokens a second as bars, from the slowest to the fastest turn as a line."""
+    looks = styles(row["objective"] for row in rows)
+    with svg.drawing(name, 12):
+        figure = svg.figure(460, HEAD + BAR * len(rows))
+        ax = figure.subplots()
+        for place, row in enumerate(rows):
+            speed, tokens = row["tokens_per_second"], row["rows"] * row["length"]
+            ax.barh(place, speed, height=0.62, color=looks[row["objective"]].colour)
+            slow, fast = (tokens / seconds for seconds in reversed(row["seconds_spread"]))
+            ax.plot([slow, fast], [place, place], color=COLOURS["ink"], lw=1.6)
+            said = f" {count(speed)}, {row['model_flops_utilisation']:.0%} of the ceiling"
+            ax.text(max(speed, fast), place, said, va="center", fontsize=11)
+        ax.set_xlim(0, 1.75 * max(row["tokens_per_second"] for row in rows))
+        _names(ax, rows, "tokens a second")
+        return svg.write(figure, name, f"Tokens a second at {rows[0]['scale']}")
+
+
+def shares(rows: Sequence[Row], name: str) -> str:
+    """Each step as one bar of its parts."""
+    parts = list(rows[0]["shares"])
+    with svg.drawing(name, 12):
+        figure = svg.figure(460, HEAD + 22 + BAR * len(rows))
+        ax = figure.subplots()
+        for place, row in enumerate(rows):
+            left = 0.0
+            for i, part in enumerate(parts):
+                share = 100 * row["shares"][part]
+                ax.barh(place, share, left=left, height=0.62, color=COLOURS[f"s{i % SERIES}"],
+                        label=part if place == 0 else None)  # fmt: skip
+                left += share
+        ax.set_xlim(0, 100)
+        _names(ax, rows, "% of a step")
+        figure.legend(loc="outside upper left", ncols=4, frameon=False, fontsize=10, handlelength=1)
+        return svg.write(figure, name, f"Where a step's time goes at {rows[0]['scale']}")
+
+
+def _names(ax: Axes, rows: Sequence[Row], label: str) -> None:
+    ax.set_yticks(range(len(rows)), [short(row["objective"]) for row in rows])
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.tick_params(axis="y", length=0)
+    ax.set_xlabel(label)
+    ax.xaxis.set_major_locator(_few())
+    ax.xaxis.set_major_formatter(lambda value, _: count(value))
+    ax.grid(axis="x")
+    ax.set_axisbelow(True)
+
+
+def _few() -> Any:
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(5)
