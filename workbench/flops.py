@@ -13,7 +13,7 @@ Plain arithmetic, so that planning needs no torch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -31,24 +31,38 @@ OUTPUT_SHARE = Fraction(5, 32)
 
 @dataclass(frozen=True)
 class Flops:
-    """One forward pass over one full row, under each convention."""
+    """One forward pass over one full row, under each convention.
+
+    `still` is how much of these three goes without its backward pass, because what it computes learns nothing.
+    """
 
     paper: Exact
     sparse: Exact
     matmul: int
+    still: tuple[Exact, Exact, int] = (0, 0, 0)
 
     def __add__(self, other: Flops) -> Flops:
-        return Flops(_whole(self.paper + other.paper), _whole(self.sparse + other.sparse), self.matmul + other.matmul)
+        still = tuple(mine + others for mine, others in zip(self.still, other.still, strict=True))
+        return Flops(
+            _whole(self.paper + other.paper), _whole(self.sparse + other.sparse), self.matmul + other.matmul,
+            (_whole(still[0]), _whole(still[1]), int(still[2])),
+        )  # fmt: skip
 
     @classmethod
     def zero(cls) -> Flops:
         return cls(0, 0, 0)
 
+    def frozen(self) -> Flops:
+        """The same work, from which nothing is learnt."""
+        return replace(self, still=(self.paper, self.sparse, self.matmul))
+
     def train(self, convention: Convention) -> Exact:
         """Forward and backward over one row: 2 forward passes in the paper's conventions, 3 under `matmul`."""
         if convention == "matmul":
-            return 3 * self.matmul
-        return _whole(2 * (self.paper if convention == "paper" else self.sparse))
+            return 3 * self.matmul - 2 * self.still[2]
+        if convention == "paper":
+            return _whole(2 * self.paper - self.still[0])
+        return _whole(2 * self.sparse - self.still[1])
 
 
 def number(amount: Exact) -> int | float:
@@ -126,6 +140,16 @@ def binary_head(spec: RunSpec, positions: Positions) -> Flops:
 def gate(spec: RunSpec) -> Flops:
     """The copy gate of All-Tokens MLM: one product of hidden width at every position."""
     return _at(2 * spec.encoder.hidden, 2 * spec.encoder.hidden, spec.data.length, "all")
+
+
+def baseline(spec: RunSpec) -> Flops:
+    """The adversarial generator's baseline: one product of its width at the picks (docs/electra.md 3).
+
+    Half of its backward pass is not computed, for its gradient stops there.
+    """
+    each = 2 * spec.generator_encoder.hidden
+    price = _at(each, each, spec.data.length, spec.picks)
+    return replace(price, still=(0, 0, price.matmul // 2))
 
 
 def generator(spec: RunSpec) -> Flops:

@@ -93,7 +93,7 @@ def test_listing_imports_nothing_heavy() -> None:
         ("rdt", "unknown objective 'rdt'; did you mean 'rtd'?"),
         ("bert", "did you mean 'bert-mlm'?"),
         ("electra_15", "did you mean 'electra-15'?"),
-        ("xyzzy", "there are all-tokens-mlm, bert-mlm"),
+        ("xyzzy", "there are adversarial, all-tokens-mlm, bert-mlm"),
         ("__init__", "unknown objective"),
         ("no/such.py", "no such file"),
         ("missing.py", "no such file"),

@@ -1,0 +1,164 @@
+"""REINFORCE against exact gradients, by going through every word that could have been drawn."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from objective_oracle import binary_logits, build, counted, observe, shaken, slow_bce, synthetic, tiny, word_logits
+from torch import Tensor
+
+from workbench.errors import InputError
+from workbench.objectives import adversarial
+from workbench.objectives.adversarial import baseline_loss, detection_losses, policy_loss
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("baseline", [-3.0, 0.0, 2.0])
+def test_the_expected_estimate_is_the_gradient_of_the_expected_reward(baseline: float) -> None:
+    """Three picks, four words, one pick that does not count: all 64 samples, weighted by their probability.
+
+    As in the paper's simplification, what the discriminator says of a word depends on that word alone.
+    """
+    logits, rewards = numbers(3, 4).requires_grad_(), numbers(3, 4, seed=1).exp()
+    weights, guesses = torch.tensor([[1.0, 0.0, 1.0]]), torch.full((1, 3), baseline)
+    share = logits.softmax(-1)
+    exact = ((share * rewards).sum(-1) * weights[0]).sum() / 2
+    (expected,) = torch.autograd.grad(exact, logits)
+
+    found = torch.zeros_like(logits)
+    for sample in itertools.product(range(4), repeat=3):
+        drawn = torch.tensor([sample])
+        losses = -logits.log_softmax(-1).gather(1, drawn.T).T
+        loss = policy_loss(losses, rewards.gather(1, drawn.T).T, guesses, weights)
+        chance = math.prod(share[k, word].item() for k, word in enumerate(sample))
+        found += chance * torch.autograd.grad(loss, logits)[0]
+    torch.testing.assert_close(-found, expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("tying", ["none", "embeddings", "gdes"])
+def test_the_whole_objectives_estimate_is_exact_in_expectation(tying: str) -> None:
+    """One pick in one row of a vocabulary of 40: every word is written in turn, and the discriminator asked."""
+    spec = tiny("adversarial", {"tying": tying, "corruption.rate": 0.02, "encoder.dropout": 0.0})
+    assert spec.picks == 1
+    objective, batch = shaken(spec, size=0.2), synthetic(spec, rows=1)
+    weights = list(objective.generator.parameters())
+    found = [torch.zeros_like(w) for w in weights]
+    expected_reward: Any = 0.0
+    for word in range(spec.encoder.vocab):
+        with mock.patch.object(adversarial, "sample_tokens", lambda logits, *_, word=word: torch.tensor([[word]])):
+            seen: dict[str, Tensor] = {}
+
+            def keep(losses: Tensor, *rest: Tensor, seen: dict[str, Tensor] = seen) -> Tensor:
+                seen["losses"], seen["reward"] = losses, rest[0]
+                return policy_loss(losses, *rest)
+
+            with mock.patch.object(adversarial, "policy_loss", keep):
+                parts = objective(batch).parts
+        chance = (-seen["losses"]).exp()
+        expected_reward = expected_reward + (chance * seen["reward"]).sum()
+        grads = torch.autograd.grad(parts["reinforce_loss"], weights, retain_graph=True)
+        found = [total + chance.item() * grad for total, grad in zip(found, grads, strict=True)]
+    for mine, exact in zip(found, torch.autograd.grad(expected_reward, weights), strict=True):
+        torch.testing.assert_close(-mine, exact, rtol=1e-3, atol=1e-5)
+
+
+def test_the_reward_is_the_discriminators_loss_and_the_baseline_tends_to_it() -> None:
+    verdicts, replaced = torch.tensor([[2.0, 2.0]]), torch.tensor([[True, False]])
+    rewards = detection_losses(verdicts, replaced)
+    original = 1 / (1 + math.exp(2.0))  # what D gives to *original*
+    np.testing.assert_allclose(rewards[0], [-math.log(1 - original), -math.log(original)], rtol=1e-6)
+
+    guesses = torch.zeros(1, 2, requires_grad=True)
+    optimizer = torch.optim.Adam([guesses], lr=0.1)
+    for _ in range(600):
+        optimizer.zero_grad()
+        baseline_loss(guesses, rewards, torch.ones(1, 2)).backward()
+        optimizer.step()
+    np.testing.assert_allclose(-torch.nn.functional.logsigmoid(guesses.detach()), rewards, rtol=1e-3)
+
+
+@pytest.mark.parametrize("lengths", [None, (24, 7, 2, 15, 3, 23, 24, 24, 12, 24, 19, 4)], ids=["full", "padded"])
+def test_its_parts_are_those_of_a_slow_loop(lengths: tuple[int, ...] | None) -> None:
+    spec = tiny("adversarial")
+    objective, batch = shaken(spec), synthetic(spec, lengths=lengths)
+    with mock.patch.object(adversarial, "mask_tokens", wraps=adversarial.mask_tokens):
+        samples: list[Tensor] = []
+        real = adversarial.sample_tokens
+
+        def spy(*args: Any) -> Tensor:
+            samples.append(real(*args))
+            return samples[0]
+
+        with mock.patch.object(adversarial, "sample_tokens", spy):
+            seen = observe(objective, batch)
+    words = word_logits(objective.generator.body, objective.generator.head, seen.inputs[0], batch)
+    verdicts = binary_logits(objective.encoder, objective.head, seen.main_input, batch)
+    baseline = objective.baseline
+    rewards, losses, expected, mlm = [], [], [], []
+    for row, place in counted(seen):
+        slot = next(s for s, at in enumerate(seen.positions[row]) if at == place and seen.weights[row, s])
+        word = int(samples[0][row, slot])
+        log_softmax = words[row, place] - np.logaddexp.reduce(words[row, place])
+        losses.append(-log_softmax[word])
+        mlm.append(-log_softmax[int(batch.ids[row, place])])
+        rewards.append(slow_bce(float(verdicts[row, place]), word != int(batch.ids[row, place])))
+        state = seen.hidden[0][row, place].detach().numpy()
+        guess = state @ baseline.out.weight.detach().numpy()[0] + baseline.out.bias.item()
+        expected.append(math.log1p(math.exp(-guess)))
+    parts = {name: part.item() for name, part in seen.loss.parts.items()}
+    advantage = np.array(rewards) - np.array(expected)
+    assert parts["reinforce_loss"] == pytest.approx(np.mean(np.array(losses) * advantage), rel=1e-3)
+    assert parts["reward"] == pytest.approx(np.mean(rewards), rel=1e-4)
+    assert parts["generator_loss"] == pytest.approx(np.mean(mlm), rel=1e-4)
+    belief, said = np.exp(-np.array(rewards)), np.exp(-np.array(expected))
+    cross_entropy = -(belief * np.log(said) + (1 - belief) * np.log(1 - said))
+    assert parts["baseline_loss"] == pytest.approx(np.mean(cross_entropy), rel=1e-3)
+    total = 50 * parts["discriminator_loss"] + parts["reinforce_loss"] + parts["baseline_loss"]
+    assert seen.loss.total.item() == pytest.approx(total, rel=1e-5)
+
+
+def test_each_loss_reaches_its_own_weights() -> None:
+    """The discriminator's and the baseline's stop before the generator; REINFORCE stops before the discriminator."""
+    spec = tiny("adversarial", {"tying": "none"})
+    objective = shaken(spec)
+    parts = objective(synthetic(spec)).parts
+    owners = {
+        "reinforce_loss": set(objective.generator.parameters()),
+        "baseline_loss": set(objective.baseline.parameters()),
+        "discriminator_loss": {*objective.encoder.parameters(), *objective.head.parameters()},
+    }
+    for name, own in owners.items():
+        objective.zero_grad()
+        parts[name].backward(retain_graph=True)
+        assert {p for p in objective.parameters() if p.grad is not None and bool(p.grad.any())} == own, name
+
+
+def test_a_generator_without_weights_cannot_be_rewarded() -> None:
+    with pytest.raises(InputError, match=r"generator\.kind=uniform has no weights"):
+        build(tiny("adversarial", {"generator.kind": "uniform"}))
+
+
+def test_the_generator_learns_to_fool_a_discriminator_that_stays_as_it_is() -> None:
+    """With the discriminator frozen, the mean reward of fresh samples rises."""
+    spec = tiny("adversarial", {"tying": "none"})
+    objective = shaken(spec, size=0.2)
+    objective.encoder.requires_grad_(False)
+    objective.head.requires_grad_(False)
+    optimizer = torch.optim.Adam([p for p in objective.parameters() if p.requires_grad], lr=3e-3)
+    rewards = []
+    for seed in range(60):
+        loss = objective(synthetic(spec, rows=32, seed=seed))
+        loss.total.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        rewards.append(loss.parts["reward"].item())
+    assert np.mean(rewards[-10:]) > np.mean(rewards[:10]) * 1.1

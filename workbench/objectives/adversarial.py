@@ -1,0 +1,102 @@
+"""Adversarial RTD: the generator is rewarded for fooling the discriminator instead of learning masked words.
+
+Clark et al. 2020, section 3.2 and appendix F: REINFORCE with one sample. The reward of a sample is the discriminator's
+loss at its position; a learned baseline, -log sigmoid(w . h_G), is trained by cross-entropy to match it. The paper does
+not say whether the baseline's gradient reaches the generator; here it does not (docs/electra.md 3).
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from workbench import flops
+from workbench.corruption import Generator, mask_tokens, real_tokens, replace_tokens, sample_tokens, surprise
+from workbench.errors import InputError
+from workbench.flops import Flops
+from workbench.losses import binary_loss, binary_ratios, cross_entropy, gather, share, weighted_mean
+from workbench.models.encoder import Encoder, seeded
+from workbench.models.heads import BinaryHead
+from workbench.spec import Part, RunSpec
+from workbench.tensors import Batch, StepLoss
+
+
+class Options(Part):
+    """`weight` of the detection loss; `reward` of the generator's, `baseline` of its baseline's."""
+
+    weight: float = 50.0
+    reward: float = 1.0
+    baseline: float = 1.0
+
+
+def cost(spec: RunSpec) -> Flops:
+    """Of one forward pass over one row: RTD's, and the baseline's product at the picks."""
+    body = flops.encoder(spec.encoder, spec.data.length)
+    return flops.generator(spec) + body + flops.binary_head(spec, "all") + flops.baseline(spec)
+
+
+class Objective(nn.Module):
+    def __init__(self, encoder: Encoder, spec: RunSpec, options: Options) -> None:
+        super().__init__()
+        if spec.generator.kind != "transformer":
+            raise InputError(
+                f"adversarial trains its generator, and generator.kind={spec.generator.kind} has no weights"
+            )
+        self.encoder, self.spec, self.options = encoder, spec, options
+        self.generator = Generator(encoder, spec)
+        with seeded(spec.seed, "init", "head"):
+            self.head = BinaryHead(encoder, spec.head)
+        with seeded(spec.seed, "init", "baseline"):
+            self.baseline = BinaryHead(self.generator.body, "linear")
+
+    def forward(self, batch: Batch) -> StepLoss:
+        masked = mask_tokens(batch, self.spec, self.spec.corruption.generator_mask)
+        states = gather(self.generator.body(masked.ids, batch.attention), masked.positions)  # (B, K, D)
+        logits = self.generator.head(states)  # (B, K, V)
+        temperature = self.spec.generator.temperature
+        samples = sample_tokens(logits, batch.keys, temperature)
+        ids = replace_tokens(batch, masked, samples)
+
+        verdicts = self.head(self.encoder(ids, batch.attention))  # (B, L), above 0 means replaced
+        replaced, real = ids != batch.ids, real_tokens(batch)
+        loss = binary_loss(verdicts, replaced, real)
+        rewards = detection_losses(gather(verdicts, masked.positions), gather(replaced, masked.positions))
+        guesses = self.baseline(states.detach())  # (B, K)
+        fooling = policy_loss(cross_entropy(logits / temperature, samples), rewards, guesses, masked.weights)
+        matching = baseline_loss(guesses, rewards, masked.weights)
+        total = self.options.weight * loss + self.options.reward * fooling + self.options.baseline * matching
+
+        words = cross_entropy(logits.detach(), masked.targets)  # not trained on, but what other objectives report
+        right = logits.detach().argmax(-1) == masked.targets
+        surprised = surprise(logits, words, masked.targets, samples, temperature)
+        parts = {
+            "generator_loss": weighted_mean(words, masked.weights), "reinforce_loss": fooling,
+            "reward": weighted_mean(rewards, masked.weights), "baseline_loss": matching, "discriminator_loss": loss,
+        }  # fmt: skip
+        metrics = masked.metrics | {
+            "generator_accuracy": share(right, masked.weights),
+            "generator_entropy": share(surprised, masked.weights),
+            "replaced_rate": share(replaced, real),
+        }
+        return StepLoss(total, parts, metrics | binary_ratios("discriminator", verdicts, replaced, real))
+
+
+def detection_losses(logits: Tensor, replaced: Tensor) -> Tensor:
+    """The reward (B, K): -log D where the word is the original, -log(1 - D) where not, D that of *original*."""
+    return F.binary_cross_entropy_with_logits(logits.detach().float(), replaced.float(), reduction="none")
+
+
+def policy_loss(losses: Tensor, rewards: Tensor, guesses: Tensor, weights: Tensor) -> Tensor:
+    """What has the gradient of REINFORCE, (): the mean over picks of -log p(sample) times reward less baseline.
+
+    losses (B, K) are -log p(sample), rewards (B, K), guesses (B, K) the baseline's logits. Descending it raises the
+    probability of words that fool more than the baseline expects.
+    """
+    expected = -F.logsigmoid(guesses.detach().float())
+    return weighted_mean(losses * (rewards - expected), weights)
+
+
+def baseline_loss(guesses: Tensor, rewards: Tensor, weights: Tensor) -> Tensor:
+    """Cross-entropy of sigmoid(guesses) (B, K) with exp(-reward), the discriminator's belief in the right label, ()."""
+    belief = (-rewards).exp()
+    return weighted_mean(F.binary_cross_entropy_with_logits(guesses.float(), belief, reduction="none"), weights)
