@@ -11,6 +11,8 @@ from workbench.report.statistics import LEVEL, Difference, needed_seeds
 from workbench.report.tables import Board, Cell, Pair
 from workbench.report.words import interval, listing, points, seeds
 
+MOST = 5  # comparisons that a sentence can hold and still be read
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -23,7 +25,7 @@ class Answer:
 def answer(board: Board, axis: str) -> Answer:
     """For the largest budget of a board."""
     cells = board.at(board.budget)
-    names = {c.arm: c.arm if axis == "objective" else f"{axis} {c.arm}" for c in cells}
+    names = {c.arm: named(axis, c.arm) for c in cells}
     plural = "objectives" if axis == "objective" else f"settings of {axis}"
     pairs = board.pairs[board.budget]
     lead = [p for p in pairs if p.a == cells[0].arm]
@@ -34,8 +36,16 @@ def answer(board: Board, axis: str) -> Answer:
     else:
         sentence = _compared(board, cells, lead, names, plural)
     rest = [p for p in pairs if p not in lead and p.compared.claimed]
-    further = [f"Further down, {_further(rest, names)}."] if rest else []
+    further = [f"Further down, {_further(rest, names, len(pairs) - len(lead))}."] if rest else []
     return Answer(sentence, (*further, *_against_untrained(cells, names), *_reach(board)))
+
+
+def named(axis: str, arm: str) -> str:
+    """An arm in a sentence: `rtd`, `generator.width 0.25`, `a unigram generator`."""
+    if axis == "objective":
+        return arm
+    words = arm.split(",")[0] in ("unigram", "uniform") and axis.startswith("generator.")
+    return f"a {arm} generator" if words else f"{axis} {arm}"
 
 
 def _alone(board: Board, cell: Cell, names: dict[str, str]) -> str:
@@ -67,11 +77,11 @@ def _compared(board: Board, cells: list[Cell], lead: list[Pair], names: dict[str
     sure, unsure = [p for p in lead if p.compared.claimed], [p for p in lead if not p.compared.claimed]
     n = seeds([p.difference.estimate.n for p in lead])
     if not unsure:
-        gaps = listing([f"of {names[p.b]} by {_gap(p.difference)}" for p in sure])
+        gaps = _gaps(sure, names)
         every = f"every other of the {len(cells)} {plural}: " if len(sure) > 1 else ""
         return f"{first} is ahead {'of ' + every if every else ''}{gaps} points of {board.label} (paired, {n})."
     if sure:
-        gaps = listing([f"of {names[p.b]} by {_gap(p.difference)}" for p in sure])
+        gaps = _gaps(sure, names)
         others = listing([f"{names[p.b]} ({_gap(p.difference)}{_but(p, board)})" for p in unsure])
         return (
             f"{first} has the highest mean {board.label} and is ahead {gaps} points (paired, {n}), "
@@ -85,6 +95,17 @@ def _compared(board: Board, cells: list[Cell], lead: list[Pair], names: dict[str
         f"{n} can't tell which of the {len(cells)} {plural} is best: {first} has the highest mean {board.label}, "
         f"{_gap(near.difference)} points more than the next, {names[near.b]}, and {_gap(far.difference)} more than the "
         f"last, {names[far.b]} (paired{_but(far, board)}){_enough(near.difference)}."
+    )
+
+
+def _gaps(pairs: list[Pair], names: dict[str, str]) -> str:
+    """`of b by 1.3 ± 0.4 and of c by 2.0 ± 0.6`; nearest and farthest where there are many."""
+    if len(pairs) <= MOST:
+        return listing([f"of {names[p.b]} by {_gap(p.difference)}" for p in pairs])
+    near, far = pairs[0], pairs[-1]
+    return (
+        f"of {len(pairs)}, from {names[near.b]} down to {names[far.b]}, by {_gap(near.difference)} "
+        f"to {_gap(far.difference)}"
     )
 
 
@@ -117,7 +138,9 @@ def _enough(difference: Difference) -> str:
     return f"; about {needed} would, for a gap of this size"
 
 
-def _further(pairs: list[Pair], names: dict[str, str]) -> str:
+def _further(pairs: list[Pair], names: dict[str, str], among: int) -> str:
+    if len(pairs) > MOST:
+        return f"{len(pairs)} of the {among} other pairs are told apart; the table of pairs names them"
     by_first: dict[str, list[str]] = {}
     for p in pairs:
         by_first.setdefault(p.a, []).append(f"of {names[p.b]} by {_gap(p.difference)}")
@@ -149,7 +172,11 @@ def _against_untrained(cells: list[Cell], names: dict[str, str]) -> list[str]:
     for verdict, (one, many) in _UNTRAINED.items():
         mine = [(name, g.estimate) for name, g in gains if g.p is not None and g.verdict == verdict]
         told = [f"{name} ({interval(e.mean, e.half, True)})" for name, e in mine]
-        if told:
+        if len(told) > MOST:
+            least, most = min(mine, key=lambda m: m[1].mean), max(mine, key=lambda m: m[1].mean)
+            ends = listing([f"{name} by {interval(e.mean, e.half, True)}" for name, e in (most, least)])
+            parts.append(f"{len(told)} of {len(gains)} arms {many} ({ends})")
+        elif told:
             parts.append(f"{listing(told)} {one if len(told) == 1 else many}")
     without = [f"{name} ({points(g.estimate.mean, 1, True)})" for name, g in gains if g.p is None]
     if without:

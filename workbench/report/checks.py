@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from workbench.report.curves import CONVENTIONS
@@ -152,14 +152,47 @@ def by_value(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, lis
 
 
 def collapsed(frames: Frames) -> list[str]:
-    """Discriminators that ended at the majority class: they call next to nothing replaced."""
+    """Runs that ended where nothing is learned any more, by the last tenth of their logs."""
     found = []
-    for run_id, rows in frames.logged.items():
-        recalls = [row["discriminator_recall"] for row in rows if "discriminator_recall" in row]
-        tail = recalls[-max(1, len(recalls) // 10) :]
-        if tail and sum(tail) / len(tail) < 0.01:
-            found.append(run_id)
-    if not found:
-        return []
-    word = "discriminator finds" if len(found) == 1 else "discriminators find"
-    return [f"At the end of training the {word} less than 1 % of the replaced tokens in {listing(found)}."]
+    for metric, bad, said in COLLAPSES:
+        runs = [r for r in frames.logged if (end := at_end(frames, r, metric)) is not None and bad(end)]
+        if runs:
+            found.append(f"At the end of training {said} in {listing(runs)}.")
+    return found
+
+
+# A metric, when it means a collapse, and what is then said. The detector's silence is told by its recall: a share of
+# replaced tokens below 1 % is nothing to speak of, while 0 answers of "replaced" in all need not be logged.
+COLLAPSES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
+    (
+        "discriminator_recall",
+        lambda v: v < 0.01,
+        "the discriminator finds less than 1 % of the replaced tokens (it stays at the majority class)",
+    ),
+    (
+        "discriminator_positive_rate",
+        lambda v: v < 0.001 or v > 0.999,
+        "the discriminator gives the same answer for at least 999 tokens in 1,000",
+    ),
+    (
+        "generator_entropy",
+        lambda v: v < 0.05,
+        "the generator\u2019s entropy is below 0.05 nats, so it always writes the same",
+    ),
+)
+
+
+def at_end(frames: Frames, run_id: str, metric: str) -> float | None:
+    """The mean of a metric over the last tenth of what a run logged of it."""
+    values = [row[metric] for row in frames.logged[run_id] if metric in row]
+    tail = values[-max(1, len(values) // 10) :]
+    return sum(tail) / len(tail) if tail else None
+
+
+def cells(frames: Frames) -> tuple[list[int], list[tuple[str, str, dict[int, str]]]]:
+    """Seeds, and for each arm and budget the state of every seed's run; what has no folder yet has no arm either."""
+    rows = [row for row in frames.rows("runs") if row["role"] == "arm" and row["seed"] >= 0]
+    table: dict[tuple[str, str], dict[int, str]] = {}
+    for row in rows:
+        table.setdefault((row["arm"], row["budget"]), {})[row["seed"]] = row["state"]
+    return sorted({row["seed"] for row in rows}), [(arm, budget, found) for (arm, budget), found in table.items()]

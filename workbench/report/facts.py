@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.report import checks, words
@@ -33,12 +33,13 @@ def no_scores(found: Frames) -> str:
     return "There is no answer yet: no trained run has a score on every task."
 
 
-def contents(results: list[Board]) -> list[tuple[str, str]]:
-    """Fragment and title of each section."""
+def contents(results: list[Board], drawn: Sequence[object]) -> list[tuple[str, str]]:
+    """Fragment and title of each section; `drawn` holds what each board has to show along its axis."""
     several = len(results) > 1
     made = []
     for i, board in enumerate(results, 1):
         of = f" ({board.label})" if several else ""
+        made += [(f"along-{i}", f"Score along the axis{of}")] if drawn[i - 1] else []
         made += [(f"compute-{i}", f"Score against compute{of}"), (f"table-{i}", f"Table{of}")]
         made += [(f"tasks-{i}", f"Task by task{of}")]
     return [*made, *SECTIONS]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from workbench.report import marks, panels, plots
+from workbench.report import along, marks, panels, plots
 from workbench.report.curves import MOST_BINS, PLACE
 from workbench.report.frames import STRETCH, Frames
 from workbench.report.marks import Axis, Style
@@ -21,6 +21,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "discriminator_precision": ("Discriminator precision", "%"),
     "discriminator_recall": ("Discriminator recall", "%"),
     "discriminator_auc": ("Discriminator AUC", ""),
+    "discriminator_positive_rate": ("Discriminator says \u201creplaced\u201d", "% of tokens"),
     "copy_accuracy": ("Copy-gate accuracy", "%"),
     "copy_precision": ("Copy-gate precision", "%"),
     "copy_recall": ("Copy-gate recall", "%"),
@@ -76,6 +77,7 @@ class Drawn:
     boards: list[Board]
     rows: Mapping[str, int]
     keys: dict[str, str] = field(init=False)
+    along: list[list[Figure]] = field(init=False)
     compute: list[list[Figure]] = field(init=False)
     others: list[list[Figure]] = field(init=False)
     sides: list[Figure] = field(init=False)
@@ -86,10 +88,18 @@ class Drawn:
         runs = self.frames.rows("runs")
         self.looks = marks.styles(run["arm"] for run in runs if run["role"] != UNTRAINED)
         self.keys = {arm: look.swatch() for arm, look in self.looks.items()}
+        self.along = [self._along(board, f"a{i}") for i, board in enumerate(self.boards)]
         self.compute = [[self._main(board, f"c{i}")] for i, board in enumerate(self.boards)]
         self.others = [self._others(board, f"o{i}") for i, board in enumerate(self.boards)]
         self.sides = [self._side(board, f"b{i}") for i, board in enumerate(self.boards)]
         self.curves, self.curves_note = training(self.frames, self.boards, self.looks)
+
+    def _along(self, board: Board, name: str) -> list[Figure]:
+        """Score over the axis of a sweep, where that is a number."""
+        wide, said = along.along(board, self.frames, self.rows, WIDE, f"{name}w")
+        narrow, _ = along.along(board, self.frames, self.rows, NARROW, f"{name}n")
+        caption = f"{'; '.join([POINTS_NOTE, BARS_NOTE, *said])}."
+        return [Figure(wide, narrow, caption)] if wide else []
 
     def _main(self, board: Board, name: str) -> Figure:
         convention = main_convention(board)

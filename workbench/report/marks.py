@@ -127,7 +127,7 @@ def apart(board: Board, spent: Mapping[str, float]) -> dict[str, float]:
     if not crowded:
         return dict.fromkeys(arms, 1.0)
     low, high = log_range(list(spent.values()))
-    step = math.log10(high / low) * (0.015 if len(centres) > 1 else 0.09)
+    step = math.log10(high / low) * (0.015 if len(centres) > 1 else min(0.09, 0.6 / len(arms)))
     if len(centres) > 1:
         step = min(step, 0.6 * min(abs(b - a) for a, b in itertools.pairwise(sorted(centres))) / len(arms))
     return {arm: 10 ** (step * (i - (len(arms) - 1) / 2)) for i, arm in enumerate(arms)}

@@ -34,7 +34,7 @@ def arm_names(
                 row["run_id"]
             )
     axes = axis.split(",")
-    short = {arm: ", ".join(arm_name(dict(arm).get(key)) for key in axes) for arm in arms}
+    short = {arm: ", ".join(sizeless(key, dict(arm)) or arm_name(dict(arm).get(key)) for key in axes) for arm in arms}
     for arm, run_ids in arms.items():
         name = short[arm]
         same = [dict(other) for other in arms if short[other] == name]
@@ -52,6 +52,12 @@ def arm_names(
 def _aside(key: str) -> bool:
     """Whether a setting leaves a run in its arm: seed, budget, and what is no part of a run's identity."""
     return key in ("seed", "scale") or key.startswith(("budget.", "tasks."))
+
+
+def sizeless(key: str, spec: Mapping[str, Any]) -> str:
+    """`unigram` or `uniform` for a generator without weights on an axis of generator sizes, else ""."""
+    kind = spec.get("generator.kind")
+    return str(kind) if key.startswith("generator.") and kind not in (None, "None", "transformer") else ""
 
 
 def arm_name(value: Any) -> str:

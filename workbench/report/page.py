@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import workbench
 from workbench.files import write_atomic
-from workbench.published import POINTS
-from workbench.report import checks, facts, figures, frames, sheets, svg, words
+from workbench.published import POINTS, finding
+from workbench.report import along, checks, facts, figures, frames, sheets, svg, words
 from workbench.report.answer import answer
 from workbench.report.asked import Asked
 from workbench.report.bytask import every_metric
@@ -114,11 +114,15 @@ def render(found: Frames, results: list[Board], missing: Mapping[str, str], aske
         "no_scores": facts.no_scores(found),
         "facts": facts.facts(found, results),
         "warnings": checks.warnings(found, results, missing),
-        "contents": facts.contents(results),
+        "contents": facts.contents(results, drawn.along),
         "rows": rows,
         "runs": runs,
         "absent": [run for run in runs if run["state"] not in FINISHED],
         "keys": drawn.keys,
+        "along": drawn.along,
+        "along_title": along.title(found),
+        "findings": [finding(found.axis, board.arms) for board in results],
+        "cells": checks.cells(found),
         "compute": drawn.compute,
         "others": drawn.others,
         "sides": drawn.sides,

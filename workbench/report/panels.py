@@ -35,7 +35,7 @@ def panel(
 
     `runs` are run ids and their arms.
     """
-    percent = metric.endswith(("_accuracy", "_precision", "_recall", "mask_rate", "replaced_rate"))
+    percent = metric.endswith(("_accuracy", "_precision", "_recall", "mask_rate", "replaced_rate", "positive_rate"))
     with svg.drawing(name, 11):
         figure = svg.figure(300, 190, layout=None)
         ax = figure.add_axes((0.185, 0.12, 0.8, 0.84))  # the same for all, so that panels stand in line
