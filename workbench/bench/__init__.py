@@ -147,7 +147,7 @@ def _row(cell: Cell, found: dict[str, Any] | None, ceiling: float, host: Host) -
         "objective": spec.objective, "scale": spec.scale, "precision": host.precision, "device": host.device,
         "compile": host.compile, "rows": cell.rows, "batch_size": cell.batch, "length": spec.data.length,
         "parameters": cell.priced.parameters["total"], "tokens_per_second": None, "seconds_per_step": None,
-        "seconds_spread": None, "steps": 0, "model_flops_utilisation": None, "ceiling_flops_per_second": ceiling,
+        "seconds_spread": None, "processor_seconds_per_step": None, "steps": 0, "model_flops_utilisation": None, "ceiling_flops_per_second": ceiling,
         "peak_memory_bytes": None, "shares": None, "notes": [], "skipped": cell.skipped or None,
     }  # fmt: skip
     if found is None:
@@ -164,6 +164,7 @@ def _row(cell: Cell, found: dict[str, Any] | None, ceiling: float, host: Host) -
         "tokens_per_second": cell.rows * spec.data.length / middle,
         "seconds_per_step": middle,
         "seconds_spread": [min(seconds), max(seconds)],
+        "processor_seconds_per_step": statistics.median(turn["processor_seconds_per_step"] for turn in found["turns"]),
         "steps": sum(turn["steps"] for turn in found["turns"]),
         "model_flops_utilisation": float(cell.priced.flops_per_step["matmul"]) / middle / ceiling,
         "peak_memory_bytes": found["memory"],

@@ -15,12 +15,12 @@ from workbench.spec import RunSpec
 
 
 class Worker:
-    """A child process running `workbench.bench.turns`."""
+    """A child process that runs `workbench.bench.turns`, or another program that speaks as it does."""
 
-    def __init__(self, hello: dict[str, Any]) -> None:
+    def __init__(self, hello: dict[str, Any], *program: str) -> None:
         self.name = str(hello.get("name", "the ceiling"))
         self.speeds: list[float] = []
-        command = [sys.executable, "-m", "workbench.bench.turns"]
+        command = [sys.executable, *(program or ("-m", "workbench.bench.turns"))]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._tell(hello)
         self._heard()  # it is warm: from here on it only waits

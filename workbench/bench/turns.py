@@ -41,10 +41,10 @@ class Turns:
     Time is counted from the moment a turn is asked for to the end of its last window, log and all.
     """
 
-    def __init__(self, spec: RunSpec, host: Host, seconds: float, parts: Parts) -> None:
+    def __init__(self, spec: RunSpec, host: Host, seconds: float, parts: Parts | None = None) -> None:
         self.tokens = spec.batch.size * spec.data.length
         self.device, self.seconds, self.parts = host.device, seconds, parts
-        self.what, self.began, self.begin = "", 0.0, 0
+        self.what, self.began, self.used, self.begin = "", 0.0, 0.0, 0
 
     def __call__(self, step: int, steps: int, row: dict[str, Any]) -> None:
         now = time.perf_counter()
@@ -56,14 +56,15 @@ class Turns:
             each = (now - self.began) / (step - self.begin)
             tell({
                 "steps": step - self.begin, "seconds_per_step": each, "tokens_per_second": self.tokens / each,
+                "processor_seconds_per_step": (time.process_time() - self.used) / (step - self.begin),
                 "peak_memory_bytes": peak_memory(self.device),
             })  # fmt: skip
-        else:
+        elif self.parts is not None:
             tell({"shares": self.parts.stop()})
         self.what, self.begin = asked(), step
-        if self.what == "parts":
+        if self.what == "parts" and self.parts is not None:
             self.parts.start()
-        self.began = time.perf_counter()
+        self.began, self.used = time.perf_counter(), time.process_time()
 
 
 def asked() -> str:

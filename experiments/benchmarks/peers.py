@@ -1,0 +1,216 @@
+"""How fast is our trainer, next to what people use today? Writes one JSON file and prints a table.
+
+    python experiments/benchmarks/peers.py OUT.json [--workload S] [--precision fp32] [--peer ours-rtd] ...
+
+Every contender is a whole optimizer step (data, forward, backward, clipping, AdamW, schedule, metrics) with the same
+sizes, batch and dropout, in a process of its own; they take turns (A B C A B C), and medians are compared. The base of
+all ratios is a pair of Hugging Face models in a plain fp32 loop, `hf-naive`, measured in the same turns;
+`processor_ratio` compares processor time, all threads together, which other work on the machine disturbs less.
+Beforehand both sides compute the loss of the same batch from the same weights.
+
+`accelerate` (for HF Trainer) and `electra-pytorch` (pip install --no-deps electra-pytorch) are left out, and the reason
+said, where they are not installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from workbench import objectives
+from workbench.bench.machine import Quiet
+from workbench.bench.process import Worker
+from workbench.bench.turns import made_up, window
+from workbench.data.prepare import bind
+from workbench.environment import environment
+from workbench.host import Host
+from workbench.plan import plan
+from workbench.presets import resolve
+from workbench.show import table
+from workbench.spec import RunSpec
+
+HERE = Path(__file__).parent
+# S is ELECTRA-Small with a batch for two cores, T a tiny model whose steps are short.
+WORKLOADS: dict[str, dict[str, Any]] = {
+    "S": {
+        "encoder.hidden": 256, "encoder.layers": 12, "encoder.embedding": 128, "encoder.vocab": 30522,
+        "data.length": 128, "batch.size": 32,
+    },
+    "T": {
+        "encoder.hidden": 128, "encoder.layers": 4, "encoder.vocab": 4096, "encoder.positions": 128,
+        "data.length": 64, "batch.size": 64,
+    },
+}  # fmt: skip
+OURS = {"ours-rtd": "rtd", "ours-bert-mlm": "bert-mlm", "ours-all-tokens-mlm": "all-tokens-mlm"}
+PEERS = {  # what each needs besides our own dependencies
+    "hf-naive": "", "hf-trainer": "accelerate", "electra-pytorch": "electra_pytorch", "bert-mlm-trainer": "accelerate",
+    "all-tokens-hf": "",
+}  # fmt: skip
+BASE = "hf-naive"
+
+
+def spec_of(workload: str, objective: str = "rtd", **more: Any) -> RunSpec:
+    """A workload with the paper's dropout and generator; only its sizes differ from the preset."""
+    keys = WORKLOADS[workload] | {"budget.steps": 10**6} | more
+    return objectives.with_options(resolve("small", keys).replace(objective=objective))
+
+
+def same_loss(workload: str) -> dict[str, float]:
+    """Losses of one batch from the same weights, without dropout: ours, and the Hugging Face models'."""
+    import torch
+    from peer_models import electra_pair
+
+    from workbench.corruption import mask_tokens
+    from workbench.data.corpus import Corpus
+    from workbench.trainer import build
+
+    spec = spec_of(workload, head="dense").changed({"encoder.dropout": 0.0, "encoder.attention_dropout": 0.0})
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        prepared = made_up(Path(folder) / "data", spec, 100_000)
+        spec = bind(spec, prepared)
+        batch = Corpus(prepared, spec.data.length, spec.seed).batch(0, 4)
+        ours = build(spec).eval()
+        pair = electra_pair(spec)
+        pair.eval()
+        pair.take(ours)
+        found = ours(batch)
+        masked = mask_tokens(batch, spec, spec.corruption.generator_mask)
+        fake = ours.generator(batch)
+        labels = torch.full_like(batch.ids, -100).scatter(1, masked.positions, masked.targets)
+        attention = torch.ones_like(batch.ids)
+        theirs = pair.generator(masked.ids, attention_mask=attention, labels=labels).loss
+        replaced = (fake.ids != batch.ids).long()
+        detection = pair.discriminator(fake.ids, attention_mask=attention, labels=replaced).loss
+    values = {
+        "ours_generator": float(found.parts["generator_loss"]), "hf_generator": float(theirs),
+        "ours_discriminator": float(found.parts["discriminator_loss"]), "hf_discriminator": float(detection),
+    }  # fmt: skip
+    for part in ("generator", "discriminator"):
+        apart = abs(values[f"ours_{part}"] - values[f"hf_{part}"])
+        if apart > 1e-4:
+            raise SystemExit(f"workload {workload}: the {part}'s losses differ by {apart:g}: {values}")
+    return values
+
+
+def missing(peer: str) -> str:
+    """Why a peer cannot be measured here, or nothing."""
+    package = PEERS.get(peer, "")
+    return f"{package.replace('_', '-')} is not installed" if package and find_spec(package) is None else ""
+
+
+def start(peer: str, workload: str, host: Host, seconds: float) -> Worker:
+    """The contender's process, warm and waiting."""
+    spec = spec_of(workload, OURS.get(peer, "rtd"))
+    if peer in OURS:
+        return Worker.cell(spec, host, seconds, None)
+    plain = {"device": host.device, "precision": host.precision, "threads": host.threads}
+    hello = {"name": peer, "spec": spec.model_dump(mode="json"), "host": plain, "seconds": seconds,
+             "every": window(spec, host, seconds)}  # fmt: skip
+    return Worker(hello, str(HERE / "peer_models.py"))
+
+
+def measure(workload: str, precision: str, peers: list[str], chosen: argparse.Namespace) -> list[dict[str, Any]]:
+    """A row for each contender, and for the base in fp32."""
+
+    def host(which: str, ours: bool) -> Host:
+        return Host(device=chosen.device, precision=which, threads=chosen.threads, compile=ours and chosen.compile)  # type: ignore[arg-type]
+
+    entries = {(BASE, "fp32"): start(BASE, workload, host("fp32", False), chosen.seconds)}
+    try:
+        for peer in peers:
+            if (peer, precision) not in entries:
+                entries[peer, precision] = start(peer, workload, host(precision, peer in OURS), chosen.seconds)
+        with Worker.ceiling(host(precision, False)) as ceiling:
+            turns: dict[tuple[str, str], list[dict[str, Any]]] = {key: [] for key in entries}
+            quiet = Quiet()
+            for _ in range(chosen.repeats):
+                ceiling.turn("time")
+                for key, worker in entries.items():
+                    with quiet.watching(worker.pid):
+                        turns[key].append(worker.turn("time"))
+                    print(workload, *key, f"{turns[key][-1]['tokens_per_second']:,.0f}", file=sys.stderr, flush=True)
+            best = max(ceiling.speeds)
+    finally:
+        for worker in entries.values():
+            worker.close()
+    base = speed(turns[BASE, "fp32"])
+    rows = []
+    for (peer, which), found in turns.items():
+        spec = spec_of(workload, OURS.get(peer, "rtd"))
+        per_token = float(plan(spec).flops_per_step["matmul"]) / spec.batch.size / spec.data.length
+        rows.append({
+            "workload": workload, "peer": peer, "precision": which, "tokens_per_second": round(speed(found)),
+            "ratio": round(speed(found) / base, 3),
+            "fastest_ratio": round(fastest(found) / fastest(turns[BASE, "fp32"]), 3),
+            "processor_ratio": round(processor(turns[BASE, "fp32"]) / processor(found), 3),
+            "turns": [round(turn["tokens_per_second"]) for turn in found],
+            "peak_memory_bytes": found[-1]["peak_memory_bytes"],
+            "model_flops_utilisation": round(speed(found) * per_token / best, 3)
+            if peer in OURS and which == precision else None,
+            "ceiling_flops_per_second": best if which == precision else None, "noise": quiet.notes(),
+        })  # fmt: skip
+    return rows
+
+
+def speed(turns: list[dict[str, Any]]) -> float:
+    return statistics.median(turn["tokens_per_second"] for turn in turns)
+
+
+def fastest(turns: list[dict[str, Any]]) -> float:
+    return max(float(turn["tokens_per_second"]) for turn in turns)
+
+
+def processor(turns: list[dict[str, Any]]) -> float:
+    """Processor time of a step. Sizes and batch are the same for all."""
+    return statistics.median(turn["processor_seconds_per_step"] for turn in turns)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--workload", action="append", choices=list(WORKLOADS))
+    parser.add_argument("--precision", action="append", choices=["fp32", "bf16"])
+    parser.add_argument("--peer", action="append", choices=[*OURS, *PEERS])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of a turn; no less than a step")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--compile", action="store_true", help="ours under torch.compile")
+    chosen = parser.parse_args()
+    chosen.device = Host(device=chosen.device).resolved_device()
+    peers = chosen.peer or [*OURS, *PEERS]
+    left_out = {peer: why for peer in peers if (why := missing(peer))}
+    peers = [peer for peer in peers if peer not in left_out]
+    result: dict[str, Any] = {"left_out": left_out, "same_loss": {}, "rows": []}
+    facts = environment(["peers.py", *sys.argv[1:]], device=chosen.device, threads=chosen.threads)
+    result |= {name: facts[name] for name in ("command", "machine", "versions", "git", "threads", "started")}
+    for workload in chosen.workload or list(WORKLOADS):
+        result["same_loss"][workload] = same_loss(workload)
+        for precision in chosen.precision or ["fp32", "bf16"]:
+            result["rows"] += measure(workload, precision, peers, chosen)
+            chosen.out.write_text(json.dumps(result, indent=1) + "\n")
+    shown = (
+        "workload",
+        "peer",
+        "precision",
+        "tokens_per_second",
+        "ratio",
+        "fastest_ratio",
+        "processor_ratio",
+        "model_flops_utilisation",
+    )
+    print(table([{k: r[k] for k in shown} | {"MiB": r["peak_memory_bytes"] >> 20} for r in result["rows"]]))
+    for note in dict.fromkeys(note for row in result["rows"] for note in row["noise"]):
+        print(note)
+    for peer, why in left_out.items():
+        print(f"{peer} is left out: {why}")
+
+
+if __name__ == "__main__":
+    main()
