@@ -147,7 +147,8 @@ def _row(cell: Cell, found: dict[str, Any] | None, ceiling: float, host: Host) -
         "objective": spec.objective, "scale": spec.scale, "precision": host.precision, "device": host.device,
         "compile": host.compile, "rows": cell.rows, "batch_size": cell.batch, "length": spec.data.length,
         "parameters": cell.priced.parameters["total"], "tokens_per_second": None, "seconds_per_step": None,
-        "seconds_spread": None, "processor_seconds_per_step": None, "steps": 0, "model_flops_utilisation": None, "ceiling_flops_per_second": ceiling,
+        "seconds_spread": None, "processor_seconds_per_step": None, "steps": 0, "model_flops_utilisation": None,
+        "ceiling_flops_per_second": ceiling,
         "peak_memory_bytes": None, "shares": None, "notes": [], "skipped": cell.skipped or None,
     }  # fmt: skip
     if found is None:

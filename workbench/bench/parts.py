@@ -43,6 +43,9 @@ class Parts:
         self.spent = dict.fromkeys(NAMES, 0.0)
         self.last = 0.0
         self.running = False
+        self.open: list[nn.Module] = []  # marked modules that are being computed, outermost first
+        self.encoder: nn.Module | None = None
+        self.generator: set[nn.Module] = set()
         self.undo: list[Callable[[], Any]] = []
         self.parameters: list[nn.Parameter] = []
         self._first = optim_hooks.register_optimizer_step_pre_hook(self._meet)
@@ -50,7 +53,7 @@ class Parts:
     def start(self) -> None:
         """Put the marks in."""
         self.spent = dict.fromkeys(NAMES, 0.0)
-        self.stack = ["logging"]
+        self.stack, self.open = ["logging"], []
         handles = [p.register_post_accumulate_grad_hook(self._gradient) for p in self.parameters]
         handles.append(optim_hooks.register_optimizer_step_pre_hook(lambda *_: self.at("optimizer")))
         handles.append(optim_hooks.register_optimizer_step_post_hook(lambda *_: self.at("logging")))
@@ -105,25 +108,26 @@ class Parts:
         self.stack[0] = "optimizer"
 
     def _enter(self, module: nn.Module, _: Any) -> None:
-        if len(self.stack) == 1:
-            self.push("heads")  # the objective itself
-            self.objective = module
-        elif "generator" not in self.stack and module is getattr(self.objective, "generator", None):
-            self.push("generator")
-        elif not {"generator", "discriminator"} & set(self.stack) and module is getattr(
-            self.objective, "encoder", None
-        ):
-            self.push("discriminator")
+        if not self.open:
+            self._mark(module, "heads")  # the objective itself
+            self.encoder = getattr(module, "encoder", None)
+            generator = getattr(module, "generator", None)
+            self.generator = set(generator.modules()) if generator is not None else set()
+        elif len(self.open) == 1 and module is self.encoder:
+            self._mark(module, "discriminator")
+        elif len(self.open) == 1 and module in self.generator:  # whole, or a piece that the objective calls itself
+            self._mark(module, "generator")
 
     def _leave(self, module: nn.Module, *_: Any) -> None:
-        inner = getattr(self.objective, "generator", None), getattr(self.objective, "encoder", None)
-        if module is self.objective:
+        if self.open and module is self.open[-1]:
+            self.open.pop()
             self.pop()
-            self.stack[0] = "backward"
-        elif (module is inner[0] and self.stack[-1] == "generator") or (
-            module is inner[1] and self.stack[-1] == "discriminator"
-        ):
-            self.pop()
+            if not self.open:
+                self.stack[0] = "backward"
+
+    def _mark(self, module: nn.Module, name: str) -> None:
+        self.open.append(module)
+        self.push(name)
 
     def _time_sampling(self) -> None:
         """Every binding of the functions in SAMPLING gets a mark around it."""
