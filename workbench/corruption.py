@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.draws import uniform
-from workbench.losses import cross_entropy, gather, share, weighted_mean
+from workbench.losses import gather, share
 from workbench.models.encoder import Encoder, build_generator_body, seeded
 from workbench.models.heads import MlmHead
 from workbench.spec import RunSpec
@@ -90,35 +90,9 @@ def mask_tokens(batch: Batch, spec: RunSpec, mask: float, random: float = 0.0) -
     return Corruption(ids, positions, weights, targets, weights.new_zeros(()), metrics)
 
 
-def sample_tokens(logits: Tensor, keys: Tensor, temperature: float = 1.0) -> Tensor:
-    """One word (B, K) int64 from softmax(logits / temperature), logits (B, K, V); no gradient passes.
-
-    Inverse of the cumulative distribution at one keyed number a pick: the distribution of Gumbel-max
-    (docs/electra.md 1.2), at V times fewer draws.
-    """
-    probabilities = (logits.detach().float() / temperature).softmax(-1)
-    cumulative = probabilities.cumsum(-1)
-    draw = uniform(keys, "sample", logits.shape[1])[..., None] * cumulative[..., -1:]
-    chosen = torch.searchsorted(cumulative, draw, right=True).squeeze(-1)
-    return chosen.clamp(max=logits.shape[-1] - 1)
-
-
 def replace_tokens(batch: Batch, masked: Corruption, samples: Tensor) -> Tensor:
     """The batch's ids (B, L) with samples (B, K) at the picks."""
     return write_tokens(batch.ids, masked.positions, samples, masked.weights > 0)
-
-
-def surprise(logits: Tensor, loss: Tensor, targets: Tensor, samples: Tensor, temperature: float = 1.0) -> Tensor:
-    """-log p(sample) (B, K), whose expectation is the entropy of the distribution sampled from, in nats.
-
-    logits (B, K, V), loss (B, K) the cross-entropy at targets (B, K), samples (B, K). Two look-ups at temperature 1,
-    where the entropy itself would be another pass over all logits.
-    """
-    logits = logits.detach()
-    if temperature != 1:
-        return cross_entropy(logits / temperature, samples)
-    right, drawn = (logits.gather(-1, words[..., None]).squeeze(-1).float() for words in (targets, samples))
-    return (loss.detach() + right - drawn).clamp(min=0)
 
 
 class Generator(nn.Module):
@@ -141,23 +115,18 @@ class Generator(nn.Module):
         """The corrupted batch, with the generator's own loss: a mean over picks (docs/electra.md 1.8)."""
         masked = mask_tokens(batch, self.spec, self.spec.corruption.generator_mask)
         guess = self.guess(batch, masked)
-        loss = weighted_mean(guess.losses, masked.weights)
         ids = replace_tokens(batch, masked, guess.samples)
         metrics = masked.metrics | {
             "generator_accuracy": share(guess.right, masked.weights),
             "generator_entropy": share(guess.surprise, masked.weights),
             "replaced_rate": share(ids != batch.ids, real_tokens(batch)),
         }
-        return Corruption(ids, masked.positions, masked.weights, masked.targets, loss, metrics)
+        return Corruption(ids, masked.positions, masked.weights, masked.targets, guess.loss, metrics)
 
     def guess(self, batch: Batch, masked: Corruption) -> Guess:
         """What it would write at the picks, and how well it knows what stood there."""
+        draws = uniform(batch.keys, "sample", masked.targets.shape[1])
         if self.words is not None:
-            return cast(Guess, self.words(batch.keys, masked.targets))
+            return cast(Guess, self.words(draws, masked.targets, masked.weights))
         hidden = gather(self.body(masked.ids, batch.attention), masked.positions)  # (B, K, D)
-        logits = self.head(hidden)  # (B, K, V)
-        losses = cross_entropy(logits, masked.targets)
-        temperature = self.spec.generator.temperature
-        samples = sample_tokens(logits, batch.keys, temperature)
-        right = logits.detach().argmax(-1) == masked.targets
-        return Guess(samples, losses, right, surprise(logits, losses, masked.targets, samples, temperature))
+        return self.head.guess(hidden, masked.targets, masked.weights, draws, self.spec.generator.temperature)

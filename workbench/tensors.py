@@ -43,14 +43,15 @@ class Corruption:
 
 @dataclass(frozen=True)
 class Guess:
-    """What a generator says of the picked positions, each (B, K).
+    """What a generator says of the picked positions.
 
-    samples int64, the words it writes; losses float, -log p(target); right bool, whether the target is its likeliest
-    word; surprise float, -log p(sample), whose mean estimates the entropy of its words in nats.
+    samples (B, K) int64, the words it writes; loss (), the mean of -log p(target) over the picks that count;
+    right (B, K) bool, whether the target is its likeliest word; surprise (B, K) float, -log p(sample), whose mean
+    estimates the entropy of its words in nats.
     """
 
     samples: Tensor
-    losses: Tensor
+    loss: Tensor
     right: Tensor
     surprise: Tensor
 

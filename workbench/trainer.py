@@ -21,7 +21,8 @@ from workbench.data.corpus import Corpus
 from workbench.draws import seed_of
 from workbench.errors import Diverged, InputError, Interrupted
 from workbench.host import Host
-from workbench.models.encoder import build_encoder
+from workbench.models.encoder import Encoder, build_encoder
+from workbench.models.heads import MlmHead
 from workbench.plan import Plan
 from workbench.signals import stop_signals
 from workbench.spec import OptimSpec, RunSpec
@@ -40,6 +41,14 @@ def build(spec: RunSpec) -> nn.Module:
     module = objectives.load(spec)
     objective: nn.Module = module.Objective(build_encoder(spec), spec, module.Options(**spec.options))
     return objective
+
+
+def plainly(model: nn.Module) -> nn.Module:
+    """The model with Hugging Face's forward pass and losses written out: what the fast ways are compared with."""
+    for part in model.modules():
+        if isinstance(part, (Encoder, MlmHead)):
+            part.plain = True
+    return model
 
 
 def train(

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from workbench.draws import uniform
+from workbench.losses import weighted_mean
 from workbench.spec import RunSpec
 from workbench.tensors import Guess
 
@@ -50,13 +50,13 @@ class WordFrequencies(nn.Module):
         self.cumulative.copy_(share.cumsum(0))
         self.counted = True
 
-    def forward(self, keys: Tensor, targets: Tensor) -> Guess:
-        """Samples for rows of keys (B,), and the loss at targets (B, K)."""
+    def forward(self, draws: Tensor, targets: Tensor, weights: Tensor) -> Guess:
+        """Samples at draws (B, K) in [0, 1), and the mean loss at targets (B, K) over weights (B, K)."""
         assert self.counted, "the words of the training text were not counted"
-        draw = uniform(keys, "sample", targets.shape[1]) * self.cumulative[-1]
-        samples = torch.searchsorted(self.cumulative, draw, right=True).clamp(max=len(self.cumulative) - 1)
+        words = torch.searchsorted(self.cumulative, draws * self.cumulative[-1], right=True)
+        samples = words.clamp(max=len(self.cumulative) - 1)
         right = targets == self.log_share.argmax()
-        return Guess(samples, -self.log_share[targets], right, -self.log_share[samples])
+        return Guess(samples, weighted_mean(-self.log_share[targets], weights), right, -self.log_share[samples])
 
 
 def count_words(model: nn.Module, counts: Callable[[], NDArray[np.int64]]) -> None:

@@ -25,7 +25,7 @@ from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import BinaryHead, MlmHead
 from workbench.presets import resolve
 from workbench.spec import RunSpec
-from workbench.tensors import Batch, StepLoss
+from workbench.tensors import Batch, Guess, StepLoss
 
 NAMES = ("all-tokens-mlm", "bert-mlm", "electra-15", "replace-mlm", "rtd")
 WITH_GENERATOR = tuple(name for name in NAMES if name != "bert-mlm")
@@ -104,7 +104,7 @@ class Seen:
 def observe(objective: nn.Module, batch: Batch) -> Seen:
     """Run the objective, keeping picks, samples, inputs and hidden states (with their gradients)."""
     picks: list[tuple[Tensor, Tensor]] = []
-    samples: list[Tensor] = []
+    guesses: list[Guess] = []
     inputs: list[np.ndarray] = []
     hidden: list[Tensor] = []
 
@@ -116,26 +116,26 @@ def observe(objective: nn.Module, batch: Batch) -> Seen:
 
     encoders = {id(m): m for m in objective.modules() if isinstance(m, Encoder)}.values()
     hooks = [encoder.register_forward_hook(keep) for encoder in encoders]
-    with spied("pick_positions", picks), spied("sample_tokens", samples):
+    with spied(corruption, "pick_positions", picks), spied(corruption.Generator, "guess", guesses):
         loss = objective(batch)
     for hook in hooks:
         hook.remove()
     (positions, weights), *more = picks
     assert not more, "an objective picks positions once"
-    drawn = samples[0].numpy() if samples else None
+    drawn = guesses[0].samples.numpy() if guesses else None
     return Seen(loss, positions.numpy(), weights.numpy(), inputs, hidden, drawn)
 
 
 @contextmanager
-def spied(name: str, results: list[Any]) -> Iterator[None]:
-    """Results of a function of `corruption` are kept while it does its work."""
-    real = getattr(corruption, name)
+def spied(owner: Any, name: str, results: list[Any]) -> Iterator[None]:
+    """Results of a function of a module or class are kept while it does its work."""
+    real = getattr(owner, name)
 
     def spy(*args: Any, **kwargs: Any) -> Any:
         results.append(real(*args, **kwargs))
         return results[-1]
 
-    with mock.patch.object(corruption, name, spy):
+    with mock.patch.object(owner, name, spy):
         yield
 
 

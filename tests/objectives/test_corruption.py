@@ -15,15 +15,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from objective_oracle import CLS, MASK, PAD, SEP, UNK, WITH_GENERATOR, shaken, synthetic, tiny
 from scipy import stats
+from torch import Tensor
 
-from workbench.corruption import mask_tokens, pick_positions, replace_tokens, sample_tokens, write_tokens
-from workbench.draws import row_keys
+from workbench import vocabulary
+from workbench.corruption import mask_tokens, pick_positions, replace_tokens, write_tokens
+from workbench.draws import row_keys, uniform
 from workbench.presets import resolve
 from workbench.spec import RunSpec
 from workbench.tensors import Batch
 
 SIGNIFICANT = 1e-4  # draws are keyed, so a test that passes once always passes
 ROWS = 4000
+
+
+def sample_tokens(logits: Tensor, keys: Tensor, temperature: float = 1.0) -> Tensor:
+    """A word (B, K) from each softmax of logits (B, K, V) / temperature."""
+    chances = (logits.detach().float() / temperature).softmax(-1).flatten(0, 1)
+    return vocabulary.sample(chances, uniform(keys, "sample", logits.shape[1]).flatten()).view(logits.shape[:2])
 
 
 def long_rows(recipe: str, rows: int = ROWS, **keys: Any) -> tuple[RunSpec, Batch]:
@@ -239,12 +247,19 @@ def test_samples_go_to_slots_that_count() -> None:
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 def test_samples_follow_the_softmax(temperature: float) -> None:
     logits = torch.tensor([0.0, 1.0, -1.0, 2.5, -torch.inf, 0.3, -3.0, 1.7]).repeat(3000, 10, 1)
-    samples = sample_tokens(logits, row_keys(3, torch.arange(3000)), temperature).flatten()
+    keys = row_keys(3, torch.arange(3000))
+    samples = sample_tokens(logits, keys, temperature).flatten()
+    draws, ones = uniform(keys, "sample", 10).flatten(), torch.ones(30000)
+    found = vocabulary.guess(  # in one pass, with the loss
+        torch.zeros(30000, 1), torch.zeros(8, 1), logits[0, 0], ones.long(), ones, draws=draws, temperature=temperature
+    )
+    assert (found.samples != samples).sum() <= 3  # where rounding decides
     expected = (logits[0, 0].double() / temperature).softmax(-1).numpy()
     observed = torch.bincount(samples, minlength=8).numpy()
     assert observed[4] == 0
     keep = expected > 0
     assert stats.chisquare(observed[keep], expected[keep] * observed.sum()).pvalue > SIGNIFICANT
+    np.testing.assert_allclose(found.surprise, -np.log(expected[found.samples]), rtol=1e-5)
 
 
 def test_samples_follow_the_softmax_of_a_real_vocabulary() -> None:

@@ -20,6 +20,7 @@ from torch.nn.utils import parametrize
 
 from workbench.draws import seed_of
 from workbench.errors import InputError, suggest
+from workbench.models import blocks
 from workbench.spec import EncoderSpec, RunSpec, Special
 
 
@@ -52,7 +53,12 @@ FAMILIES = {
 
 
 class Encoder(nn.Module):
-    """A backbone without pooler or head. `model` is the Hugging Face module, `table` its token embeddings."""
+    """A backbone without pooler or head. `model` is the Hugging Face module, `table` its token embeddings.
+
+    On a CPU an ELECTRA's weights are computed with by `blocks.py`, unless `plain`; everything else by Hugging Face.
+    """
+
+    plain = False
 
     def __init__(self, spec: EncoderSpec, special: Special) -> None:
         super().__init__()
@@ -61,6 +67,8 @@ class Encoder(nn.Module):
 
     def forward(self, ids: Tensor, attention: Tensor | None = None) -> Tensor:
         """Hidden states (B, L, D) of ids (B, L); attention (B, L) is None when rows are packed full."""
+        if blocks.can(self.model, ids) and not self.plain:
+            return blocks.hidden_states(self.model, ids, attention)
         hidden: Tensor = self.model(input_ids=ids, attention_mask=attention).last_hidden_state
         return hidden
 

@@ -13,7 +13,7 @@ from workbench import flops
 from workbench.corruption import Generator, real_tokens
 from workbench.errors import InputError
 from workbench.flops import Flops
-from workbench.losses import binary_loss, binary_ratios, copy_mixture_loss, share, weighted_mean
+from workbench.losses import binary_loss, binary_ratios, share
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.heads import BinaryHead, MlmHead
 from workbench.spec import Part, RunSpec
@@ -49,11 +49,10 @@ class Objective(nn.Module):
         fake = self.generator(batch)
         hidden = self.encoder(fake.ids, batch.attention)  # (B, L, D)
         gate = self.gate(hidden)  # (B, L), above 0 means copy
-        likelihood, right = self.head.likelihood(hidden, batch.ids)  # (B, L)
         untouched, real = fake.ids == batch.ids, real_tokens(batch)
 
         mixed = gate.detach() if self.options.stop_gradient else gate
-        loss = weighted_mean(copy_mixture_loss(mixed, likelihood, untouched), real)
+        loss, right = self.head.copy_loss(hidden, batch.ids, real, mixed, untouched)
         copying = binary_loss(gate, untouched, real)
         total = fake.loss + self.options.weight * loss + self.options.copy_loss * copying
         metrics = fake.metrics | binary_ratios("copy", gate, untouched, real) | {"mlm_accuracy": share(right, real)}

@@ -11,7 +11,7 @@ from torch import nn
 from workbench import flops
 from workbench.corruption import mask_tokens, real_tokens
 from workbench.flops import Flops
-from workbench.losses import gather, share, weighted_mean
+from workbench.losses import gather, share
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.heads import MlmHead
 from workbench.spec import Part, RunSpec
@@ -38,8 +38,7 @@ class Objective(nn.Module):
         shares = self.spec.corruption
         masked = mask_tokens(batch, self.spec, shares.mask, shares.random)
         hidden = gather(self.encoder(masked.ids, batch.attention), masked.positions)  # (B, K, D)
-        likelihood, right = self.head.likelihood(hidden, masked.targets)  # (B, K)
-        loss = -weighted_mean(likelihood, masked.weights)
+        loss, right = self.head.loss(hidden, masked.targets, masked.weights)
         metrics = masked.metrics | {
             "mlm_accuracy": share(right, masked.weights),
             "replaced_rate": share(masked.ids != batch.ids, real_tokens(batch)),

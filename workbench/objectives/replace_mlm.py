@@ -10,7 +10,7 @@ from torch import nn
 from workbench import flops
 from workbench.corruption import Generator
 from workbench.flops import Flops
-from workbench.losses import gather, share, weighted_mean
+from workbench.losses import gather, share
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.heads import MlmHead
 from workbench.spec import Part, RunSpec
@@ -40,8 +40,7 @@ class Objective(nn.Module):
     def forward(self, batch: Batch) -> StepLoss:
         fake = self.generator(batch)
         hidden = gather(self.encoder(fake.ids, batch.attention), fake.positions)  # (B, K, D)
-        likelihood, right = self.head.likelihood(hidden, fake.targets)  # (B, K)
-        loss = -weighted_mean(likelihood, fake.weights)
+        loss, right = self.head.loss(hidden, fake.targets, fake.weights)
         metrics = fake.metrics | {"mlm_accuracy": share(right, fake.weights)}
         total = fake.loss + self.options.weight * loss
         return StepLoss(total, {"generator_loss": fake.loss, "mlm_loss": loss}, metrics)

@@ -1,0 +1,159 @@
+"""Our own encoder blocks against Hugging Face's module over the same weights: outputs, gradients and dropout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from workbench.models import blocks
+from workbench.models.encoder import Encoder, build_encoder
+from workbench.presets import resolve
+
+ROWS, LENGTH, WIDTH = 5, 16, 48
+
+
+def encoder_of(**keys: Any) -> Encoder:
+    tiny = {
+        "encoder.hidden": WIDTH, "encoder.layers": 3, "encoder.heads": 3, "encoder.embedding": 24,
+        "encoder.vocab": 60, "encoder.positions": 20, "data.length": 16,
+    }  # fmt: skip
+    encoder = build_encoder(resolve("nano", tiny | {f"encoder.{key}": value for key, value in keys.items()}))
+    numbers = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in encoder.parameters():
+            weight.add_(torch.randn(weight.shape, generator=numbers) * 0.1)
+    return encoder
+
+
+def inputs(padded: bool) -> tuple[Tensor, Tensor | None]:
+    numbers = torch.Generator().manual_seed(1)
+    ids = torch.randint(0, 60, (ROWS, LENGTH), generator=numbers)  # 0 is padding, whose embedding is not trained
+    lengths = torch.tensor([[16], [3], [9], [1], [15]])
+    return ids, torch.arange(LENGTH) < lengths if padded else None
+
+
+def run(
+    encoder: Encoder, ids: Tensor, attention: Tensor | None, half: bool = False
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Hidden states where they count, and every weight's gradient of a random weighing of them."""
+    encoder.zero_grad(set_to_none=True)
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        hidden = encoder(ids, attention).float()
+    if attention is not None:
+        hidden = hidden * attention[..., None]
+    (hidden * torch.randn(hidden.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
+    return hidden.detach(), {n: p.grad for n, p in encoder.named_parameters() if p.grad is not None}
+
+
+def distance(one: Tensor, other: Tensor) -> float:
+    return float((one - other).norm() / other.norm().clamp(min=1e-6))
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize("embedding", [24, WIDTH])
+def test_outputs_and_gradients_are_hugging_faces(embedding: int, padded: bool) -> None:
+    encoder = encoder_of(embedding=embedding)
+    assert blocks.can(encoder.model, inputs(padded)[0])
+    hidden, gradients = run(encoder, *inputs(padded))
+    encoder.plain = True
+    expected, theirs = run(encoder, *inputs(padded))
+    assert hidden.std() > 0.1
+    torch.testing.assert_close(hidden, expected, rtol=1e-5, atol=1e-5)
+    assert gradients.keys() == theirs.keys()
+    for name, gradient in gradients.items():
+        assert distance(gradient, theirs[name]) < 1e-5 or "key.bias" in name, name  # that one is 0 but for rounding
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+def test_bf16_is_as_near_as_autocast_is(padded: bool) -> None:
+    encoder = encoder_of()
+    encoder.plain = True
+    exact, gradients = run(encoder, *inputs(padded))
+    rough, rough_gradients = run(encoder, *inputs(padded), half=True)
+    encoder.plain = False
+    hidden, found = run(encoder, *inputs(padded), half=True)
+    assert distance(hidden, exact) < 2 * distance(rough, exact) < 0.05
+    kernels = [name for name in found if name.endswith("weight") and "LayerNorm" not in name]
+    ours, theirs = (np.mean([distance(g[n], gradients[n]) for n in kernels]) for g in (found, rough_gradients))
+    assert ours < 2 * theirs < 0.1
+
+
+def test_segments_are_added() -> None:
+    encoder = encoder_of().eval()
+    ids, _ = inputs(False)
+    segments = (torch.arange(LENGTH) > 6).long().expand(ROWS, -1)
+    with torch.no_grad():
+        expected = encoder.model(input_ids=ids, token_type_ids=segments).last_hidden_state
+        found = blocks.hidden_states(encoder.model, ids, None, segments)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_numbers_are_dropped_independently_at_their_rate(dtype: torch.dtype, rate: float) -> None:
+    kept = blocks.keep((400, 250), rate, np.random.Generator(np.random.SFC64(0)), dtype)
+    assert set(kept.unique().tolist()) == {0.0, 1.0}
+    dropped = (kept == 0).numpy()
+    assert stats.binomtest(int(dropped.sum()), dropped.size, rate).pvalue > 1e-3
+    pairs = np.bincount((dropped[:, 0::2] * 2 + dropped[:, 1::2]).ravel(), minlength=4)  # neighbours share a draw
+    chance = np.outer([1 - rate, rate], [1 - rate, rate]).ravel()
+    assert stats.chisquare(pairs, chance * pairs.sum()).pvalue > 1e-3
+    rows = dropped.sum(1)
+    middle = stats.binom.cdf(rows, 250, rate) - stats.binom.pmf(rows, 250, rate) / 2
+    assert stats.kstest(middle, "uniform").pvalue > 1e-3
+
+
+def test_dropout_follows_torchs_seed_and_keeps_the_mean() -> None:
+    """Mean hidden states of the last layer's sum over many masks; equal seeds, equal masks; none in evaluation."""
+    encoder = encoder_of(dropout=0.2, attention_dropout=0.2, layers=1)
+    ids, _ = inputs(False)
+
+    def hidden(seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            return encoder(ids)
+
+    encoder.train()
+    assert torch.equal(hidden(0), hidden(0)) and not torch.equal(hidden(0), hidden(1))
+    ours = torch.stack([hidden(seed) for seed in range(400)])
+    encoder.plain = True
+    theirs = torch.stack([hidden(seed) for seed in range(400)])
+    error = ((ours.var(0) + theirs.var(0)) / 400).sqrt()
+    z = ((ours.mean(0) - theirs.mean(0)) / error).flatten()
+    assert z.abs().max() < 5.5 and z.square().mean() == pytest.approx(1, abs=0.25)
+    assert distance(ours.var(0), theirs.var(0)) < 0.2
+    encoder.plain = False
+    encoder.eval()
+    assert torch.equal(hidden(0), hidden(1))
+
+
+def test_gradients_pass_through_what_was_kept() -> None:
+    """Under dropout, finite differences of the same draw, weight by weight, in a random direction."""
+    encoder = encoder_of(dropout=0.3, attention_dropout=0.3, layers=2).double().train()
+    ids, attention = inputs(True)
+    ids = ids.clamp(min=1)  # the embedding of padding has no gradient
+    aim = torch.randn(ROWS, LENGTH, WIDTH, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+    def loss() -> Tensor:
+        torch.manual_seed(7)
+        return (encoder(ids, attention) * aim).sum()
+
+    weights = [p for n, p in encoder.named_parameters()]
+    gradients = torch.autograd.grad(loss(), weights, allow_unused=True)
+    numbers = torch.Generator().manual_seed(4)
+    for weight, gradient in zip(weights, gradients, strict=True):
+        if gradient is None:
+            continue
+        direction = torch.randn(weight.shape, generator=numbers, dtype=torch.float64)
+        with torch.no_grad():
+            weight += 1e-6 * direction
+            up = loss()
+            weight -= 2e-6 * direction
+            down = loss()
+            weight += 1e-6 * direction
+        assert float(up - down) / 2e-6 == pytest.approx(float((gradient * direction).sum()), rel=1e-3, abs=1e-4)
