@@ -14,13 +14,16 @@ import sys
 import tempfile
 import traceback
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from workbench.errors import InputError, Interrupted, suggest
 from workbench.host import Host
 from workbench.signals import end_with_parent, interrupting
+
+if TYPE_CHECKING:
+    from workbench.job import Job
 
 app = typer.Typer(
     help="Which pre-training objective, generator size and weight tying make the best text encoder?",
@@ -44,6 +47,14 @@ Runs = Annotated[Path, typer.Option("--runs", help="Folder of the run store.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 Precision = Annotated[str, typer.Option(help="auto (bf16 on CUDA, else fp32), fp32 or bf16.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for the report (default reports/NAME).")]
+Workers = Annotated[int, typer.Option(min=1, help="Runs at a time: processes that share the CPU or the GPUs.")]
+MicroBatch = Annotated[int | None, typer.Option(min=1, help="Rows computed at once (default: all).")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads a run.")]
+Compile = Annotated[bool, typer.Option("--compile", help="Use torch.compile.")]
+SaveEvery = Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints (default: 5 min).")]
+Track = Annotated[str | None, typer.Option(help="Mirror metrics to a tracker: wandb.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
 
 
 @app.command()
@@ -57,31 +68,83 @@ def run(
     budget: BudgetText = None,
     seeds: Seeds = None,
     runs: Runs = Path("runs"),
-    out: Annotated[Path | None, typer.Option(help="Folder for the report (default reports/NAME).")] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Runs at a time: processes that share the CPU or the GPUs.")] = 1,
+    out: Out = None,
+    workers: Workers = 1,
     device: Device = "auto",
     precision: Precision = "auto",
-    micro_batch: Annotated[int | None, typer.Option(min=1, help="Rows computed at once (default: all).")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads a run.")] = None,
-    compile_: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
-    save_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints (default: 5 min).")] = None,
-    track: Annotated[str | None, typer.Option(help="Mirror metrics to a tracker: wandb.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    micro_batch: MicroBatch = None,
+    threads: Threads = None,
+    compile_: Compile = False,
+    save_every: SaveEvery = None,
+    track: Track = None,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Pre-train, fine-tune and report every run of an experiment; typed again, it goes on where it stopped."""
     host = _host(device, precision, micro_batch, threads, compile_, save_every, track)
     base = _base(scale, set_, corpus, tasks, budget)
-    from workbench import runner
+    from workbench.job import plan_job
 
-    job = runner.plan_job(experiment, base, seeds or 1, objective or [])
+    job = plan_job(experiment, base, seeds or 1, objective or [])
+    _carry_out(job, runs, host, workers, out, dry_run, as_json)
+
+
+@app.command()
+def sweep(
+    axis: Annotated[str | None, typer.Argument(help="Name or file of an experiment, such as generator-size.")] = None,
+    over: Annotated[
+        list[str] | None, typer.Option(help="Values to compare, as optim.lr=1e-4,5e-4; repeatable: all combinations.")
+    ] = None,
+    match: Annotated[
+        str | None,
+        typer.Option(help="What all runs get the same of: flops (default), tokens, steps or seconds."),
+    ] = None,
+    objective: Objectives = None,
+    set_: Sets = None,
+    scale: Scale = None,
+    corpus: Corpora = None,
+    tasks: Tasks = None,
+    budget: BudgetText = None,
+    seeds: Seeds = None,
+    runs: Runs = Path("runs"),
+    out: Out = None,
+    workers: Workers = 1,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    micro_batch: MicroBatch = None,
+    threads: Threads = None,
+    compile_: Compile = False,
+    save_every: SaveEvery = None,
+    track: Track = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare settings at equal compute: an experiment's, those of --over, or both; typed again, it goes on.
+
+    A --budget in another unit than --match is what the first cell gets; all others get as much as that spends.
+    """
+    host = _host(device, precision, micro_batch, threads, compile_, save_every, track)
+    base = _base(scale, set_, corpus, tasks, budget)
+    from workbench.job import job_of
+    from workbench.over import grid, parse_over
+
+    found = grid(axis, parse_over(over or []), match, base, objective or [])
+    job = job_of(found, base, seeds or 1, objective or [])
+    _carry_out(job, runs, host, workers, out, dry_run, as_json)
+
+
+def _carry_out(job: Job, runs: Path, host: Host, workers: int, out: Path | None, dry_run: bool, as_json: bool) -> None:
     if dry_run:
         from workbench import show
+        from workbench.job import plans
 
         host.resolved_device()
-        plans = runner.plans(job)
-        _print(show.plan_json(job, plans) if as_json else show.plan_table(job, plans, host), as_json)
+        priced, matches = plans(job)
+        table = show.plan_json(job, priced, matches) if as_json else show.plan_table(job, priced, matches, host)
+        _print(table, as_json)
         return
+    from workbench import runner
+
     outcome = runner.execute(job, runs, host, workers, out)
     _print(outcome.to_json() if as_json else outcome.summary(), as_json)
     raise typer.Exit(outcome.exit_code)
@@ -119,6 +182,72 @@ def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
         return
     for row in rows:
         typer.echo(f"{row['state']:<12} {row['run_id']}" + (f"  {row['note']}" if row["note"] else ""))
+
+
+@app.command("runs")
+def runs_(
+    where: Annotated[list[str] | None, typer.Option(help="Keep objective=rtd, or seed<3; repeatable.")] = None,
+    sort: Annotated[str | None, typer.Option(help="A key to sort by; -KEY for the largest first.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Keys to show, comma-separated; all for every one.")] = None,
+    runs: Runs = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """The runs of a store with their settings, spending and scores: filter, sort, choose columns."""
+    from workbench import show
+    from workbench.report import ledger
+    from workbench.store import RunStore
+
+    found = ledger.rows(RunStore.existing(runs))
+    shown = ledger.shown(found, ledger.chosen(found, where or [], sort), columns)
+    _print(shown if as_json else show.table(shown), as_json)
+
+
+@app.command()
+def diff(
+    a: Annotated[str, typer.Argument(help="A run, by its name or a part that no other has.")],
+    b: Annotated[str, typer.Argument(help="Another.")],
+    runs: Runs = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """Only what differs between two runs: in what they are, then in what came of them."""
+    from workbench import show
+    from workbench.report import ledger
+    from workbench.store import RunStore
+
+    store = RunStore.existing(runs)
+    one, two = (ledger.row_of(ledger.find_run(store, word)) for word in (a, b))
+    spec, came = ledger.differences(one, two)
+    both = {"a": one["run_id"], "b": two["run_id"], "spec": spec, "result": came}
+    _print(both if as_json else ledger.as_text(one, two, show.table), as_json)
+
+
+@app.command()
+def export(
+    experiment: Annotated[str, typer.Argument(help="Name of an experiment, or of one of its records.")],
+    form: Annotated[str, typer.Option("--format", help="csv, parquet or latex.")] = "csv",
+    runs: Runs = Path("runs"),
+    out: Annotated[Path | None, typer.Option(help="File to write (default: stdout).")] = None,
+) -> None:
+    """One long table of every score, each row with run, seeds, spec, data fingerprint and code version."""
+    if form not in ("csv", "parquet", "latex"):
+        raise InputError(f"--format {form!r} is not one of csv, parquet and latex")
+    if form == "parquet" and out is None:
+        raise InputError("--format parquet is no text for a terminal; say where it goes with --out FILE.parquet")
+    from workbench.report import find_record
+    from workbench.store import RunStore
+
+    store = RunStore.existing(runs)
+    record = find_record(store, experiment)
+    from workbench.files import write_atomic
+    from workbench.report import long
+
+    data = long.export(store, record, form)
+    if out is None:
+        sys.stdout.write(data.decode())
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(out, data)
+    typer.echo(str(out))
 
 
 @app.command()

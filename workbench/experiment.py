@@ -1,7 +1,13 @@
 """An experiment file becomes runs. A file is a question, and the axes along which the runs differ.
 
-    QUESTION = "At equal compute, what does each step from BERT to ELECTRA buy?"
-    AXES = {"objective": ("bert-mlm", "rtd")}
+    QUESTION = "At equal compute, how large should the generator be?"
+    AXES = {"generator.width": (0.25, 0.5, 1.0)}
+    VARIANTS = [{"generator.kind": "unigram"}]
+    MATCH = "flops"
+
+The runs are all combinations of AXES, then each of VARIANTS (if there are any) once for each objective, times the
+seeds. A key is whatever `--set` takes, `options.NAME` of an objective, or `budget.share`, a part of the budget; an axis
+of one value holds it fixed. MATCH (steps, tokens, flops or seconds) is the unit in which all runs get the same amount.
 
 A name is looked up as a path, then in `./experiments`, then among those that came with the package.
 """
@@ -16,34 +22,54 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import InputError, suggest
-from workbench.spec import RunSpec, digest, known_keys
+from workbench.spec import UNITS, Budget, RunSpec, digest, known_keys
+
+SHARE = "budget.share"
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """`axes` maps dotted keys of the spec to the values they take; the runs are all combinations, times the seeds."""
+    """`axes` maps dotted keys of the spec to the values they take; `variants` are runs beyond their combinations.
+
+    `match` is the unit in which all runs get the same amount; None leaves budgets as they are given.
+    """
 
     name: str
     question: str
     axes: Mapping[str, Sequence[Any]]
+    variants: Sequence[Mapping[str, Any]] = ()
+    match: str | None = None
 
     @property
     def axis(self) -> str:
-        """The first axis, the one that reports compare along."""
-        return next(iter(self.axes), "objective")
+        """What reports compare along: the keys that vary, joined by commas. A budget is no arm of its own."""
+        keys = [key for key in self.axes if not key.startswith("budget.")]
+        return ",".join([key for key in keys if len(self.axes[key]) > 1] or keys[:1] or ["objective"])
+
+    def cells(self) -> Iterator[dict[str, Any]]:
+        """What sets each run of a seed apart from the base: dotted keys and values."""
+        for values in itertools.product(*self.axes.values()):
+            yield dict(zip(self.axes, values, strict=True))
+        fixed = {key: values[0] for key, values in self.axes.items() if len(values) == 1}
+        for variant in self.variants:
+            for objective in self.axes.get("objective", ()):
+                yield fixed | {"objective": objective} | dict(variant)
 
     def runs(self, base: RunSpec, seeds: int) -> Iterator[RunSpec]:
-        """One spec a seed and combination; seeds vary slowest, so that whole comparisons come in early."""
+        """One spec a seed and cell; seeds vary slowest, so that whole comparisons come in early.
+
+        Raises InputError naming the first cell that cannot be built.
+        """
         for seed in range(base.seed, base.seed + seeds):
-            for values in itertools.product(*self.axes.values()):
-                yield base.changed(dict(zip(self.axes, values, strict=True)) | {"seed": seed})
+            for values in self.cells():
+                yield changed(base, values | {"seed": seed})
 
     def record_name(self, base: RunSpec) -> str:
         """`ablation-nano-1a2b3c4d`: all runs of one question about one base share it, whatever their budget."""
         given = base.identity()
         for key in ("budget", "seed", "objective", "options", "source"):
             given.pop(key)
-        for key in self.axes:
+        for key in {*self.axes, *(key for variant in self.variants for key in variant)}:
             part = given
             *path, last = key.split(".")
             for name in path:
@@ -51,6 +77,30 @@ class Experiment:
             part.pop(last, None)
         tasks = base.tasks.model_dump(mode="json")
         return f"{self.name}-{base.scale}-{digest([self.name, given, tasks], 8)}"
+
+
+def changed(base: RunSpec, values: Mapping[str, Any]) -> RunSpec:
+    """The base with a cell's values; a budget takes the place of the base's. Raises InputError naming the cell."""
+    given = dict(values)
+    unit = next((key for key in given if key.startswith("budget.") and key.removeprefix("budget.") in UNITS), None)
+    share = given.pop(SHARE, None)
+    try:
+        if share is not None:
+            base = base.replace(budget=portion(base.budget, float(share)))
+        if unit:
+            base = base.replace(budget={unit.removeprefix("budget."): given.pop(unit)})
+        return base.changed(given)
+    except (InputError, ValueError) as error:
+        told = ", ".join(f"{key}={value}" for key, value in values.items() if key != "seed")
+        raise InputError(f"no run with {told} can be made: {error}") from None
+
+
+def portion(budget: Budget, share: float) -> dict[str, Any]:
+    """That part of a budget, as plain data; steps are rounded to whole ones."""
+    if not 0 < share <= 1:
+        raise InputError(f"{SHARE}={share:g} is not above 0 and at most 1")
+    amount = max(1, round(budget.amount * share)) if budget.unit == "steps" else budget.amount * share
+    return {budget.unit: amount, "convention": budget.convention}
 
 
 def load(word: str) -> Experiment:
@@ -67,11 +117,24 @@ def load(word: str) -> Experiment:
     if not isinstance(question, str) or not isinstance(axes, Mapping):
         raise InputError(f"experiment file {path} needs QUESTION, a sentence, and AXES, a dict of keys and values")
     for key, values in axes.items():
-        if key not in known_keys():
-            raise InputError(f"experiment file {path}: unknown key {key!r} in AXES{suggest(key, known_keys())}")
+        check_key(key, f"AXES of experiment file {path}")
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise InputError(f"experiment file {path}: AXES[{key!r}] must be a list of values")
-    return Experiment(path.stem.replace("_", "-"), question, dict(axes))
+    variants, match = getattr(module, "VARIANTS", ()), getattr(module, "MATCH", None)
+    if not isinstance(variants, Sequence) or not all(isinstance(one, Mapping) for one in variants):
+        raise InputError(f"experiment file {path}: VARIANTS must be a list of dicts of keys and values")
+    for key in (key for variant in variants for key in variant):
+        check_key(key, f"VARIANTS of experiment file {path}")
+    if match not in (None, *UNITS):
+        raise InputError(f"experiment file {path}: MATCH={match!r} is not one of {', '.join(UNITS)}")
+    return Experiment(path.stem.replace("_", "-"), question, dict(axes), tuple(variants), match)
+
+
+def check_key(key: str, where: str) -> None:
+    """Raises InputError unless a run can be changed there."""
+    known = [*known_keys(), SHARE]
+    if not key.startswith("options.") and key not in known:
+        raise InputError(f"unknown key {key!r} in {where}{suggest(key, known)}")
 
 
 def listing() -> list[tuple[str, str, str]]:

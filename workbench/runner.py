@@ -14,20 +14,19 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workbench import experiment as experiments
 from workbench import objectives, progress
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, bind
 from workbench.data.prepare import prepare as prepare_data
 from workbench.environment import environment
-from workbench.errors import Diverged, InputError, Interrupted, suggest
-from workbench.experiment import Experiment
+from workbench.errors import Diverged, InputError, Interrupted
 from workbench.host import Host
+from workbench.job import Job, distinct, equal, plans
 from workbench.lease import LeaseHeld, LeaseLost
 from workbench.plan import Plan, plan
 from workbench.spec import CorruptionSpec, GeneratorSpec, OptimSpec, RunSpec, ScheduleSpec, TasksSpec
@@ -35,16 +34,6 @@ from workbench.store import ExperimentRecord, RunDir, RunStore
 from workbench.tasks import Suite
 
 log = logging.getLogger("workbench")
-
-
-@dataclass(frozen=True)
-class Job:
-    """What a command asks for, before any data is read: `specs` are the runs, `words` the objectives as typed."""
-
-    experiment: Experiment
-    base: RunSpec
-    specs: tuple[RunSpec, ...]
-    words: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -81,40 +70,6 @@ class Outcome:
         return "\n".join([*lines, f"report: {self.report}" if self.report else "no report was written"])
 
 
-def plan_job(word: str, base: RunSpec, seeds: int, words: Sequence[str]) -> Job:
-    """The runs of an experiment; `words` take the place of the values on its objective axis. Raises InputError."""
-    found = experiments.load(word)
-    names = [objectives.find(each) for each in words]
-    if len({name for name, _ in names}) < len(names):
-        raise InputError(f"--objective names {', '.join(name for name, _ in names)}: each may be given once")
-    if not names:
-        names = [objectives.find(str(each)) for each in found.axes.get("objective", (base.objective,))]
-    axes = {"objective": [name for name, _ in names]} | {k: v for k, v in found.axes.items() if k != "objective"}
-    if next(iter(found.axes), "objective") != "objective":
-        axes = {k: v for k, v in axes.items() if k != "objective"} | {"objective": axes["objective"]}
-    found = replace(found, axes=axes)
-    sources = dict(names)
-    specs = [spec.replace(source=sources[spec.objective]) for spec in found.runs(base, seeds)]
-    return Job(found, base, tuple(_with_options(specs)), tuple(words))
-
-
-def _with_options(specs: list[RunSpec]) -> Iterator[RunSpec]:
-    """Each with the options that its objective has: `--set options.copy_loss=1` is meant for the one that knows it."""
-    known = {spec.objective: set(objectives.load(spec).Options.model_fields) for spec in specs}
-    for key in specs[0].options:
-        if not any(key in fields for fields in known.values()):
-            every = sorted({f"options.{field}" for fields in known.values() for field in fields})
-            raise InputError(f"unknown key 'options.{key}': no objective of this command has it{suggest(key, every)}")
-    for spec in specs:
-        mine = {key: value for key, value in spec.options.items() if key in known[spec.objective]}
-        yield objectives.with_options(spec.replace(options=mine))
-
-
-def plans(job: Job) -> list[tuple[RunSpec, Plan]]:
-    """Every run's plan. Nothing is read or written."""
-    return [(spec, plan(spec)) for spec in job.specs]
-
-
 def prepare(base: RunSpec, cache: Path | None = None) -> tuple[RunSpec, Prepared]:
     """The base with its data prepared and its fingerprint filled in."""
     prepared = prepare_data(base, cache=cache)
@@ -140,31 +95,74 @@ def untrained(spec: RunSpec) -> RunSpec:
     return objectives.with_options(spec.replace(**plain))
 
 
+@dataclass(frozen=True)
+class Session:
+    """A job with its data and tasks at hand, and where and how its runs are carried out."""
+
+    job: Job
+    store: RunStore
+    base: RunSpec
+    prepared: Prepared
+    suite: Suite
+    host: Host
+    workers: int
+
+    @property
+    def record(self) -> str:
+        """The name of the experiment's record in the store."""
+        return self.job.experiment.record_name(self.base)
+
+
 def execute(job: Job, root: Path, host: Host, workers: int = 1, out: Path | None = None) -> Outcome:
     """Do all of it. Raises InputError before anything is spent, OSError for the disk, Interrupted on signals."""
+    plans(job)  # a budget or warm-up that cannot be met fails before any data is read
+    session = begin(job, root, host, workers)
+    return conclude(session, carry_out_specs(session, job.specs), out)
+
+
+def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
+    """The store, the tasks and the data of a job. Raises InputError, or OSError for the disk."""
     host.resolved_device()
     store = RunStore(root)
-    for spec in job.specs:
-        plan(spec)  # a budget or warm-up that cannot be met fails before any data is read
     suite = load_suite(job.base)
     base, prepared = prepare(job.base)
-    bound = [bind(spec, prepared) for spec in job.specs]
-    baselines = list({spec.run_id: spec for spec in map(untrained, bound)}.values()) if suite.tasks else []
-    record = store.extend_experiment(_record(job, base, bound, baselines))
-    for spec in [*baselines, *bound]:
-        store.open(spec)
+    return Session(job, store, base, prepared, suite, host, workers)
 
+
+def enroll(session: Session, specs: Sequence[RunSpec], **facts: Any) -> tuple[list[RunSpec], list[RunSpec]]:
+    """The baselines of some runs and the runs themselves, as they stand in the store and the record from now on.
+
+    `facts` go into the record.
+    """
+    bound, matches = equal(session.job.experiment, distinct(bind(spec, session.prepared) for spec in specs))
+    baselines = distinct(map(untrained, bound)) if session.suite.tasks else ()
+    facts = {"match": [match.to_json() for match in matches], **facts}
+    session.store.extend_experiment(_record(session, bound, baselines, facts))
+    for spec in [*baselines, *bound]:
+        session.store.open(spec)
+    return list(baselines), bound
+
+
+def carry_out_specs(session: Session, specs: Sequence[RunSpec]) -> list[str]:
+    """Do these runs and the baselines they are measured against; their ids. What is done already costs nothing."""
+    baselines, bound = enroll(session, specs)
     todo = [spec.run_id for spec in _by_seed(baselines, bound)]
-    if workers > 1:
-        share_work(root, record.name, todo, job, host, workers)
+    if session.workers > 1:
+        share_work(session.store.root, session.record, todo, session.job, session.host, session.workers)
     else:
-        carry_out_all(store, todo, base.tasks, suite, prepared, host)
-    states = {run_id: _state(store.get(run_id), base.tasks, suite) for run_id in todo}
+        carry_out_all(session.store, todo, session.base.tasks, session.suite, session.prepared, session.host)
+    return todo
+
+
+def conclude(session: Session, todo: Sequence[str], out: Path | None) -> Outcome:
+    """What became of the runs, and the report on their record."""
+    states = {run_id: _state(session.store.get(run_id), session.base.tasks, session.suite) for run_id in todo}
 
     from workbench.report import write
 
-    page = write(store, record.name, out or Path("reports") / record.name, missing=dict(suite.missing))
-    return Outcome(record.name, states, page, root)
+    page = write(session.store, session.record, out or Path("reports") / session.record,
+                 missing=dict(session.suite.missing))  # fmt: skip
+    return Outcome(session.record, states, page, session.store.root)
 
 
 def load_suite(base: RunSpec) -> Suite:
@@ -348,17 +346,21 @@ def _state(run: RunDir, tasks: TasksSpec, suite: Suite) -> tuple[str, str]:
     return state, run.note
 
 
-def _record(job: Job, base: RunSpec, specs: list[RunSpec], baselines: list[RunSpec]) -> ExperimentRecord:
+def _record(
+    session: Session, specs: Sequence[RunSpec], baselines: Sequence[RunSpec], facts: dict[str, Any]
+) -> ExperimentRecord:
+    found = session.job.experiment
     return ExperimentRecord(
-        name=job.experiment.record_name(base),
-        experiment=job.experiment.name,
-        question=job.experiment.question,
-        axis=job.experiment.axis,
-        base=base.model_dump(mode="json"),
-        tasks=base.tasks.model_dump(mode="json"),
+        name=session.record,
+        experiment=found.name,
+        question=found.question,
+        axis=found.axis,
+        base=session.base.model_dump(mode="json"),
+        tasks=session.base.tasks.model_dump(mode="json"),
         runs=[spec.run_id for spec in specs],
         untrained=[spec.run_id for spec in baselines],
         command=shlex.join(["workbench", *sys.argv[1:]]),
+        **facts,
     )
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from workbench.host import Host
 from workbench.plan import Plan, matmul_speed, seconds_estimate
 from workbench.progress import clock
-from workbench.spec import RunSpec
+from workbench.spec import RunSpec, value_at
 
 if TYPE_CHECKING:
-    from workbench.runner import Job
+    from workbench.job import Job, Match
 
 Row = Mapping[str, Any]
 
@@ -44,22 +44,29 @@ def plan_rows(plans: Sequence[tuple[RunSpec, Plan]]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def plan_json(job: Job, plans: Sequence[tuple[RunSpec, Plan]]) -> dict[str, Any]:
+def plan_json(job: Job, plans: Sequence[tuple[RunSpec, Plan]], matches: Sequence[Match]) -> dict[str, Any]:
     """The plan as one document."""
     return {
         "experiment": job.experiment.name, "question": job.experiment.question,
-        "base": job.base.model_dump(mode="json"), "runs": plan_rows(plans),
+        "base": job.base.model_dump(mode="json"), "match": [match.to_json() for match in matches],
+        "runs": [row | {"cell": _cell_of(job, spec)} for row, (spec, _) in zip(plan_rows(plans), plans, strict=True)],
     }  # fmt: skip
 
 
-def plan_table(job: Job, plans: Sequence[tuple[RunSpec, Plan]], host: Host) -> str:
+def _cell_of(job: Job, spec: RunSpec) -> dict[str, Any]:
+    """What sets a run apart from the others of its experiment, but for objective and seed, which have columns."""
+    keys = dict.fromkeys([*job.experiment.axes, *(key for variant in job.experiment.variants for key in variant)])
+    return {key: value_at(spec, key) for key in keys if key != "objective" and not key.startswith("budget.")}
+
+
+def plan_table(job: Job, plans: Sequence[tuple[RunSpec, Plan]], matches: Sequence[Match], host: Host) -> str:
     """What would run, and what it would cost here."""
     speed = matmul_speed(host.resolved_device())
     rows = []
     for spec, plan in plans:
         parts = plan.parameters
         rows.append({
-            "objective": spec.objective, "seed": spec.seed,
+            "objective": spec.objective, **_cell_of(job, spec), "seed": spec.seed,
             "steps": plan.steps if spec.budget.unit != "seconds" else "as time allows",
             "tokens": _short(plan.tokens), "FLOPs (paper)": _short(plan.flops["paper"]),
             "sparse": _short(plan.flops["paper-sparse"]), "matmul": _short(plan.flops["matmul"]),
@@ -77,6 +84,7 @@ def plan_table(job: Job, plans: Sequence[tuple[RunSpec, Plan]], host: Host) -> s
         "",
         f"scale {base.scale}, recipe {base.recipe}, corpus {', '.join(base.data.corpus)}, rows of {base.data.length} "
         f"tokens, {base.batch.size} rows a step, peak learning rate {base.optim.lr:g}",
+        *(match.sentence() for match in matches),
         f"tasks {', '.join(base.tasks.names) or 'none'}: {base.tasks.seeds} fine-tuning seeds each",
         f"pre-training time for all {len(plans)} runs: about {clock(total)} here ({_short(speed)} FLOP/s in matrix "
         f"products measured, {len(plans)} runs in turn); fine-tuning comes on top",

@@ -19,6 +19,7 @@ Positive = Annotated[int, Field(gt=0)]
 Rate = Annotated[float, Field(ge=0, le=1)]
 Tying = Literal["none", "tokens", "embeddings", "all", "gdes"]
 Recipe = Literal["paper", "released"]
+UNITS = ("steps", "tokens", "flops", "seconds")  # of budgets
 P = TypeVar("P", bound="Part")
 
 
@@ -188,14 +189,14 @@ class Budget(Part):
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
-        given = [k for k in ("steps", "tokens", "flops", "seconds") if getattr(self, k) is not None]
+        given = [k for k in UNITS if getattr(self, k) is not None]
         if len(given) != 1:
             raise ValueError(f"budget takes exactly one of steps, tokens, flops and seconds, got {given or 'none'}")
         return self
 
     @property
     def unit(self) -> str:
-        return next(k for k in ("steps", "tokens", "flops", "seconds") if getattr(self, k) is not None)
+        return next(k for k in UNITS if getattr(self, k) is not None)
 
     @property
     def amount(self) -> float:
@@ -414,8 +415,7 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
 def parse_budget(text: str) -> Budget:
     """`flops=1e17`, `tokens=2e6`, `steps=1000` or `seconds=600`. Raises InputError."""
     unit, equals, amount = text.partition("=")
-    units = ("steps", "tokens", "flops", "seconds")
-    if not equals or unit not in units:
+    if not equals or unit not in UNITS:
         raise InputError(f"--budget {text!r} must be one of flops=, tokens=, steps= or seconds= and a number")
     try:
         number = float(amount)
@@ -431,3 +431,11 @@ def merge(raw: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
         head, dot, rest = key.partition(".")
         merged[head] = merge(merged.get(head) or {}, {rest: value}) if dot else value
     return merged
+
+
+def value_at(spec: RunSpec, key: str) -> Any:
+    """The value of a dotted key; None where the run has none, as for an option that its objective does not know."""
+    value: Any = spec.model_dump(mode="json")
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value

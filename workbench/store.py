@@ -43,7 +43,8 @@ __all__ = ["FORMAT", "ExperimentRecord", "LeaseHeld", "LeaseLost", "RunDir", "Ru
 class ExperimentRecord:
     """One question and the runs that answer it. A record that cannot be read has `damage` and nothing else.
 
-    `untrained` are the runs of 0 steps, one a seed; `base` and `tasks` are spec and fine-tuning as plain data.
+    `untrained` are the runs of 0 steps, one a seed; `base` and `tasks` are spec and fine-tuning as plain data. `match`
+    says of which unit every run got the same (see `job.Match`); `tuning` are the trials of a search.
     """
 
     name: str
@@ -54,6 +55,8 @@ class ExperimentRecord:
     tasks: dict[str, Any] = field(default_factory=dict)
     runs: list[str] = field(default_factory=list)
     untrained: list[str] = field(default_factory=list)
+    match: list[dict[str, Any]] = field(default_factory=list)
+    tuning: list[dict[str, Any]] = field(default_factory=list)
     command: str = ""
     updated: str = ""
     damage: str | None = None
@@ -223,7 +226,8 @@ class RunStore:
         except (OSError, ValueError) as error:
             return ExperimentRecord(name, damage=str(error))
         known = {f.name for f in dataclasses.fields(ExperimentRecord)} - {"damage"}
-        values: dict[str, Any] = {key: value for key, value in raw.items() if key in known}
+        later: dict[str, Any] = {"match": [], "tuning": []}  # records made before these existed
+        values = later | {key: value for key, value in raw.items() if key in known}
         blank = ExperimentRecord("")
         for key in known:
             if not isinstance(values.get(key), type(getattr(blank, key))):

@@ -1,0 +1,186 @@
+"""`workbench runs`, `diff` and `export` on a store with a known truth."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import statistics as plain
+import subprocess
+import sys
+from pathlib import Path
+
+import made
+import pandas as pd
+import pytest
+
+from workbench.errors import InputError
+from workbench.report import frames, ledger, long
+from workbench.store import RunStore
+
+ARMS = ("rtd", "bert-mlm")
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, str]:
+    root = tmp_path_factory.mktemp("ledger")
+    store, name = made.study(
+        root / "runs", made.noisy(made.LEVELS), arms=ARMS, seeds=3, tasks=("order", "next"), budgets=(10, 20)
+    )
+    broken = store.get(made.spec_of("rtd", 2, {"steps": 20}).run_id)
+    (broken.path / "done.json").unlink()
+    broken.fail("diverged", "loss is nan at step 7", step=7)
+    return store, name
+
+
+def command(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "workbench", *words], capture_output=True, text=True, cwd=cwd)
+
+
+def test_rows_hold_what_the_files_hold(kept: tuple[RunStore, str]) -> None:
+    store, _ = kept
+    rows = {row["run_id"]: row for row in ledger.rows(store)}
+    assert len(rows) == len(store.runs()) == 15
+    for run in store.runs():
+        row, spec = rows[run.run_id], run.spec()
+        assert (row["objective"], row["seed"], row["optim.lr"]) == (spec.objective, spec.seed, spec.optim.lr)
+        files = [json.loads(path.read_text()) for path in (run.path / "scores").glob("*.json")]
+        for task in ("order", "next"):
+            assert row[f"score.{task}"] == pytest.approx(plain.fmean(f["value"] for f in files if f["task"] == task))
+        assert row["score"] == pytest.approx((row["score.order"] + row["score.next"]) / 2)
+        assert row["state"] == run.state
+
+
+@pytest.mark.parametrize(
+    ("where", "count"),
+    [
+        (["objective=rtd"], 6),
+        (["objective!=rtd"], 9),
+        (["seed<2"], 10),
+        (["seed>=2", "objective=rtd"], 2),
+        (["state=diverged"], 1),
+        (["budget.steps=20"], 6),
+        (["optim.lr>0"], 15),
+        (["score<0"], 0),
+        (["spent.steps>10"], 5),  # the one that diverged has spent nothing that counts
+    ],
+)
+def test_conditions(kept: tuple[RunStore, str], where: list[str], count: int) -> None:
+    assert len(ledger.chosen(ledger.rows(kept[0]), where, None)) == count
+
+
+def test_order_puts_what_is_missing_last(kept: tuple[RunStore, str]) -> None:
+    found = ledger.rows(kept[0])
+    for sort, sign in (("spent.steps", 1), ("-spent.steps", -1)):
+        steps = [row.get("spent.steps") for row in ledger.chosen(found, [], sort)]
+        assert steps[-1] is None and steps[:-1] == sorted(steps[:-1], key=lambda s: sign * s)  # type: ignore[operator]
+    names = [row["objective"] for row in ledger.chosen(found, [], "objective")]
+    assert names == sorted(names)
+
+
+@pytest.mark.parametrize(
+    ("where", "sort", "columns", "said"),
+    [
+        (["objectve=rtd"], None, None, "did you mean 'objective'"),
+        (["objective"], None, None, "key=value"),
+        ([], "lr", None, "did you mean 'optim.lr'"),
+        ([], None, "run_id,scoer", "did you mean 'score"),
+    ],
+)
+def test_what_no_run_has_is_named(
+    kept: tuple[RunStore, str], where: list[str], sort: str | None, columns: str | None, said: str
+) -> None:
+    found = ledger.rows(kept[0])
+    with pytest.raises(InputError, match=said):
+        ledger.shown(found, ledger.chosen(found, where, sort), columns)
+
+
+def test_diff_shows_only_what_differs(kept: tuple[RunStore, str]) -> None:
+    store, _ = kept
+    a, b = (ledger.row_of(store.get(made.spec_of("rtd", seed, {"steps": 10}).run_id)) for seed in (0, 1))
+    spec, came = ledger.differences(a, b)
+    assert [row["key"] for row in spec] == ["seed"] and (spec[0]["a"], spec[0]["b"]) == (0, 1)
+    scores = {row["key"]: row for row in came if row["key"].startswith("score")}
+    assert set(scores) == {"score", "score.probes", "score.order", "score.next"}
+    assert scores["score"]["b - a"] == pytest.approx(b["score"] - a["score"])
+    assert not any(row["a"] == row["b"] for row in (*spec, *came))
+    assert ledger.differences(a, a) == ([], [])
+
+
+def test_runs_are_found_by_a_part_of_their_name(kept: tuple[RunStore, str]) -> None:
+    store, _ = kept
+    whole = made.spec_of("rtd", 0, {"steps": 10}).run_id
+    assert ledger.find_run(store, whole).run_id == ledger.find_run(store, whole[-12:]).run_id == whole
+    with pytest.raises(InputError, match="part of the names of 6 runs"):
+        ledger.find_run(store, "rtd")
+    with pytest.raises(InputError, match="no run 'nothing-of-the-kind'"):
+        ledger.find_run(store, "nothing-of-the-kind")
+
+
+@pytest.mark.parametrize("form", sorted(long.FORMS))
+def test_export_holds_every_score_and_where_it_comes_from(kept: tuple[RunStore, str], form: str) -> None:
+    store, name = kept
+    data = long.export(store, name, form)
+    files = {(r.run_id, p.name): json.loads(p.read_text()) for r in store.runs() for p in r.path.glob("scores/*.json")}
+    counted = [f for (run, _), f in files.items() if store.get(run).state == "done"]
+    if form == "latex":
+        lines = [line for line in data.decode().splitlines() if line.endswith(r"\\") and line.count("&") == 9]
+        values = sorted(float(line.split("&")[6]) for line in lines if re.search(r"& +\d+\.\d\d &", line))
+        assert values == sorted(round(f["value"], 2) for f in counted)
+        assert r"\begin{longtable}" in data.decode()
+        return
+    if form == "csv":
+        rows = list(csv.DictReader(io.StringIO(data.decode())))
+    else:
+        rows = [{k: str(v) for k, v in row.items()} for row in pd.read_parquet(io.BytesIO(data)).to_dict("records")]
+    scored = [row for row in rows if row["task"] not in ("", "nan", "None")]
+    assert sorted(float(row["value"]) for row in scored) == pytest.approx(sorted(f["value"] for f in counted))
+    assert len(rows) == len(scored) + 1  # the run that diverged has a row, without a score
+    for row in scored:
+        record = json.loads((store.root / row["run_id"] / "spec.json").read_text())
+        assert row["spec"] == record["identity_sha"] and row["data"] == record["spec"]["data"]["fingerprint"]
+        assert row["code"] == "0.1.0 0123456789" and int(row["seed"]) == record["spec"]["seed"]
+
+
+def test_names_that_latex_would_read_are_escaped(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "runs")
+    spec = made.spec_of("./a_b&c%.py", 0, {"steps": 8}, source="0" * 64)
+    made.scored(made.trained(store, spec, 8), "order", 0, 60.0)
+    found = frames.read(store, made.recorded(store, [spec]))
+    text = long.FORMS["latex"](long.table(found)).decode()
+    assert r"a\_b\&c\%" in text
+
+
+def test_commands(kept: tuple[RunStore, str], tmp_path: Path) -> None:
+    store, name = kept
+    root = str(store.root)
+    listed = command("runs", "--runs", root, "--where", "objective=rtd", "--sort", "-score", "--json")
+    rows = json.loads(listed.stdout)
+    scores = [row["score"] for row in rows]
+    assert len(rows) == 6 and scores == sorted(scores, reverse=True)
+    a, b = (made.spec_of(arm, 0, {"steps": 10}).run_id for arm in ARMS)
+    told = command("diff", a, b[-12:], "--runs", root).stdout
+    assert "objective  rtd" in told and "One run each carries no interval" in told and "optim.lr" not in told
+    out = tmp_path / "new" / "scores.parquet"
+    assert command("export", name, "--runs", root, "--format", "parquet", "--out", str(out)).returncode == 0
+    assert len(pd.read_parquet(out)) == 15 * 4 - 3
+    for words in (
+        ("export", name, "--runs", root, "--format", "xlsx"),
+        ("export", name, "--runs", root, "--format", "parquet"),
+        ("export", "ablatoin", "--runs", root),
+        ("diff", "rtd", a, "--runs", root),
+        ("runs", "--runs", root, "--where", "sed=1"),
+    ):
+        done = command(*words)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1 and done.stdout == "", words
+
+
+def test_listing_runs_loads_no_table_library(kept: tuple[RunStore, str]) -> None:
+    code = (
+        "import sys; from workbench.cli import app\n"
+        f"app(['runs', '--runs', {str(kept[0].root)!r}], standalone_mode=False)\n"
+        "print([m for m in ('pandas', 'torch', 'numpy', 'matplotlib') if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.strip() == "[]", done.stderr

@@ -1,0 +1,172 @@
+"""What a sweep is made of: cells, equal amounts, and the words of `--over`. Nothing is trained here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench import experiment, presets
+from workbench.errors import InputError
+from workbench.experiment import Experiment
+from workbench.job import equal, job_of, plan_job
+from workbench.over import Range, grid, parse_over
+from workbench.plan import plan
+from workbench.spec import RunSpec, value_at
+
+NANO = presets.resolve("nano", {"budget.steps": 100})
+
+
+def written(folder: Path, text: str) -> Experiment:
+    path = folder / "my_question.py"
+    path.write_text(f'QUESTION = "Which?"\n{text}\n')
+    return experiment.load(str(path))
+
+
+# ---- cells ----
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in experiment.listing()])
+@pytest.mark.parametrize("scale", ["nano", "small", "base", "large"])
+def test_every_experiment_can_be_built_at_every_scale(name: str, scale: str) -> None:
+    job = plan_job(name, presets.resolve(scale, {"budget.steps": 100_000}), 1, [])
+    assert len(job.specs) > 1
+    assert len({spec.run_id for spec in job.specs}) == len(job.specs)
+
+
+def test_variants_come_after_the_grid_with_what_the_file_holds_fixed(tmp_path: Path) -> None:
+    found = written(
+        tmp_path,
+        'AXES = {"generator.width": (0.25, 0.5), "objective": ("electra-15",), "tying": ("tokens",)}\n'
+        'VARIANTS = [{"generator.depth": 0.5}, {"generator.kind": "unigram", "tying": "none"}]',
+    )
+    job = job_of(found, NANO, 2, [])
+    rows = [(s.seed, s.objective, s.tying, s.generator.kind, s.generator.width, s.generator.depth) for s in job.specs]
+    first = [
+        (0, "electra-15", "tokens", "transformer", 0.25, 1.0),
+        (0, "electra-15", "tokens", "transformer", 0.5, 1.0),
+        (0, "electra-15", "tokens", "transformer", 0.5, 0.5),
+        (0, "electra-15", "none", "unigram", 0.5, 1.0),
+    ]
+    assert rows == [*first, *((1, *row[1:]) for row in first)]
+
+
+def test_cells_that_are_one_run_are_one_run() -> None:
+    found = grid(None, parse_over(["generator.width=0.25,0.5", "generator.kind=transformer,unigram"]), None, NANO)
+    assert len(job_of(found, NANO, 1, []).specs) == 3
+
+
+def test_a_cell_that_cannot_be_is_named() -> None:
+    found = grid(None, parse_over(["tying=none,all", "generator.width=0.5"]), None, NANO)
+    with pytest.raises(InputError, match=r"tying=all, generator\.width=0\.5"):
+        job_of(found, NANO, 1, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('AXES = {"optim.rl": (1, 2)}', "did you mean 'optim.lr'"),
+        ('AXES = {}\nVARIANTS = [{"optim.rl": 1}]', "did you mean 'optim.lr'"),
+        ('AXES = {}\nVARIANTS = {"optim.lr": 1}', "must be a list of dicts"),
+        ('AXES = {}\nMATCH = "watts"', "MATCH='watts'"),
+    ],
+)
+def test_a_file_that_is_wrong_says_where(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        written(tmp_path, text)
+
+
+def test_options_of_objectives_are_axes() -> None:
+    job = plan_job("lambda", NANO, 1, [])
+    assert [spec.options["weight"] for spec in job.specs] == [1, 10, 20, 50, 100]
+    with pytest.raises(InputError, match=r"options\.wieght"):
+        job_of(grid(None, parse_over(["options.wieght=1,2"]), None, NANO), NANO, 1, [])
+
+
+# ---- equal amounts ----
+
+
+@given(steps=st.integers(1, 2_000_000), unit=st.sampled_from(["flops", "tokens", "steps"]),
+       convention=st.sampled_from(["paper", "paper-sparse", "matmul"]))  # fmt: skip
+@settings(deadline=None, max_examples=40)
+def test_the_first_cell_keeps_its_steps_and_the_others_get_what_it_spends(
+    steps: int, unit: str, convention: str
+) -> None:
+    base = presets.resolve("nano", {"budget.steps": steps, "budget.convention": convention})
+    found = Experiment("x", "?", {"generator.width": (0.5, 0.125)}, match=unit)
+    (first, second), (match,) = equal(found, list(found.runs(base, 1)))
+    assert first.budget == second.budget and first.budget.unit == unit
+    one, other = plan(first), plan(second)
+    assert one.steps == steps
+    if unit == "flops":
+        assert match.amount == pytest.approx(one.flops[convention], rel=1e-12)
+        assert other.flops[convention] <= match.amount * (1 + 1e-12) < other.flops[convention] * (1 + 1 / other.steps)
+        assert other.steps >= steps  # the smaller generator affords more
+    else:
+        assert other.steps == steps
+
+
+def test_without_a_match_budgets_stay_as_given() -> None:
+    job = plan_job("ablation", NANO, 1, [])
+    assert equal(job.experiment, job.specs) == (list(job.specs), [])
+    assert {plan(spec).steps for spec in job.specs} == {100}
+
+
+def test_parts_of_a_budget_are_matched_each_on_its_own() -> None:
+    found = grid(None, parse_over(["budget.share=0.25,1", "generator.width=0.5,0.25"]), "flops", NANO)
+    specs, matches = equal(found, job_of(found, NANO, 1, []).specs)
+    assert [match.given for match in matches] == ["steps=25", "steps=100"]
+    assert [plan(spec).steps for spec in specs if spec.generator.width == 0.5] == [25, 100]
+    assert found.axis == "generator.width"
+
+
+def test_seconds_are_matched_in_seconds_alone() -> None:
+    base = presets.resolve("nano", {"budget.seconds": 60})
+    assert grid("generator-size", {}, None, base).match == "seconds"
+    with pytest.raises(InputError, match="--match seconds"):
+        equal(found := grid("generator-size", {}, "flops", base), list(found.runs(base, 1)))
+
+
+# ---- words ----
+
+
+def test_values_and_ranges() -> None:
+    assert parse_over(["tying=none, all", "optim.lr=1e-4..1e-3:log", "batch.size=16..64"]) == {
+        "tying": ("none", "all"),
+        "optim.lr": Range(1e-4, 1e-3, log=True, whole=False),
+        "batch.size": Range(16, 64, log=False, whole=True),
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["optim.lr"], "is not of the form"),
+        (["optim.lr="], "is not of the form"),
+        (["optim.rl=1,2"], "did you mean 'optim.lr'"),
+        (["optim.lr=1,1"], "different values"),
+        (["optim.lr=1,,2"], "different values"),
+        (["optim.lr=1..x"], "a range is two numbers"),
+        (["optim.lr=2..1"], "is not below"),
+        (["optim.lr=0..1:log"], "begins above 0"),
+        (["optim.lr=1,2", "optim.lr=3"], "given twice"),
+    ],
+)
+def test_words_that_say_nothing_are_refused(words: list[str], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        parse_over(words)
+
+
+def test_an_axis_takes_other_values_or_joins_others() -> None:
+    narrower = grid("generator-size", parse_over(["generator.width=0.5,1"]), None, NANO)
+    assert (narrower.name, narrower.axis) == ("generator-size", "generator.width")
+    joined = grid("generator-size", parse_over(["optim.lr=1e-3,2e-3"]), None, NANO)
+    assert (joined.name, joined.axis) == ("generator-size-over-optim-lr", "generator.width,optim.lr")
+    runs: list[RunSpec] = list(joined.runs(NANO, 1))
+    assert {(value_at(run, "generator.width"), value_at(run, "optim.lr")) for run in runs} >= {(0.125, 2e-3)}
+    with pytest.raises(InputError, match="generator-size, or --over"):
+        grid(None, {}, None, NANO)
+    with pytest.raises(InputError, match="contradict"):
+        grid(None, parse_over(["objective=rtd,bert-mlm"]), None, NANO, ["rtd"])

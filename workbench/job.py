@@ -1,0 +1,142 @@
+"""From words to specs: which runs a command asks for, and how much each of them may spend."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from workbench import experiment as experiments
+from workbench import objectives
+from workbench.errors import InputError, suggest
+from workbench.experiment import Experiment
+from workbench.plan import Plan, plan
+from workbench.spec import Budget, RunSpec, value_at
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a command asks for, before any data is read: `specs` are the runs, `words` the objectives as typed."""
+
+    experiment: Experiment
+    base: RunSpec
+    specs: tuple[RunSpec, ...]
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Match:
+    """One equal amount: what `reference`, the first cell, spends in the budget `given` is `amount` of `unit` for all.
+
+    FLOPs are counted under `convention`.
+    """
+
+    unit: str
+    amount: float
+    convention: str
+    given: str
+    reference: str
+
+    def sentence(self) -> str:
+        unit = f"FLOPs ({self.convention} convention)" if self.unit == "flops" else self.unit
+        return f"every run gets {self.amount:.6g} {unit}, which {self.reference} spends in {self.given}"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def plan_job(word: str, base: RunSpec, seeds: int, words: Sequence[str]) -> Job:
+    """The runs of an experiment by its name or file. Raises InputError."""
+    return job_of(experiments.load(word), base, seeds, words)
+
+
+def job_of(found: Experiment, base: RunSpec, seeds: int, words: Sequence[str]) -> Job:
+    """The runs of an experiment; `words` take the place of the values on its objective axis. Raises InputError."""
+    names = [objectives.find(each) for each in words]
+    if len({name for name, _ in names}) < len(names):
+        raise InputError(f"--objective names {', '.join(name for name, _ in names)}: each may be given once")
+    variants = [one for one in found.variants if not names or one.get("objective") in (None, *dict(names))]
+    if not names:
+        names = [objectives.find(str(each)) for each in found.axes.get("objective", (base.objective,))]
+    chosen = {"objective": [name for name, _ in names]}
+    found = replace(found, axes={**found.axes, **chosen} if found.axes else chosen, variants=variants)
+    sources = dict(names) | dict(objectives.find(str(one["objective"])) for one in variants if "objective" in one)
+    specs = [spec.replace(source=sources[spec.objective]) for spec in found.runs(base, seeds)]
+    return Job(found, base, distinct(_with_options(specs)), tuple(words))
+
+
+def _with_options(specs: list[RunSpec]) -> Iterator[RunSpec]:
+    """Each with the options that its objective has: `--set options.copy_loss=1` is meant for the one that knows it."""
+    known = {spec.objective: set(objectives.load(spec).Options.model_fields) for spec in specs}
+    for key in dict.fromkeys(key for spec in specs for key in spec.options):
+        if not any(key in fields for fields in known.values()):
+            every = sorted({f"options.{field}" for fields in known.values() for field in fields})
+            raise InputError(f"unknown key 'options.{key}': no objective of this command has it{suggest(key, every)}")
+    for spec in specs:
+        mine = {key: value for key, value in spec.options.items() if key in known[spec.objective]}
+        yield objectives.with_options(spec.replace(options=mine))
+
+
+def distinct(specs: Iterable[RunSpec]) -> tuple[RunSpec, ...]:
+    """Each run once: two cells may differ in words only, as in the width of a generator that has no weights."""
+    return tuple({spec.run_id: spec for spec in specs}.values())
+
+
+def plans(job: Job) -> tuple[list[tuple[RunSpec, Plan]], list[Match]]:
+    """Every run's plan, and the amounts they share. Nothing is read or written."""
+    specs, matches = equal(job.experiment, job.specs)
+    return [(spec, plan(spec)) for spec in specs], matches
+
+
+def equal(found: Experiment, specs: Sequence[RunSpec]) -> tuple[list[RunSpec], list[Match]]:
+    """The specs with their budgets in the unit that the experiment matches. Raises InputError.
+
+    Of the runs with one budget the first is the reference: what it spends, all of them get.
+    """
+    if found.match is None:
+        return list(specs), []
+    levels: dict[Budget, Match] = {}
+    for spec in specs:
+        if spec.budget not in levels:
+            levels[spec.budget] = _match(found, spec, found.match)
+    # A run's own budget stays as it is where it is in this unit already.
+    return [
+        spec if spec.budget.unit == found.match else spec.replace(budget=_budget(levels[spec.budget])) for spec in specs
+    ], list(levels.values())
+
+
+def _match(found: Experiment, spec: RunSpec, unit: str) -> Match:
+    given = spec.budget
+    reference = ", ".join(f"{key}={_word(value_at(spec, key))}" for key in found.axis.split(","))
+    amount = given.amount
+    if unit != given.unit:
+        if "seconds" in (unit, given.unit):
+            raise InputError(
+                f"a budget in {given.unit} cannot be matched in {unit}: how many steps a second holds is only known "
+                f"once the runs are timed; give --budget {unit}=... or --match {given.unit}"
+            )
+        amount = _spent(spec, unit)
+    return Match(unit, amount, given.convention, f"{given.unit}={given.amount:g}", reference)
+
+
+def _spent(spec: RunSpec, unit: str) -> float:
+    """What a run spends, so that the same amount as a budget gives it the same number of steps."""
+    own = plan(spec)
+    if unit == "steps":
+        return own.steps
+    exact = Fraction(own.tokens if unit == "tokens" else own.flops[spec.budget.convention])
+    amount = float(exact)
+    while plan(spec.replace(budget={unit: amount, "convention": spec.budget.convention})).steps < own.steps:
+        amount = math.nextafter(amount, math.inf)  # a float may have been rounded down
+    return amount
+
+
+def _budget(match: Match) -> dict[str, Any]:
+    amount = int(match.amount) if match.unit == "steps" else match.amount
+    return {match.unit: amount, "convention": match.convention}
+
+
+def _word(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,95 @@
+"""What `--over` says: values to compare, or a range to search."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from workbench import experiment as experiments
+from workbench.errors import InputError
+from workbench.experiment import Experiment, check_key
+from workbench.spec import UNITS, RunSpec
+
+NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+RANGE = re.compile(rf"({NUMBER})\.\.({NUMBER})(:log)?")
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`, both included; `whole` ones if both ends are written as such."""
+
+    low: float
+    high: float
+    log: bool
+    whole: bool
+
+    def __str__(self) -> str:
+        return f"{self.low:g}..{self.high:g}{':log' if self.log else ''}"
+
+
+Space = Mapping[str, Range | tuple[str, ...]]
+
+
+def parse_over(texts: Sequence[str]) -> dict[str, Range | tuple[str, ...]]:
+    """`a.b=1,2,3` as values and `a.b=1e-4..1e-3:log` as a range, by key. Raises InputError."""
+    found: dict[str, Range | tuple[str, ...]] = {}
+    for text in texts:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not key or not value:
+            raise InputError(f"--over {text!r} is not of the form key=1,2,3 or key=1e-4..1e-3:log")
+        check_key(key, "--over")
+        if key in found:
+            raise InputError(f"--over {key} is given twice; give all its values at once, as in --over {key}=1,2,3")
+        found[key] = _range(text, value) if ".." in value and "/" not in value else _values(text, value)
+    return found
+
+
+def _values(text: str, value: str) -> tuple[str, ...]:
+    values = [each.strip() for each in value.split(",")]
+    if not all(values) or len(set(values)) < len(values):
+        raise InputError(f"--over {text!r} must name different values, with commas between them")
+    return tuple(values)
+
+
+def _range(text: str, value: str) -> Range:
+    match = RANGE.fullmatch(value)
+    if not match:
+        raise InputError(f"--over {text!r}: a range is two numbers, as in optim.lr=1e-4..1e-3:log")
+    low, high = float(match[1]), float(match[2])
+    if not low < high or not math.isfinite(high):
+        raise InputError(f"--over {text!r}: {match[1]} is not below {match[2]}")
+    if match[3] and low <= 0:
+        raise InputError(f"--over {text!r}: a logarithmic range begins above 0")
+    return Range(low, high, bool(match[3]), all(re.fullmatch(r"[+-]?\d+", match[i]) for i in (1, 2)))
+
+
+def grid(word: str | None, over: Space, match: str | None, base: RunSpec, objectives: Sequence[str] = ()) -> Experiment:
+    """An experiment by its name or file with further axes, or one made of axes alone. Raises InputError.
+
+    All runs get the same amount of `match`, else of what the file says, else of FLOPs; a budget of seconds stays one.
+    """
+    if match not in (None, *UNITS):
+        raise InputError(f"--match {match!r} is not one of {', '.join(UNITS)}")
+    if objectives and "objective" in over:
+        raise InputError("--objective and --over objective=... contradict each other; keep one")
+    axes = {key: values for key, values in over.items() if not isinstance(values, Range)}
+    if ranges := [key for key in over if key not in axes]:
+        raise InputError(f"--over {ranges[0]}={over[ranges[0]]} is a range: say how often to try, with --trials N")
+    found = experiments.load(word) if word else None
+    unit = match or (found and found.match) or ("seconds" if base.budget.unit == "seconds" else "flops")
+    if found is None:
+        if not axes:
+            raise InputError("sweep needs an experiment, as in generator-size, or --over key=1,2,3")
+        keys = list(axes)
+        amount = {"flops": "compute", "seconds": "time"}.get(unit, f"number of {unit}")
+        which = " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))
+        return Experiment(_name("over", keys), f"At an equal {amount}, which {which} does best?", axes, match=unit)
+    new = [key for key in axes if key not in found.axes]
+    name = _name(f"{found.name}-over", new) if new else found.name
+    return replace(found, name=name, axes={**found.axes, **axes}, match=unit)
+
+
+def _name(first: str, keys: Sequence[str]) -> str:
+    return "-".join([first, *(key.replace(".", "-").replace("_", "-") for key in keys)])[:80]

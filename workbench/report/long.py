@@ -1,0 +1,60 @@
+"""An experiment's scores as one long table: a row for each fine-tuning, with all it takes to find it again."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from workbench.report import frames, sheets
+from workbench.report.frames import Frames
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from workbench.store import RunStore
+
+RUN = (
+    "run_id", "role", "arm", "seed", "budget", "state", "steps", "tokens", "seconds", "flops_paper",
+    "flops_paper-sparse", "flops_matmul", "spec", "data", "code",
+)  # fmt: skip
+LATEX = ("arm", "seed", "budget", "task", "metric", "tuning_seed", "value", "run_id", "data", "code")
+
+
+def table(found: Frames) -> pd.DataFrame:
+    """Every score of every run that counts; runs without one have a row of their own, with no task and no value.
+
+    `spec` is the run's identity and `data` the fingerprint of its text, `code` the version that trained it.
+    """
+    scores = found.scores[["run_id", "suite", "task", "metric", "seed", "value", "digest"]]
+    scores = scores.rename(columns={"seed": "tuning_seed", "digest": "fine_tuning"})
+    made = found.runs[list(RUN)].merge(scores, on="run_id", how="left")
+    made["tuning_seed"] = made["tuning_seed"].astype("Int64")
+    made.insert(0, "experiment", found.record["name"])
+    return made
+
+
+def export(store: RunStore, record: str, form: str) -> bytes:
+    """The table as a file of this form: a key of FORMS. Raises InputError when the store lacks the record."""
+    return FORMS[form](table(frames.read(store, record)))
+
+
+def _csv(made: pd.DataFrame) -> bytes:
+    return sheets.text(made).encode("utf-8", "replace")
+
+
+def _parquet(made: pd.DataFrame) -> bytes:
+    out = io.BytesIO()
+    made.to_parquet(out, index=False)
+    return out.getvalue()
+
+
+def _latex(made: pd.DataFrame) -> bytes:
+    """A `longtable` for booktabs, with the columns that fit a page and digests cut to twelve digits."""
+    part = made[list(LATEX)].assign(data=made["data"].astype(str).str[:12])
+    part.columns = [name.replace("_", " ") for name in part.columns]
+    text = part.to_latex(index=False, escape=True, longtable=True, na_rep="--", float_format="%.2f")
+    return str(text).encode("utf-8", "replace")
+
+
+FORMS: dict[str, Callable[[pd.DataFrame], bytes]] = {"csv": _csv, "parquet": _parquet, "latex": _latex}
