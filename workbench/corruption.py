@@ -18,6 +18,7 @@ from workbench.models.heads import MlmHead
 from workbench.spec import RunSpec
 from workbench.tensors import Batch, Corruption, Guess
 from workbench.unigram import WordFrequencies
+from workbench.vocabulary import sample
 
 
 def real_tokens(batch: Batch) -> Tensor:
@@ -88,6 +89,12 @@ def mask_tokens(batch: Batch, spec: RunSpec, mask: float, random: float = 0.0) -
     picked = write_tokens(torch.zeros_like(batch.ids), positions, torch.ones_like(targets), weights > 0)
     metrics = {"mask_rate": share(picked, real_tokens(batch))}
     return Corruption(ids, positions, weights, targets, weights.new_zeros(()), metrics)
+
+
+def sample_tokens(logits: Tensor, keys: Tensor, temperature: float = 1.0) -> Tensor:
+    """One word (B, K) int64 from softmax(logits / temperature), logits (B, K, V); no gradient passes."""
+    chances = (logits.detach().float() / temperature).softmax(-1).flatten(0, 1)
+    return sample(chances, uniform(keys, "sample", logits.shape[1]).flatten()).view(logits.shape[:2])
 
 
 def replace_tokens(batch: Batch, masked: Corruption, samples: Tensor) -> Tensor:

@@ -15,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from objective_oracle import CLS, MASK, PAD, SEP, UNK, WITH_GENERATOR, shaken, synthetic, tiny
 from scipy import stats
-from torch import Tensor
 
 from workbench import vocabulary
-from workbench.corruption import mask_tokens, pick_positions, replace_tokens, write_tokens
+from workbench.corruption import mask_tokens, pick_positions, replace_tokens, sample_tokens, write_tokens
 from workbench.draws import row_keys, uniform
 from workbench.presets import resolve
 from workbench.spec import RunSpec
@@ -26,12 +25,6 @@ from workbench.tensors import Batch
 
 SIGNIFICANT = 1e-4  # draws are keyed, so a test that passes once always passes
 ROWS = 4000
-
-
-def sample_tokens(logits: Tensor, keys: Tensor, temperature: float = 1.0) -> Tensor:
-    """A word (B, K) from each softmax of logits (B, K, V) / temperature."""
-    chances = (logits.detach().float() / temperature).softmax(-1).flatten(0, 1)
-    return vocabulary.sample(chances, uniform(keys, "sample", logits.shape[1]).flatten()).view(logits.shape[:2])
 
 
 def long_rows(recipe: str, rows: int = ROWS, **keys: Any) -> tuple[RunSpec, Batch]:

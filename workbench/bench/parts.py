@@ -1,10 +1,10 @@
 """Where the time of a training step goes. Marks are put in from outside while they are wanted, and cost nothing else.
 
 data            cutting rows out of the shards
-generator       its forward pass, output layer and loss
+generator       its forward pass, output layer and loss with the loss's own gradient
 sampling        picking, masking, drawing and writing tokens
 discriminator   the main encoder's forward pass, whatever the objective
-heads           the main model's heads and losses, and the metrics
+heads           the main model's heads and losses with the losses' own gradients, and the metrics
 backward        all gradients
 optimizer       clipping and AdamW
 logging         reading the numbers back and appending them to metrics.jsonl
@@ -31,7 +31,10 @@ from workbench.host import Host
 from workbench.tensors import Batch
 
 NAMES = ("data", "generator", "sampling", "discriminator", "heads", "backward", "optimizer", "logging")
-SAMPLING = ("pick_positions", "mask_tokens", "sample_tokens", "replace_tokens")
+SAMPLING = {
+    "workbench.corruption": ("pick_positions", "mask_tokens", "sample_tokens", "replace_tokens"),
+    "workbench.vocabulary": ("sample",),
+}
 
 
 class Parts:
@@ -131,9 +134,8 @@ class Parts:
 
     def _time_sampling(self) -> None:
         """Every binding of the functions in SAMPLING gets a mark around it."""
-        corruption = sys.modules["workbench.corruption"]
-        for name in SAMPLING:
-            plain = getattr(corruption, name)
+        for home, name in [(home, name) for home, names in SAMPLING.items() for name in names]:
+            plain = getattr(sys.modules[home], name)
             timed = self._timed(plain)
             for holder in [m for key, m in sys.modules.items() if key.startswith("workbench")]:
                 if getattr(holder, name, None) is plain:

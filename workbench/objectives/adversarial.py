@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from workbench import flops
-from workbench.corruption import Generator, mask_tokens, real_tokens, replace_tokens, sample_tokens, surprise
+from workbench.corruption import Generator, mask_tokens, real_tokens, replace_tokens, sample_tokens
 from workbench.errors import InputError
 from workbench.flops import Flops
 from workbench.losses import binary_loss, binary_ratios, cross_entropy, gather, share, weighted_mean
@@ -62,20 +62,20 @@ class Objective(nn.Module):
         loss = binary_loss(verdicts, replaced, real)
         rewards = detection_losses(gather(verdicts, masked.positions), gather(replaced, masked.positions))
         guesses = self.baseline(states.detach())  # (B, K)
-        fooling = policy_loss(cross_entropy(logits / temperature, samples), rewards, guesses, masked.weights)
+        surprise = cross_entropy(logits / temperature, samples)  # -log p(sample) (B, K)
+        fooling = policy_loss(surprise, rewards, guesses, masked.weights)
         matching = baseline_loss(guesses, rewards, masked.weights)
         total = self.options.weight * loss + self.options.reward * fooling + self.options.baseline * matching
 
         words = cross_entropy(logits.detach(), masked.targets)  # not trained on, but what other objectives report
         right = logits.detach().argmax(-1) == masked.targets
-        surprised = surprise(logits, words, masked.targets, samples, temperature)
         parts = {
             "generator_loss": weighted_mean(words, masked.weights), "reinforce_loss": fooling,
             "reward": weighted_mean(rewards, masked.weights), "baseline_loss": matching, "discriminator_loss": loss,
         }  # fmt: skip
         metrics = masked.metrics | {
             "generator_accuracy": share(right, masked.weights),
-            "generator_entropy": share(surprised, masked.weights),
+            "generator_entropy": share(surprise, masked.weights),
             "replaced_rate": share(replaced, real),
         }
         return StepLoss(total, parts, metrics | binary_ratios("discriminator", verdicts, replaced, real))
