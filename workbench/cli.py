@@ -346,6 +346,7 @@ def worker(
     save_every: Annotated[int | None, typer.Option()] = None,
     track: Annotated[str | None, typer.Option()] = None,
     parent: Annotated[int | None, typer.Option()] = None,
+    since: Annotated[str, typer.Option()] = "",
 ) -> None:
     """Carry out what is left of a record's runs; several may do so at once. With `parent`, only while that lives."""
     if parent is not None:
@@ -353,7 +354,7 @@ def worker(
     host = _host(device, precision, micro_batch, threads, compile_, save_every, track)
     from workbench import runner
 
-    raise typer.Exit(1 if runner.work(runs, record, run, host, objective or []) else 0)
+    raise typer.Exit(1 if runner.work(runs, record, run, host, objective or [], since) else 0)
 
 
 @data_app.command("prepare")

@@ -182,6 +182,10 @@ class RunDir:
         record = {"kind": kind, "message": redact(message), "step": step, "where": where, "log": log, "time": now()}
         self.write_json("error.json", {"format": FORMAT, **record})
 
+    def error(self) -> dict[str, Any] | None:
+        """Why the run stopped, as `fail` wrote it; None where it did not."""
+        return self.read_json("error.json") if self._has("error.json") else None
+
     def clear_error(self) -> None:
         """A failed run is tried again."""
         self.remove("error.json")

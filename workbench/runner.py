@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,11 +30,13 @@ from workbench.host import Host
 from workbench.job import Job, distinct, equal, plans
 from workbench.lease import LeaseHeld, LeaseLost
 from workbench.plan import Plan, plan
+from workbench.rundir import now
 from workbench.spec import CorruptionSpec, GeneratorSpec, OptimSpec, RunSpec, ScheduleSpec, TasksSpec
 from workbench.store import ExperimentRecord, RunDir, RunStore
 from workbench.tasks import Suite
 
 log = logging.getLogger("workbench")
+WAIT = 1.0  # seconds between looks at runs that other processes are at work on
 
 
 @dataclass(frozen=True)
@@ -146,11 +149,11 @@ def enroll(session: Session, specs: Sequence[RunSpec], **facts: Any) -> tuple[li
 def carry_out_specs(session: Session, specs: Sequence[RunSpec]) -> list[str]:
     """Do these runs and the baselines they are measured against; their ids. What is done already costs nothing."""
     baselines, bound = enroll(session, specs)
-    todo = [spec.run_id for spec in _by_seed(baselines, bound)]
+    todo, since = [spec.run_id for spec in _by_seed(baselines, bound)], now()
     if session.workers > 1:
-        share_work(session.store.root, session.record, todo, session.job, session.host, session.workers)
+        share_work(session.store.root, session.record, todo, session.job, session.host, session.workers, since)
     else:
-        carry_out_all(session.store, todo, session.base.tasks, session.suite, session.prepared, session.host)
+        carry_out_all(session.store, todo, session.base.tasks, session.suite, session.prepared, session.host, since)
     return todo
 
 
@@ -175,11 +178,11 @@ def load_suite(base: RunSpec) -> Suite:
     return suite
 
 
-def share_work(root: Path, record: str, todo: list[str], job: Job, host: Host, workers: int) -> None:
+def share_work(root: Path, record: str, todo: list[str], job: Job, host: Host, workers: int, since: str) -> None:
     """`workers` processes on the same list; each takes the next run that nobody owns."""
     threads = host.threads or max(1, (os.cpu_count() or 1) // workers)
     words = ["worker", "--runs", str(root), "--record", record, "--threads", str(threads)]
-    words += ["--parent", str(os.getpid())]
+    words += ["--parent", str(os.getpid()), "--since", since]
     words += ["--device", host.device, "--precision", host.precision]
     words += [part for word in job.words for part in ("--objective", word)]
     words += [part for run_id in todo for part in ("--run", run_id)]
@@ -210,9 +213,11 @@ def share_work(root: Path, record: str, todo: list[str], job: Job, host: Host, w
         raise OSError(28, "a worker ran out of disk; see its message above")
     if stop:
         raise Interrupted(stop - 128)
+    for code in (code for code in codes if code not in (0, 1)):
+        log.warning("a worker ended early, with %s", f"signal {-code}" if code < 0 else f"exit code {code}")
 
 
-def work(root: Path, record: str, todo: Sequence[str], host: Host, words: Sequence[str]) -> bool:
+def work(root: Path, record: str, todo: Sequence[str], host: Host, words: Sequence[str], since: str) -> bool:
     """A worker's whole life. True if some run of the list is not done at the end of it."""
     for word in words:
         objectives.find(word)
@@ -220,23 +225,51 @@ def work(root: Path, record: str, todo: Sequence[str], host: Host, words: Sequen
     base = store.experiment(record).base_spec()
     suite = load_suite(base)
     _, prepared = prepare(store.get(todo[0]).spec())
-    carry_out_all(store, todo, base.tasks, suite, prepared, host)
+    carry_out_all(store, todo, base.tasks, suite, prepared, host, since or now())
     return any(_state(store.get(run_id), base.tasks, suite)[0] not in ("done", "trained", "running") for run_id in todo)
 
 
 def carry_out_all(
-    store: RunStore, todo: Sequence[str], tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host
+    store: RunStore, todo: Sequence[str], tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host, since: str
 ) -> None:
-    """Each run in turn. A failure is written down and the next run begins; disk and signals end it all."""
-    for run_id in todo:
-        run = store.get(run_id)
-        if complete(run, tasks, suite) or run.state == "diverged":
-            continue
-        try:
-            with run.lease():
+    """Every run, each by whoever is free; returns when all are settled, those of other workers included.
+
+    A failure is written down and the next run begins; one written down after `since` is not tried again. Disk and
+    signals end it all. The run of a worker that died is taken over.
+    """
+    left, waited = list(todo), False
+    while left:
+        held = [run_id for run_id in left if not _settle(store.get(run_id), tasks, suite, prepared, host, since)]
+        if held and held == left:
+            if not waited:
+                log.warning("waiting for %d runs that other processes are at work on", len(held))
+            waited = True
+            time.sleep(WAIT)
+        left = held
+
+
+def _settle(run: RunDir, tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host, since: str) -> bool:
+    """See to one run. False if it is another's for now."""
+    if settled(run, tasks, suite, since):
+        return True
+    try:
+        with run.lease(patience=0):
+            if not settled(run, tasks, suite, since):  # another may have seen to it between our look and our lease
                 carry_out(run, tasks, suite, prepared, host)
-        except (LeaseHeld, LeaseLost) as error:
-            log.warning("%s is left alone: %s", run_id, error)
+    except LeaseHeld:
+        return False
+    except LeaseLost as error:
+        log.warning("%s is left to its new owner: %s", run.run_id, error)
+        return False
+    return True
+
+
+def settled(run: RunDir, tasks: TasksSpec, suite: Suite, since: str) -> bool:
+    """Whether nothing is left to do: all is there, it diverged, or it failed after the time `since`."""
+    if complete(run, tasks, suite):
+        return True
+    error = run.error()
+    return error is not None and (error["kind"] == "diverged" or error["time"] >= since)
 
 
 def carry_out(run: RunDir, tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host) -> None:
