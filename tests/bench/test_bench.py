@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+import tracemalloc
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -124,6 +125,20 @@ def test_cells_shrink_to_patience_and_memory(monkeypatch: pytest.MonkeyPatch) ->
     tiny = bench.fitted(spec, CPU, 1e15)
     assert tiny.rows == 1
     assert "GiB" in tiny.skipped
+
+
+def test_ten_billion_tokens_take_no_more_memory_than_a_million(tmp_path: Path) -> None:
+    spec, peaks = small(), []
+    for tokens in (10**6, 10**10):
+        corpus = Corpus(turns.made_up(tmp_path / str(tokens), spec, tokens, sparse=True), spec.data.length, 0)
+        assert corpus.rows == tokens // (spec.data.length - 2)
+        corpus.batch(0, 32)
+        tracemalloc.start()
+        for place in range(0, 20 * 32, 32):
+            assert corpus.batch(place, 32).ids.shape == (32, spec.data.length)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0]
 
 
 def test_a_busy_machine_is_said() -> None:

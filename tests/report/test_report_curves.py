@@ -68,3 +68,17 @@ def test_any_bytes_are_survived(tmp_path_factory: pytest.TempPathFactory, lines:
     path.write_bytes(b"\n".join([*lines, b'{"step": 3, "loss": 1.5}', b""]))
     found = curves.read(path)
     assert found.last["step"] == 3 and sum(r["rows"] for r in found.rows) >= 1
+
+
+def test_only_finite_numbers_are_numbers() -> None:
+    row = {"step": 3, "loss": 1.5, "bad": float("nan"), "worse": -float("inf"), "flag": True, "word": "x", "no": None,
+           "huge": 10**400, "flops": {"paper": 7, "matmul": float("inf"), "other": 1.0}}  # fmt: skip
+    assert curves.flat(row) == {"step": 3.0, "loss": 1.5, "flops.paper": 7.0}
+    assert curves.flat({"step": True}) is curves.flat({"loss": 1.0}) is curves.flat([]) is None
+
+
+def test_fewer_rows_are_read_of_each_where_there_are_many(tmp_path: Path) -> None:
+    path = written(tmp_path / "m.jsonl", [{"step": step, "text": "x" * curves.TYPICAL_ROW} for step in range(1, 1001)])
+    found = curves.read(path, most=100)
+    assert 50 <= sum(row["rows"] for row in found.rows) <= 100
+    assert found.rows[-1]["last_step"] > 980

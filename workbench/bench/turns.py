@@ -21,7 +21,7 @@ from workbench.bench.machine import ceiling, peak_memory
 from workbench.bench.parts import Parts, Watched
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, bind
-from workbench.data.shards import token_type
+from workbench.data.shards import SHARD, token_type
 from workbench.host import Host
 from workbench.plan import EFFICIENCY, plan
 from workbench.spec import RunSpec, Special, parse
@@ -83,14 +83,16 @@ def tell(found: dict[str, Any]) -> None:
 def made_up(folder: Path, spec: RunSpec, tokens: int = TOKENS, sparse: bool = False) -> Prepared:
     """Token shards with the frequencies of words (as one over their rank), or `sparse`: all one word, no disk used."""
     folder.mkdir(parents=True)
-    dtype = token_type(spec.encoder.vocab)
-    with open(folder / "tokens-00000.bin", "wb") as file:
-        if sparse:
-            file.truncate(tokens * dtype.itemsize)
-        else:
-            ranks = spec.encoder.vocab ** np.random.default_rng(0).random(tokens)
-            file.write((ranks.astype(np.int64) % spec.encoder.vocab).astype(dtype).tobytes())
-    shards = [{"name": "tokens-00000.bin", "tokens": tokens}]
+    dtype, shards = token_type(spec.encoder.vocab), []
+    for number, start in enumerate(range(0, tokens, SHARD)):
+        count = min(SHARD, tokens - start)
+        shards.append({"name": f"tokens-{number:05d}.bin", "tokens": count})
+        with open(folder / f"tokens-{number:05d}.bin", "wb") as file:
+            if sparse:
+                file.truncate(count * dtype.itemsize)
+            else:
+                ranks = spec.encoder.vocab ** np.random.default_rng(number).random(count)
+                file.write((ranks.astype(np.int64) % spec.encoder.vocab).astype(dtype).tobytes())
     (folder / "manifest.json").write_text(json.dumps({"dtype": dtype.str, "shards": shards}), encoding="utf-8")
     special = spec.data.special if spec.encoder.vocab > Special().mask else Special(pad=0, unk=1, cls=2, sep=3, mask=4)
     return Prepared(folder, "", tokens, 1, 0, spec.encoder.vocab, special, folder)

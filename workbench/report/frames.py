@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.errors import InputError
 from workbench.report import reading
-from workbench.report.curves import CONVENTIONS
+from workbench.report.curves import CONVENTIONS, MOST_BINS, MOST_IN_ALL, MOST_ROWS
 from workbench.report.naming import arm_names, budget_of, code_of
 from workbench.report.reading import FINISHED, flatten, number
 
@@ -71,8 +71,9 @@ class Frames:
 
 @dataclass
 class _Pile:
-    """Rows on their way into the tables."""
+    """Rows on their way into the tables; about `most_rows` are read of each training curve."""
 
+    most_rows: int
     runs: list[dict[str, Any]] = field(default_factory=list)
     scores: list[dict[str, Any]] = field(default_factory=list)
     curves: list[dict[str, Any]] = field(default_factory=list)
@@ -94,7 +95,8 @@ def read(store: RunStore, name: str) -> Frames:
         "runs": list(found.runs),
         "untrained": list(found.untrained),
     }
-    pile = _Pile()
+    files = len({*record["runs"], *record["untrained"]})
+    pile = _Pile(most_rows=min(MOST_ROWS, max(2 * MOST_BINS, MOST_IN_ALL // max(1, files))))
     for role, key in (("arm", "runs"), ("untrained", "untrained")):
         for run_id in dict.fromkeys(record[key]):
             if run_id not in pile.settings:
@@ -149,7 +151,7 @@ def _add(pile: _Pile, store: RunStore, run_id: str, role: str) -> None:
         return
     try:
         spec, row["spec"] = reading.spec_of(folder)
-        curve, fault = reading.curve_of(folder)
+        curve, fault = reading.curve_of(folder, pile.most_rows)
         row |= reading.totals(folder, curve.last)
     except (ValueError, OSError) as error:
         row["state"], row["reason"] = "damaged", str(error)

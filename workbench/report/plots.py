@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Tips = dict[str, tuple[str, str]]
 NAMED = ("ELECTRA-Small", "BERT-Base", "ELECTRA-Base", "ELECTRA-1.75M")  # on a narrow figure
+CROWD, WIDE = 300, 600  # more runs than this are not told apart in a figure narrower than this, in CSS pixels
 CROWDED = (
     "ELECTRA-400K",
     "RoBERTa-100K",
@@ -47,7 +48,7 @@ def against(
     `rows` maps run ids to their row in the table of runs, which their points link to; `size` is in CSS pixels. The
     page has a legend of its own; a picture that leaves it needs one inside.
     """
-    runs, wide = frames.by_id(), size[0] > 600
+    runs, wide = frames.by_id(), size[0] > WIDE
     spent = {r: float(runs[r][axis.column]) for cell in board.cells for r in cell.runs}
     if not all(value > 0 for value in spent.values()):
         return "", []
@@ -97,6 +98,11 @@ def _runs(
     ax: Axes, cell: Cell, board: Board, spent: Mapping[str, float], shift: float, look: Style, axis: Axis, tips: Tips,
     runs: Mapping[str, Mapping[str, Any]], rows: Mapping[str, int],
 ) -> None:  # fmt: skip
+    if len(runs) > CROWD and ax.get_figure(root=True).get_figwidth() * 72 < WIDE:  # type: ignore[union-attr]
+        places = [spent[r] * shift for r in cell.runs]
+        scores = [board.run_scores[r] for r in cell.runs]
+        ax.plot(places, scores, look.marker, ms=5, color=look.colour, alpha=0.6, mew=0, zorder=5)
+        return
     for r in cell.runs:
         score, gid = board.run_scores[r], f"tip-{len(tips)}"
         said = f"{cell.arm}, seed {runs[r]['seed']}: {points(score, 2)} at {axis.say(spent[r])}\n{r}"

@@ -81,14 +81,14 @@ def totals(folder: Path, last: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
-def curve_of(folder: Path) -> tuple[curves.Curve, str]:
-    """The training curve, empty where nothing was logged, and what was wrong with it."""
+def curve_of(folder: Path, most: int) -> tuple[curves.Curve, str]:
+    """The training curve from about `most` rows, empty where nothing was logged, and what was wrong with it."""
     nothing = curves.Curve([], {}, 1, 1, 0)
     path = folder / "metrics.jsonl"
     if path.is_symlink() or not path.is_file():
         return nothing, "metrics.jsonl is no regular file and is not read" if os.path.lexists(path) else ""
     try:
-        curve = curves.read(path)
+        curve = curves.read(path, most)
     except OSError as error:
         return nothing, f"metrics.jsonl cannot be read ({error.strerror})"
     lines = "line was" if curve.skipped == 1 else "lines were"

@@ -159,9 +159,10 @@ def noise(board: Board) -> list[Row]:
 
 def text(sheet: pd.DataFrame) -> str:
     """A table as CSV. Words that a spreadsheet would take for a formula are told apart by a leading apostrophe."""
-    words = {name: [_harmless(v) for v in sheet[name]] for name in sheet.columns}
     import pandas as pd
 
+    numbers = set(sheet.select_dtypes("number").columns)
+    words = {name: sheet[name] if name in numbers else [_harmless(v) for v in sheet[name]] for name in sheet.columns}
     columns: Mapping[str, str] = {str(name): str(_harmless(str(name))) for name in sheet.columns}
     return str(pd.DataFrame(words, columns=list(sheet.columns)).rename(columns=columns).to_csv(index=False))
 
