@@ -117,6 +117,8 @@ class Generator(nn.Module):
         self.body = build_generator_body(encoder, spec)
         with seeded(spec.seed, "init", "generator-head"):
             self.head = MlmHead(self.body, self.body.table)
+        if spec.generator_frozen:
+            self.requires_grad_(False)
 
     def forward(self, batch: Batch) -> Corruption:
         """The corrupted batch, with the generator's own loss: a mean over picks (docs/electra.md 1.8)."""

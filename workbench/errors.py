@@ -18,6 +18,10 @@ class Diverged(RuntimeError):
         self.step = step
 
 
+class ParentFailed(RuntimeError):
+    """The run that another one was to start from did not end well."""
+
+
 class Interrupted(BaseException):
     """Stopped by a signal after a checkpoint was written; `signal` is its number.
 

@@ -99,8 +99,7 @@ def portion(budget: Budget, share: float) -> dict[str, Any]:
     """That part of a budget, as plain data; steps are rounded to whole ones."""
     if not 0 < share <= 1:
         raise InputError(f"{SHARE}={share:g} is not above 0 and at most 1")
-    amount = max(1, round(budget.amount * share)) if budget.unit == "steps" else budget.amount * share
-    return {budget.unit: amount, "convention": budget.convention}
+    return budget.part(share)
 
 
 def load(word: str) -> Experiment:

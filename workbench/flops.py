@@ -160,7 +160,8 @@ def generator(spec: RunSpec) -> Flops:
     if spec.generator.kind != "transformer":
         return Flops.zero()
     enc, length = spec.generator_encoder, spec.data.length
-    return encoder(enc, length) + lm_head(enc, length, spec.picks)
+    price = encoder(enc, length) + lm_head(enc, length, spec.picks)
+    return price.frozen() if spec.generator_frozen else price
 
 
 def _at(each: int, products: int, length: int, positions: Positions) -> Flops:

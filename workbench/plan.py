@@ -19,7 +19,11 @@ EFFICIENCY = 0.35
 
 @dataclass(frozen=True)
 class Plan:
-    """One run's cost. FLOPs are training FLOPs (forward and backward) under each convention; memory is an estimate."""
+    """One run's cost. FLOPs are training FLOPs (forward and backward) under each convention; memory is an estimate.
+
+    Tokens and FLOPs include those of the runs that it starts from, `parent`: its id and what it has spent, which holds
+    its own parents' share. Of `steps` the first `first` are the parent's, where this run goes on in its stead.
+    """
 
     steps: int
     tokens: int
@@ -31,34 +35,43 @@ class Plan:
     parameters: dict[str, int]
     memory_bytes: int
     budget: dict[str, Any]
+    first: int = 0
+    parent: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As written to plan.json."""
         return asdict(self)
 
 
-def plan(spec: RunSpec, seconds_per_step: float | None = None) -> Plan:
+def plan(spec: RunSpec, seconds_per_step: float | None = None, before: Plan | None = None) -> Plan:
     """The plan of a spec whose options are written out.
 
-    `seconds_per_step`, measured, turns a budget of seconds into steps.
+    `seconds_per_step`, measured, turns a budget of seconds into steps. `before` is the parent's plan, if it is known.
     Raises InputError where the budget is too small for one step, or the warm-up too long for the run.
     """
     row: Flops = objectives.load(spec).cost(spec)
     per_step = {name: spec.batch.size * row.train(name) for name in CONVENTIONS}
-    steps = _steps(spec, per_step, seconds_per_step)
-    rows = steps * spec.batch.size
+    origin = spec.parent()
+    if origin is not None and before is None:
+        before = plan(origin)
+    own = _steps(spec, per_step, seconds_per_step, before)
+    first = before.steps if before is not None and spec.start is not None and spec.start.take == "all" else 0
+    rows = own * spec.batch.size
+    spent: Mapping[str, int | float] = before.flops if before is not None else dict.fromkeys(CONVENTIONS, 0)
     parameters = count_parameters(spec)
     return Plan(
-        steps=steps,
-        tokens=rows * spec.data.length,
+        steps=first + own,
+        tokens=rows * spec.data.length + (before.tokens if before is not None else 0),
         rows=rows,
         picks=spec.picks,
-        warmup_steps=warmup_steps(spec, steps),
-        flops={str(name): number(steps * amount) for name, amount in per_step.items()},
+        warmup_steps=warmup_steps(spec, first + own),
+        flops={str(name): number(own * amount + Fraction(spent[name])) for name, amount in per_step.items()},
         flops_per_step={str(name): number(amount) for name, amount in per_step.items()},
         parameters=parameters,
         memory_bytes=_memory(spec, parameters),
         budget={spec.budget.unit: spec.budget.amount, "convention": spec.budget.convention},
+        first=first,
+        parent=_origin(origin, before),
     )
 
 
@@ -120,10 +133,44 @@ def seconds_estimate(plans: list[Plan], speed: float) -> float:
     return sum(float(p.flops["matmul"]) for p in plans) / (speed * EFFICIENCY)
 
 
-def _steps(spec: RunSpec, per_step: Mapping[Convention, int | Fraction], seconds_per_step: float | None) -> int:
+def _origin(spec: RunSpec | None, before: Plan | None) -> dict[str, Any] | None:
+    if spec is None or before is None:
+        return None
+    return {"run_id": spec.run_id, "steps": _steps_spent(before), "tokens": before.tokens, "flops": before.flops}
+
+
+def _steps_spent(plan: Plan) -> int:
+    """Steps of the run and of all that it starts from."""
+    return plan.steps - plan.first + (plan.parent["steps"] if plan.parent else 0)
+
+
+def _paid(spec: RunSpec, before: Plan | None) -> Fraction:
+    """How much of the budget, in its unit, the parent has spent, with all of its own parents."""
+    if spec.start is None or before is None:
+        return Fraction(0)
+    unit = spec.budget.unit
+    if unit == "seconds":
+        if unit not in before.budget:
+            raise InputError("a budget in seconds is shared with the parent in seconds; leave start.parent.budget out")
+        return Fraction(before.budget[unit])
+    if unit == "steps":
+        return Fraction(_steps_spent(before))
+    return Fraction(before.tokens if unit == "tokens" else before.flops[spec.budget.convention])
+
+
+def _steps(
+    spec: RunSpec,
+    per_step: Mapping[Convention, int | Fraction],
+    seconds_per_step: float | None,
+    before: Plan | None,
+) -> int:
+    """Steps of its own that the budget holds, after its parent's."""
     budget = spec.budget
+    left = Fraction(budget.amount) - _paid(spec, before)
     if budget.unit == "steps":
-        return int(budget.amount)
+        if spec.start is not None and left < 1:
+            raise InputError(f"--budget steps={budget.amount:g} leaves no step for the run after those of its parent")
+        return int(left)
     if budget.unit == "seconds":
         if seconds_per_step is None:
             return 0  # known once this machine has been timed, at the start of the run
@@ -131,10 +178,11 @@ def _steps(spec: RunSpec, per_step: Mapping[Convention, int | Fraction], seconds
     else:
         tokens = spec.batch.size * spec.data.length
         price = tokens if budget.unit == "tokens" else per_step[budget.convention]
-    steps = int(Fraction(budget.amount) // price)
+    steps = int(left // price)
     if steps < 1:
+        parents = " after what its parent spends" if spec.start is not None else ""
         raise InputError(
-            f"--budget {budget.unit}={budget.amount:g} is less than one step, which takes {float(price):.4g} "
+            f"--budget {budget.unit}={budget.amount:g}{parents} is less than one step, which takes {float(price):.4g} "
             f"{budget.unit}; give more, or a smaller --set batch.size"
         )
     return steps

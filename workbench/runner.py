@@ -25,7 +25,7 @@ from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, bind
 from workbench.data.prepare import prepare as prepare_data
 from workbench.environment import environment
-from workbench.errors import Diverged, InputError, Interrupted
+from workbench.errors import Diverged, InputError, Interrupted, ParentFailed
 from workbench.host import Host
 from workbench.job import Job, distinct, equal, plans
 from workbench.lease import LeaseHeld, LeaseLost
@@ -93,7 +93,7 @@ def untrained(spec: RunSpec) -> RunSpec:
     plain: dict[str, Any] = {
         "objective": "bert-mlm", "source": "", "options": {}, "recipe": "paper", "tying": "embeddings",
         "head": "linear", "budget": {"steps": 0}, "generator": GeneratorSpec(), "corruption": CorruptionSpec(),
-        "optim": OptimSpec(), "schedule": ScheduleSpec(),
+        "optim": OptimSpec(), "schedule": ScheduleSpec(), "start": None,
     }  # fmt: skip
     return objectives.with_options(spec.replace(**plain))
 
@@ -249,9 +249,12 @@ def carry_out_all(
 
 
 def _settle(run: RunDir, tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host, since: str) -> bool:
-    """See to one run. False if it is another's for now."""
+    """See to one run, and to its parent before it. False if one of the two is another's for now."""
     if settled(run, tasks, suite, since):
         return True
+    parent = None if run.trained else parent_of(run)
+    if parent is not None and not _settle(parent, parent.spec().tasks, Suite(()), prepared, host, since):
+        return False
     try:
         with run.lease(patience=0):
             if not settled(run, tasks, suite, since):  # another may have seen to it between our look and our lease
@@ -280,6 +283,9 @@ def carry_out(run: RunDir, tasks: TasksSpec, suite: Suite, prepared: Prepared, h
         if not run.trained:
             pretrain(run, spec, prepared, host)
         measure(run, tasks, suite, host)
+    except ParentFailed as error:
+        run.fail("failed", str(error))
+        log.warning("%s failed: %s", run.run_id, error)
     except Diverged as error:
         run.fail("diverged", str(error), step=error.step)
         log.warning("%s diverged: %s", run.run_id, error)
@@ -297,8 +303,11 @@ def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host) -> None
     from workbench import tracking, trainer
     from workbench.export import export
 
+    parent = parent_of(run)
+    if parent is not None and not parent.trained:
+        raise ParentFailed(f"its parent {parent.run_id} {parent.state}: {parent.note}")
     corpus = Corpus(prepared, spec.data.length, spec.seed)
-    priced = _plan_once(run, spec, corpus, host)
+    priced = _plan_once(run, spec, corpus, host, parent)
     trainer.set_numerics(host)
     run.write_json(
         "env.json", environment(sys.argv, device=host.resolved_device(), precision=host.resolved_precision())
@@ -309,7 +318,7 @@ def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host) -> None
     mirror = tracking.mirror(host.track, run.path, run.run_id, spec.model_dump(mode="json"))
     try:
         with progress.training(run.run_id) as bar:
-            model = trainer.train(run, spec, priced, corpus, host, run.check, bar, mirror)
+            model = trainer.train(run, spec, priced, corpus, host, run.check, bar, mirror, parent)
     finally:
         mirror.close()
     facts = {"steps": priced.steps, "tokens": priced.tokens, "flops": priced.flops}
@@ -318,14 +327,20 @@ def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host) -> None
     run.finish(facts)
 
 
-def _plan_once(run: RunDir, spec: RunSpec, corpus: Corpus, host: Host) -> Plan:
+def parent_of(run: RunDir) -> RunDir | None:
+    """The run that this one starts from, in the same store; its folder is made if it is new."""
+    wanted = run.spec().parent()
+    return None if wanted is None else RunStore(run.path.parent).open(wanted)
+
+
+def _plan_once(run: RunDir, spec: RunSpec, corpus: Corpus, host: Host, parent: RunDir | None) -> Plan:
     """The plan in the run directory, made when the run first begins: seconds are turned into steps only once."""
     if (run.path / "plan.json").is_file():
         return Plan(**run.read_json("plan.json"))
     from workbench import trainer
 
     timed = trainer.seconds_per_step(spec, corpus, host) if spec.budget.unit == "seconds" else None
-    priced = plan(spec, timed)
+    priced = plan(spec, timed, Plan(**parent.read_json("plan.json")) if parent is not None else None)
     run.write_json("plan.json", priced.to_json())
     return priced
 

@@ -160,20 +160,21 @@ class ScheduleSpec(Part):
 
     `warmup` below 1 is a share of the run, else a number of steps; left out, the paper's 10,000 steps,
     but never more than a tenth of the run. `overlap` lets the decay run during warm-up, as the released code does.
-    `decay` is the final share of a `wsd` (warm-up, stable, decay) run that decays.
+    `decay` is the final share of a `wsd` (warm-up, stable, decay) run that decays. `constant` never does: it is the
+    trunk that such runs branch off from (see `StartSpec`).
     """
 
-    kind: Literal["linear", "wsd"] = "linear"
+    kind: Literal["linear", "wsd", "constant"] = "linear"
     warmup: Annotated[float, Field(ge=0)] | None = None
     overlap: bool = False
     decay: Annotated[float, Field(gt=0, le=1)] = 0.2
 
     @model_validator(mode="after")
     def _one_shape(self) -> Self:
-        if self.overlap and self.kind == "wsd":
+        if self.overlap and self.kind != "linear":
             raise ValueError(
-                "schedule.kind=wsd cannot have schedule.overlap=true, which lets a linear decay run from the first "
-                "step, as the released recipe does; set schedule.overlap=false or schedule.kind=linear"
+                f"schedule.kind={self.kind} cannot have schedule.overlap=true, which lets a linear decay run from the "
+                "first step, as the released recipe does; set schedule.overlap=false or schedule.kind=linear"
             )
         return self
 
@@ -194,6 +195,11 @@ class Budget(Part):
             raise ValueError(f"budget takes exactly one of steps, tokens, flops and seconds, got {given or 'none'}")
         return self
 
+    def part(self, share: float) -> dict[str, Any]:
+        """That share of it, as plain data; steps are rounded to whole ones."""
+        amount = max(1, round(self.amount * share)) if self.unit == "steps" else self.amount * share
+        return {self.unit: amount, "convention": self.convention}
+
     @property
     def unit(self) -> str:
         return next(k for k in UNITS if getattr(self, k) is not None)
@@ -201,6 +207,22 @@ class Budget(Part):
     @property
     def amount(self) -> float:
         return float(getattr(self, self.unit))
+
+
+class StartSpec(Part):
+    """A run that begins where another one, its parent, ended. The child pays for both out of its one budget.
+
+    `parent` is what the parent has otherwise than this run, as keys and values; the parent has no parent unless this
+    says so, and `share` of the budget. What is taken over: `all`, weights, optimizer and place in training, so that the
+    child goes on in the parent's stead, as a decay branches off a trunk; `encoder`, the main encoder's weights;
+    `generator`, a masked language model as the generator, and its encoder's weights as the main encoder's first ones
+    (two-stage training, section 3.2). With `freeze_generator` the generator stays as the parent made it.
+    """
+
+    parent: dict[str, Any] = Field(default_factory=dict)
+    share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    take: Literal["all", "encoder", "generator"] = "all"
+    freeze_generator: bool = False
 
 
 class TasksSpec(Part):
@@ -255,6 +277,7 @@ class RunSpec(Part):
     budget: Budget = Budget(steps=1000)
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     head: Literal["linear", "dense"] = "linear"
+    start: StartSpec | None = None
     tasks: TasksSpec = TasksSpec()
 
     @model_validator(mode="after")
@@ -277,7 +300,44 @@ class RunSpec(Part):
             self.generator_encoder  # noqa: B018 - sizes that cannot be built fail here
         except ValidationError as error:
             raise ValueError(f"generator.width={self.generator.width:g}: {error.errors()[0]['msg']}") from None
+        if self.start is not None:
+            self._start_fits(self.start)
         return self
+
+    def _start_fits(self, start: StartSpec) -> None:
+        """Raises ValueError where the parent's weights would not fit into this run."""
+        parent = self.parent()
+        assert parent is not None
+        if parent.data != self.data:
+            raise ValueError("start.parent cannot change the data: a run and its parent read the same corpus")
+        if start.take == "all":
+            mine, theirs = ({**run.model_dump(), **dict.fromkeys(_BRANCHES)} for run in (self, parent))
+            other = next((key for key in mine if mine[key] != theirs[key]), None)
+            if other:
+                raise ValueError(
+                    f"start.take=all goes on with the parent's training, so start.parent may change the schedule only, "
+                    f"and it changes {other}"
+                )
+            if self.schedule.kind == "wsd" and self.schedule.decay > 1 - start.share + 1e-9:
+                raise ValueError(
+                    f"schedule.decay={self.schedule.decay:g} begins before the run does, which is left "
+                    f"{1 - start.share:g} of the budget by start.share={start.share:g}; lower one of them"
+                )
+        elif parent.encoder != self.encoder:
+            raise ValueError(f"start.take={start.take} needs a parent with the same encoder, not another")
+        if start.freeze_generator and start.take == "encoder":
+            raise ValueError(
+                "start.freeze_generator needs a generator from the parent, and start.take=encoder has none"
+            )
+        if start.freeze_generator and self.tying != "none":
+            raise ValueError(f"start.freeze_generator would freeze what tying={self.tying} shares; set tying=none")
+        same = self.generator.kind == "transformer" and self.generator_encoder == self.encoder_sizes
+        if start.take == "generator" and not (same and self.tying == "none"):
+            raise ValueError(
+                f"start.take=generator starts generator and encoder from the same weights, so it needs "
+                f"generator.width=1, generator.depth=1 and tying=none, got {self.generator.width:g}, "
+                f"{self.generator.depth:g} and {self.tying}"
+            )
 
     @property
     def picks(self) -> int:
@@ -311,6 +371,28 @@ class RunSpec(Part):
             }
         )
 
+    @property
+    def encoder_sizes(self) -> EncoderSpec:
+        """The encoder with an embedding width left out written in, as the generator's always is."""
+        return self.encoder.model_copy(update={"embedding": self.encoder.embedding_width})
+
+    @property
+    def generator_frozen(self) -> bool:
+        return self.start is not None and self.start.freeze_generator
+
+    def parent(self) -> RunSpec | None:
+        """The run that this one begins from, or None. Raises InputError."""
+        if self.start is None:
+            return None
+        own = flat(self.start.parent)
+        raw = self.model_dump() | {"start": None, "budget": self.budget.part(self.start.share)}
+        raw["tasks"]["names"] = ("none",)  # nobody has asked for its scores
+        if own.get("objective", self.objective) != self.objective:
+            raw |= {"source": "", "options": {}}
+        if any(key.startswith("budget.") for key in own):
+            raw["budget"] = {}
+        return parse(merge(raw, own))
+
     def replace(self, **changes: Any) -> RunSpec:
         """A copy with whole fields changed, checked like any other spec."""
         return parse({**self.model_dump(), **changes})
@@ -334,6 +416,13 @@ class RunSpec(Part):
             del full["generator"]["kind"]
         else:
             del full["generator"]["width"], full["generator"]["depth"]
+        if self.schedule.kind == "constant":
+            del full["schedule"]["decay"]
+        del full["start"]
+        parent = self.parent()
+        if self.start is not None and parent is not None:
+            taken = self.start.model_dump(include={"take", "freeze_generator"})
+            full["start"] = taken | {"parent": parent.identity()}
         return full
 
     @property
@@ -342,6 +431,9 @@ class RunSpec(Part):
         name = "untrained" if self.budget.steps == 0 else self.objective.rsplit("/", 1)[-1].removesuffix(".py")
         slug = "".join(c if c.isascii() and c.isalnum() else "-" for c in f"{name}-{self.scale}".lower()).strip("-")
         return f"{slug[:60]}-s{self.seed}-{digest(self.identity())}"
+
+
+_BRANCHES = ("schedule", "budget", "start", "tasks", "scale")  # in what a branch may differ from its trunk
 
 
 def digest(value: Any, size: int = 12) -> str:
@@ -396,7 +488,7 @@ def parse_override(text: str) -> tuple[str, Any]:
     key = key.strip()
     if not equals or not key:
         raise InputError(f"--set {text!r} is not of the form key=value, as in --set optim.lr=5e-4")
-    if not key.startswith("options.") and key not in known_keys():
+    if not key.startswith(("options.", "start.parent.")) and key not in known_keys():
         raise InputError(f"unknown key {key!r} in --set{suggest(key, known_keys())}")
     return key, None if value.strip().lower() in ("none", "null") else value.strip()
 
@@ -439,3 +531,11 @@ def value_at(spec: RunSpec, key: str) -> Any:
     for part in key.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     return value
+
+
+def flat(raw: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as dotted keys, the opposite of `merge`."""
+    found: dict[str, Any] = {}
+    for key, value in raw.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return found

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench import checkpoint, objectives
+from workbench.checkpoint import Checkpoint
 from workbench.data.corpus import Corpus
 from workbench.draws import seed_of
 from workbench.errors import Diverged, InputError, Interrupted
@@ -60,8 +61,9 @@ def train(
     guard: Callable[[], None] = lambda: None,
     progress: Progress | None = None,
     mirror: Any = None,
+    parent: RunDir | None = None,
 ) -> nn.Module:
-    """Pre-train to the end of the plan, from the newest good checkpoint if there is one.
+    """Pre-train to the end of the plan, from the newest good checkpoint if there is one, else from its parent's.
 
     `guard` raises if this process no longer owns the run; it is asked before anything is written.
     Raises Diverged before the weights change, Interrupted after a checkpoint, OSError where the disk fails. Where
@@ -76,7 +78,9 @@ def train(
     optimizer = make_optimizer(model, spec.optim)
     metrics = Metrics(run.path / "metrics.jsonl", run.owner)
     done, spent, saving = restore(run, model, optimizer)
-    if metrics.rewind(done) != done:
+    if parent is not None and not done:
+        done, spent, saving = inherit(parent, spec, model, optimizer)
+    if metrics.rewind(done) != done and done != plan.first:
         raise RuntimeError(f"{run.path}: metrics.jsonl lacks rows before step {done}, where the checkpoint stands")
     room = max(1, 2 - len(checkpoint.steps(run.path / "checkpoints")))  # checkpoints still to be made room for
     checkpoint.room(run.path, room * 12 * sum(p.numel() for p in model.parameters()))
@@ -189,6 +193,8 @@ def lr_factor(step: int, plan: Plan, spec: RunSpec) -> float:
         return rise * (1 - step / steps)
     if step < warmup:
         return (step + 1) / (warmup + 1)
+    if spec.schedule.kind == "constant":
+        return 1.0
     if spec.schedule.kind == "wsd":
         falling = max(1, round(spec.schedule.decay * steps))
         return min(1.0, (steps - step) / (falling + 1))
@@ -252,7 +258,8 @@ class Window:
 
     def __init__(self, spec: RunSpec, plan: Plan, seconds: float, saving: float) -> None:
         self.tokens = spec.batch.size * spec.data.length
-        self.flops = plan.flops_per_step
+        self.flops, self.first = plan.flops_per_step, plan.first
+        self.before = plan.parent or {"tokens": 0, "flops": dict.fromkeys(plan.flops_per_step, 0)}
         self.pending: list[tuple[int, float, Tensor, Sums]] = []
         self.seconds, self.saving, self.last = seconds, saving, time.perf_counter()
 
@@ -277,8 +284,9 @@ class Window:
             ratios = {name: hits / among if among else None for name, hits, among in zip(
                 sums.ratios, flat[::2], flat[1::2], strict=True)}  # fmt: skip
             rows.append({
-                "step": step, "tokens": step * self.tokens,
-                "flops": {name: step * price for name, price in self.flops.items()},
+                "step": step, "tokens": self.before["tokens"] + (step - self.first) * self.tokens,
+                "flops": {name: self.before["flops"][name] + (step - self.first) * price
+                          for name, price in self.flops.items()},
                 "seconds": self.seconds, "learning_rate": rate, **values, **ratios,
                 "tokens_per_second": self.tokens / each, "device_memory_bytes": memory,
                 "micro_batch": sums.micro, "saving_share": self.saving / self.seconds,
@@ -342,6 +350,11 @@ def restore(run: RunDir, model: nn.Module, optimizer: torch.optim.Optimizer) -> 
         log.warning(warning)
     if found.state.get("run_id") != run.run_id:
         raise InputError(f"{found.path} belongs to run {found.state.get('run_id')}, not to {run.run_id}; move it away")
+    return load(found, model, optimizer)
+
+
+def load(found: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, float, float]:
+    """All of a checkpoint into model and optimizer; its step, seconds of training and of saving."""
     weights, moments = found.tensors("model"), found.tensors("optimizer")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -352,6 +365,41 @@ def restore(run: RunDir, model: nn.Module, optimizer: torch.optim.Optimizer) -> 
                 for key in ("exp_avg", "exp_avg_sq"):
                     state[key] = moments[f"{name}.{key}"].to(parameter.device)
     return found.step, float(found.state["seconds"]), float(found.state.get("saving", 0.0))
+
+
+# Where a parent's weights go, by the beginning of their names (see `StartSpec`).
+TAKEN: dict[str, dict[str, tuple[str, ...]]] = {
+    "encoder": {"encoder.": ("encoder.",)},
+    "generator": {"encoder.": ("encoder.", "generator.body."), "head.": ("generator.head.",)},
+}
+
+
+def inherit(
+    parent: RunDir, spec: RunSpec, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> tuple[int, float, float]:
+    """Begin from the end of the parent's training: the step to go on after, its seconds of training and of saving.
+
+    Raises InputError where the parent's last checkpoint is gone or lacks weights that are to be taken.
+    """
+    assert spec.start is not None
+    found = checkpoint.newest(parent.path / "checkpoints")
+    if found is None or found.step != parent.read_json("done.json")["steps"]:
+        raise InputError(
+            f"{parent.path} is trained, but its last checkpoint is gone; delete that folder to train it again"
+        )
+    if spec.start.take == "all":
+        return load(found, model, optimizer)
+    weights, wanted = found.tensors("model"), TAKEN[spec.start.take]
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            for source, targets in wanted.items():
+                for target in targets:
+                    if name.startswith(target):
+                        given = weights.get(source + name.removeprefix(target))
+                        if given is None or given.shape != parameter.shape:
+                            raise InputError(f"the parent {parent.run_id} has no weights for {name} of this run")
+                        parameter.copy_(given)
+    return 0, float(found.state["seconds"]), float(found.state.get("saving", 0.0))
 
 
 def diverged(rows: list[dict[str, Any]], spec: RunSpec, saved: list[int]) -> Diverged:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from workbench.errors import InputError, suggest
-from workbench.spec import Part, RunSpec, parse_part
+from workbench.spec import Part, RunSpec, flat, parse_part
 
 GROUP = "workbench.objectives"
 PARTS = ("Options", "cost", "Objective")
@@ -107,9 +107,21 @@ def load(spec: RunSpec) -> ModuleType:
 
 
 def with_options(spec: RunSpec) -> RunSpec:
-    """The spec with the objective's options checked and written out in full. Raises InputError."""
+    """The spec with the objective's options checked and written out in full, and its parent's. Raises InputError."""
     options = parse_part(load(spec).Options, spec.options, "options")
-    return spec.replace(options=options.model_dump(mode="json"))
+    spec = spec.replace(options=options.model_dump(mode="json"))
+    parent = spec.parent()
+    if spec.start is None or parent is None:
+        return spec
+    if parent.objective != spec.objective:
+        parent = parent.replace(source=find(parent.objective)[1])
+    parent = with_options(parent)
+    written = ("options", "source", "start")
+    given = {key: value for key, value in flat(spec.start.parent).items() if key.partition(".")[0] not in written}
+    given |= {"options": parent.options, "source": parent.source}
+    if parent.start is not None:
+        given["start"] = parent.start.model_dump()
+    return spec.replace(start=spec.start.model_dump() | {"parent": given})
 
 
 def _load_file(path: Path, name: str) -> ModuleType:

@@ -38,6 +38,8 @@ def cost(spec: RunSpec) -> Flops:
 class Objective(nn.Module):
     def __init__(self, encoder: Encoder, spec: RunSpec, options: Options) -> None:
         super().__init__()
+        if spec.generator_frozen:
+            raise InputError("adversarial trains its generator, which start.freeze_generator forbids")
         if spec.generator.kind != "transformer":
             raise InputError(
                 f"adversarial trains its generator, and generator.kind={spec.generator.kind} has no weights"
