@@ -156,16 +156,19 @@ def report(
     runs: Runs = Path("runs"),
     out: Annotated[Path | None, typer.Option(help="Folder for the report (default reports/NAME).")] = None,
     order: Annotated[bool, typer.Option("--aso", help="Add the almost stochastic order to every comparison.")] = False,
+    budget: Annotated[str | None, typer.Option(help="Recommend for a budget of yours, as flops=1e18.")] = None,
     open_: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
 ) -> None:
     """Write the HTML report and its CSV tables again, from the run directories alone."""
     from workbench.report import find_record, write
     from workbench.report.asked import Asked
+    from workbench.spec import parse_budget
     from workbench.store import RunStore
 
+    asked = Asked(order, parse_budget(budget) if budget else None)
     store = RunStore.existing(runs)
     record = find_record(store, experiment)
-    page = write(store, record, out or Path("reports") / record, asked=Asked(order=order))
+    page = write(store, record, out or Path("reports") / record, asked=asked)
     typer.echo(str(page))
     if open_:
         typer.launch(page.resolve().as_uri())

@@ -151,24 +151,33 @@ def noisy(levels: Mapping[str, float], seed_sd: float = 0.5, tuning_sd: float = 
     return truth
 
 
-def in_memory(truth: Callable[..., float], arms: Sequence[str], seeds: int, tunings: int = 3) -> Frames:
-    """What `frames.read` would find in such a study of one budget, without the disk."""
+def in_memory(
+    truth: Callable[..., float],
+    arms: Sequence[str],
+    seeds: int,
+    tunings: int = 3,
+    budgets: Sequence[int] = (60,),
+    price: Callable[[str], Mapping[str, float]] = lambda arm: dict.fromkeys(("paper", "paper-sparse", "matmul"), 1e9),
+) -> Frames:
+    """What `frames.read` would find in such a study, without the disk. `price(arm)` is the FLOPs of a step."""
     import pandas as pd
 
     from workbench.report import frames
 
-    keys = [("untrained", s) for s in range(seeds)] + [(arm, s) for s in range(seeds) for arm in arms]
+    keys = [("untrained", s, 0) for s in range(seeds)]
+    keys += [(arm, s, steps) for steps in budgets for s in range(seeds) for arm in arms]
     runs: list[dict[str, Any]] = [
         {
-            "run_id": f"{arm}-s{seed}", "role": "untrained" if arm == "untrained" else "arm", "arm": arm,
-            "seed": seed, "budget": "60 steps", "state": "done", "flops_paper": 1e9, "finetune_seconds": 1.0,
-            **dict.fromkeys(("steps", "tokens", "seconds", "flops_paper-sparse", "flops_matmul"), 1e9),
+            "run_id": f"{arm}-{steps}-s{seed}", "role": "untrained" if arm == "untrained" else "arm", "arm": arm,
+            "seed": seed, "budget": f"{steps} steps", "state": "done", "finetune_seconds": 1.0,
+            "steps": steps, "tokens": 4096 * steps, "seconds": 0.1 * steps,
+            **{f"flops_{c}": value * steps for c, value in price(arm).items()},
         }
-        for arm, seed in keys
+        for arm, seed, steps in keys
     ]  # fmt: skip
     scores = [
         {"run_id": r["run_id"], "suite": "probes", "task": task, "metric": metric, "seed": tuning, "test_rows": 500,
-         "value": truth(r["arm"], 60 if r["role"] == "arm" else 0, task, r["seed"], tuning)}
+         "value": truth(r["arm"], r["steps"], task, r["seed"], tuning)}
         for r in runs for task, metric in PROBES.items() for tuning in range(tunings)
     ]  # fmt: skip
     empty = pd.DataFrame(columns=["run_id", "task", "baseline", "value"])

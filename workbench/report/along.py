@@ -31,7 +31,7 @@ NAMES = {
     "optim.lr": "peak learning rate",
 }
 FRACTIONS = ("generator.width", "generator.depth")
-ASIDE = ("seed", "scale", "generator.kind", "objective", "source")
+ASIDE = ("seed", "scale", "generator.kind", "source")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,9 @@ def _value(key: str, spec: Mapping[str, Any]) -> float | str | None:
 
 def _named(told: Mapping[str, str], budget: str) -> str:
     """`discriminator of 128`, `generator.depth 0.5`, `60 steps`."""
-    if "encoder.hidden" in told:
+    if "objective" in told:
+        told = {"": told["objective"]}
+    elif "encoder.hidden" in told:
         layers = f", {told['encoder.layers']} layers" if "encoder.layers" in told else ""
         told = {"": f"discriminator of {told['encoder.hidden']}{layers}"}
     return ", ".join([*(f"{k} {v}".strip() for k, v in told.items()), *([budget] if budget else [])])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from workbench.report.spending import TOLERANCE, main_convention, ratios
 from workbench.report.statistics import LEVEL, Difference, needed_seeds
 from workbench.report.tables import Board, Cell, Pair
 from workbench.report.words import interval, listing, points, seeds
@@ -37,7 +38,21 @@ def answer(board: Board, axis: str) -> Answer:
         sentence = _compared(board, cells, lead, names, plural)
     rest = [p for p in pairs if p not in lead and p.compared.claimed]
     further = [f"Further down, {_further(rest, names, len(pairs) - len(lead))}."] if rest else []
-    return Answer(sentence, (*further, *_against_untrained(cells, names), *_reach(board)))
+    return Answer(sentence, (*_unequal(board, names), *further, *_against_untrained(cells, names), *_reach(board)))
+
+
+def _unequal(board: Board, names: dict[str, str]) -> list[str]:
+    """That the first did not spend the same as another, where that is so."""
+    convention, found = main_convention(board.budget), ratios(board, board.budget)
+    first = next(iter(found), "")
+    other = max(found, key=lambda arm: max(found[first] / found[arm], found[arm] / found[first]), default="")
+    if not found or max(found[first] / found[other], found[other] / found[first]) <= 1 + TOLERANCE:
+        return []
+    ratio = found[first] / found[other]
+    more = f"{ratio:.2f} times the" if ratio > 1 else f"only {ratio:.2f} of the"
+    return [
+        f"This is not at equal compute: {names[first]} spent {more} FLOPs of {names[other]} ({convention} convention)."
+    ]
 
 
 def named(axis: str, arm: str) -> str:

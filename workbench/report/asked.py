@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from workbench.spec import Budget
+
 
 @dataclass(frozen=True)
 class Asked:
-    """`order` adds the almost stochastic order to every comparison."""
+    """`order` adds the almost stochastic order to every comparison; `budget` is what a recommendation is wanted for."""
 
     order: bool = False
+    budget: Budget | None = None

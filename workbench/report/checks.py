@@ -8,10 +8,10 @@ from typing import Any
 from workbench.report.curves import CONVENTIONS
 from workbench.report.frames import Frames
 from workbench.report.reading import FINISHED
+from workbench.report.spending import TOLERANCE, main_convention
 from workbench.report.tables import Board, Cell
 from workbench.report.words import listing, seeds
 
-TOLERANCE = 0.01  # steps are whole numbers, so equal compute is equal to a step's worth
 PASSING = ("started", "command")  # differ from run to run without meaning
 
 
@@ -56,10 +56,7 @@ def unequal(board: Board, budget: str) -> str:
     """Whether arms of one budget did not spend the same, under any convention; "" if they did."""
     cells = board.at(budget)
     found = {c: spread(cells, f"flops_{c}") for c in CONVENTIONS}
-    main = "paper"
-    for convention in CONVENTIONS:
-        if f"({convention})" in budget:
-            main = convention
+    main = main_convention(budget)
     if found[main] is not None:
         least, most, ratio = found[main] or ("", "", 1.0)
         ratios = {c: r[2] if r else 1.0 for c, r in found.items() if c != main}

@@ -33,16 +33,19 @@ def no_scores(found: Frames) -> str:
     return "There is no answer yet: no trained run has a score on every task."
 
 
-def contents(results: list[Board], drawn: Sequence[object]) -> list[tuple[str, str]]:
-    """Fragment and title of each section; `drawn` holds what each board has to show along its axis."""
+def contents(
+    results: list[Board], drawn: Sequence[object], fitted: Sequence[object], tuned: bool
+) -> list[tuple[str, str]]:
+    """Fragment and title of each section; `drawn` is what a board shows along its axis, `fitted` its laws."""
     several = len(results) > 1
     made = []
     for i, board in enumerate(results, 1):
         of = f" ({board.label})" if several else ""
         made += [(f"along-{i}", f"Score along the axis{of}")] if drawn[i - 1] else []
         made += [(f"compute-{i}", f"Score against compute{of}"), (f"table-{i}", f"Table{of}")]
+        made += [(f"laws-{i}", f"Power laws{of}")] if fitted[i - 1] else []
         made += [(f"tasks-{i}", f"Task by task{of}")]
-    return [*made, *SECTIONS]
+    return [*made, *([("tuning", "Tuning")] if tuned else []), *SECTIONS]
 
 
 def facts(found: Frames, results: list[Board]) -> list[tuple[str, str]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from workbench.report import along, marks, panels, plots
+from workbench.report import along, marks, panels, plots, scaling
 from workbench.report.curves import MOST_BINS, PLACE
 from workbench.report.frames import STRETCH, Frames
 from workbench.report.marks import Axis, Style
+from workbench.report.spending import main_convention
 from workbench.report.tables import UNTRAINED, Board
 from workbench.report.words import listing
 
@@ -39,6 +40,11 @@ METRICS: dict[str, tuple[str, str]] = {
 }
 WIDE, HALF, NARROW = (920, 440), (470, 360), (380, 380)  # CSS pixels
 POINTS_NOTE = "Small marks are runs and lead to their row below; large ones are means over pre-training seeds"
+FITS_NOTE = (
+    "Marks are means over pre-training seeds with 95 % t intervals. Lines are 100 \u2212 score = a\u00b7C\u207b\u1d47, "
+    "fitted for each seed on its own; bands are 95 % t intervals over those fits, and hold only as far as the law "
+    "does. Dotted on grey: beyond what was measured, at most ten times."
+)
 BARS_NOTE = "bars are 95 % t intervals"
 
 
@@ -79,6 +85,7 @@ class Drawn:
     keys: dict[str, str] = field(init=False)
     along: list[list[Figure]] = field(init=False)
     compute: list[list[Figure]] = field(init=False)
+    scaling: list[list[Figure]] = field(init=False)
     others: list[list[Figure]] = field(init=False)
     sides: list[Figure] = field(init=False)
     curves: list[Group] = field(init=False)
@@ -90,6 +97,7 @@ class Drawn:
         self.keys = {arm: look.swatch() for arm, look in self.looks.items()}
         self.along = [self._along(board, f"a{i}") for i, board in enumerate(self.boards)]
         self.compute = [[self._main(board, f"c{i}")] for i, board in enumerate(self.boards)]
+        self.scaling = [self._scaling(board, f"p{i}") for i, board in enumerate(self.boards)]
         self.others = [self._others(board, f"o{i}") for i, board in enumerate(self.boards)]
         self.sides = [self._side(board, f"b{i}") for i, board in enumerate(self.boards)]
         self.curves, self.curves_note = training(self.frames, self.boards, self.looks)
@@ -101,9 +109,15 @@ class Drawn:
         caption = f"{'; '.join([POINTS_NOTE, BARS_NOTE, *said])}."
         return [Figure(wide, narrow, caption)] if wide else []
 
+    def _scaling(self, board: Board, name: str) -> list[Figure]:
+        """Fitted power laws, where there are budgets enough."""
+        axis = main_axis(board)
+        wide = scaling.figure(board, self.frames, self.looks, axis, WIDE, f"{name}w")
+        narrow = scaling.figure(board, self.frames, self.looks, axis, NARROW, f"{name}n")
+        return [Figure(wide, narrow, FITS_NOTE, tuple(a for a in self.looks if a in board.arms))] if wide else []
+
     def _main(self, board: Board, name: str) -> Figure:
-        convention = main_convention(board)
-        axis = Axis(f"flops_{convention}", f"training FLOPs, {convention} convention")
+        convention, axis = main_convention(board.budget), main_axis(board)
         wide, remarks = plots.against(board, self.frames, self.looks, axis, self.rows, WIDE, f"{name}w")
         narrow, _ = plots.against(board, self.frames, self.looks, axis, self.rows, NARROW, f"{name}n")
         said = [POINTS_NOTE, BARS_NOTE]
@@ -122,7 +136,7 @@ class Drawn:
         """The same against everything else that could be held equal."""
         axes = [Axis("tokens", "training tokens"), Axis("seconds", "training time in seconds")]
         for convention in ("paper", "paper-sparse", "matmul"):
-            if convention != main_convention(board):
+            if convention != main_convention(board.budget):
                 axes.append(Axis(f"flops_{convention}", f"training FLOPs, {convention} convention"))
         made = []
         for i, axis in enumerate(axes):
@@ -146,14 +160,13 @@ def pictures(frames: Frames, boards: Iterable[Board]) -> list[str]:
     """Score against compute with the legend inside, one for each suite."""
     looks = marks.styles(run["arm"] for run in frames.rows("runs") if run["role"] != UNTRAINED)
     rows = dict.fromkeys(frames.settings, 0)
-    axes = ((b, main_convention(b)) for b in boards)
-    drawn = [(b, Axis(f"flops_{c}", f"training FLOPs, {c} convention")) for b, c in axes]
-    return [plots.against(b, frames, looks, axis, rows, WIDE, "picture", legend=True)[0] for b, axis in drawn]
+    return [plots.against(b, frames, looks, main_axis(b), rows, WIDE, "picture", legend=True)[0] for b in boards]
 
 
-def main_convention(board: Board) -> str:
-    """The one that the budget was counted under; the paper's for budgets in steps, tokens or seconds."""
-    return next((c for c in ("paper-sparse", "matmul") if f"({c})" in board.budget), "paper")
+def main_axis(board: Board) -> Axis:
+    """FLOPs under that convention."""
+    convention = main_convention(board.budget)
+    return Axis(f"flops_{convention}", f"training FLOPs, {convention} convention")
 
 
 def training(frames: Frames, boards: Iterable[Board], looks: Mapping[str, Style]) -> tuple[list[Group], str]:

@@ -92,6 +92,8 @@ def read(store: RunStore, name: str) -> Frames:
     record: dict[str, Any] = {
         **words,
         "tasks": dict(found.tasks),
+        "match": list(found.match),
+        "tuning": list(found.tuning),
         "runs": list(found.runs),
         "untrained": list(found.untrained),
     }

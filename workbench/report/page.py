@@ -11,7 +11,21 @@ from typing import TYPE_CHECKING, Any
 import workbench
 from workbench.files import write_atomic
 from workbench.published import POINTS, finding
-from workbench.report import along, checks, facts, figures, frames, sheets, svg, words
+from workbench.report import (
+    advice,
+    along,
+    checks,
+    compute,
+    equal,
+    facts,
+    figures,
+    frames,
+    scaling,
+    sheets,
+    svg,
+    tuned,
+    words,
+)
 from workbench.report.answer import answer
 from workbench.report.asked import Asked
 from workbench.report.bytask import every_metric
@@ -19,6 +33,7 @@ from workbench.report.facts import known
 from workbench.report.frames import Frames
 from workbench.report.reading import FINISHED
 from workbench.report.resampling import TAU
+from workbench.report.spending import main_convention, unequal
 from workbench.report.tables import Board, boards
 
 if TYPE_CHECKING:
@@ -114,7 +129,7 @@ def render(found: Frames, results: list[Board], missing: Mapping[str, str], aske
         "no_scores": facts.no_scores(found),
         "facts": facts.facts(found, results),
         "warnings": checks.warnings(found, results, missing),
-        "contents": facts.contents(results, drawn.along),
+        "contents": facts.contents(results, drawn.along, drawn.scaling, bool(tuned.trials(found))),
         "rows": rows,
         "runs": runs,
         "absent": [run for run in runs if run["state"] not in FINISHED],
@@ -123,6 +138,14 @@ def render(found: Frames, results: list[Board], missing: Mapping[str, str], aske
         "along_title": along.title(found),
         "findings": [finding(found.axis, board.arms) for board in results],
         "cells": checks.cells(found),
+        "scaling": drawn.scaling,
+        "laws": [laws(board, found) for board in results],
+        "equal": [equal.under_each(board, found) for board in results],
+        "unequal": [{b: unequal(board, b) for b in board.budgets} for board in results],
+        "advice": [advice.advise(board, found, asked.budget, main_convention(board.budget)) for board in results],
+        "conventions": [main_convention(board.budget) for board in results],
+        "tuning": tuned.rows(found),
+        "tuning_figures": (tuned.figure(found, figures.WIDE, "tw"), tuned.figure(found, figures.NARROW, "tn")),
         "compute": drawn.compute,
         "others": drawn.others,
         "sides": drawn.sides,
@@ -150,6 +173,13 @@ TABLE_NOTE = (
     "± is a 95 % Student t interval over pre-training seeds; differences are paired by seed, each with an interval of "
     "its own."
 )
+
+
+def laws(board: Board, found: Frames) -> tuple[dict[str, Any], list[str]]:
+    """The fit of each arm, and a sentence for each crossing."""
+    axis = figures.main_axis(board)
+    fits = scaling.fits(board, found, axis.column)
+    return dict(fits), [scaling.crossing_words(c, axis) for c in compute.crossings(fits)]
 
 
 def pairs_note(board: Board, asked: Asked) -> str:

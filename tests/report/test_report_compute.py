@@ -1,0 +1,248 @@
+"""Score over compute: reading off, power laws, crossings, conventions that disagree, and what to recommend."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import made
+import parsed
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.report import advice, compute, equal, frames, scaling, tuned, write
+from workbench.report.marks import Axis
+from workbench.report.tables import Board, board
+from workbench.spec import Budget
+from workbench.store import RunStore
+
+BUDGETS = (15, 30, 60, 120, 240)
+
+
+def law(scale: float, exponent: float, noise: float = 0.0) -> Any:
+    """Scores on a power law of steps, with noise of a seed and of a run."""
+
+    def score(arm: str, steps: int, seed: int) -> float:
+        shared = random.Random(f"{seed}").gauss(0, noise)
+        own = random.Random(f"{arm}/{steps}/{seed}").gauss(0, noise)
+        return 100 - scale * float(steps) ** -exponent * math.exp((shared + own) / 40)
+
+    return score
+
+
+def study(
+    laws: Mapping[str, Any], seeds: int = 4, budgets: tuple[int, ...] = BUDGETS, **more: Any
+) -> tuple[Any, Board]:
+    def truth(arm: str, steps: int, task: str, seed: int, tuning: int) -> float:
+        return float(laws[arm](arm, steps, seed)) if steps else 40.0
+
+    found = made.in_memory(truth, tuple(laws), seeds, 1, budgets, **more)
+    results = board(found, "probes")
+    assert results is not None
+    return found, results
+
+
+# -- reading off
+
+
+def test_reading_off_by_hand() -> None:
+    curve = ((10.0, 50.0), (100.0, 60.0), (1000.0, 64.0))
+    assert compute.read_off(curve, 100.0) == 60.0
+    assert compute.read_off(curve, 10**1.5) == pytest.approx(55.0)  # half way in the logarithm
+    assert compute.read_off(curve, 10**2.25) == pytest.approx(61.0)
+    assert compute.read_off(curve, 1005.0) == 64.0  # a step's worth too much
+    assert compute.read_off(curve, 5.0) is None and compute.read_off(curve, 1100.0) is None
+    assert compute.read_off(((7.0, 50.0),), 7.0) == 50.0
+
+
+@given(st.lists(st.tuples(st.floats(1, 1e18), st.floats(0, 100)), min_size=1, max_size=6), st.floats(0, 1))
+def test_what_is_read_off_lies_between_its_neighbours(points: list[tuple[float, float]], share: float) -> None:
+    curve = tuple(sorted({x: y for x, y in points}.items()))
+    amount = math.exp(math.log(curve[0][0]) + share * (math.log(curve[-1][0]) - math.log(curve[0][0])))
+    found = compute.read_off(curve, amount)
+    ys = [y for _, y in curve]
+    assert found is not None and min(ys) - 1e-9 <= found <= max(ys) + 1e-9
+
+
+# -- power laws
+
+
+def test_fits_find_planted_laws() -> None:
+    found, results = study({"rtd": law(60, 0.16), "bert-mlm": law(50, 0.05)})
+    fits = scaling.fits(results, found, "steps")
+    for arm, scale, exponent in (("rtd", 60, 0.16), ("bert-mlm", 50, 0.05)):
+        fit = fits[arm]
+        assert fit.exponent.mean == pytest.approx(exponent, rel=1e-6) and fit.off < 1e-6
+        assert fit.band(1000.0)[0] == pytest.approx(100 - scale * 1000.0**-exponent)
+        assert (fit.low, fit.high) == (15, 240)
+
+
+def test_two_budgets_are_no_law() -> None:
+    found, results = study({"rtd": law(60, 0.16), "bert-mlm": law(50, 0.05)}, budgets=(30, 240))
+    assert scaling.fits(results, found, "steps") == {}
+
+
+def test_interval_of_an_exponent_covers_it() -> None:
+    """300 experiments of 4 seeds: the true exponent lies within the interval about 95 times in 100."""
+    covered = 0
+    for study_ in range(300):
+        noise = random.Random(study_)
+        seeds = {
+            s: tuple((float(c), 100 - 60 * float(c) ** -0.16 * math.exp(noise.gauss(0, 0.01))) for c in BUDGETS)
+            for s in range(4)
+        }
+        fit = compute.fit(seeds)
+        assert fit is not None and fit.exponent.low is not None and fit.exponent.high is not None
+        covered += fit.exponent.low <= 0.16 <= fit.exponent.high
+    assert 0.91 <= covered / 300 <= 0.99
+
+
+def test_one_seed_has_a_fit_and_no_band() -> None:
+    found, results = study({"rtd": law(60, 0.16), "bert-mlm": law(50, 0.05)}, seeds=1)
+    fit = scaling.fits(results, found, "steps")["rtd"]
+    assert fit.band(100.0)[1:] == (None, None) and fit.exponent.half is None
+    assert compute.crossings(scaling.fits(results, found, "steps")) == []
+
+
+@pytest.mark.parametrize(("at", "measured"), [(60.0, True), (900.0, False)])
+def test_crossings_are_found_where_they_were_planted(at: float, measured: bool) -> None:
+    scale = 50 * at ** (0.16 - 0.05)
+    found, results = study({"rtd": law(scale, 0.16, 0.1), "bert-mlm": law(50, 0.05, 0.1)}, seeds=5)
+    [crossing] = compute.crossings(scaling.fits(results, found, "steps"))
+    assert (crossing.ahead_before, crossing.ahead_after) == ("bert-mlm", "rtd")
+    assert crossing.amount == pytest.approx(at, rel=0.1) and crossing.measured is measured
+    assert crossing.low is not None and crossing.high is not None and crossing.low < crossing.amount < crossing.high
+    said = scaling.crossing_words(crossing, Axis("steps", "steps"))
+    assert said.startswith("rtd overtakes bert-mlm at") and ("beyond what was measured" in said) is not measured
+
+
+def test_parallel_laws_do_not_cross() -> None:
+    found, results = study({"rtd": law(40, 0.1), "bert-mlm": law(50, 0.1)})
+    assert compute.crossings(scaling.fits(results, found, "steps")) == []
+
+
+# -- equal compute, under every convention
+
+
+def prices(arm: str) -> Mapping[str, float]:
+    """rtd is the cheaper one by look-ups counted densely, and the dearer one in matrix products."""
+    return {"paper": 1e9, "paper-sparse": 1e9, "matmul": {"rtd": 3e9}.get(arm, 1e9)}
+
+
+def test_a_ranking_that_hangs_on_the_convention_is_shown_under_all() -> None:
+    found, results = study({"rtd": law(60, 0.2, 0.05), "bert-mlm": law(66, 0.2, 0.05)}, price=prices)
+    held, sentence = equal.under_each(results, found)
+    assert "do not rank the arms alike" in sentence
+    first = {h.convention: h.order[0] for h in held}
+    assert first == {"paper": "rtd", "paper-sparse": "rtd", "matmul": "bert-mlm"}
+    by = {h.convention: h for h in held}
+    assert by["matmul"].amount == pytest.approx(240e9) and by["matmul"].ratio == {"rtd": 3.0, "bert-mlm": 1.0}
+    at_80 = [
+        60 + math.log(80 / 60) / math.log(2) * 0 for _ in range(1)
+    ]  # rtd has 80 steps for 240e9, between 60 and 120
+    assert len(at_80) == 1
+    runs = results.run_scores
+    share = math.log(80 / 60) / math.log(120 / 60)
+    expected = [runs[f"rtd-60-s{s}"] + share * (runs[f"rtd-120-s{s}"] - runs[f"rtd-60-s{s}"]) for s in range(4)]
+    assert by["matmul"].scores["rtd"].mean == pytest.approx(sum(expected) / 4)
+    assert by["matmul"].said.startswith("bert-mlm is ahead of rtd")
+
+
+def test_conventions_that_agree_are_not_shown() -> None:
+    found, results = study({"rtd": law(60, 0.2), "bert-mlm": law(66, 0.2)})
+    assert equal.under_each(results, found) == ([], "")
+
+
+def test_one_budget_cannot_be_read_off_elsewhere() -> None:
+    found, results = study({"rtd": law(60, 0.2), "bert-mlm": law(66, 0.2)}, budgets=(60,), price=prices)
+    held, _ = equal.under_each(results, found)
+    assert {h.convention: set(h.scores) for h in held}["matmul"] == {"bert-mlm"}
+    assert "no two arms" in next(h.said for h in held if h.convention == "matmul")
+
+
+# -- what to recommend
+
+
+def test_recommendations_say_when_there_is_none() -> None:
+    laws = {"rtd": law(60, 0.2, 0.05), "bert-mlm": law(66, 0.2, 0.05)}
+    found, results = study(laws)
+
+    def said(budget: Budget | None) -> str:
+        return advice.advise(results, found, budget, "paper")
+
+    assert said(None).startswith("For 2.40×10¹¹ FLOPs (paper): take rtd. It is ahead of every other, of bert-mlm by")
+    assert said(Budget(steps=100)).startswith("For 100 steps: take rtd.")
+    assert "FLOPs (matmul): take rtd" in said(Budget(flops=1e11, convention="matmul"))
+    beyond = said(Budget(tokens=4 * 240 * 4096))
+    assert "take rtd" in beyond and "4 times beyond what was measured" in beyond
+    assert said(Budget(steps=24_000)).startswith(
+        "There is no recommendation for 24,000 steps: that is 100 times beyond"
+    )
+    assert said(Budget(steps=5)).startswith("There is no recommendation for 5 steps: that is 3 times below")
+    few, board_ = study(laws, budgets=(120, 240))
+    assert "leave nothing to extend" in advice.advise(board_, few, Budget(steps=400), "paper")
+
+
+def test_a_tie_is_no_recommendation() -> None:
+    laws = {arm: law(60, 0.2, 0.5) for arm in ("rtd", "bert-mlm", "replace-mlm")} | {"electra-15": law(90, 0.2, 0.1)}
+    found, results = study(laws)
+    said = advice.advise(results, found, None, "paper")
+    assert "there is no one to recommend: 4 seeds can't tell" in said
+    assert said.endswith("What is behind and can be left aside: electra-15.")
+    one, results = study(laws, seeds=1)
+    assert "no one to recommend" in advice.advise(results, one, None, "paper")
+
+
+# -- on the page
+
+
+def test_page_holds_all_of_it(tmp_path: Path) -> None:
+    levels = {"rtd": (60.0, 0.2), "bert-mlm": (50.0, 0.1)}
+
+    def truth(arm: str, steps: int, task: str, seed: int, tuning: int) -> float:
+        if not steps:
+            return 40.0
+        scale, exponent = levels[arm]
+        return 100 - scale * steps**-exponent + random.Random(f"{arm}/{steps}/{seed}").gauss(0, 0.1)
+
+    store, name = made.study(
+        tmp_path / "runs", truth, arms=tuple(levels), tasks=("order",), tunings=1, budgets=(8, 16, 32)
+    )
+    path = store.root / "experiments" / f"{name}.json"
+    trials = [
+        {"objective": arm, "trial": i, "values": {"optim.lr": 1e-3 * (i + 1)}, "run_ids": [], "score": score}
+        for arm in levels for i, score in enumerate((61.0, 64.0, 63.0))
+    ]  # fmt: skip
+    trials += [{"objective": "rtd", "trial": 3, "values": {}, "run_ids": [], "score": None, "seeds": [9]}]
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"tuning": trials}))
+    found = frames.read(RunStore(store.root), name)
+    assert [(r["arm"], r["trials"], r["best"], r["at"]) for r in tuned.rows(found)] == [
+        ("rtd", 3, 64.0, 2), ("bert-mlm", 3, 64.0, 2),
+    ]  # fmt: skip
+    tree = parsed.page(write(store, name, tmp_path / "out"))
+    law_ = " ".join(tree.by_id("laws-1").text.split())
+    assert "exponent b" in law_ and "beyond what was measured" in law_
+    assert "tuning seeds only" in tree.by_id("tuning").text and "optim.lr=0.002" in tree.by_id("tuning").text
+    words = " ".join(tree.text.split())
+    assert "Which to take." in words
+    assert "This is not at equal compute: rtd spent 1.32 times the FLOPs of bert-mlm (paper convention)." in words
+    rows = [r.find("th")[0].text for r in tree.by_id("table-1").find("table")[0].find("tr")]
+    assert any("rtd" in r and "†" in r for r in rows) and not any("bert-mlm" in r and "†" in r for r in rows)
+
+
+def test_a_budget_of_ones_own_on_the_command_line(tmp_path: Path) -> None:
+    store, _ = made.study(tmp_path / "runs", made.noisy(made.LEVELS), arms=("rtd", "bert-mlm"), tasks=("order",))
+    words = [sys.executable, "-m", "workbench", "report", "ablation", "--runs", str(store.root), "--budget"]
+    done = subprocess.run([*words, "flops=1e20", "--out", str(tmp_path / "out")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(parsed.page(tmp_path / "out" / "index.html").text.split())
+    assert "There is no recommendation for 1.00×10²⁰ FLOPs (paper)" in said
+    bad = subprocess.run([*words, "much"], capture_output=True, text=True)
+    assert bad.returncode == 2 and bad.stderr.count("\n") == 1 and "--budget 'much'" in bad.stderr

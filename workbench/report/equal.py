@@ -1,0 +1,73 @@
+"""One comparison under every way of counting FLOPs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from workbench.report import compute
+from workbench.report.curves import CONVENTIONS
+from workbench.report.frames import Frames
+from workbench.report.spending import TOLERANCE, ratios
+from workbench.report.statistics import Compared, Estimate, t_interval
+from workbench.report.tables import Board
+from workbench.report.words import interval, listing, power
+
+
+@dataclass(frozen=True)
+class Held:
+    """All arms at one amount of FLOPs under one convention; `ratio` is what each spent over the least at the budget.
+
+    `scores` are read off between budgets, so arms that were run at one budget only, and not at this amount, are absent.
+    """
+
+    convention: str
+    amount: float
+    scores: Mapping[str, Estimate]
+    order: tuple[str, ...]
+    pairs: Mapping[tuple[str, str], Compared]
+    ratio: Mapping[str, float]
+
+    @property
+    def said(self) -> str:
+        """Who is first, and by how much."""
+        if len(self.order) < 2:
+            return "no two arms were run at one amount of compute, nor around one"
+        first, second = self.order[:2]
+        found = self.pairs[first, second]
+        gap = interval(found.difference.estimate.mean, found.difference.estimate.half)
+        told = "ahead of" if found.claimed else "first, not told apart from"
+        absent = [arm for arm in self.ratio if arm not in self.scores]
+        tail = f"; {listing(absent)} cannot be placed there" if absent else ""
+        return f"{first} is {told} {second} ({gap}) at {power(self.amount)} FLOPs{tail}"
+
+
+def held(board: Board, frames: Frames, convention: str) -> Held | None:
+    """Every arm at the largest amount that all of them reached under this convention."""
+    found = compute.curves(board, frames, f"flops_{convention}")
+    amount = compute.common(found)
+    if amount is None:
+        return None
+    scores = compute.at(found, amount)
+    order, pairs = compute.compared(scores)
+    estimates = {arm: t_interval([by[s] for s in sorted(by)]) for arm, by in scores.items()}
+    return Held(convention, amount, estimates, tuple(order), pairs, ratios(board, board.budget, convention))
+
+
+def under_each(board: Board, frames: Frames) -> tuple[list[Held], str]:
+    """The comparison under all three conventions and what to say of it; nothing where they all say the same.
+
+    They say the same where every arm spent the same under each, or where all rank the arms alike and claim alike.
+    """
+    found = [h for c in CONVENTIONS if (h := held(board, frames, c)) is not None]
+    if len(found) < len(CONVENTIONS) or len(board.arms) < 2:
+        return [], ""
+    if all(ratio <= 1 + TOLERANCE for h in found for ratio in h.ratio.values()):
+        return [], ""
+    if len({h.order for h in found}) > 1:
+        claims = {frozenset(pair for pair, c in h.pairs.items() if c.claimed) for h in found}
+        inside = " What is claimed is the same under all of them; the rest is noise." if len(claims) == 1 else ""
+        sentence = f"The conventions do not rank the arms alike.{inside}"
+    else:
+        sentence = "All three conventions rank the arms alike, though the arms did not spend the same under each."
+    return found, sentence
