@@ -8,19 +8,16 @@ import hashlib
 import json
 import os
 import pickle
-import random
 import resource
 import shutil
-import signal
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from drills.disk import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -34,12 +31,6 @@ DTYPES = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16,
     torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
 ]  # fmt: skip
-
-
-def some(step: int, size: int = 40) -> dict[str, dict[str, torch.Tensor]]:
-    """Tensors that say which step they are of."""
-    weights = torch.arange(size, dtype=torch.float32) + step
-    return {"model": {"w": weights, "b": weights[:3].clone()}, "optimizer": {"w.step": torch.tensor(float(step))}}
 
 
 def names(folder: Path) -> list[str]:
@@ -191,31 +182,6 @@ def pair(tmp_path: Path) -> Path:
     for step in (1, 2):
         checkpoint.save(tmp_path, step, some(step, size=400), {"step": step})
     return tmp_path
-
-
-def test_any_flipped_bit_or_truncation_falls_back(pair: Path) -> None:
-    draw = random.Random(5)
-    path = pair / "step-00000002"
-    tried = 0
-    for name in names(path):
-        whole = (path / name).read_bytes()
-        places = {0, len(whole) - 1, *(draw.randrange(len(whole)) for _ in range(60))}
-        for place in sorted(places):
-            flipped = bytearray(whole)
-            flipped[place] ^= 1 << draw.randrange(8)
-            for damaged in (bytes(flipped), whole[:place], whole + b"\n"):
-                (path / name).write_bytes(damaged)
-                found = checkpoint.newest(pair)
-                assert found is not None and found.step == 1, (name, place)
-                assert len(found.warnings) == 1 and str(path) in found.warnings[0]
-                tried += 1
-        (path / name).write_bytes(whole)
-        assert holds_big(checkpoint.newest(pair), 2)
-    assert tried > 500
-
-
-def holds_big(found: checkpoint.Checkpoint | None, step: int) -> bool:
-    return found is not None and torch.equal(found.tensors("model")["w"], some(step, size=400)["model"]["w"])
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"])
@@ -378,56 +344,3 @@ def test_a_late_owner_neither_saves_nor_prunes(tmp_path: Path, monkeypatch: pyte
     new.check()
     new.release()
     assert names(tmp_path) == ["checkpoints"]
-
-
-# -- SIGKILL
-
-
-def kill_while_saving(folder: Path, kills: int) -> dict[str, int]:
-    """Save for ever in a child and kill it at a random instant, again and again. Counts what must not happen."""
-    draw = random.Random(kills)
-    count = {"kills": 0, "saved": 0, "lost": 0, "broken": 0}
-    for _ in range(kills):
-        start = checkpoint.newest(folder)
-        step = start.step if start else 0
-        reader, writer = os.pipe()
-        child = os.fork()
-        if not child:
-            os.close(reader)
-            while True:
-                step += 1
-                checkpoint.save(folder, step, some(step, size=20_000), {"step": step})
-                os.write(writer, step.to_bytes(4, "little"))  # from here on it is acknowledged
-        os.close(writer)
-        time.sleep(draw.uniform(0.005, 0.25))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        with os.fdopen(reader, "rb") as pipe:
-            acknowledged = pipe.read()
-        last = int.from_bytes(acknowledged[-4:], "little") or step * (start is not None)
-        seen = [path for path in folder.glob("step-*") if checkpoint.problem(path) is not None]
-        found = checkpoint.newest(folder) if folder.exists() else None
-        count["kills"] += 1
-        count["saved"] += len(acknowledged) // 4
-        count["broken"] += len(seen)
-        count["lost"] += last > 0 and (found is None or found.step < last or bool(found.warnings))
-    return count
-
-
-@pytest.mark.parametrize("kills", [30, pytest.param(200, marks=pytest.mark.slow)])
-def test_sigkill_while_saving_and_pruning(tmp_path: Path, kills: int) -> None:
-    done = subprocess.run(
-        [sys.executable, __file__, str(tmp_path / "checkpoints"), str(kills)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    count = json.loads(done.stdout)
-    assert count["kills"] == kills and count["saved"] > kills / 2
-    assert (count["lost"], count["broken"]) == (0, 0), count
-    checkpoint.save(tmp_path / "checkpoints", 10**6, some(1), {})
-    assert len(names(tmp_path / "checkpoints")) == 2
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    sys.stdout.write(json.dumps(kill_while_saving(Path(sys.argv[1]), int(sys.argv[2]))))

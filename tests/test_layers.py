@@ -20,7 +20,7 @@ LINES = (
     "cli",
     "launch sweep show bench",
     "runner",
-    "job",
+    "job offline",
     "trainer tasks report",
     "plan",
     "objectives",

@@ -6,31 +6,23 @@ import contextlib
 import errno
 import json
 import os
-import random
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from drills.cells import BEAT, GRACE, take
 
 from workbench import owner
 from workbench.files import dumps, write_atomic
-from workbench.lease import Lease, LeaseHeld, LeaseLost, acquire
+from workbench.lease import Lease, LeaseHeld, LeaseLost
 from workbench.owner import alive, fate, machine, process, read
-
-BEAT, GRACE = 0.05, 0.4
-
-
-def take(folder: Path, **options: Any) -> Lease:
-    return acquire(folder, **({"beat": BEAT, "grace": GRACE} | options))
 
 
 def names(folder: Path) -> list[str]:
@@ -322,43 +314,6 @@ def test_a_write_after_the_last_look_has_nothing_to_rename(tmp_path: Path) -> No
     news[0].release()
 
 
-def test_a_stopped_process_comes_back_too_late(tmp_path: Path) -> None:
-    code = """
-from workbench.files import write_atomic
-lease = acquire(Path(sys.argv[1]), beat=0.05)
-count = 0
-while True:
-    try:
-        lease.check()
-        write_atomic(Path(sys.argv[1]) / "done.json", str(count).encode(), lease.stage, lease.check)
-    except (LeaseLost, FileNotFoundError) as error:
-        print("refused", type(error).__name__, flush=True)
-        break
-    count += 1
-    print(count, flush=True)
-lease.release()
-"""
-    for number in range(3):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        with child(code, str(folder)) as sleeper:
-            assert sleeper.stdout is not None and sleeper.stdout.readline() == "1\n"
-            time.sleep(random.Random(number).uniform(0, 0.05))
-            os.kill(sleeper.pid, signal.SIGSTOP)
-            while process(sleeper.pid) != ("T", (process(sleeper.pid) or "?")[1]):
-                time.sleep(0.001)
-            begin = time.monotonic()
-            lease = take(folder)
-            assert time.monotonic() - begin >= GRACE - 0.1  # stopped is not dead
-            write_atomic(folder / "done.json", b"new", lease.stage, lease.check)
-            os.kill(sleeper.pid, signal.SIGCONT)
-            assert "refused LeaseLost" in sleeper.stdout.read()
-        assert (folder / "done.json").read_bytes() == b"new"
-        lease.check()
-        lease.release()
-        assert names(folder) == ["done.json"]
-
-
 # -- many at once
 
 
@@ -386,98 +341,7 @@ def test_one_of_many_takers_wins(tmp_path: Path) -> None:
         assert names(folder) == []
 
 
-def work(root: Path, cells: int, seed: int, pause: float) -> None:
-    """Carry out every cell that nobody owns, until all are done. What `log` says twice was done twice."""
-    draw = random.Random(seed)
-    me = os.open(root / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    order = list(range(cells))
-    draw.shuffle(order)
-    while not all((root / str(cell) / "done").exists() for cell in order):
-        for cell in order:
-            folder = root / str(cell)
-            if (folder / "done").exists():
-                continue
-            with contextlib.suppress(LeaseHeld):
-                lease = take(folder, patience=0)
-                try:
-                    if not (folder / "done").exists():
-                        os.write(me, f"begin {cell}\n".encode())
-                        time.sleep(draw.uniform(0, 2 * pause))
-                        write_atomic(folder / "done", str(os.getpid()).encode(), lease.stage, lease.check)
-                        os.write(me, f"end {cell}\n".encode())
-                finally:
-                    lease.release()
-
-
-def sweep(root: Path, cells: int, workers: int, kills: int, pause: float) -> dict[str, Any]:
-    """Workers on the same cells; `kills` of them die at random instants, and others take their place."""
-    for cell in range(cells):
-        (root / str(cell)).mkdir(parents=True)
-    draw = random.Random(cells)
-    running: list[int] = []
-    started = killed = 0
-    while True:
-        while len(running) < workers and not all((root / str(cell) / "done").exists() for cell in range(cells)):
-            started += 1
-            pid = os.fork()
-            if not pid:
-                work(root, cells, started, pause)
-                os._exit(0)
-            running.append(pid)
-        if kills and running:
-            time.sleep(draw.uniform(0, 0.01))
-            os.kill(draw.choice(running), signal.SIGKILL)
-            kills, killed = kills - 1, killed + 1
-        running = [pid for pid in running if os.waitpid(pid, os.WNOHANG)[0] == 0]
-        if not running:
-            break
-        time.sleep(0.005)
-    lines = (root / "log").read_text().splitlines()
-    return {
-        "killed": killed,
-        "begun": Counter(line.split()[1] for line in lines if line.startswith("begin")),
-        "ended": Counter(line.split()[1] for line in lines if line.startswith("end")),
-        "left": sorted({name for cell in range(cells) for name in os.listdir(root / str(cell))}),
-    }
-
-
-def drill(root: Path, cells: int, workers: int, kills: int, pause: float) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, __file__, str(root), str(cells), str(workers), str(kills), str(pause)],
-        capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
-@pytest.mark.parametrize("repeats", [2, pytest.param(20, marks=pytest.mark.slow)])
-def test_every_cell_exactly_once(tmp_path: Path, repeats: int) -> None:
-    for number in range(repeats):
-        found = drill(tmp_path / str(number), cells=80, workers=8, kills=0, pause=0.005)
-        once = {str(cell): 1 for cell in range(80)}
-        assert found["begun"] == once and found["ended"] == once
-        assert found["left"] == ["done"]
-
-
-@pytest.mark.parametrize(("cells", "kills"), [(20, 40), pytest.param(80, 160, marks=pytest.mark.slow)])
-def test_killed_workers_cells_are_finished_by_others(tmp_path: Path, cells: int, kills: int) -> None:
-    found = drill(tmp_path, cells=cells, workers=8, kills=kills, pause=0.2)
-    assert found["killed"] >= cells
-    assert set(found["begun"]) == {str(cell) for cell in range(cells)}
-    assert max(found["ended"].values()) == 1
-    assert sum(found["begun"].values()) > cells  # some kills did hit work
-    assert {(tmp_path / str(cell) / "done").exists() for cell in range(cells)} == {True}
-
-
 def test_no_posix_locks() -> None:
     """They fail, or do nothing, on shared disks."""
-    for part in ("files", "owner", "lease", "health", "rundir", "store", "checkpoint", "tracking/metrics"):
-        text = (Path(owner.__file__).parent / f"{part}.py").read_text()
-        assert not re.search(r"\b(fcntl|flock|lockf|filelock|sqlite3)\b", text), part
-
-
-if __name__ == "__main__":
-    words = sys.argv[1:]
-    result = sweep(Path(words[0]), int(words[1]), int(words[2]), int(words[3]), float(words[4]))
-    sys.stdout.write(json.dumps(result))
+    for path in Path(owner.__file__).parent.rglob("*.py"):
+        assert not re.search(r"\b(fcntl|flock|lockf|filelock|sqlite3)\b", path.read_text()), path

@@ -158,46 +158,6 @@ def test_a_late_owner_writes_no_row(tmp_path: Path, path: Path) -> None:
     new.release()
 
 
-@pytest.mark.parametrize("kills", [30, pytest.param(200, marks=pytest.mark.slow)])
-def test_sigkill_loses_no_row_that_was_acknowledged(path: Path, kills: int) -> None:
-    code = """
-import os, random, signal, sys, time
-from pathlib import Path
-from workbench.store import RunDir
-from workbench.tracking import Metrics
-path = Path(sys.argv[1])
-draw = random.Random(2)
-logged = 0
-for _ in range(int(sys.argv[2])):
-    source, out = os.pipe()
-    child = os.fork()
-    if not child:
-        metrics = Metrics(path)
-        step = metrics.rewind(10**9)
-        while True:
-            step += 1
-            metrics.append([{"step": step, "filler": "x" * draw.randrange(300)}])
-            os.write(out, step.to_bytes(4, "little"))
-            time.sleep(0.002)
-    os.close(out)
-    time.sleep(draw.uniform(0.01, 0.06))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    acknowledged = os.fdopen(source, "rb").read()
-    last = int.from_bytes(acknowledged[-4:], "little") or logged
-    rows = [row["step"] for row in RunDir(path.parent).metrics()]
-    assert rows == list(range(1, len(rows) + 1))
-    assert last <= len(rows) <= last + 1, (last, len(rows))
-    logged = len(rows)
-print(logged)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path), str(kills)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > kills
-
-
 # -- the copy
 
 

@@ -395,7 +395,11 @@ def _base(
         overrides[f"budget.{chosen.unit}"] = getattr(chosen, chosen.unit)
     if "objective" in overrides:
         raise InputError("--set objective=... is spelled --objective NAME")
-    return presets.resolve(scale or scale_set or "nano", overrides)
+    base = presets.resolve(scale or scale_set or "nano", overrides)
+    from workbench.offline import stay_local
+
+    stay_local(base)
+    return base
 
 
 def _host(

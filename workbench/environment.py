@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 import workbench
 from workbench.redact import redact_words
 
+EXACT = ("device", "precision", "threads")  # beside versions and machine: with equal ones a resumed run is identical
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "safetensors", "wandb")
 
 
@@ -41,6 +42,16 @@ def environment(
         "command": redact_words(list(sys.argv if argv is None else argv)),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What of two env.json decides the last digits of a run and is not the same, as key, from and to."""
+    pairs: dict[str, tuple[Any, Any]] = {key: (before.get(key), now.get(key)) for key in EXACT}
+    for part in ("versions", "machine"):
+        old, new = (dict(facts[part]) if isinstance(facts.get(part), dict) else {} for facts in (before, now))
+        known = PACKAGES if part == "versions" else ("cpu", "gpu")
+        pairs |= {f"{part}.{key}": (old.get(key), new.get(key)) for key in known}
+    return [{"key": key, "from": old, "to": new} for key, (old, new) in pairs.items() if old != new]
 
 
 def _version(name: str) -> str | None:

@@ -26,6 +26,8 @@ from workbench.spec import UNITS, Budget, RunSpec, digest, known_keys
 
 SHARE = "budget.share"
 
+LARGEST = 1 << 20  # bytes of an experiment file
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -105,6 +107,8 @@ def portion(budget: Budget, share: float) -> dict[str, Any]:
 def load(word: str) -> Experiment:
     """The experiment of a name or a path. Raises InputError where there is none, or its file is not one."""
     path = _locate(word)
+    if path.stat().st_size > LARGEST:
+        raise InputError(f"experiment file {path} has {path.stat().st_size} bytes; a question and its axes take few")
     found = importlib.util.spec_from_file_location(f"workbench_experiment_{path.stem}", path)
     assert found is not None and found.loader is not None
     module = importlib.util.module_from_spec(found)

@@ -20,16 +20,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workbench import objectives, progress
+from workbench import checkpoint, objectives, progress
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, bind
 from workbench.data.prepare import prepare as prepare_data
-from workbench.environment import environment
+from workbench.environment import changes, environment
 from workbench.errors import Diverged, InputError, Interrupted, ParentFailed
 from workbench.host import Host
 from workbench.job import Job, distinct, equal, plans
 from workbench.lease import LeaseHeld, LeaseLost
+from workbench.offline import stay_local
 from workbench.plan import Plan, plan
+from workbench.redact import redact
 from workbench.rundir import now
 from workbench.spec import CorruptionSpec, GeneratorSpec, OptimSpec, RunSpec, ScheduleSpec, TasksSpec
 from workbench.store import ExperimentRecord, RunDir, RunStore
@@ -223,6 +225,7 @@ def work(root: Path, record: str, todo: Sequence[str], host: Host, words: Sequen
         objectives.find(word)
     store = RunStore.existing(root)
     base = store.experiment(record).base_spec()
+    stay_local(base)
     suite = load_suite(base)
     _, prepared = prepare(store.get(todo[0]).spec())
     carry_out_all(store, todo, base.tasks, suite, prepared, host, since or now())
@@ -293,9 +296,10 @@ def carry_out(run: RunDir, tasks: TasksSpec, suite: Suite, prepared: Prepared, h
         raise
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
-        run.fail("failed", f"{type(error).__name__}: {error}", where=f"{Path(where.filename).name}:{where.lineno}",
+        message = redact(f"{type(error).__name__}: {error}")
+        run.fail("failed", message, where=f"{Path(where.filename).name}:{where.lineno}",
                  trace=traceback.format_exc())  # fmt: skip
-        log.warning("%s failed: %s: %s; see %s", run.run_id, type(error).__name__, error, run.path / "error.log")
+        log.warning("%s failed: %s; see %s", run.run_id, message, run.path / "error.log")
 
 
 def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host) -> None:
@@ -309,9 +313,7 @@ def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host) -> None
     corpus = Corpus(prepared, spec.data.length, spec.seed)
     priced = _plan_once(run, spec, corpus, host, parent)
     trainer.set_numerics(host)
-    run.write_json(
-        "env.json", environment(sys.argv, device=host.resolved_device(), precision=host.resolved_precision())
-    )
+    _write_environment(run, host)
     source = objectives.source_file(spec)
     if source is not None:
         shutil.copyfile(source, run.path / "objective.py")
@@ -331,6 +333,20 @@ def parent_of(run: RunDir) -> RunDir | None:
     """The run that this one starts from, in the same store; its folder is made if it is new."""
     wanted = run.spec().parent()
     return None if wanted is None else RunStore(run.path.parent).open(wanted)
+
+
+def _write_environment(run: RunDir, host: Host) -> None:
+    """env.json. What a run that goes on finds changed is said, and stays in the record."""
+    facts = environment(sys.argv, device=host.resolved_device(), precision=host.resolved_precision())
+    before = run.read_json("env.json") if (run.path / "env.json").is_file() else facts
+    changed = changes(before, facts) if checkpoint.steps(run.path / "checkpoints") else []
+    for each in changed:
+        log.warning(
+            "%s goes on with %s %s instead of %s, so its numbers will not be to the last digit those of a run that "
+            "was never stopped", run.run_id, each["key"], each["to"], each["from"],
+        )  # fmt: skip
+    at = {"at": facts["started"]}
+    run.write_json("env.json", facts | {"changes": [*before.get("changes", []), *(each | at for each in changed)]})
 
 
 def _plan_once(run: RunDir, spec: RunSpec, corpus: Corpus, host: Host, parent: RunDir | None) -> Plan:

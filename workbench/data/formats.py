@@ -54,7 +54,7 @@ def _jsonl(path: Path, column: str, advance: Advance) -> Iterator[str]:
             continue
         try:
             row = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path} line {number} is not JSON: {error}") from None
         if not isinstance(row, dict):
             raise InputError(f'{path} line {number} is not an object such as {{"{column}": "..."}}')

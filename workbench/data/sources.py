@@ -11,6 +11,7 @@ import glob
 import json
 import os
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,7 +150,16 @@ def _file(path: Path) -> File:
         status = found.stat()
     except OSError as error:
         raise InputError(f"corpus file {path} cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(f"corpus file {path} is no regular file but a pipe, socket or device; name a file of text")
     return File(found, status.st_size, status.st_mtime_ns)
+
+
+def local(data: DataSpec) -> bool:
+    """Whether neither corpus nor tokenizer is on the hub."""
+    named = [name for name in data.corpus if HUB_NAME.match(name)]
+    named += [data.tokenizer] if data.tokenizer != "wordpiece" else []
+    return all(os.path.exists(os.path.expanduser(name)) for name in named)
 
 
 def offline() -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.data import foreign
 from workbench.data.files import cache_root, staged
 from workbench.errors import InputError
 from workbench.signals import interruptible
@@ -57,7 +58,7 @@ def load(folder: Path) -> Any:
     """As a transformers tokenizer."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(str(folder))
+    return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
 
 
 def content(folder: Path) -> str:
@@ -216,8 +217,8 @@ def _fetch(name: str, root: Path) -> Path:
     try:
         found = AutoTokenizer.from_pretrained(str(path) if path.is_dir() else name, trust_remote_code=False)
     except Exception as error:  # transformers raises many kinds here, for the same few reasons
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise InputError(f"tokenizer {name!r} is neither 'wordpiece' nor one that can be loaded: {first}") from None
+        reason = foreign.why(path, error)
+        raise InputError(f"tokenizer {name!r} is neither 'wordpiece' nor one that can be loaded: {reason}") from None
     if not found.is_fast:
         raise InputError(f"tokenizer {name!r} has no fast (Rust) form, which packing needs; take another")
     with staged(folder) as temporary:

@@ -9,7 +9,7 @@ from workbench.scoring import PROBES
 from workbench.spec import TasksSpec
 from workbench.tasks.task import Examples, Suite, Task
 
-__all__ = ["Examples", "Suite", "Task", "known", "load"]
+__all__ = ["Examples", "Suite", "Task", "known", "load", "local"]
 
 
 def known() -> list[dict[str, str]]:
@@ -56,6 +56,12 @@ def load(tasks: TasksSpec, cache: Path | None = None) -> Suite:
     return Suite(tuple(baselines.added(task, cache) for task in found), missing)
 
 
+def local(tasks: TasksSpec) -> bool:
+    """Whether no task is on the hub. Raises InputError for a name that is none."""
+    glue = any(_place(name)[0] == "glue" for name in tasks.names if name != "none")
+    return not glue or (tasks.glue is not None and Path(tasks.glue).expanduser().is_dir())
+
+
 def _place(name: str) -> tuple[str, str]:
     """Which part reads this name, and the name as that part spells it. Raises InputError."""
     from workbench.tasks import glue, table
@@ -67,9 +73,8 @@ def _place(name: str) -> tuple[str, str]:
         return "table", name
     if row := glue.row_of(name):
         return "glue", row.name
-    raise InputError(
-        f"unknown task {name!r}{suggest(name, ['none', 'glue', 'probes', *glue.ROWS, *PROBES])}, or a table's path"
-    )
+    known = ["none", "glue", "probes", *glue.ROWS, *PROBES]
+    raise InputError(f"--tasks names an unknown task {name!r}{suggest(name, known)}, or a table's path")
 
 
 def _distinct(tasks: list[Task]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from workbench.data import foreign
 from workbench.errors import InputError
 
 
@@ -51,16 +52,17 @@ def load_encoder(folder: Path, dropout: float) -> nn.Module:
     if not (folder / "config.json").is_file():
         raise InputError(f"{folder} holds no encoder: it has no config.json")
     try:
-        config = AutoConfig.from_pretrained(folder)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         for name, value in config.to_dict().items():
             if ("dropout" in name or name.endswith("pdrop")) and isinstance(value, (int, float)):
                 setattr(config, name, dropout)
         with _silent():
             model, found = AutoModel.from_pretrained(
-                folder, config=config, dtype=torch.float32, output_loading_info=True
-            )
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder} cannot be loaded as an encoder: {str(error).splitlines()[0]}") from None
+                folder, config=config, dtype=torch.float32, output_loading_info=True,
+                trust_remote_code=False, use_safetensors=True,
+            )  # fmt: skip
+    except Exception as error:  # transformers raises many kinds for what stands in a file
+        raise InputError(f"{folder} cannot be loaded as an encoder: {foreign.why(folder, error)}") from None
     lacking = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
     if lacking:
         raise InputError(f"{folder} lacks {len(lacking)} of the encoder's weights, {lacking[0]} for one")

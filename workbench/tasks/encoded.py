@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from workbench.data import foreign
 from workbench.draws import seed_of
 from workbench.errors import InputError
 from workbench.tasks.task import Examples, Task, sealed
@@ -59,9 +60,9 @@ def encode(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
         from transformers import AutoTokenizer
 
         try:
-            tokenizer = AutoTokenizer.from_pretrained(folder)
-        except (OSError, ValueError) as error:
-            raise InputError(f"{folder} holds no tokenizer that can be loaded: {str(error).splitlines()[0]}") from None
+            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        except Exception as error:  # transformers raises many kinds for what stands in a file
+            raise InputError(f"{folder} holds no tokenizer that can be loaded: {foreign.why(folder, error)}") from None
         parts = {"train": task.train, **task.tests}
         while len(_memory) >= _KEPT:
             _memory.pop(next(iter(_memory)))

@@ -46,8 +46,8 @@ def _json_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
             continue
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path}, line {number} is not JSON: {error.msg}") from None
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}, line {number} is not JSON: {error}") from None
         if not isinstance(row, dict):
             raise InputError(f"{path}, line {number} is not a JSON object")
         yield f"line {number}", row

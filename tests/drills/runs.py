@@ -1,0 +1,343 @@
+"""Drills on whole commands: killed, stopped by signals, out of disk, out of numbers, without a network."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from workbench import presets
+from workbench.errors import InputError
+from workbench.spec import RunSpec, known_keys
+from workbench.store import RunStore
+
+from .small import SETS, curve, done, environment, fork, run_words, weights, write_table, write_text
+
+OBJECTIVES = ("rtd", "all-tokens-mlm", "bert-mlm", "replace-mlm", "electra-15")
+
+
+def killed_and_resumed(folder: Path, count: int) -> str:
+    """Goal 1: SIGKILL at random instants; curve and weights end as if nothing had happened."""
+    text, cache, draw = write_text(folder / "small.txt"), folder / "cache", random.Random(count)
+    share, kills = max(1, count // len(OBJECTIVES)), 0
+    for objective in OBJECTIVES[: -(-count // share)]:
+        whole, killed = folder / f"{objective}-whole", folder / f"{objective}-killed"
+        begun = time.monotonic()
+        code, said = done(run_words(text, objective, whole), folder, cache)
+        assert code == 0, said
+        length = time.monotonic() - begun
+        for _ in range(share):
+            child = fork(run_words(text, objective, killed), folder, cache)
+            time.sleep(draw.uniform(0, 0.9) * length)
+            child.kill(signal.SIGKILL)
+            if child.wait() == 0:  # it was faster: once more from the start
+                shutil.rmtree(killed)
+            kills += 1
+        code, said = done(run_words(text, objective, killed), folder, cache)
+        assert code == 0, said
+        assert curve(killed) == curve(whole), f"{objective}: another curve"
+        assert weights(killed) == weights(whole), f"{objective}: other weights"
+    return f"{kills} kills, {share} a run; curves and weights bit-identical in all"
+
+
+def stopped_by_signals(folder: Path, count: int) -> str:
+    """Goal 17: SIGINT, SIGTERM and SIGUSR1 at random instants of preparing, training and fine-tuning."""
+    text, table, draw = write_text(folder / "small.txt"), write_table(folder / "animals.csv"), random.Random(count)
+    words = run_words(text, "rtd", folder / "runs", steps=40, tasks=table)
+    begun = time.monotonic()
+    code, said = done(words, folder, folder / "cache")
+    assert code == 0, said
+    length, slowest, late = time.monotonic() - begun, 0.0, 0
+    for number in range(count):
+        kind = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)[number % 3]
+        shutil.rmtree(folder / "runs", ignore_errors=True)
+        cache = folder / ("cache" if number % 4 else f"cache-{number}")  # a new one has its text to prepare
+        child = fork(words, folder, cache)
+        time.sleep(0.05 + draw.uniform(0, 0.9) * length)
+        asked = time.monotonic()
+        child.kill(kind)
+        code = child.wait(60)
+        slowest = max(slowest, time.monotonic() - asked)
+        if code == 0:
+            late += 1
+            continue
+        assert code == (130 if kind == signal.SIGINT else 143), (kind, code, child.text)
+        assert "the same command goes on" in child.text and "Traceback" not in child.text, child.text
+        left = [path for path in [*cache.rglob(".*~*"), *(folder / "runs").rglob("lease")] if path.exists()]
+        assert not left, left
+        assert not children(child.pid), "children are left"
+        for draft in (folder / "runs").glob("*/.tmp-*"):
+            raise AssertionError(f"{draft} was left half-written")
+    assert slowest < 10, f"{slowest:.1f} s"
+    return f"{count - late} of {count - late} stopped with code and sentence, the slowest after {slowest:.1f} s"
+
+
+def children(pid: int) -> list[int]:
+    """Processes whose session or parent is `pid`."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[0] not in "ZX" and pid in (int(fields[1]), int(fields[3])):
+            found.append(int(stat.parent.name))
+    return found
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """A tmpfs; raises PermissionError where this user may mount none."""
+    disk = folder / "disk"
+    disk.mkdir(exist_ok=True)
+    words = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)]
+    if subprocess.run(words, capture_output=True, check=False).returncode:
+        raise PermissionError("no small disk can be mounted by this user")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def leave(disk: Path, room: int) -> None:
+    """Fill the disk until `room` bytes are free."""
+    info = os.statvfs(disk)
+    (disk / "filler").write_bytes(b"x" * max(0, info.f_bavail * info.f_frsize - room))
+
+
+def full_while_saving(folder: Path, count: int) -> str:
+    """Goal 3: the last good checkpoint stays, 74 and a sentence, and after making room the run ends as undisturbed."""
+    text, cache, slowest = write_text(folder / "small.txt"), folder / "cache", 0.0
+    code, said = done(run_words(text, "rtd", folder / "whole"), folder, cache)
+    assert code == 0, said
+    for number in range(count):
+        with small_disk(folder, "24m") as disk:
+            words = run_words(text, "rtd", disk / "runs")
+            child = fork(words, folder, cache)
+            while not list(disk.glob("runs/*/checkpoints/step-*")):
+                time.sleep(0.002)
+            child.kill(signal.SIGSTOP)
+            leave(disk, 4096 * (number * 7 % 100))
+            child.kill(signal.SIGCONT)
+            begun = time.monotonic()
+            code, said = child.wait(60), child.text
+            slowest = max(slowest, time.monotonic() - begun)
+            assert code == 74, (code, said)
+            assert re.search(r"\d+ bytes are needed and \d+ are free", said) or "more bytes" in said, said
+            assert str(disk) in said and "Traceback" not in said, said
+            assert list(disk.glob("runs/*/checkpoints/step-*")), "no checkpoint is left"
+            (disk / "filler").unlink()
+            code, said = done(words, folder, cache)
+            assert code == 0, said
+            assert curve(disk / "runs") == curve(folder / "whole"), "another curve"
+            assert weights(disk / "runs") == weights(folder / "whole"), "other weights"
+    assert slowest < 10, f"{slowest:.1f} s"
+    return (
+        f"{count} of {count} ended with 74 and a sentence, the slowest after {slowest:.1f} s, and resumed identically"
+    )
+
+
+def full_while_logging(folder: Path, count: int) -> str:
+    """Goal 4: a command whose rows do not fit never exits with 0, and what it acknowledged is there."""
+    text, cache = write_text(folder / "small.txt"), folder / "cache"
+    for number in range(count):
+        with small_disk(folder, "16m") as disk:
+            words = run_words(text, "bert-mlm", disk / "runs", steps=400)
+            words[words.index("--save-every") + 1] = "100000"
+            child = fork(words, folder, cache)
+            while not list(disk.glob("runs/*/metrics.jsonl")):
+                time.sleep(0.002)
+            child.kill(signal.SIGSTOP)
+            leave(disk, 4096 * number)
+            child.kill(signal.SIGCONT)
+            code, said = child.wait(120), child.text
+            assert code == 74 and "metrics.jsonl" in said and "Traceback" not in said, (code, said)
+            assert not list(disk.glob("runs/*/done.json"))
+            steps = [
+                json.loads(line)["step"] for line in next(disk.glob("runs/*/metrics.jsonl")).read_text().splitlines()
+            ]
+            assert steps == list(range(1, len(steps) + 1)), steps
+    return f"{count} of {count} ended with 74; no row was missing from what is there"
+
+
+NAN = '''"""RTD whose loss is not finite at one step."""
+
+from workbench.objectives import rtd
+from workbench.objectives.rtd import Options, cost
+from workbench.tensors import StepLoss
+
+
+class Objective(rtd.Objective):
+    steps = 0
+
+    def forward(self, batch):
+        loss = super().forward(batch)
+        self.steps += 1
+        return StepLoss(loss.total * float("{kind}"), loss.parts, loss.metrics) if self.steps == {micro} else loss
+'''
+
+
+def diverged(folder: Path, count: int) -> str:
+    """Goal 15: NaN or inf at a random step: diverged, its step and rows named, and the next run still done."""
+    text, cache, draw = write_text(folder / "small.txt"), folder / "cache", random.Random(count)
+    for number in range(count):
+        here = folder / str(number)
+        here.mkdir()
+        step = draw.randint(1, 30)
+        kind = ("nan", "inf", "-inf")[number % 3]
+        (here / "broken.py").write_text(NAN.format(kind=kind, micro=2 * step - number % 2))
+        words = run_words(text, here / "broken.py", here / "runs", steps=30)
+        words[2:2] = ["--objective", "bert-mlm"]
+        code, said = done(words, here, cache)
+        run = next((here / "runs").glob("broken-*"))
+        error = json.loads((run / "error.json").read_text())
+        assert code == 1 and error["kind"] == "diverged" and error["step"] == step, (code, step, error)
+        assert f"rows {8 * (step - 1)} to {8 * step - 1}" in error["message"], error
+        saved = sorted(int(path.name[5:]) for path in run.glob("checkpoints/step-*"))
+        assert f"the last checkpoint is of step {saved[-1] if saved else 0}" in error["message"], error
+        assert all(each < step for each in saved), "the weights changed after the bad step"
+        assert next((here / "runs").glob("bert-mlm-*/done.json")), said
+    return f"{count} of {count} stopped before the weights changed; the other run of each was done"
+
+
+def offline(folder: Path, count: int) -> str:
+    """Goal 24: all objectives in an empty network namespace, without a flag; strace sees no attempt to connect."""
+    text, table = write_text(folder / "small.txt"), write_table(folder / "animals.csv")
+    words = ["run", "ablation", "--corpus", text, "--tasks", table, "--budget", "steps=4", "--threads", 1, *SETS]
+    words += [part for name in OBJECTIVES[:count] for part in ("--objective", name)]
+    variables = {k: v for k, v in environment(folder / "cache").items() if not k.startswith("HF_")}
+    command = [sys.executable, "-m", "workbench", *map(str, words)]
+    if shutil.which("strace"):
+        command = ["strace", "-f", "-qq", "-e", "trace=connect", "-o", str(folder / "calls"), *command]
+    if shutil.which("unshare"):
+        command = ["unshare", "-n", *command]
+    found = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=600)
+    assert found.returncode == 0, found.stderr
+    calls = (folder / "calls").read_text() if (folder / "calls").is_file() else ""
+    assert "AF_INET" not in calls, calls
+    begun = time.monotonic()
+    missing = [sys.executable, "-m", "workbench", "run", "ablation", "--corpus", "someone/something", "--tasks", "none"]
+    if shutil.which("unshare"):
+        missing = ["unshare", "-n", *missing]
+    variables["HF_HUB_OFFLINE"] = "1"
+    found = subprocess.run(missing, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=60)
+    assert found.returncode == 2 and "someone/something" in found.stderr and found.stderr.count("\n") == 1
+    named = time.monotonic() - begun
+    return f"{count} objectives trained and measured, no attempt to connect; missing data named in {named:.1f} s"
+
+
+def secrets(folder: Path, count: int) -> str:
+    """Goal 25: tokens planted in variables, netrc and addresses are in no file of the run, the store or the report."""
+    text, table, planted = write_text(folder / "small.txt"), write_table(folder / "animals.csv"), []
+    variables = {}
+    for number in range(count):
+        planted.append(f"planted{number}-{random.Random(number).getrandbits(64):016x}")
+    names = ("WANDB_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "DB_PASSWORD", "OPENAI_API_KEY")
+    variables = dict(zip(names, planted, strict=False)) | {"NETRC": str(folder / "netrc")}
+    (folder / "netrc").write_text(f"machine example.org login me password {planted[-1]}\n")
+    (folder / "netrc").chmod(0o600)
+    idea = folder / "idea.py"
+    idea.write_text(
+        NAN.format(kind="1", micro=-1).replace(
+            "self.steps += 1", f'raise RuntimeError("https://me:{planted[-2]}@example.org/x?api_key={planted[0]}")'
+        )
+    )
+    words = run_words(text, "rtd", folder / "runs", steps=4, tasks=table)
+    words[2:2] = ["--objective", str(idea)]
+    words[words.index("steps=4")] = "tokens=2e3"
+    words += ["--out", str(folder / "report")]
+    code, said = done(words, folder, folder / "cache", **variables)
+    assert code == 1 and (folder / "report" / "index.html").is_file(), said
+    files = [path for part in ("runs", "report") for path in (folder / part).rglob("*") if path.is_file()]
+    assert files
+    for path in [*files, folder / "said.txt"]:
+        content = path.read_bytes()
+        if path.name != "objective.py":  # the person's own source, kept as it is
+            assert not [word for word in planted if word.encode() in content], path
+    record = next((folder / "runs/experiments").glob("*.json")).read_text()
+    assert "tokens=2e3" in record, "a budget is no secret"
+    return f"{len(planted)} planted, in 0 of {len(files)} files"
+
+
+def changed_settings(folder: Path, count: int) -> str:
+    """Goal 14: every key that decides a run gives it another folder, and a folder of another run is refused."""
+    store = RunStore(folder / "runs")
+    base = presets.resolve("nano")
+    run = store.open(base)
+    wanted, keys = run.path / "spec.json", [key for key in known_keys() if key not in NOT_THE_RUN]
+    tried = 0
+    for key in (keys * count)[: max(count, len(keys))]:
+        for value in _others(base, key):
+            try:
+                other = base.changed({key: value})
+            except InputError:
+                continue
+            assert other.run_id != base.run_id, f"{key}={value} would go on silently"
+            place = store.root / other.run_id
+            shutil.copytree(run.path, place, dirs_exist_ok=True)  # as if someone had renamed the folder
+            record = json.loads(wanted.read_text()) | {"run_id": other.run_id}
+            (place / "spec.json").write_text(json.dumps(record))
+            try:
+                store.open(other)
+            except InputError as error:
+                assert key.partition(".")[0] in str(error) or "hash" in str(error), error
+            else:
+                raise AssertionError(f"{key}={value} went on silently")
+            shutil.rmtree(place)
+            tried += 1
+            break
+        else:
+            raise AssertionError(f"no other value of {key} was found")
+    return f"{tried} of {tried} changed keys refused by name"
+
+
+# Fine-tuning, labels, what depends on the objective, and budgets beside the one there is.
+NOT_THE_RUN = {key for key in known_keys() if key.startswith("tasks.")}
+NOT_THE_RUN |= {"scale", "options", "budget.steps", "budget.tokens", "budget.seconds"}
+
+
+def _others(base: RunSpec, key: str) -> list[Any]:
+    now: Any = base.model_dump()
+    for part in key.split("."):
+        now = now[part]
+    words = ["none", "all", "tokens", "eager", "wsd", "dense", "released", "uniform", "normal", "matmul", "bert", "abc"]
+    numbers = [now * 2, now + 1, now / 2] if isinstance(now, (int, float)) and not isinstance(now, bool) else []
+    return [not now] if isinstance(now, bool) else [each for each in [*numbers, 7, 0.5, *words] if each != now]
+
+
+def made_at_once(folder: Path, count: int) -> str:
+    """Goal 26: two processes make a run at the same instant: one folder for equal specs, two for others, all whole."""
+    store = RunStore(folder / "runs")
+    for number in range(count):
+        specs = [
+            RunSpec(seed=number),
+            RunSpec(seed=number, budget={"steps": 7}) if number % 2 else RunSpec(seed=number),
+        ]
+        reader, writer = os.pipe()
+        pids = []
+        for spec in specs:
+            pids.append(os.fork())
+            if not pids[-1]:
+                os.close(writer)
+                os.read(reader, 1)  # both go on when the pipe is closed
+                try:
+                    os._exit(0 if store.open(spec).spec() == spec else 2)
+                except BaseException:
+                    os._exit(1)
+        os.close(writer)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+        os.close(reader)
+        assert codes == [0, 0], codes
+    found = store.runs()
+    assert len(found) == count + count // 2 and all(run.damage is None for run in found), len(found)
+    return f"{count} pairs: {len(found)} folders, as many as different specs, all whole"

@@ -1,0 +1,151 @@
+"""A small model, a small text, and the real command on them: in a process of its own, or forked from this one.
+
+A fork has torch and transformers loaded already, so a drill can start, stop and kill a command hundreds of times.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TINY = (
+    "encoder.hidden=32", "encoder.layers=2", "encoder.heads=2", "encoder.vocab=300", "encoder.positions=32",
+    "data.length=32", "batch.size=8", "generator.width=0.5", "optim.lr=1e-3", "corruption.rate=0.15",
+)  # fmt: skip
+SETS = [part for setting in TINY for part in ("--set", setting)]
+NOISY = ("seconds", "tokens_per_second", "saving_share")  # measured, not computed
+
+
+def environment(cache: Path) -> dict[str, str]:
+    kept = {"WORKBENCH_CACHE": str(cache), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    return {**os.environ, **kept}
+
+
+def write_text(path: Path) -> Path:
+    """A corpus of 300 short documents with enough order in it that a model can learn some."""
+    rng = random.Random(0)
+    names, verbs = ["the cat", "a dog", "one bird", "this fish", "my horse"], ["sees", "likes", "finds", "leaves"]
+    places = ["in the garden", "near the river", "on a hill", "under the bridge", "by the old house"]
+    documents = [
+        "\n".join(
+            f"{rng.choice(names)} {rng.choice(verbs)} {rng.choice(names)} {rng.choice(places)}."
+            for _ in range(rng.randint(3, 9))
+        )
+        for _ in range(300)
+    ]
+    path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    return path
+
+
+def write_table(path: Path) -> Path:
+    """A classification that one word decides: 60 rows to learn from, 40 to test on."""
+    rng = random.Random(1)
+    rows = ["text,label,split"]
+    for index in range(100):
+        word = rng.choice(["cat", "dog"])
+        place = rng.choice(["in the garden", "near the river", "on a hill"])
+        rows.append(f"the {word} number {index} is {place},{word},{'train' if index < 60 else 'test'}")
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+def run_words(text: Path, objective: str | Path, runs: Path, steps: int = 60, tasks: str | Path = "none") -> list[str]:
+    """A run with accumulation, dropout and over epoch borders, saved every seven steps."""
+    given = ["run", "ablation", "--objective", objective, "--corpus", text, "--tasks", tasks]
+    given += ["--budget", f"steps={steps}", "--threads", 1, "--micro-batch", 4, "--save-every", 7, "--runs", runs]
+    given += [*SETS, "--set", "encoder.dropout=0.1"]
+    return [str(word) for word in given]
+
+
+def curve(runs: Path) -> list[dict[str, Any]]:
+    """Every row of the one trained run in `runs`, without what is measured."""
+    path = next(runs.glob("*/metrics.jsonl"))
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key not in NOISY} for row in rows]
+
+
+def weights(runs: Path) -> bytes:
+    return next(runs.glob("[!u]*/encoder/model.safetensors")).read_bytes()
+
+
+@dataclass(frozen=True)
+class Forked:
+    """A command that runs in a fork of this process."""
+
+    pid: int
+    said: Path
+
+    def kill(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def wait(self, seconds: float = 300.0) -> int:
+        """Its exit code, minus the signal if that ended it. Raises TimeoutError."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.005)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        raise TimeoutError(f"still running after {seconds:g} s: {self.text}")
+
+    @property
+    def text(self) -> str:
+        return self.said.read_text(errors="replace")
+
+
+def preload() -> None:
+    """What every command would spend seconds on."""
+    import transformers.models.auto.modeling_auto
+    import transformers.models.electra.modeling_electra  # noqa: F401
+
+    import workbench.cli
+    import workbench.export
+    import workbench.report
+    import workbench.runner
+    import workbench.tasks.finetune
+    import workbench.trainer  # noqa: F401
+    from workbench import objectives
+    from workbench.spec import RunSpec
+
+    for name in objectives.names():
+        objectives.load(RunSpec(objective=name))
+
+
+def fork(words: list[str], folder: Path, cache: Path, **variables: str) -> Forked:
+    """Begin `workbench WORDS` in `folder`; what it prints goes to a file there."""
+    said = folder / "said.txt"
+    pid = os.fork()
+    if pid:
+        return Forked(pid, said)
+    try:
+        os.environ.update(environment(cache) | variables)
+        os.chdir(folder)
+        out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.argv = ["workbench", *words]
+        from workbench.cli import main
+
+        main()
+    except SystemExit as end:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(int(end.code or 0))
+    finally:
+        os._exit(99)
+
+
+def done(words: list[str], folder: Path, cache: Path, **variables: str) -> tuple[int, str]:
+    """Exit code and output of a command that is left to end."""
+    child = fork(words, folder, cache, **variables)
+    return child.wait(), child.text

@@ -1,0 +1,59 @@
+"""Stores of every format that ever was: they open, report and resume, or are refused by name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from drills.small import environment, write_table, write_text
+from make_old_store import words
+
+from workbench.errors import InputError
+from workbench.report import find_record, write
+from workbench.store import RunStore
+
+STORES = sorted((Path(__file__).parent / "fixtures").glob("store-*"))
+
+
+@pytest.fixture(params=STORES, ids=lambda path: path.name)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> RunStore:
+    return RunStore(shutil.copytree(request.param, tmp_path / "runs"))
+
+
+def test_there_is_one_of_todays_format() -> None:
+    assert json.loads((STORES[-1] / "store.json").read_text()) == {"format": 1}
+
+
+def test_its_runs_are_read(store: RunStore) -> None:
+    states = {run.run_id.rsplit("-", 2)[0]: run.state for run in store.runs()}
+    assert states == {"bert-mlm-nano": "done", "rtd-nano": "interrupted", "untrained-nano": "done"}
+    done = next(run for run in store.runs() if run.run_id.startswith("bert"))
+    assert [row["step"] for row in done.metrics()] == list(range(1, 7)) and len(done.scores()) == 1
+    assert done.spec().run_id == done.run_id, "a spec of then has another name now"
+
+
+def test_it_is_reported(store: RunStore, tmp_path: Path) -> None:
+    page = write(store, find_record(store, "ablation"), tmp_path / "report").read_text()
+    assert all(run.run_id in page for run in store.runs())
+
+
+def test_its_killed_run_goes_on(store: RunStore, tmp_path: Path) -> None:
+    before = next(store.root.glob("rtd-*/metrics.jsonl")).read_text().splitlines()
+    text, table = write_text(tmp_path / "small.txt"), write_table(tmp_path / "animals.csv")
+    command = [sys.executable, "-m", "workbench", *words(Path(text.name), Path(table.name), Path("runs"), "rtd")]
+    variables = environment(tmp_path / "cache")
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    after = next(store.root.glob("rtd-*/metrics.jsonl")).read_text().splitlines()
+    assert next(store.root.glob("rtd-*")).joinpath("done.json").is_file()
+    assert after[:4] == before[:4] and len(after) == 6, "it began again from step 0"
+
+
+def test_a_format_of_tomorrow_is_refused_by_name(store: RunStore) -> None:
+    (store.root / "store.json").write_text('{"format": 2}')
+    with pytest.raises(InputError, match="format 2"):
+        RunStore(store.root)
