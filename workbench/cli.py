@@ -89,11 +89,30 @@ def run(
     _carry_out(job, runs, host, workers, out, dry_run, as_json)
 
 
-@app.command()
-def sweep(
-    axis: Annotated[str | None, typer.Argument(help="Name or file of an experiment, such as generator-size.")] = None,
+@app.command("sweep")
+def sweep_(
+    axis: Annotated[
+        str | None, typer.Argument(help="Name or file of an experiment, such as generator-size; or tune.")
+    ] = None,
     over: Annotated[
-        list[str] | None, typer.Option(help="Values to compare, as optim.lr=1e-4,5e-4; repeatable: all combinations.")
+        list[str] | None,
+        typer.Option(
+            help="Values to compare, as tying=none,all (all combinations), or with --trials the space to "
+            "search, as optim.lr=1e-4..1e-3:log; repeatable."
+        ),
+    ] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Search --over with so many trials for each cell. None is pruned: a run that is "
+            "stopped early has not had the compute of the others, which biases the comparison.",
+        ),
+    ] = None,
+    sampler: Annotated[str, typer.Option(help="Of a search: tpe, random or qmc (quasi-random).")] = "tpe",
+    tuning_seeds: Annotated[int, typer.Option(min=1, help="Of tune: pre-training seeds of each trial.")] = 1,
+    storage: Annotated[
+        str | None, typer.Option(help="Where Optuna's copy of the trials goes (default: a journal in the run store).")
     ] = None,
     match: Annotated[
         str | None,
@@ -122,15 +141,43 @@ def sweep(
     """Compare settings at equal compute: an experiment's, those of --over, or both; typed again, it goes on.
 
     A --budget in another unit than --match is what the first cell gets; all others get as much as that spends.
+
+    tune searches for the settings of every --objective alike (of the learning rate, and of --over), by scores on
+    training rows held out, and then reports them on other seeds, by scores on the test rows.
     """
     host = _host(device, precision, micro_batch, threads, compile_, save_every, track)
     base = _base(scale, set_, corpus, tasks, budget)
     from workbench.job import job_of
-    from workbench.over import grid, parse_over
+    from workbench.over import Range, grid, parse_over, unit_of
 
-    found = grid(axis, parse_over(over or []), match, base, objective or [])
-    job = job_of(found, base, seeds or 1, objective or [])
-    _carry_out(job, runs, host, workers, out, dry_run, as_json)
+    words, space = objective or [], parse_over(over or [])
+    ranges = [key for key, values in space.items() if isinstance(values, Range)]
+    if not trials and axis != "tune":
+        if ranges:
+            raise InputError(f"--over {ranges[0]}={space[ranges[0]]} is a range: say how often to try, with --trials N")
+        found = grid(axis, space, match, base, words)
+        _carry_out(job_of(found, base, seeds or 1, words), runs, host, workers, out, dry_run, as_json)
+        return
+    from workbench import sweep
+
+    if axis == "tune":
+        search = sweep.Search(sweep.default_space(base, space), trials or 10, sampler, tuning_seeds, storage)
+        unit = unit_of(match, None, base)
+        if dry_run:
+            _carry_out(sweep.tune_jobs(base, search, words, unit)[0], runs, host, workers, out, dry_run, as_json)
+            return
+        outcome = sweep.tune(base, search, words, unit, seeds or 1, runs, host, workers, out)
+    else:
+        if not space:
+            raise InputError("--trials needs a space to search, as in --over optim.lr=1e-4..1e-3:log")
+        search = sweep.Search(space, trials or 10, sampler, seeds or 1, storage)
+        job = sweep.search_job(grid(axis, space, match, base, words), base, search, words)
+        if dry_run:
+            _carry_out(job, runs, host, workers, out, dry_run, as_json)
+            return
+        outcome = sweep.execute(job, search, runs, host, workers, out)
+    _print(outcome.to_json() if as_json else outcome.summary(), as_json)
+    raise typer.Exit(outcome.exit_code)
 
 
 def _carry_out(job: Job, runs: Path, host: Host, workers: int, out: Path | None, dry_run: bool, as_json: bool) -> None:

@@ -33,7 +33,8 @@ LARGEST = 1 << 20  # bytes of an experiment file
 class Experiment:
     """`axes` maps dotted keys of the spec to the values they take; `variants` are runs beyond their combinations.
 
-    `match` is the unit in which all runs get the same amount; None leaves budgets as they are given.
+    `match` is the unit in which all runs get the same amount; None leaves budgets as they are given. `search` says in
+    words what is searched for and how; the axes that it searches have no values here.
     """
 
     name: str
@@ -41,12 +42,13 @@ class Experiment:
     axes: Mapping[str, Sequence[Any]]
     variants: Sequence[Mapping[str, Any]] = ()
     match: str | None = None
+    search: str = ""
 
     @property
     def axis(self) -> str:
         """What reports compare along: the keys that vary, joined by commas. A budget is no arm of its own."""
         keys = [key for key in self.axes if not key.startswith("budget.")]
-        return ",".join([key for key in keys if len(self.axes[key]) > 1] or keys[:1] or ["objective"])
+        return ",".join([key for key in keys if len(self.axes[key]) != 1] or keys[:1] or ["objective"])
 
     def cells(self) -> Iterator[dict[str, Any]]:
         """What sets each run of a seed apart from the base: dotted keys and values."""
@@ -78,7 +80,10 @@ class Experiment:
                 part = part.get(name, {})
             part.pop(last, None)
         tasks = base.tasks.model_dump(mode="json")
-        return f"{self.name}-{base.scale}-{digest([self.name, given, tasks], 8)}"
+        if not tasks["held_out"]:  # a later field: older records keep their names
+            del tasks["held_out"]
+        parts = [self.name, given, tasks, *([self.search] if self.search else [])]
+        return f"{self.name}-{base.scale}-{digest(parts, 8)}"
 
 
 def changed(base: RunSpec, values: Mapping[str, Any]) -> RunSpec:

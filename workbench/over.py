@@ -65,20 +65,23 @@ def _range(text: str, value: str) -> Range:
     return Range(low, high, bool(match[3]), all(re.fullmatch(r"[+-]?\d+", match[i]) for i in (1, 2)))
 
 
+def unit_of(match: str | None, found: Experiment | None, base: RunSpec) -> str:
+    """What all runs get the same of: as asked, else as the file says, else FLOPs; a budget of seconds stays one."""
+    if match not in (None, *UNITS):
+        raise InputError(f"--match {match!r} is not one of {', '.join(UNITS)}")
+    return match or (found and found.match) or ("seconds" if base.budget.unit == "seconds" else "flops")
+
+
 def grid(word: str | None, over: Space, match: str | None, base: RunSpec, objectives: Sequence[str] = ()) -> Experiment:
     """An experiment by its name or file with further axes, or one made of axes alone. Raises InputError.
 
     All runs get the same amount of `match`, else of what the file says, else of FLOPs; a budget of seconds stays one.
     """
-    if match not in (None, *UNITS):
-        raise InputError(f"--match {match!r} is not one of {', '.join(UNITS)}")
     if objectives and "objective" in over:
         raise InputError("--objective and --over objective=... contradict each other; keep one")
-    axes = {key: values for key, values in over.items() if not isinstance(values, Range)}
-    if ranges := [key for key in over if key not in axes]:
-        raise InputError(f"--over {ranges[0]}={over[ranges[0]]} is a range: say how often to try, with --trials N")
+    axes = {key: () if isinstance(values, Range) else values for key, values in over.items()}
     found = experiments.load(word) if word else None
-    unit = match or (found and found.match) or ("seconds" if base.budget.unit == "seconds" else "flops")
+    unit = unit_of(match, found, base)
     if found is None:
         if not axes:
             raise InputError("sweep needs an experiment, as in generator-size, or --over key=1,2,3")

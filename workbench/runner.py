@@ -7,6 +7,7 @@ work through leases.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shlex
 import shutil
@@ -148,9 +149,9 @@ def enroll(session: Session, specs: Sequence[RunSpec], **facts: Any) -> tuple[li
     return list(baselines), bound
 
 
-def carry_out_specs(session: Session, specs: Sequence[RunSpec]) -> list[str]:
+def carry_out_specs(session: Session, specs: Sequence[RunSpec], **facts: Any) -> list[str]:
     """Do these runs and the baselines they are measured against; their ids. What is done already costs nothing."""
-    baselines, bound = enroll(session, specs)
+    baselines, bound = enroll(session, specs, **facts)
     todo, since = [spec.run_id for spec in _by_seed(baselines, bound)], now()
     if session.workers > 1:
         share_work(session.store.root, session.record, todo, session.job, session.host, session.workers, since)
@@ -372,6 +373,20 @@ def measure(run: RunDir, tasks: TasksSpec, suite: Suite, host: Host) -> None:
             score = finetune(run.path / "encoder", task, tasks, seed, host, partial(told.step, task.name))
             run.write_json(f"scores/{name}", score.to_json())
             told.scored(task.name, score.value)
+
+
+def score(session: Session, run_id: str) -> float | None:
+    """The mean over tasks of the mean over fine-tuning seeds; None while any score is missing."""
+    from workbench.tasks.finetune import score_name
+
+    run, tasks = session.store.get(run_id), session.base.tasks
+    if not complete(run, tasks, session.suite):
+        return None
+    values = [
+        float(run.read_json(f"scores/{score_name(task, tasks, seed)}")["value"])
+        for task in session.suite.tasks for seed in range(tasks.seeds)
+    ]  # fmt: skip
+    return math.fsum(values) / len(values) if values else None
 
 
 def complete(run: RunDir, tasks: TasksSpec, suite: Suite) -> bool:

@@ -231,7 +231,8 @@ class TasksSpec(Part):
     The released code's ways are `extra_decay`, one more power of the layer-wise decay below the head; `doubled`, MRPC
     and STS-B trained on with their sentences also swapped; `sum_loss`, a sum over the batch in place of a mean;
     `overlap`, decay running during warm-up; and no `bias_correction` of Adam (docs/electra.md 5 and 7).
-    `rows` caps the training rows of a task; `epochs` left out means each task's own number.
+    `rows` caps the training rows of a task; `epochs` left out means each task's own number. With `held_out` that share
+    of the training rows is measured on in place of the test rows, which stay unseen.
     """
 
     names: Names = ("probes",)
@@ -252,6 +253,7 @@ class TasksSpec(Part):
     overlap: bool = False
     bias_correction: bool = True
     rows: Positive | None = None
+    held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
     text: str | None = None
     pair: str | None = None
     label: str | None = None

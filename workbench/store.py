@@ -192,6 +192,7 @@ class RunStore:
                 record,
                 runs=_union(before.runs, record.runs),
                 untrained=_union(before.untrained, record.untrained),
+                tuning=_trials(before.tuning, record.tuning),
                 command=redact(record.command),
                 updated=now(),
             )
@@ -244,6 +245,16 @@ class RunStore:
 
 def _union(before: Iterable[str], after: Iterable[str]) -> list[str]:
     return list(dict.fromkeys((*before, *after)))
+
+
+def _trials(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each trial once, with its score if either knows it: two commands may be at the same search."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for trial in (*before, *after):
+        key = (trial.get("objective"), trial.get("trial"), *trial.get("run_ids", ()))
+        if key not in found or found[key].get("score") is None:
+            found[key] = trial
+    return list(found.values())
 
 
 def _differing(a: Any, b: Any, prefix: str = "") -> list[str]:

@@ -300,3 +300,15 @@ def test_on_cuda_in_bf16(encoder: Path, keyword: Task, lengths: Task) -> None:
     for task, least in ((keyword, 85), (lengths, 40)):
         score = finetune(encoder, task, SPEC, 0, Host(device="cuda"))
         assert score.value > least
+
+
+def test_rows_held_out_come_from_training_and_are_no_longer_learnt(keyword: Task) -> None:
+    def rows(part: Examples) -> list[tuple[str, object]]:
+        return list(zip(part.first, part.targets, strict=True))
+
+    found = held_out(keyword, 0.25)
+    asked = found.tests["held-out"]
+    assert list(found.tests) == ["held-out"] and len(asked) == round(0.25 * len(keyword.train))
+    assert sorted(rows(found.train) + rows(asked)) == sorted(rows(keyword.train))
+    assert found.fingerprint != keyword.fingerprint and found == held_out(keyword, 0.25)
+    assert held_out(keyword, 0.0) is keyword

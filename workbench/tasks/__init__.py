@@ -7,7 +7,7 @@ from pathlib import Path
 from workbench.errors import InputError, suggest
 from workbench.scoring import PROBES
 from workbench.spec import TasksSpec
-from workbench.tasks.task import Examples, Suite, Task
+from workbench.tasks.task import Examples, Suite, Task, held_out
 
 __all__ = ["Examples", "Suite", "Task", "known", "load", "local"]
 
@@ -53,7 +53,7 @@ def load(tasks: TasksSpec, cache: Path | None = None) -> Suite:
         found += probes.load(dict.fromkeys(probe_names), tasks.rows)
     found += [table.load(Path(name), tasks) for kind, name in places if kind == "table"]
     _distinct(found)
-    return Suite(tuple(baselines.added(task, cache) for task in found), missing)
+    return Suite(tuple(baselines.added(held_out(task, tasks.held_out), cache) for task in found), missing)
 
 
 def local(tasks: TasksSpec) -> bool:

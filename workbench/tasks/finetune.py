@@ -30,7 +30,16 @@ from workbench.tasks.task import Task
 
 TEST_TOKENS = 8192  # padded tokens computed at once when nothing is learnt
 LOOK = 50  # steps between looks at the loss, which wait for the device
-DATA_KEYS = {"names", "glue", "seeds", "text", "pair", "label", "kind"}  # of TasksSpec: what is learnt, not how
+DATA_KEYS = {
+    "names",
+    "glue",
+    "seeds",
+    "text",
+    "pair",
+    "label",
+    "kind",
+    "held_out",
+}  # of TasksSpec: what is learnt, not how
 
 Progress = Callable[[int, int], None]  # step, steps
 

@@ -80,6 +80,19 @@ def sealed(task: Task, rows: int | None = None) -> Task:
     return replace(task, fingerprint=_fingerprint(task))
 
 
+def held_out(task: Task, share: float) -> Task:
+    """The task measured on that share of its training rows, always the same ones, which are no longer learnt from."""
+    if not share:
+        return task
+    import numpy as np
+
+    order = np.random.default_rng(seed_of(0, "held out", task.name)).permutation(len(task.train)).tolist()
+    count = min(max(1, round(share * len(order))), len(order) - 1)
+    parts = (task.train.take(sorted(rows)) for rows in (order[count:], order[:count]))
+    train, asked = parts
+    return sealed(replace(task, train=train, tests={"held-out": asked}))
+
+
 def _fingerprint(task: Task) -> str:
     """16 hex digits over everything that decides a score: texts, targets, labels and metric."""
     settings = [task.name, task.labels, task.metric, task.span, task.symmetric]

@@ -1,0 +1,94 @@
+"""What a search proposes: a pure function of the trials before. Nothing is trained here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench import presets
+from workbench.errors import InputError
+from workbench.over import Range
+from workbench.sweep import SAMPLERS, STARTUP, TUNING_SEEDS, Search, Study, Trial, default_space, tune_jobs
+
+SPACE = {
+    "optim.lr": Range(1e-4, 1e-2, log=True, whole=False),
+    "batch.size": Range(8, 32, log=False, whole=True),
+    "tying": ("none", "tokens"),
+}
+
+
+def score(trial: Trial) -> Trial:
+    """A made-up truth: best at a rate of 1e-3 with shared tokens."""
+    rate = math.log10(trial.values["optim.lr"]) + 3
+    return replace(trial, score=80 - 10 * rate**2 - 5 * (trial.values["tying"] == "none"), run_ids=(str(trial.trial),))
+
+
+def carried_out(study: Study, trials: int, free: int = 1) -> list[Trial]:
+    known: list[Trial] = []
+    while len(known) < trials:
+        known += [score(trial) for trial in study.propose("rtd", known, study.round(len(known), free), 0)]
+    return known
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_proposals_stay_in_the_space_and_repeat_exactly(sampler: str) -> None:
+    first, again = (carried_out(Study(Search(SPACE, 14, sampler), "x"), 14) for _ in range(2))
+    assert first == again and [trial.trial for trial in first] == list(range(14))
+    for trial in first:
+        assert 1e-4 <= trial.values["optim.lr"] <= 1e-2
+        assert 8 <= trial.values["batch.size"] <= 32 and isinstance(trial.values["batch.size"], int)
+        assert trial.values["tying"] in ("none", "tokens")
+    assert len({trial.values["optim.lr"] for trial in first}) > 10
+
+
+@given(cut=st.integers(1, 11), sampler=st.sampled_from(["random", "qmc"]))
+@settings(max_examples=10, deadline=None)
+def test_a_sequence_goes_on_where_it_was_cut(cut: int, sampler: str) -> None:
+    study = Study(Search(SPACE, 12, sampler), "x")
+    whole = study.propose("rtd", [], 12, 0)
+    known = [score(trial) for trial in whole[:cut]]
+    assert study.propose("rtd", known, 12 - cut, 0) == whole[cut:]
+
+
+def test_more_trials_go_on_with_the_same_ones() -> None:
+    short, long = (carried_out(Study(Search(SPACE, count), "x"), count) for count in (12, 16))
+    assert long[:12] == short
+
+
+def test_tpe_gets_nearer_to_the_best() -> None:
+    trials = carried_out(Study(Search(SPACE, 40), "x"), 40)
+    miss = [abs(math.log10(trial.values["optim.lr"]) + 3) for trial in trials]
+    assert sum(miss[-10:]) / 10 < sum(miss[:STARTUP]) / STARTUP / 2
+
+
+def test_trials_that_failed_or_are_at_work_are_no_obstacle() -> None:
+    study = Study(Search(SPACE, 30), "x")
+    known = carried_out(study, 12)
+    known = [replace(trial, score=None, failed=trial.trial % 2 == 0) if trial.trial > 9 else trial for trial in known]
+    assert len(study.propose("rtd", known, 3, 0)) == 3
+
+
+def test_rounds_hold_what_does_not_depend_on_each_other() -> None:
+    tpe, random = Study(Search(SPACE, 25), "x"), Study(Search(SPACE, 25, "random"), "x")
+    assert [tpe.round(known, 2) for known in (0, 4, 10, 24, 25)] == [10, 6, 2, 1, 0]
+    assert [random.round(known, 2) for known in (0, 20, 25)] == [25, 5, 0]
+
+
+def test_tuning_and_reporting_have_no_seed_and_no_rows_in_common() -> None:
+    base = presets.resolve("nano")
+    search = Search(default_space(base, {}), 4)
+    searching, reporting = tune_jobs(base, search, ["rtd", "bert-mlm"], "flops")
+    assert {spec.seed for spec in searching.specs} == {TUNING_SEEDS}
+    assert {spec.seed for spec in reporting.specs} == {0}
+    assert searching.base.tasks.held_out > 0 == reporting.base.tasks.held_out
+    assert search.space["optim.lr"] == Range(base.optim.lr / 4, base.optim.lr * 4, log=True, whole=False)
+    assert searching.experiment.record_name(base) != reporting.experiment.record_name(base)
+
+
+def test_a_sampler_that_is_not_there() -> None:
+    with pytest.raises(InputError, match="tpe, random, qmc"):
+        Search(SPACE, 3, "grid")
