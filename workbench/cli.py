@@ -46,11 +46,14 @@ Seeds = Annotated[int | None, typer.Option(min=1, help="Pre-training seeds of ev
 Runs = Annotated[Path, typer.Option("--runs", help="Folder of the run store.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
-Precision = Annotated[str, typer.Option(help="auto (bf16 on CUDA, else fp32), fp32 or bf16.")]
+Precision = Annotated[
+    str, typer.Option(help="auto (bf16 on CUDA and, from a width of 128, on CPUs that have it), fp32 or bf16.")
+]
 Out = Annotated[Path | None, typer.Option(help="Folder for the report (default reports/NAME).")]
 Workers = Annotated[int, typer.Option(min=1, help="Runs at a time: processes that share the CPU or the GPUs.")]
 MicroBatch = Annotated[int | None, typer.Option(min=1, help="Rows computed at once (default: all).")]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads a run.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Without any shortcut of ours, in fp32: for comparison.")]
 Compile = Annotated[bool, typer.Option("--compile", help="Use torch.compile.")]
 SaveEvery = Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints (default: 5 min).")]
 Track = Annotated[str | None, typer.Option(help="Mirror metrics to a tracker: wandb.")]
@@ -74,6 +77,7 @@ def run(
     precision: Precision = "auto",
     micro_batch: MicroBatch = None,
     threads: Threads = None,
+    plain: Plain = False,
     compile_: Compile = False,
     save_every: SaveEvery = None,
     track: Track = None,
@@ -81,7 +85,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Pre-train, fine-tune and report every run of an experiment; typed again, it goes on where it stopped."""
-    host = _host(device, precision, micro_batch, threads, compile_, save_every, track)
+    host = _host(device, precision, micro_batch, threads, compile_, save_every, track, plain)
     base = _base(scale, set_, corpus, tasks, budget)
     from workbench.job import plan_job
 
@@ -132,6 +136,7 @@ def sweep_(
     precision: Precision = "auto",
     micro_batch: MicroBatch = None,
     threads: Threads = None,
+    plain: Plain = False,
     compile_: Compile = False,
     save_every: SaveEvery = None,
     track: Track = None,
@@ -145,7 +150,7 @@ def sweep_(
     tune searches for the settings of every --objective alike (of the learning rate, and of --over), by scores on
     training rows held out, and then reports them on other seeds, by scores on the test rows.
     """
-    host = _host(device, precision, micro_batch, threads, compile_, save_every, track)
+    host = _host(device, precision, micro_batch, threads, compile_, save_every, track, plain)
     base = _base(scale, set_, corpus, tasks, budget)
     from workbench.job import job_of
     from workbench.over import Range, grid, parse_over, unit_of
@@ -331,12 +336,13 @@ def bench(
     precision: Precision = "auto",
     micro_batch: Annotated[int | None, typer.Option(min=1, help="Rows computed at once (default: all).")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
+    plain: Plain = False,
     compile_: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for a page with charts, and the numbers as JSON.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Throughput of every objective at every scale here, next to what the machine could do, and where the time goes."""
-    host = _host(device, precision, micro_batch, threads, compile_)
+    host = _host(device, precision, micro_batch, threads, compile_, plain=plain)
     from workbench import bench, progress, show
     from workbench.spec import parse_overrides
 
@@ -392,6 +398,7 @@ def worker(
     precision: Precision = "auto",
     micro_batch: Annotated[int | None, typer.Option()] = None,
     threads: Annotated[int | None, typer.Option()] = None,
+    plain: Plain = False,
     compile_: Annotated[bool, typer.Option("--compile")] = False,
     save_every: Annotated[int | None, typer.Option()] = None,
     track: Annotated[str | None, typer.Option()] = None,
@@ -401,7 +408,7 @@ def worker(
     """Carry out what is left of a record's runs; several may do so at once. With `parent`, only while that lives."""
     if parent is not None:
         end_with_parent(parent)
-    host = _host(device, precision, micro_batch, threads, compile_, save_every, track)
+    host = _host(device, precision, micro_batch, threads, compile_, save_every, track, plain)
     from workbench import runner
 
     raise typer.Exit(1 if runner.work(runs, record, run, host, objective or [], since) else 0)
@@ -451,7 +458,7 @@ def _base(
 
 def _host(
     device: str = "auto", precision: str = "auto", micro_batch: int | None = None, threads: int | None = None,
-    compile_: bool = False, save_every: int | None = None, track: str | None = None,
+    compile_: bool = False, save_every: int | None = None, track: str | None = None, plain: bool = False,
 ) -> Host:  # fmt: skip
     if precision not in ("auto", "fp32", "bf16"):
         raise InputError(f"--precision {precision!r} is not one of auto, fp32 and bf16")
@@ -459,7 +466,7 @@ def _host(
         raise InputError(f"--track {track!r} is not known; there is wandb")
     host = Host(
         device=device, precision=precision, compile=compile_, threads=threads, micro_batch=micro_batch,  # type: ignore[arg-type]
-        save_every=save_every, track=track,
+        save_every=save_every, track=track, plain=plain,
     )  # fmt: skip
     if device != "auto":
         host.resolved_device()

@@ -7,17 +7,21 @@ from typing import Literal
 
 from workbench.errors import InputError
 
+WIDE = 128  # width of an encoder from which bf16 pays on a CPU
+
 
 @dataclass(frozen=True)
 class Host:
-    """`device` is "auto" or a torch device; `precision` "auto" is bf16 on CUDA and fp32 elsewhere.
+    """`device` is "auto" or a torch device; `precision` "auto" is fp32 or bf16, see `resolved_precision`.
 
+    `plain` leaves out every shortcut of ours: Hugging Face's forward pass, losses written out, fp32 unless asked.
     `micro_batch` rows are computed at once (all of them if None); metrics are written every `log_every` steps,
     one row a step; a checkpoint is written every `save_seconds` seconds, or every `save_every` steps if given.
     """
 
     device: str = "auto"
     precision: Literal["auto", "fp32", "bf16"] = "auto"
+    plain: bool = False
     compile: bool = False
     threads: int | None = None
     micro_batch: int | None = None
@@ -41,7 +45,23 @@ class Host:
             raise InputError(f"--device {self.device!r} is not one of auto, cpu, cuda, cuda:N and mps")
         return self.device
 
-    def resolved_precision(self) -> Literal["fp32", "bf16"]:
+    def resolved_precision(self, width: int = 0) -> Literal["fp32", "bf16"]:
+        """What is computed in, for an encoder of this width. Weights, optimizer and sums are in fp32 in any case.
+
+        Left open it is bf16 on CUDA, and on a CPU that multiplies bf16 in hardware from a width of WIDE on; narrower
+        products gain next to nothing (docs/log.md).
+        """
         if self.precision != "auto":
             return self.precision
-        return "bf16" if self.resolved_device().startswith("cuda") else "fp32"
+        if self.plain:
+            return "fp32"
+        device = self.resolved_device()
+        return "bf16" if device.startswith("cuda") or (device == "cpu" and width >= WIDE and _has_bf16()) else "fp32"
+
+
+def _has_bf16() -> bool:
+    """Whether the CPU multiplies bf16 in hardware (AVX512-BF16, AMX), as far as torch can tell."""
+    import torch
+
+    found = torch.cpu.get_capabilities()
+    return bool(found.get("avx512_bf16") or found.get("amx_bf16"))

@@ -196,6 +196,7 @@ def share_work(root: Path, record: str, todo: list[str], job: Job, host: Host, w
     ):
         words += [flag, str(value)] if value is not None else []
     words += ["--compile"] if host.compile else []
+    words += ["--plain"] if host.plain else []
     cards = _cards() if host.device in ("auto", "cuda") else 0
     children = []
     for index in range(workers):
@@ -314,7 +315,7 @@ def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host) -> None
     corpus = Corpus(prepared, spec.data.length, spec.seed)
     priced = _plan_once(run, spec, corpus, host, parent)
     trainer.set_numerics(host)
-    _write_environment(run, host)
+    _write_environment(run, spec, host)
     source = objectives.source_file(spec)
     if source is not None:
         shutil.copyfile(source, run.path / "objective.py")
@@ -336,9 +337,12 @@ def parent_of(run: RunDir) -> RunDir | None:
     return None if wanted is None else RunStore(run.path.parent).open(wanted)
 
 
-def _write_environment(run: RunDir, host: Host) -> None:
+def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
     """env.json. What a run that goes on finds changed is said, and stays in the record."""
-    facts = environment(sys.argv, device=host.resolved_device(), precision=host.resolved_precision())
+    precision = host.resolved_precision(spec.encoder.hidden)
+    if precision == "bf16" != host.precision and host.resolved_device() == "cpu":
+        log.warning("%s trains in bf16, which this CPU multiplies fast; --precision fp32 would not", run.run_id)
+    facts = environment(sys.argv, device=host.resolved_device(), precision=precision)
     before = run.read_json("env.json") if (run.path / "env.json").is_file() else facts
     changed = changes(before, facts) if checkpoint.steps(run.path / "checkpoints") else []
     for each in changed:

@@ -5,6 +5,7 @@ Paper: section 3.1 and table 6; released code: `model/optimization.py` (docs/ele
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import math
 import time
@@ -34,14 +35,15 @@ from workbench.unigram import count_words
 
 log = logging.getLogger("workbench")
 Progress = Callable[[int, int, dict[str, Any]], None]  # step, steps, latest row of metrics
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 SAVING = 0.02  # of the time may go into checkpoints that are due by time: the share that reliability goals allow
 
 
-def build(spec: RunSpec) -> nn.Module:
+def build(spec: RunSpec, host: Host | None = None) -> nn.Module:
     """The objective with its initial weights, on the CPU; equal seeds give equal encoders, whatever the objective."""
     module = objectives.load(spec)
     objective: nn.Module = module.Objective(build_encoder(spec), spec, module.Options(**spec.options))
-    return objective
+    return plainly(objective) if host is not None and host.plain else objective
 
 
 def plainly(model: nn.Module) -> nn.Module:
@@ -71,7 +73,7 @@ def train(
     """
     device = torch.device(host.resolved_device())
     set_numerics(host)
-    model = build(spec)
+    model = build(spec, host)
     count_words(model, corpus.counts)
     model.to(device).train()
     forward: nn.Module = torch.compile(model, fullgraph=True) if host.compile else model  # type: ignore[assignment]
@@ -88,7 +90,8 @@ def train(
     micro = min(host.micro_batch or spec.batch.size, spec.batch.size)
     if spec.batch.size % micro:
         raise InputError(f"--micro-batch {micro} does not divide batch.size={spec.batch.size}")
-    autocast = torch.autocast(device.type, torch.bfloat16, enabled=host.resolved_precision() == "bf16")
+    half = host.resolved_precision(spec.encoder.hidden) == "bf16"
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=half)
     bad = torch.zeros((), device=device)
     optimizer.found_inf = bad  # type: ignore[attr-defined]  # the fused step leaves weights alone where it is 1
     window = Window(spec, plan, spent, saving)
@@ -176,9 +179,16 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def set_numerics(host: Host) -> None:
-    """Threads as asked; deterministic algorithms are what CPU kernels use anyway."""
+    """Threads as asked; deterministic algorithms are what CPU kernels use anyway.
+
+    glibc is told to keep what is freed, since every step needs the same memory again.
+    """
     if host.threads:
         torch.set_num_threads(host.threads)
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None and not host.plain:
+        mallopt(M_TRIM_THRESHOLD, -1)
+        mallopt(M_MMAP_THRESHOLD, 1 << 25)  # the largest it takes; larger blocks go back to the system
 
 
 def lr_factor(step: int, plan: Plan, spec: RunSpec) -> float:
@@ -300,12 +310,13 @@ def seconds_per_step(spec: RunSpec, corpus: Corpus, host: Host, steps: int = 5) 
     """Measured on throw-away weights: what turns a budget of seconds into steps, before the run begins."""
     device = torch.device(host.resolved_device())
     set_numerics(host)
-    model = build(spec)
+    model = build(spec, host)
     count_words(model, corpus.counts)
     model.to(device)
     optimizer = make_optimizer(model, spec.optim)
     micro = min(host.micro_batch or spec.batch.size, spec.batch.size)
-    autocast = torch.autocast(device.type, torch.bfloat16, enabled=host.resolved_precision() == "bf16")
+    half = host.resolved_precision(spec.encoder.hidden) == "bf16"
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=half)
     start = 0.0
     for step in range(2 + steps):
         if step == 2:  # the first ones fill caches

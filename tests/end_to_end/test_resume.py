@@ -14,6 +14,7 @@ from .conftest import SETS, Command
 
 def words(text: Path, objective: str, runs: Path) -> list[str]:
     given = ["run", "ablation", "--objective", objective, "--corpus", text, "--tasks", "none", "--budget", "steps=60"]
+    given += ["--precision", "bf16" if objective == "all-tokens-mlm" else "fp32"]  # exact in either
     given += ["--threads", 1, "--micro-batch", 4, "--save-every", 7, "--runs", runs, *SETS]
     given += ["--set", "encoder.dropout=0.1", "--set", "batch.size=8"]
     return [str(word) for word in given]

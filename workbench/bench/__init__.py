@@ -61,7 +61,9 @@ def bench(specs: Sequence[RunSpec], host: Host, settings: Settings, say: Say) ->
 
     Raises InputError where an objective or device cannot be had.
     """
-    host = replace(host, device=host.resolved_device(), precision=host.resolved_precision())
+    host = replace(
+        host, device=host.resolved_device(), precision=host.resolved_precision(min(s.encoder.hidden for s in specs))
+    )
     with Worker.ceiling(host) as ceiling:
         speed = float(ceiling.turn("time")["flops_per_second"])
         cells = [fitted(spec, host, speed) for spec in specs]
