@@ -70,7 +70,7 @@ def test_page_of_a_sweep_has_the_figure_and_what_the_paper_says(tmp_path: Path) 
     assert "unigram: a generator without weights" in words
     links = {a.attributes["href"] for svg in section.find("svg") for a in svg.find("a")}
     assert len(links) == 15  # every run, and nothing but runs
-    assert "generator.width 0.25 is ahead of every other of the 5 settings of generator.width" in said(tree)
+    assert "generator width 0.25 is ahead of every other of the 5 settings of generator width" in said(tree)
     assert "a unigram generator" in said(tree)
 
 

@@ -194,10 +194,10 @@ def test_a_tie_is_no_recommendation() -> None:
     laws = {arm: law(60, 0.2, 0.5) for arm in ("rtd", "bert-mlm", "replace-mlm")} | {"electra-15": law(90, 0.2, 0.1)}
     found, results = study(laws)
     said = advice.advise(results, found, None, "paper")
-    assert "there is no one to recommend: 4 seeds can't tell" in said
+    assert "there is no single one to recommend: 4 seeds can't tell" in said
     assert said.endswith("What is behind and can be left aside: electra-15.")
     one, results = study(laws, seeds=1)
-    assert "no one to recommend" in advice.advise(results, one, None, "paper")
+    assert "no single one to recommend" in advice.advise(results, one, None, "paper")
 
 
 # -- on the page

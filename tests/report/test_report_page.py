@@ -270,7 +270,7 @@ def test_axis_of_a_sweep_names_the_arms(tmp_path: Path) -> None:
     name = made.recorded(store, specs, axis="generator.width", experiment="generator-size")
     [board], told, _ = found_in(store, name)
     assert set(board.arms) == {"0.25", "0.5"} and board.published is None
-    assert "generator.width 0.5" in told
+    assert "generator width 0.5" in told
 
 
 @pytest.mark.parametrize("seeds", [(0, 0), (0, 1)])

@@ -50,9 +50,15 @@ def advise(board: Board, frames: Frames, budget: Budget | None, convention: str)
     if side == "below" or far > REACH:
         return (
             f"There is no recommendation for {wanted}: that is {far:.3g} times {side} what was measured "
-            f"({Amount(wanted.column, low)} to {Amount(wanted.column, largest)}), where nothing here can speak."
+            f"({_range(wanted.column, low, largest)}), where nothing here can speak."
         )
     return _extrapolated(board, found, frames.axis, wanted, far)
+
+
+def _range(column: str, low: float, high: float) -> str:
+    """`1.80×10¹⁰ to 1.82×10¹¹ FLOPs (paper)`."""
+    first = power(low) if column.startswith("flops_") else str(Amount(column, low))
+    return f"{first} to {Amount(column, high)}"
 
 
 def _extrapolated(board: Board, found: Curves, axis: str, wanted: Amount, far: float) -> str:
@@ -86,4 +92,4 @@ def _chosen(board: Board, scores: Mapping[str, Mapping[int, float]], axis: str, 
     among = listing([named(axis, arm) for arm in (first, *rivals)])
     left = [arm for arm in order if arm not in (first, *rivals)]
     rest = f" What is behind and can be left aside: {listing([named(axis, arm) for arm in left])}." if left else ""
-    return f"For {wanted} there is no one to recommend: {n} can't tell {among} apart.{rest}{caveat}"
+    return f"For {wanted} there is no single one to recommend: {n} can't tell {among} apart.{rest}{caveat}"

@@ -15,7 +15,7 @@ from workbench.published import Finding, finding
 from workbench.report import svg
 from workbench.report.frames import Frames
 from workbench.report.marks import Style, levels, span
-from workbench.report.naming import sizeless
+from workbench.report.naming import sizeless, spoken
 from workbench.report.svg import COLOURS
 from workbench.report.tables import Board, Cell
 from workbench.report.words import interval, points, seeds, short
@@ -23,11 +23,11 @@ from workbench.report.words import interval, points, seeds, short
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NAMES = {
+LABELS = {
     "generator.width": "generator width as a share of the discriminator\u2019s",
     "generator.depth": "generator depth as a share of the discriminator\u2019s",
-    "corruption.rate": "share of tokens picked",
-    "options.weight": "weight of the discriminator\u2019s loss (\u03bb)",
+    "corruption.rate": "mask rate: share of tokens picked",
+    "options.weight": "\u03bb, the weight of the discriminator\u2019s loss",
     "optim.lr": "peak learning rate",
 }
 FRACTIONS = ("generator.width", "generator.depth")
@@ -87,12 +87,6 @@ def _named(told: Mapping[str, str], budget: str) -> str:
     return ", ".join([*(f"{k} {v}".strip() for k, v in told.items()), *([budget] if budget else [])])
 
 
-def title(frames: Frames) -> str:
-    """What runs along the axis, in words."""
-    key = frames.axis.split(",")[0]
-    return NAMES.get(key, key)
-
-
 def along(
     board: Board, frames: Frames, rows: Mapping[str, int], size: tuple[int, int], name: str
 ) -> tuple[str, list[str]]:
@@ -129,16 +123,20 @@ def along(
         ax.set_ylim(bottom, top)
         ax.set_xlim(min([*at.values(), *at_word.values()]) - step / 2, at[numbers[-1]] + step / 2)
         shown = numbers if size[0] > 600 or len(numbers) <= 6 else numbers[:: math.ceil(len(numbers) / 6)]
-        labels = [*words, *(_tick(key, v, frames, board) for v in shown)]
-        ax.set_xticks([*at_word.values(), *(at[v] for v in shown)], labels)
-        ax.set_xlabel(short(NAMES.get(key, key), 60 if size[0] > 600 else 40) + (" (log scale)" if log else ""))
+        wide = size[0] > 600
+        labels = ["\n" * (not wide and i % 2) + word for i, word in enumerate(words)]  # on a phone they would touch
+        labels += [_tick(key, v, frames, board) for v in shown]
+        ax.set_xticks([*at_word.values(), *(at[v] for v in shown)], labels, fontsize=13 if wide else 11)
+        ax.set_xlabel(
+            short(LABELS.get(key, key) if wide else spoken(key), 60) + (" (log scale)" if log and wide else "")
+        )
         ax.set_ylabel(short(board.label, 48))
         ax.grid(axis="y")
         ax.set_axisbelow(True)
         if len(drawn) > 1:
             handles = [_handle(Style(i)) for i in range(len(drawn))]
             ax.legend(handles, [short(line.name, 40) for line in drawn], frameon=False, fontsize=11)
-        picture = svg.write(figure, name, f"{board.label} along {title(frames)}; the numbers are in the table", tips)
+        picture = svg.write(figure, name, f"{board.label} along {spoken(key)}; the numbers are in the table", tips)
     said = ["intervals that reach beyond the axis are cut off; the table has them in full"] if cut else []
     if len(drawn) > 1:
         said.append("lines are drawn slightly apart along x")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from workbench.report.naming import spoken
 from workbench.report.spending import TOLERANCE, main_convention, ratios
 from workbench.report.statistics import LEVEL, Difference, needed_seeds
 from workbench.report.tables import Board, Cell, Pair
@@ -27,7 +28,7 @@ def answer(board: Board, axis: str) -> Answer:
     """For the largest budget of a board."""
     cells = board.at(board.budget)
     names = {c.arm: named(axis, c.arm) for c in cells}
-    plural = "objectives" if axis == "objective" else f"settings of {axis}"
+    plural = "objectives" if axis == "objective" else f"settings of {spoken(axis)}"
     pairs = board.pairs[board.budget]
     lead = [p for p in pairs if p.a == cells[0].arm]
     if len(cells) == 1:
@@ -56,11 +57,11 @@ def _unequal(board: Board, names: dict[str, str]) -> list[str]:
 
 
 def named(axis: str, arm: str) -> str:
-    """An arm in a sentence: `rtd`, `generator.width 0.25`, `a unigram generator`."""
+    """An arm in a sentence: `rtd`, `generator width 0.25`, `a unigram generator`."""
     if axis == "objective":
         return arm
     words = arm.split(",")[0] in ("unigram", "uniform") and axis.startswith("generator.")
-    return f"a {arm} generator" if words else f"{axis} {arm}"
+    return f"a {arm} generator" if words else f"{spoken(axis)} {arm}"
 
 
 def _alone(board: Board, cell: Cell, names: dict[str, str]) -> str:
@@ -97,7 +98,7 @@ def _compared(board: Board, cells: list[Cell], lead: list[Pair], names: dict[str
         return f"{first} is ahead {'of ' + every if every else ''}{gaps} points of {board.label} (paired, {n})."
     if sure:
         gaps = _gaps(sure, names)
-        others = listing([f"{names[p.b]} ({_gap(p.difference)}{_but(p, board)})" for p in unsure])
+        others = _open(unsure, names, board)
         return (
             f"{first} has the highest mean {board.label} and is ahead {gaps} points (paired, {n}), "
             f"but {n} can't tell it from {others}."
@@ -111,6 +112,15 @@ def _compared(board: Board, cells: list[Cell], lead: list[Pair], names: dict[str
         f"{_gap(near.difference)} points more than the next, {names[near.b]}, and {_gap(far.difference)} more than the "
         f"last, {names[far.b]} (paired{_but(far, board)}){_enough(near.difference)}."
     )
+
+
+def _open(pairs: list[Pair], names: dict[str, str], board: Board) -> str:
+    """`b (0.4 ± 0.7)`; what is larger than its interval and still not claimed comes last, with the reason once."""
+    said: dict[str, list[str]] = {}
+    for p in sorted(pairs, key=lambda p: _but(p, board)):
+        said.setdefault(_but(p, board), []).append(f"{names[p.b]} ({_gap(p.difference)})")
+    plain, *others = [said.pop("", []), *said.items()]
+    return listing([*plain, *(listing(told) + why for why, told in others)])
 
 
 def _gaps(pairs: list[Pair], names: dict[str, str]) -> str:
@@ -189,8 +199,8 @@ def _against_untrained(cells: list[Cell], names: dict[str, str]) -> list[str]:
         told = [f"{name} ({interval(e.mean, e.half, True)})" for name, e in mine]
         if len(told) > MOST:
             least, most = min(mine, key=lambda m: m[1].mean), max(mine, key=lambda m: m[1].mean)
-            ends = listing([f"{name} by {interval(e.mean, e.half, True)}" for name, e in (most, least)])
-            parts.append(f"{len(told)} of {len(gains)} arms {many} ({ends})")
+            ends = " to ".join(f"{interval(e.mean, e.half, True)} for {name}" for name, e in (least, most))
+            parts.append(f"{len(told)} of {len(gains)} arms {many} (from {ends})")
         elif told:
             parts.append(f"{listing(told)} {one if len(told) == 1 else many}")
     without = [f"{name} ({points(g.estimate.mean, 1, True)})" for name, g in gains if g.p is None]

@@ -10,6 +10,11 @@ from typing import Any
 
 from workbench.report.reading import number, part
 
+SPOKEN = {
+    "generator.width": "generator width", "generator.depth": "generator depth", "corruption.rate": "mask rate",
+    "options.weight": "\u03bb", "optim.lr": "learning rate",
+}  # fmt: skip
+
 
 def budget_of(budget: Mapping[str, Any]) -> tuple[str, str]:
     """`2,000,000 tokens`, `60 seconds` or `1e17 FLOPs (paper)`, and the convention to show FLOPs under."""
@@ -52,6 +57,12 @@ def arm_names(
 def _aside(key: str) -> bool:
     """Whether a setting leaves a run in its arm: seed, budget, and what is no part of a run's identity."""
     return key in ("seed", "scale") or key.startswith(("budget.", "tasks."))
+
+
+def spoken(axis: str) -> str:
+    """The first key of an axis in words."""
+    key = axis.split(",")[0]
+    return SPOKEN.get(key, key)
 
 
 def sizeless(key: str, spec: Mapping[str, Any]) -> str:

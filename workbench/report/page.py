@@ -13,7 +13,6 @@ from workbench.files import write_atomic
 from workbench.published import POINTS, finding
 from workbench.report import (
     advice,
-    along,
     checks,
     compute,
     equal,
@@ -31,6 +30,7 @@ from workbench.report.asked import Asked
 from workbench.report.bytask import every_metric
 from workbench.report.facts import known
 from workbench.report.frames import Frames
+from workbench.report.naming import spoken
 from workbench.report.reading import FINISHED
 from workbench.report.resampling import TAU
 from workbench.report.spending import main_convention, unequal
@@ -121,9 +121,9 @@ def render(found: Frames, results: list[Board], missing: Mapping[str, str], aske
         "version": workbench.__version__,
         "record": found.record,
         "prefix": prefix,
-        "axis": "objective" if one else found.axis,
-        "axis_plural": "objectives" if one else f"settings of {found.axis}",
-        "arms_title": "The objectives" if one else f"The settings of {found.axis}",
+        "axis": "objective" if one else spoken(found.axis),
+        "axis_plural": "objectives" if one else f"settings of {spoken(found.axis)}",
+        "arms_title": "The objectives" if one else f"The settings of {spoken(found.axis)}",
         "boards": results,
         "answers": [answer(board, found.axis) for board in results],
         "no_scores": facts.no_scores(found),
@@ -135,7 +135,7 @@ def render(found: Frames, results: list[Board], missing: Mapping[str, str], aske
         "absent": [run for run in runs if run["state"] not in FINISHED],
         "keys": drawn.keys,
         "along": drawn.along,
-        "along_title": along.title(found),
+        "along_title": spoken(found.axis),
         "findings": [finding(found.axis, board.arms) for board in results],
         "cells": checks.cells(found),
         "scaling": drawn.scaling,

@@ -6,6 +6,7 @@ Marks: a small point is a run, a large one the mean over pre-training seeds, its
 from __future__ import annotations
 
 import math
+import statistics as plain
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,11 @@ def against(
         if _limits(ax, board, lines, published):
             remarks.append("Intervals that reach beyond the axis are cut off; the tables have them in full")
         if any(factor != 1 for factor in shift.values()):
-            remarks.append("Arms at the same place along the axis are drawn side by side")
+            one = len(board.budgets) == 1
+            place = (
+                f"All arms lie at about {axis.say(plain.fmean(spent.values()))}" if one else "Arms at the same place"
+            )
+            remarks.append(f"{place}; they are drawn side by side only to be told apart")
         if published:
             _published(ax, wide, tips)
         _untrained(ax, board, tips, runs, rows)
