@@ -312,3 +312,28 @@ def test_rows_held_out_come_from_training_and_are_no_longer_learnt(keyword: Task
     assert sorted(rows(found.train) + rows(asked)) == sorted(rows(keyword.train))
     assert found.fingerprint != keyword.fingerprint and found == held_out(keyword, 0.25)
     assert held_out(keyword, 0.0) is keyword
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_the_classifier_computes_what_hugging_face_s_model_does(encoder: Path, padded: bool) -> None:
+    """With segments and padding, which pre-training's full rows never have: outputs and gradients."""
+    model = Classifier(load_encoder(encoder, 0.0), 3, 0.0)
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(5, model.encoder.config.vocab_size, (4, 12), generator=generator)
+    inputs = {"input_ids": ids, "token_type_ids": (torch.arange(12) > 6).long().expand(4, -1)}
+    if padded:
+        inputs["attention_mask"] = (torch.arange(12) < torch.tensor([12, 9, 5, 3])[:, None]).long()
+    wanted = torch.randn(4, 3, generator=generator)
+
+    def gradients(outputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        model.zero_grad()
+        (outputs * wanted).sum().backward()
+        return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+
+    ours = model(inputs)
+    plain = model.head(model.encoder(**inputs).last_hidden_state[:, 0])
+    torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
+    found, expected = gradients(ours), gradients(plain)
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-3, atol=1e-5, msg=name)

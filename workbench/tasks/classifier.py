@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from workbench.data import foreign
 from workbench.errors import InputError
+from workbench.models import blocks
 
 
 class Classifier(nn.Module):
@@ -34,9 +35,17 @@ class Classifier(nn.Module):
         """Outputs (B, labels) of tensors (B, L)."""
         if not self.segments:
             inputs = {name: value for name, value in inputs.items() if name != "token_type_ids"}
-        hidden = self.encoder(**inputs).last_hidden_state  # (B, L, D)
+        hidden = self._hidden(**inputs)  # (B, L, D)
         outputs: Tensor = self.head(self.dropout(hidden[:, 0]))
         return outputs
+
+    def _hidden(self, input_ids: Tensor, **others: Tensor) -> Tensor:
+        """Last hidden states (B, L, D), by our own blocks where they compute the same in less time."""
+        if blocks.can(self.encoder, input_ids):
+            mask, segments = others.get("attention_mask"), others.get("token_type_ids")
+            return blocks.hidden_states(self.encoder, input_ids, mask, segments)
+        hidden: Tensor = self.encoder(input_ids=input_ids, **others).last_hidden_state
+        return hidden
 
 
 def _has_segments(encoder: Any) -> bool:

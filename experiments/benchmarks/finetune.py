@@ -1,0 +1,156 @@
+"""How fast is fine-tuning, next to Hugging Face's Trainer on the same rows? Writes one JSON file.
+
+    python experiments/benchmarks/finetune.py OUT.json --glue FOLDER [--encoder FOLDER] [--rows 2000] [--task MRPC] ...
+
+Both sides take turns with the same encoder, rows, epochs, batch and learning rate. `hf-trainer` pads every row to the
+maximum length, as the GLUE example of transformers does unless told otherwise; `hf-trainer-dynamic` pads to the longest
+of each batch. Ours counts everything from loading the encoder to its scores; the Trainer only training and predicting.
+Without `--encoder` it is an untrained one of 4 layers of width 128. `processor_ratio` compares processor time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from workbench.bench.machine import Quiet
+from workbench.data import tokenizer
+from workbench.environment import environment
+from workbench.host import Host
+from workbench.models.encoder import build_encoder
+from workbench.presets import resolve
+from workbench.spec import TasksSpec
+from workbench.tasks import glue
+from workbench.tasks.finetune import finetune
+from workbench.tasks.task import Task
+
+PEERS = ("ours", "hf-trainer", "hf-trainer-dynamic")
+
+
+def untrained(folder: Path, task: Task) -> Path:
+    """An encoder with its initial weights, and a vocabulary of the task's own texts."""
+    texts = task.train.first + (task.train.second or [])
+    trained = tokenizer.train(texts, 4096)
+    tokenizer.save(trained, folder, True)
+    sizes = {"encoder.hidden": 128, "encoder.layers": 4, "encoder.embedding": 128, "encoder.positions": 128,
+             "encoder.vocab": tokenizer.size(trained), "encoder.init": 0.05}  # fmt: skip
+    spec = resolve("small", sizes)
+    build_encoder(spec).save(folder)
+    return folder
+
+
+def trainer(encoder: Path, task: Task, spec: TasksSpec, host: Host, dynamic: bool) -> Callable[[], float]:
+    """Training and predicting with transformers' own parts, texts encoded beforehand. Calling it gives the accuracy."""
+    from transformers import (
+        AutoTokenizer,
+        DataCollatorWithPadding,
+        ElectraForSequenceClassification,
+        Trainer,
+        TrainingArguments,
+    )
+
+    words = AutoTokenizer.from_pretrained(encoder)
+
+    def encoded(part: Any) -> list[dict[str, Any]]:
+        padding = False if dynamic else "max_length"
+        rows = words(part.first, part.second, truncation=True, max_length=spec.length, padding=padding)
+        return [{**{k: rows[k][i] for k in rows}, "labels": part.targets[i]} for i in range(len(part))]
+
+    train, dev = encoded(task.train), encoded(next(iter(task.tests.values())))
+
+    def work() -> float:
+        torch.manual_seed(0)
+        model = ElectraForSequenceClassification.from_pretrained(encoder, num_labels=len(task.labels))
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = TrainingArguments(
+                output_dir=folder, num_train_epochs=spec.epochs or task.epochs, per_device_train_batch_size=spec.batch,
+                per_device_eval_batch_size=spec.batch, learning_rate=spec.lr, warmup_steps=spec.warmup, report_to=[],
+                save_strategy="no", disable_tqdm=True, bf16=host.resolved_precision() == "bf16", log_level="error",
+                use_cpu=host.resolved_device() == "cpu", logging_strategy="no",
+            )  # fmt: skip
+            made = Trainer(
+                model=model, args=arguments, train_dataset=train, data_collator=DataCollatorWithPadding(words)
+            )
+            made.train()
+            said = made.predict(dev)
+        return 100 * float((np.asarray(said.predictions).argmax(1) == said.label_ids).mean())
+
+    return work
+
+
+def measure(task: Task, encoder: Path, spec: TasksSpec, host: Host, repeats: int) -> list[dict[str, Any]]:
+    """A row for each side, after turns A B C A B C."""
+    sides: dict[str, Callable[[], float]] = {
+        "ours": lambda: float(next(iter(finetune(encoder, task, spec, 0, host).values.values()))["accuracy"]),
+        "hf-trainer": trainer(encoder, task, spec, host, dynamic=False),
+        "hf-trainer-dynamic": trainer(encoder, task, spec, host, dynamic=True),
+    }
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in sides}
+    quiet = Quiet()
+    for _ in range(repeats):
+        for name, work in sides.items():
+            with quiet.watching(os.getpid()):
+                start, used = time.perf_counter(), time.process_time()
+                accuracy = work()
+                found[name].append((time.perf_counter() - start, time.process_time() - used, accuracy))
+            print(task.name, name, *(f"{value:.2f}" for value in found[name][-1]), file=sys.stderr, flush=True)
+    middle = {name: [statistics.median(turn[i] for turn in turns) for i in range(3)] for name, turns in found.items()}
+    return [
+        {
+            "task": task.name, "peer": name, "precision": host.resolved_precision(), "rows": len(task.train),
+            "seconds": round(seconds, 2), "processor_seconds": round(used, 2), "accuracy": round(accuracy, 2),
+            "ratio": round(middle["hf-trainer"][0] / seconds, 2),
+            "processor_ratio": round(middle["hf-trainer"][1] / used, 2), "noise": quiet.notes(),
+        }
+        for name, (seconds, used, accuracy) in middle.items()
+    ]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--glue", required=True, help="folder of GLUE's tasks")
+    parser.add_argument("--encoder", type=Path, help="folder of an ELECTRA encoder in the Hugging Face layout")
+    parser.add_argument("--task", action="append", choices=["MRPC", "SST-2"])
+    parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--epochs", type=float, default=2.0)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--precision", choices=["auto", "fp32", "bf16"], default="fp32")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--threads", type=int)
+    chosen = parser.parse_args()
+    logging.disable(logging.WARNING)
+    if chosen.threads:
+        torch.set_num_threads(chosen.threads)
+    names = chosen.task or ["MRPC", "SST-2"]
+    spec = TasksSpec(
+        names=names, glue=chosen.glue, rows=chosen.rows, epochs=chosen.epochs, lr=chosen.lr, layer_decay=1.0
+    )
+    host = Host(device=chosen.device, precision=chosen.precision, threads=chosen.threads)
+    facts = environment(["finetune.py", *sys.argv[1:]], device=host.resolved_device(), threads=chosen.threads)
+    result: dict[str, Any] = {name: facts[name] for name in ("machine", "versions", "git", "threads", "started")}
+    result |= {"encoder": chosen.encoder.name if chosen.encoder else "untrained", "rows": []}
+    for task in glue.load(names, chosen.glue, chosen.rows).tasks:
+        with tempfile.TemporaryDirectory() as folder:
+            encoder = chosen.encoder or untrained(Path(folder), task)
+            result["rows"] += measure(task, encoder, spec, host, chosen.repeats)
+    chosen.out.write_text(json.dumps(result, indent=1) + "\n")
+    for row in result["rows"]:
+        print({key: row[key] for key in row if key != "noise"})
+
+
+if __name__ == "__main__":
+    main()
