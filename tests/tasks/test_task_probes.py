@@ -41,9 +41,22 @@ def parts(task: Task) -> list[Examples]:
     return [task.train, *task.tests.values()]
 
 
+def held(task: Task) -> list[Examples]:
+    """Test rows, and the dev rows of the same probe."""
+    (other,) = probes.load([task.name], part="dev")
+    return [*task.tests.values(), *other.tests.values()]
+
+
+def sides(split: str) -> list[Entry]:
+    """Made-up entries of the pre-training side and of the held-back one, which share nothing."""
+    return [e for e in made(24) if (int(e.module.split(".m")[1]) < 12) == (split == "train")]
+
+
 @pytest.fixture
-def suite(monkeypatch: pytest.MonkeyPatch) -> dict[str, Task]:
-    monkeypatch.setattr(docs, "entries", lambda split: made())
+def suite(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Task]:
+    monkeypatch.setattr(docs, "entries", sides)
+    monkeypatch.setattr(probes, "cache_root", lambda: tmp_path)
+    monkeypatch.setattr(probes, "TRAIN_SHARE", 1.0)
     return {task.name: task for task in probes.load(probes.PROBES)}
 
 
@@ -99,7 +112,7 @@ def test_names_are_written_over_as_words(text: str, expected: str) -> None:
 
 
 def test_order_is_disturbed_or_intact_and_never_both(suite: dict[str, Task]) -> None:
-    known = {" ".join(sorted(s.text.split())): s.text for s in probes.sentences(made())}
+    known = {" ".join(sorted(s.text.split())): s.text for s in probes.sentences(made(24))}
     seen = Counter()
     for part in parts(suite["order"]):
         for text, target in zip(part.first, part.targets, strict=True):
@@ -121,7 +134,7 @@ def test_disturbing_moves_several_words_or_gives_up() -> None:
 
 
 def test_next_pairs_are_what_they_say(suite: dict[str, Task]) -> None:
-    follows = {s.text: s.following for s in probes.sentences(made()) if s.following}
+    follows = {s.text: s.following for s in probes.sentences(made(24)) if s.following}
     for part in parts(suite["next"]):
         assert part.second is not None
         for first, second, target in zip(part.first, part.second, part.targets, strict=True):
@@ -145,10 +158,10 @@ def test_the_two_halves_of_a_probe_share_no_text(suite: dict[str, Task], real: d
 
 def test_no_probe_text_is_pre_trained_on(real: dict[str, Task]) -> None:
     """Neither eight words in a row nor a whole shorter sentence stands in any document of the training side."""
-    texts = {text for part in parts(real["order"]) for text, y in zip(part.first, part.targets, strict=True) if y == 1}
+    texts = {text for part in held(real["order"]) for text, y in zip(part.first, part.targets, strict=True) if y == 1}
     for name in ("next", "signature"):
-        texts |= {text for part in parts(real[name]) for text in part.first}
-    texts |= {text for part in parts(real["next"]) for text in part.second or []}
+        texts |= {text for part in held(real[name]) for text in part.first}
+    texts |= {text for part in held(real["next"]) for text in part.second or []}
     assert len(texts) > 1000
     runs: dict[int, set[tuple[str, ...]]] = {}
     for text in texts:
@@ -165,28 +178,53 @@ def test_no_probe_text_is_pre_trained_on(real: dict[str, Task]) -> None:
     assert not found, found[:3]
 
 
-def test_the_same_on_every_machine_and_in_every_order(suite: dict[str, Task], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dev_rows_and_test_rows_share_no_module(suite: dict[str, Task]) -> None:
+    dev = {task.name: task for task in probes.load(probes.PROBES, part="dev")}
+    for name, task in suite.items():
+        assert list(task.tests) == ["test"] and list(dev[name].tests) == ["dev"]
+        assert task.train == dev[name].train and task.fingerprint != dev[name].fingerprint
+        found = [
+            {tag(text) for text in part.first} for part in (task.tests["test"], dev[name].tests["dev"], task.train)
+        ]
+        modules = [{"x".join(t.split("x")[:2]) for t in tags} for tags in found]
+        assert not modules[0] & modules[1] and not modules[2] & (modules[0] | modules[1])
+
+
+def test_a_torn_cache_is_made_again(suite: dict[str, Task], tmp_path: Path) -> None:
+    files = sorted((tmp_path / "probes").iterdir())
+    assert len(files) == 4
+    for file, text in zip(files, ("", "{", '{"labels": []}', '{"labels": [], "train": 1, "test": {}}'), strict=True):
+        file.write_text(text)
+    assert {task.name: task for task in probes.load(probes.PROBES)} == suite
+    before = [file.read_bytes() for file in files]
+    assert {task.name: task for task in probes.load(probes.PROBES)} == suite
+    assert [file.read_bytes() for file in files] == before
+
+
+def test_the_same_on_every_machine_and_in_every_order(
+    suite: dict[str, Task], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     again = {task.name: task for task in probes.load(probes.PROBES)}
     assert again == suite
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); import test_task_probes as t; from workbench.tasks import probes;"
-        "from workbench.data import docs; docs.entries = lambda split: t.made();"
+        "from workbench.data import docs; docs.entries = t.sides; probes.TRAIN_SHARE = 1.0;"
+        "probes.cache_root = lambda: t.Path(sys.argv[2]);"
         "print(*(task.fingerprint for task in probes.load(probes.PROBES)))"
     )
-    command = [sys.executable, "-c", code, str(Path(__file__).parent)]
+    command = [sys.executable, "-c", code, str(Path(__file__).parent), str(tmp_path / "other")]
     environment = {**os.environ, "PYTHONHASHSEED": "77"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.split() == [suite[name].fingerprint for name in probes.PROBES]
 
 
-def test_rows_cap_a_probes_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(docs, "entries", lambda split: made())
+def test_rows_cap_a_probes_training(suite: dict[str, Task]) -> None:
     (task,) = probes.load(["next"], rows=40)
     assert len(task.train) == 40 and len(task.tests["test"]) > 40
 
 
-def test_too_little_text_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(docs, "entries", lambda split: [e for e in made() if e.package == "python"][:30])
+def test_too_little_text_is_said(suite: dict[str, Task], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docs, "entries", lambda split: [e for e in sides(split) if e.package == "python"][:30])
     for name in probes.PROBES:
         with pytest.raises(InputError, match=f"the probe '{name}' finds too little text"):
             probes.load([name])

@@ -1,30 +1,35 @@
-"""The built-in probes: four small tasks made from the docstrings that pre-training never sees.
+"""The built-in probes: four small tasks made from docstrings, tested on text that pre-training never sees.
 
-`docs` holds back whole modules, and no held-back paragraph shares eight words in a row with what is trained on. These
-modules are halved again, so that training and testing a probe share no module and no sentence either. Classes are
-balanced, and the sentences of a wrong pair come from right pairs, so that neither half of a pair betrays the answer.
-Which rows are taken, and every wrong answer, is decided by hashes of the texts: the same on every machine that has the
-same packages.
+`docs` holds back whole modules, and no held-back paragraph shares eight words in a row with what is trained on. A probe
+learns from modules of the other side and is measured on held-back ones: half of these are its test rows, the other half
+its "dev" rows, on which settings may be chosen without touching what is reported. Classes are balanced, and the
+sentences of a wrong pair come from right pairs, so that neither half of a pair betrays the answer. Which rows are
+taken, and every wrong answer, is decided by hashes of the texts: the same on every machine with the same packages.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from random import Random
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from workbench.data import docs
 from workbench.data.docs import Entry
+from workbench.data.files import cache_root
 from workbench.draws import seed_of
 from workbench.errors import InputError
+from workbench.files import write_atomic
 from workbench.tasks.task import Examples, Task, sealed
 
-TRAIN_ROWS, TEST_ROWS = 1000, 1000  # a probe's most; fewer where the text gives fewer
+TEST_ROWS = 1000  # a probe's most; fewer where the text gives fewer
+TRAIN_SHARE = 0.3  # of the pre-training modules: more than enough sentences, found in a third of the time
 CLASS_ROWS = 100  # a package with fewer sentences than this in either half is no class of its own
-EPOCHS = 6.0
 WORDS = (6, 40)  # in a sentence
 # Written over by MASKED in the package probe: the names that would give the answer away, whole or inside a word, and
 # their short forms.
@@ -50,23 +55,53 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Probe:
-    """A probe's name, labels (empty: the packages), metric, and how rows are made from one half of the entries."""
+    """A probe's name, labels (empty: the packages), metric, and how rows are made of entries.
+
+    Few training rows tell encoders apart best where single words help, `train_rows` 1,000 and 6 epochs; comparing two
+    texts takes more (docs/log.md).
+    """
 
     name: str
     labels: tuple[str, ...]
     metric: str
     metrics: tuple[str, ...]
+    train_rows: int
+    epochs: float
     rows: Callable[[Sequence[Entry]], list[Row]]
     summary: str
 
 
-def load(names: Iterable[str], rows: int | None = None) -> list[Task]:
-    """The named probes. Raises InputError when the packages installed here give too little text."""
-    return [sealed(_task(PROBES[name], *halves(docs.entries("test"))), rows) for name in names]
+def load(names: Iterable[str], rows: int | None = None, part: Literal["test", "dev"] = "test") -> list[Task]:
+    """The named probes, measured on one half of the held-back modules.
+
+    Raises InputError when the packages installed here give too little text.
+    """
+    there, held = docs.entries("train"), docs.entries("test")
+    seen = hashlib.sha256(Path(__file__).read_bytes() + repr((there, held)).encode()).hexdigest()[:16]
+    return [sealed(_remembered(PROBES[name], there, held, part, f"{name}-{part}-{seen}"), rows) for name in names]
+
+
+def _remembered(probe: Probe, there: list[Entry], held: list[Entry], part: str, key: str) -> Task:
+    """The task from the cache, or made: finding its sentences takes seconds, which every worker would wait for."""
+    path = cache_root() / "probes" / f"{key}.json"
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        labels, (train, test) = tuple(raw["labels"]), (Examples(**raw[side]) for side in ("train", "test"))
+    except (OSError, ValueError, KeyError, TypeError):
+        train_side = [entry for entry in there if _draw(entry) < TRAIN_SHARE]
+        labels, train, test = _rows(probe, train_side, halves(held)[part == "test"])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, json.dumps({"labels": labels, "train": asdict(train), "test": asdict(test)}).encode())
+    return Task(probe.name, "probes", labels, probe.metric, probe.metrics, probe.epochs, train, {part: test})
+
+
+def _draw(entry: Entry) -> float:
+    """A number in 0..1 that a module's name decides."""
+    return seed_of(0, "probes", "train", entry.module) / 2**63
 
 
 def halves(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
-    """Entries to train probes on and to test them on: whole modules, half of each package's text."""
+    """Held-back entries to choose settings on and to test on: whole modules, half of each package's text."""
     size: dict[tuple[str, str], int] = defaultdict(int)
     for entry in entries:
         size[entry.package, entry.module] += len(entry.text)
@@ -80,7 +115,8 @@ def halves(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
     return parts[0], parts[1]
 
 
-def _task(probe: Probe, train: list[Entry], test: list[Entry]) -> Task:
+def _rows(probe: Probe, train: list[Entry], test: list[Entry]) -> tuple[tuple[str, ...], Examples, Examples]:
+    """Labels, and the rows to learn from and to be measured on. Raises InputError for too little text."""
     there, asked = probe.rows(train), probe.rows(test)
     seen = {text for first, second, _ in there for text in (_key(first), _key(second or ""))} - {""}
     asked = [row for row in asked if _key(row[0]) not in seen and _key(row[1] or "") not in seen]
@@ -89,23 +125,21 @@ def _task(probe: Probe, train: list[Entry], test: list[Entry]) -> Task:
         enough = [
             package
             for index, package in enumerate(docs.PACKAGES)
-            if min(sum(row[2] == index for row in part) for part in (there, asked)) >= CLASS_ROWS
+            if min(sum(row[2] == index for row in found) for found in (there, asked)) >= CLASS_ROWS
         ]
         labels = tuple(enough)
         there, asked = (
-            [(a, b, enough.index(docs.PACKAGES[t])) for a, b, t in part if docs.PACKAGES[t] in enough]
-            for part in (there, asked)
+            [(a, b, enough.index(docs.PACKAGES[t])) for a, b, t in found if docs.PACKAGES[t] in enough]
+            for found in (there, asked)
         )
-    parts = [_balanced(part, len(labels), most) for part, most in ((there, TRAIN_ROWS), (asked, TEST_ROWS))]
+    wanted = ((there, probe.train_rows), (asked, TEST_ROWS))
+    parts = [_balanced(found, len(labels), most) for found, most in wanted]
     if len(labels) < 2 or min(map(len, parts)) < CLASS_ROWS:
         raise InputError(
             f"the probe {probe.name!r} finds too little text in the packages installed here; "
             f"install numpy, pandas, matplotlib and scipy, or choose other tasks"
         )
-    train_rows, test_rows = (_examples(part) for part in parts)
-    return Task(
-        probe.name, "probes", labels, probe.metric, probe.metrics, EPOCHS, train_rows, {"test": test_rows}
-    )  # fmt: skip
+    return labels, _examples(parts[0]), _examples(parts[1])
 
 
 def _balanced(rows: list[Row], labels: int, most: int) -> list[Row]:
@@ -225,14 +259,17 @@ def _paired(pairs: list[tuple[str, str, Entry]]) -> list[Row]:
 PROBES: dict[str, Probe] = {
     probe.name: probe
     for probe in (
-        Probe("package", (), "accuracy", ("accuracy",), package_rows, "which package a sentence comes from"),
+        Probe("package", (), "accuracy", ("accuracy",), 1000, 6.0, package_rows, "which package a sentence comes from"),
         Probe(
-            "order", ("disturbed", "intact"), "matthews", ("matthews", "accuracy"), order_rows,
+            "order", ("disturbed", "intact"), "matthews", ("matthews", "accuracy"), 1000, 6.0, order_rows,
             "is the sentence intact, or has its word order been disturbed",
         ),
-        Probe("next", ("no", "yes"), "accuracy", ("accuracy",), next_rows, "do two sentences follow one another"),
         Probe(
-            "signature", ("no", "yes"), "accuracy", ("accuracy",), signature_rows,
+            "next", ("no", "yes"), "accuracy", ("accuracy",), 3000, 3.0, next_rows,
+            "do two sentences follow one another",
+        ),
+        Probe(
+            "signature", ("no", "yes"), "accuracy", ("accuracy",), 3000, 3.0, signature_rows,
             "does this summary belong to this signature",
         ),
     )
