@@ -108,3 +108,28 @@ def test_importing_it_is_light() -> None:
     code += "print(json.dumps(sorted({'torch','numpy','pandas','wandb','safetensors'} & set(sys.modules))))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ})
     assert json.loads(done.stdout) == []
+
+
+def test_a_command_names_the_code_that_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkout may be moved on to another commit while an hour's run goes on with what it has loaded."""
+
+    def git(*words: str) -> str:
+        me = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+        return subprocess.run(
+            ["git", "-C", str(tmp_path), *me, *words], capture_output=True, text=True, check=True
+        ).stdout
+
+    (tmp_path / "__init__.py").write_text("")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    first = git("rev-parse", "HEAD").strip()
+    monkeypatch.setattr(workbench, "__file__", str(tmp_path / "__init__.py"))
+    module.code_version.cache_clear()
+    try:
+        assert module.environment()["git"]["commit"] == first
+        git("commit", "-qm", "second", "--allow-empty")
+        assert git("rev-parse", "HEAD").strip() != first
+        assert module.environment()["git"]["commit"] == first
+    finally:
+        module.code_version.cache_clear()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def environment(
         "python": platform.python_version(),
         "workbench": workbench.__version__,
         "versions": {name: version for name in PACKAGES if (version := _version(name))},
-        "git": _git(Path(workbench.__file__).parent),
+        "git": code_version(),
         "machine": {
             "system": f"{platform.system()} {platform.release()}",
             "architecture": platform.machine(),
@@ -59,6 +60,12 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+@cache
+def code_version() -> dict[str, Any] | None:
+    """What `_git` says of this package, asked once: a checkout may move on while a long command still runs old code."""
+    return _git(Path(workbench.__file__).parent)
 
 
 def _git(package: Path) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ from workbench import checkpoint, objectives, progress
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, bind
 from workbench.data.prepare import prepare as prepare_data
-from workbench.environment import changes, environment
+from workbench.environment import changes, code_version, environment
 from workbench.errors import Diverged, InputError, Interrupted, ParentFailed
 from workbench.host import Host
 from workbench.job import Job, distinct, equal, plans
@@ -129,6 +129,7 @@ def execute(job: Job, root: Path, host: Host, workers: int = 1, out: Path | None
 def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
     """The store, the tasks and the data of a job. Raises InputError, or OSError for the disk."""
     host.resolved_device()
+    code_version()
     store = RunStore(root)
     suite = load_suite(job.base)
     base, prepared = prepare(job.base)
@@ -223,6 +224,7 @@ def share_work(root: Path, record: str, todo: list[str], job: Job, host: Host, w
 
 def work(root: Path, record: str, todo: Sequence[str], host: Host, words: Sequence[str], since: str) -> bool:
     """A worker's whole life. True if some run of the list is not done at the end of it."""
+    code_version()
     for word in words:
         objectives.find(word)
     store = RunStore.existing(root)
