@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
@@ -75,6 +75,18 @@ def plan(spec: RunSpec, seconds_per_step: float | None = None, before: Plan | No
     )
 
 
+def with_parents(plans: Iterable[tuple[RunSpec, Plan]]) -> list[tuple[RunSpec, Plan]]:
+    """These runs and all that they start from, each once."""
+    found: dict[str, tuple[RunSpec, Plan]] = {}
+    for spec, priced in plans:
+        found[spec.run_id] = spec, priced
+        origin = spec.parent()
+        while origin is not None and origin.run_id not in found:
+            found[origin.run_id] = origin, plan(origin)
+            origin = origin.parent()
+    return list(found.values())
+
+
 def price(base: RunSpec, word: str) -> Plan:
     """The plan of one run of one objective, for `workbench flops`."""
     name, source = objectives.find(word)
@@ -129,8 +141,8 @@ def matmul_speed(device: str, seconds: float = 0.2) -> float:
 
 
 def seconds_estimate(plans: list[Plan], speed: float) -> float:
-    """Rough training time in seconds of all plans together at `speed` FLOP/s of matrix products."""
-    return sum(float(p.flops["matmul"]) for p in plans) / (speed * EFFICIENCY)
+    """Rough training time in seconds of all plans, without their parents, at `speed` FLOP/s of matrix products."""
+    return sum((p.steps - p.first) * float(p.flops_per_step["matmul"]) for p in plans) / (speed * EFFICIENCY)
 
 
 def _origin(spec: RunSpec | None, before: Plan | None) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.host import Host
-from workbench.plan import Plan, matmul_speed, seconds_estimate
+from workbench.plan import Plan, matmul_speed, seconds_estimate, with_parents
 from workbench.progress import clock
 from workbench.spec import RunSpec, value_at
 
@@ -56,12 +56,15 @@ def plan_json(job: Job, plans: Sequence[tuple[RunSpec, Plan]], matches: Sequence
 def _cell_of(job: Job, spec: RunSpec) -> dict[str, Any]:
     """What sets a run apart from the others of its experiment, but for objective and seed, which have columns."""
     keys = dict.fromkeys([*job.experiment.axes, *(key for variant in job.experiment.variants for key in variant)])
-    return {key: value_at(spec, key) for key in keys if key != "objective" and not key.startswith("budget.")}
+    return {
+        key: value_at(spec, key) for key in keys if key not in ("objective", "start.parent") and key[:7] != "budget."
+    }
 
 
 def plan_table(job: Job, plans: Sequence[tuple[RunSpec, Plan]], matches: Sequence[Match], host: Host) -> str:
     """What would run, and what it would cost here."""
-    speed = matmul_speed(host.resolved_device())
+    speed, everything = matmul_speed(host.resolved_device()), with_parents(plans)
+    parents = len(everything) > len(plans)
     rows = []
     for spec, plan in plans:
         parts = plan.parameters
@@ -69,6 +72,7 @@ def plan_table(job: Job, plans: Sequence[tuple[RunSpec, Plan]], matches: Sequenc
             "objective": spec.objective, **_cell_of(job, spec), "seed": spec.seed,
             "steps": plan.steps if spec.budget.unit != "seconds" else "as time allows",
             "tokens": _short(plan.tokens), "FLOPs (paper)": _short(plan.flops["paper"]),
+            **({"of parents": _short(plan.parent["flops"]["paper"]) if plan.parent else "-"} if parents else {}),
             "sparse": _short(plan.flops["paper-sparse"]), "matmul": _short(plan.flops["matmul"]),
             "encoder": _short(parts["encoder"]), "generator": _short(parts.get("generator", 0)),
             "heads": _short(parts["total"] - parts["encoder"] - parts.get("generator", 0)),
@@ -76,7 +80,8 @@ def plan_table(job: Job, plans: Sequence[tuple[RunSpec, Plan]], matches: Sequenc
             "time": clock(_seconds(spec, plan, speed)),
         })  # fmt: skip
     base = job.base
-    total = sum(_seconds(spec, plan, speed) for spec, plan in plans)
+    total = sum(_seconds(spec, plan, speed) for spec, plan in everything)
+    count = f"{len(plans)} runs" + (f" and {len(everything) - len(plans)} that they start from" if parents else "")
     lines = [
         job.experiment.question,
         "",
@@ -86,14 +91,16 @@ def plan_table(job: Job, plans: Sequence[tuple[RunSpec, Plan]], matches: Sequenc
         f"tokens, {base.batch.size} rows a step, peak learning rate {base.optim.lr:g}",
         *(match.sentence() for match in matches),
         f"tasks {', '.join(base.tasks.names) or 'none'}: {base.tasks.seeds} fine-tuning seeds each",
-        f"pre-training time for all {len(plans)} runs: about {clock(total)} here ({_short(speed)} FLOP/s in matrix "
-        f"products measured, {len(plans)} runs in turn); fine-tuning comes on top",
+        f"pre-training time for all {count}: about {clock(total)} here ({_short(speed)} FLOP/s in matrix "
+        f"products measured, {len(everything)} runs in turn); fine-tuning comes on top",
     ]
     return "\n".join(lines)
 
 
 def _seconds(spec: RunSpec, plan: Plan, speed: float) -> float:
-    return spec.budget.amount if spec.budget.unit == "seconds" else seconds_estimate([plan], speed)
+    if spec.budget.unit == "seconds":
+        return spec.budget.amount * (1 - spec.start.share if spec.start else 1)
+    return seconds_estimate([plan], speed)
 
 
 def price_table(plan: Plan) -> str:

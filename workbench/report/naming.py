@@ -35,16 +35,20 @@ def arm_names(
     names = {row["run_id"]: "untrained" if row["role"] == "untrained" else "unknown" for row in runs}
     for row in runs:
         if row["role"] == "arm" and (spec := settings[row["run_id"]]):
-            arms.setdefault(tuple(sorted((k, str(v)) for k, v in spec.items() if not _aside(k))), []).append(
-                row["run_id"]
-            )
+            apart = ((k, str(v)) for k, v in spec.items() if not _aside(k) and not _trunk(k, spec))
+            arms.setdefault(tuple(sorted(apart)), []).append(row["run_id"])
     axes = axis.split(",")
     short = {arm: ", ".join(sizeless(key, dict(arm)) or arm_name(dict(arm).get(key)) for key in axes) for arm in arms}
     for arm, run_ids in arms.items():
         name = short[arm]
         same = [dict(other) for other in arms if short[other] == name]
         keys = sorted(key for key in {k for one in same for k in one} if len({one.get(key) for one in same}) > 1)
-        told = [f"{key}={dict(arm)[key][:40]}" for key in keys if dict(arm).get(key) not in (None, "None", "")]
+        told = [
+            f"{key}={dict(arm)[key][:40]}"
+            for key in keys
+            if dict(arm).get(key) not in (None, "None", "") and key.partition(".")[0] != "start"
+        ]
+        told = [begun(dict(arm))] * bool(begun(dict(arm))) + told
         taken = {*names.values(), "untrained", "unknown"}
         full = ", ".join([name, *told])
         name = next(
@@ -63,6 +67,18 @@ def spoken(axis: str) -> str:
     """The first key of an axis in words."""
     key = axis.split(",")[0]
     return SPOKEN.get(key, key)
+
+
+def _trunk(key: str, spec: Mapping[str, Any]) -> bool:
+    """Whether a setting only says from which trunk a run branches off: the longer the run, the longer its trunk."""
+    return key.startswith("start.parent.") and spec.get("start.take") == "all"
+
+
+def begun(spec: Mapping[str, Any]) -> str:
+    """What a run that starts from another one is, in a word or two, else ""."""
+    if spec.get("start.take") == "generator":
+        return "two-stage" if str(spec.get("start.freeze_generator")) == "True" else "started from a masked LM"
+    return {"all": "branch of a trunk", "encoder": "started from an encoder"}.get(str(spec.get("start.take")), "")
 
 
 def sizeless(key: str, spec: Mapping[str, Any]) -> str:
