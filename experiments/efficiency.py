@@ -1,4 +1,4 @@
-"""What does more compute buy? Clark et al. 2020, section 3.3: the score after 1/16, 1/8, 1/4, 1/2 and all of a budget.
+"""What does more compute buy? Clark et al. 2020, table 1: the score after 1/16, 1/8, 1/4, 1/2 and all of a budget.
 
 Each budget is measured twice: by a run of its own that decays over all of it, and by a branch off one trunk, which
 warms up, stays at its rate, and from which a last fifth decays at each budget. The trunk is trained once for all its

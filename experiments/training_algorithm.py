@@ -1,4 +1,4 @@
-"""How should generator and discriminator be trained? Clark et al. 2020, section 3.2, figure 3, and appendix F.
+"""How should generator and discriminator be trained? Clark et al. 2020, section 3.2 and appendix F.
 
 Two-stage: the generator alone for half the budget, then a discriminator that begins with its weights, the generator
 frozen. That needs two networks of one size that share nothing, so all runs have such; only the algorithm differs.

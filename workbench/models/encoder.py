@@ -126,7 +126,7 @@ def build_generator_body(encoder: Encoder, spec: RunSpec) -> Encoder:
 
 
 class Disentangled(nn.Module):
-    """Gradient-disentangled sharing (He et al. 2021, DeBERTaV3, section 3.3): E_D = stop_gradient(E_G) + residual.
+    """Gradient-disentangled sharing (He et al. 2021, DeBERTaV3): E_D = stop_gradient(E_G) + residual.
 
     The main loss reaches only the residual, the generator's only E_G. The residual starts at 0, so that the main
     encoder begins where it would without sharing; what is saved is the sum.
