@@ -131,7 +131,7 @@ _ALGORITHMS = Finding(
 
 def finding(axis: str, arms: Iterable[str] = ()) -> Finding | None:
     """The paper's words for an experiment along this axis, if its numbers are not in a table of ours."""
-    if axis == "objective" and {"two-stage", "adversarial"} & set(arms):
+    if axis == "objective" and any(word in arm for arm in arms for word in ("two-stage", "adversarial")):
         return _ALGORITHMS
     return _FINDINGS.get(axis)
 

@@ -88,7 +88,7 @@ def test_axis_that_is_no_number_has_no_figure(tmp_path: Path) -> None:
 def test_training_algorithms_stand_beside_what_the_paper_says_of_them() -> None:
     from workbench.published import finding
 
-    told = finding("objective", ("rtd", "two-stage"))
+    told = finding("objective", ("rtd", "rtd, two-stage"))
     assert told is not None and "58 %" in told.text and "figure 3" in told.text
     assert finding("objective", ("rtd", "bert-mlm")) is None and finding("tying") is None
 
@@ -142,3 +142,25 @@ def test_many_comparisons_are_counted_not_listed() -> None:
     assert "arm-8 is ahead of every other of the 9 objectives: of 8, from arm-7 down to arm-0, by" in said.sentence
     assert any("28 other pairs are told apart" in text or "of the 28 other pairs" in text for text in said.further)
     assert any("9 of 9 arms beat their own untrained encoders" in text for text in said.further)
+
+
+def test_runs_that_go_on_from_others_are_arms_of_their_own(tmp_path: Path) -> None:
+    """Two-stage beside joint training, and branches of a trunk, which are one arm at every budget."""
+    frozen = {"start.take": "generator", "start.freeze_generator": True, "generator.width": 1.0, "tying": "none"}
+    frozen |= {"start.parent": {"objective": "bert-mlm", "corruption.mask": 1.0, "corruption.random": 0.0}}
+    trunk = {"schedule.kind": "constant"}
+    longer = trunk | {"start.take": "all", "start.share": 0.5, "start.parent": trunk}
+    branch = {"start.take": "all", "start.share": 0.8, "schedule.kind": "wsd"}
+    store = RunStore(tmp_path / "runs")
+    specs = [
+        made.spec_of("rtd", 0, {"steps": 20}, **{"generator.width": 1.0, "tying": "none"}),
+        made.spec_of("rtd", 0, {"steps": 20}, **frozen),
+        made.spec_of("rtd", 0, {"steps": 20}, **branch | {"start.parent": trunk}),
+        made.spec_of("rtd", 0, {"steps": 40}, **branch | {"start.parent": longer}),
+    ]
+    for spec in specs:
+        made.scored(made.trained(store, spec, spec.budget.steps or 0), "order", 0, 60.0)
+    found = frames.read(store, made.recorded(store, specs, experiment="training-algorithm"))
+    joint, staged, short, long = (found.by_id()[spec.run_id]["arm"] for spec in specs)
+    assert len({joint, staged, short}) == 3 and short == long
+    assert "two-stage" in staged and "branch of a trunk" in short and joint.startswith("rtd")

@@ -58,7 +58,7 @@ def figure(frames: Frames, size: tuple[int, int], name: str) -> str:
         ax.set_xlim(0.5, max(mine[-1][0] for mine in found.values()) + 0.5)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set_xlabel("tuning budget spent, in trials")
-        ax.set_ylabel("best score so far, tuning seeds")
+        ax.set_ylabel("best score so far")
         ax.legend([_key(looks[arm]) for arm in found], [short(arm) for arm in found], frameon=False, fontsize=11)
         ax.grid(axis="y")
         ax.set_axisbelow(True)
