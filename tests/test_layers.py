@@ -20,7 +20,7 @@ LINES = (
     "cli",
     "launch sweep show bench",
     "runner",
-    "job offline",
+    "job offline live",
     "trainer tasks report",
     "plan",
     "objectives",

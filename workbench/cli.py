@@ -228,15 +228,17 @@ def report(
 
 @app.command()
 def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
-    """What is done, running, interrupted, failed or damaged in a run store."""
+    """What is done, running (and how far), interrupted, failed or damaged in a run store."""
+    from workbench import live
     from workbench.store import RunStore
 
-    rows = [found.summary() for found in RunStore.existing(runs).runs()]
+    rows = [live.facts(found) for found in RunStore.existing(runs).runs()]
     if as_json:
         _print(rows, True)
         return
     for row in rows:
-        typer.echo(f"{row['state']:<12} {row['run_id']}" + (f"  {row['note']}" if row["note"] else ""))
+        note = live.line(row)
+        typer.echo(f"{row['state']:<12} {row['run_id']}" + (f"  {note}" if note else ""))
 
 
 @app.command("runs")

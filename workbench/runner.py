@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workbench import checkpoint, objectives, progress
+from workbench import checkpoint, live, objectives, progress
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, bind
 from workbench.data.prepare import prepare as prepare_data
@@ -199,13 +199,25 @@ def share_work(root: Path, record: str, todo: list[str], job: Job, host: Host, w
     words += ["--compile"] if host.compile else []
     words += ["--plain"] if host.plain else []
     cards = _cards() if host.device in ("auto", "cuda") else 0
+    said = subprocess.PIPE if live.terminal() else None  # several bars on one terminal would paint over each other
     children = []
     for index in range(workers):
         env = dict(os.environ) | ({"CUDA_VISIBLE_DEVICES": str(index % cards)} if cards else {})
         children.append(
-            subprocess.Popen([sys.executable, "-m", "workbench", *words], env=env, stdout=subprocess.DEVNULL)
+            subprocess.Popen(
+                [sys.executable, "-m", "workbench", *words],
+                env=env,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                text=True,
+            )
         )
+    runs = [RunDir(root / run_id) for run_id in todo]
     try:
+        with live.watching(runs, [child.stderr for child in children if child.stderr]) as look:
+            while any(child.poll() is None for child in children):
+                time.sleep(live.REFRESH)
+                look()
         codes = [child.wait() for child in children]
     except BaseException:
         for child in children:
