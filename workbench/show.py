@@ -117,7 +117,8 @@ def bench_table(rows: Sequence[Row]) -> str:
     measured = [row for row in rows if not row["skipped"]]
     speed = [
         {
-            "scale": row["scale"], "objective": row["objective"], "rows": f"{row['rows']} x {row['length']}",
+            "scale": row["scale"], "objective": row["objective"], "precision": row["precision"],
+            "rows": f"{row['rows']} x {row['length']}",
             "tokens/s": round(row["tokens_per_second"]), "s a step": row["seconds_per_step"],
             "from": row["seconds_spread"][0], "to": row["seconds_spread"][1],
             "of ceiling": f"{row['model_flops_utilisation']:.0%}", "peak memory": _bytes(row["peak_memory_bytes"]),
@@ -132,12 +133,14 @@ def bench_table(rows: Sequence[Row]) -> str:
     for row in rows:
         for note in [*row["notes"], *([f"left out: {row['skipped']}"] if row["skipped"] else [])]:
             notes.setdefault(note, []).append(f"{row['objective']} at {row['scale']}")
-    first = rows[0]
     said = [f"{note} ({', '.join(names) if len(names) < len(rows) else 'all'})" for note, names in notes.items()]
-    ceiling = f"{first['device']}, {first['precision']}: {_short(first['ceiling_flops_per_second'])} FLOP/s in the " \
-              f"fastest square matrix product, the ceiling"  # fmt: skip
+    ceilings = {(row["device"], row["precision"]): row["ceiling_flops_per_second"] for row in rows}
+    top = [
+        f"{device}, {precision}: {_short(speed)} FLOP/s in the fastest square matrix product, the ceiling"
+        for (device, precision), speed in ceilings.items()
+    ]
     tables = [table(speed), "", "where a step's time goes", "", table(parts)] if measured else []
-    return "\n".join([*tables, "", ceiling, *said])
+    return "\n".join([*tables, "", *top, *said])
 
 
 def objective_rows() -> list[dict[str, Any]]:

@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--runs", type=int, default=1000)
     chosen = parser.parse_args()
-    facts = environment(["growth.py", *sys.argv[1:]])
+    facts = environment(["growth.py", *(Path(word).name if "/" in word else word for word in sys.argv[1:])])
     result: dict[str, Any] = {name: facts[name] for name in ("command", "machine", "versions", "git", "started")}
     result["load"] = round(os.getloadavg()[0], 1)
     with tempfile.TemporaryDirectory() as name:

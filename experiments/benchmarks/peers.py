@@ -188,7 +188,11 @@ def main() -> None:
     left_out = {peer: why for peer in peers if (why := missing(peer))}
     peers = [peer for peer in peers if peer not in left_out]
     result: dict[str, Any] = {"left_out": left_out, "same_loss": {}, "rows": []}
-    facts = environment(["peers.py", *sys.argv[1:]], device=chosen.device, threads=chosen.threads)
+    facts = environment(
+        ["peers.py", *(Path(word).name if "/" in word else word for word in sys.argv[1:])],
+        device=chosen.device,
+        threads=chosen.threads,
+    )
     result |= {name: facts[name] for name in ("command", "machine", "versions", "git", "threads", "started")}
     for workload in chosen.workload or list(WORKLOADS):
         result["same_loss"][workload] = same_loss(workload)

@@ -59,11 +59,21 @@ class Settings:
 def bench(specs: Sequence[RunSpec], host: Host, settings: Settings, say: Say) -> list[dict[str, Any]]:
     """One row for each spec, in their order. Cells too large for the memory are in it, with the reason.
 
-    Raises InputError where an objective or device cannot be had.
+    Each is computed in the precision that a run of it would have here. Raises InputError where an objective or device
+    cannot be had.
     """
-    host = replace(
-        host, device=host.resolved_device(), precision=host.resolved_precision(min(s.encoder.hidden for s in specs))
-    )
+    host = replace(host, device=host.resolved_device())
+    chosen = [host.resolved_precision(spec.encoder.hidden) for spec in specs]
+    found = {}
+    for precision in dict.fromkeys(chosen):
+        mine = [spec for spec, own in zip(specs, chosen, strict=True) if own == precision]
+        rows = _bench(mine, replace(host, precision=precision), settings, say)
+        found |= {(row["objective"], row["scale"]): row for row in rows}
+    return [found[spec.objective, spec.scale] for spec in specs]
+
+
+def _bench(specs: Sequence[RunSpec], host: Host, settings: Settings, say: Say) -> list[dict[str, Any]]:
+    """The same for specs of one precision, next to its ceiling."""
     with Worker.ceiling(host) as ceiling:
         speed = float(ceiling.turn("time")["flops_per_second"])
         cells = [fitted(spec, host, speed) for spec in specs]

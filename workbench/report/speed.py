@@ -43,6 +43,7 @@ def render(rows: Sequence[Row]) -> str:
         "left_out": [row for row in rows if row["skipped"]],
         "notes": [(row, note) for row in done for note in row["notes"]],
         "first": rows[0],
+        "ceilings": {row["precision"]: row["ceiling_flops_per_second"] for row in rows},
         "speed": [(s, throughput([r for r in done if r["scale"] == s], f"t{i}")) for i, s in enumerate(scales)],
         "parts": [(s, shares([r for r in done if r["scale"] == s], f"p{i}")) for i, s in enumerate(scales)],
         "names": list(done[0]["shares"]) if done else [],
