@@ -64,7 +64,7 @@ def bench(specs: Sequence[RunSpec], host: Host, settings: Settings, say: Say) ->
     """
     host = replace(host, device=host.resolved_device())
     chosen = [host.resolved_precision(spec.encoder.hidden) for spec in specs]
-    found = {}
+    found: dict[tuple[str, str], dict[str, Any]] = {}
     for precision in dict.fromkeys(chosen):
         mine = [spec for spec, own in zip(specs, chosen, strict=True) if own == precision]
         rows = _bench(mine, replace(host, precision=precision), settings, say)
