@@ -105,7 +105,7 @@ class Layer(torch.autograd.Function):
         chances = torch.softmax(scores, -1, out=scores)
         bits = [_bits(size, rate, random, dtype) for size, rate in (
             (chances.shape, rates[1]), (flat.shape, rates[0]), (flat.shape, rates[0]))]  # fmt: skip
-        kept = _zero(chances.clone(), bits[0]) if bits[0] is not None else chances
+        kept = _zeroed(chances, bits[0])
         context = _merge(kept @ value, rows)  # (N, D)
 
         attended = _zero(torch.addmm(bo, context, wo.t()), bits[1]).add_(flat)
@@ -127,14 +127,14 @@ class Layer(torch.autograd.Function):
         query, key, value = qkv
 
         d_fed, d_g2, d_c2 = _norm_backward(grad.reshape(-1, width), fed, mean2, rstd2, g2, c2)
-        d_out = _zero(d_fed.clone(), bits2) if bits2 is not None else d_fed
+        d_out = _zeroed(d_fed, bits2)
         d_w2, d_b2 = d_out.t() @ F.gelu(inner), d_out.sum(0)
         d_inner = _aten.gelu_backward(d_out @ w2, inner)
         d_w1, d_b1 = d_inner.t() @ middle, d_inner.sum(0)
         d_middle = torch.addmm(d_fed, d_inner, w1, out=d_fed)
 
         d_attended, d_g1, d_c1 = _norm_backward(d_middle, attended, mean1, rstd1, g1, c1)
-        d_out = _zero(d_attended.clone(), bits1) if bits1 is not None else d_attended
+        d_out = _zeroed(d_attended, bits1)
         d_wo, d_bo = d_out.t() @ context, d_out.sum(0)
         d_context = (d_out @ wo).view(rows, -1, heads, width // heads).transpose(1, 2).reshape(value.shape)
         d_chances = _zero(d_context @ value.transpose(1, 2), bits0)
@@ -191,6 +191,11 @@ def _bits(size: Any, rate: float, random: Random | None, dtype: torch.dtype) -> 
     kept = min(round((1 - rate) * 2**15), 2**15 - 1)
     mask = torch.from_numpy(words).bitwise_and_(0x7FFF).sub_(kept).bitwise_right_shift_(15)  # below 0 is all ones
     return mask.to(_INTEGERS[dtype]).view(size)
+
+
+def _zeroed(x: Tensor, bits: Tensor | None) -> Tensor:
+    """A copy of x with +0 where the bits are zeros; x itself where there are none."""
+    return x if bits is None else torch.bitwise_and(x.view(bits.dtype), bits).view(x.dtype)
 
 
 def _zero(x: Tensor, bits: Tensor | None) -> Tensor:
