@@ -293,6 +293,7 @@ def test_every_objective_costs_what_torch_counts(name: str, recipe: str, sharing
     from workbench.draws import row_keys
     from workbench.models.encoder import build_encoder
     from workbench.tensors import Batch
+    from workbench.trainer import plainly
 
     special = {f"data.special.{token}": place for place, token in enumerate(("pad", "unk", "cls", "sep", "mask"))}
     sizes = {"encoder.hidden": 64, "encoder.layers": 2, "encoder.embedding": 32, "encoder.heads": 2, "data.length": 24}
@@ -301,7 +302,7 @@ def test_every_objective_costs_what_torch_counts(name: str, recipe: str, sharing
     spec = resolve("nano", {"recipe": recipe} | special | sizes | rest)
     spec = objectives.with_options(spec.replace(objective=name))
     module = objectives.load(spec)
-    model = module.Objective(build_encoder(spec), spec, module.Options(**spec.options))
+    model = plainly(module.Objective(build_encoder(spec), spec, module.Options(**spec.options)))
     batch = Batch(torch.randint(5, 90, (3, 24)), row_keys(0, torch.arange(3)))
     whole, forward = FlopCounterMode(display=False), FlopCounterMode(display=False)
     with whole:
