@@ -26,7 +26,10 @@ def test_files_and_leases(goal: object) -> None:
 
 @pytest.mark.parametrize(
     "goal",
-    [pytest.param(goal, marks=() if goal.number in (1, 14, 17) else pytest.mark.slow) for goal in WHOLE],
+    [
+        pytest.param(goal, marks=() if goal.number in (1, 14) or "signals" in goal.drill else pytest.mark.slow)
+        for goal in WHOLE
+    ],
     ids=lambda goal: goal.drill,
 )
 def test_whole_commands(goal: object) -> None:

@@ -29,7 +29,7 @@ PYTHON = sorted(
 
 CALLS = {"eval", "exec", "compile", "__import__", "torch.load", "torch.save", "yaml.load", "yaml.unsafe_load"}
 CALLS |= {"os.system", "os.popen", "pandas.read_pickle", "pd.read_pickle", "numpy.load", "np.load"}
-MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}
+MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib", "yaml"}
 
 
 def nodes(path: Path) -> Iterator[ast.AST]:

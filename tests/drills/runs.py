@@ -18,6 +18,7 @@ from typing import Any
 
 from workbench import presets
 from workbench.errors import InputError
+from workbench.owner import process
 from workbench.spec import RunSpec, known_keys
 from workbench.store import RunStore
 
@@ -80,6 +81,35 @@ def stopped_by_signals(folder: Path, count: int) -> str:
             raise AssertionError(f"{draft} was left half-written")
     assert slowest < 10, f"{slowest:.1f} s"
     return f"{count - late} of {count - late} stopped with code and sentence, the slowest after {slowest:.1f} s"
+
+
+def workers_end(folder: Path, count: int) -> str:
+    """Goal 17: whatever ends a command that shares its work, SIGKILL included, its workers save and end as well."""
+    text, slowest = write_text(folder / "small.txt"), 0.0
+    for number in range(count):
+        kind = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)[number % 3]
+        runs = folder / f"runs-{number}"
+        words = run_words(text, "rtd", runs, steps=100_000)
+        words += ["--workers", "2", "--seeds", "2"]
+        child = fork(words, folder, folder / "cache")
+        while len({path.parent for path in runs.glob("*/checkpoints/step-*")}) < 2:
+            time.sleep(0.05)
+        workers = children(child.pid)
+        assert len(workers) == 2, workers
+        asked = time.monotonic()
+        child.kill(kind)
+        code = child.wait(60)
+        assert code == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[kind], (kind, code, child.text)
+        while any(process(pid) for pid in workers):
+            assert time.monotonic() - asked < 30, "workers are left"
+            time.sleep(0.05)
+        slowest = max(slowest, time.monotonic() - asked)
+        assert not list(runs.glob("*/lease")), "a worker did not end by itself"
+        for run in runs.glob("rtd-*"):
+            last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"]
+            assert (run / "checkpoints" / f"step-{last:08d}").is_dir(), "what was trained is not saved"
+    assert slowest < 10, f"{slowest:.1f} s"
+    return f"{count} of {count}: all workers saved and ended, the slowest after {slowest:.1f} s"
 
 
 def children(pid: int) -> list[int]:
