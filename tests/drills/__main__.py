@@ -97,7 +97,7 @@ GOALS = (
     Goal(23, "40 YAML, deep, huge or endless files: refused at once within 200 MB", "hostile.endless", 44, 11),
     Goal(24, "offline, no flag set: all objectives, no attempt to connect", "runs.offline", 5, 1),
     Goal(25, "planted secrets are in no file of the store or the report", "runs.secrets", 6, 6),
-    Goal(26, "200 pairs of equal or like-named runs at once: none overwritten", "cells.made_at_once", 200, 20),
+    Goal(26, "200 pairs of equal or like-named runs at once: none overwritten", "runs.made_at_once", 200, 20),
     Goal(
         27,
         "a store of today's format opens, reports and resumes; others are refused by name",

@@ -331,15 +331,15 @@ def changed_settings(folder: Path, count: int) -> str:
     return f"{tried} of {tried} changed keys refused by name"
 
 
-# Fine-tuning, labels, what depends on the objective, and budgets beside the one there is.
-NOT_THE_RUN = {key for key in known_keys() if key.startswith("tasks.")}
+# Fine-tuning, parents (there is none), labels, what depends on the objective, and budgets beside the one there is.
+NOT_THE_RUN = {key for key in known_keys() if key.startswith(("tasks.", "start."))}
 NOT_THE_RUN |= {"scale", "options", "budget.steps", "budget.tokens", "budget.seconds"}
 
 
 def _others(base: RunSpec, key: str) -> list[Any]:
     now: Any = base.model_dump()
     for part in key.split("."):
-        now = now[part]
+        now = now[part] if now is not None else None
     words = ["none", "all", "tokens", "eager", "wsd", "dense", "released", "uniform", "normal", "matmul", "bert", "abc"]
     numbers = [now * 2, now + 1, now / 2] if isinstance(now, (int, float)) and not isinstance(now, bool) else []
     return [not now] if isinstance(now, bool) else [each for each in [*numbers, 7, 0.5, *words] if each != now]
