@@ -2,12 +2,12 @@
 #
 # PYTHON     the interpreter the environment is made from, 3.11 or newer
 # DEMO_ARGS  what the demo is given besides, as in  make demo DEMO_ARGS="--seeds 3 --budget tokens=2e7"
-# TEST_ARGS  what pytest is given besides, as in  make test TEST_ARGS="-k resume -x"
+# TEST_ARGS  what pytest is given besides, as in  make test TEST_ARGS="-k resume -x" (default: two processes)
 # pip's own settings (PIP_INDEX_URL, PIP_FIND_LINKS, pip.conf ...) are respected.
 
 PYTHON ?= python3
 DEMO_ARGS ?= --seeds 2 --workers 2
-TEST_ARGS ?=
+TEST_ARGS ?= -n 2
 VENV := .venv
 READY := $(VENV)/.ready
 UNFINISHED := $(VENV)/.unfinished
