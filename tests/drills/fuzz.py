@@ -19,7 +19,8 @@ from workbench.spec import known_keys
 
 from .small import environment, preload
 
-SLOWEST = 5.0  # seconds; what commands load once is loaded before
+SLOWEST = 5.0  # seconds of processor time; what commands load once is loaded before
+HANGS = 60.0  # seconds on the clock, on which other work on the machine counts as well
 ODD = [
     "",
     " ",
@@ -114,12 +115,13 @@ wild = st.tuples(keys | near | words, st.sampled_from(["=", "==", "", ":"]), wor
 setting = st.tuples(keys, usual).map("=".join) | wild
 
 
-def called(arguments: list[str]) -> tuple[int, str, str, float]:
-    """Exit code, output, errors and seconds of the command, in this process."""
+def called(arguments: list[str]) -> tuple[int, str, str, tuple[float, float]]:
+    """Exit code, output, errors and seconds (processor, clock) of the command, in this process."""
     from workbench.cli import main
 
     out, err = io.StringIO(), io.StringIO()
-    before, begun, variables = sys.argv, time.monotonic(), dict(os.environ)
+    before, variables = sys.argv, dict(os.environ)
+    begun = time.process_time(), time.monotonic()
     sys.argv = ["workbench", *arguments]
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -131,12 +133,13 @@ def called(arguments: list[str]) -> tuple[int, str, str, float]:
         sys.argv = before
         os.environ.clear()
         os.environ.update(variables)
-    return int(code), out.getvalue(), err.getvalue(), time.monotonic() - begun
+    seconds = time.process_time() - begun[0], time.monotonic() - begun[1]
+    return int(code), out.getvalue(), err.getvalue(), seconds
 
 
-def judge(arguments: list[str], code: int, errors: str, seconds: float) -> None:
+def judge(arguments: list[str], code: int, errors: str, seconds: tuple[float, float]) -> None:
     """Nothing but a clean end, or a refusal in one line."""
-    assert seconds < SLOWEST, f"{seconds:.1f} s: {arguments}"
+    assert seconds[0] < SLOWEST and seconds[1] < HANGS, f"{seconds} s: {arguments}"
     assert "Traceback" not in errors and "internal error" not in errors, (arguments, errors)
     assert code in (0, 2), (code, arguments, errors)
     if code == 2:
@@ -215,6 +218,6 @@ def sample(folder: Path, lines: list[list[str]]) -> int:
             [sys.executable, "-m", "workbench", *arguments], cwd=folder, env=environment(folder / "cache"),
             capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip
-        judge([str(word) for word in arguments], found.returncode, found.stderr, 0)
+        judge([str(word) for word in arguments], found.returncode, found.stderr, (0.0, 0.0))
         assert found.returncode == 2 and found.stderr.count("\n") == 1, found.stderr
     return len(lines)

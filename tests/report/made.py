@@ -85,11 +85,12 @@ def scored(run: RunDir, task: str, seed: int, value: float | None, **changes: An
     """One score file."""
     glue = task in GLUE or task in ("WNLI", "QNLI-devsplit")
     metric = (GLUE if glue else PROBES).get(task, "accuracy")
+    asked = run.spec().tasks
     score = {
         "format": 1, "task": task, "suite": "glue" if glue else "probes", "metric": metric, "seed": seed,
         "value": value, "values": {"dev" if glue else "test": {metric: value, "f1": 50.0}},
         "baselines": {} if glue else {"majority": 40.0, "bag-of-words": 55.0}, "train_rows": 1000, "test_rows": 500,
-        "steps": 90, "seconds": 1.5, "finetune": {"lr": run.spec().tasks.lr, "epochs": 3.0, "length": 64},
+        "steps": 90, "seconds": 1.5, "finetune": {"lr": asked.lr, "epochs": 3.0, "length": asked.length},
         "data": "d" * 16, "digest": "ab12cd34", "code": "0.1.0",
     } | changes  # fmt: skip
     path = run.path / "scores" / f"{task}-{score['digest']}-{seed}.json"
