@@ -83,7 +83,7 @@ def test_special_tokens_in_a_text_are_text(folder: Path):
 
 LOAD = """
 import json, sys
-assert not any("workbench" in path for path in sys.path[1:])
+sys.modules["workbench"] = None  # to import it is an error from here on
 from transformers import AutoTokenizer
 t = AutoTokenizer.from_pretrained(sys.argv[1])
 pair = t("The function returns.", "It is a list.")

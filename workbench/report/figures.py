@@ -27,6 +27,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "copy_precision": ("Copy-gate precision", "%"),
     "copy_recall": ("Copy-gate recall", "%"),
     "copy_auc": ("Copy-gate AUC", ""),
+    "copy_positive_rate": ("Copy gate says \u201ccopy\u201d", "% of tokens"),
     "copy_loss": ("Copy-gate loss", "nats"),
     "mlm_loss": ("Main model’s MLM loss", "nats"),
     "mlm_accuracy": ("Main model’s MLM accuracy", "%"),
@@ -37,7 +38,9 @@ METRICS: dict[str, tuple[str, str]] = {
     "tokens_per_second": ("Throughput", "tokens/s"),
     "device_memory_bytes": ("Device memory", "bytes"),
     "saving_share": ("Time spent saving", "%"),
+    "micro_batch": ("Micro-batch", "rows"),
 }
+STEADY = {"saving_share", "micro_batch"}  # shown only where they moved
 WIDE, HALF, NARROW = (920, 440), (470, 360), (380, 380)  # CSS pixels
 POINTS_NOTE = "Small marks are runs and lead to their row below; large ones are means over pre-training seeds"
 FITS_NOTE = (
@@ -210,6 +213,8 @@ HEALTH_NOTE = "All objectives in one panel, where they have the quantity. These 
 def metrics(frames: Frames, run_ids: Iterable[str]) -> list[str]:
     """What any of these runs logged, the known ones first, in their order."""
     aside = {*STRETCH, *PLACE, "loss"}
-    found = {str(name) for run_id in run_ids for row in frames.logged[run_id] for name in row}
-    logged = {name for name in found if name not in aside and not name.startswith("flops.")}
+    ids = list(run_ids)
+    found = {str(name) for run_id in ids for row in frames.logged[run_id] for name in row}
+    steady = {m for m in STEADY if len({row.get(m) for r in ids for row in frames.logged[r] if m in row}) < 2}
+    logged = {name for name in found if name not in aside | steady and not name.startswith("flops.")}
     return [m for m in METRICS if m in logged] + sorted(m for m in logged if m not in METRICS)
