@@ -38,8 +38,9 @@ class Held:
         gap = interval(found.difference.estimate.mean, found.difference.estimate.half)
         told = "ahead of" if found.claimed else "first, not told apart from"
         absent = [arm for arm in self.ratio if arm not in self.scores]
-        tail = f"; {listing(absent)} cannot be placed there" if absent else ""
-        return f"{first} is {told} {second} ({gap}) at {power(self.amount)} FLOPs{tail}"
+        some = f"of {listing(list(self.order))} alone, " if absent else ""
+        tail = f"; {listing(absent)} spent other amounts and cannot be placed" if absent else ""
+        return f"{some}{first} is {told} {second} ({gap}) at {power(self.amount)} FLOPs{tail}"
 
 
 def held(board: Board, frames: Frames, convention: str) -> Held | None:
@@ -57,17 +58,24 @@ def held(board: Board, frames: Frames, convention: str) -> Held | None:
 def under_each(board: Board, frames: Frames) -> tuple[list[Held], str]:
     """The comparison under all three conventions and what to say of it; nothing where they all say the same.
 
-    They say the same where every arm spent the same under each, or where all rank the arms alike and claim alike.
+    They say the same where every arm spent the same under each, or where all rank the arms alike and claim alike. Arms
+    that a convention cannot place take no part in that: to be absent is not to be ranked otherwise.
     """
     found = [h for c in CONVENTIONS if (h := held(board, frames, c)) is not None]
     if len(found) < len(CONVENTIONS) or len(board.arms) < 2:
         return [], ""
     if all(ratio <= 1 + TOLERANCE for h in found for ratio in h.ratio.values()):
         return [], ""
-    if len({h.order for h in found}) > 1:
-        claims = {frozenset(pair for pair, c in h.pairs.items() if c.claimed) for h in found}
+    placed = set.intersection(*(set(h.order) for h in found))
+    if len({tuple(arm for arm in h.order if arm in placed) for h in found}) > 1:
+        claims = {frozenset(pair for pair, c in h.pairs.items() if c.claimed and placed >= set(pair)) for h in found}
         inside = " What is claimed is the same under all of them; the rest is noise." if len(claims) == 1 else ""
         sentence = f"The conventions do not rank the arms alike.{inside}"
+    elif placed < set(board.arms):
+        sentence = (
+            "The arms spent the same under one convention only, so the others cannot rank them all. Runs at more budgets, "
+            "as in the experiment efficiency, would place every arm under each."
+        )
     else:
         sentence = "All three conventions rank the arms alike, though the arms did not spend the same under each."
     return found, sentence
