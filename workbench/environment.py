@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import workbench
+from workbench.host import cores
 from workbench.redact import redact_words
 
 EXACT = ("device", "precision", "threads")  # beside versions and machine: with equal ones a resumed run is identical
@@ -33,7 +34,7 @@ def environment(
             "system": f"{platform.system()} {platform.release()}",
             "architecture": platform.machine(),
             "cpu": _cpu(),
-            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "cores": cores(),
             "memory_bytes": _memory(),
             "gpu": _gpu(device),
         },

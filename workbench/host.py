@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Literal
 
 from workbench.errors import InputError
 
 WIDE = 128  # width of an encoder from which bf16 pays on a CPU
+
+
+def cores() -> int:
+    """Cores this process may use, which a cluster's scheduler may have made fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)

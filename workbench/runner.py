@@ -27,7 +27,7 @@ from workbench.data.prepare import Prepared, bind
 from workbench.data.prepare import prepare as prepare_data
 from workbench.environment import changes, code_version, environment
 from workbench.errors import Diverged, InputError, Interrupted, ParentFailed
-from workbench.host import Host
+from workbench.host import Host, cores
 from workbench.job import Job, distinct, equal, plans
 from workbench.lease import LeaseHeld, LeaseLost
 from workbench.offline import stay_local
@@ -184,7 +184,7 @@ def load_suite(base: RunSpec) -> Suite:
 
 def share_work(root: Path, record: str, todo: list[str], job: Job, host: Host, workers: int, since: str) -> None:
     """`workers` processes on the same list; each takes the next run that nobody owns."""
-    threads = host.threads or max(1, (os.cpu_count() or 1) // workers)
+    threads = host.threads or max(1, cores() // workers)
     words = ["worker", "--runs", str(root), "--record", record, "--threads", str(threads)]
     words += ["--parent", str(os.getpid()), "--since", since]
     words += ["--device", host.device, "--precision", host.precision]

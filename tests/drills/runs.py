@@ -185,7 +185,7 @@ def full_while_logging(folder: Path, count: int) -> str:
             words = run_words(text, "bert-mlm", disk / "runs", steps=400)
             words[words.index("--save-every") + 1] = "100000"
             child = fork(words, folder, cache)
-            while not list(disk.glob("runs/*/metrics.jsonl")):
+            while not any(log.stat().st_size for log in disk.glob("runs/*/metrics.jsonl")):  # the room was seen to
                 time.sleep(0.002)
             child.kill(signal.SIGSTOP)
             leave(disk, 4096 * number)

@@ -23,11 +23,6 @@ def cache_root() -> Path:
     return Path(chosen).expanduser().absolute() if chosen else Path.home() / ".cache" / "workbench"
 
 
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @contextmanager
 def staged(folder: Path) -> Iterator[Path]:
     """A temporary folder beside `folder` that becomes `folder` when the block ends well, and is removed otherwise.

@@ -73,8 +73,8 @@ def under_each(board: Board, frames: Frames) -> tuple[list[Held], str]:
         sentence = f"The conventions do not rank the arms alike.{inside}"
     elif placed < set(board.arms):
         sentence = (
-            "The arms spent the same under one convention only, so the others cannot rank them all. Runs at more budgets, "
-            "as in the experiment efficiency, would place every arm under each."
+            "The arms spent the same under one convention only, so the others cannot rank them all. Runs at more "
+            "budgets, as in the experiment efficiency, would place every arm under each."
         )
     else:
         sentence = "All three conventions rank the arms alike, though the arms did not spend the same under each."
