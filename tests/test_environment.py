@@ -133,3 +133,12 @@ def test_a_command_names_the_code_that_it_began_with(tmp_path: Path, monkeypatch
         assert module.environment()["git"]["commit"] == first
     finally:
         module.code_version.cache_clear()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system can't tie a process to some cores")
+def test_the_cores_of_a_process_are_those_it_may_use():
+    """A cluster's scheduler gives four of 64 cores; threads for all 64 would stand in each other's way."""
+    ask = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
+    ask += "; from workbench.host import cores; print(cores())"
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1"
