@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from workbench import experiment as experiments
-from workbench import objectives
+from workbench import objectives, presets
 from workbench.errors import InputError, suggest
 from workbench.experiment import Experiment
 from workbench.plan import Plan, plan
@@ -75,7 +75,8 @@ def _with_options(specs: list[RunSpec]) -> Iterator[RunSpec]:
             every = sorted({f"options.{field}" for fields in known.values() for field in fields})
             raise InputError(f"unknown key 'options.{key}': no objective of this command has it{suggest(key, every)}")
     for spec in specs:
-        mine = {key: value for key, value in spec.options.items() if key in known[spec.objective]}
+        preset = presets.OPTIONS.get(spec.scale, {}).get(spec.objective, {})
+        mine = {key: value for key, value in (preset | spec.options).items() if key in known[spec.objective]}
         yield objectives.with_options(spec.replace(options=mine))
 
 
