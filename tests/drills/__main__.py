@@ -122,7 +122,7 @@ def apart(goal: Goal, quick: bool) -> tuple[str, str]:
     """("met", "not met" or "not run", what was found) of a goal, in a process of its own."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     if goal.tests:
-        words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *goal.tests]
+        words = ["-m", "pytest", "-p", "no:cacheprovider", *goal.tests]
     else:
         words = ["-m", "tests.drills", "--alone", goal.drill, str(goal.quick if quick else goal.full)]
     done = subprocess.run(

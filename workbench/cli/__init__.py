@@ -1,0 +1,90 @@
+"""The commands. Each reads its words, calls one function and prints what it returns; heavy imports stand inside.
+
+Facts go to stdout (one JSON document under --json), everything else to stderr. Exit codes: 0 done, 1 some run failed,
+2 bad input, 74 disk, 130 interrupted (Ctrl-C), 143 interrupted (SIGTERM, SIGUSR1).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+
+import typer
+
+from workbench.cli import ask, read, train
+from workbench.errors import InputError, Interrupted
+from workbench.signals import interrupting
+
+app = typer.Typer(
+    help="Which pre-training objective, generator size and weight tying make the best text encoder?",
+    no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, rich_markup_mode=None,
+)  # fmt: skip
+data_app = typer.Typer(help="Prepare a corpus, or show what is prepared.", no_args_is_help=True, rich_markup_mode=None)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "run": train.run,
+    "sweep": train.sweep_,
+    "report": read.report,
+    "status": read.status,
+    "runs": read.runs_,
+    "diff": read.diff,
+    "export": read.export,
+    "flops": ask.flops,
+    "bench": ask.bench,
+    "list": ask.list_,
+    "evaluate": train.evaluate,
+}
+for name, command in COMMANDS.items():
+    app.command(name)(command)
+app.command("worker", hidden=True)(train.worker)
+data_app.command("prepare")(train.prepare)
+app.add_typer(data_app, name="data")
+
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EFBIG)
+INTERRUPTED = "interrupted; the same command goes on from what is saved"
+
+
+def main() -> None:
+    """The entry point: every way to end has one line and one exit code."""
+    logging.basicConfig(level=logging.WARNING, format="workbench: %(message)s", stream=sys.stderr)
+    try:
+        with interrupting():
+            code = app(standalone_mode=False)
+    except InputError as error:
+        code = _fail(str(error), 2)
+    except Interrupted as stop:
+        code = _fail(INTERRUPTED, 128 + stop.signal)
+    except KeyboardInterrupt:
+        code = _fail(INTERRUPTED, 130)
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - closed by the end of the process
+        code = 0
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename and str(error.filename) not in str(error.strerror) else ""
+        code = _fail(f"{error.strerror or error}{where}", 74) if error.errno in DISK else _unexpected(error)
+    except Exception as error:
+        if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # the command line's own complaints
+            code = _fail(error.format_message().replace("\n", " "), error.exit_code)
+        elif type(error).__name__ == "Abort":  # what the command line library makes of Ctrl-C
+            code = _fail(INTERRUPTED, 130)
+        elif type(error).__name__ == "Exit":
+            code = getattr(error, "exit_code", 0)
+        else:
+            code = _unexpected(error)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(sentence: str, code: int) -> int:
+    sys.stderr.write(f"workbench: {sentence}\n")
+    return code
+
+
+def _unexpected(error: BaseException) -> int:
+    """A fault of ours: one line, and the traceback in a file to send along."""
+    with tempfile.NamedTemporaryFile("w", prefix="workbench-", suffix=".log", delete=False) as file:
+        traceback.print_exception(error, file=file)
+    return _fail(f"internal error: {type(error).__name__}: {error}; details are in {file.name}", 1)

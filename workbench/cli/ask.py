@@ -1,0 +1,84 @@
+"""Commands that answer without a run store: flops, bench, list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from workbench.cli.words import (
+    AsJson,
+    BudgetText,
+    Device,
+    Objectives,
+    Plain,
+    Precision,
+    Scale,
+    Sets,
+    base_spec,
+    emit,
+    host_of,
+)
+from workbench.errors import InputError, suggest
+
+
+def flops(
+    objective: Annotated[str, typer.Option(help="An objective's name or file.")] = "rtd",
+    scale: Scale = None,
+    set_: Sets = None,
+    budget: BudgetText = None,
+    as_json: AsJson = False,
+) -> None:
+    """Training FLOPs of one run under the three conventions, its steps, tokens and parameters."""
+    base = base_spec(scale, set_, None, None, budget)
+    from workbench import show
+    from workbench.plan import price
+
+    priced = price(base, objective)
+    emit(priced.to_json() if as_json else show.price_table(priced), as_json)
+
+
+def bench(
+    objective: Objectives = None,
+    scale: Annotated[
+        list[str] | None, typer.Option(help="nano, small, base or large (default all); repeatable.")
+    ] = None,
+    set_: Sets = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Of one timed turn; no less than one step.")] = 3.0,
+    steps: Annotated[int | None, typer.Option(min=1, help="Of one timed turn, in place of seconds.")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Timed turns of each objective, one after the other.")] = 3,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    micro_batch: Annotated[int | None, typer.Option(min=1, help="Rows computed at once (default: all).")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
+    plain: Plain = False,
+    compile_: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for a page with charts, and the numbers as JSON.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Throughput of every objective at every scale here, next to what the machine could do, and where the time goes."""
+    host = host_of(device, precision, micro_batch, threads, compile_, plain=plain)
+    from workbench import bench, progress, show
+    from workbench.spec import parse_overrides
+
+    specs = bench.specs_of(objective or [], scale or [], parse_overrides(set_ or []))
+    rows = bench.bench(specs, host, bench.Settings(seconds, steps, repeats), progress.say)
+    if out is not None:
+        from workbench.report import write_bench
+
+        progress.say(f"charts: {write_bench(rows, out)}")
+    emit(rows if as_json else show.bench_table(rows), as_json)
+
+
+def list_(
+    what: Annotated[str, typer.Argument(help="objectives, scales, corpora, tasks, encoders or experiments.")],
+    as_json: AsJson = False,
+) -> None:
+    """What can be named on the command line."""
+    from workbench import show
+
+    if what not in show.LISTS:
+        raise InputError(f"cannot list {what!r}{suggest(what, show.LISTS)}")
+    rows = show.LISTS[what]()
+    emit(rows if as_json else show.table(rows), as_json)

@@ -1,0 +1,112 @@
+"""Commands that read a run store: status, runs, diff, report, export."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from workbench.cli.words import AsJson, Runs, emit
+from workbench.errors import InputError
+
+
+def report(
+    experiment: Annotated[str, typer.Argument(help="Name of an experiment, or of one of its records.")],
+    runs: Runs = Path("runs"),
+    out: Annotated[Path | None, typer.Option(help="Folder for the report (default reports/NAME).")] = None,
+    order: Annotated[bool, typer.Option("--aso", help="Add the almost stochastic order to every comparison.")] = False,
+    budget: Annotated[str | None, typer.Option(help="Recommend for a budget of yours, as flops=1e18.")] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+) -> None:
+    """Write the HTML report and its CSV tables again, from the run directories alone."""
+    from workbench.report import find_record, write
+    from workbench.report.asked import Asked
+    from workbench.spec import parse_budget
+    from workbench.store import RunStore
+
+    asked = Asked(order, parse_budget(budget) if budget else None)
+    store = RunStore.existing(runs)
+    record = find_record(store, experiment)
+    page = write(store, record, out or Path("reports") / record, asked=asked)
+    typer.echo(str(page))
+    if open_:
+        typer.launch(page.resolve().as_uri())
+
+
+def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
+    """What is done, running (and how far), interrupted, failed or damaged in a run store."""
+    from workbench import live
+    from workbench.store import RunStore
+
+    rows = [live.facts(found) for found in RunStore.existing(runs).runs()]
+    if as_json:
+        emit(rows, True)
+        return
+    for row in rows:
+        note = live.line(row)
+        typer.echo(f"{row['state']:<12} {row['run_id']}" + (f"  {note}" if note else ""))
+
+
+def runs_(
+    where: Annotated[list[str] | None, typer.Option(help="Keep objective=rtd, or seed<3; repeatable.")] = None,
+    sort: Annotated[str | None, typer.Option(help="A key to sort by; -KEY for the largest first.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Keys to show, comma-separated; all for every one.")] = None,
+    runs: Runs = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """The runs of a store with their settings, spending and scores: filter, sort, choose columns."""
+    from workbench import show
+    from workbench.report import ledger
+    from workbench.store import RunStore
+
+    found = ledger.rows(RunStore.existing(runs))
+    shown = ledger.shown(found, ledger.chosen(found, where or [], sort), columns)
+    emit(shown if as_json else show.table(shown), as_json)
+
+
+def diff(
+    a: Annotated[str, typer.Argument(help="A run, by its name or a part that no other has.")],
+    b: Annotated[str, typer.Argument(help="Another.")],
+    runs: Runs = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """Only what differs between two runs: in what they are, then in what came of them."""
+    from workbench import show
+    from workbench.report import ledger
+    from workbench.store import RunStore
+
+    store = RunStore.existing(runs)
+    one, two = (ledger.row_of(ledger.find_run(store, word)) for word in (a, b))
+    spec, came = ledger.differences(one, two)
+    both = {"a": one["run_id"], "b": two["run_id"], "spec": spec, "result": came}
+    emit(both if as_json else ledger.as_text(one, two, show.table), as_json)
+
+
+def export(
+    experiment: Annotated[str, typer.Argument(help="Name of an experiment, or of one of its records.")],
+    form: Annotated[str, typer.Option("--format", help="csv, parquet or latex.")] = "csv",
+    runs: Runs = Path("runs"),
+    out: Annotated[Path | None, typer.Option(help="File to write (default: stdout).")] = None,
+) -> None:
+    """One long table of every score, each row with run, seeds, spec, data fingerprint and code version."""
+    if form not in ("csv", "parquet", "latex"):
+        raise InputError(f"--format {form!r} is not one of csv, parquet and latex")
+    if form == "parquet" and out is None:
+        raise InputError("--format parquet is no text for a terminal; say where it goes with --out FILE.parquet")
+    from workbench.report import find_record
+    from workbench.store import RunStore
+
+    store = RunStore.existing(runs)
+    record = find_record(store, experiment)
+    from workbench.files import write_atomic
+    from workbench.report import long
+
+    data = long.export(store, record, form)
+    if out is None:
+        sys.stdout.write(data.decode())
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(out, data)
+    typer.echo(str(out))

@@ -1,0 +1,232 @@
+"""Commands that carry runs out: run, sweep, worker, evaluate, data prepare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from workbench.cli.words import (
+    AsJson,
+    BudgetText,
+    Compile,
+    Corpora,
+    Device,
+    DryRun,
+    MicroBatch,
+    Objectives,
+    Out,
+    Plain,
+    Precision,
+    Runs,
+    SaveEvery,
+    Scale,
+    Seeds,
+    Sets,
+    Tasks,
+    Threads,
+    Track,
+    Workers,
+    base_spec,
+    emit,
+    host_of,
+)
+from workbench.errors import InputError
+from workbench.host import Host
+from workbench.signals import end_with_parent
+
+if TYPE_CHECKING:
+    from workbench.job import Job
+
+
+def run(
+    experiment: Annotated[str, typer.Argument(help="Name or file of an experiment, such as ablation.")],
+    objective: Objectives = None,
+    set_: Sets = None,
+    scale: Scale = None,
+    corpus: Corpora = None,
+    tasks: Tasks = None,
+    budget: BudgetText = None,
+    seeds: Seeds = None,
+    runs: Runs = Path("runs"),
+    out: Out = None,
+    workers: Workers = 1,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    micro_batch: MicroBatch = None,
+    threads: Threads = None,
+    plain: Plain = False,
+    compile_: Compile = False,
+    save_every: SaveEvery = None,
+    track: Track = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Pre-train, fine-tune and report every run of an experiment; typed again, it goes on where it stopped."""
+    host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain)
+    base = base_spec(scale, set_, corpus, tasks, budget)
+    from workbench.job import plan_job
+
+    job = plan_job(experiment, base, seeds or 1, objective or [])
+    _carry_out(job, runs, host, workers, out, dry_run, as_json)
+
+
+def sweep_(
+    axis: Annotated[
+        str | None, typer.Argument(help="Name or file of an experiment, such as generator-size; or tune.")
+    ] = None,
+    over: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Values to compare, as tying=none,all (all combinations), or with --trials the space to "
+            "search, as optim.lr=1e-4..1e-3:log; repeatable."
+        ),
+    ] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Search --over with so many trials for each cell. None is pruned: a run that is "
+            "stopped early has not had the compute of the others, which biases the comparison.",
+        ),
+    ] = None,
+    sampler: Annotated[str, typer.Option(help="Of a search: tpe, random or qmc (quasi-random).")] = "tpe",
+    tuning_seeds: Annotated[int, typer.Option(min=1, help="Of tune: pre-training seeds of each trial.")] = 1,
+    storage: Annotated[
+        str | None, typer.Option(help="Where Optuna's copy of the trials goes (default: a journal in the run store).")
+    ] = None,
+    match: Annotated[
+        str | None,
+        typer.Option(help="What all runs get the same of: flops (default), tokens, steps or seconds."),
+    ] = None,
+    objective: Objectives = None,
+    set_: Sets = None,
+    scale: Scale = None,
+    corpus: Corpora = None,
+    tasks: Tasks = None,
+    budget: BudgetText = None,
+    seeds: Seeds = None,
+    runs: Runs = Path("runs"),
+    out: Out = None,
+    workers: Workers = 1,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    micro_batch: MicroBatch = None,
+    threads: Threads = None,
+    plain: Plain = False,
+    compile_: Compile = False,
+    save_every: SaveEvery = None,
+    track: Track = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare settings at equal compute: an experiment's, those of --over, or both; typed again, it goes on.
+
+    A --budget in another unit than --match is what the first cell gets; all others get as much as that spends.
+
+    tune searches for the settings of every --objective alike (of the learning rate, and of --over), by scores on
+    training rows held out, and then reports them on other seeds, by scores on the test rows.
+    """
+    host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain)
+    base = base_spec(scale, set_, corpus, tasks, budget)
+    from workbench.job import job_of
+    from workbench.over import Range, grid, parse_over, unit_of
+
+    words, space = objective or [], parse_over(over or [])
+    ranges = [key for key, values in space.items() if isinstance(values, Range)]
+    if not trials and axis != "tune":
+        if ranges:
+            raise InputError(f"--over {ranges[0]}={space[ranges[0]]} is a range: say how often to try, with --trials N")
+        found = grid(axis, space, match, base, words)
+        _carry_out(job_of(found, base, seeds or 1, words), runs, host, workers, out, dry_run, as_json)
+        return
+    from workbench import sweep
+
+    if axis == "tune":
+        search = sweep.Search(sweep.default_space(base, space), trials or 10, sampler, tuning_seeds, storage)
+        unit = unit_of(match, None, base)
+        if dry_run:
+            _carry_out(sweep.tune_jobs(base, search, words, unit)[0], runs, host, workers, out, dry_run, as_json)
+            return
+        outcome = sweep.tune(base, search, words, unit, seeds or 1, runs, host, workers, out)
+    else:
+        if not space:
+            raise InputError("--trials needs a space to search, as in --over optim.lr=1e-4..1e-3:log")
+        search = sweep.Search(space, trials or 10, sampler, seeds or 1, storage)
+        job = sweep.search_job(grid(axis, space, match, base, words), base, search, words)
+        if dry_run:
+            _carry_out(job, runs, host, workers, out, dry_run, as_json)
+            return
+        outcome = sweep.execute(job, search, runs, host, workers, out)
+    emit(outcome.to_json() if as_json else outcome.summary(), as_json)
+    raise typer.Exit(outcome.exit_code)
+
+
+def _carry_out(job: Job, runs: Path, host: Host, workers: int, out: Path | None, dry_run: bool, as_json: bool) -> None:
+    if dry_run:
+        from workbench import show
+        from workbench.job import plans
+
+        host.resolved_device()
+        priced, matches = plans(job)
+        table = show.plan_json(job, priced, matches) if as_json else show.plan_table(job, priced, matches, host)
+        emit(table, as_json)
+        return
+    from workbench import runner
+
+    outcome = runner.execute(job, runs, host, workers, out)
+    emit(outcome.to_json() if as_json else outcome.summary(), as_json)
+    raise typer.Exit(outcome.exit_code)
+
+
+def evaluate(
+    encoder: Annotated[Path, typer.Argument(help="Folder of an encoder in the Hugging Face layout.")],
+    set_: Sets = None,
+    scale: Scale = None,
+    tasks: Tasks = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Fine-tune any encoder on tasks and print its scores; the run store is not touched."""
+    host = host_of(device, precision)
+    base = base_spec(scale, set_, None, tasks, None)
+    from workbench import runner, show
+
+    scores = runner.evaluate(encoder, base, host)
+    emit(scores if as_json else show.table(scores), as_json)
+
+
+def worker(
+    record: Annotated[str, typer.Option()],
+    run: Annotated[list[str], typer.Option()],
+    runs: Runs = Path("runs"),
+    objective: Objectives = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    micro_batch: Annotated[int | None, typer.Option()] = None,
+    threads: Annotated[int | None, typer.Option()] = None,
+    plain: Plain = False,
+    compile_: Annotated[bool, typer.Option("--compile")] = False,
+    save_every: Annotated[int | None, typer.Option()] = None,
+    track: Annotated[str | None, typer.Option()] = None,
+    parent: Annotated[int | None, typer.Option()] = None,
+    since: Annotated[str, typer.Option()] = "",
+) -> None:
+    """Carry out what is left of a record's runs; several may do so at once. With `parent`, only while that lives."""
+    if parent is not None:
+        end_with_parent(parent)
+    host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain)
+    from workbench import runner
+
+    raise typer.Exit(1 if runner.work(runs, record, run, host, objective or [], since) else 0)
+
+
+def prepare(corpus: Corpora = None, scale: Scale = None, set_: Sets = None, as_json: AsJson = False) -> None:
+    """Turn text into token shards, once; runs on the same text start at once."""
+    base = base_spec(scale, set_, corpus, "none", None)
+    from workbench import runner, show
+
+    facts = runner.prepared_facts(base)
+    emit(facts if as_json else show.table([facts]), as_json)

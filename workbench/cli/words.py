@@ -1,0 +1,96 @@
+"""The words that commands share: options, and what becomes of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from workbench.errors import InputError
+from workbench.host import Host
+
+Objectives = Annotated[
+    list[str] | None, typer.Option("--objective", help="An objective's name, or a file ./my_idea.py; repeatable.")
+]
+Sets = Annotated[list[str] | None, typer.Option("--set", help="Any field of the spec, as optim.lr=5e-4; repeatable.")]
+Scale = Annotated[str | None, typer.Option(help="nano (default), small, base or large: rows of settings.")]
+Corpora = Annotated[
+    list[str] | None, typer.Option("--corpus", help="docs (built in), a file, folder, glob or hub name; repeatable.")
+]
+Tasks = Annotated[str | None, typer.Option(help="probes, glue, none, task names (CoLA,RTE), or a table my.csv.")]
+BudgetText = Annotated[str | None, typer.Option("--budget", help="flops=1e17, tokens=2e6, steps=1000 or seconds=600.")]
+Seeds = Annotated[int | None, typer.Option(min=1, help="Pre-training seeds of every run (default 1).")]
+Runs = Annotated[Path, typer.Option("--runs", help="Folder of the run store.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
+Precision = Annotated[
+    str, typer.Option(help="auto (bf16 on CUDA and, from a width of 128, on CPUs that have it), fp32 or bf16.")
+]
+Out = Annotated[Path | None, typer.Option(help="Folder for the report (default reports/NAME).")]
+Workers = Annotated[int, typer.Option(min=1, help="Runs at a time: processes that share the CPU or the GPUs.")]
+MicroBatch = Annotated[int | None, typer.Option(min=1, help="Rows computed at once (default: all).")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads a run.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Without any shortcut of ours, in fp32: for comparison.")]
+Compile = Annotated[bool, typer.Option("--compile", help="Use torch.compile.")]
+SaveEvery = Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints (default: 5 min).")]
+Track = Annotated[str | None, typer.Option(help="Mirror metrics to a tracker: wandb.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
+
+
+def base_spec(
+    scale: str | None, sets: list[str] | None, corpus: list[str] | None, tasks: str | None, budget: str | None
+) -> Any:
+    """The spec that the words ask for. Two words that say different things about one field are refused."""
+    from workbench import presets
+    from workbench.spec import parse_budget, parse_overrides
+
+    overrides = parse_overrides(sets or [])
+    scale_set = overrides.pop("scale", None)
+    given = {"data.corpus": ",".join(corpus) if corpus else None, "tasks.names": tasks, "scale": scale}
+    options = {"data.corpus": "--corpus", "tasks.names": "--tasks", "scale": "--scale"}
+    for key, value in given.items():
+        other = scale_set if key == "scale" else overrides.get(key)
+        if value is not None and other is not None and other != value:
+            raise InputError(f"{options[key]} {value} and --set {key}={other} contradict each other; keep one")
+        if value is not None and key != "scale":
+            overrides[key] = value
+    if budget is not None:
+        clash = next((key for key in overrides if key.startswith("budget.") and key != "budget.convention"), None)
+        if clash:
+            raise InputError(f"--budget {budget} and --set {clash}={overrides[clash]} contradict each other; keep one")
+        chosen = parse_budget(budget)
+        overrides[f"budget.{chosen.unit}"] = getattr(chosen, chosen.unit)
+    if "objective" in overrides:
+        raise InputError("--set objective=... is spelled --objective NAME")
+    base = presets.resolve(scale or scale_set or "nano", overrides)
+    from workbench.offline import stay_local
+
+    stay_local(base)
+    return base
+
+
+def host_of(
+    device: str = "auto", precision: str = "auto", micro_batch: int | None = None, threads: int | None = None,
+    compile_: bool = False, save_every: int | None = None, track: str | None = None, plain: bool = False,
+) -> Host:  # fmt: skip
+    if precision not in ("auto", "fp32", "bf16"):
+        raise InputError(f"--precision {precision!r} is not one of auto, fp32 and bf16")
+    if track not in (None, "wandb"):
+        raise InputError(f"--track {track!r} is not known; there is wandb")
+    host = Host(
+        device=device, precision=precision, compile=compile_, threads=threads, micro_batch=micro_batch,  # type: ignore[arg-type]
+        save_every=save_every, track=track, plain=plain,
+    )  # fmt: skip
+    if device != "auto":
+        host.resolved_device()
+    return host
+
+
+def emit(value: Any, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(value, indent=1, allow_nan=False) + "\n")
+    else:
+        sys.stdout.write(str(value).rstrip("\n") + "\n")
