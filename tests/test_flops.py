@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from workbench import flops, objectives
 from workbench.flops import Flops
+from workbench.parts import EncoderSpec, GeneratorSpec
 from workbench.presets import resolve
-from workbench.spec import EncoderSpec, GeneratorSpec, RunSpec
+from workbench.spec import RunSpec
 
 ELECTRA = {  # hidden, layers, embedding, length, width of the generator
     "small_g64": (256, 12, 128, 128, 0.25),
@@ -262,7 +263,7 @@ def test_one_more_row_costs_what_torch_counts(family: str, embedding: int | None
     from torch.utils.flop_counter import FlopCounterMode
 
     from workbench.models.encoder import Encoder
-    from workbench.spec import Special
+    from workbench.parts import Special
 
     enc = EncoderSpec(
         family=family, hidden=64, layers=2, heads=2, embedding=embedding, vocab=90, positions=40, attention="eager"

@@ -20,8 +20,10 @@ LINES = (
     "cli",
     "launch sweep show bench",
     "runner",
+    "cells",
     "job offline live",
     "trainer tasks report",
+    "optimizer resume",
     "plan",
     "objectives",
     "corruption export",
@@ -34,10 +36,11 @@ LINES = (
     "owner environment progress signals",
     "files redact presets tensorfile",
     "spec host tensors draws scoring",
+    "parts",
     "errors",
 )
 LEVEL = {part: level for level, line in enumerate(LINES) for part in line.split()}
-REPORT_SEES = {"report", "store", "experiment", "published", "scoring", "files", "spec", "errors"}
+REPORT_SEES = {"report", "store", "experiment", "published", "scoring", "files", "spec", "parts", "errors"}
 
 HOMES = {
     "typer": {"cli"},

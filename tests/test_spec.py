@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from workbench import presets, spec
 from workbench.errors import InputError
-from workbench.spec import Budget, EncoderSpec, RunSpec
+from workbench.parts import Budget, EncoderSpec
+from workbench.spec import RunSpec
 
 
 def at(length: int, rate: float, picks: str) -> RunSpec:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from workbench import objectives, runner, trainer
+from workbench import cells, objectives, runner, trainer
 from workbench.data.prepare import Prepared
 from workbench.errors import InputError
 from workbench.host import Host
@@ -166,7 +166,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 def trained(spec: RunSpec, prepared: Prepared, root: Path, host: Host = HOST) -> RunDir:
     store = RunStore(root)
     run = store.open(runner.bind(spec, prepared))
-    runner.carry_out_all(store, [run.run_id], spec.tasks, Suite(()), prepared, host, now())
+    cells.carry_out_all(store, [run.run_id], spec.tasks, Suite(()), prepared, host, now())
     return run
 
 
@@ -233,7 +233,7 @@ def test_a_child_that_was_stopped_goes_on_from_itself(prepared: Prepared, tmp_pa
         path.unlink()
     steps[-1].rmdir()
     run.remove("done.json")
-    runner.carry_out_all(RunStore(tmp_path / "b"), [run.run_id], spec.tasks, Suite(()), prepared, HOST, now())
+    cells.carry_out_all(RunStore(tmp_path / "b"), [run.run_id], spec.tasks, Suite(()), prepared, HOST, now())
     mine, theirs = weights(run), weights(whole)
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
     assert [row["step"] for row in run.metrics()] == list(range(1, 9))
@@ -263,7 +263,7 @@ def test_a_parents_end_is_its_childrens_end(prepared: Prepared, tmp_path: Path) 
     child, parent = store.open(spec), store.open(spec.parent())
     with parent.lease():
         parent.fail("diverged", "loss nan at step 3", step=3)
-    runner.carry_out_all(store, [child.run_id], spec.tasks, Suite(()), prepared, HOST, now())
+    cells.carry_out_all(store, [child.run_id], spec.tasks, Suite(()), prepared, HOST, now())
     assert (child.state, parent.state) == ("failed", "diverged")
     assert child.note == f"its parent {parent.run_id} diverged: loss nan at step 3"
 
@@ -288,7 +288,7 @@ def test_while_another_trains_the_parent_its_children_wait(prepared: Prepared, t
     ids = [run.run_id for run in runs]
     with ThreadPoolExecutor(1) as pool:
         with parent.lease():
-            work = pool.submit(runner.carry_out_all, store, ids, child.tasks, Suite(()), prepared, HOST, now())
+            work = pool.submit(cells.carry_out_all, store, ids, child.tasks, Suite(()), prepared, HOST, now())
             deadline = time.monotonic() + 60
             while not runs[1].trained and time.monotonic() < deadline:
                 time.sleep(0.05)

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import InputError, suggest
-from workbench.spec import UNITS, Budget, RunSpec, digest, known_keys
+from workbench.parts import UNITS, Budget
+from workbench.spec import RunSpec, digest, known_keys
 
 SHARE = "budget.share"
 

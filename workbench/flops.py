@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
-from workbench.spec import EncoderSpec, RunSpec
+from workbench.parts import EncoderSpec
+from workbench.spec import RunSpec
 
 Exact = int | Fraction
 Convention = Literal["paper", "paper-sparse", "matmul"]

@@ -12,8 +12,9 @@ from workbench import experiment as experiments
 from workbench import objectives, presets
 from workbench.errors import InputError, suggest
 from workbench.experiment import Experiment
+from workbench.parts import Budget
 from workbench.plan import Plan, plan
-from workbench.spec import Budget, RunSpec, value_at
+from workbench.spec import RunSpec, value_at
 
 
 @dataclass(frozen=True)

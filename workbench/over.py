@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from workbench import experiment as experiments
 from workbench.errors import InputError
 from workbench.experiment import Experiment, check_key
-from workbench.spec import UNITS, RunSpec
+from workbench.parts import UNITS
+from workbench.spec import RunSpec
 
 NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 RANGE = re.compile(rf"({NUMBER})\.\.({NUMBER})(:log)?")

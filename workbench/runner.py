@@ -10,36 +10,29 @@ import logging
 import math
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import time
-import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workbench import checkpoint, live, objectives, progress
-from workbench.data.corpus import Corpus
+from workbench import cells, live, objectives
 from workbench.data.prepare import Prepared, bind
 from workbench.data.prepare import prepare as prepare_data
-from workbench.environment import changes, code_version, environment
-from workbench.errors import Diverged, InputError, Interrupted, ParentFailed
+from workbench.environment import code_version
+from workbench.errors import InputError, Interrupted
 from workbench.host import Host, cores
 from workbench.job import Job, distinct, equal, plans
-from workbench.lease import LeaseHeld, LeaseLost
 from workbench.offline import stay_local
-from workbench.plan import Plan, plan
-from workbench.redact import redact
+from workbench.parts import CorruptionSpec, GeneratorSpec, OptimSpec, ScheduleSpec, TasksSpec
 from workbench.rundir import now
-from workbench.spec import CorruptionSpec, GeneratorSpec, OptimSpec, RunSpec, ScheduleSpec, TasksSpec
+from workbench.spec import RunSpec
 from workbench.store import ExperimentRecord, RunDir, RunStore
 from workbench.tasks import Suite
 
 log = logging.getLogger("workbench")
-WAIT = 1.0  # seconds between looks at runs that other processes are at work on
 
 
 @dataclass(frozen=True)
@@ -157,7 +150,9 @@ def carry_out_specs(session: Session, specs: Sequence[RunSpec], **facts: Any) ->
     if session.workers > 1:
         share_work(session.store.root, session.record, todo, session.job, session.host, session.workers, since)
     else:
-        carry_out_all(session.store, todo, session.base.tasks, session.suite, session.prepared, session.host, since)
+        cells.carry_out_all(
+            session.store, todo, session.base.tasks, session.suite, session.prepared, session.host, since
+        )
     return todo
 
 
@@ -244,153 +239,8 @@ def work(root: Path, record: str, todo: Sequence[str], host: Host, words: Sequen
     stay_local(base)
     suite = load_suite(base)
     _, prepared = prepare(store.get(todo[0]).spec())
-    carry_out_all(store, todo, base.tasks, suite, prepared, host, since or now())
+    cells.carry_out_all(store, todo, base.tasks, suite, prepared, host, since or now())
     return any(_state(store.get(run_id), base.tasks, suite)[0] not in ("done", "trained", "running") for run_id in todo)
-
-
-def carry_out_all(
-    store: RunStore, todo: Sequence[str], tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host, since: str
-) -> None:
-    """Every run, each by whoever is free; returns when all are settled, those of other workers included.
-
-    A failure is written down and the next run begins; one written down after `since` is not tried again. Disk and
-    signals end it all. The run of a worker that died is taken over.
-    """
-    left, waited = list(todo), False
-    while left:
-        held = [run_id for run_id in left if not _settle(store.get(run_id), tasks, suite, prepared, host, since)]
-        if held and held == left:
-            if not waited:
-                log.warning("waiting for %d runs that other processes are at work on", len(held))
-            waited = True
-            time.sleep(WAIT)
-        left = held
-
-
-def _settle(run: RunDir, tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host, since: str) -> bool:
-    """See to one run, and to its parent before it. False if one of the two is another's for now."""
-    if settled(run, tasks, suite, since):
-        return True
-    parent = None if run.trained else parent_of(run)
-    if parent is not None and not _settle(parent, parent.spec().tasks, Suite(()), prepared, host, since):
-        return False
-    try:
-        with run.lease(patience=0):
-            if not settled(run, tasks, suite, since):  # another may have seen to it between our look and our lease
-                carry_out(run, tasks, suite, prepared, host)
-    except LeaseHeld:
-        return False
-    except LeaseLost as error:
-        log.warning("%s is left to its new owner: %s", run.run_id, error)
-        return False
-    return True
-
-
-def settled(run: RunDir, tasks: TasksSpec, suite: Suite, since: str) -> bool:
-    """Whether nothing is left to do: all is there, it diverged, or it failed after the time `since`."""
-    if complete(run, tasks, suite):
-        return True
-    error = run.error()
-    return error is not None and (error["kind"] == "diverged" or error["time"] >= since)
-
-
-def carry_out(run: RunDir, tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host) -> None:
-    """Train a run if it is not trained, then fine-tune what has no score. Failures end in error.json."""
-    spec = run.spec()
-    run.clear_error()
-    try:
-        if not run.trained:
-            pretrain(run, spec, prepared, host)
-        measure(run, tasks, suite, host)
-    except ParentFailed as error:
-        run.fail("failed", str(error))
-        log.warning("%s failed: %s", run.run_id, error)
-    except Diverged as error:
-        run.fail("diverged", str(error), step=error.step)
-        log.warning("%s diverged: %s", run.run_id, error)
-    except (InputError, OSError, KeyboardInterrupt, LeaseLost):
-        raise
-    except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        message = redact(f"{type(error).__name__}: {error}")
-        run.fail("failed", message, where=f"{Path(where.filename).name}:{where.lineno}",
-                 trace=traceback.format_exc())  # fmt: skip
-        log.warning("%s failed: %s; see %s", run.run_id, message, run.path / "error.log")
-
-
-def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host) -> None:
-    """Everything up to the exported encoder and done.json."""
-    from workbench import tracking, trainer
-    from workbench.export import export
-
-    parent = parent_of(run)
-    if parent is not None and not parent.trained:
-        raise ParentFailed(f"its parent {parent.run_id} {parent.state}: {parent.note}")
-    corpus = Corpus(prepared, spec.data.length, spec.seed)
-    priced = _plan_once(run, spec, corpus, host, parent)
-    trainer.set_numerics(host)
-    _write_environment(run, spec, host)
-    source = objectives.source_file(spec)
-    if source is not None:
-        shutil.copyfile(source, run.path / "objective.py")
-    mirror = tracking.mirror(host.track, run.path, run.run_id, spec.model_dump(mode="json"))
-    try:
-        with progress.training(run.run_id) as bar:
-            model = trainer.train(run, spec, priced, corpus, host, run.check, bar, mirror, parent)
-    finally:
-        mirror.close()
-    facts = {"steps": priced.steps, "tokens": priced.tokens, "flops": priced.flops}
-    with run.staged("encoder") as folder:
-        export(model.encoder, prepared.tokenizer, folder, spec, facts)  # type: ignore[arg-type]
-    run.finish(facts)
-
-
-def parent_of(run: RunDir) -> RunDir | None:
-    """The run that this one starts from, in the same store; its folder is made if it is new."""
-    wanted = run.spec().parent()
-    return None if wanted is None else RunStore(run.path.parent).open(wanted)
-
-
-def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
-    """env.json. What a run that goes on finds changed is said, and stays in the record."""
-    precision = host.resolved_precision(spec.encoder.hidden)
-    if precision == "bf16" != host.precision and host.resolved_device() == "cpu":
-        log.warning("%s trains in bf16, which this CPU multiplies fast; --precision fp32 would not", run.run_id)
-    facts = environment(sys.argv, device=host.resolved_device(), precision=precision)
-    before = run.read_json("env.json") if (run.path / "env.json").is_file() else facts
-    changed = changes(before, facts) if checkpoint.steps(run.path / "checkpoints") else []
-    for each in changed:
-        log.warning(
-            "%s goes on with %s %s instead of %s, so its numbers will not be to the last digit those of a run that "
-            "was never stopped", run.run_id, each["key"], each["to"], each["from"],
-        )  # fmt: skip
-    at = {"at": facts["started"]}
-    run.write_json("env.json", facts | {"changes": [*before.get("changes", []), *(each | at for each in changed)]})
-
-
-def _plan_once(run: RunDir, spec: RunSpec, corpus: Corpus, host: Host, parent: RunDir | None) -> Plan:
-    """The plan in the run directory, made when the run first begins: seconds are turned into steps only once."""
-    if (run.path / "plan.json").is_file():
-        return Plan(**run.read_json("plan.json"))
-    from workbench import trainer
-
-    timed = trainer.seconds_per_step(spec, corpus, host) if spec.budget.unit == "seconds" else None
-    priced = plan(spec, timed, Plan(**parent.read_json("plan.json")) if parent is not None else None)
-    run.write_json("plan.json", priced.to_json())
-    return priced
-
-
-def measure(run: RunDir, tasks: TasksSpec, suite: Suite, host: Host) -> None:
-    """Fine-tune each task and seed whose score is missing."""
-    from workbench.tasks.finetune import finetune, score_name
-
-    run.want(score_name(task, tasks, seed) for task in suite.tasks for seed in range(tasks.seeds))
-    missing = list(_missing(run, tasks, suite))
-    with progress.measuring(run.run_id, len(missing)) as told:
-        for task, seed, name in missing:
-            score = finetune(run.path / "encoder", task, tasks, seed, host, partial(told.step, task.name))
-            run.write_json(f"scores/{name}", score.to_json())
-            told.scored(task.name, score.value)
 
 
 def score(session: Session, run_id: str) -> float | None:
@@ -398,28 +248,13 @@ def score(session: Session, run_id: str) -> float | None:
     from workbench.tasks.finetune import score_name
 
     run, tasks = session.store.get(run_id), session.base.tasks
-    if not complete(run, tasks, session.suite):
+    if not cells.complete(run, tasks, session.suite):
         return None
     values = [
         float(run.read_json(f"scores/{score_name(task, tasks, seed)}")["value"])
         for task in session.suite.tasks for seed in range(tasks.seeds)
     ]  # fmt: skip
     return math.fsum(values) / len(values) if values else None
-
-
-def complete(run: RunDir, tasks: TasksSpec, suite: Suite) -> bool:
-    """Trained, and every score of the suite is there."""
-    return run.trained and not any(True for _ in _missing(run, tasks, suite))
-
-
-def _missing(run: RunDir, tasks: TasksSpec, suite: Suite) -> Iterator[tuple[Any, int, str]]:
-    from workbench.tasks.finetune import score_name
-
-    for task in suite.tasks:
-        for seed in range(tasks.seeds):
-            name = score_name(task, tasks, seed)
-            if not (run.path / "scores" / name).is_file():
-                yield task, seed, name
 
 
 def evaluate(encoder: Path, base: RunSpec, host: Host) -> list[dict[str, Any]]:
@@ -439,7 +274,7 @@ def evaluate(encoder: Path, base: RunSpec, host: Host) -> list[dict[str, Any]]:
 def _state(run: RunDir, tasks: TasksSpec, suite: Suite) -> tuple[str, str]:
     state = run.state
     if state in ("done", "trained"):
-        return ("done", "") if complete(run, tasks, suite) else ("unfinished", "some scores are missing")
+        return ("done", "") if cells.complete(run, tasks, suite) else ("unfinished", "some scores are missing")
     return state, run.note
 
 

@@ -18,16 +18,17 @@ import torch
 from torch import Tensor, nn
 
 from workbench import checkpoint, objectives
-from workbench.checkpoint import Checkpoint
 from workbench.data.corpus import Corpus
 from workbench.draws import seed_of
 from workbench.errors import Diverged, InputError, Interrupted
 from workbench.host import Host
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import MlmHead
+from workbench.optimizer import lr_factor, make_optimizer, set_rate
 from workbench.plan import Plan
+from workbench.resume import inherit, restore, save
 from workbench.signals import stop_signals
-from workbench.spec import OptimSpec, RunSpec
+from workbench.spec import RunSpec
 from workbench.store import RunDir
 from workbench.tensors import Ratio, StepLoss
 from workbench.tracking import Metrics
@@ -124,7 +125,7 @@ def train(
             if keep:
                 begun = time.monotonic()
                 metrics.sync()
-                save(run, step, window, model, optimizer)
+                save(run, step, window.seconds, window.saving, model, optimizer)
                 saved = time.monotonic()
                 took = saved - begun
                 window.saving += took
@@ -189,58 +190,6 @@ def set_numerics(host: Host) -> None:
     if mallopt is not None and not host.plain:
         mallopt(M_TRIM_THRESHOLD, -1)
         mallopt(M_MMAP_THRESHOLD, 1 << 25)  # the largest it takes; larger blocks go back to the system
-
-
-def lr_factor(step: int, plan: Plan, spec: RunSpec) -> float:
-    """Learning rate over its peak at 0-based `step`.
-
-    Linear: warm-up, then decay to 0. With `overlap` both at once, as released: (1 - t/T) * min(1, t/warm-up), from 0.
-    `wsd` stays at the peak until the last `decay` share of the run, then falls linearly.
-    """
-    steps, warmup = plan.steps, plan.warmup_steps
-    if spec.schedule.overlap:
-        rise = min(1.0, step / warmup) if warmup else 1.0
-        return rise * (1 - step / steps)
-    if step < warmup:
-        return (step + 1) / (warmup + 1)
-    if spec.schedule.kind == "constant":
-        return 1.0
-    if spec.schedule.kind == "wsd":
-        falling = max(1, round(spec.schedule.decay * steps))
-        return min(1.0, (steps - step) / (falling + 1))
-    return (steps - step) / (steps - warmup)
-
-
-def make_optimizer(model: nn.Module, spec: OptimSpec) -> torch.optim.AdamW:
-    """AdamW over everything at once; biases and layer norms are not decayed, embeddings are (docs/electra.md 4)."""
-    decayed: list[nn.Parameter] = []
-    plain: list[nn.Parameter] = []
-    for name, parameter in model.named_parameters():
-        (plain if exempt(name) else decayed).append(parameter)
-    assert len(decayed) + len(plain) == len(list(model.parameters()))
-    groups = [{"params": decayed, "weight_decay": spec.weight_decay}, {"params": plain, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=spec.lr, betas=(spec.beta1, spec.beta2), eps=spec.eps, fused=True)
-
-
-def exempt(name: str) -> bool:
-    """Whether a parameter of this name is not decayed: the released rule is LayerNorm, layer_norm and bias."""
-    last = name.rsplit(".", 2)[-2:]
-    return name.endswith("bias") or any("norm" in part.lower() for part in last)
-
-
-def set_rate(optimizer: torch.optim.Optimizer, spec: OptimSpec, rate: float, step: int) -> None:
-    """This step's learning rate, 1-based.
-
-    Without bias correction (released code) torch's own correction is undone: with c1 = 1 - beta1^t, c2 = 1 - beta2^t
-    its update lr/c1 * m / (sqrt(v/c2) + eps) becomes rate * m / (sqrt(v) + eps) for lr = rate * c1 / sqrt(c2) and an
-    epsilon over sqrt(c2); the decay lr * wd * w becomes rate * wd * w by the inverse factor.
-    """
-    factor, root = 1.0, 1.0
-    if not spec.bias_correction:
-        root = math.sqrt(1 - spec.beta2**step)
-        factor = (1 - spec.beta1**step) / root
-    for group, decay in zip(optimizer.param_groups, (spec.weight_decay, 0.0), strict=True):
-        group["lr"], group["eps"], group["weight_decay"] = rate * factor, spec.eps / root, decay / factor
 
 
 @dataclass
@@ -336,81 +285,6 @@ def due(step: int, host: Host, since: float, took: float) -> bool:
     if host.save_every:
         return step % host.save_every == 0
     return since >= max(host.save_seconds, took / SAVING)
-
-
-def save(run: RunDir, step: int, window: Window, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Weights, Adam moments and the place in training. Shared tables are written once."""
-    names = dict(model.named_parameters())
-    moments = {
-        f"{name}.{key}": optimizer.state[parameter][key]
-        for name, parameter in names.items()
-        if parameter in optimizer.state
-        for key in ("exp_avg", "exp_avg_sq", "step")
-    }
-    tensors = {"model": {name: p.detach() for name, p in names.items()}, "optimizer": moments}
-    state = {"step": step, "seconds": window.seconds, "saving": window.saving, "run_id": run.run_id}
-    checkpoint.save(run.path / "checkpoints", step, tensors, state, owner=run.owner)
-
-
-def restore(run: RunDir, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, float, float]:
-    """Step, seconds of training and of saving that the newest good checkpoint holds, zeros without one."""
-    found = checkpoint.newest(run.path / "checkpoints")
-    if found is None:
-        return 0, 0.0, 0.0
-    for warning in found.warnings:
-        log.warning(warning)
-    if found.state.get("run_id") != run.run_id:
-        raise InputError(f"{found.path} belongs to run {found.state.get('run_id')}, not to {run.run_id}; move it away")
-    return load(found, model, optimizer)
-
-
-def load(found: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, float, float]:
-    """All of a checkpoint into model and optimizer; its step, seconds of training and of saving."""
-    weights, moments = found.tensors("model"), found.tensors("optimizer")
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(weights[name])
-            if f"{name}.step" in moments:
-                state = optimizer.state[parameter]
-                state["step"] = moments[f"{name}.step"].to(parameter.device)
-                for key in ("exp_avg", "exp_avg_sq"):
-                    state[key] = moments[f"{name}.{key}"].to(parameter.device)
-    return found.step, float(found.state["seconds"]), float(found.state.get("saving", 0.0))
-
-
-# Where a parent's weights go, by the beginning of their names (see `StartSpec`).
-TAKEN: dict[str, dict[str, tuple[str, ...]]] = {
-    "encoder": {"encoder.": ("encoder.",)},
-    "generator": {"encoder.": ("encoder.", "generator.body."), "head.": ("generator.head.",)},
-}
-
-
-def inherit(
-    parent: RunDir, spec: RunSpec, model: nn.Module, optimizer: torch.optim.Optimizer
-) -> tuple[int, float, float]:
-    """Begin from the end of the parent's training: the step to go on after, its seconds of training and of saving.
-
-    Raises InputError where the parent's last checkpoint is gone or lacks weights that are to be taken.
-    """
-    assert spec.start is not None
-    found = checkpoint.newest(parent.path / "checkpoints")
-    if found is None or found.step != parent.read_json("done.json")["steps"]:
-        raise InputError(
-            f"{parent.path} is trained, but its last checkpoint is gone; delete that folder to train it again"
-        )
-    if spec.start.take == "all":
-        return load(found, model, optimizer)
-    weights, wanted = found.tensors("model"), TAKEN[spec.start.take]
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            for source, targets in wanted.items():
-                for target in targets:
-                    if name.startswith(target):
-                        given = weights.get(source + name.removeprefix(target))
-                        if given is None or given.shape != parameter.shape:
-                            raise InputError(f"the parent {parent.run_id} has no weights for {name} of this run")
-                        parameter.copy_(given)
-    return 0, float(found.state["seconds"]), float(found.state.get("saving", 0.0))
 
 
 def diverged(rows: list[dict[str, Any]], spec: RunSpec, saved: list[int]) -> Diverged:

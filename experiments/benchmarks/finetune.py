@@ -30,8 +30,8 @@ from workbench.data import tokenizer
 from workbench.environment import environment
 from workbench.host import Host
 from workbench.models.encoder import build_encoder
+from workbench.parts import TasksSpec
 from workbench.presets import resolve
-from workbench.spec import TasksSpec
 from workbench.tasks import glue
 from workbench.tasks.finetune import finetune
 from workbench.tasks.task import Task

@@ -19,7 +19,8 @@ from workbench.bench.turns import Enough, Turns, made_up
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import bind
 from workbench.host import Host
-from workbench.spec import EncoderSpec, RunSpec, parse
+from workbench.parts import EncoderSpec
+from workbench.spec import RunSpec, parse
 
 RATE, WEIGHT, CLIP = 0.15, 50.0, 1.0
 ROWS = 4096  # rows of text that an epoch of the peers has, in memory

@@ -17,7 +17,7 @@ from workbench.data.corpus import Corpus, permuted
 from workbench.data.prepare import Prepared
 from workbench.draws import row_keys
 from workbench.errors import InputError
-from workbench.spec import Special
+from workbench.parts import Special
 
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
 

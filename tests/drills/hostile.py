@@ -17,7 +17,7 @@ import torch
 from workbench import checkpoint, experiment, files
 from workbench.data import formats, sources, tokenizer
 from workbench.errors import InputError
-from workbench.spec import DataSpec, TasksSpec
+from workbench.parts import DataSpec, TasksSpec
 from workbench.tasks import table
 from workbench.tasks.classifier import load_encoder
 from workbench.tasks.encoded import encode

@@ -16,9 +16,10 @@ from workbench.corruption import Generator
 from workbench.draws import row_keys, uniform
 from workbench.errors import InputError
 from workbench.models.encoder import build_encoder
+from workbench.optimizer import make_optimizer
 from workbench.plan import plan
 from workbench.tensors import Batch, StepLoss
-from workbench.trainer import make_optimizer, plainly
+from workbench.trainer import plainly
 from workbench.unigram import count_words
 
 VOCAB = 40

@@ -14,11 +14,13 @@ from torch import Tensor, nn
 
 from workbench.errors import InputError
 from workbench.models.encoder import FAMILIES
+from workbench.optimizer import exempt, lr_factor, make_optimizer, set_rate
+from workbench.parts import OptimSpec
 from workbench.plan import Plan, plan
-from workbench.spec import OptimSpec, RunSpec
+from workbench.resume import restore, save
+from workbench.spec import RunSpec
 from workbench.store import RunDir
 from workbench.tensors import Batch
-from workbench.trainer import Window, exempt, lr_factor, make_optimizer, restore, save, set_rate
 
 RATES = [0.0, *(0.01 * math.sin(0.3 * step) ** 2 + 1e-4 for step in range(1, 20))]
 
@@ -236,7 +238,7 @@ def test_a_checkpoint_brings_back_weights_and_moments_under_every_tying(tying: s
     whole = build(spec)
     optimizer = make_optimizer(whole, spec.optim)
     steps(whole, optimizer, batches[:3])
-    save(run, 3, Window(spec, plan(spec), 1.5, 0.25), whole, optimizer)
+    save(run, 3, 1.5, 0.25, whole, optimizer)
     expected = steps(whole, optimizer, batches[3:])
 
     fresh = build(spec)

@@ -30,7 +30,7 @@ IDEA = dedent(
     from workbench.corruption import mask_tokens
     from workbench.losses import gather, share, weighted_mean
     from workbench.models.heads import MlmHead
-    from workbench.spec import Part
+    from workbench.parts import Part
     from workbench.tensors import StepLoss
 
 

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workbench.parts import Budget
 from workbench.report import advice, compute, equal, frames, scaling, tuned, write
 from workbench.report.marks import Axis
 from workbench.report.tables import Board, board
-from workbench.spec import Budget
 from workbench.store import RunStore
 
 BUDGETS = (15, 30, 60, 120, 240)

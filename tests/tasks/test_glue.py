@@ -14,7 +14,7 @@ import pytest
 
 from workbench import tasks
 from workbench.errors import InputError
-from workbench.spec import TasksSpec
+from workbench.parts import TasksSpec
 from workbench.tasks import glue
 from workbench.tasks.task import Suite
 

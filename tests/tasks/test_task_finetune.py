@@ -20,7 +20,7 @@ import torch
 
 from workbench.errors import Diverged, InputError
 from workbench.host import Host
-from workbench.spec import TasksSpec
+from workbench.parts import TasksSpec
 from workbench.tasks import finetune as module
 from workbench.tasks import glue
 from workbench.tasks.classifier import Classifier, load_encoder, longest

@@ -16,7 +16,7 @@ from workbench import tasks
 from workbench.data import docs
 from workbench.data.docs import Entry
 from workbench.errors import InputError
-from workbench.spec import TasksSpec
+from workbench.parts import TasksSpec
 from workbench.tasks import probes
 from workbench.tasks.task import Examples, Task
 

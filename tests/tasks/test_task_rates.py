@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from workbench.spec import TasksSpec
+from workbench.parts import TasksSpec
 from workbench.tasks.classifier import Classifier
 from workbench.tasks.rates import EPS, depth, layer_factor, lr_factor, make_optimizer, set_rates
 

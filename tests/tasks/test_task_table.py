@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from workbench import tasks
 from workbench.errors import InputError
-from workbench.spec import TasksSpec
+from workbench.parts import TasksSpec
 from workbench.tasks import table
 from workbench.tasks.task import Task
 

@@ -23,8 +23,9 @@ from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, bind
 from workbench.data.shards import SHARD, token_type
 from workbench.host import Host
+from workbench.parts import Special
 from workbench.plan import EFFICIENCY, plan
-from workbench.spec import RunSpec, Special, parse
+from workbench.spec import RunSpec, parse
 from workbench.store import RunStore
 from workbench.trainer import train
 

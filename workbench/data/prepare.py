@@ -23,7 +23,8 @@ from workbench.data.files import alone, cache_root, discard, staged
 from workbench.data.progress import Progress, shown
 from workbench.data.shards import SHARD, Shards, Text, encode, token_type
 from workbench.errors import InputError
-from workbench.spec import DataSpec, RunSpec, Special, digest
+from workbench.parts import DataSpec, Special
+from workbench.spec import RunSpec, digest
 
 FORMAT = 1
 HUB_SAMPLE = 4 * tokenizer.SAMPLE  # characters of a hub data set that are streamed for a vocabulary, before the rest

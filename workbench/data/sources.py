@@ -21,7 +21,8 @@ from workbench.data import docs, formats
 from workbench.data.files import cache_root, write_atomic
 from workbench.data.streams import PACKINGS, Advance, ignore
 from workbench.errors import InputError
-from workbench.spec import DataSpec, digest
+from workbench.parts import DataSpec
+from workbench.spec import digest
 
 HUB_NAME = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<config>[\w.-]+))?$")
 COMMIT = re.compile(r"^[0-9a-f]{40}$")

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from workbench.data import foreign
 from workbench.data.files import cache_root, staged
 from workbench.errors import InputError
+from workbench.parts import DataSpec, Special
 from workbench.signals import interruptible
-from workbench.spec import DataSpec, Special, digest
+from workbench.spec import digest
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -21,7 +21,8 @@ from torch.nn.utils import parametrize
 from workbench.draws import seed_of
 from workbench.errors import InputError, suggest
 from workbench.models import blocks
-from workbench.spec import EncoderSpec, RunSpec, Special
+from workbench.parts import EncoderSpec, Special
+from workbench.spec import RunSpec
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from pathlib import Path
 from types import ModuleType
 
 from workbench.errors import InputError, suggest
-from workbench.spec import Part, RunSpec, flat, parse_part
+from workbench.parts import Part
+from workbench.spec import RunSpec, flat, parse_part
 
 GROUP = "workbench.objectives"
 PARTS = ("Options", "cost", "Objective")

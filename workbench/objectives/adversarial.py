@@ -17,7 +17,8 @@ from workbench.flops import Flops
 from workbench.losses import binary_loss, binary_ratios, cross_entropy, gather, share, weighted_mean
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.heads import BinaryHead
-from workbench.spec import Part, RunSpec
+from workbench.parts import Part
+from workbench.spec import RunSpec
 from workbench.tensors import Batch, StepLoss
 
 

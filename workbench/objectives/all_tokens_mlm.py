@@ -16,7 +16,8 @@ from workbench.flops import Flops
 from workbench.losses import binary_loss, binary_ratios, share
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.heads import BinaryHead, MlmHead
-from workbench.spec import Part, RunSpec
+from workbench.parts import Part
+from workbench.spec import RunSpec
 from workbench.tensors import Batch, StepLoss
 
 

@@ -14,7 +14,8 @@ from workbench.flops import Flops
 from workbench.losses import gather, share
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.heads import MlmHead
-from workbench.spec import Part, RunSpec
+from workbench.parts import Part
+from workbench.spec import RunSpec
 from workbench.tensors import Batch, StepLoss
 
 

@@ -13,7 +13,8 @@ from workbench.flops import Flops
 from workbench.losses import binary_loss, binary_ratios, gather
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.heads import BinaryHead
-from workbench.spec import Part, RunSpec
+from workbench.parts import Part
+from workbench.spec import RunSpec
 from workbench.tensors import Batch, StepLoss
 
 

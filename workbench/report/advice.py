@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from workbench.parts import Budget
 from workbench.report import compute
 from workbench.report.answer import named
 from workbench.report.compute import NEAR, REACH, Curves
 from workbench.report.frames import Frames
 from workbench.report.tables import Board
 from workbench.report.words import count, duration, interval, listing, power, seeds
-from workbench.spec import Budget
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workbench.spec import Budget
+from workbench.parts import Budget
 
 
 @dataclass(frozen=True)

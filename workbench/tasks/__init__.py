@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from workbench.errors import InputError, suggest
+from workbench.parts import TasksSpec
 from workbench.scoring import PROBES
-from workbench.spec import TasksSpec
 from workbench.tasks.task import Examples, Suite, Task, held_out
 
 __all__ = ["Examples", "Suite", "Task", "known", "load", "local"]

@@ -21,7 +21,8 @@ from workbench import __version__
 from workbench.draws import seed_of
 from workbench.errors import Diverged
 from workbench.host import Host
-from workbench.spec import TasksSpec, digest
+from workbench.parts import TasksSpec
+from workbench.spec import digest
 from workbench.tasks.classifier import Classifier, load_encoder, longest
 from workbench.tasks.encoded import Encoded, by_length, doubled, encode, shuffled
 from workbench.tasks.metrics import measure

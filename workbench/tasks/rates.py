@@ -8,7 +8,7 @@ import re
 import torch
 from torch import nn
 
-from workbench.spec import TasksSpec
+from workbench.parts import TasksSpec
 from workbench.tasks.classifier import Classifier
 
 BETAS, EPS = (0.9, 0.999), 1e-6  # table 7, as in pre-training

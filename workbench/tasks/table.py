@@ -21,7 +21,7 @@ from typing import Any
 
 from workbench.draws import seed_of
 from workbench.errors import InputError, suggest
-from workbench.spec import TasksSpec
+from workbench.parts import TasksSpec
 from workbench.tasks.rows import FORMATS, rows_of
 from workbench.tasks.task import Examples, Task, sealed
 
