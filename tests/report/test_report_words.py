@@ -93,3 +93,9 @@ def test_published_numbers() -> None:
     assert all("2003.10555" in p.source and 70 < p.glue < 90 and 1e16 < p.flops < 1e22 for p in POINTS)
     assert TABLE_5.scores["rtd"] == 85.0 and TABLE_5.scores["bert-mlm"] == 82.2
     assert beside("tying") is not None and beside("generator.width") is None
+
+
+@pytest.mark.parametrize("value", [-0.04, -0.0, 0.0])
+def test_nothing_is_a_negative_zero(value: float) -> None:
+    assert words.points(value) == "0.0" and words.points(value, sign=True) == "+0.0"
+    assert words.points(-0.06) == "\u22120.1"

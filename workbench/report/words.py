@@ -31,6 +31,7 @@ def points(value: float | None, places: int = 1, sign: bool = False) -> str:
     """A score or a difference of scores: `68.2`, `+1.3`, `−0.4`; a dash where there is none."""
     if value is None or math.isnan(value):
         return "–"
+    value = round(value, places) + 0.0  # no negative zero
     text = f"{value:+.{places}f}" if sign else f"{value:.{places}f}"
     return text.replace("-", MINUS)
 
