@@ -100,7 +100,7 @@ def _compared(board: Board, cells: list[Cell], lead: list[Pair], names: dict[str
         gaps = _gaps(sure, names)
         others = _open(unsure, names, board)
         return (
-            f"{first} has the highest mean {board.label} and is ahead {gaps} points (paired, {n}), "
+            f"{first} has the highest {_mean(board)} and is ahead {gaps} points (paired, {n}), "
             f"but {n} can't tell it from {others}."
         )
     near, far = unsure[0], unsure[-1]
@@ -108,10 +108,14 @@ def _compared(board: Board, cells: list[Cell], lead: list[Pair], names: dict[str
         sentence = f"{n} can't tell {first} from {names[near.b]}: the gap is {_gap(near.difference)} points of "
         return f"{sentence}{board.label} (paired){_enough(near.difference)}."
     return (
-        f"{n} can't tell which of the {len(cells)} {plural} is best: {first} has the highest mean {board.label}, "
+        f"{n} can't tell which of the {len(cells)} {plural} is best: {first} has the highest {_mean(board)}, "
         f"{_gap(near.difference)} points more than the next, {names[near.b]}, and {_gap(far.difference)} more than the "
         f"last, {names[far.b]} (paired{_but(far, board)}){_enough(near.difference)}."
     )
+
+
+def _mean(board: Board) -> str:
+    return board.label if board.label.startswith("mean of ") else f"mean {board.label}"
 
 
 def _open(pairs: list[Pair], names: dict[str, str], board: Board) -> str:
