@@ -119,9 +119,7 @@ def test_the_fingerprint_is_of_the_content_alone(book: Path, texts: list[str], t
 def test_a_second_run_reads_nothing(book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     first = make(spec_of(book), tmp_path / "cache")
     monkeypatch.setattr(sources, "read", lambda *_: pytest.fail("the text was read again"))
-    start = time.perf_counter()
     assert make(spec_of(book), tmp_path / "cache") == first
-    assert time.perf_counter() - start < 0.5
     monkeypatch.chdir(book.parent)
     assert make(spec_of(book.name), tmp_path / "cache") == first
 

@@ -60,7 +60,7 @@ GOALS = (
     Goal(11, "every POSIX lock refused: 80 of 80 cells once", "cells.without_locks", 80, 20),
     Goal(
         12,
-        "wandb unreachable, silent or dying: the run goes on, closing takes 5 s at most",
+        "wandb unreachable, silent or dying: the run goes on, closing gives up after 4 s",
         tests=(WANDB, "-k", "server or killed_midway or stands_still or nobody"),
     ),
     Goal(13, "data order after a resume: a pure function of the place", tests=("tests/data/test_data_corpus.py",)),

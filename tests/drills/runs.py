@@ -22,7 +22,7 @@ from workbench.owner import process
 from workbench.spec import RunSpec, known_keys
 from workbench.store import RunStore
 
-from .small import SETS, curve, done, environment, fork, run_words, weights, write_table, write_text
+from .small import SETS, curve, done, environment, fork, limit, run_words, weights, write_table, write_text
 
 OBJECTIVES = ("rtd", "all-tokens-mlm", "bert-mlm", "replace-mlm", "electra-15")
 
@@ -67,7 +67,7 @@ def stopped_by_signals(folder: Path, count: int) -> str:
         time.sleep(0.05 + draw.uniform(0, 0.9) * length)
         asked = time.monotonic()
         child.kill(kind)
-        code = child.wait(60)
+        code = child.wait(limit(60))
         slowest = max(slowest, time.monotonic() - asked)
         if code == 0:
             late += 1
@@ -79,7 +79,7 @@ def stopped_by_signals(folder: Path, count: int) -> str:
         assert not children(child.pid), "children are left"
         for draft in (folder / "runs").glob("*/.tmp-*"):
             raise AssertionError(f"{draft} was left half-written")
-    assert slowest < 10, f"{slowest:.1f} s"
+    assert slowest < limit(10), f"{slowest:.1f} s"
     return f"{count - late} of {count - late} stopped with code and sentence, the slowest after {slowest:.1f} s"
 
 
@@ -98,17 +98,17 @@ def workers_end(folder: Path, count: int) -> str:
         assert len(workers) == 2, workers
         asked = time.monotonic()
         child.kill(kind)
-        code = child.wait(60)
+        code = child.wait(limit(60))
         assert code == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[kind], (kind, code, child.text)
         while any(process(pid) for pid in workers):
-            assert time.monotonic() - asked < 30, "workers are left"
+            assert time.monotonic() - asked < limit(30), "workers are left"
             time.sleep(0.05)
         slowest = max(slowest, time.monotonic() - asked)
         assert not list(runs.glob("*/lease")), "a worker did not end by itself"
         for run in runs.glob("rtd-*"):
             last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"]
             assert (run / "checkpoints" / f"step-{last:08d}").is_dir(), "what was trained is not saved"
-    assert slowest < 10, f"{slowest:.1f} s"
+    assert slowest < limit(10), f"{slowest:.1f} s"
     return f"{count} of {count}: all workers saved and ended, the slowest after {slowest:.1f} s"
 
 
@@ -160,7 +160,7 @@ def full_while_saving(folder: Path, count: int) -> str:
             leave(disk, 4096 * (number * 7 % 100))
             child.kill(signal.SIGCONT)
             begun = time.monotonic()
-            code, said = child.wait(60), child.text
+            code, said = child.wait(limit(60)), child.text
             slowest = max(slowest, time.monotonic() - begun)
             assert code == 74, (code, said)
             assert re.search(r"\d+ bytes are needed and \d+ are free", said) or "more bytes" in said, said
@@ -171,7 +171,7 @@ def full_while_saving(folder: Path, count: int) -> str:
             assert code == 0, said
             assert curve(disk / "runs") == curve(folder / "whole"), "another curve"
             assert weights(disk / "runs") == weights(folder / "whole"), "other weights"
-    assert slowest < 10, f"{slowest:.1f} s"
+    assert slowest < limit(10), f"{slowest:.1f} s"
     return (
         f"{count} of {count} ended with 74 and a sentence, the slowest after {slowest:.1f} s, and resumed identically"
     )
