@@ -125,18 +125,19 @@ def preload() -> None:
         objectives.load(RunSpec(objective=name))
 
 
-def fork(words: list[str], folder: Path, cache: Path, **variables: str) -> Forked:
-    """Begin `workbench WORDS` in `folder`; what it prints goes to a file there."""
-    said = folder / "said.txt"
+def fork(words: list[str], folder: Path, cache: Path, out: Path | None = None, **variables: str) -> Forked:
+    """Begin `workbench WORDS` in `folder`. What it prints goes to a file there; its stdout to `out`, if given."""
+    said = out.with_suffix(".err") if out else folder / "said.txt"
     pid = os.fork()
     if pid:
         return Forked(pid, said)
     try:
         os.environ.update(environment(cache) | variables)
         os.chdir(folder)
-        out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(out, 1)
-        os.dup2(out, 2)
+        new = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(os.open(said, new), 2)
+        os.dup2(os.open(out, new) if out else 2, 1)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.argv = ["workbench", *words]
         from workbench.cli import main
@@ -148,6 +149,15 @@ def fork(words: list[str], folder: Path, cache: Path, **variables: str) -> Forke
         os._exit(int(end.code or 0))
     finally:
         os._exit(99)
+
+
+def serve() -> None:
+    """Carry out commands, one JSON line [words, folder, cache, out, variables] each, and answer with exit codes."""
+    preload()
+    for line in sys.stdin:
+        words, folder, cache, out, variables = json.loads(line)
+        sys.stdout.write(f"{fork(words, Path(folder), Path(cache), Path(out), **variables).wait()}\n")
+        sys.stdout.flush()
 
 
 def done(words: list[str], folder: Path, cache: Path, **variables: str) -> tuple[int, str]:

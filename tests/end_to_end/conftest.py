@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,14 +35,26 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def workbench(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
-    """`workbench(*words, cwd=...)` runs the command to its end."""
-    home = tmp_path_factory.mktemp("cwd")
+def workbench(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
+    """`workbench(*words, cwd=...)` runs the command to its end: in a process of its own, forked from one that has torch
+    and transformers loaded, as loading them takes longer than what most of these commands do."""
+    home, said = tmp_path_factory.mktemp("cwd"), tmp_path_factory.mktemp("said")
+    ask = [sys.executable, "-c", "from drills.small import serve; serve()"]
+    paths = {"PYTHONPATH": str(Path(__file__).parents[1])}
+    numbers = itertools.count()
 
-    def command(*words: object, cwd: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "workbench", *map(str, words)],
-            cwd=cwd or home, env=environment(cache) | more, capture_output=True, text=True, timeout=300,
-        )  # fmt: skip
+    with subprocess.Popen(
+        ask, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(cache) | paths
+    ) as server:
+        assert server.stdin and server.stdout
+        into, answers = server.stdin, server.stdout
 
-    return command
+        def command(*words: object, cwd: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+            given, out = [str(word) for word in words], said / f"{next(numbers)}.out"
+            into.write(json.dumps([given, str(cwd or home), str(cache), str(out), more]) + "\n")
+            into.flush()
+            code = int(answers.readline())
+            return subprocess.CompletedProcess(given, code, out.read_text(), out.with_suffix(".err").read_text())
+
+        yield command
+        into.close()
