@@ -27,10 +27,10 @@ def score(trial: Trial) -> Trial:
     return replace(trial, score=80 - 10 * rate**2 - 5 * (trial.values["tying"] == "none"), run_ids=(str(trial.trial),))
 
 
-def carried_out(study: Study, trials: int, free: int = 1) -> list[Trial]:
+def carried_out(study: Study, trials: int) -> list[Trial]:
     known: list[Trial] = []
     while len(known) < trials:
-        known += [score(trial) for trial in study.propose("rtd", known, study.round(len(known), free), 0)]
+        known += [score(trial) for trial in study.propose("rtd", known, study.round(len(known)), 0)]
     return known
 
 
@@ -74,8 +74,8 @@ def test_trials_that_failed_or_are_at_work_are_no_obstacle() -> None:
 
 def test_rounds_hold_what_does_not_depend_on_each_other() -> None:
     tpe, random = Study(Search(SPACE, 25), "x"), Study(Search(SPACE, 25, "random"), "x")
-    assert [tpe.round(known, 2) for known in (0, 4, 10, 24, 25)] == [10, 6, 2, 1, 0]
-    assert [random.round(known, 2) for known in (0, 20, 25)] == [25, 5, 0]
+    assert [tpe.round(known) for known in (0, 4, 10, 24, 25)] == [10, 6, 4, 1, 0]
+    assert [random.round(known) for known in (0, 20, 25)] == [25, 5, 0]
 
 
 def test_tuning_and_reporting_have_no_seed_and_no_rows_in_common() -> None:

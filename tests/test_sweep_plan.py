@@ -11,12 +11,16 @@ from hypothesis import strategies as st
 from workbench import experiment, presets
 from workbench.errors import InputError
 from workbench.experiment import Experiment
-from workbench.job import equal, job_of, plan_job
+from workbench.job import Job, equal, job_of
 from workbench.over import Range, grid, parse_over
 from workbench.plan import plan
 from workbench.spec import RunSpec, value_at
 
 NANO = presets.resolve("nano", {"budget.steps": 100})
+
+
+def plan_job(name: str, base: RunSpec, seeds: int, words: list[str]) -> Job:
+    return job_of(experiment.load(name), base, seeds, words)
 
 
 def written(folder: Path, text: str) -> Experiment:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import shutil
 import sys
 import time
 import traceback
@@ -14,9 +14,10 @@ from typing import Any
 
 from workbench import checkpoint, objectives, progress
 from workbench.data.corpus import Corpus
-from workbench.data.prepare import Prepared
+from workbench.data.prepare import Prepared, check_shards
 from workbench.environment import changes, environment
 from workbench.errors import Diverged, InputError, ParentFailed
+from workbench.health import check_fields
 from workbench.host import Host
 from workbench.lease import LeaseHeld, LeaseLost
 from workbench.parts import TasksSpec
@@ -50,7 +51,15 @@ def carry_out_all(
 
 
 def _settle(run: RunDir, tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host, since: str) -> bool:
-    """See to one run, and to its parent before it. False if one of the two is another's for now."""
+    """See to one run, and to its parent before it. False if one of the two is another's for now.
+
+    Nothing is read from or written to a damaged one: it is named, and the others go on.
+    """
+    if damage := run.damage:
+        log.warning(
+            "%s is damaged: %s; move that folder away and give the same command again", run.path, damage
+        )  # fmt: skip
+        return True
     if settled(run, tasks, suite, since):
         return True
     parent = None if run.trained else parent_of(run)
@@ -106,15 +115,16 @@ def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host) -> None
     from workbench.export import export
 
     parent = parent_of(run)
-    if parent is not None and not parent.trained:
+    if parent is not None and (parent.damage or not parent.trained):
         raise ParentFailed(f"its parent {parent.run_id} {parent.state}: {parent.note}")
+    check_shards(prepared)
     corpus = Corpus(prepared, spec.data.length, spec.seed)
     priced = _plan_once(run, spec, corpus, host, parent)
     trainer.set_numerics(host)
     _write_environment(run, spec, host)
     source = objectives.source_file(spec)
     if source is not None:
-        shutil.copyfile(source, run.path / "objective.py")
+        run.write("objective.py", source.read_bytes())
     mirror = tracking.mirror(host.track, run.path, run.run_id, spec.model_dump(mode="json"))
     try:
         with progress.training(run.run_id) as bar:
@@ -138,8 +148,14 @@ def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
     precision = host.resolved_precision(spec.encoder.hidden)
     if precision == "bf16" != host.precision and host.resolved_device() == "cpu":
         log.warning("%s trains in bf16, which this CPU multiplies fast; --precision fp32 would not", run.run_id)
-    facts = environment(sys.argv, device=host.resolved_device(), precision=precision)
+    ways = {
+        "micro_batch": min(host.micro_batch or spec.batch.size, spec.batch.size),
+        "plain": host.plain, "compile": host.compile,
+    }  # fmt: skip
+    facts = environment(sys.argv, device=host.resolved_device(), precision=precision) | ways
     before = run.read_json("env.json") if (run.path / "env.json").is_file() else facts
+    with _usable(run):
+        check_fields("env.json", before, {"versions": dict, "machine": dict})
     changed = changes(before, facts) if checkpoint.steps(run.path / "checkpoints") else []
     for each in changed:
         log.warning(
@@ -147,19 +163,37 @@ def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
             "was never stopped", run.run_id, each["key"], each["to"], each["from"],
         )  # fmt: skip
     at = {"at": facts["started"]}
-    run.write_json("env.json", facts | {"changes": [*before.get("changes", []), *(each | at for each in changed)]})
+    earlier = before.get("changes")
+    kept = earlier if isinstance(earlier, list) else []
+    run.write_json("env.json", facts | {"changes": [*kept, *(each | at for each in changed)]})
 
 
 def _plan_once(run: RunDir, spec: RunSpec, corpus: Corpus, host: Host, parent: RunDir | None) -> Plan:
     """The plan in the run directory, made when the run first begins: seconds are turned into steps only once."""
     if (run.path / "plan.json").is_file():
-        return Plan(**run.read_json("plan.json"))
+        return _plan_of(run)
     from workbench import trainer
 
     timed = trainer.seconds_per_step(spec, corpus, host) if spec.budget.unit == "seconds" else None
-    priced = plan(spec, timed, Plan(**parent.read_json("plan.json")) if parent is not None else None)
+    priced = plan(spec, timed, _plan_of(parent) if parent is not None else None)
     run.write_json("plan.json", priced.to_json())
     return priced
+
+
+def _plan_of(run: RunDir) -> Plan:
+    """What plan.json says. Raises InputError."""
+    raw = run.read_json("plan.json")
+    with _usable(run):
+        return Plan.from_json(raw)
+
+
+@contextlib.contextmanager
+def _usable(run: RunDir) -> Iterator[None]:
+    """A file of the run that holds what it should not is an InputError that says what to do."""
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(f"{run.path}: {error}; move that folder away and give the same command again") from None
 
 
 def measure(run: RunDir, tasks: TasksSpec, suite: Suite, host: Host) -> None:
@@ -168,6 +202,8 @@ def measure(run: RunDir, tasks: TasksSpec, suite: Suite, host: Host) -> None:
 
     run.want(score_name(task, tasks, seed) for task in suite.tasks for seed in range(tasks.seeds))
     missing = list(_missing(run, tasks, suite))
+    if missing:
+        run.check_encoder()
     with progress.measuring(run.run_id, len(missing)) as told:
         for task, seed, name in missing:
             score = finetune(run.path / "encoder", task, tasks, seed, host, partial(told.step, task.name))

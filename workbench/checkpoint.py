@@ -31,6 +31,7 @@ from workbench.files import (
     free,
     no_room,
     open_regular,
+    own_folder,
     read_bytes,
     read_object,
     sweep,
@@ -86,6 +87,7 @@ def save(
     A step that is there already and whole is left as it is. With `owner`, nothing is put in place or taken away after
     the lease was lost. Raises OSError when it cannot be written; older checkpoints are then untouched.
     """
+    own_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     final = folder / f"step-{step:08d}"
     try:
@@ -123,6 +125,7 @@ def newest(folder: Path) -> Checkpoint | None:
 
     Raises InputError when there are some and all are damaged.
     """
+    own_folder(folder)
     warnings: list[str] = []
     for step in reversed(steps(folder)):
         path = folder / f"step-{step:08d}"

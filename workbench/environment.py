@@ -17,7 +17,8 @@ import workbench
 from workbench.host import cores
 from workbench.redact import redact_words
 
-EXACT = ("device", "precision", "threads")  # beside versions and machine: with equal ones a resumed run is identical
+# Beside versions and machine: with equal ones a resumed run is identical.
+EXACT = ("device", "precision", "threads", "micro_batch", "plain", "compile", "python", "workbench")
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "safetensors", "wandb")
 
 
@@ -48,10 +49,9 @@ def environment(
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What of two env.json decides the last digits of a run and is not the same, as key, from and to."""
-    pairs: dict[str, tuple[Any, Any]] = {key: (before.get(key), now.get(key)) for key in EXACT}
-    for part in ("versions", "machine"):
+    pairs: dict[str, tuple[Any, Any]] = {key: (before[key], now.get(key)) for key in EXACT if key in before}
+    for part, known in (("versions", PACKAGES), ("machine", ("cpu", "gpu")), ("git", ("commit", "dirty"))):
         old, new = (dict(facts[part]) if isinstance(facts.get(part), dict) else {} for facts in (before, now))
-        known = PACKAGES if part == "versions" else ("cpu", "gpu")
         pairs |= {f"{part}.{key}": (old.get(key), new.get(key)) for key in known}
     return [{"key": key, "from": old, "to": new} for key, (old, new) in pairs.items() if old != new]
 

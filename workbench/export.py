@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 from workbench import __version__
 from workbench.models.encoder import Encoder
@@ -18,7 +22,12 @@ TOKENIZER_FILES = (
 
 def export(encoder: Encoder, tokenizer: Path, folder: Path, spec: RunSpec, facts: dict[str, Any]) -> None:
     """Fill `folder`, which the caller puts in place whole. `facts` are the run's steps, tokens and FLOPs."""
-    encoder.save(folder)
+    try:
+        encoder.save(folder)
+    except SafetensorError as error:  # it wraps what the system says
+        if code := re.search(r"os error (\d+)", str(error)):
+            raise OSError(int(code[1]), os.strerror(int(code[1])), str(folder)) from None
+        raise
     for file in tokenizer.iterdir():
         if file.name in TOKENIZER_FILES:
             shutil.copyfile(file, folder / file.name)

@@ -22,6 +22,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 STAGE, TRASH = ".tmp-", ".trash-"
 LARGEST = 64 << 20  # bytes of a JSON file; ours are a thousand times smaller
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_ADVICE = "make room and give the same command again"
 
 
 def checked_name(name: str, what: str) -> str:
@@ -108,7 +109,7 @@ def no_room(path: Path, needed: int | None = None, error: OSError | None = None)
     place = next((parent for parent in (path, *path.parents) if parent.is_dir()), Path("/"))
     need = f"{needed} bytes are needed" if needed is not None else "more bytes are needed"
     code = error.errno if error is not None and error.errno else errno.ENOSPC
-    text = f"{os.strerror(code)}: {need} and {free(place)} are free; make room and give the same command again"
+    text = f"{os.strerror(code)}: {need} and {free(place)} are free; {_ADVICE}"
     return OSError(code, text, str(path))
 
 
@@ -124,7 +125,8 @@ def disk_errors(path: Path, needed: int | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise (no_room(path, needed, error) if error.errno in _FULL else error) from None
+        told = str(error.strerror).endswith(_ADVICE)
+        raise (no_room(path, needed, error) if error.errno in _FULL and not told else error) from None
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:
@@ -134,11 +136,14 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
         view = view[os.write(fd, view) :]
 
 
-def write_new(path: Path, data: bytes) -> None:
-    """A new file, on disk when this returns. Raises OSError and leaves nothing when it cannot be written whole."""
+def write_new(path: Path, data: bytes, target: Path | None = None) -> None:
+    """A new file, on disk when this returns. Raises OSError and leaves nothing when it cannot be written whole.
+
+    `target` is the path to name in that error, where the file is a draft of it.
+    """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
-        with disk_errors(path, len(data)):
+        with disk_errors(target or path, len(data)):
             write_all(fd, data)
             os.fsync(fd)
     except BaseException:
@@ -146,6 +151,16 @@ def write_new(path: Path, data: bytes) -> None:
         raise
     finally:
         os.close(fd)
+
+
+def own_folder(folder: Path) -> None:
+    """Raises InputError where a link or a file stands in the place of a folder of ours: nothing is written through it.
+
+    A folder that is not there is fine.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISDIR(os.lstat(folder).st_mode):
+            raise InputError(f"{folder} is not a folder of its own but a link or a file; move it away")
 
 
 def sync_folder(folder: Path) -> None:
@@ -175,7 +190,7 @@ def write_atomic(path: Path, data: bytes, stage: Path | None = None, check: Call
     The new file is made in `stage` (default: beside `path`), and `check` is called last before it takes its place.
     """
     draft = (stage or path.parent) / f"{STAGE}{uuid.uuid4().hex}"
-    write_new(draft, data)
+    write_new(draft, data, path)
     try:
         if check is not None:
             check()

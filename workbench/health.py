@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import stat
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import InputError
-from workbench.files import checked_name, loads, read_bytes, read_object
+from workbench.files import checked_name, loads, open_regular, own_folder, read_bytes, read_object
 from workbench.spec import digest, parse
 
 FORMAT = 1
@@ -19,7 +20,7 @@ _NUMBER = (int, float)
 _UNNUMBERED = ("plan.json", "env.json")  # facts of the day, read by people; all other files carry a format
 _KINDS: dict[str, dict[str, Any]] = {
     "done.json": {"steps": int, "tokens": _NUMBER, "flops": dict, "seconds": _NUMBER, "final": dict},
-    "error.json": {"kind": str, "message": str},
+    "error.json": {"kind": str, "message": str, "time": str},
     "wanted.json": {"scores": list},
     "scores": {"task": str, "metric": str, "seed": int, "value": (*_NUMBER, type(None))},
 }
@@ -38,13 +39,18 @@ def reason(error: Exception) -> str:
 def read(path: Path, name: str) -> dict[str, Any]:
     """The object in file `name` of a run, checked for its format and fields. Raises ValueError or OSError."""
     value = read_object(path, format=None if name in _UNNUMBERED else FORMAT)
-    for key, kind in _KINDS.get(name.partition("/")[0], {}).items():
+    check_fields(name, value, _KINDS.get(name.partition("/")[0], {}))
+    return value
+
+
+def check_fields(name: str, value: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+    """Raises ValueError where a field is missing or of another kind; a list must be one of words."""
+    for key, kind in kinds.items():
         found = value.get(key, ...)
         if not isinstance(found, kind) or isinstance(found, bool):
             raise ValueError(f"{name} has no usable {key!r}")
         if isinstance(found, list) and not all(isinstance(item, str) for item in found):
             raise ValueError(f"{name} has no usable {key!r}")
-    return value
 
 
 def spec_record(folder: Path) -> dict[str, Any]:
@@ -82,13 +88,24 @@ def _fault(folder: Path) -> str | None:
     if not stat.S_ISDIR(os.lstat(folder).st_mode):
         return "is not a folder of its own but a link or a file"
     parse(spec_record(folder)["spec"])
+    for name in ("checkpoints", "encoder", "scores", "wandb"):
+        try:
+            own_folder(folder / name)
+        except InputError:
+            return f"{name} is not a folder of its own but a link or a file"
     found = {}
     for name in ("plan.json", "env.json", "error.json", "wanted.json", "done.json"):
         with contextlib.suppress(FileNotFoundError):  # an owner may take one away while we look
             found[name] = read(folder / name, name)
+    for name in found.get("wanted.json", {}).get("scores", ()):
+        checked_name(name, "the name of a score")
     for name in score_names(folder):
         checked_name(name, "the name of a score")
-        read(folder / "scores" / name, f"scores/{name}")
+        score = read(folder / "scores" / name, f"scores/{name}")
+        check_fields(f"scores/{name}", {"values": {}, "baselines": {}} | score, {"values": dict, "baselines": dict})
+        stated = [part[score["metric"]] for part in score.get("values", {}).values() if score["metric"] in part]
+        if stated and score["value"] not in stated:
+            return f"scores/{name} has a value that is not among its values"
     for name in ("lease", "metrics.jsonl"):
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISREG(os.lstat(folder / name).st_mode):
@@ -109,10 +126,32 @@ def _rows_fault(path: Path, done: Mapping[str, Any] | None) -> str | None:
             return None
         file.seek(max(0, os.fstat(file.fileno()).st_size - _EDGE))
         *_, last, rest = [b"", *file.read().split(b"\n")]
+        size = os.fstat(file.fileno()).st_size
     end = row(last)
     if end is None or rest:
         return "metrics.jsonl is damaged at its end"
+    if done is not None and size != done.get("metrics_bytes", size):
+        return f"metrics.jsonl has {size} bytes instead of {done['metrics_bytes']}"
     return None if end["step"] == steps else f"metrics.jsonl ends at step {end['step']} of {steps}"
+
+
+def size(path: Path) -> int:
+    """Bytes of a file, 0 where there is none."""
+    return path.stat().st_size if path.exists() else 0
+
+
+def sha256(path: Path) -> str:
+    """Of a regular file, in hexadecimal. Raises InputError where it is none or cannot be read."""
+    try:
+        with open_regular(path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path} cannot be read: {reason(error)}; move the run's folder away") from None
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file of a folder, by name; none where there is no folder."""
+    return {path.name: sha256(path) for path in sorted(folder.iterdir())} if folder.is_dir() else {}
 
 
 def row(line: bytes) -> dict[str, Any] | None:
@@ -136,6 +175,9 @@ def rows(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         value = row(line)
         if value is None:
-            raise InputError(f"{path}, line {number}: is not a row of metrics; the file is damaged there")
+            raise InputError(
+                f"{path}, line {number}: is not a row of metrics; the file is damaged there, so move the run's folder "
+                f"away and give the same command again"
+            )
         found.append(value)
     return found

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from workbench import experiment as experiments
 from workbench import objectives, presets
 from workbench.errors import InputError, suggest
 from workbench.experiment import Experiment
@@ -46,11 +45,6 @@ class Match:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def plan_job(word: str, base: RunSpec, seeds: int, words: Sequence[str]) -> Job:
-    """The runs of an experiment by its name or file. Raises InputError."""
-    return job_of(experiments.load(word), base, seeds, words)
 
 
 def job_of(found: Experiment, base: RunSpec, seeds: int, words: Sequence[str]) -> Job:

@@ -40,7 +40,7 @@ class EncoderSpec(Part):
     heads: Positive | None = None
     ffn: Positive | None = None
     embedding: Positive | None = None
-    vocab: Positive = 30522
+    vocab: Annotated[int, Field(ge=8, le=2**31 - 1)] = 30522
     positions: Positive = 512
     dropout: Rate = 0.1
     attention_dropout: Rate = 0.1
@@ -97,7 +97,7 @@ class Special(Part):
 class DataSpec(Part):
     """Which text, cut how. `fingerprint` and `special` are filled in when the data is prepared."""
 
-    corpus: Names = ("docs",)
+    corpus: Annotated[Names, Field(min_length=1)] = ("docs",)
     revision: str | None = None
     column: str = "text"
     tokenizer: str = "wordpiece"
@@ -172,10 +172,10 @@ class ScheduleSpec(Part):
 class Budget(Part):
     """How much may be spent: exactly one of the four. FLOPs are counted under `convention`."""
 
-    steps: Annotated[int, Field(ge=0)] | None = None
-    tokens: Annotated[float, Field(gt=0)] | None = None
-    flops: Annotated[float, Field(gt=0)] | None = None
-    seconds: Annotated[float, Field(gt=0)] | None = None
+    steps: Annotated[int, Field(ge=0, le=10**12)] | None = None
+    tokens: Annotated[float, Field(gt=0, le=1e18)] | None = None
+    flops: Annotated[float, Field(gt=0, le=1e30)] | None = None
+    seconds: Annotated[float, Field(gt=0, le=1e10)] | None = None
     convention: Literal["paper", "paper-sparse", "matmul"] = "paper"
 
     @model_validator(mode="after")
@@ -227,7 +227,7 @@ class TasksSpec(Part):
 
     names: Names = ("probes",)
     glue: str | None = None
-    seeds: Positive = 3
+    seeds: Annotated[int, Field(gt=0, le=1000)] = 3
     lr: Annotated[float, Field(gt=0)] = 3e-4
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 0.8
     extra_decay: bool = False

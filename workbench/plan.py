@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from typing import Any
 
 from workbench import objectives
 from workbench.errors import InputError
 from workbench.flops import CONVENTIONS, Convention, Flops, number
+from workbench.health import check_fields
 from workbench.spec import RunSpec
 
 # Share of the measured matrix-product speed that whole training steps reach; see docs/log.md.
@@ -41,6 +42,18 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """As written to plan.json."""
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Plan:
+        """As read from there; what a later version added is left alone. Raises ValueError where a field is unusable."""
+        check_fields("plan.json", raw, _KINDS)
+        return cls(**{field.name: raw[field.name] for field in fields(cls) if field.name in raw})
+
+
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(("steps", "tokens", "rows", "picks", "warmup_steps", "memory_bytes"), (int, float)),
+    **dict.fromkeys(("flops", "flops_per_step", "parameters", "budget"), dict),
+}
 
 
 def plan(spec: RunSpec, seconds_per_step: float | None = None, before: Plan | None = None) -> Plan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +18,7 @@ from workbench.files import (
     STAGE,
     checked_name,
     discard,
+    disk_errors,
     dumps,
     sync_folder,
     sync_tree,
@@ -80,8 +82,11 @@ class RunDir:
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> Path:
         """Replace a file in one step. Raises LeaseLost when this process's lease was taken over, or OSError."""
+        return self.write(name, (dumps(value) + "\n").encode())
+
+    def write(self, name: str, data: bytes) -> Path:
+        """The same with any content."""
         path = self.file(name)
-        data = (dumps(value) + "\n").encode()
         with self._guarded() as stage:
             path.parent.mkdir(exist_ok=True)
             write_atomic(path, data, stage, self.check)
@@ -93,10 +98,11 @@ class RunDir:
         target = self.file(name)
         with self._guarded() as stage:
             draft = (stage or self.path) / f"{STAGE}{uuid.uuid4().hex}"
-            draft.mkdir()
             try:
-                yield draft
-                sync_tree(draft)
+                with disk_errors(target):
+                    draft.mkdir()
+                    yield draft
+                    sync_tree(draft)
                 self.check()
                 if target.exists():
                     discard(target, stage)
@@ -147,12 +153,12 @@ class RunDir:
     def finish(self, facts: Mapping[str, Any]) -> None:
         """Training is done: `facts` are steps, tokens and flops. Time spent and last metrics are those logged.
 
-        Raises RuntimeError when the log does not reach the last step: then something was lost, and the run is not done.
+        The size of the log and the SHA-256 of the encoder's files are kept with it, so that later damage is seen.
+        Raises InputError when the log lacks a step: then something was lost, and the run is not done.
         """
-        rows = self.metrics()
         steps = int(facts["steps"])
-        if steps and (not rows or rows[-1]["step"] != steps):
-            raise RuntimeError(f"{self.path}: metrics.jsonl ends before step {steps}, so the run is not finished")
+        first = self.read_json("plan.json").get("first", 0) if self._has("plan.json") else 0
+        rows = self.rows_to(steps, first)
         last = rows[-1] if rows else {}
         tail = [row for row in rows if row["step"] > steps - max(1, round(0.05 * steps))]
         self.write_json(
@@ -162,6 +168,8 @@ class RunDir:
                 **facts,
                 "seconds": last.get("seconds") or 0.0,
                 "finished": now(),
+                "metrics_bytes": health.size(self.path / "metrics.jsonl"),
+                "encoder": health.hashes(self.path / "encoder"),
                 "final": {key: _mean(row.get(key) for row in tail) for key in last if key not in _RUNNING_TOTALS},
             },
         )
@@ -207,6 +215,27 @@ class RunDir:
     def metrics(self) -> list[dict[str, Any]]:
         """All rows logged so far. A torn last line is no row yet; any other damage is an InputError with its line."""
         return health.rows(self.file("metrics.jsonl"))
+
+    def rows_to(self, step: int, after: int = 0) -> list[dict[str, Any]]:
+        """All rows, those of the steps past `after` up to `step`. Raises InputError when one of them is missing."""
+        rows = self.metrics()
+        for wanted, row in itertools.zip_longest(range(after + 1, step + 1), rows):
+            if row is None or row["step"] != wanted:
+                wrong = f"lacks the row of step {wanted}" if wanted else f"goes on after step {step}"
+                raise InputError(
+                    f"{self.path / 'metrics.jsonl'} {wrong}, so the run is not gone on with; "
+                    f"move its folder away and give the same command again"
+                )
+        return rows
+
+    def check_encoder(self) -> None:
+        """Raises InputError when a file of the encoder is not as it was when training ended."""
+        for name, sha in self.read_json("done.json").get("encoder", {}).items():
+            if health.sha256(self.path / "encoder" / checked_name(name, "a file of an encoder")) != sha:
+                raise InputError(
+                    f"{self.path / 'encoder' / name} has changed since it was written; "
+                    f"move the run's folder away and give the same command again"
+                )
 
     # -- state, read from the files each time
 

@@ -25,6 +25,7 @@ from workbench.files import (
     checked_name,
     discard,
     dumps,
+    own_folder,
     read_object,
     sync_folder,
     write_atomic,
@@ -181,6 +182,7 @@ class RunStore:
         Raises InputError when the record there is damaged or of another format.
         """
         folder = self.root / "experiments"
+        own_folder(folder)
         folder.mkdir(exist_ok=True)
         path = folder / f"{checked_name(record.name, 'the name of an experiment')}.json"
         lease = acquire(folder, patience=20)

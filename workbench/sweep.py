@@ -36,6 +36,7 @@ from workbench.spec import RunSpec, value_at
 log = logging.getLogger("workbench")
 SAMPLERS = ("tpe", "random", "qmc")
 STARTUP = 10  # trials before TPE has seen enough to prefer anything; they depend on no other and run together
+ROUND = 4  # trials of a cell that TPE proposes at once after that, and that can run side by side
 TUNING_SEEDS = 100_000  # how far the seeds that settings are chosen on stand from those that are reported
 HELD_OUT = 0.2  # of the training rows: what settings are chosen on, so that no test row has a say in it
 
@@ -152,8 +153,7 @@ def run_trials(session: Session, search: Search) -> tuple[list[Trial], Cells]:
         for name in arms:
             mine = [trial for trial in trials if trial.objective == name]
             if all(trial.score is not None or trial.failed for trial in mine):
-                count = study.round(len(mine), max(1, session.workers // (len(arms) * search.seeds)))
-                trials += study.propose(name, mine, count, arms[name].seed)
+                trials += study.propose(name, mine, study.round(len(mine)), arms[name].seed)
         trials = [trial if trial.run_ids else _named(session, arms, trial) for trial in trials]
         pending = [trial for trial in trials if trial.score is None and not trial.failed]
         facts = {"match": [match.to_json() for match in matches]}
@@ -213,10 +213,13 @@ class Study:
         self.search, self.name = search, name
         self.space = {key: _distribution(value) for key, value in search.space.items()}
 
-    def round(self, known: int, free: int) -> int:
-        """How many trials to propose at once: as many as do not depend on each other, else as many as can run."""
+    def round(self, known: int) -> int:
+        """How many trials to propose at once: as many as do not depend on each other, else `ROUND`.
+
+        Not as many as there are workers: then a search that goes on with others would propose other trials.
+        """
         alone = self.search.trials if self.search.sampler != "tpe" else STARTUP
-        return max(0, min(self.search.trials - known, alone - known if known < alone else free))
+        return max(0, min(self.search.trials - known, alone - known if known < alone else ROUND))
 
     def propose(self, arm: str, known: Sequence[Trial], count: int, seed: int) -> list[Trial]:
         """The next trials of an arm, numbered on."""

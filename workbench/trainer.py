@@ -85,6 +85,12 @@ def train(
         done, spent, saving = inherit(parent, spec, model, optimizer)
     if metrics.rewind(done) != done and done != plan.first:
         raise RuntimeError(f"{run.path}: metrics.jsonl lacks rows before step {done}, where the checkpoint stands")
+    run.rows_to(done, plan.first)
+    if done > plan.steps:
+        raise InputError(
+            f"{run.path}: plan.json ends at step {plan.steps}, but a checkpoint stands at {done}; "
+            f"move that folder away and give the same command again"
+        )
     room = max(1, 2 - len(checkpoint.steps(run.path / "checkpoints")))  # checkpoints still to be made room for
     checkpoint.room(run.path, room * 12 * sum(p.numel() for p in model.parameters()))
 

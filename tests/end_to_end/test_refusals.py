@@ -19,6 +19,13 @@ CASES: dict[str, tuple[list[str], str]] = {
     "option": (["run", "ablation", "--set", "options.copy_los=1"], "options.copy_loss"),
     "budget": (["run", "ablation", "--budget", "tokens=lots"], "lots"),
     "small budget": (["run", "ablation", "--budget", "tokens=10"], "less than one step"),
+    "huge budget": (["run", "ablation", "--budget", "steps=1e300"], "steps"),
+    "huge vocabulary": (["run", "ablation", "--set", "encoder.vocab=1e12"], "encoder.vocab"),
+    "tiny vocabulary": (["run", "ablation", "--set", "encoder.vocab=5", "--dry-run"], "encoder.vocab"),
+    "no corpus": (["run", "ablation", "--set", "data.corpus=", "--dry-run"], "data.corpus"),
+    "many seeds": (["run", "ablation", "--seeds", "1000000000"], "--seeds"),
+    "many fine-tunings": (["run", "ablation", "--set", "tasks.seeds=1000000000"], "tasks.seeds"),
+    "many threads": (["run", "ablation", "--threads", "1000000000"], "--threads"),
     "two budgets": (["run", "ablation", "--budget", "tokens=1e6", "--set", "budget.steps=5"], "contradict"),
     "two scales": (["run", "ablation", "--scale", "nano", "--set", "scale=small"], "contradict"),
     "two values": (["run", "ablation", "--set", "seed=1", "--set", "seed=2"], "twice"),
@@ -71,6 +78,9 @@ def test_an_objective_file_with_a_mistake(workbench: Command, tmp_path: Path) ->
     (tmp_path / "idea.py").write_text("def cost(spec):\n    return 0\n")
     done = workbench("run", "ablation", "--objective", "./idea.py", "--tasks", "none", cwd=tmp_path)
     assert done.returncode == 2 and "Options" in done.stderr and "Objective" in done.stderr
+    (tmp_path / "idea.py").write_text("raise SystemExit(3)\n")
+    done = workbench("run", "ablation", "--objective", "./idea.py", "--tasks", "none", cwd=tmp_path)
+    assert done.returncode == 2 and "idea.py: SystemExit" in done.stderr
     (tmp_path / "idea.py").write_text("def cost(spec)\n")
     done = workbench("run", "ablation", "--objective", "./idea.py", "--tasks", "none", cwd=tmp_path)
     assert done.returncode == 2 and "idea.py, line 1" in done.stderr and "Traceback" not in done.stderr

@@ -177,7 +177,8 @@ def test_recommendations_say_when_there_is_none() -> None:
     def said(budget: Budget | None) -> str:
         return advice.advise(results, found, budget, "paper")
 
-    assert said(None).startswith("For 2.40×10¹¹ FLOPs (paper): take rtd. It is ahead of every other, of bert-mlm by")
+    assert said(None).startswith("For 240 steps: take rtd. It is ahead of every other, of bert-mlm by")
+    assert said(Budget(flops=2.4e11)).startswith("For 2.40×10¹¹ FLOPs (paper): take rtd.")
     assert said(Budget(steps=100)).startswith("For 100 steps: take rtd.")
     assert "FLOPs (matmul): take rtd" in said(Budget(flops=1e11, convention="matmul"))
     beyond = said(Budget(tokens=4 * 240 * 4096))

@@ -138,6 +138,9 @@ def test_hostile_names_stay_names(tmp_path: Path) -> None:
         run = made.trained(store, spec, 8)
         metrics = [json.loads(line) | {HOSTILE[i % 9]: 1.0 for i in range(9)} for line in _lines(run.path)]
         (run.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in metrics))
+        run.write_json(
+            "done.json", run.read_json("done.json") | {"metrics_bytes": (run.path / "metrics.jsonl").stat().st_size}
+        )
         run.write_json("env.json", made.ENV | {"device": spec.objective, HOSTILE[0]: HOSTILE[1]})
         for i, name in enumerate(HOSTILE[:8]):
             path = made.scored(run, "order", i, 60.0)
@@ -209,7 +212,9 @@ def test_identical_scores_are_no_lead(tmp_path: Path) -> None:
     """A gap that is the same in every seed has no spread to make an interval from."""
     store, name = small(tmp_path, noiseless({"rtd": 61.0, "bert-mlm": 60.0, "untrained": 60.0}))
     _, told, _ = found_in(store, name)
-    assert told.startswith("3 seeds can't tell rtd from bert-mlm: the gap is 1.0, the same in every seed")
+    assert told.startswith("3 seeds can't tell rtd from bert-mlm: the gap is 1.0 points of ")
+    assert "(the same in every seed, so without an interval) (paired)." in told
+    assert "four times in five" not in told and "the noise is unknown" in told
     assert "have no interval, so nothing is claimed" in told
 
 

@@ -31,6 +31,7 @@ from workbench.cli.words import (
     base_spec,
     emit,
     host_of,
+    in_effect,
 )
 from workbench.errors import InputError
 from workbench.host import Host
@@ -66,10 +67,11 @@ def run(
     """Pre-train, fine-tune and report every run of an experiment; typed again, it goes on where it stopped."""
     host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain)
     base = base_spec(scale, set_, corpus, tasks, budget)
-    from workbench.job import plan_job
+    from workbench import experiment as experiments
+    from workbench.job import job_of
 
-    job = plan_job(experiment, base, seeds or 1, objective or [])
-    _carry_out(job, runs, host, workers, out, dry_run, as_json)
+    found = in_effect(experiments.load(experiment), set_)
+    _carry_out(job_of(found, base, seeds or 1, objective or []), runs, host, workers, out, dry_run, as_json)
 
 
 def sweep_(
@@ -87,12 +89,13 @@ def sweep_(
         int | None,
         typer.Option(
             min=1,
+            max=100_000,
             help="Search --over with so many trials for each cell. None is pruned: a run that is "
             "stopped early has not had the compute of the others, which biases the comparison.",
         ),
     ] = None,
     sampler: Annotated[str, typer.Option(help="Of a search: tpe, random or qmc (quasi-random).")] = "tpe",
-    tuning_seeds: Annotated[int, typer.Option(min=1, help="Of tune: pre-training seeds of each trial.")] = 1,
+    tuning_seeds: Annotated[int, typer.Option(min=1, max=1000, help="Of tune: pre-training seeds of each trial.")] = 1,
     storage: Annotated[
         str | None, typer.Option(help="Where Optuna's copy of the trials goes (default: a journal in the run store).")
     ] = None,
@@ -138,7 +141,7 @@ def sweep_(
     if not trials and axis != "tune":
         if ranges:
             raise InputError(f"--over {ranges[0]}={space[ranges[0]]} is a range: say how often to try, with --trials N")
-        found = grid(axis, space, match, base, words)
+        found = in_effect(grid(axis, space, match, base, words), set_)
         _carry_out(job_of(found, base, seeds or 1, words), runs, host, workers, out, dry_run, as_json)
         return
     from workbench import sweep
@@ -154,7 +157,8 @@ def sweep_(
         if not space:
             raise InputError("--trials needs a space to search, as in --over optim.lr=1e-4..1e-3:log")
         search = sweep.Search(space, trials or 10, sampler, seeds or 1, storage)
-        job = sweep.search_job(grid(axis, space, match, base, words), base, search, words)
+        found = in_effect(grid(axis, space, match, base, words), set_)
+        job = sweep.search_job(found, base, search, words)
         if dry_run:
             _carry_out(job, runs, host, workers, out, dry_run, as_json)
             return

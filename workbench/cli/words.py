@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from workbench.errors import InputError
 from workbench.host import Host
+
+if TYPE_CHECKING:
+    from workbench.experiment import Experiment
 
 Objectives = Annotated[
     list[str] | None, typer.Option("--objective", help="An objective's name, or a file ./my_idea.py; repeatable.")
@@ -22,7 +25,7 @@ Corpora = Annotated[
 ]
 Tasks = Annotated[str | None, typer.Option(help="probes, glue, none, task names (CoLA,RTE), or a table my.csv.")]
 BudgetText = Annotated[str | None, typer.Option("--budget", help="flops=1e17, tokens=2e6, steps=1000 or seconds=600.")]
-Seeds = Annotated[int | None, typer.Option(min=1, help="Pre-training seeds of every run (default 1).")]
+Seeds = Annotated[int | None, typer.Option(min=1, max=1000, help="Pre-training seeds of every run (default 1).")]
 Runs = Annotated[Path, typer.Option("--runs", help="Folder of the run store.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
@@ -30,9 +33,11 @@ Precision = Annotated[
     str, typer.Option(help="auto (bf16 on CUDA and, from a width of 128, on CPUs that have it), fp32 or bf16.")
 ]
 Out = Annotated[Path | None, typer.Option(help="Folder for the report (default reports/NAME).")]
-Workers = Annotated[int, typer.Option(min=1, help="Runs at a time: processes that share the CPU or the GPUs.")]
+Workers = Annotated[
+    int, typer.Option(min=1, max=1024, help="Runs at a time: processes that share the CPU or the GPUs.")
+]
 MicroBatch = Annotated[int | None, typer.Option(min=1, help="Rows computed at once (default: all).")]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads a run.")]
+Threads = Annotated[int | None, typer.Option(min=1, max=4096, help="CPU threads a run.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Without any shortcut of ours, in fp32: for comparison.")]
 Compile = Annotated[bool, typer.Option("--compile", help="Use torch.compile.")]
 SaveEvery = Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints (default: 5 min).")]
@@ -70,6 +75,21 @@ def base_spec(
 
     stay_local(base)
     return base
+
+
+def in_effect(found: Experiment, sets: list[str] | None) -> Experiment:
+    """The experiment, if it leaves alone what --set says. Raises InputError where one of its axes says otherwise."""
+    from workbench.spec import parse_overrides
+
+    for key, value in parse_overrides(sets or []).items():
+        values = found.axes.get(key, (value,))
+        if any(str(each) != str(value) for each in values):
+            told = ", ".join(map(str, values)) or "a range"
+            raise InputError(
+                f"--set {key}={value} has no effect on {found.name}, whose runs have {key}={told}; leave it out, or "
+                f"say --over {key}={value} to a sweep"
+            )
+    return found
 
 
 def host_of(

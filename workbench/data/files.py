@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import socket
@@ -12,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from workbench.files import disk_errors
 from workbench.lease import LeaseHeld, acquire
 
 LOOK = 0.2  # seconds between looks at whether another process has finished
@@ -35,16 +35,13 @@ def staged(folder: Path) -> Iterator[Path]:
     temporary = folder.with_name(f".{folder.name}~{socket.gethostname()}~{os.getpid()}~{uuid.uuid4().hex[:8]}")
     temporary.mkdir()
     try:
-        yield temporary
+        with disk_errors(folder):
+            yield temporary
         try:
             temporary.rename(folder)
         except OSError:
             if not folder.is_dir() or not any(folder.iterdir()):
                 raise
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:  # say where
-            raise OSError(error.errno, os.strerror(error.errno), str(folder.parent)) from error
-        raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

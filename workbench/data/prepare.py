@@ -6,6 +6,7 @@ It is found again by names, sizes and times of the sources; its fingerprint is o
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -13,6 +14,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +112,27 @@ def _read(folder: Path) -> Prepared | None:
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def check_shards(prepared: Prepared) -> None:
+    """Raises InputError when tokens on disk are no longer those that were prepared. Each is read once a process."""
+    for name, sha in _hashes(prepared.folder):
+        if sha and _sha256(prepared.folder / name) != sha:
+            raise InputError(
+                f"{prepared.folder / name} has changed since it was prepared; delete {prepared.folder} and give the "
+                f"same command again"
+            )
+
+
+def _hashes(folder: Path) -> list[tuple[str, str]]:
+    raw = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    return [(shard["name"], shard.get("sha256", "")) for shard in raw["shards"]]
+
+
+@cache
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _enough(prepared: Prepared, spec: RunSpec) -> None:

@@ -197,7 +197,7 @@ def save(tokenizer: Tokenizer, folder: Path, lowercase: bool) -> None:
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
     }
     vocab = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
-    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     (folder / "vocab.txt").write_text("".join(f"{token}\n" for token, _ in vocab), encoding="utf-8")
 

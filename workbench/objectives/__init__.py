@@ -134,7 +134,7 @@ def _load_file(path: Path, name: str) -> ModuleType:
     sys.modules[name] = module
     try:
         found.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         line = error.lineno if isinstance(error, SyntaxError) else None
         raise InputError(f"{path}{f', line {line}' if line else ''}: {type(error).__name__}: {error}") from error

@@ -10,7 +10,8 @@ from workbench.report import compute
 from workbench.report.answer import named
 from workbench.report.compute import NEAR, REACH, Curves
 from workbench.report.frames import Frames
-from workbench.report.tables import Board
+from workbench.report.spending import unequal
+from workbench.report.tables import UNTRAINED, Board
 from workbench.report.words import count, duration, interval, listing, power, seeds
 
 
@@ -34,6 +35,11 @@ def amount_of(budget: Budget) -> Amount:
 
 def advise(board: Board, frames: Frames, budget: Budget | None, convention: str) -> str:
     """One paragraph: what the evidence recommends at the user's budget (by default the largest that all arms had)."""
+    cells = board.at(board.budget)
+    arms = {c.arm for c in board.cells} - {UNTRAINED}
+    if budget is None and len(cells) > 1 and {c.arm for c in cells} == arms:
+        caveat = " Their FLOPs are not equal, see the mark at the table." if unequal(board, board.budget) else ""
+        return _chosen(board, {c.arm: c.scores for c in cells}, frames.axis, board.budget, caveat)
     wanted = None if budget is None else amount_of(budget)
     found = compute.curves(board, frames, wanted.column if wanted else f"flops_{convention}")
     largest = compute.common(found)
@@ -75,7 +81,9 @@ def _extrapolated(board: Board, found: Curves, axis: str, wanted: Amount, far: f
     return _chosen(board, scores, axis, wanted, caveat)
 
 
-def _chosen(board: Board, scores: Mapping[str, Mapping[int, float]], axis: str, wanted: Amount, caveat: str) -> str:
+def _chosen(
+    board: Board, scores: Mapping[str, Mapping[int, float]], axis: str, wanted: Amount | str, caveat: str
+) -> str:
     """The arm that is ahead of every other, or those among which nothing decides."""
     order, pairs = compute.compared(scores)
     if len(order) < 2:

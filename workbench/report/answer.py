@@ -105,12 +105,13 @@ def _compared(board: Board, cells: list[Cell], lead: list[Pair], names: dict[str
         )
     near, far = unsure[0], unsure[-1]
     if len(lead) == 1:
-        sentence = f"{n} can't tell {first} from {names[near.b]}: the gap is {_gap(near.difference)} points of "
-        return f"{sentence}{board.label} (paired){_enough(near.difference)}."
+        gap = _gap(near.difference, f" points of {board.label}")
+        return f"{n} can't tell {first} from {names[near.b]}: the gap is {gap} (paired){_enough(near.difference)}."
     return (
         f"{n} can't tell which of the {len(cells)} {plural} is best: {first} has the highest {_mean(board)}, "
-        f"{_gap(near.difference)} points more than the next, {names[near.b]}, and {_gap(far.difference)} more than the "
-        f"last, {names[far.b]} (paired{_but(far, board)}){_enough(near.difference)}."
+        f"{_gap(near.difference, ' points more')} than the next, {names[near.b]}, and "
+        f"{_gap(far.difference, ' more')} than the last, {names[far.b]} (paired{_but(far, board)})"
+        f"{_enough(near.difference)}."
     )
 
 
@@ -138,11 +139,12 @@ def _gaps(pairs: list[Pair], names: dict[str, str]) -> str:
     )
 
 
-def _gap(difference: Difference) -> str:
+def _gap(difference: Difference, unit: str = "") -> str:
+    """`1.3 ± 0.4` and the unit, such as " points"."""
     e = difference.estimate
     if e.n >= 2 and difference.p is None:
-        return f"{points(e.mean)}, the same in every seed, so without an interval"
-    return interval(e.mean, e.half) if e.n else "no seed in common"
+        return f"{points(e.mean)}{unit} (the same in every seed, so without an interval)"
+    return interval(e.mean, e.half) + unit if e.n else "unknown for want of a common seed"
 
 
 def _but(pair: Pair, board: Board) -> str:
@@ -224,6 +226,10 @@ def _reach(board: Board) -> list[str]:
         said.append(
             f"With {seeds([noise.n])} and this much noise a true gap of {points(noise.gap)} points between two arms "
             f"would be shown four times in five, smaller ones less often."
+        )
+    elif noise is not None and noise.n >= 2:
+        said.append(
+            "Seeds made no difference to any gap here, so the noise is unknown, and with it how small a gap would show."
         )
     if sum(pair.compared.holm is not None for pair in board.pairs[board.budget]) > 1:
         said.append(

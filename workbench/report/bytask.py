@@ -121,7 +121,8 @@ def noise(
 
     `examples` is the number of test examples of each task whose metric is an accuracy.
     """
-    for name, parts in (("mean", suite), *((task, (task,)) for task in tasks)):
+    each = [(task, (task,)) for task in tasks]
+    for name, parts in (("mean", suite), *(each if len(each) > 1 else ())):
         runs = [[r for r in arm if all(p in tuned.get(r, {}) for p in parts)] for arm in arms]
         within = [_by_finetuning_seed(tuned[r], parts) for arm in runs for r in arm]
         values = [{seeds[r]: plain.fmean(mean_of(tuned, r, p) for p in parts) for r in arm} for arm in runs]

@@ -13,6 +13,7 @@ from workbench.report.tables import Board, Cell
 from workbench.report.words import listing, seeds
 
 PASSING = ("started", "command")  # differ from run to run without meaning
+CLOCK = 0.05  # how far clocks may be apart at a budget in seconds: timings are no better than that
 
 
 def warnings(frames: Frames, boards: Iterable[Board], missing: Mapping[str, str]) -> list[str]:
@@ -20,6 +21,7 @@ def warnings(frames: Frames, boards: Iterable[Board], missing: Mapping[str, str]
     boards = list(boards)
     found = [f"{name} is not part of any score here: {why}." for name, why in missing.items()]
     found += unfinished(frames)
+    found += flattered(frames)
     found += [text for board in boards[:1] for text in unequal_at(board)]
     found += data_differs(frames)
     found += environments_differ(frames)
@@ -41,6 +43,16 @@ def unfinished(frames: Frames) -> list[str]:
     told = listing([f"{n} {'not begun' if state == 'new' else state}" for state, n in sorted(states.items())])
     verb = "is" if total == 1 else "are"
     return [f"{total} of {len(frames.runs)} runs {verb} in no average ({told}); they are named below with the reason."]
+
+
+def flattered(frames: Frames) -> list[str]:
+    """A search that chose by the very rows that its scores are of; `tune` reports on others."""
+    if not frames.record.get("tuning") or frames.record.get("experiment") == "tune":
+        return []
+    return [
+        "The best of many trials flatters: settings were searched for by the same rows that the scores here are of. "
+        "`workbench sweep tune` chooses on other rows and seeds than it reports."
+    ]
 
 
 def unequal_at(board: Board) -> list[str]:
@@ -68,18 +80,24 @@ def unequal(board: Board, budget: str) -> str:
         )
     rest = {c: r for c, r in found.items() if r is not None}
     if not rest:
-        return ""
+        timed = spread(cells, "seconds", CLOCK) if budget.endswith("seconds") else None
+        if timed is None:
+            return ""
+        return (
+            f"compute is equal by plan only. The arm {timed[1]} trained {timed[2]:.2f} times as long as {timed[0]} by "
+            f"the clock: seconds become steps when a few steps are timed, before a run begins."
+        )
     told = listing([f"{r[2]:.2f} times under {c} ({r[1]} over {r[0]})" for c, r in rest.items()])
     return f"compute is equal under the {main} convention only. The most costly arm spent {told}."
 
 
-def spread(cells: list[Cell], column: str) -> tuple[str, str, float] | None:
+def spread(cells: list[Cell], column: str, tolerance: float = TOLERANCE) -> tuple[str, str, float] | None:
     """The arms that spent least and most and their ratio, where it is more than a step's worth apart."""
     if len(cells) < 2:
         return None
     ordered = sorted(cells, key=lambda c: c.spent[column])
     low, high = ordered[0], ordered[-1]
-    if not low.spent[column] > 0 or high.spent[column] / low.spent[column] <= 1 + TOLERANCE:
+    if not low.spent[column] > 0 or high.spent[column] / low.spent[column] <= 1 + tolerance:
         return None
     return low.arm, high.arm, high.spent[column] / low.spent[column]
 

@@ -166,11 +166,12 @@ def power(gap: float, sd: float, n: int, level: float = LEVEL) -> float:
 
 
 def needed_seeds(gap: float, sd: float, level: float = LEVEL, chance: float = POWER) -> int | None:
-    """Least number of paired seeds that shows a gap of this size with the given chance; None beyond 1,000."""
-    if gap == 0 or not math.isfinite(gap) or not math.isfinite(sd):
+    """Least number of paired seeds that shows a gap of this size with the given chance.
+
+    None beyond 1,000, and where there is no gap or no noise was seen.
+    """
+    if gap == 0 or sd == 0 or not math.isfinite(gap) or not math.isfinite(sd):
         return None
-    if sd == 0:
-        return 2
     low, high = 2, MOST_SEEDS
     if power(gap, sd, high, level) < chance:
         return None
@@ -181,11 +182,12 @@ def needed_seeds(gap: float, sd: float, level: float = LEVEL, chance: float = PO
 
 
 def smallest_gap(sd: float, n: int, level: float = LEVEL, chance: float = POWER) -> float | None:
-    """The true gap that n paired seeds would have shown with the given chance; None for n < 2."""
-    if n < 2:
+    """The true gap that n paired seeds would have shown with the given chance.
+
+    None for n < 2, and where no noise was seen: equal differences are no evidence that there is none.
+    """
+    if n < 2 or sd == 0:
         return None
-    if sd == 0:
-        return 0.0
     low, high = 0.0, sd
     while power(high, sd, n, level) < chance:
         low, high = high, 2 * high

@@ -146,7 +146,7 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
         scores,
         {r: lacking for r, lacking in missing.items() if lacking},
         tuple(sorted({len(seeds) for found in tuned.values() for seeds in found.values()})),
-        beside(frames.axis),
+        beside(frames.axis, dict.fromkeys(c.arm for c in trained)),
     )
 
 

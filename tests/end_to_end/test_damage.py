@@ -1,0 +1,173 @@
+"""A run folder that is not as it was left: the command names it, does the others, and writes nothing through it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import SETS, Command
+
+
+def words(text: Path, table: Path) -> list[str]:
+    given = ["run", "ablation", "--objective", "rtd", "--corpus", text, "--tasks", table, "--budget", "steps=12"]
+    given += ["--micro-batch", 4, "--save-every", 5, *SETS, "--set", "encoder.dropout=0.1"]
+    return [*map(str, given), "--set", "tasks.seeds=1", "--set", "tasks.epochs=1"]
+
+
+@pytest.fixture(scope="module")
+def finished(workbench: Command, text: Path, table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("damage")
+    done = workbench(*words(text, table), cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the trained run."""
+    shutil.copytree(finished / "runs", tmp_path / "runs")
+    (tmp_path / "victim" / "step-00000001").mkdir(parents=True)
+    (tmp_path / "victim" / ".tmp-precious").mkdir()
+    return next((tmp_path / "runs").glob("rtd-*"))
+
+
+def interrupted(run: Path) -> None:
+    """As if it had been killed before its end."""
+    (run / "done.json").unlink()
+    shutil.rmtree(run / "encoder")
+    shutil.rmtree(run / "scores")
+
+
+def replaced(name: str, content: str | None = None) -> Callable[[Path], None]:
+    """`name` is another file, or with None a link to a folder outside."""
+
+    def damage(run: Path) -> None:
+        path = run / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        path.unlink(missing_ok=True)
+        if content is None:
+            path.symlink_to(run.parents[1] / "victim")
+        else:
+            path.write_text(content)
+
+    return damage
+
+
+def changed(name: str, **more: object) -> Callable[[Path], None]:
+    def damage(run: Path) -> None:
+        path = next(run.glob(name))
+        path.write_text(json.dumps(json.loads(path.read_text()) | more))
+
+    return damage
+
+
+def pipe(name: str) -> Callable[[Path], None]:
+    def damage(run: Path) -> None:
+        (run / name).unlink(missing_ok=True)
+        os.mkfifo(run / name)
+
+    return damage
+
+
+def without_a_row(run: Path) -> None:
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(lines[:4] + lines[5:]))
+
+
+def flipped(run: Path) -> None:
+    """A bit of the encoder's weights, which are still to be measured."""
+    path = run / "encoder" / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    shutil.rmtree(run / "scores")
+
+
+def in_order(*damages: Callable[[Path], None]) -> Callable[[Path], None]:
+    return lambda run: [damage(run) for damage in damages] and None
+
+
+CASES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "checkpoints is a link": (in_order(interrupted, replaced("checkpoints")), "checkpoints is not a folder"),
+    "checkpoints is a file": (in_order(interrupted, replaced("checkpoints", "x")), "checkpoints is not a folder"),
+    "encoder is a link": (replaced("encoder"), "encoder is not a folder"),
+    "encoder is a file": (replaced("encoder", "x"), "encoder is not a folder"),
+    "scores is a link": (replaced("scores"), "scores is not a folder"),
+    "the log is a pipe": (in_order(interrupted, pipe("metrics.jsonl")), "metrics.jsonl is not a regular file"),
+    "the lease is a pipe": (in_order(interrupted, pipe("lease")), "lease is not a regular file"),
+    "the lease is a folder": (in_order(interrupted, lambda run: (run / "lease").mkdir()), "lease is not a regular"),
+    "the log lacks a row": (without_a_row, "metrics.jsonl has"),
+    "the log lacked a row": (in_order(interrupted, without_a_row), "lacks the row of step 5"),
+    "a bit of the encoder": (flipped, "model.safetensors has changed"),
+    "a score": (changed("scores/*.json", value=99.9), "is not among its values"),
+    "a score's values": (changed("scores/*.json", values=3), "no usable 'values'"),
+    "a plan of words": (in_order(interrupted, changed("plan.json", steps="many")), "no usable 'steps'"),
+    "a shorter plan": (in_order(interrupted, changed("plan.json", steps=10)), "a checkpoint stands at 12"),
+    "an environment": (in_order(interrupted, changed("env.json", versions=[])), "no usable 'versions'"),
+    "an error": (replaced("error.json", '{"format":1,"kind":"failed","message":"x","time":5}'), "no usable 'time'"),
+    "a wanted score": (replaced("wanted.json", '{"format":1,"scores":["../../../x"]}'), "cannot be the name of a sco"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_named_and_left_alone(case: str, run: Path, workbench: Command, text: Path, table: Path) -> None:
+    damage, named = CASES[case]
+    damage(run)
+    folder = run.parents[1]
+    before = sorted(os.walk(folder / "victim"))
+    done = workbench(*words(text, table), cwd=folder)
+    assert done.returncode in (1, 2), done.stderr
+    told = [line for line in done.stderr.splitlines() if named in line]
+    assert told and str(run) in told[0] and "give the same command again" in told[0], done.stderr
+    assert "internal error" not in done.stderr and "Error" not in done.stderr, done.stderr
+    assert sorted(os.walk(folder / "victim")) == before
+
+
+def test_a_link_in_place_of_the_records_is_not_followed(run: Path, workbench: Command, text: Path, table: Path) -> None:
+    folder = run.parents[1]
+    before = sorted(os.walk(folder / "victim"))
+    shutil.rmtree(folder / "runs" / "experiments")
+    (folder / "runs" / "experiments").symlink_to(folder / "victim")
+    done = workbench(*words(text, table), cwd=folder)
+    assert done.returncode == 2 and "experiments is not a folder of its own" in done.stderr
+    assert sorted(os.walk(folder / "victim")) == before
+
+
+def test_fields_of_a_later_version_are_left_alone(run: Path, workbench: Command, text: Path, table: Path) -> None:
+    in_order(interrupted, changed("plan.json", later=1), changed("env.json", later=1))(run)
+    done = workbench(*words(text, table), cwd=run.parents[1])
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("change", "key"), [(["--micro-batch", "8"], "micro_batch"), (["--plain"], "plain")])
+def test_what_changes_the_last_digits_is_said_and_kept(
+    change: list[str], key: str, run: Path, workbench: Command, text: Path, table: Path
+) -> None:
+    interrupted(run)
+    shutil.rmtree(run / "checkpoints" / "step-00000012")
+    given = words(text, table)
+    if change[0] in given:
+        del given[(at := given.index(change[0])) : at + 2]
+    done = workbench(*given, *change, cwd=run.parents[1])
+    assert done.returncode == 0 and f"goes on with {key}" in done.stderr, done.stderr
+    assert [each["key"] for each in json.loads((run / "env.json").read_text())["changes"]] == [key]
+
+
+def test_prepared_tokens_that_changed_are_not_trained_on(
+    workbench: Command, text: Path, table: Path, tmp_path: Path
+) -> None:
+    given = [*words(text, table), "--set", "seed=7"]
+    cache = tmp_path / "cache"
+    workbench("data", "prepare", "--corpus", text, *SETS, cwd=tmp_path, WORKBENCH_CACHE=str(cache))
+    shard = next(cache.rglob("tokens-00000.bin"))
+    content = bytearray(shard.read_bytes())
+    content[100] ^= 1
+    shard.write_bytes(content)
+    done = workbench(*given, cwd=tmp_path, WORKBENCH_CACHE=str(cache))
+    assert done.returncode == 2 and f"{shard} has changed since it was prepared" in done.stderr, done.stderr
