@@ -16,7 +16,7 @@ SCALES: dict[str, dict[str, Any]] = {
         "encoder.hidden": 64, "encoder.layers": 2, "encoder.heads": 2, "encoder.vocab": 2048, "encoder.positions": 64,
         "encoder.init": 0.12, "encoder.position_init": "sinusoidal", "encoder.dropout": 0.0,
         "encoder.attention_dropout": 0.0, "corruption.rate": 0.3, "data.length": 32, "batch.size": 32,
-        "optim.lr": 1.5e-3, "generator.width": 0.5, "budget.flops": 6e12,
+        "optim.lr": 1.5e-3, "generator.width": 0.5, "budget.flops": 5e12,
         "tasks.lr": 2e-3, "tasks.layer_decay": 0.6, "tasks.length": 32, "tasks.dropout": 0.0, "tasks.seeds": 2,
     },
     "small": {

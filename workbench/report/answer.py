@@ -111,7 +111,7 @@ def _compared(board: Board, cells: list[Cell], lead: list[Pair], names: dict[str
         f"{n} can't tell which of the {len(cells)} {plural} is best: {first} has the highest {_mean(board)}, "
         f"{_gap(near.difference, ' points more')} than the next, {names[near.b]}, and "
         f"{_gap(far.difference, ' more')} than the last, {names[far.b]} (paired{_but(far, board)})"
-        f"{_enough(near.difference)}."
+        f"{'' if _but(near, board) and _but(far, board) else _enough(near.difference)}."
     )
 
 
