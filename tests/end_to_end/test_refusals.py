@@ -84,3 +84,11 @@ def test_an_objective_file_with_a_mistake(workbench: Command, tmp_path: Path) ->
     (tmp_path / "idea.py").write_text("def cost(spec)\n")
     done = workbench("run", "ablation", "--objective", "./idea.py", "--tasks", "none", cwd=tmp_path)
     assert done.returncode == 2 and "idea.py, line 1" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_setting_that_an_axis_overrules_is_said(workbench: Command, tmp_path: Path) -> None:
+    words = ["sweep", "weight-tying", "--set", "generator.width=0.5", "--tasks", "none", "--dry-run"]
+    done = workbench(*words, cwd=tmp_path)
+    assert done.returncode == 0 and "--set generator.width=0.5 has no effect on weight-tying" in done.stderr
+    done = workbench(*words, "--over", "generator.width=0.5", "--set", "tying=tokens", cwd=tmp_path)
+    assert "generator.width=0.5 has no effect" not in done.stderr and "--set tying=tokens has no effect" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,7 @@ from workbench.host import Host
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
 
+log = logging.getLogger("workbench")
 Objectives = Annotated[
     list[str] | None, typer.Option("--objective", help="An objective's name, or a file ./my_idea.py; repeatable.")
 ]
@@ -78,17 +80,17 @@ def base_spec(
 
 
 def in_effect(found: Experiment, sets: list[str] | None) -> Experiment:
-    """The experiment, if it leaves alone what --set says. Raises InputError where one of its axes says otherwise."""
+    """The experiment as it is. A --set that one of its axes overrules is said, for it changes nothing."""
     from workbench.spec import parse_overrides
 
     for key, value in parse_overrides(sets or []).items():
         values = found.axes.get(key, (value,))
         if any(str(each) != str(value) for each in values):
             told = ", ".join(map(str, values)) or "a range"
-            raise InputError(
-                f"--set {key}={value} has no effect on {found.name}, whose runs have {key}={told}; leave it out, or "
-                f"say --over {key}={value} to a sweep"
-            )
+            log.warning(
+                "--set %s=%s has no effect on %s, whose runs have %s=%s; leave it out, or say --over %s=%s to a sweep",
+                key, value, found.name, key, told, key, value,
+            )  # fmt: skip
     return found
 
 

@@ -68,8 +68,6 @@ def documents(spec: DataSpec) -> Iterator[str]:
 def resolve(spec: DataSpec) -> list[Source]:
     """What the corpus names stand for; a file named twice counts once. Raises InputError."""
     found: dict[Source, None] = {}
-    if not spec.corpus:
-        raise InputError("data.corpus names no corpus; try 'docs', a file, a folder or a glob")
     for name in spec.corpus:
         for source in _resolve(name, spec.revision):
             found[source] = None
