@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from typing import Any
@@ -127,7 +128,7 @@ def count_parameters(spec: RunSpec) -> dict[str, int]:
     from workbench.models.encoder import build_encoder
 
     module = objectives.load(spec)
-    with torch.device("meta"):
+    with torch.device("meta"), _undrawn():
         objective = module.Objective(build_encoder(spec), spec, module.Options(**spec.options))
     seen: set[int] = set()
     parts: dict[str, int] = {}
@@ -137,6 +138,22 @@ def count_parameters(spec: RunSpec) -> dict[str, int]:
         parts[name] = sum(fresh.values())
     parts["total"] = sum(p.numel() for p in objective.parameters())
     return parts
+
+
+def _undrawn() -> AbstractContextManager[Any]:
+    """No initial weights are drawn inside.
+
+    On the meta device they are nothing, but drawing them loads torch's compiler, which takes longer than all the rest.
+    """
+    from torch.overrides import TorchFunctionMode
+
+    class Undrawn(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if getattr(func, "__name__", "") in ("normal_", "uniform_"):
+                return args[0] if args else kwargs["tensor"]
+            return func(*args, **(kwargs or {}))
+
+    return Undrawn()
 
 
 def matmul_speed(device: str, seconds: float = 0.2) -> float:

@@ -226,8 +226,9 @@ def test_a_full_disk_leaves_nothing(book: Path, tmp_path: Path, fault: int, monk
 
 
 CHILD = """
-import sys, time
+import signal, sys, time
 from workbench.data import shards, tokenizer
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 from workbench.data.prepare import prepare
 from workbench.presets import resolve
 tokenizer.SAMPLE = 200_000

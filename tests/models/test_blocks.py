@@ -11,6 +11,7 @@ from scipy import stats
 from torch import Tensor
 
 from workbench.models import blocks
+from workbench.models.electra import hugging_face
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.presets import resolve
 
@@ -88,7 +89,7 @@ def test_segments_are_added() -> None:
     ids, _ = inputs(False)
     segments = (torch.arange(LENGTH) > 6).long().expand(ROWS, -1)
     with torch.no_grad():
-        expected = encoder.model(input_ids=ids, token_type_ids=segments).last_hidden_state
+        expected = hugging_face(encoder.model).eval()(input_ids=ids, token_type_ids=segments).last_hidden_state
         found = blocks.hidden_states(encoder.model, ids, None, segments)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, ElectraForMaskedLM, ElectraForPreTraining
+from transformers import AutoModel, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 from workbench.corruption import Generator
 from workbench.models.encoder import FAMILIES, Encoder, build_encoder
@@ -97,7 +96,7 @@ def test_the_discriminator(embedding: int, attention: str, padded: bool) -> None
     head = BinaryHead(encoder, "dense")
     whole = Whole(encoder, head)
     shake(whole)
-    model = ElectraForPreTraining(copy.deepcopy(encoder.model.config))
+    model = ElectraForPreTraining(ElectraConfig(**encoder.model.config.facts()))
     same(whole, model, renamed(encoder, head, BINARY_NAMES), *inputs(padded))
     assert hasattr(encoder.model, "embeddings_project") == (embedding != 48)
 
@@ -109,7 +108,7 @@ def test_the_encoder_as_a_masked_language_model(embedding: int, padded: bool) ->
     head = MlmHead(encoder, encoder.table)
     whole = Whole(encoder, head)
     shake(whole)
-    model = ElectraForMaskedLM(copy.deepcopy(encoder.model.config))
+    model = ElectraForMaskedLM(ElectraConfig(**encoder.model.config.facts()))
     same(whole, model, renamed(encoder, head, MLM_NAMES), *inputs(padded))
 
 
@@ -120,7 +119,7 @@ def test_the_generator_however_tied(embedding: int, tying: str) -> None:
     spec = spec_of(encoder__embedding=embedding, tying=tying, generator__width=width)
     generator = Generator(build_encoder(spec), spec)
     shake(generator)
-    model = ElectraForMaskedLM(copy.deepcopy(generator.body.model.config))
+    model = ElectraForMaskedLM(ElectraConfig(**generator.body.model.config.facts()))
     weights = renamed(generator.body, generator.head, MLM_NAMES)
     same(Whole(generator.body, generator.head), model, weights, *inputs(padded=False))
     config = generator.body.model.config

@@ -17,10 +17,11 @@ from unittest import mock
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import ElectraForMaskedLM, ElectraForPreTraining
+from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 from workbench import corruption, objectives
 from workbench.draws import row_keys
+from workbench.models.electra import hugging_face
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import BinaryHead, MlmHead
 from workbench.presets import resolve
@@ -143,7 +144,7 @@ def spied(owner: Any, name: str, results: list[Any]) -> Iterator[None]:
 
 
 def hf_masked_lm(encoder: Encoder, head: MlmHead) -> ElectraForMaskedLM:
-    model = ElectraForMaskedLM(copy.deepcopy(encoder.model.config)).eval()
+    model = ElectraForMaskedLM(ElectraConfig(**encoder.model.config.facts())).eval()
     model.electra.load_state_dict(encoder.model.state_dict())
     model.generator_predictions.dense.load_state_dict(head.dense.state_dict())
     model.generator_predictions.LayerNorm.load_state_dict(head.norm.state_dict())
@@ -154,7 +155,7 @@ def hf_masked_lm(encoder: Encoder, head: MlmHead) -> ElectraForMaskedLM:
 
 def hf_pre_training(encoder: Encoder, head: BinaryHead) -> ElectraForPreTraining:
     assert head.dense is not None
-    model = ElectraForPreTraining(copy.deepcopy(encoder.model.config)).eval()
+    model = ElectraForPreTraining(ElectraConfig(**encoder.model.config.facts())).eval()
     model.electra.load_state_dict(encoder.model.state_dict())
     model.discriminator_predictions.dense.load_state_dict(head.dense.state_dict())
     model.discriminator_predictions.dense_prediction.load_state_dict(head.out.state_dict())
@@ -173,7 +174,7 @@ def binary_logits(encoder: Encoder, head: BinaryHead, ids: np.ndarray, batch: Ba
     with torch.no_grad():
         if head.dense is not None:
             return np.asarray(hf_pre_training(encoder, head).double()(torch.tensor(ids), batch.attention).logits)
-        model = copy.deepcopy(encoder.model).double()
+        model = copy.deepcopy(hugging_face(encoder.model)).eval().double()
         hidden = model(torch.tensor(ids), batch.attention).last_hidden_state.numpy()
     weight, bias = head.out.weight.detach().numpy()[0].astype(float), head.out.bias.item()
     return np.asarray(hidden @ weight + bias)

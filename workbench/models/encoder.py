@@ -21,6 +21,7 @@ from torch.nn.utils import parametrize
 from workbench.draws import seed_of
 from workbench.errors import InputError, suggest
 from workbench.models import blocks
+from workbench.models.electra import Config, Electra, hugging_face
 from workbench.parts import EncoderSpec, Special
 from workbench.spec import RunSpec
 
@@ -54,12 +55,13 @@ FAMILIES = {
 
 
 class Encoder(nn.Module):
-    """A backbone without pooler or head. `model` is the Hugging Face module, `table` its token embeddings.
+    """A backbone without pooler or head. `model` is ours for an ELECTRA, else Hugging Face's; `table` its tokens'.
 
-    On a CPU an ELECTRA's weights are computed with by `blocks.py`, unless `plain`; everything else by Hugging Face.
+    On a CPU an ELECTRA's weights are computed with by `blocks.py`; if `plain`, everything is by Hugging Face.
     """
 
     plain = False
+    _twin: tuple[Any, ...] = ()  # Hugging Face's module over the same weights; a tuple hides it from ours
 
     def __init__(self, spec: EncoderSpec, special: Special) -> None:
         super().__init__()
@@ -70,8 +72,15 @@ class Encoder(nn.Module):
         """Hidden states (B, L, D) of ids (B, L); attention (B, L) is None when rows are packed full."""
         if blocks.can(self.model, ids) and not self.plain:
             return blocks.hidden_states(self.model, ids, attention)
-        hidden: Tensor = self.model(input_ids=ids, attention_mask=attention).last_hidden_state
+        model = self._hugging_face() if self.plain else self.model
+        hidden: Tensor = model(input_ids=ids, attention_mask=attention).last_hidden_state
         return hidden
+
+    def _hugging_face(self) -> Any:
+        if not isinstance(self.model, Electra):
+            return self.model
+        self._twin = self._twin or (hugging_face(self.model),)
+        return self._twin[0].train(self.training)
 
     @property
     def table(self) -> nn.Embedding:
@@ -81,6 +90,9 @@ class Encoder(nn.Module):
 
     def save(self, folder: Path) -> None:
         """The backbone alone in the Hugging Face layout, so that `AutoModel.from_pretrained(folder)` loads it."""
+        if isinstance(self.model, Electra):
+            self.model.save(folder, plain_weights(self.model))
+            return
         from transformers.utils import logging
 
         logging.disable_progress_bar()
@@ -165,8 +177,6 @@ def seeded(seed: int, *stream: str | int) -> Iterator[None]:
 
 
 def _backbone(spec: EncoderSpec, special: Special) -> Any:
-    from transformers import AutoConfig, AutoModel
-
     if spec.family not in FAMILIES:
         raise InputError(f"unknown encoder.family {spec.family!r}{suggest(spec.family, FAMILIES)}")
     family = FAMILIES[spec.family]
@@ -175,35 +185,42 @@ def _backbone(spec: EncoderSpec, special: Special) -> Any:
             f"encoder.embedding={spec.embedding_width} must equal encoder.hidden={spec.hidden} "
             f"for encoder.family={spec.family}, which has no projection between them"
         )
-    sizes = {family.embedding: spec.embedding_width} if family.embedding else {}
-    config = AutoConfig.for_model(
-        family.model_type,
-        vocab_size=spec.vocab,
-        hidden_size=spec.hidden,
-        num_hidden_layers=spec.layers,
-        num_attention_heads=spec.head_count,
-        intermediate_size=spec.ffn_width,
-        max_position_embeddings=spec.positions + family.offset,
-        hidden_dropout_prob=spec.dropout,
-        attention_probs_dropout_prob=spec.attention_dropout,
-        hidden_act="gelu",
-        layer_norm_eps=1e-12,
-        initializer_range=spec.init,
-        pad_token_id=special.pad,
-        cls_token_id=special.cls,
-        sep_token_id=special.sep,
-        **sizes,
-        **family.extra,
-    )
-    attention = "eager" if family.model_type == "deberta-v2" else spec.attention
+    sizes: dict[str, Any] = {
+        "vocab_size": spec.vocab,
+        "hidden_size": spec.hidden,
+        "num_hidden_layers": spec.layers,
+        "num_attention_heads": spec.head_count,
+        "intermediate_size": spec.ffn_width,
+        "max_position_embeddings": spec.positions + family.offset,
+        "hidden_dropout_prob": spec.dropout,
+        "attention_probs_dropout_prob": spec.attention_dropout,
+        "layer_norm_eps": 1e-12,
+        "initializer_range": spec.init,
+        "pad_token_id": special.pad,
+        "cls_token_id": special.cls,
+        "sep_token_id": special.sep,
+    }
+    sizes |= {family.embedding: spec.embedding_width} if family.embedding else {}
+    if spec.family == "electra":
+        model: Any = Electra(Config(**sizes, attention=spec.attention))
+    else:
+        model = _foreign(family, sizes, "eager" if spec.family == "deberta-v2" else spec.attention)
+    initialise(model, spec.init)
+    if spec.position_init == "sinusoidal":
+        start_from_sines(model, spec)
+    return model
+
+
+def _foreign(family: Family, sizes: dict[str, Any], attention: str) -> Any:
+    """A Hugging Face module of these sizes, without its pooler."""
+    from transformers import AutoConfig, AutoModel
+
+    config = AutoConfig.for_model(family.model_type, hidden_act="gelu", **sizes, **family.extra)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = AutoModel.from_config(config, attn_implementation=attention)
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # the [CLS] state itself is fine-tuned (docs/electra.md 2), a pooler would never be trained
-    initialise(model, spec.init)
-    if spec.position_init == "sinusoidal":
-        start_from_sines(model, spec)
     return model
 
 
@@ -212,6 +229,8 @@ def start_from_sines(model: Any, spec: EncoderSpec) -> None:
     table = getattr(model.embeddings, "position_embeddings", None)
     if table is None:
         raise InputError(f"encoder.position_init=sinusoidal: encoder.family={spec.family} has no position table")
+    if table.weight.is_meta:  # there is nothing to write, and the sines would load torch's compiler
+        return
     places, width = table.weight.shape
     angles = torch.arange(places)[:, None] / 10_000 ** (torch.arange(0, width, 2) / width)
     sines = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]

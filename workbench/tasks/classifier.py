@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from workbench.data import foreign
 from workbench.errors import InputError
-from workbench.models import blocks
+from workbench.models import blocks, electra
 
 
 class Classifier(nn.Module):
@@ -56,10 +56,13 @@ def _has_segments(encoder: Any) -> bool:
 
 def load_encoder(folder: Path, dropout: float) -> nn.Module:
     """The backbone in float32, every dropout of it at the given rate. Raises InputError if the folder holds none."""
-    from transformers import AutoConfig, AutoModel
-
     if not (folder / "config.json").is_file():
         raise InputError(f"{folder} holds no encoder: it has no config.json")
+    ours = electra.load(folder, dropout)
+    if ours is not None:
+        return ours
+    from transformers import AutoConfig, AutoModel
+
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         for name, value in config.to_dict().items():

@@ -1,0 +1,196 @@
+"""ELECTRA's encoder with Hugging Face's names for its weights, so that they pass both ways.
+
+It is here because loading Hugging Face's own module, with the text generation that hangs on it, takes longer than all
+else that a command does before its first step. `hugging_face` is that module over the same weights, which tests and
+`--plain` compare with. What is saved is in its layout.
+
+B rows, L positions, D width of the layers, E of the embeddings, H heads.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+
+@dataclass
+class Config:
+    """Sizes and rates, under Hugging Face's names."""
+
+    vocab_size: int
+    hidden_size: int
+    embedding_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    intermediate_size: int
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+    pad_token_id: int = 0
+    cls_token_id: int | None = None
+    sep_token_id: int | None = None
+    hidden_act: str = "gelu"
+    model_type: str = "electra"
+    is_decoder: bool = False
+    attention: str = "sdpa"
+
+    def facts(self) -> dict[str, Any]:
+        """As config.json holds them."""
+        found = asdict(self)
+        del found["attention"]  # how it is computed, not what
+        return found
+
+
+class Output(NamedTuple):
+    """last_hidden_state (B, L, D)."""
+
+    last_hidden_state: Tensor
+
+
+class Electra(nn.Module):
+    """Embeddings, their projection where E is not D, and layers; no pooler (docs/electra.md 2)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        width, inner, eps = config.embedding_size, config.hidden_size, config.layer_norm_eps
+        self.embeddings = _group(
+            word_embeddings=nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id),
+            position_embeddings=nn.Embedding(config.max_position_embeddings, width),
+            token_type_embeddings=nn.Embedding(config.type_vocab_size, width),
+            LayerNorm=nn.LayerNorm(width, eps=eps),
+        )
+        if width != inner:
+            self.embeddings_project = nn.Linear(width, inner)
+        self.encoder = _group(layer=nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers)))
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """Token embeddings (V, E)."""
+        table: nn.Embedding = self.embeddings.word_embeddings
+        return table
+
+    def set_input_embeddings(self, table: nn.Embedding) -> None:
+        self.embeddings.word_embeddings = table
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+    ) -> Output:
+        """Hidden states of ids (B, L); the mask (B, L) is None where rows are full, segments (B, L) where all are 0."""
+        tables, rate = self.embeddings, self.config.hidden_dropout_prob
+        kinds = tables.token_type_embeddings
+        added = tables.word_embeddings(input_ids)
+        added = added + (kinds.weight[0] if token_type_ids is None else kinds(token_type_ids))
+        added = added + tables.position_embeddings.weight[: input_ids.shape[1]]
+        hidden = F.dropout(tables.LayerNorm(added), rate, self.training)
+        if hasattr(self, "embeddings_project"):
+            hidden = self.embeddings_project(hidden)
+        mask = None if attention_mask is None else attention_mask.bool()[:, None, None, :]
+        for layer in self.encoder.layer:
+            hidden = layer(hidden, mask)
+        return Output(hidden)
+
+    def save(self, folder: Path, weights: dict[str, Tensor]) -> None:
+        """config.json and model.safetensors, as `AutoModel.from_pretrained` reads them. `weights` by our names."""
+        from safetensors.torch import save_file
+
+        facts = {"architectures": ["ElectraModel"], "dtype": "float32", **self.config.facts()}
+        (folder / "config.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        apart = {name: weight.detach().cpu().contiguous().clone() for name, weight in weights.items()}
+        save_file(apart, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+class Layer(nn.Module):
+    """Self-attention and feed-forward, each followed by sum and layer norm, as in BERT."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        width, inner, eps = config.hidden_size, config.intermediate_size, config.layer_norm_eps
+        self.heads, self.eager = config.num_attention_heads, config.attention == "eager"
+        self.rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob)
+        own = {name: nn.Linear(width, width) for name in ("query", "key", "value")}
+        self.attention = _group(
+            self=_group(**own), output=_group(dense=nn.Linear(width, width), LayerNorm=nn.LayerNorm(width, eps=eps))
+        )
+        self.intermediate = _group(dense=nn.Linear(width, inner))
+        self.output = _group(dense=nn.Linear(inner, width), LayerNorm=nn.LayerNorm(width, eps=eps))
+
+    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """(B, L, D) to the same; mask (B, 1, 1, L) bool is True at tokens."""
+        dropout = self.rates[0]
+        context = self._attend(hidden, mask)
+        after = self.attention.output
+        middle = after.LayerNorm(F.dropout(after.dense(context), dropout, self.training) + hidden)
+        fed = self.output.dense(F.gelu(self.intermediate.dense(middle)))
+        out: Tensor = self.output.LayerNorm(F.dropout(fed, dropout, self.training) + middle)
+        return out
+
+    def _attend(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        own, dropout = self.attention.self, self.rates[1] if self.training else 0.0
+        query, key, value = (
+            part(hidden).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (own.query, own.key, own.value)
+        )  # (B, H, L, D / H)
+        if self.eager:
+            scores = query @ key.transpose(2, 3) * query.shape[-1] ** -0.5
+            if mask is not None:
+                scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+            context = F.dropout(scores.softmax(-1, dtype=torch.float32).to(query.dtype), dropout) @ value
+        else:
+            context = F.scaled_dot_product_attention(query, key, value, mask, dropout)
+        merged: Tensor = context.transpose(1, 2).flatten(2)
+        return merged
+
+
+def hugging_face(model: Electra) -> Any:
+    """Hugging Face's `ElectraModel` over the very same weights, without dropout of its own to be trained."""
+    from transformers import ElectraConfig, ElectraModel
+
+    config = ElectraConfig(**model.config.facts())
+    twin: Any = ElectraModel._from_config(config, attn_implementation=model.config.attention)
+    for name, part in list(model.named_modules()):
+        if isinstance(part, (nn.Linear, nn.Embedding, nn.LayerNorm)):
+            parent, _, last = name.rpartition(".")
+            setattr(twin.get_submodule(parent), last, part)
+    return twin.to(model.get_input_embeddings().weight.device)
+
+
+def load(folder: Path, dropout: float) -> Electra | None:
+    """The encoder that stands in a folder, every dropout at this rate; None where it is not one that this module knows.
+
+    Weights may be those of a whole pre-training model. Nothing is raised: Hugging Face's own loader says what is wrong.
+    """
+    from safetensors.torch import load_file
+
+    try:
+        raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        usual = {"position_embedding_type": "absolute", "hidden_act": "gelu", "is_decoder": False}
+        if raw["model_type"] != "electra" or any(raw.get(key, value) != value for key, value in usual.items()):
+            return None
+        known = {key: raw[key] for key in Config.__dataclass_fields__ if key in raw}
+        rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+        with torch.random.fork_rng(devices=[]):  # first weights are drawn and thrown away; no one else is to notice
+            model = Electra(Config(**known | rates))
+        found = load_file(folder / "model.safetensors")
+        weights = {name.removeprefix("electra."): weight.float() for name, weight in found.items()}
+        if not model.state_dict().keys() <= weights.keys():
+            return None
+        model.load_state_dict({name: weights[name] for name in model.state_dict()})
+    except Exception:
+        return None
+    return model
+
+
+def _group(**parts: nn.Module) -> Any:
+    """Modules under names, as an attribute each."""
+    group = nn.Module()
+    for name, part in parts.items():
+        setattr(group, name, part)
+    return group
