@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from workbench.spec import RunSpec, digest, known_keys
 SHARE = "budget.share"
 
 LARGEST = 1 << 20  # bytes of an experiment file
+MOST_RUNS = 100_000
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,9 @@ class Experiment:
 
         Raises InputError naming the first cell that cannot be built.
         """
+        many = seeds * (math.prod(map(len, self.axes.values())) + len(self.variants))
+        if many > MOST_RUNS:
+            raise InputError(f"{self.name} with {seeds} seeds is {many:,} runs; give fewer values, up to {MOST_RUNS:,}")
         for seed in range(base.seed, base.seed + seeds):
             for values in self.cells():
                 yield changed(base, values | {"seed": seed})
@@ -120,7 +125,7 @@ def load(word: str) -> Experiment:
     module = importlib.util.module_from_spec(found)
     try:
         found.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"experiment file {path}: {type(error).__name__}: {error}") from error
     question, axes = getattr(module, "QUESTION", None), getattr(module, "AXES", None)
     if not isinstance(question, str) or not isinstance(axes, Mapping):
@@ -168,9 +173,9 @@ def _locate(word: str) -> Path:
         if Path(word).is_file():
             return Path(word)
         raise InputError(f"experiment {word}: there is no such file")
-    stem = word.replace("-", "_")
+    stem = word.replace("-", "_")[:200]
     for folder in _folders():
         if (folder / f"{stem}.py").is_file():
             return folder / f"{stem}.py"
     known = {path.stem.replace("_", "-") for folder in _folders() for path in folder.glob("[a-z]*.py")}
-    raise InputError(f"unknown experiment {word!r}{suggest(word, known)}" if known else f"unknown experiment {word!r}")
+    raise InputError(f"unknown experiment {word[:80]!r}{suggest(word, known) if known else ''}")

@@ -28,10 +28,18 @@ def interrupting() -> Iterator[None]:
     """SIGTERM and SIGUSR1 raise Interrupted wherever they come, so that everything cleans up as after Ctrl-C."""
 
     def stop(number: int, frame: object) -> None:
+        if number == signal.SIGINT:
+            _at_once()
         raise Interrupted(signal.SIGTERM)
 
-    with _handled(stop, signal.SIGTERM, signal.SIGUSR1):
+    with _handled(stop, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         yield
+
+
+def _at_once() -> None:
+    """Ctrl-C. Further ones would only disturb what it began."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 @contextmanager
@@ -44,7 +52,7 @@ def stop_signals() -> Iterator[list[int]]:
 
     def note(number: int, frame: object) -> None:
         if seen and number == signal.SIGINT:
-            raise KeyboardInterrupt
+            _at_once()
         if not seen:
             seen.append(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
             log.warning("stopping after this step; a checkpoint will be written")
@@ -55,8 +63,9 @@ def stop_signals() -> Iterator[list[int]]:
 
 @contextmanager
 def _handled(handler: Callable[[int, Any], None], *kinds: signal.Signals) -> Iterator[None]:
+    """What whoever started us has ignored, as nohup and the background of a shell do, stays ignored."""
     try:
-        before = {kind: signal.signal(kind, handler) for kind in kinds}
+        before = {kind: signal.signal(kind, handler) for kind in kinds if signal.getsignal(kind) != signal.SIG_IGN}
     except ValueError:  # not in the main thread: whoever runs us handles signals
         yield
         return

@@ -26,6 +26,18 @@ CASES: dict[str, tuple[list[str], str]] = {
     "many seeds": (["run", "ablation", "--seeds", "1000000000"], "--seeds"),
     "many fine-tunings": (["run", "ablation", "--set", "tasks.seeds=1000000000"], "tasks.seeds"),
     "many threads": (["run", "ablation", "--threads", "1000000000"], "--threads"),
+    "many runs": (
+        [
+            "sweep",
+            "--over",
+            "optim.lr=" + ",".join(f"{n}e-9" for n in range(1, 1000)),
+            "--over",
+            "seed=" + ",".join(map(str, range(200))),
+        ],
+        "199,800 runs",
+    ),
+    "report to a file": (["run", "ablation", "--out", "/dev/null/x"], "/dev/null/x"),
+    "long name": (["run", "a" * 5000], "unknown experiment"),
     "two budgets": (["run", "ablation", "--budget", "tokens=1e6", "--set", "budget.steps=5"], "contradict"),
     "two scales": (["run", "ablation", "--scale", "nano", "--set", "scale=small"], "contradict"),
     "two values": (["run", "ablation", "--set", "seed=1", "--set", "seed=2"], "twice"),
@@ -92,3 +104,19 @@ def test_a_setting_that_an_axis_overrules_is_said(workbench: Command, tmp_path: 
     assert done.returncode == 0 and "--set generator.width=0.5 has no effect on weight-tying" in done.stderr
     done = workbench(*words, "--over", "generator.width=0.5", "--set", "tying=tokens", cwd=tmp_path)
     assert "generator.width=0.5 has no effect" not in done.stderr and "--set tying=tokens has no effect" in done.stderr
+
+
+@pytest.mark.parametrize("out", [".", "/dev/full", "there.txt/x.csv", "/proc/x", "y" * 300 + "/x.csv"])
+def test_nothing_is_exported_to_what_is_no_file(out: str, finished: Path, workbench: Command) -> None:
+    (finished / "there.txt").write_text("mine")
+    done = workbench("export", "ablation", "--out", out, cwd=finished)
+    assert done.returncode == 2 and "out" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert (finished / "there.txt").read_text() == "mine"
+
+
+@pytest.fixture(scope="module")
+def finished(workbench: Command, text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    words = ["run", "ablation", "--objective", "rtd", "--corpus", text, "--tasks", "none", "--budget", "steps=2", *SETS]
+    assert workbench(*words, cwd=folder).returncode == 0
+    return folder

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from drills.small import curve
 
-from .conftest import SETS, Command
+from .conftest import SETS, Command, environment
 
 
 def words(text: Path, objective: str, runs: Path) -> list[str]:
@@ -48,3 +52,30 @@ def test_a_budget_of_seconds_becomes_steps_once(text: Path, workbench: Command, 
     os.unlink(next((tmp_path / "runs").glob("*/done.json")))
     assert (done := workbench(*given, cwd=tmp_path)).returncode == 0, done.stderr
     assert plan.read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_in_fine_tuning_it_says_how_to_go_on(
+    kind: int, text: Path, table: Path, cache: Path, workbench: Command, tmp_path: Path
+) -> None:
+    words = ["run", "ablation", "--objective", "rtd", "--corpus", text, "--tasks", table, "--budget", "steps=2", *SETS]
+    words = [str(word) for word in [*words, "--set", "tasks.seeds=40"]]
+    with subprocess.Popen(
+        [sys.executable, "-c", STOPPED, *words], cwd=tmp_path, env=environment(cache), stderr=subprocess.PIPE, text=True
+    ) as process:
+        while not list(tmp_path.glob("runs/rtd-*/scores/*.json")) and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(kind)
+        _, errors = process.communicate(timeout=100)
+    assert process.returncode == 128 + kind
+    assert errors.endswith("workbench: interrupted; the same command goes on from what is saved\n"), errors
+    assert "Traceback" not in errors and not list(tmp_path.glob("runs/*/lease"))
+
+
+# Ctrl-C is ignored where tests run in the background, and what is ignored stays so.
+STOPPED = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from workbench.cli import main
+main()
+"""

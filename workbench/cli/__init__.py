@@ -54,6 +54,8 @@ def main() -> None:
     try:
         with interrupting():
             code = app(standalone_mode=False)
+            if code == 130:  # what the command line library makes of Ctrl-C outside of training
+                code = _fail(INTERRUPTED, 130)
     except InputError as error:
         code = _fail(str(error), 2)
     except Interrupted as stop:

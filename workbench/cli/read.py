@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from workbench.cli.words import AsJson, Runs, emit
+from workbench.cli.words import AsJson, Runs, emit, writable
 from workbench.errors import InputError
 
 
@@ -26,6 +27,7 @@ def report(
     from workbench.spec import parse_budget
     from workbench.store import RunStore
 
+    writable(out)
     asked = Asked(order, parse_budget(budget) if budget else None)
     store = RunStore.existing(runs)
     record = find_record(store, experiment)
@@ -95,6 +97,10 @@ def export(
         raise InputError(f"--format {form!r} is not one of csv, parquet and latex")
     if form == "parquet" and out is None:
         raise InputError("--format parquet is no text for a terminal; say where it goes with --out FILE.parquet")
+    if out is not None:
+        writable(out.parent)
+        if os.path.lexists(out) and not out.is_file():
+            raise InputError(f"--out {out} is no file that could be written; name another")
     from workbench.report import find_record
     from workbench.store import RunStore
 

@@ -32,6 +32,7 @@ from workbench.cli.words import (
     emit,
     host_of,
     in_effect,
+    writable,
 )
 from workbench.errors import InputError
 from workbench.host import Host
@@ -152,6 +153,7 @@ def sweep_(
         if dry_run:
             _carry_out(sweep.tune_jobs(base, search, words, unit)[0], runs, host, workers, out, dry_run, as_json)
             return
+        writable(out)
         outcome = sweep.tune(base, search, words, unit, seeds or 1, runs, host, workers, out)
     else:
         if not space:
@@ -162,6 +164,7 @@ def sweep_(
         if dry_run:
             _carry_out(job, runs, host, workers, out, dry_run, as_json)
             return
+        writable(out)
         outcome = sweep.execute(job, search, runs, host, workers, out)
     emit(outcome.to_json() if as_json else outcome.summary(), as_json)
     raise typer.Exit(outcome.exit_code)
@@ -179,7 +182,7 @@ def _carry_out(job: Job, runs: Path, host: Host, workers: int, out: Path | None,
         return
     from workbench import runner
 
-    outcome = runner.execute(job, runs, host, workers, out)
+    outcome = runner.execute(job, runs, host, workers, writable(out))
     emit(outcome.to_json() if as_json else outcome.summary(), as_json)
     raise typer.Exit(outcome.exit_code)
 

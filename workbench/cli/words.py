@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -77,6 +78,23 @@ def base_spec(
 
     stay_local(base)
     return base
+
+
+def writable(out: Path | None) -> Path | None:
+    """A folder in which files can be made. Raises InputError before anything is spent on what is to be written."""
+    if out is None:
+        return None
+    place = next((parent for parent in (out, *out.absolute().parents) if _lies(parent)), Path("/"))
+    if len(out.name) > 200 or not place.is_dir() or not os.access(place, os.W_OK) or place.is_relative_to("/proc"):
+        raise InputError(f"nothing can be written in {str(out)[:200]!r}; say --out with a folder that can be made")
+    return out
+
+
+def _lies(path: Path) -> bool:
+    try:
+        return os.path.lexists(path)
+    except OSError:
+        return False
 
 
 def in_effect(found: Experiment, sets: list[str] | None) -> Experiment:
