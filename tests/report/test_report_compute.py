@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.parts import Budget
-from workbench.report import advice, compute, equal, frames, scaling, tuned, write
+from workbench.report import advice, checks, compute, equal, frames, scaling, tuned, write
 from workbench.report.marks import Axis
 from workbench.report.tables import Board, board
 from workbench.store import RunStore
@@ -204,6 +205,22 @@ def test_a_tie_is_no_recommendation() -> None:
 # -- on the page
 
 
+@pytest.mark.parametrize(
+    ("ratio", "said"), [(1.0, ""), (1.04, ""), (1.2, "rtd trained 1.20 times as long as bert-mlm")]
+)
+def test_seconds_that_the_clock_did_not_keep_are_marked(ratio: float, said: str) -> None:
+    found, _ = study({"rtd": law(60, 0.2, 0.05), "bert-mlm": law(66, 0.2, 0.05)}, budgets=(240,))
+    rows = found.rows("runs")
+    for row in rows:
+        if row["role"] == "arm":
+            row |= {"budget": "60 seconds", "seconds": 60.0 * (ratio if row["arm"] == "rtd" else 1.0)}
+    found = replace(found, runs=type(found.runs)(rows))
+    results = board(found, "probes")
+    assert results is not None
+    text = checks.unequal(results, "60 seconds")
+    assert said in text and bool(text) == bool(said)
+
+
 def test_page_holds_all_of_it(tmp_path: Path) -> None:
     levels = {"rtd": (60.0, 0.2), "bert-mlm": (50.0, 0.1)}
 
@@ -236,6 +253,10 @@ def test_page_holds_all_of_it(tmp_path: Path) -> None:
     )
     words = " ".join(tree.text.split())
     assert "Which to take." in words
+    warned = "The best of many trials flatters: settings were searched for by the same rows"
+    assert warned in words  # this is no `tune`, which reports on rows that it did not choose by
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"experiment": "tune"}))
+    assert warned not in " ".join(parsed.page(write(store, name, tmp_path / "out")).text.split())
     assert "This is not at equal compute: rtd spent 1.32 times the FLOPs of bert-mlm (paper convention)." in words
     rows = [r.find("th")[0].text for r in tree.by_id("table-1").find("table")[0].find("tr")]
     assert any("rtd" in r and "†" in r for r in rows) and not any("bert-mlm" in r and "†" in r for r in rows)

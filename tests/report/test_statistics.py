@@ -151,6 +151,7 @@ def test_smallest_gap_is_seen_four_times_in_five(n: int) -> None:
     gap = smallest_gap(0.7, n)
     assert gap is not None and power(gap, 0.7, n) == pytest.approx(0.8, abs=1e-3)
     assert smallest_gap(0.7, 1) is None
+    assert smallest_gap(0.0, n) is None and needed_seeds(1.0, 0.0) is None  # no noise seen is no evidence of none
 
 
 @pytest.mark.parametrize("levels", ["one level", "two levels"])
