@@ -25,7 +25,11 @@ PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 @contextmanager
 def interrupting() -> Iterator[None]:
-    """SIGTERM and SIGUSR1 raise Interrupted wherever they come, so that everything cleans up as after Ctrl-C."""
+    """SIGTERM and SIGUSR1 raise Interrupted wherever they come, so that everything cleans up as after Ctrl-C.
+
+    SIGINT is handled even where it was ignored, as a shell does in the background: whoever sends it there
+    means it.
+    """
 
     def stop(number: int, frame: object) -> None:
         if number == signal.SIGINT:
@@ -63,9 +67,8 @@ def stop_signals() -> Iterator[list[int]]:
 
 @contextmanager
 def _handled(handler: Callable[[int, Any], None], *kinds: signal.Signals) -> Iterator[None]:
-    """What whoever started us has ignored, as nohup and the background of a shell do, stays ignored."""
     try:
-        before = {kind: signal.signal(kind, handler) for kind in kinds if signal.getsignal(kind) != signal.SIG_IGN}
+        before = {kind: signal.signal(kind, handler) for kind in kinds}
     except ValueError:  # not in the main thread: whoever runs us handles signals
         yield
         return

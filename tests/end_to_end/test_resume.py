@@ -61,7 +61,11 @@ def test_stopped_in_fine_tuning_it_says_how_to_go_on(
     words = ["run", "ablation", "--objective", "rtd", "--corpus", text, "--tasks", table, "--budget", "steps=2", *SETS]
     words = [str(word) for word in [*words, "--set", "tasks.seeds=40"]]
     with subprocess.Popen(
-        [sys.executable, "-c", STOPPED, *words], cwd=tmp_path, env=environment(cache), stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "workbench", *words],
+        cwd=tmp_path,
+        env=environment(cache),
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         while not list(tmp_path.glob("runs/rtd-*/scores/*.json")) and process.poll() is None:
             time.sleep(0.01)
@@ -70,12 +74,3 @@ def test_stopped_in_fine_tuning_it_says_how_to_go_on(
     assert process.returncode == 128 + kind
     assert errors.endswith("workbench: interrupted; the same command goes on from what is saved\n"), errors
     assert "Traceback" not in errors and not list(tmp_path.glob("runs/*/lease"))
-
-
-# Ctrl-C is ignored where tests run in the background, and what is ignored stays so.
-STOPPED = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from workbench.cli import main
-main()
-"""
