@@ -37,6 +37,7 @@ CASES: dict[str, tuple[list[str], str]] = {
         "199,800 runs",
     ),
     "report to a file": (["run", "ablation", "--out", "/dev/null/x"], "/dev/null/x"),
+    "long folder": (["evaluate", "x" * 3000], "File name too long"),
     "long name": (["run", "a" * 5000], "unknown experiment"),
     "two budgets": (["run", "ablation", "--budget", "tokens=1e6", "--set", "budget.steps=5"], "contradict"),
     "two scales": (["run", "ablation", "--scale", "nano", "--set", "scale=small"], "contradict"),

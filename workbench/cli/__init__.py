@@ -45,6 +45,7 @@ data_app.command("prepare")(train.prepare)
 app.add_typer(data_app, name="data")
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EFBIG)
+NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR)  # no file of ours is called so: somebody named it
 INTERRUPTED = "interrupted; the same command goes on from what is saved"
 
 
@@ -66,8 +67,15 @@ def main() -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - closed by the end of the process
         code = 0
     except OSError as error:
-        where = f" ({error.filename})" if error.filename and str(error.filename) not in str(error.strerror) else ""
-        code = _fail(f"{error.strerror or error}{where}", 74) if error.errno in DISK else _unexpected(error)
+        where = (
+            f" ({str(error.filename)[:200]})"
+            if error.filename and str(error.filename) not in str(error.strerror)
+            else ""
+        )
+        if error.errno in (*DISK, *NO_PATH):
+            code = _fail(f"{error.strerror or error}{where}", 74 if error.errno in DISK else 2)
+        else:
+            code = _unexpected(error)
     except Exception as error:
         if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # the command line's own complaints
             code = _fail(error.format_message().replace("\n", " "), error.exit_code)
