@@ -149,7 +149,7 @@ def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
     if precision == "bf16" != host.precision and host.resolved_device() == "cpu":
         log.warning("%s trains in bf16, which this CPU multiplies fast; --precision fp32 would not", run.run_id)
     ways = {
-        "micro_batch": min(host.micro_batch or spec.batch.size, spec.batch.size),
+        "micro_batch": host.rows_at_once(spec.batch.size),
         "plain": host.plain, "compile": host.compile,
     }  # fmt: skip
     facts = environment(sys.argv, device=host.resolved_device(), precision=precision) | ways

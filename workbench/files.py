@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import io
 import json
 import math
@@ -79,6 +80,12 @@ def open_regular(path: Path) -> io.BufferedReader:
         os.close(fd)
         raise ValueError("is not a regular file")
     return open(fd, "rb")
+
+
+def sha256(path: Path) -> str:
+    """Of a regular file, in hexadecimal. Raises ValueError when it is none, or OSError."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_bytes(path: Path, largest: int = LARGEST) -> bytes:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from workbench import files
 from workbench.errors import InputError
-from workbench.files import checked_name, loads, open_regular, own_folder, read_bytes, read_object
+from workbench.files import checked_name, loads, own_folder, read_bytes, read_object
 from workbench.spec import digest, parse
 
 FORMAT = 1
@@ -143,8 +143,7 @@ def size(path: Path) -> int:
 def sha256(path: Path) -> str:
     """Of a regular file, in hexadecimal. Raises InputError where it is none or cannot be read."""
     try:
-        with open_regular(path) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return files.sha256(path)
     except (ValueError, OSError) as error:
         raise InputError(f"{path} cannot be read: {reason(error)}; move the run's folder away") from None
 

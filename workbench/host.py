@@ -51,6 +51,10 @@ class Host:
             raise InputError(f"--device {self.device!r} is not one of auto, cpu, cuda, cuda:N and mps")
         return self.device
 
+    def rows_at_once(self, batch: int) -> int:
+        """Rows of a micro-batch, before memory has a say in it: as asked, else the whole batch."""
+        return min(self.micro_batch or batch, batch)
+
     def resolved_precision(self, width: int = 0) -> Literal["fp32", "bf16"]:
         """What is computed in, for an encoder of this width. Weights, optimizer and sums are in fp32 in any case.
 

@@ -94,7 +94,7 @@ def train(
     room = max(1, 2 - len(checkpoint.steps(run.path / "checkpoints")))  # checkpoints still to be made room for
     checkpoint.room(run.path, room * 12 * sum(p.numel() for p in model.parameters()))
 
-    micro = min(host.micro_batch or spec.batch.size, spec.batch.size)
+    micro = host.rows_at_once(spec.batch.size)
     if spec.batch.size % micro:
         raise InputError(f"--micro-batch {micro} does not divide batch.size={spec.batch.size}")
     half = host.resolved_precision(spec.encoder.hidden) == "bf16"
@@ -269,7 +269,7 @@ def seconds_per_step(spec: RunSpec, corpus: Corpus, host: Host, steps: int = 5) 
     count_words(model, corpus.counts)
     model.to(device)
     optimizer = make_optimizer(model, spec.optim)
-    micro = min(host.micro_batch or spec.batch.size, spec.batch.size)
+    micro = host.rows_at_once(spec.batch.size)
     half = host.resolved_precision(spec.encoder.hidden) == "bf16"
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=half)
     start = 0.0

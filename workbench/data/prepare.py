@@ -6,7 +6,6 @@ It is found again by names, sizes and times of the sources; its fingerprint is o
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -25,6 +24,7 @@ from workbench.data.files import alone, cache_root, discard, staged
 from workbench.data.progress import Progress, shown
 from workbench.data.shards import SHARD, Shards, Text, encode, token_type
 from workbench.errors import InputError
+from workbench.files import sha256
 from workbench.parts import DataSpec, Special
 from workbench.spec import RunSpec, digest
 
@@ -129,10 +129,7 @@ def _hashes(folder: Path) -> list[tuple[str, str]]:
     return [(shard["name"], shard.get("sha256", "")) for shard in raw["shards"]]
 
 
-@cache
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+_sha256 = cache(sha256)
 
 
 def _enough(prepared: Prepared, spec: RunSpec) -> None:
