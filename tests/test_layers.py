@@ -29,7 +29,7 @@ LINES = (
     "corruption export",
     "models data unigram",
     "losses vocabulary flops tracking checkpoint",
-    "over",
+    "kernels over",
     "store experiment published",
     "rundir",
     "lease health",

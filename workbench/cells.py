@@ -143,6 +143,16 @@ def parent_of(run: RunDir) -> RunDir | None:
     return None if wanted is None else RunStore(run.path.parent).open(wanted)
 
 
+def _kernels(host: Host, precision: str) -> str:
+    """Whether there are compiled kernels for a CPU or torch's alone, which round differently."""
+    import torch
+
+    from workbench.kernels import compiled
+
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    return "compiled" if host.resolved_device() == "cpu" and compiled.available(dtype) else "torch"
+
+
 def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
     """env.json. What a run that goes on finds changed is said, and stays in the record."""
     precision = host.resolved_precision(spec.encoder.hidden)
@@ -150,7 +160,7 @@ def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
         log.warning("%s trains in bf16, which this CPU multiplies fast; --precision fp32 would not", run.run_id)
     ways = {
         "micro_batch": host.rows_at_once(spec.batch.size),
-        "plain": host.plain, "compile": host.compile,
+        "plain": host.plain, "compile": host.compile, "kernels": _kernels(host, precision),
     }  # fmt: skip
     facts = environment(sys.argv, device=host.resolved_device(), precision=precision) | ways
     before = run.read_json("env.json") if (run.path / "env.json").is_file() else facts

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from workbench.draws import uniform
+from workbench.kernels.portable import sample
 from workbench.losses import gather, share
 from workbench.models.encoder import Encoder, build_generator_body, seeded
 from workbench.models.heads import MlmHead
 from workbench.spec import RunSpec
 from workbench.tensors import Batch, Corruption, Guess
 from workbench.unigram import WordFrequencies
-from workbench.vocabulary import sample
 
 
 def real_tokens(batch: Batch) -> Tensor:

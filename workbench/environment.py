@@ -18,7 +18,7 @@ from workbench.host import cores
 from workbench.redact import redact_words
 
 # Beside versions and machine: with equal ones a resumed run is identical.
-EXACT = ("device", "precision", "threads", "micro_batch", "plain", "compile", "python", "workbench")
+EXACT = ("device", "precision", "threads", "micro_batch", "plain", "compile", "kernels", "python", "workbench")
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "safetensors", "wandb")
 
 

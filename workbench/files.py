@@ -34,6 +34,12 @@ def checked_name(name: str, what: str) -> str:
     return name
 
 
+def cache_root() -> Path:
+    """$WORKBENCH_CACHE, or ~/.cache/workbench."""
+    chosen = os.environ.get("WORKBENCH_CACHE")
+    return Path(chosen).expanduser().absolute() if chosen else Path.home() / ".cache" / "workbench"
+
+
 def plain(value: Any) -> Any:
     """`value` as JSON can hold it: NaN and infinity are None, numpy and torch scalars are numbers."""
     if isinstance(value, float):

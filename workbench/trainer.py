@@ -78,7 +78,7 @@ def train(
     count_words(model, corpus.counts)
     model.to(device).train()
     forward: nn.Module = torch.compile(model, fullgraph=True) if host.compile else model  # type: ignore[assignment]
-    optimizer = make_optimizer(model, spec.optim)
+    optimizer, parameters = make_optimizer(model, spec.optim), list(model.parameters())
     metrics = Metrics(run.path / "metrics.jsonl", run.owner)
     done, spent, saving = restore(run, model, optimizer)
     if parent is not None and not done:
@@ -110,7 +110,8 @@ def train(
             set_rate(optimizer, spec.optim, rate, step)
             sums = accumulate(forward, corpus, spec, step, micro, device, autocast)
             micro = sums.micro
-            norm = nn.utils.clip_grad_norm_(model.parameters(), spec.optim.clip, foreach=True)
+            norm = total_norm(parameters)
+            optimizer.grad_scale = clipping(norm, spec.optim.clip)  # type: ignore[attr-defined]
             torch.maximum(bad, (~torch.isfinite(norm)).float(), out=bad)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -177,6 +178,17 @@ def gradients(
         (loss.total * (micro / spec.batch.size)).backward()
         sums.add(loss, micro / spec.batch.size)
     return sums
+
+
+def total_norm(parameters: list[nn.Parameter]) -> Tensor:
+    """2-norm () of all gradients as one vector."""
+    gradients = [weight.grad for weight in parameters if weight.grad is not None]
+    return nn.utils.get_total_norm(gradients, foreach=True)
+
+
+def clipping(norm: Tensor, largest: float) -> Tensor:
+    """What gradients of this norm () are divided by, (), to be no longer than `largest`; the fused step does it."""
+    return ((norm + 1e-6) / largest).clamp(min=1)  # the small number is torch's, in `clip_grad_norm_`
 
 
 def out_of_memory(error: BaseException) -> bool:

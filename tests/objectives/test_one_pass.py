@@ -12,6 +12,7 @@ from scipy import stats
 from torch import Tensor
 
 from workbench import vocabulary
+from workbench.kernels import portable
 from workbench.losses import copy_mixture_loss
 from workbench.trainer import plainly
 
@@ -61,12 +62,12 @@ def test_samples_reach_every_word_and_no_impossible_one(size: int) -> None:
     chances = torch.rand(size, generator=torch.Generator().manual_seed(0)) + 0.2
     chances[1::3] = 0
     draws = (torch.arange(40_000) + 0.5) / 40_000
-    samples = vocabulary.sample(chances.expand(40_000, -1), draws)
+    samples = portable.sample(chances.expand(40_000, -1), draws)
     observed = torch.bincount(samples, minlength=size).numpy()
     expected = (chances / chances.sum() * 40_000).numpy()
     assert np.abs(observed - expected).max() <= 2  # evenly spread draws hit each word in proportion
     assert (samples.diff() >= 0).all() and not observed[1::3].any()
-    ends = vocabulary.sample(chances.expand(2, -1), torch.tensor([0.0, 1 - 2**-24]))
+    ends = portable.sample(chances.expand(2, -1), torch.tensor([0.0, 1 - 2**-24]))
     assert ends[0] == 0 and chances[ends[1]] > 0
 
 

@@ -33,7 +33,7 @@ from workbench.tensors import Batch
 NAMES = ("data", "generator", "sampling", "discriminator", "heads", "backward", "optimizer", "logging")
 SAMPLING = {
     "workbench.corruption": ("pick_positions", "mask_tokens", "sample_tokens", "replace_tokens"),
-    "workbench.vocabulary": ("sample",),
+    "workbench.kernels.portable": ("sample",),
 }
 
 

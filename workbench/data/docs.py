@@ -23,9 +23,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
-from workbench.data.files import alone, cache_root, staged
+from workbench.data.files import alone, staged
 from workbench.data.progress import shown
 from workbench.errors import InputError
+from workbench.files import cache_root
 from workbench.host import cores
 from workbench.spec import digest
 

@@ -1,4 +1,4 @@
-"""The cache folder; folders and files that appear whole or not at all; one process at a time."""
+"""Folders and files that appear whole or not at all; one process at a time."""
 
 from __future__ import annotations
 
@@ -15,12 +15,6 @@ from workbench.files import disk_errors
 from workbench.lease import LeaseHeld, acquire
 
 LOOK = 0.2  # seconds between looks at whether another process has finished
-
-
-def cache_root() -> Path:
-    """$WORKBENCH_CACHE, or ~/.cache/workbench."""
-    chosen = os.environ.get("WORKBENCH_CACHE")
-    return Path(chosen).expanduser().absolute() if chosen else Path.home() / ".cache" / "workbench"
 
 
 @contextmanager

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from workbench.data import sources, tokenizer
-from workbench.data.files import alone, cache_root, discard, staged
+from workbench.data.files import alone, discard, staged
 from workbench.data.progress import Progress, shown
 from workbench.data.shards import SHARD, Shards, Text, encode, token_type
 from workbench.errors import InputError
-from workbench.files import sha256
+from workbench.files import cache_root, sha256
 from workbench.parts import DataSpec, Special
 from workbench.spec import RunSpec, digest
 

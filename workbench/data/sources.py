@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from workbench.data import docs, formats
-from workbench.data.files import cache_root, write_atomic
+from workbench.data.files import write_atomic
 from workbench.data.streams import PACKINGS, Advance, ignore
 from workbench.errors import InputError
+from workbench.files import cache_root
 from workbench.parts import DataSpec
 from workbench.spec import digest
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.data import foreign
-from workbench.data.files import cache_root, staged
+from workbench.data.files import staged
 from workbench.errors import InputError
+from workbench.files import cache_root
 from workbench.parts import DataSpec, Special
 from workbench.signals import interruptible
 from workbench.spec import digest

@@ -1,8 +1,9 @@
-"""The blocks of an ELECTRA encoder on a CPU, computed over Hugging Face's own module as holder of the weights.
+"""The layers of an ELECTRA encoder on a CPU, computed over the module that holds the weights.
 
-The same function as `ElectraModel.forward`, with its gradients written out: one product for query, key and value, no
-mask where rows are full, softmax attention in the open, dropout from 16 random bits a number, and in bf16 everything
-but sums, normalisation statistics and the weights themselves. Decision 7; each step's gain is in docs/log.md.
+The same function as `Electra.forward`, with its gradients written out: one product for query, key and value, no mask
+where rows are full, softmax attention in the open, all that lies between products in one pass over memory each
+(`workbench/kernels`), and in bf16 everything but sums, normalisation and the weights themselves.
+Decision 7; each step's gain is in docs/log.md.
 
 B rows, L positions, D width, H heads, N = B * L.
 """
@@ -11,35 +12,34 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-Random = np.random.Generator
-_aten: Any = torch.ops.aten
-_INTEGERS = {torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}  # of the same width
+from workbench import kernels
+from workbench.kernels.portable import Drop
 
 
 def hidden_states(model: Any, ids: Tensor, attention: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-    """Last hidden states (B, L, D) of a Hugging Face `ElectraModel` at ids (B, L), in the dtype of autocast or fp32.
+    """Last hidden states (B, L, D) of an `Electra` at ids (B, L), in the dtype of autocast or fp32.
 
     attention (B, L) bool or 0/1, None when rows are full; segments (B, L) int64, None when all are the first.
     """
     half = torch.is_autocast_enabled("cpu")
     with torch.autocast("cpu", enabled=False):
-        config, training = model.config, model.training
-        rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob) if training else (0.0, 0.0)
-        random = np.random.Generator(np.random.SFC64(int(torch.randint(2**63 - 1, ())))) if any(rates) else None
+        config = model.config
+        rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob) if model.training else (0.0, 0.0)
+        key = int(torch.randint(2**63 - 1, ())) if any(rates) else 0
         dtype = torch.bfloat16 if half else model.embeddings.word_embeddings.weight.dtype
-        hidden = _embed(model, ids, segments, rates[0], random, dtype)
+        hidden = _embed(model, ids, segments, Drop(key, rates[0]), dtype)
         bias = None
         if attention is not None:
-            bias = torch.zeros(attention.shape, dtype=hidden.dtype).masked_fill_(~attention.bool(), -torch.inf)
-        apply: Any = Layer.apply
-        for layer in model.encoder.layer:
-            hidden = apply(hidden, bias, config, rates, random, *weights(layer))
-        return hidden
+            wide = torch.promote_types(dtype, torch.float32)
+            bias = torch.zeros(attention.shape, dtype=wide).masked_fill_(~attention.bool(), -torch.inf)
+        apply: Any = Layers.apply
+        parameters = [tensor for layer in model.encoder.layer for tensor in weights(layer)]
+        out: Tensor = apply(hidden, bias, config, rates, key, *parameters)
+        return out
 
 
 def can(model: Any, ids: Tensor) -> bool:
@@ -50,16 +50,14 @@ def can(model: Any, ids: Tensor) -> bool:
 
 
 def weights(layer: Any) -> list[Tensor]:
-    """The sixteen parameters of a layer in the order of `Layer.forward`."""
+    """The sixteen parameters of a layer in the order of `Layers.forward`."""
     own = layer.attention.self
     parts = (own.query, own.key, own.value, layer.attention.output.dense, layer.attention.output.LayerNorm,
              layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm)  # fmt: skip
     return [tensor for part in parts for tensor in (part.weight, part.bias)]
 
 
-def _embed(
-    model: Any, ids: Tensor, segments: Tensor | None, rate: float, random: Random | None, dtype: torch.dtype
-) -> Tensor:
+def _embed(model: Any, ids: Tensor, segments: Tensor | None, drop: Drop, dtype: torch.dtype) -> Tensor:
     """Sum of the three tables, normalised, projected to the layers' width: (B, L, D)."""
     tables = model.embeddings
     words = F.embedding(ids, tables.word_embeddings.weight, tables.word_embeddings.padding_idx)
@@ -68,138 +66,100 @@ def _embed(
     added = words + (places + kinds[0]) if segments is None else words + places + F.embedding(segments, kinds)
     norm = tables.LayerNorm
     hidden = F.layer_norm(added, norm.normalized_shape, norm.weight, norm.bias, norm.eps).to(dtype)
-    if random is not None and rate:
-        hidden = hidden * keep(hidden.shape, rate, random, dtype, 1 / (1 - rate))
+    if drop.rate:
+        apply: Any = Dropped.apply
+        hidden = apply(hidden.flatten(0, 1), drop).view_as(hidden)
     project = getattr(model, "embeddings_project", None)
     return hidden if project is None else F.linear(hidden, project.weight.to(dtype), project.bias.to(dtype))
 
 
-class Layer(torch.autograd.Function):
-    """One encoder layer: hidden (B, L, D) to hidden (B, L, D), post-norm as in BERT.
+class Dropped(torch.autograd.Function):
+    """x (N, D) after dropout."""
 
-    Dropout zeroes numbers by their bits; the factor 1 / (1 - rate) that makes up for it sits in the weights that come
-    next to each, where it costs nothing.
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, drop: Drop) -> Tensor:
+        ctx.drop = drop
+        out: Tensor = kernels.of(x).dropped(x, drop)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return kernels.of(grad).dropped(grad.contiguous(), ctx.drop), None
+
+
+class Layers(torch.autograd.Function):
+    """All encoder layers: hidden (B, L, D) to hidden (B, L, D), post-norm as in BERT.
+
+    Between layers, backward keeps the slopes by a layer's input in two parts, along the residual and through attention,
+    which the next norm's backward adds up as it reads them.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, bias: Tensor | None, config: Any, rates: tuple[float, float], random: Random | None,
+        ctx: Any, hidden: Tensor, bias: Tensor | None, config: Any, rates: tuple[float, float], key: int,
         *parameters: Tensor,
     ) -> Tensor:  # fmt: skip
-        rows, length, width = hidden.shape
-        heads, eps = config.num_attention_heads, config.layer_norm_eps
-        wq, bq, wk, bk, wv, bv, wo, bo, g1, c1, w1, b1, w2, b2, g2, c2 = parameters
+        rows, _, width = hidden.shape
+        heads, eps, dtype = config.num_attention_heads, config.layer_norm_eps, hidden.dtype
         scale = (width // heads) ** -0.5
-        up = 1 / (1 - rates[0])
-        dtype = hidden.dtype
-        wqkv, bqkv = torch.cat([wq * scale, wk, wv]).to(dtype), torch.cat([bq * scale, bk, bv]).to(dtype)
-        wo, bo = (wo * (up / (1 - rates[1]))).to(dtype), (bo * up).to(dtype)
-        w1, b1, w2, b2 = w1.to(dtype), b1.to(dtype), (w2 * up).to(dtype), (b2 * up).to(dtype)
+        ops = kernels.of(hidden)
+        saved: list[Tensor] = []
+        x = hidden.reshape(-1, width)
+        for number, start in enumerate(range(0, len(parameters), 16)):
+            wq, bq, wk, bk, wv, bv, wo, bo, g1, c1, w1, b1, w2, b2, g2, c2 = parameters[start : start + 16]
+            wqkv, wo, w1, w2 = torch.cat([wq, wk, wv]).to(dtype), wo.to(dtype), w1.to(dtype), w2.to(dtype)
+            drops = drops_of(key, number, rates)
 
-        flat = hidden.view(-1, width)
-        qkv = _split(torch.addmm(bqkv, flat, wqkv.t()), rows, heads)
-        query, key, value = qkv
-        scores = query @ key.transpose(1, 2)  # (B * H, L, L)
-        if bias is not None:
-            scores.view(rows, heads, length, length).add_(bias[:, None, None, :])
-        chances = torch.softmax(scores, -1, out=scores)
-        bits = [_bits(size, rate, random, dtype) for size, rate in (
-            (chances.shape, rates[1]), (flat.shape, rates[0]), (flat.shape, rates[0]))]  # fmt: skip
-        kept = _zeroed(chances, bits[0])
-        context = _merge(kept @ value, rows)  # (N, D)
-
-        attended = _zero(torch.addmm(bo, context, wo.t()), bits[1]).add_(flat)
-        middle, *moments1 = torch.native_layer_norm(attended, [width], g1, c1, eps)
-        inner = torch.addmm(b1, middle, w1.t())
-        fed = _zero(torch.addmm(b2, F.gelu(inner), w2.t()), bits[2]).add_(middle)
-        out, *moments2 = torch.native_layer_norm(fed, [width], g2, c2, eps)
-
-        ctx.heads, ctx.rates, ctx.factors = heads, rates, (scale, up)
-        ctx.save_for_backward(flat, qkv, chances, kept, context, attended, middle, inner, fed, *moments1, *moments2,
-                              wqkv, wo, w1, w2, g1, c1, g2, c2, *bits)  # fmt: skip
-        return out.view_as(hidden)
+            qkv = ops.split(x @ wqkv.t(), torch.cat([bq, bk, bv]), 3, rows, heads)  # (3, B * H, L, D / H)
+            chances, kept = ops.softmax(qkv[0] @ qkv[1].transpose(1, 2), bias, scale, drops[0])  # (B * H, L, L)
+            context, _ = ops.merge((kept @ qkv[2])[None], rows)  # (N, D)
+            middle, *normed1 = ops.residual_norm(context @ wo.t(), bo, x, g1, c1, eps, drops[1])
+            inner = middle @ w1.t()  # without its bias
+            fed = ops.gelu(inner, b1)
+            out, *normed2 = ops.residual_norm(fed @ w2.t(), b2, middle, g2, c2, eps, drops[2])
+            saved += [x, qkv, chances, context, *normed1, middle, inner, fed, *normed2, wqkv, wo, w1, b1, w2, g1, g2]
+            x = out
+        ctx.heads, ctx.rates, ctx.key, ctx.rows, ctx.ops = heads, rates, key, rows, ops
+        ctx.save_for_backward(*saved)
+        return x.view_as(hidden)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        (flat, qkv, chances, kept, context, attended, middle, inner, fed, mean1, rstd1, mean2, rstd2,
-         wqkv, wo, w1, w2, g1, c1, g2, c2, bits0, bits1, bits2) = ctx.saved_tensors  # fmt: skip
-        (rows, _, width), heads, (scale, up) = grad.shape, ctx.heads, ctx.factors
-        query, key, value = qkv
+        heads, rows, ops, saved = ctx.heads, ctx.rows, ctx.ops, ctx.saved_tensors
+        width = grad.shape[-1]
+        scale = (width // heads) ** -0.5
+        grads: list[Tensor] = []
+        slopes, more = grad.reshape(-1, width).contiguous(), None
+        for number in reversed(range(len(saved) // 20)):
+            (x, qkv, chances, context, added1, mean1, stretch1, middle, inner, fed, added2, mean2, stretch2,
+             wqkv, wo, w1, b1, w2, g1, g2) = saved[20 * number : 20 * number + 20]  # fmt: skip
+            drops = drops_of(ctx.key, number, ctx.rates)
 
-        d_fed, d_g2, d_c2 = _norm_backward(grad.reshape(-1, width), fed, mean2, rstd2, g2, c2)
-        d_out = _zeroed(d_fed, bits2)
-        d_w2, d_b2 = d_out.t() @ F.gelu(inner), d_out.sum(0)
-        d_inner = _aten.gelu_backward(d_out @ w2, inner)
-        d_w1, d_b1 = d_inner.t() @ middle, d_inner.sum(0)
-        d_middle = torch.addmm(d_fed, d_inner, w1, out=d_fed)
-
-        d_attended, d_g1, d_c1 = _norm_backward(d_middle, attended, mean1, rstd1, g1, c1)
-        d_out = _zeroed(d_attended, bits1)
-        d_wo, d_bo = d_out.t() @ context, d_out.sum(0)
-        d_context = (d_out @ wo).view(rows, -1, heads, width // heads).transpose(1, 2).reshape(value.shape)
-        d_chances = _zero(d_context @ value.transpose(1, 2), bits0)
-        d_scores = _aten._softmax_backward_data(d_chances, chances, -1, chances.dtype)
-        d_qkv = torch.empty_like(qkv)
-        torch.bmm(d_scores, key, out=d_qkv[0])
-        torch.bmm(d_scores.transpose(1, 2), query, out=d_qkv[1])
-        torch.bmm(kept.transpose(1, 2), d_context, out=d_qkv[2])
-        d_flat = _merge(d_qkv, rows)  # (N, 3 D)
-        d_hidden = torch.addmm(d_attended, d_flat, wqkv, out=d_attended).view_as(grad)
-
-        d_wqkv, d_bqkv = (d_flat.t() @ flat).to(g1.dtype), d_flat.sum(0).to(g1.dtype)
-        d_wqkv[:width] *= scale
-        d_bqkv[:width] *= scale
-        (d_wq, d_wk, d_wv), (d_bq, d_bk, d_bv) = d_wqkv.chunk(3), d_bqkv.chunk(3)
-        d_wo, d_bo, d_w1, d_b1, d_w2, d_b2 = (d.to(g1.dtype) for d in (d_wo, d_bo, d_w1, d_b1, d_w2, d_b2))
-        if up > 1 or ctx.rates[1]:
-            d_wo *= up / (1 - ctx.rates[1])
-            for gradient in (d_bo, d_w2, d_b2):
-                gradient *= up
-        return (d_hidden, *[None] * 4, d_wq, d_bq, d_wk, d_bk, d_wv, d_bv, d_wo, d_bo, d_g1, d_c1, d_w1, d_b1,
-                d_w2, d_b2, d_g2, d_c2)  # fmt: skip
+            d_middle, d_out, (d_g2, d_c2, d_b2) = ops.residual_norm_backward(
+                slopes, more, added2, mean2, stretch2, g2, drops[2]
+            )
+            d_inner, d_b1 = ops.gelu_backward(d_out @ w2, inner, b1)
+            d_w2, d_w1 = (d_out.t() @ fed).to(g1.dtype), (d_inner.t() @ middle).to(g1.dtype)
+            d_x, d_out, (d_g1, d_c1, d_bo) = ops.residual_norm_backward(
+                d_inner @ w1, d_middle, added1, mean1, stretch1, g1, drops[1]
+            )
+            d_wo = (d_out.t() @ context).to(g1.dtype)
+            d_context = ops.split(d_out @ wo, None, 1, rows, heads)[0]
+            d_scores, kept = ops.softmax_backward(d_context @ qkv[2].transpose(1, 2), chances, scale, drops[0])
+            d_qkv = torch.empty_like(qkv)
+            torch.bmm(d_scores, qkv[1], out=d_qkv[0])
+            torch.bmm(d_scores.transpose(1, 2), qkv[0], out=d_qkv[1])
+            torch.bmm(kept.transpose(1, 2), d_context, out=d_qkv[2])
+            d_flat, d_bqkv = ops.merge(d_qkv, rows, added=True)  # (N, 3 D)
+            d_wqkv = (d_flat.t() @ x).to(g1.dtype)
+            slopes, more = d_flat @ wqkv, d_x
+            (d_wq, d_wk, d_wv), (d_bq, d_bk, d_bv) = d_wqkv.chunk(3), d_bqkv.chunk(3)
+            grads = [d_wq, d_bq, d_wk, d_bk, d_wv, d_bv, d_wo, d_bo, d_g1, d_c1, d_w1, d_b1, d_w2, d_b2, d_g2, d_c2,
+                     *grads]  # fmt: skip
+        assert more is not None
+        return (slopes.add_(more).view_as(grad), None, None, None, None, *grads)
 
 
-def _split(qkv: Tensor, rows: int, heads: int) -> Tensor:
-    """(N, 3 D) to (3, B * H, L, D / H)."""
-    width = qkv.shape[1] // (3 * heads)
-    split = qkv.view(rows, -1, 3, heads, width).permute(2, 0, 3, 1, 4)
-    return split.reshape(3, rows * heads, -1, width)
-
-
-def _merge(parts: Tensor, rows: int) -> Tensor:
-    """(B * H, L, D / H) to (N, D), or (3, B * H, L, D / H) to (N, 3 D)."""
-    *three, many, length, width = parts.shape
-    split = parts.view(*three or [1], rows, many // rows, length, width).permute(1, 3, 0, 2, 4)
-    return split.reshape(rows * length, -1)
-
-
-def _norm_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, gain: Tensor, shift: Tensor) -> Any:
-    return _aten.native_layer_norm_backward(grad, x, [x.shape[-1]], mean, rstd, gain, shift, [True, True, True])
-
-
-def keep(size: Any, rate: float, random: Random, dtype: torch.dtype, value: float = 1.0) -> Tensor:
-    """`value` with probability 1 - rate (to 2^-15), else 0, of this size."""
-    return _zero(torch.full(size, value, dtype=dtype), _bits(size, rate, random, dtype))
-
-
-def _bits(size: Any, rate: float, random: Random | None, dtype: torch.dtype) -> Tensor | None:
-    """An integer as wide as dtype for each number: all ones with probability 1 - rate (to 2^-15), else all zeros."""
-    if random is None or not rate:
-        return None
-    count = int(np.prod(size))
-    words = random.integers(0, 2**64, -(-count // 4), dtype=np.uint64).view(np.int16)[:count]
-    kept = min(round((1 - rate) * 2**15), 2**15 - 1)
-    mask = torch.from_numpy(words).bitwise_and_(0x7FFF).sub_(kept).bitwise_right_shift_(15)  # below 0 is all ones
-    return mask.to(_INTEGERS[dtype]).view(size)
-
-
-def _zeroed(x: Tensor, bits: Tensor | None) -> Tensor:
-    """A copy of x with +0 where the bits are zeros; x itself where there are none."""
-    return x if bits is None else torch.bitwise_and(x.view(bits.dtype), bits).view(x.dtype)
-
-
-def _zero(x: Tensor, bits: Tensor | None) -> Tensor:
-    """x with +0 where the bits are zeros, in place."""
-    if bits is not None:
-        x.view(bits.dtype).bitwise_and_(bits)
-    return x
+def drops_of(key: int, layer: int, rates: tuple[float, float]) -> list[Drop]:
+    """Dropout of a layer's attention, of what attention gives, and of the feed-forward part."""
+    return [Drop(key + 3 * layer + part + 1, rate) for part, rate in enumerate((rates[1], rates[0], rates[0]))]

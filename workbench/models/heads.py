@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from workbench import vocabulary
+from workbench.kernels import portable
 from workbench.losses import copy_mixture_loss, cross_entropy, token_log_likelihood, weighted_mean
 from workbench.models.encoder import Encoder, initialise
 from workbench.tensors import Guess
@@ -72,7 +73,7 @@ class MlmHead(nn.Module):
             return self._at_once(hidden, targets, weights, draws=draws.flatten(), temperature=temperature)
         logits = self(hidden)  # (B, N, V)
         scaled = logits.detach().float() / temperature
-        words = vocabulary.sample(scaled.softmax(-1).flatten(0, 1), draws.flatten()).view_as(targets)
+        words = portable.sample(scaled.softmax(-1).flatten(0, 1), draws.flatten()).view_as(targets)
         loss = weighted_mean(cross_entropy(logits, targets), weights)
         return Guess(words, loss, logits.detach().argmax(-1) == targets, cross_entropy(scaled, words))
 

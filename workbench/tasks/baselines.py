@@ -13,8 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from workbench.data.files import cache_root
-from workbench.files import write_atomic
+from workbench.files import cache_root, write_atomic
 from workbench.tasks.metrics import METRICS
 from workbench.tasks.task import Examples, Task
 

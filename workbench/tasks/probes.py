@@ -21,10 +21,9 @@ from typing import Literal, TypeVar
 
 from workbench.data import docs
 from workbench.data.docs import Entry
-from workbench.data.files import cache_root
 from workbench.draws import seed_of
 from workbench.errors import InputError
-from workbench.files import write_atomic
+from workbench.files import cache_root, write_atomic
 from workbench.tasks.task import Examples, Task, sealed
 
 TEST_ROWS = 1000  # a probe's most; fewer where the text gives fewer

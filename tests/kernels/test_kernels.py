@@ -1,0 +1,302 @@
+"""Compiled and portable kernels against formulas in float64, whose gradients autograd finds; and what dropout draws."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from workbench import kernels
+from workbench.kernels import compiled, portable
+from workbench.kernels.portable import Drop
+
+WAYS = [
+    pytest.param(portable, torch.float64, id="portable-fp64"),
+    pytest.param(portable, torch.float32, id="portable-fp32"),
+    pytest.param(portable, torch.bfloat16, id="portable-bf16"),
+    pytest.param(compiled, torch.float32, id="compiled-fp32"),
+    pytest.param(compiled, torch.bfloat16, id="compiled-bf16"),
+]
+each_way = pytest.mark.parametrize(("ops", "dtype"), WAYS)
+sizes = st.tuples(st.integers(1, 9), st.sampled_from([1, 2, 5, 16, 31, 64, 100]))
+rates = st.sampled_from([0.0, 0.1, 0.5])
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 3e-6, torch.bfloat16: 1.2e-2}
+
+
+def needs(ops: ModuleType, dtype: torch.dtype) -> None:
+    if ops is compiled and not compiled.available(dtype):
+        pytest.skip("no C compiler on this machine, or not Linux")
+
+
+def numbers(dtype: torch.dtype, *shape: int, seed: int = 0, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Normal numbers that the type can hold: in it, and in float64."""
+    made = (torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale).to(dtype)
+    return made, made.double().clone()
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
+
+
+def mask(ops: ModuleType, drop: Drop, rows: int, width: int, dtype: torch.dtype) -> Tensor:
+    """What numbers are multiplied with, (rows, width)."""
+    return ops.dropped(torch.ones(rows, width, dtype=dtype), drop).double()
+
+
+def near(found: Tensor, expected: Tensor, dtype: torch.dtype, factor: float = 1.0) -> None:
+    """Within the type's tolerance of the size of the numbers around."""
+    size = float(expected.abs().max().clamp(min=1)) if expected.numel() else 1.0
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=factor * TOLERANCE[dtype] * size)
+
+
+@each_way
+@settings(deadline=None, max_examples=30)
+@given(size=sizes, rate=rates, more=st.booleans())
+def test_residual_norm(ops: ModuleType, dtype: torch.dtype, size: tuple[int, int], rate: float, more: bool) -> None:
+    needs(ops, dtype)
+    rows, width = size
+    drop = Drop(12345, rate)
+    (branch, branch64), (residual, residual64) = numbers(dtype, rows, width), numbers(dtype, rows, width, seed=1)
+    (bias, bias64), (gain, gain64), (shift, shift64) = (numbers(wide(dtype), width, seed=seed) for seed in (2, 3, 4))
+    learnt = [residual64, branch64, gain64, shift64, bias64]
+    for one in learnt:
+        one.requires_grad_()
+    added64 = residual64 + mask(ops, drop, rows, width, dtype) * (branch64 + bias64)
+    expected = F.layer_norm(added64, [width], gain64, shift64, 1e-3)
+
+    out, added, means, stretches = ops.residual_norm(branch, bias, residual, gain, shift, 1e-3, drop)
+    near(added, added64.detach(), dtype)
+    near(out, expected.detach(), dtype, 40 if dtype == torch.bfloat16 else 30)  # norms enlarge what rounding did
+    near(means.flatten(), added64.detach().mean(1), dtype)
+    (slopes, slopes64), (extra, extra64) = numbers(dtype, rows, width, seed=5), numbers(dtype, rows, width, seed=6)
+    total = slopes64 + extra64 if more else slopes64
+    want = torch.autograd.grad((expected * total).sum(), learnt)
+    d_added, d_branch, columns = ops.residual_norm_backward(
+        slopes, extra if more else None, added, means, stretches, gain, drop
+    )
+    for found, wanted in zip((d_added, d_branch, *columns), want, strict=True):
+        near(found, wanted, dtype, 100)
+    dropped = mask(ops, drop, rows, width, dtype) == 0
+    assert not d_branch[dropped].any()
+
+
+@each_way
+@settings(deadline=None, max_examples=30)
+@given(heads=st.integers(1, 3), length=st.sampled_from([1, 3, 16, 33, 64]), rate=rates, padded=st.booleans())
+def test_softmax(ops: ModuleType, dtype: torch.dtype, heads: int, length: int, rate: float, padded: bool) -> None:
+    needs(ops, dtype)
+    rows, drop, scale = 2, Drop(7, rate), 0.3
+    shape = (rows * heads, length, length)
+    scores, scores64 = numbers(dtype, *shape, scale=4)
+    bias = None
+    if padded:
+        bias = torch.zeros(rows, length, dtype=wide(dtype))
+        bias[0, 1:] = -torch.inf
+    scores64.requires_grad_()
+    shifted = scale * scores64
+    if bias is not None:
+        shifted = shifted + bias.double().repeat_interleave(heads, 0)[:, None, :]
+    chances64 = shifted.softmax(-1)
+    kept64 = chances64 * mask(ops, drop, rows * heads * length, length, dtype).view(shape)
+
+    chances, kept = ops.softmax(scores, bias, scale, drop)
+    near(chances, chances64.detach(), dtype)
+    near(kept, kept64.detach(), dtype, 2)
+    slopes, slopes64 = numbers(dtype, *shape, seed=1)
+    (want,) = torch.autograd.grad((kept64 * slopes64).sum(), [scores64])
+    d_scores, again = ops.softmax_backward(slopes, chances, scale, drop)
+    near(d_scores, want, dtype, 3)
+    near(again, kept64.detach(), dtype, 2)
+
+
+@each_way
+@settings(deadline=None, max_examples=20)
+@given(size=sizes)
+def test_gelu(ops: ModuleType, dtype: torch.dtype, size: tuple[int, int]) -> None:
+    needs(ops, dtype)
+    (x, x64), (bias, bias64) = numbers(dtype, *size, scale=3), numbers(wide(dtype), size[1], seed=1)
+    slopes, slopes64 = numbers(dtype, *size, seed=2)
+    x64.requires_grad_(), bias64.requires_grad_()
+    expected = F.gelu(x64 + bias64)
+    near(ops.gelu(x, bias), expected.detach(), dtype)
+    want, want_bias = torch.autograd.grad((expected * slopes64).sum(), [x64, bias64])
+    d_x, d_bias = ops.gelu_backward(slopes, x, bias)
+    near(d_x, want, dtype)
+    near(d_bias, want_bias, dtype, size[0])
+
+
+def test_gelu_is_exact_to_a_millionth_over_all_numbers_it_meets() -> None:
+    needs(compiled, torch.float32)
+    x = torch.cat([torch.linspace(-9, 9, 200_001), torch.tensor([-1e30, -80.0, -0.0, 80.0, 1e30])])[None]
+    none = torch.zeros(x.shape[1])
+    assert (compiled.gelu(x, none).double() - F.gelu(x.double())).abs()[:, :-5].max() < 1.5e-6
+    assert compiled.gelu(x, none)[0, -5:].tolist() == pytest.approx([0, 0, 0, 80, 1e30], abs=1e24)
+    x64 = x.double().requires_grad_()
+    F.gelu(x64).sum().backward()
+    slope, _ = compiled.gelu_backward(torch.ones_like(x), x, none)
+    assert x64.grad is not None and (slope.double() - x64.grad).abs().max() < 1.5e-6
+
+
+@each_way
+@settings(deadline=None, max_examples=20)
+@given(rows=st.integers(1, 3), heads=st.integers(1, 3), length=st.integers(1, 5), width=st.sampled_from([1, 8, 24]))
+def test_split_and_merge(ops: ModuleType, dtype: torch.dtype, rows: int, heads: int, length: int, width: int) -> None:
+    needs(ops, dtype)
+    (x, _), (bias, _) = (
+        numbers(dtype, rows * length, 3 * heads * width),
+        numbers(wide(dtype), 3 * heads * width, seed=1),
+    )
+    found = ops.split(x, bias, 3, rows, heads)
+    expected = (x.double() + bias.double()).view(rows, length, 3, heads, width).permute(2, 0, 3, 1, 4)
+    near(found, expected.reshape(found.shape), dtype)
+    assert torch.equal(ops.merge(ops.split(x, None, 3, rows, heads), rows)[0], x)
+    _, sums = ops.merge(ops.split(x, None, 3, rows, heads), rows, added=True)
+    near(sums, x.double().sum(0), dtype)
+
+
+@each_way
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("copying", [False, True])
+@pytest.mark.parametrize("words", [3, 64, 150])
+def test_vocabulary(ops: ModuleType, dtype: torch.dtype, words: int, copying: bool, temperature: float) -> None:
+    needs(ops, dtype)
+    rows = 40
+    (logits, logits64), (shift, shift64) = numbers(dtype, rows, words, scale=2), numbers(wide(dtype), words, seed=1)
+    write = -torch.rand(rows, generator=torch.Generator().manual_seed(2))
+    copy = torch.where(torch.arange(rows) % 3 > 0, (1 - write.exp()).log(), -torch.inf) if copying else None
+    targets, share = torch.arange(rows) % words, torch.rand(rows, generator=torch.Generator().manual_seed(3)) / rows
+    draws = (torch.arange(rows) + 0.5) / rows
+    for one in (logits64, shift64):
+        one.requires_grad_()
+    both = logits64 + shift64
+    likely = both.log_softmax(-1).gather(1, targets[:, None])[:, 0]
+    losses = write.double() + likely
+    losses = losses if copy is None else torch.logaddexp(copy.double(), losses)
+    want, want_shift = torch.autograd.grad(-(share.double() * losses).sum(), [logits64, shift64])
+
+    kept, found, right, samples, surprise, d_shift = ops.vocabulary(
+        logits, shift, targets, write, copy, share, draws, temperature, True
+    )
+    near(found, losses.detach(), torch.float32, 3)
+    near(kept, (share * (write + likely - losses).exp()).detach(), torch.float32)
+    assert torch.equal(right, both.argmax(-1) == targets)
+    near(logits, want, dtype, 0.1)
+    near(d_shift, want_shift, torch.float32)
+    chances = (both.detach() / temperature).softmax(-1)
+    before = chances.cumsum(-1).gather(1, samples[:, None])[:, 0]
+    its = chances.gather(1, samples[:, None])[:, 0]
+    assert (before > draws - 1e-5).all() and (before - its < draws + 1e-5).all()  # the word that the draw falls on
+    near(surprise, -its.log(), torch.float32, 3)
+    assert ops.vocabulary(logits, shift, targets, write, copy, share, None, 1.0, False)[5] is None
+
+
+@each_way
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_numbers_are_dropped_independently_at_their_rate(ops: ModuleType, dtype: torch.dtype, rate: float) -> None:
+    """In total, for neighbours in a row and in a column, row by row, and from one key to the next."""
+    needs(ops, dtype)
+    found = mask(ops, Drop(0, rate), 400, 250, dtype)
+    assert found.unique().tolist() == pytest.approx([0, 1 / (1 - rate)], rel=4e-3 if dtype == torch.bfloat16 else 1e-4)
+    dropped = (found == 0).numpy()
+    assert stats.binomtest(int(dropped.sum()), dropped.size, rate).pvalue > 1e-3
+    other = (mask(ops, Drop(1, rate), 400, 250, dtype) == 0).numpy()
+    chance = np.outer([1 - rate, rate], [1 - rate, rate]).ravel()
+    columns, rows = (dropped[:, 0::2], dropped[:, 1::2]), (dropped[0::2], dropped[1::2])
+    for one, two in (columns, rows, (dropped, other), (dropped[1:], other[:-1])):
+        pairs = np.bincount((one * 2 + two).ravel(), minlength=4)
+        assert stats.chisquare(pairs, chance * pairs.sum()).pvalue > 1e-3
+    for many, axis in ((250, 1), (400, 0)):
+        counts = dropped.sum(axis)
+        middle = stats.binom.cdf(counts, many, rate) - stats.binom.pmf(counts, many, rate) / 2
+        assert stats.kstest(middle, "uniform").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_not_a_number_stays_so(dtype: torch.dtype) -> None:
+    """A diverging run must show."""
+    needs(compiled, dtype)
+    bad = torch.tensor([[1.0, float("nan"), 2.0], [1.0, 2.0, 3.0]], dtype=dtype)
+    ones, drop = torch.ones(3), Drop(0, 0.0)
+    out = compiled.residual_norm(bad, ones, torch.zeros_like(bad), ones, ones, 1e-3, drop)[0]
+    assert out[0].isnan().all() and not out[1].isnan().any()
+    assert compiled.gelu(bad, ones)[0].isnan().tolist() == [False, True, False]
+    scores = bad.clone()[None, :, :].expand(1, 2, 3)[:, :1].repeat(1, 3, 1)
+    assert compiled.softmax(scores.contiguous(), None, 1.0, drop)[0].isnan().all()
+    rows = [torch.zeros(2), None, torch.full((2,), 0.5), torch.tensor([0.5, 0.5]), 1.0, True]
+    _, losses, *_ = compiled.vocabulary(bad.clone(), torch.zeros(3), torch.tensor([0, 0]), *rows)
+    assert losses.isnan().tolist() == [True, False]
+
+
+def test_threads_show_in_rounding_alone() -> None:
+    needs(compiled, torch.float32)
+    (x, _), (bias, _) = numbers(torch.float32, 37, 50), numbers(torch.float32, 50, seed=1)
+    before = torch.get_num_threads()
+    try:
+        found = []
+        for threads in (1, 2, 3, 64):
+            torch.set_num_threads(threads)
+            slopes, sums = compiled.gelu_backward(torch.ones_like(x), x, bias)
+            assert torch.equal(compiled.gelu_backward(torch.ones_like(x), x, bias)[1], sums)
+            found.append((compiled.dropped(x, Drop(3, 0.5)), slopes, sums))
+        for same, slopes, sums in found[1:]:
+            assert torch.equal(same, found[0][0]) and torch.equal(slopes, found[0][1])
+            torch.testing.assert_close(sums, found[0][2])
+    finally:
+        torch.set_num_threads(before)
+
+
+SCRIPT = """
+import logging, sys, torch
+logging.basicConfig(format="%(message)s")
+from workbench import kernels
+x = torch.randn(4, 6)
+ops = kernels.of(x)
+apart = (ops.gelu(x, torch.zeros(6)) - torch.nn.functional.gelu(x)).abs().max()
+print(ops.__name__.rpartition(".")[2], float(apart) < 1e-5)
+"""
+
+
+def ask(cache: Path, **environment: str) -> tuple[str, str]:
+    """Which kernels a fresh process has, and what it says."""
+    full = os.environ | {"WORKBENCH_CACHE": str(cache)} | environment
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=full, check=True)
+    return done.stdout.strip(), done.stderr.strip()
+
+
+def test_without_a_compiler_torch_computes_and_it_is_said(tmp_path: Path) -> None:
+    said, warned = ask(tmp_path, CC="/nonexistent/cc")
+    assert said == "portable True"
+    assert warned.startswith("no compiled kernels, so steps take longer") and "/nonexistent/cc" in warned
+
+
+def test_what_was_compiled_is_used_again_and_made_anew_when_it_is_broken(tmp_path: Path) -> None:
+    needs(compiled, torch.float32)
+    assert ask(tmp_path) == ("compiled True", "")
+    (made,) = (tmp_path / "kernels").iterdir()
+    assert ask(tmp_path, CC="/nonexistent/cc") == ("compiled True", "")
+    made.write_bytes(made.read_bytes()[:100])
+    assert ask(tmp_path) == ("compiled True", "")
+    assert [made] == list((tmp_path / "kernels").iterdir())
+
+
+def test_a_cache_that_cannot_be_written_costs_speed_alone(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said, warned = ask(tmp_path / "file")
+    assert said == "portable True" and "Not a directory" in warned
+
+
+def test_other_types_and_devices_are_torchs() -> None:
+    assert kernels.of(torch.zeros(1, dtype=torch.float64)) is portable
+    assert kernels.of(torch.zeros(1, device="meta")) is portable
+    assert {name for name in vars(portable) if name in compiled.KERNELS} == set(compiled.KERNELS)

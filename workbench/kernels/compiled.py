@@ -1,0 +1,227 @@
+"""`kernels.c`, compiled where it runs, on first use: the functions of `portable.py` in one pass over memory each.
+
+There is nothing to install: a machine without a C compiler computes with `portable.py`, in more time. What was compiled
+lies in the cache folder, one file for each kind of CPU, so that a cluster's nodes share a home without harm. Threads
+are those of torch's own OpenMP, whose symbols torch has loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workbench.files import cache_root
+from workbench.kernels.portable import Drop
+
+log = logging.getLogger("workbench")
+SOURCE = Path(__file__).parent / "kernels.c"
+FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
+WIDE = "-mprefer-vector-width=512"
+KINDS = {torch.float32: (), torch.bfloat16: ("-DHALF",)}
+
+
+# What each takes before the number of threads: pointers, sizes (int64), floats and a dropout.
+KERNELS = {
+    "split": "pppnnnnn", "merge": "pppnnnnn", "softmax": "pppnnnfd", "softmax_backward": "pppnnfd",
+    "residual_norm": "pppppppppnnfd", "residual_norm_backward": "pppppppppnnd", "dropped": "ppnnd", "gelu": "pppnn",
+    "gelu_backward": "ppppnn", "vocabulary": "pppppppfppppppnn",
+}  # fmt: skip
+
+
+class _Drop(ctypes.Structure):
+    _fields_ = (("key", ctypes.c_uint64), ("below", ctypes.c_uint32), ("up", ctypes.c_float))
+
+
+def available(dtype: torch.dtype) -> bool:
+    """Whether numbers of this type can be computed with here. Compiles, the first time on a machine (1 s)."""
+    return _library(dtype) is not None
+
+
+TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float, "d": _Drop}
+
+
+@functools.cache
+def _library(dtype: torch.dtype) -> dict[str, Any] | None:
+    """The kernels by name, or None where there is no such thing as compiling them."""
+    if dtype not in KINDS or sys.platform != "linux":
+        return None
+    key = hashlib.sha256("\0".join([SOURCE.read_text(), *FLAGS, *KINDS[dtype], _cpu()]).encode()).hexdigest()[:16]
+    path = cache_root() / "kernels" / f"{key}.so"
+    try:
+        library = _loaded(path) or ctypes.CDLL(str(_compile(path, KINDS[dtype])))
+    except (OSError, subprocess.SubprocessError) as error:
+        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        log.warning("no compiled kernels, so steps take longer, up to twice as long: %s", said[-1] if said else error)
+        return None
+    found = {}
+    for kernel, arguments in KERNELS.items():
+        found[kernel] = getattr(library, kernel)
+        found[kernel].argtypes = [*(TYPES[kind] for kind in arguments), ctypes.c_int]
+        found[kernel].restype = None
+    return found
+
+
+def _cpu() -> str:
+    """What `-march=native` depends on, as far as it shows."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return f"{platform.machine()} {flags}"
+
+
+def _loaded(path: Path) -> ctypes.CDLL | None:
+    """What was compiled before; None where there is nothing, or something that cannot be loaded."""
+    try:
+        return ctypes.CDLL(str(path)) if path.is_file() else None
+    except OSError:
+        return None
+
+
+def _compile(to: Path, more: tuple[str, ...]) -> Path:
+    """Compiled without linking OpenMP, since torch has its own. Raises OSError, SubprocessError."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    stem = to.with_name(f".{uuid.uuid4().hex}")
+    compiled, linked = stem.with_suffix(".o"), stem.with_suffix(".so")
+    compiler = os.environ.get("CC", "cc")
+    wide = (WIDE,) if platform.machine() in ("x86_64", "AMD64") else ()
+    try:
+        _run(compiler, *FLAGS, *wide, *more, "-c", str(SOURCE), "-o", str(compiled))
+        _run(compiler, "-shared", str(compiled), "-o", str(linked), "-lm")
+        os.replace(linked, to)
+    finally:
+        for left in (compiled, linked):
+            left.unlink(missing_ok=True)
+    return to
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+
+
+def _call(name: str, dtype: torch.dtype, *arguments: Any) -> None:
+    """A kernel with tensors (None is NULL), integers, floats and Drops, and the number of threads after them."""
+    library = _library(dtype)
+    assert library is not None  # `available` was asked
+    library[name](*map(_passed, arguments), torch.get_num_threads())
+
+
+def _passed(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        assert value.is_contiguous()
+        return value.data_ptr()
+    if isinstance(value, Drop):
+        return _Drop(value.key & (2**64 - 1), round(value.rate * 2**31), 1 / (1 - value.rate))
+    return value
+
+
+def _sums(*columns: int) -> Tensor:
+    """Zeros (threads, columns...)."""
+    return torch.zeros(torch.get_num_threads(), *columns)
+
+
+def split(x: Tensor, bias: Tensor | None, parts: int, rows: int, heads: int) -> Tensor:
+    """As `portable.split`."""
+    length, width = len(x) // rows, x.shape[1] // parts // heads
+    out = x.new_empty(parts, rows * heads, length, width)
+    _call("split", x.dtype, x, bias, out, parts, rows, heads, length, width)
+    return out
+
+
+def merge(x: Tensor, rows: int, added: bool = False) -> tuple[Tensor, Tensor | None]:
+    """As `portable.merge`."""
+    parts, many, length, width = x.shape
+    heads = many // rows
+    out = x.new_empty(rows * length, parts * heads * width)
+    sums = _sums(out.shape[1]) if added else None
+    _call("merge", x.dtype, x, out, sums, parts, rows, heads, length, width)
+    return out, None if sums is None else sums.sum(0)
+
+
+def softmax(scores: Tensor, bias: Tensor | None, scale: float, drop: Drop) -> tuple[Tensor, Tensor]:
+    """As `portable.softmax`."""
+    many, length, _ = scores.shape
+    kept = torch.empty_like(scores) if drop.rate else scores
+    each = many * length // len(bias) if bias is not None else 1
+    _call("softmax", scores.dtype, scores, bias, kept, many * length, each, length, scale, drop)
+    return scores, kept
+
+
+def softmax_backward(slopes: Tensor, chances: Tensor, scale: float, drop: Drop) -> tuple[Tensor, Tensor]:
+    """As `portable.softmax_backward`."""
+    many, length, _ = slopes.shape
+    kept = torch.empty_like(chances) if drop.rate else chances
+    _call("softmax_backward", slopes.dtype, slopes, chances, kept, many * length, length, scale, drop)
+    return slopes, kept
+
+
+def residual_norm(
+    branch: Tensor, bias: Tensor, residual: Tensor, gain: Tensor, shift: Tensor, eps: float, drop: Drop
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """As `portable.residual_norm`."""
+    rows, width = branch.shape
+    added, out = torch.empty_like(branch), torch.empty_like(branch)
+    means, stretches = bias.new_empty(rows), bias.new_empty(rows)
+    _call("residual_norm", branch.dtype, branch, bias, residual, gain, shift, added, out, means, stretches,
+          rows, width, eps, drop)  # fmt: skip
+    return out, added, means, stretches
+
+
+def residual_norm_backward(
+    slopes: Tensor, more: Tensor | None, added: Tensor, means: Tensor, stretches: Tensor, gain: Tensor, drop: Drop
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As `portable.residual_norm_backward`."""
+    rows, width = slopes.shape
+    d_added, sums = torch.empty_like(slopes), _sums(3, width)
+    d_branch = torch.empty_like(slopes) if drop.rate else d_added
+    _call("residual_norm_backward", slopes.dtype, slopes, more, added, means, stretches, gain, d_added, d_branch, sums,
+          rows, width, drop)  # fmt: skip
+    return d_added, d_branch, sums.sum(0)
+
+
+def gelu(x: Tensor, bias: Tensor) -> Tensor:
+    """As `portable.gelu`."""
+    out = torch.empty_like(x)
+    _call("gelu", x.dtype, x, bias, out, *x.shape)
+    return out
+
+
+def gelu_backward(slopes: Tensor, x: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """As `portable.gelu_backward`."""
+    sums = _sums(x.shape[1])
+    _call("gelu_backward", x.dtype, x, bias, slopes, sums, *x.shape)
+    return slopes, sums.sum(0)
+
+
+def dropped(x: Tensor, drop: Drop) -> Tensor:
+    """As `portable.dropped`, of x (N, D)."""
+    out = torch.empty_like(x)
+    _call("dropped", x.dtype, x, out, *x.shape, drop)
+    return out
+
+
+def vocabulary(
+    logits: Tensor, shift: Tensor, targets: Tensor, write: Tensor, copy: Tensor | None, share: Tensor,
+    draws: Tensor | None, temperature: float, learns: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
+    """As `portable.vocabulary`."""
+    rows, words = logits.shape
+    kept, losses, surprise = (torch.zeros(rows) for _ in range(3))
+    right, samples = torch.empty(rows, dtype=torch.bool), torch.zeros(rows, dtype=torch.int64)
+    sums = _sums(words) if learns else None
+    _call("vocabulary", logits.dtype, logits, shift, targets, write, copy, share, draws, float(temperature), kept,
+          losses, right, samples, surprise, sums, rows, words)  # fmt: skip
+    return kept, losses, right, samples, surprise, None if sums is None else sums.sum(0)

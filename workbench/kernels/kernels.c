@@ -1,0 +1,372 @@
+/* What lies between the matrix products of a training step on a CPU, each in one pass over memory.
+
+   Compiled twice, for numbers of 32 bits and, with -DHALF, for bfloat16; everything between load and store is in fp32.
+   Rows are spread over threads, each of which adds up columns in `sums` of its own, so the number of threads shows in
+   rounding alone. Dropout hashes (key, row, column) to 31 bits a number: backward draws the same again. The loops are
+   plain, for the compiler to vectorise. What each function computes, and its shapes, is in __init__.py. */
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+typedef int64_t size;
+
+#ifdef HALF
+typedef uint16_t number;
+#else
+typedef float number;
+#endif
+
+typedef struct {
+    uint64_t key;
+    uint32_t below; /* draws under this of 2^31 are dropped */
+    float up;       /* 1 / (1 - rate) */
+} dropout;
+
+static inline uint32_t bits_of(float x) {
+    union { float x; uint32_t bits; } both = {.x = x};
+    return both.bits;
+}
+
+static inline float from_bits(uint32_t bits) {
+    union { uint32_t bits; float x; } both = {.bits = bits};
+    return both.x;
+}
+
+#ifdef HALF
+static inline float get(number x) { return from_bits((uint32_t)x << 16); }
+static inline number put(float x) { /* nearest, ties to even; the NaNs that a CPU makes stay NaNs */
+    const uint32_t bits = bits_of(x);
+    return (number)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+#else
+static inline float get(number x) { return x; }
+static inline number put(float x) { return x; }
+#endif
+
+/* e^x to 3e-7 of it for x up to 88; e^-87 below. */
+static inline float exponential(float x) {
+    x = x < -87.0f ? -87.0f : x;
+    const float shifted = x * 1.44269504f + 12582912.0f; /* the nearest integer to x log2(e) is in its last bits */
+    const float t = x * 1.44269504f - (shifted - 12582912.0f);
+    float y = 1.533757677e-4f;
+    y = y * t + 1.339986037e-3f;
+    y = y * t + 9.618519535e-3f;
+    y = y * t + 5.550328998e-2f;
+    y = y * t + 2.402264661e-1f;
+    y = y * t + 6.931472056e-1f;
+    y = y * t + 1.0f;
+    return from_bits(bits_of(y) + (bits_of(shifted) << 23));
+}
+
+/* Odd functions as x times a polynomial in s = 2 (x / 5.5)^2 - 1, fitted by Chebyshev's and constant beyond 5.5. */
+#define DEGREE 16
+static const float NORMAL[DEGREE + 1] = {
+    9.4859392e-05f, -2.7406602e-04f, 2.7099393e-04f, -3.9739067e-04f, 1.2753593e-03f, -2.6021022e-03f,
+    4.1778967e-03f, -6.6905888e-03f, 1.0423738e-02f, -1.5047558e-02f, 2.0317793e-02f, -2.6039009e-02f,
+    3.2075719e-02f, -3.8793556e-02f, 4.7737386e-02f, -6.4172320e-02f, 1.2855193e-01f};
+static const float SLOPE[DEGREE + 1] = {
+    2.1264218e-03f, -5.7346120e-03f, 4.0283281e-03f, -3.5391088e-03f, 1.6577773e-02f, -3.1841829e-02f,
+    3.9577732e-02f, -5.0253841e-02f, 6.5072054e-02f, -7.3981117e-02f, 7.4279048e-02f, -6.8654584e-02f,
+    6.0310768e-02f, -5.3742695e-02f, 5.3665394e-02f, -6.5739739e-02f, 1.2875921e-01f};
+
+static inline float odd(const float *weights, float x) {
+    x = x < -5.5f ? -5.5f : x > 5.5f ? 5.5f : x;
+    const float s = x * x * (2.0f / 30.25f) - 1.0f;
+    float y = weights[0];
+#pragma GCC unroll 16
+    for (int i = 1; i <= DEGREE; i++) y = y * s + weights[i];
+    return x * y;
+}
+
+static inline float normal(float x) { return 0.5f + odd(NORMAL, x); }     /* the distribution, to 2e-7 */
+static inline float gelu_slope(float x) { return 0.5f + odd(SLOPE, x); } /* normal + x times its density, to 6e-7 */
+
+static inline uint64_t mix(uint64_t x) { /* SplitMix64 (Steele et al. 2014) */
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+typedef struct { /* dropout within one row */
+    uint32_t low, high, below;
+    float up;
+} chance;
+
+static inline chance chance_of(dropout drop, size row) {
+    const uint64_t key = mix(drop.key + (uint64_t)row * 0x9e3779b97f4a7c15u);
+    return (chance){(uint32_t)key, (uint32_t)(key >> 32), drop.below, drop.up};
+}
+
+/* What the number in a column is multiplied with: 0 or `up`. */
+static inline float factor(chance at, size column) {
+    uint32_t x = ((uint32_t)column * 0x9e3779b9u) ^ at.low;
+    x = (x ^ (x >> 16)) * 0x7feb352du + at.high;
+    x = (x ^ (x >> 15)) * 0x846ca68bu;
+    const int32_t under = (int32_t)((x ^ (x >> 16)) >> 1) - (int32_t)at.below; /* its sign instead of a branch */
+    return from_bits(bits_of(at.up) & ~(uint32_t)(under >> 31));
+}
+
+void split(const number *x, const float *bias, number *out, size parts, size rows, size heads, size length, size width,
+           int threads) {
+    const size all = parts * heads * width;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (size place = 0; place < rows * length; place++)
+        for (size unit = 0; unit < parts * heads; unit++) {
+            const size part = unit / heads, row = place / length * heads + unit % heads;
+            const number *from = x + place * all + unit * width;
+            number *to = out + ((part * rows * heads + row) * length + place % length) * width;
+            if (bias)
+                for (size j = 0; j < width; j++) to[j] = put(get(from[j]) + bias[unit * width + j]);
+            else
+                for (size j = 0; j < width; j++) to[j] = from[j];
+        }
+}
+
+void merge(const number *x, number *out, float *sums, size parts, size rows, size heads, size length, size width,
+           int threads) {
+    const size all = parts * heads * width, places = rows * length;
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (int thread = 0; thread < threads; thread++)
+        for (size place = places * thread / threads; place < places * (thread + 1) / threads; place++)
+            for (size unit = 0; unit < parts * heads; unit++) {
+                const size part = unit / heads, row = place / length * heads + unit % heads;
+                const number *from = x + ((part * rows * heads + row) * length + place % length) * width;
+                number *to = out + place * all + unit * width;
+                for (size j = 0; j < width; j++) to[j] = from[j];
+                if (!sums) continue;
+                float *sum = sums + thread * all + unit * width;
+                for (size j = 0; j < width; j++) sum[j] += get(from[j]);
+            }
+}
+
+void softmax(number *scores, const float *bias, number *kept, size rows, size each, size length, float scale,
+             dropout drop, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (size row = 0; row < rows; row++) {
+        float value[length];
+        number *score = scores + row * length;
+        float top = -INFINITY, total = 0;
+        if (bias)
+            for (size j = 0; j < length; j++) value[j] = get(score[j]) * scale + bias[row / each * length + j];
+        else
+            for (size j = 0; j < length; j++) value[j] = get(score[j]) * scale;
+#pragma omp simd reduction(max : top)
+        for (size j = 0; j < length; j++) top = value[j] > top ? value[j] : top;
+#pragma omp simd reduction(+ : total)
+        for (size j = 0; j < length; j++) {
+            value[j] = exponential(value[j] - top);
+            total += value[j];
+        }
+        const float over = 1 / total;
+        for (size j = 0; j < length; j++) score[j] = put(value[j] * over);
+        if (!drop.below) continue;
+        const chance at = chance_of(drop, row);
+        for (size j = 0; j < length; j++) kept[row * length + j] = put(value[j] * over * factor(at, j));
+    }
+}
+
+void softmax_backward(number *slopes, const number *chances, number *kept, size rows, size length, float scale,
+                      dropout drop, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (size row = 0; row < rows; row++) {
+        float value[length];
+        number *slope = slopes + row * length;
+        const number *likely = chances + row * length;
+        float mean = 0;
+        if (drop.below) {
+            const chance at = chance_of(drop, row);
+            number *keep = kept + row * length;
+            for (size j = 0; j < length; j++) {
+                const float up = factor(at, j);
+                value[j] = get(slope[j]) * up;
+                keep[j] = put(get(likely[j]) * up);
+            }
+        } else
+            for (size j = 0; j < length; j++) value[j] = get(slope[j]);
+#pragma omp simd reduction(+ : mean)
+        for (size j = 0; j < length; j++) mean += value[j] * get(likely[j]);
+        for (size j = 0; j < length; j++) slope[j] = put(get(likely[j]) * (value[j] - mean) * scale);
+    }
+}
+
+void residual_norm(const number *branch, const float *bias, const number *residual, const float *gain,
+                   const float *shift, number *added, number *out, float *means, float *stretches, size rows,
+                   size width, float eps, dropout drop, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (size row = 0; row < rows; row++) {
+        float value[width];
+        const number *own = branch + row * width, *other = residual + row * width;
+        number *sum = added + row * width;
+        float mean = 0, spread = 0;
+        if (drop.below) {
+            const chance at = chance_of(drop, row);
+            for (size j = 0; j < width; j++)
+                sum[j] = put((get(own[j]) + bias[j]) * factor(at, j) + get(other[j]));
+        } else
+            for (size j = 0; j < width; j++) sum[j] = put(get(own[j]) + bias[j] + get(other[j]));
+#pragma omp simd reduction(+ : mean)
+        for (size j = 0; j < width; j++) {
+            value[j] = get(sum[j]); /* as rounded, which is what backward will see */
+            mean += value[j];
+        }
+        mean /= (float)width;
+#pragma omp simd reduction(+ : spread)
+        for (size j = 0; j < width; j++) spread += (value[j] - mean) * (value[j] - mean);
+        const float stretch = 1 / sqrtf(spread / (float)width + eps);
+        for (size j = 0; j < width; j++) out[row * width + j] = put((value[j] - mean) * stretch * gain[j] + shift[j]);
+        means[row] = mean;
+        stretches[row] = stretch;
+    }
+}
+
+void residual_norm_backward(const number *slopes, const number *more, const number *added, const float *means,
+                            const float *stretches, const float *gain, number *d_added, number *d_branch, float *sums,
+                            size rows, size width, dropout drop, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (int thread = 0; thread < threads; thread++) {
+        float slope[width], even[width];
+        float *d_gain = sums + thread * 3 * width, *d_shift = d_gain + width, *d_bias = d_shift + width;
+        for (size row = rows * thread / threads; row < rows * (thread + 1) / threads; row++) {
+            const number *one = slopes + row * width, *sum = added + row * width;
+            const float mean = means[row], stretch = stretches[row];
+            float first = 0, second = 0;
+            if (more)
+                for (size j = 0; j < width; j++) slope[j] = get(one[j]) + get(more[row * width + j]);
+            else
+                for (size j = 0; j < width; j++) slope[j] = get(one[j]);
+#pragma omp simd reduction(+ : first, second)
+            for (size j = 0; j < width; j++) {
+                even[j] = (get(sum[j]) - mean) * stretch;
+                d_gain[j] += slope[j] * even[j];
+                d_shift[j] += slope[j];
+                slope[j] *= gain[j];
+                first += slope[j];
+                second += slope[j] * even[j];
+            }
+            first /= (float)width;
+            second /= (float)width;
+            for (size j = 0; j < width; j++) {
+                slope[j] = stretch * (slope[j] - first - even[j] * second);
+                d_added[row * width + j] = put(slope[j]);
+            }
+            if (drop.below) {
+                const chance at = chance_of(drop, row);
+                for (size j = 0; j < width; j++) {
+                    slope[j] *= factor(at, j);
+                    d_branch[row * width + j] = put(slope[j]);
+                }
+            }
+            for (size j = 0; j < width; j++) d_bias[j] += slope[j];
+        }
+    }
+}
+
+void dropped(const number *x, number *out, size rows, size width, dropout drop, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (size row = 0; row < rows; row++) {
+        const chance at = chance_of(drop, row);
+        for (size j = 0; j < width; j++) out[row * width + j] = put(get(x[row * width + j]) * factor(at, j));
+    }
+}
+
+void gelu(const number *x, const float *bias, number *out, size rows, size width, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (size row = 0; row < rows; row++)
+        for (size j = 0; j < width; j++) {
+            const float value = get(x[row * width + j]) + bias[j];
+            out[row * width + j] = put(value * normal(value));
+        }
+}
+
+void gelu_backward(const number *x, const float *bias, number *slopes, float *sums, size rows, size width,
+                   int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (int thread = 0; thread < threads; thread++) {
+        float *restrict sum = sums + thread * width;
+        for (size row = rows * thread / threads; row < rows * (thread + 1) / threads; row++) {
+            const number *from = x + row * width;
+            number *restrict slope = slopes + row * width;
+            for (size j = 0; j < width; j++) {
+                const float d = get(slope[j]) * gelu_slope(get(from[j]) + bias[j]);
+                slope[j] = put(d);
+                sum[j] += d;
+            }
+        }
+    }
+}
+
+/* Words are summed up in blocks, and a sample looked for within the block it falls into. */
+void vocabulary(number *logits, const float *shift, const int64_t *targets, const float *write, const float *copy,
+                const float *share, const float *draws, float temperature, float *kept, float *losses, uint8_t *right,
+                int64_t *samples, float *surprise, float *sums, size rows, size words, int threads) {
+    const size block = 64, blocks = (words + block - 1) / block;
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (int thread = 0; thread < threads; thread++) {
+        float *restrict value = malloc(sizeof(float) * (words + blocks));
+        float *part = value + words, *restrict sum = sums ? sums + thread * words : NULL;
+        for (size row = rows * thread / threads; row < rows * (thread + 1) / threads; row++) {
+            number *restrict logit = logits + row * words;
+            const size target = targets[row];
+            float top = -INFINITY, total = 0, all = 0;
+#pragma omp simd reduction(max : top)
+            for (size j = 0; j < words; j++) {
+                value[j] = get(logit[j]) + shift[j];
+                top = value[j] > top ? value[j] : top;
+            }
+            const float likely = value[target] - top;
+            for (size b = 0; draws && temperature != 1 && b < blocks; b++) {
+                const size end = (b + 1) * block < words ? (b + 1) * block : words;
+                float within = 0;
+#pragma omp simd reduction(+ : within)
+                for (size j = b * block; j < end; j++) within += exponential((value[j] - top) / temperature);
+                all += part[b] = within;
+            }
+            for (size b = 0; b < blocks; b++) {
+                const size end = (b + 1) * block < words ? (b + 1) * block : words;
+                float within = 0;
+#pragma omp simd reduction(+ : within)
+                for (size j = b * block; j < end; j++) {
+                    value[j] = exponential(value[j] - top);
+                    within += value[j];
+                }
+                total += within;
+                if (draws && temperature == 1) all += part[b] = within;
+            }
+            if (draws) {
+                float rest = draws[row] * all, chance = 0, largest = 0;
+                size b = 0, drawn = -1;
+                while (b < blocks - 1 && rest >= part[b]) rest -= part[b++];
+                size best = b * block;
+                for (size j = b * block; drawn < 0 && j < (b + 1) * block && j < words; j++) {
+                    chance = temperature == 1 ? value[j] : powf(value[j], 1 / temperature);
+                    if (rest < chance) drawn = j;
+                    if (chance > largest) largest = chance, best = j;
+                    rest -= chance;
+                }
+                if (drawn < 0) drawn = best, chance = largest; /* rounding went past the block's last word */
+                samples[row] = drawn;
+                surprise[row] = logf(all) - logf(chance);
+            }
+            const float written = write[row] + likely - logf(total);
+            float loss = written;
+            if (copy && copy[row] > -INFINITY) {
+                const float high = written > copy[row] ? written : copy[row];
+                const float low = written > copy[row] ? copy[row] : written;
+                loss = high + log1pf(expf(low - high));
+            }
+            right[row] = likely == 0;
+            losses[row] = loss;
+            kept[row] = share[row] * expf(written - loss); /* slope of the loss by -log likelihood */
+            if (!sum) continue;
+            const float scale = kept[row] / total;
+            value[target] -= total;
+            for (size j = 0; j < words; j++) {
+                const float slope = value[j] * scale;
+                logit[j] = put(slope);
+                sum[j] += slope;
+            }
+        }
+        free(value);
+    }
+}
