@@ -16,13 +16,13 @@ from workbench.models.electra import hugging_face
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.presets import resolve
 
-ROWS, LENGTH, WIDTH = 5, 16, 48
+ROWS, LENGTH, WIDTH = 5, 32, 48
 
 
 def encoder_of(**keys: Any) -> Encoder:
     tiny = {
         "encoder.hidden": WIDTH, "encoder.layers": 3, "encoder.heads": 3, "encoder.embedding": 24,
-        "encoder.vocab": 60, "encoder.positions": 20, "data.length": 16,
+        "encoder.vocab": 60, "encoder.positions": 40, "data.length": 32,
     }  # fmt: skip
     encoder = build_encoder(resolve("nano", tiny | {f"encoder.{key}": value for key, value in keys.items()}))
     numbers = torch.Generator().manual_seed(0)
@@ -35,7 +35,7 @@ def encoder_of(**keys: Any) -> Encoder:
 def inputs(padded: bool) -> tuple[Tensor, Tensor | None]:
     numbers = torch.Generator().manual_seed(1)
     ids = torch.randint(0, 60, (ROWS, LENGTH), generator=numbers)  # 0 is padding, whose embedding is not trained
-    lengths = torch.tensor([[16], [3], [9], [1], [15]])
+    lengths = torch.tensor([[32], [3], [18], [1], [31]])
     return ids, torch.arange(LENGTH) < lengths if padded else None
 
 
@@ -83,8 +83,10 @@ def test_outputs_and_gradients_are_hugging_faces(embedding: int, padded: bool) -
 
 @pytest.mark.usefixtures("ops")
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-def test_bf16_is_as_near_as_autocast_is(padded: bool) -> None:
-    encoder = encoder_of()
+@pytest.mark.parametrize("tiles", [False, True])
+def test_bf16_is_as_near_as_autocast_is(tiles: bool, padded: bool) -> None:
+    """Of an odd size, and of one that tile registers take."""
+    encoder = encoder_of(**({"hidden": 64, "heads": 2, "embedding": 32} if tiles else {}))
     encoder.plain = True
     exact, gradients = run(encoder, *inputs(padded))
     rough, rough_gradients = run(encoder, *inputs(padded), half=True)

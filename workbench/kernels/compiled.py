@@ -26,7 +26,7 @@ from workbench.files import cache_root
 from workbench.kernels.portable import Drop
 
 log = logging.getLogger("workbench")
-SOURCE = Path(__file__).parent / "kernels.c"
+SOURCES = tuple(Path(__file__).parent / name for name in ("kernels.c", "tiles.c"))  # the first includes the second
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
 WIDE = "-mprefer-vector-width=512"
 KINDS = {torch.float32: (), torch.bfloat16: ("-DHALF",)}
@@ -49,7 +49,17 @@ def available(dtype: torch.dtype) -> bool:
     return _library(dtype) is not None
 
 
+TILED = {  # those of tiles.c
+    "linear_split": "ppppnnnnnn", "linear_gelu": "pppppnnn", "linear_gelu_backward": "ppppppnnn",
+    "linear_norm": "ppppppppppnnnfd", "linear_norm_backward": "ppppppppppnnnd",
+    "attention": "ppppnnnnfd", "attention_backward": "pppppnnnnfd", "outer": "pppnnn",
+}  # fmt: skip
 TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float, "d": _Drop}
+
+
+def has_tiles(dtype: torch.dtype) -> bool:
+    """Whether the kernels of `tiles.c` can be had for numbers of this type, for which `available` is true."""
+    return "outer" in (_library(dtype) or ())
 
 
 @functools.cache
@@ -57,7 +67,9 @@ def _library(dtype: torch.dtype) -> dict[str, Any] | None:
     """The kernels by name, or None where there is no such thing as compiling them."""
     if dtype not in KINDS or sys.platform != "linux":
         return None
-    key = hashlib.sha256("\0".join([SOURCE.read_text(), *FLAGS, *KINDS[dtype], _cpu()]).encode()).hexdigest()[:16]
+    key = hashlib.sha256(
+        "\0".join([*(path.read_text() for path in SOURCES), *FLAGS, *KINDS[dtype], _cpu()]).encode()
+    ).hexdigest()[:16]
     path = cache_root() / "kernels" / f"{key}.so"
     try:
         library = _loaded(path) or ctypes.CDLL(str(_compile(path, KINDS[dtype])))
@@ -66,7 +78,7 @@ def _library(dtype: torch.dtype) -> dict[str, Any] | None:
         log.warning("no compiled kernels, so steps take longer, up to twice as long: %s", said[-1] if said else error)
         return None
     found = {}
-    for kernel, arguments in KERNELS.items():
+    for kernel, arguments in (KERNELS | (TILED if library.tiles() else {})).items():
         found[kernel] = getattr(library, kernel)
         found[kernel].argtypes = [*(TYPES[kind] for kind in arguments), ctypes.c_int]
         found[kernel].restype = None
@@ -99,7 +111,7 @@ def _compile(to: Path, more: tuple[str, ...]) -> Path:
     compiler = os.environ.get("CC", "cc")
     wide = (WIDE,) if platform.machine() in ("x86_64", "AMD64") else ()
     try:
-        _run(compiler, *FLAGS, *wide, *more, "-c", str(SOURCE), "-o", str(compiled))
+        _run(compiler, *FLAGS, *wide, *more, "-c", str(SOURCES[0]), "-o", str(compiled))
         _run(compiler, "-shared", str(compiled), "-o", str(linked), "-lm")
         os.replace(linked, to)
     finally:
@@ -225,3 +237,67 @@ def vocabulary(
     _call("vocabulary", logits.dtype, logits, shift, targets, write, copy, share, draws, float(temperature), kept,
           losses, right, samples, surprise, sums, rows, words)  # fmt: skip
     return kept, losses, right, samples, surprise, None if sums is None else sums.sum(0)
+
+
+def linear_split(x: Tensor, weight: Tensor, bias: Tensor, rows: int, heads: int) -> Tensor:
+    """As in `kernels`, like all that follow."""
+    many, width = len(weight), len(weight) // 3 // heads
+    out = x.new_empty(3, rows * heads, len(x) // rows, width)
+    _call("linear_split", x.dtype, x, weight, bias, out, *x.shape, many, rows, heads, out.shape[2])
+    return out
+
+
+def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    inner, out = (x.new_empty(len(x), len(weight)) for _ in range(2))
+    _call("linear_gelu", x.dtype, x, weight, bias, inner, out, *x.shape, len(weight))
+    return inner, out
+
+
+def linear_gelu_backward(x: Tensor, weight: Tensor, inner: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    out, sums = torch.empty_like(inner), _sums(inner.shape[1])
+    _call("linear_gelu_backward", x.dtype, x, weight, inner, bias, out, sums, *x.shape, inner.shape[1])
+    return out, sums.sum(0)
+
+
+def linear_norm(
+    x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor, gain: Tensor, shift: Tensor, eps: float, drop: Drop
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    added, out = torch.empty_like(residual), torch.empty_like(residual)
+    means, stretches = bias.new_empty(len(x)), bias.new_empty(len(x))
+    _call("linear_norm", x.dtype, x, weight, bias, residual, gain, shift, added, out, means, stretches,
+          *x.shape, len(weight), eps, drop)  # fmt: skip
+    return out, added, means, stretches
+
+
+def linear_norm_backward(
+    x: Tensor, weight: Tensor, more: Tensor, added: Tensor, means: Tensor, stretches: Tensor, gain: Tensor, drop: Drop
+) -> tuple[Tensor, Tensor, Tensor]:
+    d_added, sums = torch.empty_like(added), _sums(3, added.shape[1])
+    d_branch = torch.empty_like(added) if drop.rate else d_added
+    _call("linear_norm_backward", x.dtype, x, weight, more, added, means, stretches, gain, d_added, d_branch, sums,
+          *x.shape, added.shape[1], drop)  # fmt: skip
+    return d_added, d_branch, sums.sum(0)
+
+
+def attention(qkv: Tensor, bias: Tensor | None, rows: int, scale: float, drop: Drop) -> tuple[Tensor, Tensor]:
+    _, many, length, width = qkv.shape
+    heads = many // rows
+    chances, context = qkv.new_empty(many, length, length), qkv.new_empty(rows * length, heads * width)
+    _call("attention", qkv.dtype, qkv, bias, chances, context, rows, heads, length, width, scale, drop)
+    return chances, context
+
+
+def attention_backward(
+    d_context: Tensor, qkv: Tensor, chances: Tensor, rows: int, scale: float, drop: Drop
+) -> tuple[Tensor, Tensor]:
+    _, many, length, width = qkv.shape
+    heads = many // rows
+    out, sums = qkv.new_empty(rows * length, 3 * heads * width), _sums(3 * heads * width)
+    _call("attention_backward", qkv.dtype, d_context, qkv, chances, out, sums, rows, heads, length, width, scale, drop)
+    return out, sums.sum(0)
+
+
+def outer(x: Tensor, y: Tensor) -> Tensor:
+    out = torch.empty(x.shape[1], y.shape[1])
+    _call("outer", x.dtype, x, y, out, *x.shape, y.shape[1])
+    return out

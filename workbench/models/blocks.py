@@ -102,7 +102,6 @@ class Layers(torch.autograd.Function):
         rows, _, width = hidden.shape
         heads, eps, dtype = config.num_attention_heads, config.layer_norm_eps, hidden.dtype
         scale = (width // heads) ** -0.5
-        ops = kernels.of(hidden)
         saved: list[Tensor] = []
         x = hidden.reshape(-1, width)
         for number, start in enumerate(range(0, len(parameters), 16)):
@@ -110,54 +109,49 @@ class Layers(torch.autograd.Function):
             wqkv, wo, w1, w2 = torch.cat([wq, wk, wv]).to(dtype), wo.to(dtype), w1.to(dtype), w2.to(dtype)
             drops = drops_of(key, number, rates)
 
-            qkv = ops.split(x @ wqkv.t(), torch.cat([bq, bk, bv]), 3, rows, heads)  # (3, B * H, L, D / H)
-            chances, kept = ops.softmax(qkv[0] @ qkv[1].transpose(1, 2), bias, scale, drops[0])  # (B * H, L, L)
-            context, _ = ops.merge((kept @ qkv[2])[None], rows)  # (N, D)
-            middle, *normed1 = ops.residual_norm(context @ wo.t(), bo, x, g1, c1, eps, drops[1])
-            inner = middle @ w1.t()  # without its bias
-            fed = ops.gelu(inner, b1)
-            out, *normed2 = ops.residual_norm(fed @ w2.t(), b2, middle, g2, c2, eps, drops[2])
+            qkv = kernels.linear_split(x, wqkv, torch.cat([bq, bk, bv]), rows, heads)  # (3, B * H, L, D / H)
+            chances, context = kernels.attention(qkv, bias, rows, scale, drops[0])  # (B * H, L, L), (N, D)
+            middle, *normed1 = kernels.linear_norm(context, wo, bo, x, g1, c1, eps, drops[1])
+            inner, fed = kernels.linear_gelu(middle, w1, b1)
+            out, *normed2 = kernels.linear_norm(fed, w2, b2, middle, g2, c2, eps, drops[2])
             saved += [x, qkv, chances, context, *normed1, middle, inner, fed, *normed2, wqkv, wo, w1, b1, w2, g1, g2]
             x = out
-        ctx.heads, ctx.rates, ctx.key, ctx.rows, ctx.ops = heads, rates, key, rows, ops
+        ctx.rates, ctx.key, ctx.rows, ctx.scale = rates, key, rows, scale
         ctx.save_for_backward(*saved)
         return x.view_as(hidden)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        heads, rows, ops, saved = ctx.heads, ctx.rows, ctx.ops, ctx.saved_tensors
-        width = grad.shape[-1]
-        scale = (width // heads) ** -0.5
+        rows, saved = ctx.rows, ctx.saved_tensors
         grads: list[Tensor] = []
-        slopes, more = grad.reshape(-1, width).contiguous(), None
+        slopes = grad.reshape(-1, grad.shape[-1]).contiguous()
+        above: tuple[Tensor, Tensor, Tensor] | None = None  # slopes by this layer's output, but the last's
         for number in reversed(range(len(saved) // 20)):
             (x, qkv, chances, context, added1, mean1, stretch1, middle, inner, fed, added2, mean2, stretch2,
              wqkv, wo, w1, b1, w2, g1, g2) = saved[20 * number : 20 * number + 20]  # fmt: skip
             drops = drops_of(ctx.key, number, ctx.rates)
-
-            d_middle, d_out, (d_g2, d_c2, d_b2) = ops.residual_norm_backward(
-                slopes, more, added2, mean2, stretch2, g2, drops[2]
+            if above is None:
+                d_middle, d_out, d_norm2 = kernels.of(slopes).residual_norm_backward(
+                    slopes, None, added2, mean2, stretch2, g2, drops[2]
+                )
+            else:
+                d_middle, d_out, d_norm2 = kernels.linear_norm_backward(*above, added2, mean2, stretch2, g2, drops[2])
+            d_inner, d_b1 = kernels.linear_gelu_backward(d_out, w2, inner, b1)
+            d_w2, d_w1 = kernels.outer(d_out, fed), kernels.outer(d_inner, middle)
+            d_x, d_out, d_norm1 = kernels.linear_norm_backward(
+                d_inner, w1, d_middle, added1, mean1, stretch1, g1, drops[1]
             )
-            d_inner, d_b1 = ops.gelu_backward(d_out @ w2, inner, b1)
-            d_w2, d_w1 = (d_out.t() @ fed).to(g1.dtype), (d_inner.t() @ middle).to(g1.dtype)
-            d_x, d_out, (d_g1, d_c1, d_bo) = ops.residual_norm_backward(
-                d_inner @ w1, d_middle, added1, mean1, stretch1, g1, drops[1]
-            )
-            d_wo = (d_out.t() @ context).to(g1.dtype)
-            d_context = ops.split(d_out @ wo, None, 1, rows, heads)[0]
-            d_scores, kept = ops.softmax_backward(d_context @ qkv[2].transpose(1, 2), chances, scale, drops[0])
-            d_qkv = torch.empty_like(qkv)
-            torch.bmm(d_scores, qkv[1], out=d_qkv[0])
-            torch.bmm(d_scores.transpose(1, 2), qkv[0], out=d_qkv[1])
-            torch.bmm(kept.transpose(1, 2), d_context, out=d_qkv[2])
-            d_flat, d_bqkv = ops.merge(d_qkv, rows, added=True)  # (N, 3 D)
-            d_wqkv = (d_flat.t() @ x).to(g1.dtype)
-            slopes, more = d_flat @ wqkv, d_x
+            d_wo = kernels.outer(d_out, context)
+            d_qkv, d_bqkv = kernels.attention_backward(d_out @ wo, qkv, chances, rows, ctx.scale, drops[0])
+            d_wqkv = kernels.outer(d_qkv, x)
+            above = d_qkv, wqkv, d_x
             (d_wq, d_wk, d_wv), (d_bq, d_bk, d_bv) = d_wqkv.chunk(3), d_bqkv.chunk(3)
+            (d_g1, d_c1, d_bo), (d_g2, d_c2, d_b2) = d_norm1, d_norm2
             grads = [d_wq, d_bq, d_wk, d_bk, d_wv, d_bv, d_wo, d_bo, d_g1, d_c1, d_w1, d_b1, d_w2, d_b2, d_g2, d_c2,
                      *grads]  # fmt: skip
-        assert more is not None
-        return (slopes.add_(more).view_as(grad), None, None, None, None, *grads)
+        assert above is not None
+        d_qkv, wqkv, d_x = above
+        return (torch.addmm(d_x, d_qkv, wqkv).view_as(grad), None, None, None, None, *grads)
 
 
 def drops_of(key: int, layer: int, rates: tuple[float, float]) -> list[Drop]:

@@ -1,0 +1,134 @@
+"""Products on tile registers and what is joined to them: against float64, under dropout against separate kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from workbench import kernels
+from workbench.kernels import compiled
+from workbench.kernels.portable import Drop
+
+BF16 = torch.bfloat16
+many = st.sampled_from([32, 64, 96])
+rates = st.sampled_from([0.0, 0.1])
+seeds = st.integers(0, 1000)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def registers(workbench_cache: Path) -> None:
+    if not (compiled.available(BF16) and compiled.has_tiles(BF16)):
+        pytest.skip("this CPU has no tile registers (AMX), or there is no C compiler")
+
+
+def numbers(seed: int, *shape: int, scale: float = 1.0) -> Tensor:
+    """Normal numbers in bf16."""
+    return (torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale).to(BF16)
+
+
+def check(way: Callable[..., Any], *arguments: Any, rate: float = 0.0) -> None:
+    """Tiled, against float64; under dropout, whose draws float64 does not share, against what is not tiled."""
+
+    def computed(values: tuple[Any, ...]) -> list[Tensor]:
+        fresh = [value.clone() if isinstance(value, Tensor) else value for value in values]
+        found = way(*fresh)
+        return list(found) if isinstance(found, tuple) else [found]
+
+    tiled = computed(arguments)
+    if rate:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernels, "tiled", lambda *_: False)
+            expected = computed(arguments)
+    else:
+        expected = computed(tuple(v.double() if isinstance(v, Tensor) else v for v in arguments))
+    assert len(tiled) == len(expected)
+    for one, other in zip(tiled, expected, strict=True):
+        assert one.shape == other.reshape(one.shape).shape
+        error = (one.double() - other.double().view(one.shape)).norm() / other.double().norm().clamp(min=1e-3)
+        assert error < 6e-3, error  # a bf16 number is off by 1.6e-3 of itself on average
+
+
+@settings(deadline=None, max_examples=15)
+@given(rows=st.integers(1, 3), length=many, width=many, heads=st.integers(1, 3), seed=seeds)
+def test_linear_split(rows: int, length: int, width: int, heads: int, seed: int) -> None:
+    x, weight = numbers(seed, rows * length, heads * width), numbers(seed + 1, 3 * heads * width, heads * width)
+    bias = torch.randn(3 * heads * width, generator=torch.Generator().manual_seed(seed))
+    assert kernels.tiled(x, *x.shape, width)
+    check(lambda x, weight, bias: kernels.linear_split(x, weight, bias, rows, heads), x, weight, bias)
+
+
+@settings(deadline=None, max_examples=15)
+@given(rows=many, width=many, inner=many, seed=seeds)
+def test_linear_gelu_and_its_backward(rows: int, width: int, inner: int, seed: int) -> None:
+    x, weight, bias = numbers(seed, rows, width), numbers(seed + 1, inner, width, scale=0.1), torch.ones(inner) / 3
+    check(kernels.linear_gelu, x, weight, bias)
+    check(kernels.linear_gelu_backward, x, weight.t().contiguous(), numbers(seed + 2, rows, inner, scale=2), bias)
+
+
+@settings(deadline=None, max_examples=15)
+@given(rows=many, k=many, width=many, rate=rates, seed=seeds)
+def test_linear_norm_and_its_backward(rows: int, k: int, width: int, rate: float, seed: int) -> None:
+    drop, wide = Drop(seed, rate), torch.Generator().manual_seed(seed)
+    x, weight, residual = numbers(seed, rows, k), numbers(seed + 1, width, k, scale=0.2), numbers(seed + 2, rows, width)
+    bias, gain, shift = (torch.randn(width, generator=wide) for _ in range(3))
+    check(lambda *given: kernels.linear_norm(*given, 1e-6, drop), x, weight, bias, residual, gain, shift, rate=rate)
+    _, added, means, stretches = kernels.linear_norm(x, weight, bias, residual, gain, shift, 1e-6, drop)
+    check(
+        lambda *given: kernels.linear_norm_backward(*given, drop),
+        x, weight.t().contiguous(), residual, added, means[:, None], stretches[:, None], gain, rate=rate,
+    )  # fmt: skip
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    rows=st.integers(1, 3), heads=st.integers(1, 3), length=many, width=many, rate=rates, padded=st.booleans(),
+    seed=seeds,
+)  # fmt: skip
+def test_attention_and_its_backward(
+    rows: int, heads: int, length: int, width: int, rate: float, padded: bool, seed: int
+) -> None:
+    drop, scale = Drop(seed, rate), width**-0.5
+    qkv = numbers(seed, 3, rows * heads, length, width)
+    bias = torch.zeros(rows, length).masked_fill_(torch.arange(length) >= length - 7, -torch.inf) if padded else None
+    check(lambda *given: kernels.attention(*given, rows, scale, drop), qkv, bias, rate=rate)
+    chances, _ = kernels.attention(qkv, bias, rows, scale, drop)
+    given = numbers(seed + 1, rows * length, heads * width)
+    check(lambda *given: kernels.attention_backward(*given, rows, scale, drop), given, qkv, chances, rate=rate)
+
+
+@settings(deadline=None, max_examples=15)
+@given(rows=st.sampled_from([32, 512, 544, 1056]), m=many, n=many, seed=seeds)
+def test_outer(rows: int, m: int, n: int, seed: int) -> None:
+    x, y = numbers(seed, rows, m), numbers(seed + 1, rows, n)
+    found = kernels.outer(x, y)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), x.double().t() @ y.double(), rtol=1e-5, atol=1e-3)  # sums in fp32
+
+
+def test_other_sizes_are_torchs() -> None:
+    x = numbers(0, 64, 32)
+    assert kernels.tiled(x, 64, 32) and not kernels.tiled(x, 64, 48) and not kernels.tiled(x.float(), 64, 32)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+def test_threads_without_work_do_no_harm(threads: int) -> None:
+    before = torch.get_num_threads()
+    qkv, given = numbers(0, 3, 2, 32, 32), numbers(1, 64, 32)
+    try:
+        torch.set_num_threads(threads)
+        chances, _ = kernels.attention(qkv, None, 2, 0.2, Drop(0, 0.1))
+        slopes, sums = kernels.attention_backward(given, qkv, chances, 2, 0.2, Drop(0, 0.1))
+        outer = kernels.outer(given, given)
+        torch.set_num_threads(1)
+        alone, its = kernels.attention_backward(given, qkv, chances, 2, 0.2, Drop(0, 0.1))
+        assert torch.equal(slopes, alone) and torch.equal(outer, kernels.outer(given, given))
+        torch.testing.assert_close(sums, its)
+    finally:
+        torch.set_num_threads(before)

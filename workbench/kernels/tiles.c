@@ -1,0 +1,304 @@
+/* Matrix products in bfloat16 on a CPU's tile registers (AMX), 32 rows at a time, and what follows them before their
+   results leave the cache. Included by kernels.c. All sizes but `rows` of a batch are multiples of 32.
+
+   A tile is 16 rows of 32 numbers (left), or 16 pairs of rows by 16 columns (right): 1 KiB, contiguous once packed. */
+
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { TILE = 512 }; /* numbers */
+
+/* Whether this process may use them: Linux wants to be asked. */
+int tiles(void) {
+    return syscall(SYS_arch_prctl, 0x1023, 18) == 0; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
+}
+
+static const struct {
+    uint8_t palette, start, zero[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+} SHAPE = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
+
+static inline void tiles_on(void) { _tile_loadconfig(&SHAPE); }
+
+/* The intrinsics do not tell the compiler that they read and write memory. */
+#define MEMORY __asm__ volatile("" ::: "memory")
+
+typedef struct { /* a left matrix, as rows or as packed tiles: numbers from one row, 32 columns and 16 rows to the next */
+    const number *at;
+    size row, step, lower;
+} left;
+
+static inline left rows_of(const number *x, size width) { return (left){x, width, 32, 16 * width}; }
+static inline left tiles_of(const number *x, size k) { return (left){x, 32, TILE, k * 16}; }
+
+/* out (32, n) = a (32, k) times b (k, n), which is packed; added to what is there if `more`. */
+static void product(left a, const number *b, size k, size n, float *out, size width, int more) {
+    MEMORY;
+    for (size j = 0; j < n; j += 32) {
+        const number *one = b + j * k, *two = one + 16 * k;
+        float *to = out + j;
+        if (more) {
+            _tile_loadd(0, to, width * 4);
+            _tile_loadd(1, to + 16, width * 4);
+            _tile_loadd(2, to + 16 * width, width * 4);
+            _tile_loadd(3, to + 16 * width + 16, width * 4);
+        } else {
+            _tile_zero(0);
+            _tile_zero(1);
+            _tile_zero(2);
+            _tile_zero(3);
+        }
+        for (size i = 0; i < k / 32; i++) {
+            const number *upper = a.at + i * a.step;
+            _tile_loadd(4, upper, a.row * 2);
+            _tile_loadd(6, one + i * TILE, 64);
+            _tile_loadd(7, two + i * TILE, 64);
+            _tile_loadd(5, upper + a.lower, a.row * 2);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_dpbf16ps(1, 4, 7);
+            _tile_dpbf16ps(2, 5, 6);
+            _tile_dpbf16ps(3, 5, 7);
+        }
+        _tile_stored(0, to, width * 4);
+        _tile_stored(1, to + 16, width * 4);
+        _tile_stored(2, to + 16 * width, width * 4);
+        _tile_stored(3, to + 16 * width + 16, width * 4);
+    }
+    MEMORY;
+}
+
+/* Rows become columns in 16 vectors of 16 words. */
+static inline void turn16(__m512i *x) {
+    __m512i y[16];
+    for (int i = 0; i < 16; i += 2) {
+        y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+        y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4)
+        for (int j = 0; j < 2; j++) {
+            x[i + 2 * j] = _mm512_unpacklo_epi64(y[i + j], y[i + j + 2]);
+            x[i + 2 * j + 1] = _mm512_unpackhi_epi64(y[i + j], y[i + j + 2]);
+        }
+    for (int i = 0; i < 16; i += 8)
+        for (int j = 0; j < 4; j++) {
+            y[i + j] = _mm512_shuffle_i32x4(x[i + j], x[i + j + 4], 0x88);
+            y[i + j + 4] = _mm512_shuffle_i32x4(x[i + j], x[i + j + 4], 0xdd);
+        }
+    for (int j = 0; j < 8; j++) {
+        x[j] = _mm512_shuffle_i32x4(y[j], y[j + 8], 0x88);
+        x[j + 8] = _mm512_shuffle_i32x4(y[j], y[j + 8], 0xdd);
+    }
+}
+
+/* Two rows of 16 numbers as 16 pairs. */
+static inline __m512i paired(const number *x, size width) {
+    const __m512i one = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)x));
+    const __m512i two = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(x + width)));
+    return _mm512_or_si512(one, _mm512_slli_epi32(two, 16));
+}
+
+/* 16 columns of a right matrix, of which x (k, 16) are rows. */
+static void pack(const number *x, size width, size k, number *to) {
+    for (size i = 0; i < k; i += 2) _mm512_storeu_si512(to + i * 16, paired(x + i * width, width));
+}
+
+/* 16 columns of a right matrix, of which x (16, k) are columns. */
+static void pack_turned(const number *x, size width, size k, number *to) {
+    for (size i = 0; i < k; i += 32) {
+        __m512i block[16];
+        for (int j = 0; j < 16; j++) block[j] = _mm512_loadu_si512(x + j * width + i);
+        turn16(block);
+        for (int j = 0; j < 16; j++) _mm512_storeu_si512(to + i * 16 + j * 32, block[j]);
+    }
+}
+
+/* 16 rows of a left matrix, of which x (k, 16) are columns. */
+static void turned(const number *x, size width, size k, number *to) {
+    for (size i = 0; i < k; i += 32) {
+        __m512i block[16];
+        for (int j = 0; j < 16; j++) block[j] = paired(x + (i + 2 * j) * width, width);
+        turn16(block);
+        for (int j = 0; j < 16; j++) _mm512_storeu_si512(to + i * 16 + j * 32, block[j]);
+    }
+}
+
+static void *room(size bytes) { return aligned_alloc(64, (bytes + 63) / 64 * 64); }
+
+/* `body` for every 32 rows: `value` (32, n) is x (rows, k) times w, (n, k) if `turn`, else (k, n). */
+#define LINEAR(turn, body)                                                                                              \
+    number *packed = room(2 * k * n);                                                                                   \
+    _Pragma("omp parallel num_threads(threads)") {                                                                      \
+        float *value = room(4 * 32 * n);                                                                                \
+        tiles_on();                                                                                                     \
+        _Pragma("omp for schedule(static)") for (size j = 0; j < n; j += 16) {                                          \
+            if (turn) pack_turned(w + j * k, k, k, packed + j * k);                                                     \
+            else pack(w + j, n, k, packed + j * k);                                                                     \
+        }                                                                                                               \
+        _Pragma("omp for schedule(static, 1)") for (int thread = 0; thread < threads; thread++) {                       \
+            const size strips = rows / 32;                                                                              \
+            for (size strip = strips * thread / threads; strip < strips * (thread + 1) / threads; strip++) {            \
+                product(rows_of(x + strip * 32 * k, k), packed, k, n, value, n, 0);                                     \
+                for (size row = strip * 32; row < strip * 32 + 32; row++) {                                             \
+                    float *own = value + row % 32 * n;                                                                  \
+                    const size at = row * n;                                                                            \
+                    body                                                                                                \
+                }                                                                                                       \
+            }                                                                                                           \
+        }                                                                                                               \
+        _tile_release();                                                                                                \
+        free(value);                                                                                                    \
+    }                                                                                                                   \
+    free(packed);
+
+void linear_split(const number *x, const number *w, const float *bias, number *out, size rows, size k, size n,
+                  size batch, size heads, size length, int threads) {
+    const size width = n / 3 / heads;
+    LINEAR(1, {
+        (void)at;
+        for (size unit = 0; unit < 3 * heads; unit++) {
+            const size to = unit / heads * batch * heads + row / length * heads + unit % heads;
+            number *there = out + (to * length + row % length) * width;
+            for (size j = 0; j < width; j++) there[j] = put(own[unit * width + j] + bias[unit * width + j]);
+        }
+    })
+}
+
+void linear_gelu(const number *x, const number *w, const float *bias, number *inner, number *out, size rows, size k,
+                 size n, int threads) {
+    LINEAR(1, {
+        gelu_row(own, bias, out + at, n);
+        for (size j = 0; j < n; j++) inner[at + j] = put(own[j]);
+    })
+}
+
+void linear_gelu_backward(const number *x, const number *w, const number *inner, const float *bias, number *out,
+                          float *sums, size rows, size k, size n, int threads) {
+    LINEAR(0, { gelu_backward_row(own, inner + at, bias, out + at, sums + thread * n, n); })
+}
+
+void linear_norm(const number *x, const number *w, const float *bias, const number *residual, const float *gain,
+                 const float *shift, number *added, number *out, float *means, float *stretches, size rows, size k,
+                 size n, float eps, dropout drop, int threads) {
+    LINEAR(1, {
+        norm_row(own, bias, residual + at, gain, shift, added + at, out + at, means + row, stretches + row, n, eps,
+                 drop, row);
+    })
+}
+
+void linear_norm_backward(const number *x, const number *w, const number *more, const number *added,
+                          const float *means, const float *stretches, const float *gain, number *d_added,
+                          number *d_branch, float *sums, size rows, size k, size n, dropout drop, int threads) {
+    LINEAR(0, {
+        for (size j = 0; j < n; j++) own[j] += get(more[at + j]);
+        norm_backward_row(own, added + at, means[row], stretches[row], gain, d_added + at, d_branch + at,
+                          sums + thread * 3 * n, n, drop, row);
+    })
+}
+
+/* Of one head of one row of the batch at a time; qkv (3, batch * heads, length, width). */
+void attention(const number *qkv, const float *bias, number *chances, number *context, size batch, size heads,
+               size length, size width, float scale, dropout drop, int threads) {
+    const size units = batch * heads, each = length * width, all = heads * width;
+#pragma omp parallel num_threads(threads)
+    {
+        number *keys = room(2 * each), *values = room(2 * each), *kept = room(2 * 32 * length);
+        float *value = room(4 * 32 * (length > width ? length : width));
+        tiles_on();
+#pragma omp for schedule(static)
+        for (size unit = 0; unit < units; unit++) {
+            const number *q = qkv + unit * each, *k = q + units * each, *v = k + units * each;
+            for (size j = 0; j < length; j += 16) pack_turned(k + j * width, width, width, keys + j * width);
+            for (size j = 0; j < width; j += 16) pack(v + j, width, length, values + j * length);
+            for (size top = 0; top < length; top += 32) {
+                number *likely = chances + (unit * length + top) * length;
+                product(rows_of(q + top * width, width), keys, width, length, value, length, 0);
+                for (size i = 0; i < 32; i++)
+                    softmax_row(value + i * length, bias ? bias + unit / heads * length : NULL, length, scale, drop,
+                                unit * length + top + i, likely + i * length, kept + i * length);
+                product(rows_of(drop.below ? kept : likely, length), values, length, width, value, width, 0);
+                for (size i = 0; i < 32; i++) {
+                    number *to = context + (unit / heads * length + top + i) * all + unit % heads * width;
+                    for (size j = 0; j < width; j++) to[j] = put(value[i * width + j]);
+                }
+            }
+        }
+        _tile_release();
+        free(keys), free(values), free(kept), free(value);
+    }
+}
+
+void attention_backward(const number *d_context, const number *qkv, const number *chances, number *out, float *sums,
+                        size batch, size heads, size length, size width, float scale, dropout drop, int threads) {
+    const size units = batch * heads, each = length * width, all = heads * width, square = length * length;
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (int thread = 0; thread < threads; thread++) {
+        number *packed = room(2 * each), *slopes = room(2 * square), *kept = room(2 * square);
+        number *across = room(2 * square);
+        float *value = room(4 * 32 * (length > width ? length : width));
+        float *sum = sums + thread * 3 * all;
+        tiles_on();
+        for (size unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
+            const number *q = qkv + unit * each, *k = q + units * each, *v = k + units * each;
+            const number *likely = chances + unit * square, *left_over = drop.below ? kept : likely;
+            const size place = unit / heads * length, column = unit % heads * width;
+            const number *given = d_context + place * all + column;
+            for (size j = 0; j < length; j += 16) pack_turned(v + j * width, width, width, packed + j * width);
+            for (size top = 0; top < length; top += 32) {
+                product(rows_of(given + top * all, all), packed, width, length, value, length, 0);
+                for (size i = 0; i < 32; i++) {
+                    const size at = (top + i) * length;
+                    softmax_backward_row(value + i * length, likely + at, kept + at, slopes + at, length, scale, drop,
+                                         unit * length + top + i);
+                }
+            }
+            for (int part = 0; part < 3; part++) { /* slopes by query, key and value */
+                const number *other = part == 0 ? k : part == 1 ? q : given;
+                const size wide = part == 2 ? all : width;
+                for (size j = 0; j < width; j += 16) pack(other + j, wide, length, packed + j * length);
+                if (part)
+                    for (size j = 0; j < length; j += 16)
+                        turned((part == 1 ? slopes : left_over) + j, length, length, across + j * length);
+                for (size top = 0; top < length; top += 32) {
+                    const left a = part ? tiles_of(across + top * length, length) : rows_of(slopes + top * length, length);
+                    product(a, packed, length, width, value, width, 0);
+                    for (size i = 0; i < 32; i++) {
+                        number *to = out + (place + top + i) * 3 * all + part * all + column;
+                        for (size j = 0; j < width; j++) {
+                            to[j] = put(value[i * width + j]);
+                            sum[part * all + column + j] += value[i * width + j];
+                        }
+                    }
+                }
+            }
+        }
+        _tile_release();
+        free(packed), free(slopes), free(kept), free(across), free(value);
+    }
+}
+
+/* out (m, n) = x (rows, m) turned, times y (rows, n). */
+void outer(const number *x, const number *y, float *out, size rows, size m, size n, int threads) {
+    const size most = 512;
+    number *packed = room(2 * most * n);
+#pragma omp parallel num_threads(threads)
+    {
+        number *across = room(2 * most * 32);
+        tiles_on();
+        for (size start = 0; start < rows; start += most) {
+            const size k = rows - start < most ? rows - start : most;
+#pragma omp for schedule(static)
+            for (size j = 0; j < n; j += 16) pack(y + start * n + j, n, k, packed + j * k);
+#pragma omp for schedule(static)
+            for (size i = 0; i < m; i += 32) {
+                turned(x + start * m + i, m, k, across);
+                turned(x + start * m + i + 16, m, k, across + 16 * k);
+                product(tiles_of(across, k), packed, k, n, out + i * n, n, start > 0);
+            }
+        }
+        _tile_release();
+        free(across);
+    }
+    free(packed);
+}
