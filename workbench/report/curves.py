@@ -13,7 +13,7 @@ from typing import Any
 
 MOST_BINS = 120
 MOST_ROWS = 20_000  # read from one file; a longer one is read at every k-th row
-MOST_IN_ALL = 240_000  # read from all files of a report, but twice MOST_BINS from each
+MOST_IN_ALL = 120_000  # read from all files of a report, but MOST_BINS from each
 TYPICAL_ROW = 500  # bytes
 
 PLACE = ("step", "tokens", "seconds")

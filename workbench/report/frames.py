@@ -98,7 +98,7 @@ def read(store: RunStore, name: str) -> Frames:
         "untrained": list(found.untrained),
     }
     files = len({*record["runs"], *record["untrained"]})
-    pile = _Pile(most_rows=min(MOST_ROWS, max(2 * MOST_BINS, MOST_IN_ALL // max(1, files))))
+    pile = _Pile(most_rows=min(MOST_ROWS, max(MOST_BINS, MOST_IN_ALL // max(1, files))))
     for role, key in (("arm", "runs"), ("untrained", "untrained")):
         for run_id in dict.fromkeys(record[key]):
             if run_id not in pile.settings:
@@ -137,8 +137,8 @@ def state_of(store: RunStore, run_id: str) -> tuple[str, str]:
     except InputError:
         return "missing", "not started"
     try:
-        state = run.state
-        return state, run.note or ("not begun" if state == "new" else "")
+        found = run.summary()  # one look at its files
+        return found["state"], found["note"] or ("not begun" if found["state"] == "new" else "")
     except (InputError, OSError) as error:  # a file that changed while it was being looked at
         return "damaged", str(error)
 
