@@ -111,7 +111,7 @@ def carry_out(run: RunDir, tasks: TasksSpec, suite: Suite, prepared: Prepared, h
 
 def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host) -> None:
     """Everything up to the exported encoder and done.json."""
-    from workbench import tracking, trainer
+    from workbench import kernels, tracking, trainer
     from workbench.export import export
 
     parent = parent_of(run)
@@ -120,7 +120,7 @@ def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host) -> None
     check_shards(prepared)
     corpus = Corpus(prepared, spec.data.length, spec.seed)
     priced = _plan_once(run, spec, corpus, host, parent)
-    trainer.set_numerics(host)
+    kernels.prepare(host.threads, host.plain)
     _write_environment(run, spec, host)
     source = objectives.source_file(spec)
     if source is not None:

@@ -5,7 +5,6 @@ Paper: section 3.1 and table 6; released code: `model/optimization.py` (docs/ele
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import math
 import time
@@ -17,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workbench import checkpoint, objectives
+from workbench import checkpoint, kernels, objectives
 from workbench.data.corpus import Corpus
 from workbench.draws import seed_of
 from workbench.errors import Diverged, InputError, Interrupted
@@ -36,7 +35,6 @@ from workbench.unigram import count_words
 
 log = logging.getLogger("workbench")
 Progress = Callable[[int, int, dict[str, Any]], None]  # step, steps, latest row of metrics
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 SAVING = 0.02  # of the time may go into checkpoints that are due by time: the share that reliability goals allow
 
 
@@ -73,7 +71,7 @@ def train(
     memory runs out a step is computed again in smaller micro-batches.
     """
     device = torch.device(host.resolved_device())
-    set_numerics(host)
+    kernels.prepare(host.threads, host.plain)
     model = build(spec, host)
     count_words(model, corpus.counts)
     model.to(device).train()
@@ -197,19 +195,6 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(word in str(error) for word in told)
 
 
-def set_numerics(host: Host) -> None:
-    """Threads as asked; deterministic algorithms are what CPU kernels use anyway.
-
-    glibc is told to keep what is freed, since every step needs the same memory again.
-    """
-    if host.threads:
-        torch.set_num_threads(host.threads)
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None and not host.plain:
-        mallopt(M_TRIM_THRESHOLD, -1)
-        mallopt(M_MMAP_THRESHOLD, 1 << 25)  # the largest it takes; larger blocks go back to the system
-
-
 @dataclass
 class Sums:
     """Loss and metrics of one step, gathered over its micro-batches of `micro` rows, still on the device."""
@@ -276,7 +261,7 @@ class Window:
 def seconds_per_step(spec: RunSpec, corpus: Corpus, host: Host, steps: int = 5) -> float:
     """Measured on throw-away weights: what turns a budget of seconds into steps, before the run begins."""
     device = torch.device(host.resolved_device())
-    set_numerics(host)
+    kernels.prepare(host.threads, host.plain)
     model = build(spec, host)
     count_words(model, corpus.counts)
     model.to(device)

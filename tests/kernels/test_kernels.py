@@ -256,6 +256,25 @@ def test_threads_show_in_rounding_alone() -> None:
         torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize("plain", [False, True])
+def test_numbers_that_would_slow_a_cpu_down_are_zero_unless_plain(plain: bool) -> None:
+    """In every thread, those that were there before included; it can be changed back."""
+    needs(compiled, torch.float32)
+    code = f"""
+import torch
+torch.set_num_threads(3)
+tiny = torch.full((3, 200_000), 1e-30)
+assert (tiny * 1e-10).ne(0).all()  # by all threads
+from workbench import kernels
+kernels.prepare(None, False)
+kernels.prepare(None, {plain})
+print((tiny * 1e-10).ne(0).sum(1).tolist(), (tiny[:, :1] * 1e-10).ne(0).tolist(), torch.get_num_threads())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    kept = [200_000] * 3 if plain else [0] * 3
+    assert done.stdout.strip() == f"{kept} {[[plain]] * 3} 3"
+
+
 SCRIPT = """
 import logging, sys, torch
 logging.basicConfig(format="%(message)s")
@@ -299,4 +318,4 @@ def test_a_cache_that_cannot_be_written_costs_speed_alone(tmp_path: Path) -> Non
 def test_other_types_and_devices_are_torchs() -> None:
     assert kernels.of(torch.zeros(1, dtype=torch.float64)) is portable
     assert kernels.of(torch.zeros(1, device="meta")) is portable
-    assert {name for name in vars(portable) if name in compiled.KERNELS} == set(compiled.KERNELS)
+    assert {"flush", *(name for name in vars(portable) if name in compiled.KERNELS)} == set(compiled.KERNELS)

@@ -89,9 +89,9 @@ def ceiling(host: Host, seconds: float = 0.5) -> float:
     """FLOP/s of the fastest square matrix product in the host's precision, of a few sizes, for about `seconds`."""
     import torch
 
-    from workbench.trainer import set_numerics
+    from workbench import kernels
 
-    set_numerics(host)
+    kernels.prepare(host.threads, host.plain)
     cuda = host.device.startswith("cuda")
     dtype = torch.bfloat16 if host.precision == "bf16" else torch.float32
     best = 0.0

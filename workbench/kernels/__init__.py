@@ -9,6 +9,7 @@ B rows, L positions, D width, H heads, d = D / H, N = B * L, I inner width. Weig
 
 from __future__ import annotations
 
+import ctypes
 from types import ModuleType
 
 import torch
@@ -16,6 +17,25 @@ from torch import Tensor
 
 from workbench.kernels import compiled, portable
 from workbench.kernels.portable import Drop
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
+
+
+def prepare(threads: int | None, plain: bool) -> None:
+    """What training and fine-tuning want of this process: so many threads, and unless `plain` two things more.
+
+    glibc keeps what is freed, since every step needs the same memory again; and numbers below 1e-38 are 0. Gradients of
+    fine-tuning, which come from one position of a row, are full of them: it takes five times as long otherwise.
+    """
+    if threads:
+        torch.set_num_threads(threads)
+    torch.set_flush_denormal(not plain)  # of this thread, and of those that it starts
+    if compiled.available(torch.float32):
+        compiled.flush(not plain)
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None and not plain:
+        mallopt(M_TRIM_THRESHOLD, -1)
+        mallopt(M_MMAP_THRESHOLD, 1 << 25)  # the largest it takes; larger blocks go back to the system
 
 
 def of(x: Tensor) -> ModuleType:

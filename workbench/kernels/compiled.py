@@ -34,7 +34,7 @@ KINDS = {torch.float32: (), torch.bfloat16: ("-DHALF",)}
 
 # What each takes before the number of threads: pointers, sizes (int64), floats and a dropout.
 KERNELS = {
-    "split": "pppnnnnn", "merge": "pppnnnnn", "softmax": "pppnnnfd", "softmax_backward": "pppnnfd",
+    "flush": "n", "split": "pppnnnnn", "merge": "pppnnnnn", "softmax": "pppnnnfd", "softmax_backward": "pppnnfd",
     "residual_norm": "pppppppppnnfd", "residual_norm_backward": "pppppppppnnd", "dropped": "ppnnd", "gelu": "pppnn",
     "gelu_backward": "ppppnn", "vocabulary": "pppppppfppppppnn",
 }  # fmt: skip
@@ -143,6 +143,11 @@ def _passed(value: Any) -> Any:
 def _sums(*columns: int) -> Tensor:
     """Zeros (threads, columns...)."""
     return torch.zeros(torch.get_num_threads(), *columns)
+
+
+def flush(yes: bool) -> None:
+    """Whether numbers too small for full precision are 0, in all of torch's threads that there are."""
+    _call("flush", torch.float32, int(yes))
 
 
 def split(x: Tensor, bias: Tensor | None, parts: int, rows: int, heads: int) -> Tensor:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from workbench import __version__
+from workbench import __version__, kernels
 from workbench.draws import seed_of
 from workbench.errors import Diverged
 from workbench.host import Host
@@ -96,8 +96,7 @@ def finetune(
     """
     begun = time.perf_counter()
     device = host.resolved_device()
-    if host.threads:
-        torch.set_num_threads(host.threads)
+    kernels.prepare(host.threads, host.plain)
     autocast = torch.autocast(device.partition(":")[0], torch.bfloat16, enabled=host.resolved_precision() == "bf16")
 
     with torch.random.fork_rng([device] if device.startswith("cuda") else []):
