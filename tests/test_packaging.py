@@ -81,7 +81,8 @@ def test_the_wheel_is_complete(tmp_path: Path) -> None:
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "workbench").rglob("*.py")}
     experiments = {f"workbench/{path.relative_to(ROOT)}" for path in (ROOT / "experiments").glob("*.py")}
     templates = {str(path.relative_to(ROOT)) for path in (ROOT / "workbench/report/templates").iterdir()}
-    assert experiments and templates
-    assert modules | experiments | templates | {"workbench/py.typed"} <= names
+    kernels = {str(path.relative_to(ROOT)) for path in (ROOT / "workbench").rglob("*.c")}
+    assert experiments and templates and kernels
+    assert modules | experiments | templates | kernels | {"workbench/py.typed"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not {name for name in names if name.startswith(("tests", "docs", "runs", "reports"))}

@@ -1,8 +1,8 @@
 """Where the time of a training step goes. Marks are put in from outside while they are wanted, and cost nothing else.
 
 data            cutting rows out of the shards
-generator       its forward pass, output layer and loss with the loss's own gradient
-sampling        picking, masking, drawing and writing tokens
+generator       its forward pass, output layer and loss with the loss's own gradient, and the words it draws on the way
+sampling        picking, masking and writing tokens
 discriminator   the main encoder's forward pass, whatever the objective
 heads           the main model's heads and losses with the losses' own gradients, and the metrics
 backward        all gradients
