@@ -120,7 +120,7 @@ def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host) -> None
     check_shards(prepared)
     corpus = Corpus(prepared, spec.data.length, spec.seed)
     priced = _plan_once(run, spec, corpus, host, parent)
-    kernels.prepare(host.threads, host.plain)
+    kernels.prepare(host.threads, host.plain, host.resolved_device())
     _write_environment(run, spec, host)
     source = objectives.source_file(spec)
     if source is not None:
@@ -144,13 +144,15 @@ def parent_of(run: RunDir) -> RunDir | None:
 
 
 def _kernels(host: Host, precision: str) -> str:
-    """Whether there are compiled kernels for a CPU or torch's alone, which round differently."""
+    """What pre-training computes with on a CPU, as they round differently: "torch", "compiled" or "tiles"."""
     import torch
 
     from workbench.kernels import compiled
 
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    return "compiled" if host.resolved_device() == "cpu" and compiled.available(dtype) else "torch"
+    if host.plain or host.compile or host.resolved_device() != "cpu" or not compiled.available(dtype):
+        return "torch"
+    return "tiles" if compiled.has_tiles(dtype) else "compiled"
 
 
 def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:

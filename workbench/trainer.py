@@ -71,7 +71,7 @@ def train(
     memory runs out a step is computed again in smaller micro-batches.
     """
     device = torch.device(host.resolved_device())
-    kernels.prepare(host.threads, host.plain)
+    kernels.prepare(host.threads, host.plain, host.resolved_device())
     model = build(spec, host)
     count_words(model, corpus.counts)
     model.to(device).train()
@@ -261,7 +261,7 @@ class Window:
 def seconds_per_step(spec: RunSpec, corpus: Corpus, host: Host, steps: int = 5) -> float:
     """Measured on throw-away weights: what turns a budget of seconds into steps, before the run begins."""
     device = torch.device(host.resolved_device())
-    kernels.prepare(host.threads, host.plain)
+    kernels.prepare(host.threads, host.plain, host.resolved_device())
     model = build(spec, host)
     count_words(model, corpus.counts)
     model.to(device)

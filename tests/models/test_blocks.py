@@ -87,6 +87,8 @@ def test_outputs_and_gradients_are_hugging_faces(embedding: int, padded: bool) -
 def test_bf16_is_as_near_as_autocast_is(tiles: bool, padded: bool) -> None:
     """Of an odd size, and of one that tile registers take."""
     encoder = encoder_of(**({"hidden": 64, "heads": 2, "embedding": 32} if tiles else {}))
+    if tiles and kernels.of(torch.zeros(1)) is compiled and compiled.has_tiles(torch.bfloat16):
+        assert kernels.tiled(torch.zeros(1, dtype=torch.bfloat16), ROWS * LENGTH, LENGTH, 64 // 2)
     encoder.plain = True
     exact, gradients = run(encoder, *inputs(padded))
     rough, rough_gradients = run(encoder, *inputs(padded), half=True)

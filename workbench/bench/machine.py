@@ -91,7 +91,7 @@ def ceiling(host: Host, seconds: float = 0.5) -> float:
 
     from workbench import kernels
 
-    kernels.prepare(host.threads, host.plain)
+    kernels.prepare(host.threads, host.plain, host.device)
     cuda = host.device.startswith("cuda")
     dtype = torch.bfloat16 if host.precision == "bf16" else torch.float32
     best = 0.0

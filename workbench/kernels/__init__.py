@@ -21,7 +21,7 @@ from workbench.kernels.portable import Drop
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
 
-def prepare(threads: int | None, plain: bool) -> None:
+def prepare(threads: int | None, plain: bool, device: str = "cpu") -> None:
     """What training and fine-tuning want of this process: so many threads, and unless `plain` two things more.
 
     glibc keeps what is freed, since every step needs the same memory again; and numbers below 1e-38 are 0. Gradients of
@@ -29,9 +29,9 @@ def prepare(threads: int | None, plain: bool) -> None:
     """
     if threads:
         torch.set_num_threads(threads)
-    torch.set_flush_denormal(not plain)  # of this thread, and of those that it starts
-    if compiled.available(torch.float32):
-        compiled.flush(not plain)
+    torch.set_flush_denormal(not plain)  # in this thread, and in those that it starts
+    if device == "cpu" and (not plain or compiled.is_loaded()) and compiled.available(torch.float32):
+        compiled.flush(not plain)  # in those that there are
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and not plain:
         mallopt(M_TRIM_THRESHOLD, -1)

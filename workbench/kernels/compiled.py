@@ -13,6 +13,7 @@ import hashlib
 import logging
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import uuid
@@ -62,6 +63,11 @@ def has_tiles(dtype: torch.dtype) -> bool:
     return "outer" in (_library(dtype) or ())
 
 
+def is_loaded() -> bool:
+    """Whether anything asked for kernels before."""
+    return _library.cache_info().currsize > 0
+
+
 @functools.cache
 def _library(dtype: torch.dtype) -> dict[str, Any] | None:
     """The kernels by name, or None where there is no such thing as compiling them."""
@@ -70,10 +76,10 @@ def _library(dtype: torch.dtype) -> dict[str, Any] | None:
     key = hashlib.sha256(
         "\0".join([*(path.read_text() for path in SOURCES), *FLAGS, *KINDS[dtype], _cpu()]).encode()
     ).hexdigest()[:16]
-    path = cache_root() / "kernels" / f"{key}.so"
     try:
+        path = cache_root() / "kernels" / f"{key}.so"
         library = _loaded(path) or ctypes.CDLL(str(_compile(path, KINDS[dtype])))
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # without a home there is no cache folder
         said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
         log.warning("no compiled kernels, so steps take longer, up to twice as long: %s", said[-1] if said else error)
         return None
@@ -108,11 +114,11 @@ def _compile(to: Path, more: tuple[str, ...]) -> Path:
     to.parent.mkdir(parents=True, exist_ok=True)
     stem = to.with_name(f".{uuid.uuid4().hex}")
     compiled, linked = stem.with_suffix(".o"), stem.with_suffix(".so")
-    compiler = os.environ.get("CC", "cc")
+    compiler = shlex.split(os.environ.get("CC") or "cc")
     wide = (WIDE,) if platform.machine() in ("x86_64", "AMD64") else ()
     try:
-        _run(compiler, *FLAGS, *wide, *more, "-c", str(SOURCES[0]), "-o", str(compiled))
-        _run(compiler, "-shared", str(compiled), "-o", str(linked), "-lm")
+        _run(*compiler, *FLAGS, *wide, *more, "-c", str(SOURCES[0]), "-o", str(compiled))
+        _run(*compiler, "-shared", str(compiled), "-o", str(linked), "-lm")
         os.replace(linked, to)
     finally:
         for left in (compiled, linked):
@@ -136,7 +142,7 @@ def _passed(value: Any) -> Any:
         assert value.is_contiguous()
         return value.data_ptr()
     if isinstance(value, Drop):
-        return _Drop(value.key & (2**64 - 1), round(value.rate * 2**31), 1 / (1 - value.rate))
+        return _Drop(value.key & (2**64 - 1), max(bool(value.rate), round(value.rate * 2**31)), 1 / (1 - value.rate))
     return value
 
 
@@ -236,6 +242,8 @@ def vocabulary(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
     """As `portable.vocabulary`."""
     rows, words = logits.shape
+    if rows and not 0 <= int(targets.min()) <= int(targets.max()) < words:
+        raise IndexError(f"a target is no word of {words}")
     kept, losses, surprise = (torch.zeros(rows) for _ in range(3))
     right, samples = torch.empty(rows, dtype=torch.bool), torch.zeros(rows, dtype=torch.int64)
     sums = _sums(words) if learns else None

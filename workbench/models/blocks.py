@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
 from workbench import kernels
@@ -38,7 +39,7 @@ def hidden_states(model: Any, ids: Tensor, attention: Tensor | None = None, segm
             bias = torch.zeros(attention.shape, dtype=wide).masked_fill_(~attention.bool(), -torch.inf)
         apply: Any = Layers.apply
         parameters = [tensor for layer in model.encoder.layer for tensor in weights(layer)]
-        out: Tensor = apply(hidden, bias, config, rates, key, *parameters)
+        out: Tensor = apply(hidden, bias, config, rates, key, torch.is_grad_enabled(), *parameters)
         return out
 
 
@@ -83,6 +84,7 @@ class Dropped(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return kernels.of(grad).dropped(grad.contiguous(), ctx.drop), None
 
@@ -97,7 +99,7 @@ class Layers(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, bias: Tensor | None, config: Any, rates: tuple[float, float], key: int,
-        *parameters: Tensor,
+        learns: bool, *parameters: Tensor,
     ) -> Tensor:  # fmt: skip
         rows, _, width = hidden.shape
         heads, eps, dtype = config.num_attention_heads, config.layer_norm_eps, hidden.dtype
@@ -114,13 +116,32 @@ class Layers(torch.autograd.Function):
             middle, *normed1 = kernels.linear_norm(context, wo, bo, x, g1, c1, eps, drops[1])
             inner, fed = kernels.linear_gelu(middle, w1, b1)
             out, *normed2 = kernels.linear_norm(fed, w2, b2, middle, g2, c2, eps, drops[2])
-            saved += [x, qkv, chances, context, *normed1, middle, inner, fed, *normed2, wqkv, wo, w1, b1, w2, g1, g2]
+            if learns:
+                saved += [
+                    x,
+                    qkv,
+                    chances,
+                    context,
+                    *normed1,
+                    middle,
+                    inner,
+                    fed,
+                    *normed2,
+                    wqkv,
+                    wo,
+                    w1,
+                    b1,
+                    w2,
+                    g1,
+                    g2,
+                ]
             x = out
         ctx.rates, ctx.key, ctx.rows, ctx.scale = rates, key, rows, scale
         ctx.save_for_backward(*saved)
         return x.view_as(hidden)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         rows, saved = ctx.rows, ctx.saved_tensors
         grads: list[Tensor] = []
@@ -151,7 +172,7 @@ class Layers(torch.autograd.Function):
                      *grads]  # fmt: skip
         assert above is not None
         d_qkv, wqkv, d_x = above
-        return (torch.addmm(d_x, d_qkv, wqkv).view_as(grad), None, None, None, None, *grads)
+        return (torch.addmm(d_x, d_qkv, wqkv).view_as(grad), None, None, None, None, None, *grads)
 
 
 def drops_of(key: int, layer: int, rates: tuple[float, float]) -> list[Drop]:

@@ -96,7 +96,7 @@ def finetune(
     """
     begun = time.perf_counter()
     device = host.resolved_device()
-    kernels.prepare(host.threads, host.plain)
+    kernels.prepare(host.threads, host.plain, device)
     autocast = torch.autocast(device.partition(":")[0], torch.bfloat16, enabled=host.resolved_precision() == "bf16")
 
     with torch.random.fork_rng([device] if device.startswith("cuda") else []):
