@@ -11,7 +11,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
@@ -70,6 +70,9 @@ def near(found: Tensor, expected: Tensor, dtype: torch.dtype, factor: float = 1.
 def test_residual_norm(ops: ModuleType, dtype: torch.dtype, size: tuple[int, int], rate: float, more: bool) -> None:
     needs(ops, dtype)
     rows, width = size
+    assume(
+        dtype != torch.bfloat16 or width >= 16
+    )  # of few numbers a norm's slopes are differences of nearly equal ones
     drop = Drop(12345, rate)
     (branch, branch64), (residual, residual64) = numbers(dtype, rows, width), numbers(dtype, rows, width, seed=1)
     (bias, bias64), (gain, gain64), (shift, shift64) = (numbers(wide(dtype), width, seed=seed) for seed in (2, 3, 4))
@@ -308,6 +311,7 @@ def test_what_was_compiled_is_used_again_and_made_anew_when_it_is_broken(tmp_pat
     assert ask(tmp_path) == ("compiled True", "")
     (made,) = (tmp_path / "kernels").iterdir()
     assert ask(tmp_path, CC="/nonexistent/cc") == ("compiled True", "")
+    assert ask(tmp_path / "other", CC="env cc") == ("compiled True", "")  # a compiler of several words
     made.write_bytes(made.read_bytes()[:100])
     assert ask(tmp_path) == ("compiled True", "")
     assert [made] == list((tmp_path / "kernels").iterdir())
@@ -317,6 +321,16 @@ def test_a_cache_that_cannot_be_written_costs_speed_alone(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     said, warned = ask(tmp_path / "file")
     assert said == "portable True" and "Not a directory" in warned
+
+
+def test_a_target_that_is_no_word_is_refused() -> None:
+    needs(compiled, torch.float32)
+    one = torch.ones(1)
+    for target in (-100, 3):
+        with pytest.raises(IndexError, match="no word of 3"):
+            compiled.vocabulary(
+                torch.zeros(1, 3), torch.zeros(3), torch.tensor([target]), one, None, one, None, 1.0, True
+            )
 
 
 def test_other_types_and_devices_are_torchs() -> None:

@@ -117,24 +117,8 @@ class Layers(torch.autograd.Function):
             inner, fed = kernels.linear_gelu(middle, w1, b1)
             out, *normed2 = kernels.linear_norm(fed, w2, b2, middle, g2, c2, eps, drops[2])
             if learns:
-                saved += [
-                    x,
-                    qkv,
-                    chances,
-                    context,
-                    *normed1,
-                    middle,
-                    inner,
-                    fed,
-                    *normed2,
-                    wqkv,
-                    wo,
-                    w1,
-                    b1,
-                    w2,
-                    g1,
-                    g2,
-                ]
+                saved += [x, qkv, chances, context, *normed1, middle, inner, fed, *normed2]
+                saved += [wqkv, wo, w1, b1, w2, g1, g2]
             x = out
         ctx.rates, ctx.key, ctx.rows, ctx.scale = rates, key, rows, scale
         ctx.save_for_backward(*saved)
