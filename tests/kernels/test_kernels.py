@@ -70,9 +70,7 @@ def near(found: Tensor, expected: Tensor, dtype: torch.dtype, factor: float = 1.
 def test_residual_norm(ops: ModuleType, dtype: torch.dtype, size: tuple[int, int], rate: float, more: bool) -> None:
     needs(ops, dtype)
     rows, width = size
-    assume(
-        dtype != torch.bfloat16 or width >= 16
-    )  # of few numbers a norm's slopes are differences of nearly equal ones
+    assume(dtype != torch.bfloat16 or width >= 16)  # slopes of a norm of two are nearly equal ones' difference
     drop = Drop(12345, rate)
     (branch, branch64), (residual, residual64) = numbers(dtype, rows, width), numbers(dtype, rows, width, seed=1)
     (bias, bias64), (gain, gain64), (shift, shift64) = (numbers(wide(dtype), width, seed=seed) for seed in (2, 3, 4))
