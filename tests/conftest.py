@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,3 +34,11 @@ def workbench_cache(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pyte
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WORKBENCH_CACHE", str(cache))
         yield cache
+
+
+@pytest.fixture(autouse=True)
+def tiny_numbers() -> Iterator[None]:
+    """Training has a process compute with tiny numbers as zeros (`kernels.prepare`), which hypothesis will not have."""
+    yield
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_flush_denormal(False)
