@@ -33,29 +33,27 @@ WIDE = "-mprefer-vector-width=512"
 KINDS = {torch.float32: (), torch.bfloat16: ("-DHALF",)}
 
 
+class _Drop(ctypes.Structure):
+    _fields_ = (("key", ctypes.c_uint64), ("below", ctypes.c_uint32), ("up", ctypes.c_float))
+
+
 # What each takes before the number of threads: pointers, sizes (int64), floats and a dropout.
 KERNELS = {
     "flush": "n", "split": "pppnnnnn", "merge": "pppnnnnn", "softmax": "pppnnnfd", "softmax_backward": "pppnnfd",
     "residual_norm": "pppppppppnnfd", "residual_norm_backward": "pppppppppnnd", "dropped": "ppnnd", "gelu": "pppnn",
     "gelu_backward": "ppppnn", "vocabulary": "pppppppfppppppnn",
 }  # fmt: skip
-
-
-class _Drop(ctypes.Structure):
-    _fields_ = (("key", ctypes.c_uint64), ("below", ctypes.c_uint32), ("up", ctypes.c_float))
-
-
-def available(dtype: torch.dtype) -> bool:
-    """Whether numbers of this type can be computed with here. Compiles, the first time on a machine (1 s)."""
-    return _library(dtype) is not None
-
-
 TILED = {  # those of tiles.c
     "linear_split": "ppppnnnnnn", "linear_gelu": "pppppnnn", "linear_gelu_backward": "ppppppnnn",
     "linear_norm": "ppppppppppnnnfd", "linear_norm_backward": "ppppppppppnnnd",
     "attention": "ppppnnnnfd", "attention_backward": "pppppnnnnfd", "outer": "pppnnn",
 }  # fmt: skip
 TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float, "d": _Drop}
+
+
+def available(dtype: torch.dtype) -> bool:
+    """Whether numbers of this type can be computed with here. Compiles, the first time on a machine (1 s)."""
+    return _library(dtype) is not None
 
 
 def has_tiles(dtype: torch.dtype) -> bool:
@@ -81,7 +79,7 @@ def _library(dtype: torch.dtype) -> dict[str, Any] | None:
         library = _loaded(path) or ctypes.CDLL(str(_compile(path, KINDS[dtype])))
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # without a home there is no cache folder
         said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-        log.warning("no compiled kernels, so steps take longer, up to twice as long: %s", said[-1] if said else error)
+        _say(said[-1] if said else str(error))
         return None
     found = {}
     for kernel, arguments in (KERNELS | (TILED if library.tiles() else {})).items():
@@ -89,6 +87,12 @@ def _library(dtype: torch.dtype) -> dict[str, Any] | None:
         found[kernel].argtypes = [*(TYPES[kind] for kind in arguments), ctypes.c_int]
         found[kernel].restype = None
     return found
+
+
+@functools.cache
+def _say(why: str) -> None:
+    """Once, though it is asked for each type of number."""
+    log.warning("no compiled kernels, so steps take longer, up to twice as long: %s", why)
 
 
 def _cpu() -> str:
