@@ -23,6 +23,7 @@ from workbench.lease import LeaseHeld, LeaseLost
 from workbench.parts import TasksSpec
 from workbench.plan import Plan, plan
 from workbench.redact import redact
+from workbench.signals import heed
 from workbench.spec import RunSpec
 from workbench.store import RunDir, RunStore
 from workbench.tasks import Suite
@@ -102,6 +103,7 @@ def carry_out(run: RunDir, tasks: TasksSpec, suite: Suite, prepared: Prepared, h
     except (InputError, OSError, KeyboardInterrupt, LeaseLost):
         raise
     except Exception as error:
+        heed()  # it may be what became of a signal
         where = traceback.extract_tb(error.__traceback__)[-1]
         message = redact(f"{type(error).__name__}: {error}")
         run.fail("failed", message, where=f"{Path(where.filename).name}:{where.lineno}",

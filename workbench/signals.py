@@ -21,6 +21,7 @@ from workbench.errors import Interrupted
 log = logging.getLogger("workbench")
 T = TypeVar("T")
 PR_SET_PDEATHSIG = 1  # of prctl(2)
+_raised: list[int] = []  # the signals that `interrupting` raised for
 
 
 @contextmanager
@@ -32,18 +33,30 @@ def interrupting() -> Iterator[None]:
     """
 
     def stop(number: int, frame: object) -> None:
-        if number == signal.SIGINT:
-            _at_once()
-        raise Interrupted(signal.SIGTERM)
+        _raised.append(number)
+        _end(number)
+
+    _raised.clear()
 
     with _handled(stop, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         yield
 
 
-def _at_once() -> None:
-    """Ctrl-C. Further ones would only disturb what it began."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    raise KeyboardInterrupt
+def heed() -> None:
+    """End now if a signal should have ended us before: what it raised can get lost.
+
+    Compiled code takes any exception of the Python it calls for an answer (safetensors does, for one), and Python
+    itself drops those raised in a destructor. Long work asks here at every step.
+    """
+    if _raised:
+        _end(_raised[0])
+
+
+def _end(number: int) -> None:
+    if number == signal.SIGINT:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # further ones would only disturb what it began
+        raise KeyboardInterrupt
+    raise Interrupted(signal.SIGTERM)
 
 
 @contextmanager
@@ -53,10 +66,11 @@ def stop_signals() -> Iterator[list[int]]:
     Only Ctrl-C: a worker is told to stop by the terminal and then again, with SIGTERM, by its parent.
     """
     seen: list[int] = []
+    heed()
 
     def note(number: int, frame: object) -> None:
         if seen and number == signal.SIGINT:
-            _at_once()
+            _end(number)
         if not seen:
             seen.append(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
             log.warning("stopping after this step; a checkpoint will be written")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -18,9 +20,10 @@ import scipy.stats
 import sklearn.metrics
 import torch
 
-from workbench.errors import Diverged, InputError
+from workbench.errors import Diverged, InputError, Interrupted
 from workbench.host import Host
 from workbench.parts import TasksSpec
+from workbench.signals import interrupting
 from workbench.tasks import finetune as module
 from workbench.tasks import glue
 from workbench.tasks.classifier import Classifier, load_encoder, longest
@@ -342,3 +345,19 @@ def test_the_classifier_computes_what_hugging_face_s_model_does(encoder: Path, p
     assert found.keys() == expected.keys()
     for name, gradient in expected.items():
         torch.testing.assert_close(found[name], gradient, rtol=1e-3, atol=1e-5, msg=name)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_that_got_lost_in_between_ends_it_at_the_next_step(encoder: Path, keyword: Task) -> None:
+    class Loses:
+        def __del__(self) -> None:  # what is raised in here is dropped
+            os.kill(os.getpid(), signal.SIGTERM)
+            for _ in range(100):
+                pass
+
+    def progress(step: int, steps: int) -> None:
+        assert step == 1 < steps
+        Loses()
+
+    with interrupting(), pytest.raises(Interrupted):
+        finetune(encoder, keyword, SPEC, 0, CPU, progress)

@@ -22,6 +22,7 @@ from workbench.draws import seed_of
 from workbench.errors import Diverged
 from workbench.host import Host
 from workbench.parts import TasksSpec
+from workbench.signals import heed
 from workbench.spec import digest
 from workbench.tasks.classifier import Classifier, load_encoder, longest
 from workbench.tasks.encoded import Encoded, by_length, doubled, encode, shuffled
@@ -112,6 +113,7 @@ def finetune(
 
         model.train()
         for step in range(1, steps + 1):
+            heed()
             set_rates(optimizer, spec, lr_factor(step - 1, steps, spec), step)
             inputs, targets = train.batch(next(batches), device)
             with autocast:
