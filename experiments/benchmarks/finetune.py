@@ -86,7 +86,7 @@ def trainer(encoder: Path, task: Task, spec: TasksSpec, host: Host, dynamic: boo
                 model=model, args=arguments, train_dataset=train, data_collator=DataCollatorWithPadding(words)
             )
             made.train()
-            said = made.predict(dev)
+            said = made.predict(dev)  # type: ignore[arg-type]  # a list of rows will do
         return 100 * float((np.asarray(said.predictions).argmax(1) == said.label_ids).mean())
 
     return work
@@ -137,7 +137,7 @@ def main() -> None:
     logging.disable(logging.WARNING)
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
-    names = chosen.task or ["MRPC", "SST-2"]
+    names = tuple(chosen.task or ["MRPC", "SST-2"])
     spec = TasksSpec(
         names=names, glue=chosen.glue, rows=chosen.rows, epochs=chosen.epochs, lr=chosen.lr, layer_decay=1.0
     )

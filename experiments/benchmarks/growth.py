@@ -1,4 +1,4 @@
-"""What does growth cost? Rows of ever larger corpora, a log of ever more rows, and stores of a thousand runs.
+"""What does growth cost? Training on ever larger corpora, a log of ever more rows, and stores of a thousand runs.
 
     python experiments/benchmarks/growth.py OUT.json [--runs 1000]
 
@@ -11,28 +11,40 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from peers import spec_of
 
 from workbench.bench.machine import peak_memory
 from workbench.bench.turns import made_up
 from workbench.data.corpus import Corpus
+from workbench.data.prepare import bind
 from workbench.environment import environment
+from workbench.host import Host
+from workbench.parts import Special
+from workbench.plan import plan
 from workbench.presets import resolve
+from workbench.store import RunStore
 from workbench.tracking import Metrics
+from workbench.trainer import train
 
 ROOT = Path(__file__).parents[2]
+POWERS = (6, 7, 8, 9, 10)  # of ten: tokens
+TURNS, STEPS = 3, 80
 BUDGETS = (100, 200, 400, 800)  # steps, which are rows in metrics.jsonl
 
 
 def corpora(folder: Path) -> list[dict[str, Any]]:
-    """Seconds of 2,000 batches of 32 rows from 10^6 to 10^10 tokens, and the memory that this process came to."""
+    """Cutting rows alone: tokens per second of processor time from 10^6 to 10^10 tokens, and the memory it came to."""
     found = []
-    for power in (6, 7, 8, 9, 10):
+    for power in POWERS:
         spec = resolve("small", {"batch.size": 32})
         corpus = Corpus(made_up(folder / f"data{power}", spec, 10**power, sparse=True), spec.data.length, 0)
         times = []
@@ -45,6 +57,34 @@ def corpora(folder: Path) -> list[dict[str, Any]]:
         found.append({"tokens": 10**power, "tokens_per_second": round(tokens / min(times)),
                       "peak_memory_bytes": peak_memory("cpu")})  # fmt: skip
     return found
+
+
+def training(folder: Path) -> list[dict[str, Any]]:
+    """Whole steps (RTD, workload T of peers.py) on 10^6 to 10^10 tokens in turns; tokens/s is the turns' median."""
+    turns: dict[int, list[float]] = {power: [] for power in POWERS}
+    memory: dict[int, int] = {}
+    for turn in range(TURNS):
+        for power in POWERS:
+            turns[power].append(speed(folder / f"turn{turn}-{power}", power))
+            memory[power] = peak_memory("cpu")
+    return [{"tokens": 10**power, "tokens_per_second": round(statistics.median(found)),
+             "turns": [round(value) for value in found], "peak_memory_bytes": memory[power]}
+            for power, found in turns.items()]  # fmt: skip
+
+
+def speed(folder: Path, power: int) -> float:
+    """Tokens per second of training on 10^power tokens; the first quarter of the steps warms up."""
+    steps: dict[str, Any] = {"budget.steps": STEPS}
+    spec = spec_of("T", **steps)
+    data = made_up(folder / "data", spec, 10**power, sparse=True)
+    # The one word of a sparse file is none of the special ones here, so that it can be masked.
+    prepared = replace(data, special=Special(pad=4, unk=1, cls=2, sep=3, mask=5))
+    spec = bind(spec, prepared)
+    run, corpus, times = RunStore(folder / "runs").open(spec), Corpus(prepared, spec.data.length, spec.seed), []
+    host = Host(log_every=STEPS // 4, save_seconds=float("inf"))
+    with run.lease():
+        train(run, spec, plan(spec), corpus, host, run.check, lambda *_: times.append(time.perf_counter()))
+    return spec.batch.size * spec.data.length * (STEPS - STEPS // 4) / (times[-1] - times[0])
 
 
 def logging(folder: Path) -> list[dict[str, Any]]:
@@ -95,10 +135,10 @@ def main() -> None:
     result["load"] = round(os.getloadavg()[0], 1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        result |= {"corpora": corpora(folder), "logging": logging(folder), "runs": chosen.runs,
-                   "store": store(folder, chosen.runs)}  # fmt: skip
+        result |= {"training": training(folder), "corpora": corpora(folder), "logging": logging(folder)}
+        result |= {"runs": chosen.runs, "store": store(folder, chosen.runs)}
     chosen.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps({key: result[key] for key in ("corpora", "logging", "store")}, indent=1))
+    print(json.dumps({key: result[key] for key in ("training", "corpora", "logging", "store")}, indent=1))
 
 
 if __name__ == "__main__":

@@ -49,12 +49,12 @@ def masked(ids: Tensor, mask_id: int) -> tuple[Tensor, Tensor]:
 class Pair(nn.Module):
     """Generator and discriminator from Hugging Face with shared embeddings; the loss as tutorials write it."""
 
-    def __init__(self, generator: nn.Module, discriminator: nn.Module, mask_id: int) -> None:
+    def __init__(self, generator: Any, discriminator: Any, mask_id: int) -> None:
         super().__init__()
         self.generator: Any = generator
         self.discriminator: Any = discriminator
         self.mask_id = mask_id
-        self.discriminator.electra.embeddings = self.generator.electra.embeddings
+        discriminator.electra.embeddings = generator.electra.embeddings
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, **_: Any) -> dict[str, Tensor]:
         inputs, labels = masked(input_ids, self.mask_id)
@@ -208,7 +208,7 @@ def trainer(model: nn.Module, spec: RunSpec, host: Host, every: int, held: Calla
     """Hugging Face's Trainer with its defaults, but for what has to be the same on both sides."""
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
-    class Hold(TrainerCallback):  # type: ignore[misc]
+    class Hold(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.global_step % every == 0:
                 held(state.global_step, 0, {})

@@ -75,7 +75,7 @@ def same_loss(workload: str) -> dict[str, float]:
         prepared = made_up(Path(folder) / "data", spec, 100_000)
         spec = bind(spec, prepared)
         batch = Corpus(prepared, spec.data.length, spec.seed).batch(0, 4)
-        ours = build(spec).eval()
+        ours: Any = build(spec).eval()
         pair = electra_pair(spec)
         pair.eval()
         pair.take(ours)
@@ -159,7 +159,7 @@ def measure(workload: str, precision: str, peers: list[str], chosen: argparse.Na
 
 
 def speed(turns: list[dict[str, Any]]) -> float:
-    return statistics.median(turn["tokens_per_second"] for turn in turns)
+    return statistics.median(float(turn["tokens_per_second"]) for turn in turns)
 
 
 def fastest(turns: list[dict[str, Any]]) -> float:
@@ -168,7 +168,7 @@ def fastest(turns: list[dict[str, Any]]) -> float:
 
 def processor(turns: list[dict[str, Any]]) -> float:
     """Processor time of a step. Sizes and batch are the same for all."""
-    return statistics.median(turn["processor_seconds_per_step"] for turn in turns)
+    return statistics.median(float(turn["processor_seconds_per_step"]) for turn in turns)
 
 
 def main() -> None:

@@ -1,11 +1,11 @@
-"""How fast is preparing, next to the bare tokenizer on the same text? Prints one JSON object.
+"""How fast is preparing, next to the bare tokenizer on the same text?
 
-    python experiments/benchmarks/prepare.py FILE [--vocab 4096] [--repeats 3]
+    python experiments/benchmarks/prepare.py OUT.json FILE [--vocab 4096] [--repeats 3]
 
-Both sides take turns in one process with the same trained vocabulary. `ratio` is seconds of preparing, from the packed
-file on disk to finished shards, over seconds of `Tokenizer.encode_batch` on the documents already in memory, without
-reading, packing or writing anything; the medians of the repeats are compared. `processor_ratio` compares the processor
-time of both, all threads together, which other work on the machine disturbs less.
+Both sides take turns in one process with the same trained vocabulary. `ratio` is the speed (MB/s) of preparing, from
+the packed file on disk to finished shards, over that of `Tokenizer.encode_batch` on the documents already in memory,
+without reading, packing or writing anything; the medians of the repeats are compared. `processor_ratio` compares the
+processor time of both, all threads together, which other work on the machine disturbs less.
 """
 
 from __future__ import annotations
@@ -14,16 +14,19 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from workbench.data import sources, tokenizer
-from workbench.data.files import cores
 from workbench.data.prepare import prepare
 from workbench.data.progress import silent
+from workbench.environment import environment
+from workbench.host import cores
 from workbench.presets import resolve
 
 
@@ -42,11 +45,12 @@ def timed(work: Callable[[], Any]) -> tuple[float, float]:
 
 
 def ratio(prepared: list[float], encoded: list[float]) -> float:
-    return round(statistics.median(prepared) / statistics.median(encoded), 3)
+    return round(statistics.median(encoded) / statistics.median(prepared), 3)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
     parser.add_argument("file")
     parser.add_argument("--vocab", type=int, default=4096)
     parser.add_argument("--repeats", type=int, default=3)
@@ -66,7 +70,9 @@ def main() -> None:
         again, _ = timed(lambda: prepare(spec, silent, root))
         assert prepare(spec, silent, root) == first
     clock, processor = (([e[i] for e in encoded], [p[i] for p in prepared]) for i in (0, 1))
-    result = {
+    facts = environment(["prepare.py", *(Path(word).name if "/" in word else word for word in sys.argv[1:])])
+    result = {name: facts[name] for name in ("command", "machine", "git", "started")} | {
+        "tokenizers": version("tokenizers"),
         "file": Path(chosen.file).name,
         "documents": first.documents,
         "bytes": first.bytes,
@@ -82,7 +88,8 @@ def main() -> None:
         "with_vocabulary_seconds": round(whole, 2),
         "second_run_seconds": round(again, 4),
     }
-    print(json.dumps(result, indent=1))
+    chosen.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps({key: result[key] for key in result if key != "machine"}, indent=1))
 
 
 if __name__ == "__main__":
