@@ -135,8 +135,9 @@ def main() -> None:
     result["load"] = round(os.getloadavg()[0], 1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        result |= {"training": training(folder), "corpora": corpora(folder), "logging": logging(folder)}
+        # The store first: Linux counts the memory of the process that starts a command as the command's own.
         result |= {"runs": chosen.runs, "store": store(folder, chosen.runs)}
+        result |= {"training": training(folder), "corpora": corpora(folder), "logging": logging(folder)}
     chosen.out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps({key: result[key] for key in ("training", "corpora", "logging", "store")}, indent=1))
 

@@ -60,10 +60,11 @@ def main() -> None:
     facts = environment(["start.py", *(Path(word).name if "/" in word else word for word in sys.argv[1:])])
     result: dict[str, Any] = {name: facts[name] for name in ("command", "machine", "versions", "git", "started")}
     result["load"] = round(os.getloadavg()[0], 1)
-    with tempfile.TemporaryDirectory() as empty:
+    with tempfile.TemporaryDirectory() as store:
+        ended([*RUN, "--budget", "steps=1", "--runs", store])()
         things: dict[str, Callable[[], float]] = {
             "workbench --help": ended([*WORKBENCH, "--help"]),
-            "workbench status": ended([*WORKBENCH, "status", "--runs", empty]),
+            "workbench status": ended([*WORKBENCH, "status", "--runs", store]),
             "first step, nano": lambda: first_step(["--scale", "nano", "--budget", "steps=1000"]),
             "first step, small": lambda: first_step(["--scale", "small", "--budget", "steps=1000"]),
             "import torch": ended([sys.executable, "-c", "import torch"]),
