@@ -16,14 +16,6 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def huge_pages() -> None:
-    """Let torch ask Linux for pages of 2 MiB, of which there are fewer to fill with zeros and to look up.
-
-    torch reads this when it first allocates, so whoever is about to train says so early. No number depends on it.
-    """
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-
-
 @dataclass(frozen=True)
 class Host:
     """`device` is "auto" or a torch device; `precision` "auto" is fp32 or bf16, see `resolved_precision`.

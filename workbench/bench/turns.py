@@ -22,7 +22,7 @@ from workbench.bench.parts import Parts, Watched
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, bind
 from workbench.data.shards import SHARD, token_type
-from workbench.host import Host, huge_pages
+from workbench.host import Host
 from workbench.parts import Special
 from workbench.plan import EFFICIENCY, plan
 from workbench.spec import RunSpec, parse
@@ -108,8 +108,6 @@ def window(spec: RunSpec, host: Host, seconds: float) -> int:
 def main() -> None:
     hello = json.loads(sys.stdin.readline())
     host = Host(**hello["host"])
-    if not host.plain:
-        huge_pages()
     if "spec" not in hello:
         ceiling(host, 0.1)
         tell({"ready": True})

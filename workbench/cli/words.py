@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench.errors import InputError
-from workbench.host import Host, huge_pages
+from workbench.host import Host
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
@@ -124,8 +124,6 @@ def host_of(
         device=device, precision=precision, compile=compile_, threads=threads, micro_batch=micro_batch,  # type: ignore[arg-type]
         save_every=save_every, track=track, plain=plain,
     )  # fmt: skip
-    if not plain:
-        huge_pages()
     if device != "auto":
         host.resolved_device()
     return host

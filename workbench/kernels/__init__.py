@@ -10,6 +10,7 @@ B rows, L positions, D width, H heads, d = D / H, N = B * L, I inner width. Weig
 from __future__ import annotations
 
 import ctypes
+import functools
 from types import ModuleType
 
 import torch
@@ -18,24 +19,45 @@ from torch import Tensor
 from workbench.kernels import compiled, portable
 from workbench.kernels.portable import Drop
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, MOST = -1, -2, -3, 1 << 25  # glibc's malloc.h, and the largest threshold
+MADV_HUGEPAGE, PAGE = 14, 1 << 21  # Linux's mman.h, and bytes of a large page
 
 
 def prepare(threads: int | None, plain: bool, device: str = "cpu") -> None:
     """What training and fine-tuning want of this process: so many threads, and unless `plain` two things more.
 
-    glibc keeps what is freed, since every step needs the same memory again; and numbers below 1e-38 are 0. Gradients of
-    fine-tuning, which come from one position of a row, are full of them: it takes five times as long otherwise.
+    Memory is kept, since every step needs as much again; and numbers below 1e-38 are 0. Gradients of fine-tuning, which
+    come from one position of a row, are full of them: it takes five times as long otherwise.
     """
     if threads:
         torch.set_num_threads(threads)
     torch.set_flush_denormal(not plain)  # in this thread, and in those that it starts
     if device == "cpu" and (not plain or compiled.is_loaded()) and compiled.available(torch.float32):
         compiled.flush(not plain)  # in those that there are
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None and not plain:
-        mallopt(M_TRIM_THRESHOLD, -1)
-        mallopt(M_MMAP_THRESHOLD, 1 << 25)  # the largest it takes; larger blocks go back to the system
+    if not plain:
+        _keep_memory()
+
+
+@functools.cache
+def _keep_memory() -> None:
+    """Have glibc keep what is freed, and take the first 2 GiB in large pages, of which there are fewer to look up.
+
+    Nothing is used up by that: Linux gives pages when they are first written to. Where it gives no large ones, or not
+    so much room, all is as before.
+    """
+    libc = ctypes.CDLL(None)
+    if not (hasattr(libc, "mallopt") and hasattr(libc, "madvise")):
+        return
+    libc.malloc.restype = libc.sbrk.restype = ctypes.c_void_p
+    libc.mallopt(M_TRIM_THRESHOLD, -1)
+    libc.mallopt(M_MMAP_THRESHOLD, MOST)  # larger blocks go back to the system
+    start = libc.sbrk(0)
+    libc.mallopt(M_TOP_PAD, 2**31 - 1)
+    libc.free(ctypes.c_void_p(libc.malloc(ctypes.c_size_t(MOST - PAGE))))  # makes it ask for room
+    libc.mallopt(M_TOP_PAD, PAGE)
+    start, end = -(-start // PAGE) * PAGE, libc.sbrk(0) // PAGE * PAGE
+    if end > start:
+        libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), MADV_HUGEPAGE)
 
 
 def of(x: Tensor) -> ModuleType:

@@ -47,6 +47,35 @@ static inline float get(number x) { return x; }
 static inline number put(float x) { return x; }
 #endif
 
+/* Sums in 32 lanes: compilers keep to the order of a loop's additions, or add up the lanes one after the other. */
+typedef float lanes __attribute__((vector_size(64), aligned(4), may_alias));
+
+static inline lanes some(const float *x) { return *(const lanes *)x; }
+
+static inline float added_up(lanes x) {
+    for (int half = 8; half; half /= 2)
+        for (int i = 0; i < half; i++) x[i] += x[i + half];
+    return x[0];
+}
+
+static inline float total_of(const float *x, size length) {
+    lanes even = {0}, odd = {0};
+    size j = 0;
+    for (; j + 32 <= length; j += 32) even += some(x + j), odd += some(x + j + 16);
+    float total = added_up(even + odd);
+    for (; j < length; j++) total += x[j];
+    return total;
+}
+
+static inline float dot(const float *x, const float *y, size length) {
+    lanes even = {0}, odd = {0};
+    size j = 0;
+    for (; j + 32 <= length; j += 32) even += some(x + j) * some(y + j), odd += some(x + j + 16) * some(y + j + 16);
+    float total = added_up(even + odd);
+    for (; j < length; j++) total += x[j] * y[j];
+    return total;
+}
+
 /* e^x to 3e-7 of it for x up to 88; e^-87 below. */
 static inline float exponential(float x) {
     x = x < -87.0f ? -87.0f : x;
@@ -123,22 +152,22 @@ static inline float factor(chance at, size column) {
 
 /* Rows, in fp32: each is what a kernel does between load and store. */
 
+static inline void load(float *restrict value, const number *x, size width) {
+    for (size j = 0; j < width; j++) value[j] = get(x[j]);
+}
+
 /* value: scores. */
 static inline void softmax_row(float *restrict value, const float *bias, size length, float scale, dropout drop,
                                size row, number *chances, number *kept) {
-    float top = -INFINITY, total = 0;
+    float top = -INFINITY;
     if (bias)
         for (size j = 0; j < length; j++) value[j] = value[j] * scale + bias[j];
     else
         for (size j = 0; j < length; j++) value[j] *= scale;
 #pragma omp simd reduction(max : top)
     for (size j = 0; j < length; j++) top = value[j] > top ? value[j] : top;
-#pragma omp simd reduction(+ : total)
-    for (size j = 0; j < length; j++) {
-        value[j] = exponential(value[j] - top);
-        total += value[j];
-    }
-    const float over = 1 / total;
+    for (size j = 0; j < length; j++) value[j] = exponential(value[j] - top);
+    const float over = 1 / total_of(value, length);
     for (size j = 0; j < length; j++) chances[j] = put(value[j] * over);
     if (!drop.below) return;
     const chance at = chance_of(drop, row);
@@ -148,40 +177,34 @@ static inline void softmax_row(float *restrict value, const float *bias, size le
 /* value: slopes by what dropout left. */
 static inline void softmax_backward_row(float *restrict value, const number *chances, number *kept, number *slopes,
                                         size length, float scale, dropout drop, size row) {
-    float mean = 0;
+    float likely[length];
+    load(likely, chances, length);
     if (drop.below) {
         const chance at = chance_of(drop, row);
         for (size j = 0; j < length; j++) {
             const float up = factor(at, j);
             value[j] *= up;
-            kept[j] = put(get(chances[j]) * up);
+            kept[j] = put(likely[j] * up);
         }
     }
-#pragma omp simd reduction(+ : mean)
-    for (size j = 0; j < length; j++) mean += value[j] * get(chances[j]);
-    for (size j = 0; j < length; j++) slopes[j] = put(get(chances[j]) * (value[j] - mean) * scale);
+    const float mean = dot(value, likely, length);
+    for (size j = 0; j < length; j++) slopes[j] = put(likely[j] * (value[j] - mean) * scale);
 }
 
 /* value: the branch without its bias. */
 static inline void norm_row(float *restrict value, const float *bias, const number *residual, const float *gain,
                             const float *shift, number *added, number *out, float *at_mean, float *at_stretch,
                             size width, float eps, dropout drop, size row) {
-    float mean = 0, spread = 0;
     if (drop.below) {
         const chance at = chance_of(drop, row);
         for (size j = 0; j < width; j++) added[j] = put((value[j] + bias[j]) * factor(at, j) + get(residual[j]));
     } else
         for (size j = 0; j < width; j++) added[j] = put(value[j] + bias[j] + get(residual[j]));
-#pragma omp simd reduction(+ : mean)
-    for (size j = 0; j < width; j++) {
-        value[j] = get(added[j]); /* as rounded, which is what backward will see */
-        mean += value[j];
-    }
-    mean /= (float)width;
-#pragma omp simd reduction(+ : spread)
-    for (size j = 0; j < width; j++) spread += (value[j] - mean) * (value[j] - mean);
-    const float stretch = 1 / sqrtf(spread / (float)width + eps);
-    for (size j = 0; j < width; j++) out[j] = put((value[j] - mean) * stretch * gain[j] + shift[j]);
+    load(value, added, width); /* as rounded, which is what backward will see */
+    const float mean = total_of(value, width) / (float)width;
+    for (size j = 0; j < width; j++) value[j] -= mean;
+    const float stretch = 1 / sqrtf(dot(value, value, width) / (float)width + eps);
+    for (size j = 0; j < width; j++) out[j] = put(value[j] * stretch * gain[j] + shift[j]);
     *at_mean = mean;
     *at_stretch = stretch;
 }
@@ -191,18 +214,14 @@ static inline void norm_backward_row(float *restrict slope, const number *added,
                                      const float *gain, number *d_added, number *d_branch, float *restrict sums,
                                      size width, dropout drop, size row) {
     float *d_gain = sums, *d_shift = sums + width, *d_bias = sums + 2 * width;
-    float even[width], first = 0, second = 0;
-#pragma omp simd reduction(+ : first, second)
+    float even[width];
     for (size j = 0; j < width; j++) {
         even[j] = (get(added[j]) - mean) * stretch;
         d_gain[j] += slope[j] * even[j];
         d_shift[j] += slope[j];
         slope[j] *= gain[j];
-        first += slope[j];
-        second += slope[j] * even[j];
     }
-    first /= (float)width;
-    second /= (float)width;
+    const float first = total_of(slope, width) / (float)width, second = dot(slope, even, width) / (float)width;
     for (size j = 0; j < width; j++) {
         slope[j] = stretch * (slope[j] - first - even[j] * second);
         d_added[j] = put(slope[j]);
@@ -231,10 +250,6 @@ static inline void gelu_backward_row(const float *slope, const number *x, const 
         out[j] = put(d);
         sums[j] += d;
     }
-}
-
-static inline void load(float *restrict value, const number *x, size width) {
-    for (size j = 0; j < width; j++) value[j] = get(x[j]);
 }
 
 /* Kernels. */
@@ -389,12 +404,8 @@ void vocabulary(number *logits, const float *shift, const int64_t *targets, cons
             }
             for (size b = 0; b < blocks; b++) {
                 const size end = (b + 1) * block < words ? (b + 1) * block : words;
-                float within = 0;
-#pragma omp simd reduction(+ : within)
-                for (size j = b * block; j < end; j++) {
-                    value[j] = exponential(value[j] - top);
-                    within += value[j];
-                }
+                for (size j = b * block; j < end; j++) value[j] = exponential(value[j] - top);
+                const float within = total_of(value + b * block, end - b * block);
                 total += within;
                 if (draws && temperature == 1) all += part[b] = within;
             }
