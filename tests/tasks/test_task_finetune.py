@@ -303,6 +303,36 @@ def test_on_real_glue(real_data: Path, encoder: Path, name: str, answers: list[A
     assert score.value == pytest.approx(100 * expected) and score.test_rows == len(gold)
 
 
+def test_measured_in_bf16_a_model_answers_the_same(
+    encoder: Path, keyword: Task, lengths: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No metric moves by more than a quarter of its standard error, which is one over the root of the rows at most."""
+    predict, seen = module.predict, []
+
+    def both(model: Any, data: Any, device: str) -> Any:
+        exact = predict(model, data, device)
+        with torch.autocast("cpu", torch.bfloat16):
+            rounded = predict(model, data, device)
+        seen.append((exact, rounded, np.array(data.targets)))
+        return exact
+
+    monkeypatch.setattr(module, "predict", both)
+    finetune(encoder, keyword, SPEC, 0, CPU)
+    finetune(encoder, lengths, SPEC, 0, CPU)
+    *classified, (exact, rounded, true) = seen
+    for a, b, _ in classified:
+        assert not np.array_equal(a, b)  # it was bf16
+        assert (a.argmax(1) != b.argmax(1)).mean() <= 0.25 / np.sqrt(len(a))
+    found = [scipy.stats.spearmanr(outputs[:, 0], true).statistic for outputs in (exact, rounded)]
+    assert abs(found[0] - found[1]) <= 0.25 / np.sqrt(len(true))
+
+
+def test_fine_tuned_in_bf16_it_learns_as_much(encoder: Path, keyword: Task, lengths: Task) -> None:
+    half = replace(CPU, precision="bf16")
+    for task, least in ((keyword, 85), (lengths, 40)):
+        assert finetune(encoder, task, SPEC, 0, half).value > least
+
+
 @pytest.mark.gpu
 def test_on_cuda_in_bf16(encoder: Path, keyword: Task, lengths: Task) -> None:
     for task, least in ((keyword, 85), (lengths, 40)):
