@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 Positive = Annotated[int, Field(gt=0)]
 Rate = Annotated[float, Field(ge=0, le=1)]
+Dropout = Annotated[float, Field(ge=0, lt=1)]
 Tying = Literal["none", "tokens", "embeddings", "all", "gdes"]
 Recipe = Literal["paper", "released"]
 UNITS = ("steps", "tokens", "flops", "seconds")  # of budgets
@@ -42,8 +43,8 @@ class EncoderSpec(Part):
     embedding: Positive | None = None
     vocab: Annotated[int, Field(ge=8, le=2**31 - 1)] = 30522
     positions: Positive = 512
-    dropout: Rate = 0.1
-    attention_dropout: Rate = 0.1
+    dropout: Dropout = 0.1
+    attention_dropout: Dropout = 0.1
     attention: Literal["sdpa", "eager"] = "sdpa"
     init: Annotated[float, Field(gt=0)] = 0.02
     position_init: Literal["normal", "sinusoidal"] = "normal"
@@ -236,7 +237,7 @@ class TasksSpec(Part):
     batch: Positive = 32
     epochs: Annotated[float, Field(gt=0)] | None = None
     length: Annotated[int, Field(ge=8)] = 128
-    dropout: Rate = 0.1
+    dropout: Dropout = 0.1
     clip: Annotated[float, Field(gt=0)] = 1.0
     doubled: bool = False
     sum_loss: bool = False

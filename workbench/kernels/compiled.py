@@ -79,7 +79,7 @@ def _library(dtype: torch.dtype) -> dict[str, Any] | None:
         library = _loaded(path) or ctypes.CDLL(str(_compile(path, KINDS[dtype])))
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # without a home there is no cache folder
         said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-        _say(said[-1] if said else str(error))
+        _say(next((line for line in said if "error" in line), said[-1] if said else str(error)))
         return None
     found = {}
     for kernel, arguments in (KERNELS | (TILED if library.tiles() else {})).items():
