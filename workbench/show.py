@@ -129,18 +129,22 @@ def bench_table(rows: Sequence[Row]) -> str:
         {"scale": row["scale"], "objective": row["objective"]} | {k: f"{v:.1%}" for k, v in row["shares"].items()}
         for row in measured
     ]
-    notes: dict[str, list[str]] = {}
-    for row in rows:
-        for note in [*row["notes"], *([f"left out: {row['skipped']}"] if row["skipped"] else [])]:
-            notes.setdefault(note, []).append(f"{row['objective']} at {row['scale']}")
-    said = [f"{note} ({', '.join(names) if len(names) < len(rows) else 'all'})" for note, names in notes.items()]
     ceilings = {(row["device"], row["precision"]): row["ceiling_flops_per_second"] for row in rows}
     top = [
         f"{device}, {precision}: {_short(speed)} FLOP/s in the fastest square matrix product, the ceiling"
         for (device, precision), speed in ceilings.items()
     ]
     tables = [table(speed), "", "where a step's time goes", "", table(parts)] if measured else []
-    return "\n".join([*tables, "", *top, *said])
+    return "\n".join([*tables, "", *top, *bench_notes(rows)])
+
+
+def bench_notes(rows: Sequence[Row]) -> list[str]:
+    """What to know before relying on measured speeds: each note once, with the rows that it is about."""
+    notes: dict[str, list[str]] = {}
+    for row in rows:
+        for note in [*row["notes"], *([f"left out: {row['skipped']}"] if row["skipped"] else [])]:
+            notes.setdefault(note, []).append(f"{row['objective']} at {row['scale']}")
+    return [f"{note} ({', '.join(names) if len(names) < len(rows) else 'all'})" for note, names in notes.items()]
 
 
 def objective_rows() -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from workbench.report import page, svg
 from workbench.report.marks import styles
 from workbench.report.svg import COLOURS, SERIES
 from workbench.report.words import count, power, short
+from workbench.show import bench_notes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,8 +41,7 @@ def render(rows: Sequence[Row]) -> str:
         "style_hash": f"sha256-{base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()}",
         "version": workbench.__version__,
         "rows": done,
-        "left_out": [row for row in rows if row["skipped"]],
-        "notes": [(row, note) for row in done for note in row["notes"]],
+        "notes": bench_notes(rows),
         "first": rows[0],
         "ceilings": {row["precision"]: row["ceiling_flops_per_second"] for row in rows},
         "speed": [(s, throughput([r for r in done if r["scale"] == s], f"t{i}")) for i, s in enumerate(scales)],
@@ -63,10 +63,11 @@ def throughput(rows: Sequence[Row], name: str) -> str:
             ax.barh(place, speed, height=0.62, color=looks[row["objective"]].colour)
             slow, fast = (tokens / seconds for seconds in reversed(row["seconds_spread"]))
             ax.plot([slow, fast], [place, place], color=COLOURS["ink"], lw=1.6)
-            said = f" {count(speed)}, {row['model_flops_utilisation']:.0%} of the ceiling"
-            ax.text(max(speed, fast), place, said, va="center", fontsize=11)
+            said = f"{count(speed)}, {row['model_flops_utilisation']:.0%} of the ceiling"
+            ax.annotate(said, (max(speed, fast), place), (5, 0), textcoords="offset points", va="center", fontsize=11)
         ax.set_xlim(0, 1.75 * max(row["tokens_per_second"] for row in rows))
         _names(ax, rows, "tokens a second")
+        ax.grid(visible=False)  # every bar says its number, and lines would run through it
         return svg.write(figure, name, f"Tokens a second at {rows[0]['scale']}")
 
 
