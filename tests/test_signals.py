@@ -40,5 +40,4 @@ def test_a_signal_that_got_lost_is_heeded_at_the_next_step(number: int, raised: 
         with pytest.raises(raised), stop_signals():
             raise AssertionError("training must not begin")
     assert went_on
-    with interrupting():
-        heed()  # what came before is over
+    heed()  # outside of it, what came is over

@@ -36,10 +36,11 @@ def interrupting() -> Iterator[None]:
         _raised.append(number)
         _end(number)
 
-    _raised.clear()
-
-    with _handled(stop, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        yield
+    try:
+        with _handled(stop, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            yield
+    finally:
+        _raised.clear()  # whoever goes on in this process is not meant
 
 
 def heed() -> None:
