@@ -114,6 +114,8 @@ def price_table(plan: Plan) -> str:
 
 def bench_table(rows: Sequence[Row]) -> str:
     """`workbench bench` for a person: speed, then where the time goes, then what to know before relying on it."""
+    from workbench.report.speed import notes
+
     measured = [row for row in rows if not row["skipped"]]
     speed = [
         {
@@ -135,16 +137,7 @@ def bench_table(rows: Sequence[Row]) -> str:
         for (device, precision), speed in ceilings.items()
     ]
     tables = [table(speed), "", "where a step's time goes", "", table(parts)] if measured else []
-    return "\n".join([*tables, "", *top, *bench_notes(rows)])
-
-
-def bench_notes(rows: Sequence[Row]) -> list[str]:
-    """What to know before relying on measured speeds: each note once, with the rows that it is about."""
-    notes: dict[str, list[str]] = {}
-    for row in rows:
-        for note in [*row["notes"], *([f"left out: {row['skipped']}"] if row["skipped"] else [])]:
-            notes.setdefault(note, []).append(f"{row['objective']} at {row['scale']}")
-    return [f"{note} ({', '.join(names) if len(names) < len(rows) else 'all'})" for note, names in notes.items()]
+    return "\n".join([*tables, "", *top, *notes(rows)])
 
 
 def objective_rows() -> list[dict[str, Any]]:

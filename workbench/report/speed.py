@@ -14,7 +14,6 @@ from workbench.report import page, svg
 from workbench.report.marks import styles
 from workbench.report.svg import COLOURS, SERIES
 from workbench.report.words import count, power, short
-from workbench.show import bench_notes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +40,7 @@ def render(rows: Sequence[Row]) -> str:
         "style_hash": f"sha256-{base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()}",
         "version": workbench.__version__,
         "rows": done,
-        "notes": bench_notes(rows),
+        "notes": notes(rows),
         "first": rows[0],
         "ceilings": {row["precision"]: row["ceiling_flops_per_second"] for row in rows},
         "speed": [(s, throughput([r for r in done if r["scale"] == s], f"t{i}")) for i, s in enumerate(scales)],
@@ -50,6 +49,15 @@ def render(rows: Sequence[Row]) -> str:
         "power": power,
     }
     return page.environment().get_template("bench.html.j2").render(context)
+
+
+def notes(rows: Sequence[Row]) -> list[str]:
+    """What to know before relying on measured speeds: each note once, with the rows that it is about."""
+    about: dict[str, list[str]] = {}
+    for row in rows:
+        for note in [*row["notes"], *([f"left out: {row['skipped']}"] if row["skipped"] else [])]:
+            about.setdefault(note, []).append(f"{row['objective']} at {row['scale']}")
+    return [f"{note} ({', '.join(names) if len(names) < len(rows) else 'all'})" for note, names in about.items()]
 
 
 def throughput(rows: Sequence[Row], name: str) -> str:
