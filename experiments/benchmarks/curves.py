@@ -18,10 +18,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from record import here
+
 from workbench import objectives
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import bind, prepare
-from workbench.environment import environment
 from workbench.host import Host
 from workbench.plan import plan
 from workbench.presets import resolve
@@ -58,9 +59,7 @@ def main() -> None:
     parser.add_argument("--objective", action="append")
     chosen = parser.parse_args()
     keys: dict[str, Any] = {"budget.steps": chosen.steps, **parse_overrides(chosen.set)}
-    facts = environment(["curves.py", *(Path(word).name if "/" in word else word for word in sys.argv[1:])])
-    result: dict[str, Any] = {name: facts[name] for name in ("command", "machine", "versions", "git", "started")}
-    result["rows"] = []
+    result = here() | {"rows": []}
     for name in chosen.objective or objectives.names():
         found = {}
         for way in WAYS:

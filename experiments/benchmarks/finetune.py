@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from record import here
 
 from workbench import kernels
 from workbench.bench.machine import Quiet
 from workbench.data import tokenizer
-from workbench.environment import environment
 from workbench.host import Host
 from workbench.models.encoder import build_encoder
 from workbench.parts import TasksSpec
@@ -142,9 +142,10 @@ def main() -> None:
         names=names, glue=chosen.glue, rows=chosen.rows, epochs=chosen.epochs, lr=chosen.lr, layer_decay=1.0
     )
     host = Host(device=chosen.device, precision=chosen.precision, threads=chosen.threads)
-    facts = environment(["finetune.py", *sys.argv[1:]], device=host.resolved_device(), threads=chosen.threads)
-    result: dict[str, Any] = {name: facts[name] for name in ("machine", "versions", "git", "threads", "started")}
-    result |= {"encoder": chosen.encoder.name if chosen.encoder else "untrained", "rows": []}
+    result = here(host.resolved_device(), chosen.threads) | {
+        "encoder": chosen.encoder.name if chosen.encoder else "untrained",
+        "rows": [],
+    }
     for task in glue.load(names, chosen.glue, chosen.rows).tasks:
         with tempfile.TemporaryDirectory() as folder:
             encoder = chosen.encoder or untrained(Path(folder), task)

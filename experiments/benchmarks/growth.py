@@ -16,19 +16,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from peers import spec_of
+from record import here
 
 from workbench.bench.machine import peak_memory
 from workbench.bench.turns import made_up
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import bind
-from workbench.environment import environment
 from workbench.host import Host
-from workbench.parts import Special
 from workbench.plan import plan
 from workbench.presets import resolve
 from workbench.store import RunStore
@@ -76,9 +74,7 @@ def speed(folder: Path, power: int) -> float:
     """Tokens per second of training on 10^power tokens; the first quarter of the steps warms up."""
     steps: dict[str, Any] = {"budget.steps": STEPS}
     spec = spec_of("T", **steps)
-    data = made_up(folder / "data", spec, 10**power, sparse=True)
-    # The one word of a sparse file is none of the special ones here, so that it can be masked.
-    prepared = replace(data, special=Special(pad=4, unk=1, cls=2, sep=3, mask=5))
+    prepared = made_up(folder / "data", spec, 10**power, sparse=True)
     spec = bind(spec, prepared)
     run, corpus, times = RunStore(folder / "runs").open(spec), Corpus(prepared, spec.data.length, spec.seed), []
     host = Host(log_every=STEPS // 4, save_seconds=float("inf"))
@@ -130,9 +126,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--runs", type=int, default=1000)
     chosen = parser.parse_args()
-    facts = environment(["growth.py", *(Path(word).name if "/" in word else word for word in sys.argv[1:])])
-    result: dict[str, Any] = {name: facts[name] for name in ("command", "machine", "versions", "git", "started")}
-    result["load"] = round(os.getloadavg()[0], 1)
+    result = here()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         # The store first: Linux counts the memory of the process that starts a command as the command's own.

@@ -23,12 +23,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from record import here
+
 from workbench import objectives
 from workbench.bench.machine import Quiet
 from workbench.bench.process import Worker
 from workbench.bench.turns import made_up, window
 from workbench.data.prepare import bind
-from workbench.environment import environment
 from workbench.host import Host
 from workbench.plan import plan
 from workbench.presets import resolve
@@ -187,13 +188,7 @@ def main() -> None:
     peers = chosen.peer or [*OURS, *PEERS]
     left_out = {peer: why for peer in peers if (why := missing(peer))}
     peers = [peer for peer in peers if peer not in left_out]
-    result: dict[str, Any] = {"left_out": left_out, "same_loss": {}, "rows": []}
-    facts = environment(
-        ["peers.py", *(Path(word).name if "/" in word else word for word in sys.argv[1:])],
-        device=chosen.device,
-        threads=chosen.threads,
-    )
-    result |= {name: facts[name] for name in ("command", "machine", "versions", "git", "threads", "started")}
+    result = here(chosen.device, chosen.threads) | {"left_out": left_out, "same_loss": {}, "rows": []}
     for workload in chosen.workload or list(WORKLOADS):
         result["same_loss"][workload] = same_loss(workload)
         for precision in chosen.precision or ["fp32", "bf16"]:

@@ -12,20 +12,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from record import here
 
 from workbench.data import sources, tokenizer
 from workbench.data.prepare import prepare
 from workbench.data.progress import silent
-from workbench.environment import environment
 from workbench.host import cores
 from workbench.presets import resolve
 
@@ -70,16 +68,13 @@ def main() -> None:
         again, _ = timed(lambda: prepare(spec, silent, root))
         assert prepare(spec, silent, root) == first
     clock, processor = (([e[i] for e in encoded], [p[i] for p in prepared]) for i in (0, 1))
-    facts = environment(["prepare.py", *(Path(word).name if "/" in word else word for word in sys.argv[1:])])
-    result = {name: facts[name] for name in ("command", "machine", "git", "started")} | {
-        "tokenizers": version("tokenizers"),
+    result = here() | {
         "file": Path(chosen.file).name,
         "documents": first.documents,
         "bytes": first.bytes,
         "tokens": first.tokens,
         "vocab": first.vocab,
         "cores": cores(),
-        "load": round(os.getloadavg()[0], 1),
         "encode_batch_seconds": [round(value, 2) for value in clock[0]],
         "prepare_seconds": [round(value, 2) for value in clock[1]],
         "ratio": ratio(clock[1], clock[0]),
@@ -89,7 +84,7 @@ def main() -> None:
         "second_run_seconds": round(again, 4),
     }
     chosen.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps({key: result[key] for key in result if key != "machine"}, indent=1))
+    print(json.dumps({key: result[key] for key in result if key not in ("machine", "versions")}, indent=1))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -18,9 +17,8 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from workbench.environment import environment
+from record import here
 
 WORKBENCH = [sys.executable, "-m", "workbench"]
 RUN = [*WORKBENCH, "run", "ablation", "--objective", "rtd", "--tasks", "none", "--save-every", "1"]
@@ -57,9 +55,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--repeats", type=int, default=5)
     chosen = parser.parse_args()
-    facts = environment(["start.py", *(Path(word).name if "/" in word else word for word in sys.argv[1:])])
-    result: dict[str, Any] = {name: facts[name] for name in ("command", "machine", "versions", "git", "started")}
-    result["load"] = round(os.getloadavg()[0], 1)
+    result = here()
     with tempfile.TemporaryDirectory() as store:
         ended([*RUN, "--budget", "steps=1", "--runs", store])()
         things: dict[str, Callable[[], float]] = {

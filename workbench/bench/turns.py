@@ -82,7 +82,10 @@ def tell(found: dict[str, Any]) -> None:
 
 
 def made_up(folder: Path, spec: RunSpec, tokens: int = TOKENS, sparse: bool = False) -> Prepared:
-    """Token shards with the frequencies of words (as one over their rank), or `sparse`: all one word, no disk used."""
+    """Token shards with the frequencies of words (as one over their rank), or `sparse`: all one word, no disk used.
+
+    That word is none of the special ones, so that it can be masked.
+    """
     folder.mkdir(parents=True)
     dtype, shards = token_type(spec.encoder.vocab), []
     for number, start in enumerate(range(0, tokens, SHARD)):
@@ -96,6 +99,8 @@ def made_up(folder: Path, spec: RunSpec, tokens: int = TOKENS, sparse: bool = Fa
                 file.write((ranks.astype(np.int64) % spec.encoder.vocab).astype(dtype).tobytes())
     (folder / "manifest.json").write_text(json.dumps({"dtype": dtype.str, "shards": shards}), encoding="utf-8")
     special = spec.data.special if spec.encoder.vocab > Special().mask else Special(pad=0, unk=1, cls=2, sep=3, mask=4)
+    if sparse:
+        special = Special(pad=1, unk=2, cls=3, sep=4, mask=5)
     return Prepared(folder, "", tokens, 1, 0, spec.encoder.vocab, special, folder)
 
 
