@@ -643,3 +643,9 @@ def test_secrets_stay_out_of_records(store: RunStore, monkeypatch: pytest.Monkey
             text = path.read_text()
             assert "planted" not in text and "abcdef12" not in text, path
     assert "https://***@host/x" in run.read_json("error.json")["message"]
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs Linux's /proc, where no folder can be made")
+def test_a_folder_that_cannot_be_made_is_said_in_one_sentence() -> None:
+    with pytest.raises(InputError, match="cannot be made; choose another folder with --runs"):
+        RunStore("/proc/runs")

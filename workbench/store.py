@@ -84,7 +84,10 @@ class RunStore:
                 raise InputError(f"{self.root} is not a folder, so it cannot hold runs; choose another with --runs")
             if not create:
                 raise InputError(f"there are no runs in {self.root}: no such folder; say where they are with --runs")
-            self.root.mkdir(parents=True, exist_ok=True)
+            try:
+                self.root.mkdir(parents=True, exist_ok=True)
+            except FileNotFoundError:  # /proc takes no folders, and says so in these words
+                raise InputError(f"{self.root} cannot be made; choose another folder with --runs") from None
         try:
             read_object(mark, format=FORMAT)
         except FileNotFoundError:
