@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -140,9 +140,12 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
 
 
 def leave(disk: Path, room: int) -> None:
-    """Fill the disk until `room` bytes are free."""
-    info = os.statvfs(disk)
-    (disk / "filler").write_bytes(b"x" * max(0, info.f_bavail * info.f_frsize - room))
+    """Fill the disk until `room` bytes are free; a process told to stop may take some of them before it does."""
+    with open(disk / "filler", "wb", buffering=0) as filler:
+        with suppress(OSError):
+            while filler.write(bytes(4096)):
+                pass
+        filler.truncate(max(0, filler.tell() - room))
 
 
 def full_while_saving(folder: Path, count: int) -> str:
