@@ -2,7 +2,7 @@
 
 A chunk of rows at a time: logits, softmax, loss, one sample a row, and at once the gradients, since the slope of the
 loss by each row's likelihood is known where the likelihood is. Backward has nothing left to do but to scale them.
-Memory is CHUNK numbers, whatever B, K and L. Decision 7.
+Memory is CHUNK bytes, whatever B, K and L. Decision 7.
 
 N rows (positions of a batch, flat), E embedding width, V vocabulary. Sums run in fp32 whatever the features are.
 """
@@ -18,7 +18,7 @@ from torch.nn import functional as F  # noqa: N812
 from workbench import kernels
 from workbench.tensors import Guess
 
-CHUNK = {"cpu": 2**22, "cuda": 2**28}  # logits held at once: 16 MiB, which stay in a CPU's cache, and 1 GiB
+CHUNK = {"cpu": 3 * 2**23, "cuda": 2**29}  # bytes of logits held at once
 
 
 def guess(
@@ -57,24 +57,25 @@ class _Vocabulary(torch.autograd.Function):
             dtype = torch.bfloat16 if half else features.dtype
             x, words = features.to(dtype), table.to(dtype)
             learns = any(ctx.needs_input_grad)
-            d_features, d_table, d_bias = torch.empty_like(x), torch.zeros_like(table), torch.zeros_like(bias)
+            d_features, d_table, d_bias = torch.empty_like(x), torch.empty_like(table), torch.zeros_like(bias)
             share = weights / weights.sum().clamp(min=1e-6)
-            many = max(1, min(len(x), CHUNK.get(x.device.type, CHUNK["cpu"]) // len(table)))
+            room = CHUNK.get(x.device.type, CHUNK["cpu"]) // words.element_size()
+            fit = max(1, room // len(table))
+            many = fit // 32 * 32 or fit  # whole tiles, where they are products on tile registers
             ops = kernels.of(x)
-            buffer = x.new_empty(many, len(table))
             found = []
             for start in range(0, len(x), many):
                 part = slice(start, start + many)
-                logits = torch.mm(x[part], words.t(), out=buffer[: len(x) - start])
+                logits = kernels.linear_words(x[part], words)
                 copied, drawn = (None if one is None else one[part] for one in (copy, draws))
                 *each, d_shift = ops.vocabulary(
                     logits, bias, targets[part], write[part], copied, share[part], drawn, temperature, learns
                 )
                 found.append(each)
                 if learns:
-                    torch.mm(logits, words, out=d_features[part])
-                    d_table += logits.t() @ x[part]
+                    d_features[part] = kernels.linear_words_backward(logits, x[part], words, d_table, start > 0)
                     d_bias += d_shift
+                del logits  # before there are the next
             kept, losses, right, samples, surprise = (torch.cat(parts) for parts in zip(*found, strict=True))
             ctx.save_for_backward(d_features, d_table, d_bias, share, kept)
             ctx.copies, ctx.dtype = copy is not None, features.dtype

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from workbench import kernels
+from workbench import kernels, vocabulary
 from workbench.kernels import compiled
 from workbench.kernels.portable import Drop
 
@@ -112,6 +112,49 @@ def test_outer(rows: int, m: int, n: int, seed: int) -> None:
     torch.testing.assert_close(found.double(), x.double().t() @ y.double(), rtol=1e-5, atol=1e-3)  # sums in fp32
 
 
+@settings(deadline=None, max_examples=20)
+@given(rows=many, k=many, words=st.sampled_from([1, 31, 32, 33, 500, 1056, 1100]), seed=seeds)
+def test_linear_words_and_its_backward(rows: int, k: int, words: int, seed: int) -> None:
+    """Of vocabularies that are and are not whole numbers of tiles; slopes by the table are written, then added to."""
+    x, table = numbers(seed, rows, k), numbers(seed + 1, words, k)
+    logits = kernels.linear_words(x, table)
+    assert not logits[:, words:].any()
+    check(lambda x, table: kernels.linear_words(x, table)[:, :words], x, table)
+    slopes = torch.zeros_like(logits)
+    slopes[:, :words] = numbers(seed + 2, rows, words)
+    d_table = torch.full((words, k), torch.nan)
+    found = kernels.linear_words_backward(slopes, x, table, d_table, False)
+    exact = slopes[:, :words].double()
+    assert (found.double() - exact @ table.double()).norm() < 6e-3 * found.double().norm()
+    torch.testing.assert_close(d_table.double(), exact.t() @ x.double(), rtol=1e-5, atol=1e-3)
+    kernels.linear_words_backward(slopes, x, table, d_table, True)
+    torch.testing.assert_close(d_table.double(), 2 * exact.t() @ x.double(), rtol=1e-5, atol=2e-3)
+
+
+@pytest.mark.parametrize("rows", [64, 96, 100])
+def test_loss_over_a_vocabulary_in_tiles_is_torchs(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loss, gradients and samples in pieces of 64 rows, the last of which may be no whole tile."""
+    words, width = 200, 32
+    monkeypatch.setitem(vocabulary.CHUNK, "cpu", 2 * 64 * words)
+    draw = torch.Generator().manual_seed(0)
+    learnt = [
+        (torch.randn(size, generator=draw) * 0.3).requires_grad_() for size in ((rows, width), (words, width), (words,))
+    ]
+    targets, draws = torch.randint(0, words, (rows,), generator=draw), torch.rand(rows, generator=draw)
+
+    def found() -> tuple[Any, ...]:
+        with torch.autocast("cpu", torch.bfloat16):
+            guess = vocabulary.guess(*learnt, targets, torch.ones(rows), draws=draws)
+        return guess, *torch.autograd.grad(guess.loss, learnt)
+
+    guess, *gradients = found()
+    monkeypatch.setattr(kernels, "tiled", lambda *_: False)
+    theirs, *expected = found()
+    assert abs(guess.loss - theirs.loss) < 1e-3 and (guess.samples == theirs.samples).float().mean() > 0.95
+    for one, other in zip(gradients, expected, strict=True):
+        assert (one - other).norm() < 6e-3 * other.norm()
+
+
 def test_other_sizes_are_torchs() -> None:
     x = numbers(0, 64, 32)
     assert kernels.tiled(x, 64, 32) and not kernels.tiled(x, 64, 48) and not kernels.tiled(x.float(), 64, 32)
@@ -121,14 +164,21 @@ def test_other_sizes_are_torchs() -> None:
 def test_threads_without_work_do_no_harm(threads: int) -> None:
     before = torch.get_num_threads()
     qkv, given = numbers(0, 3, 2, 32, 32), numbers(1, 64, 32)
+
+    def words_backward() -> Tensor:
+        found = torch.empty(40, 32)
+        kernels.linear_words_backward(numbers(3, 64, 64), given, numbers(2, 40, 32), found, False)
+        return found
+
     try:
         torch.set_num_threads(threads)
         chances, _ = kernels.attention(qkv, None, 2, 0.2, Drop(0, 0.1))
         slopes, sums = kernels.attention_backward(given, qkv, chances, 2, 0.2, Drop(0, 0.1))
-        outer = kernels.outer(given, given)
+        outer, d_table = kernels.outer(given, given), words_backward()
         torch.set_num_threads(1)
         alone, its = kernels.attention_backward(given, qkv, chances, 2, 0.2, Drop(0, 0.1))
         assert torch.equal(slopes, alone) and torch.equal(outer, kernels.outer(given, given))
         torch.testing.assert_close(sums, its)
+        assert torch.equal(words_backward(), d_table)
     finally:
         torch.set_num_threads(before)

@@ -30,7 +30,7 @@ def test_loss_and_gradients_are_those_of_the_softmax(
     copying: bool, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Against autograd through the written-out formula, in chunks of several sizes, under a factor from above."""
-    monkeypatch.setitem(vocabulary.CHUNK, "cpu", chunk * 150)
+    monkeypatch.setitem(vocabulary.CHUNK, "cpu", chunk * 150 * 8)  # words of 8 bytes
     (features, table, bias, gate), targets, weights = inputs()
     untouched = torch.arange(21) % 3 > 0
     likelihood = (features @ table.T + bias).log_softmax(-1).gather(-1, targets[:, None])[:, 0]

@@ -147,3 +147,21 @@ def outer(x: Tensor, y: Tensor) -> Tensor:
     if tiled(x, *x.shape, y.shape[1]):
         return compiled.outer(x, y)
     return (x.t() @ y).to(torch.promote_types(x.dtype, torch.float32))
+
+
+def linear_words(x: Tensor, table: Tensor) -> Tensor:
+    """Logits x (n, E) @ table.T of a table (V, E): (n, V), or wider, with zeros beyond V."""
+    return compiled.linear_words(x, table) if tiled(x, *x.shape) else x @ table.t()
+
+
+def linear_words_backward(slopes: Tensor, x: Tensor, table: Tensor, d_table: Tensor, more: bool) -> Tensor:
+    """From slopes by these logits those by x (n, E); those by the table into d_table (V, E), in fp32 or wider, added to
+    what is there if `more`."""
+    if tiled(x, *x.shape):
+        return compiled.linear_words_backward(slopes, x, table, d_table, more)
+    found = slopes.t() @ x
+    if more:
+        d_table += found
+    else:
+        d_table.copy_(found)
+    return slopes @ table

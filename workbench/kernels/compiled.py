@@ -41,12 +41,13 @@ class _Drop(ctypes.Structure):
 KERNELS = {
     "flush": "n", "split": "pppnnnnn", "merge": "pppnnnnn", "softmax": "pppnnnfd", "softmax_backward": "pppnnfd",
     "residual_norm": "pppppppppnnfd", "residual_norm_backward": "pppppppppnnd", "dropped": "ppnnd", "gelu": "pppnn",
-    "gelu_backward": "ppppnn", "vocabulary": "pppppppfppppppnn",
+    "gelu_backward": "ppppnn", "vocabulary": "pppppppfppppppnnn",
 }  # fmt: skip
 TILED = {  # those of tiles.c
     "linear_split": "ppppnnnnnn", "linear_gelu": "pppppnnn", "linear_gelu_backward": "ppppppnnn",
     "linear_norm": "ppppppppppnnnfd", "linear_norm_backward": "ppppppppppnnnd",
-    "attention": "ppppnnnnfd", "attention_backward": "pppppnnnnfd", "outer": "pppnnn",
+    "attention": "ppppnnnnfd", "attention_backward": "pppppnnnnfd", "outer": "pppnnn", "linear_words": "pppnnnn",
+    "linear_words_backward": "pppppnnnnn",
 }  # fmt: skip
 TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float, "d": _Drop}
 
@@ -245,14 +246,14 @@ def vocabulary(
     draws: Tensor | None, temperature: float, learns: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
     """As `portable.vocabulary`."""
-    rows, words = logits.shape
+    (rows, width), words = logits.shape, len(shift)
     if rows and not 0 <= int(targets.min()) <= int(targets.max()) < words:
         raise IndexError(f"a target is no word of {words}")
     kept, losses, surprise = (torch.zeros(rows) for _ in range(3))
     right, samples = torch.empty(rows, dtype=torch.bool), torch.zeros(rows, dtype=torch.int64)
     sums = _sums(words) if learns else None
     _call("vocabulary", logits.dtype, logits, shift, targets, write, copy, share, draws, float(temperature), kept,
-          losses, right, samples, surprise, sums, rows, words)  # fmt: skip
+          losses, right, samples, surprise, sums, rows, width, words)  # fmt: skip
     return kept, losses, right, samples, surprise, None if sums is None else sums.sum(0)
 
 
@@ -318,3 +319,16 @@ def outer(x: Tensor, y: Tensor) -> Tensor:
     out = torch.empty(x.shape[1], y.shape[1])
     _call("outer", x.dtype, x, y, out, *x.shape, y.shape[1])
     return out
+
+
+def linear_words(x: Tensor, table: Tensor) -> Tensor:
+    out = x.new_empty(len(x), -(-len(table) // 32) * 32)
+    _call("linear_words", x.dtype, x, table, out, *x.shape, len(table), out.shape[1])
+    return out
+
+
+def linear_words_backward(slopes: Tensor, x: Tensor, table: Tensor, d_table: Tensor, more: bool) -> Tensor:
+    sums = torch.empty(torch.get_num_threads(), *x.shape)
+    _call("linear_words_backward", x.dtype, slopes, x, table, sums, d_table, *x.shape, len(table), slopes.shape[1],
+          int(more))  # fmt: skip
+    return sums.sum(0).to(x.dtype)

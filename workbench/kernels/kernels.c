@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #ifdef __SSE__
-#include <xmmintrin.h>
+#include <immintrin.h>
 #endif
 
 typedef int64_t size;
@@ -53,9 +53,13 @@ typedef float lanes __attribute__((vector_size(64), aligned(4), may_alias));
 static inline lanes some(const float *x) { return *(const lanes *)x; }
 
 static inline float added_up(lanes x) {
+#ifdef __AVX512F__
+    return _mm512_reduce_add_ps((__m512)x);
+#else
     for (int half = 8; half; half /= 2)
         for (int i = 0; i < half; i++) x[i] += x[i + half];
     return x[0];
+#endif
 }
 
 static inline float total_of(const float *x, size length) {
@@ -156,6 +160,17 @@ static inline void load(float *restrict value, const number *x, size width) {
     for (size j = 0; j < width; j++) value[j] = get(x[j]);
 }
 
+static inline void store(number *restrict x, const float *value, size width) {
+    size j = 0;
+#if defined(HALF) && defined(__AVX512BF16__)
+    for (; j + 32 <= width; j += 32) {
+        const __m512bh both = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(value + j + 16), _mm512_loadu_ps(value + j));
+        _mm512_storeu_si512(x + j, (__m512i)both);
+    }
+#endif
+    for (; j < width; j++) x[j] = put(value[j]);
+}
+
 /* value: scores. */
 static inline void softmax_row(float *restrict value, const float *bias, size length, float scale, dropout drop,
                                size row, number *chances, number *kept) {
@@ -168,27 +183,31 @@ static inline void softmax_row(float *restrict value, const float *bias, size le
     for (size j = 0; j < length; j++) top = value[j] > top ? value[j] : top;
     for (size j = 0; j < length; j++) value[j] = exponential(value[j] - top);
     const float over = 1 / total_of(value, length);
-    for (size j = 0; j < length; j++) chances[j] = put(value[j] * over);
+    for (size j = 0; j < length; j++) value[j] *= over;
+    store(chances, value, length);
     if (!drop.below) return;
     const chance at = chance_of(drop, row);
-    for (size j = 0; j < length; j++) kept[j] = put(value[j] * over * factor(at, j));
+    for (size j = 0; j < length; j++) value[j] *= factor(at, j);
+    store(kept, value, length);
 }
 
 /* value: slopes by what dropout left. */
 static inline void softmax_backward_row(float *restrict value, const number *chances, number *kept, number *slopes,
                                         size length, float scale, dropout drop, size row) {
-    float likely[length];
+    float likely[length], left[length];
     load(likely, chances, length);
     if (drop.below) {
         const chance at = chance_of(drop, row);
         for (size j = 0; j < length; j++) {
             const float up = factor(at, j);
             value[j] *= up;
-            kept[j] = put(likely[j] * up);
+            left[j] = likely[j] * up;
         }
+        store(kept, left, length);
     }
     const float mean = dot(value, likely, length);
-    for (size j = 0; j < length; j++) slopes[j] = put(likely[j] * (value[j] - mean) * scale);
+    for (size j = 0; j < length; j++) value[j] = likely[j] * (value[j] - mean) * scale;
+    store(slopes, value, length);
 }
 
 /* value: the branch without its bias. */
@@ -197,14 +216,16 @@ static inline void norm_row(float *restrict value, const float *bias, const numb
                             size width, float eps, dropout drop, size row) {
     if (drop.below) {
         const chance at = chance_of(drop, row);
-        for (size j = 0; j < width; j++) added[j] = put((value[j] + bias[j]) * factor(at, j) + get(residual[j]));
+        for (size j = 0; j < width; j++) value[j] = (value[j] + bias[j]) * factor(at, j) + get(residual[j]);
     } else
-        for (size j = 0; j < width; j++) added[j] = put(value[j] + bias[j] + get(residual[j]));
+        for (size j = 0; j < width; j++) value[j] += bias[j] + get(residual[j]);
+    store(added, value, width);
     load(value, added, width); /* as rounded, which is what backward will see */
     const float mean = total_of(value, width) / (float)width;
     for (size j = 0; j < width; j++) value[j] -= mean;
     const float stretch = 1 / sqrtf(dot(value, value, width) / (float)width + eps);
-    for (size j = 0; j < width; j++) out[j] = put(value[j] * stretch * gain[j] + shift[j]);
+    for (size j = 0; j < width; j++) value[j] = value[j] * stretch * gain[j] + shift[j];
+    store(out, value, width);
     *at_mean = mean;
     *at_stretch = stretch;
 }
@@ -222,34 +243,31 @@ static inline void norm_backward_row(float *restrict slope, const number *added,
         slope[j] *= gain[j];
     }
     const float first = total_of(slope, width) / (float)width, second = dot(slope, even, width) / (float)width;
-    for (size j = 0; j < width; j++) {
-        slope[j] = stretch * (slope[j] - first - even[j] * second);
-        d_added[j] = put(slope[j]);
-    }
+    for (size j = 0; j < width; j++) slope[j] = stretch * (slope[j] - first - even[j] * second);
+    store(d_added, slope, width);
     if (drop.below) {
         const chance at = chance_of(drop, row);
-        for (size j = 0; j < width; j++) {
-            slope[j] *= factor(at, j);
-            d_branch[j] = put(slope[j]);
-        }
+        for (size j = 0; j < width; j++) slope[j] *= factor(at, j);
+        store(d_branch, slope, width);
     }
     for (size j = 0; j < width; j++) d_bias[j] += slope[j];
 }
 
-static inline void gelu_row(const float *value, const float *bias, number *out, size width) {
+static inline void gelu_row(float *restrict value, const float *bias, number *out, size width) {
     for (size j = 0; j < width; j++) {
         const float x = value[j] + bias[j];
-        out[j] = put(x * half_and_odd(NORMAL, x));
+        value[j] = x * half_and_odd(NORMAL, x);
     }
+    store(out, value, width);
 }
 
-static inline void gelu_backward_row(const float *slope, const number *x, const float *bias, number *out,
+static inline void gelu_backward_row(float *restrict slope, const number *x, const float *bias, number *out,
                                      float *restrict sums, size width) {
     for (size j = 0; j < width; j++) {
-        const float d = slope[j] * half_and_odd(SLOPE, get(x[j]) + bias[j]);
-        out[j] = put(d);
-        sums[j] += d;
+        slope[j] *= half_and_odd(SLOPE, get(x[j]) + bias[j]);
+        sums[j] += slope[j];
     }
+    store(out, slope, width);
 }
 
 /* Kernels. */
@@ -376,17 +394,17 @@ void gelu_backward(const number *x, const float *bias, number *slopes, float *su
         }
 }
 
-/* Words are summed up in blocks, and a sample looked for within the block it falls into. */
+/* Words are summed up in blocks, and a sample looked for within the block it falls into. Rows may be wider than words. */
 void vocabulary(number *logits, const float *shift, const int64_t *targets, const float *write, const float *copy,
                 const float *share, const float *draws, float temperature, float *kept, float *losses, uint8_t *right,
-                int64_t *samples, float *surprise, float *sums, size rows, size words, int threads) {
+                int64_t *samples, float *surprise, float *sums, size rows, size width, size words, int threads) {
     const size block = 64, blocks = (words + block - 1) / block;
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int thread = 0; thread < threads; thread++) {
         float *restrict value = malloc(sizeof(float) * (words + blocks));
         float *part = value + words, *restrict sum = sums ? sums + thread * words : NULL;
         for (size row = rows * thread / threads; row < rows * (thread + 1) / threads; row++) {
-            number *restrict logit = logits + row * words;
+            number *restrict logit = logits + row * width;
             const size target = targets[row];
             float top = -INFINITY, total = 0, all = 0;
 #pragma omp simd reduction(max : top)

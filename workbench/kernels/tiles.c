@@ -3,7 +3,7 @@
 
    A tile is 16 rows of 32 numbers (left), or 16 pairs of rows by 16 columns (right): 1 KiB, contiguous once packed. */
 
-#include <immintrin.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -160,7 +160,8 @@ void linear_split(const number *x, const number *w, const float *bias, number *o
         for (size unit = 0; unit < 3 * heads; unit++) {
             const size to = unit / heads * batch * heads + row / length * heads + unit % heads;
             number *there = out + (to * length + row % length) * width;
-            for (size j = 0; j < width; j++) there[j] = put(own[unit * width + j] + bias[unit * width + j]);
+            for (size j = 0; j < width; j++) own[unit * width + j] += bias[unit * width + j];
+            store(there, own + unit * width, width);
         }
     })
 }
@@ -168,8 +169,8 @@ void linear_split(const number *x, const number *w, const float *bias, number *o
 void linear_gelu(const number *x, const number *w, const float *bias, number *inner, number *out, size rows, size k,
                  size n, int threads) {
     LINEAR(1, {
+        store(inner + at, own, n);
         gelu_row(own, bias, out + at, n);
-        for (size j = 0; j < n; j++) inner[at + j] = put(own[j]);
     })
 }
 
@@ -220,7 +221,7 @@ void attention(const number *qkv, const float *bias, number *chances, number *co
                 product(rows_of(drop.below ? kept : likely, length), values, length, width, value, width, 0);
                 for (size i = 0; i < 32; i++) {
                     number *to = context + (unit / heads * length + top + i) * all + unit % heads * width;
-                    for (size j = 0; j < width; j++) to[j] = put(value[i * width + j]);
+                    store(to, value + i * width, width);
                 }
             }
         }
@@ -265,10 +266,8 @@ void attention_backward(const number *d_context, const number *qkv, const number
                     product(a, packed, length, width, value, width, 0);
                     for (size i = 0; i < 32; i++) {
                         number *to = out + (place + top + i) * 3 * all + part * all + column;
-                        for (size j = 0; j < width; j++) {
-                            to[j] = put(value[i * width + j]);
-                            sum[part * all + column + j] += value[i * width + j];
-                        }
+                        store(to, value + i * width, width);
+                        for (size j = 0; j < width; j++) sum[part * all + column + j] += value[i * width + j];
                     }
                 }
             }
@@ -304,4 +303,71 @@ void outer(const number *x, const number *y, float *out, size rows, size m, size
         _tile_release();
     }
     free(right), free(across);
+}
+
+/* `many` rows of a matrix (words, k) from row `start` on: they themselves, or a copy with zeros below the last. */
+static const number *some_rows(const number *w, size start, size many, size words, size k, number *copy) {
+    if (start + many <= words) return w + start * k;
+    memset(copy, 0, 2 * many * k);
+    memcpy(copy, w + start * k, 2 * (words - start) * k);
+    return copy;
+}
+
+/* out (rows, width) = x (rows, k) times w (words, k) turned, with zeros beyond `words`. */
+void linear_words(const number *x, const number *w, number *out, size rows, size k, size words, size width,
+                  int threads) {
+#pragma omp parallel num_threads(threads)
+    {
+        number *packed = room(2 * 32 * k), *copy = room(2 * 32 * k);
+        float *value = room(4 * 32 * 32);
+        tiles_on();
+#pragma omp for schedule(static)
+        for (size start = 0; start < width; start += 32) {
+            const number *own = some_rows(w, start, 32, words, k, copy);
+            pack_turned(own, k, k, packed);
+            pack_turned(own + 16 * k, k, k, packed + 16 * k);
+            for (size top = 0; top < rows; top += 32) {
+                product(rows_of(x + top * k, k), packed, k, 32, value, 32, 0);
+                for (size i = 0; i < 32; i++) store(out + (top + i) * width + start, value + i * 32, 32);
+            }
+        }
+        _tile_release();
+        free(packed), free(copy), free(value);
+    }
+}
+
+/* Of slopes (rows, width) by the above: those by x, a part in each thread's sums (rows, k), and by w (words, k), added
+   to what is there if `more`. */
+void linear_words_backward(const number *slopes, const number *x, const number *w, float *sums, float *d_w, size rows,
+                           size k, size words, size width, size more, int threads) {
+    const size block = 512;
+    number *right = room(2 * rows * k);
+    for (size j = 0; j < k; j += 16) pack(x + j, k, rows, right + j * rows);
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (int thread = 0; thread < threads; thread++) {
+        const size from = width / 32 * thread / threads * 32, to = width / 32 * (thread + 1) / threads * 32;
+        number *packed = room(2 * block * k), *copy = room(2 * block * k), *across = room(2 * 32 * rows);
+        float *last = room(4 * 32 * k);
+        tiles_on();
+        for (size start = from; start < to; start += block) {
+            const size many = to - start < block ? to - start : block;
+            const number *own = some_rows(w, start, many, words, k, copy);
+            for (size j = 0; j < k; j += 16) pack(own + j, k, many, packed + j * many);
+            for (size top = 0; top < rows; top += 32)
+                product(rows_of(slopes + top * width + start, width), packed, many, k, sums + (thread * rows + top) * k, k,
+                        start > from);
+            for (size j = start; j < start + many; j += 32) {
+                turned(slopes + j, width, rows, across);
+                turned(slopes + j + 16, width, rows, across + 16 * rows);
+                float *there = d_w + j * k;
+                const size bytes = 4 * (words - j) * k;
+                if (j + 32 > words) there = more ? memcpy(last, there, bytes) : last;
+                product(tiles_of(across, rows), right, rows, k, there, k, more);
+                if (j + 32 > words) memcpy(d_w + j * k, last, bytes);
+            }
+        }
+        _tile_release();
+        free(packed), free(copy), free(across), free(last);
+    }
+    free(right);
 }
