@@ -33,8 +33,10 @@ typedef struct { /* a left matrix, as rows or as packed tiles: numbers from one 
 static inline left rows_of(const number *x, size width) { return (left){x, width, 32, 16 * width}; }
 static inline left tiles_of(const number *x, size k) { return (left){x, 32, TILE, k * 16}; }
 
-/* out (32, n) = a (32, k) times b (k, n), which is packed; added to what is there if `more`. */
-static void product(left a, const number *b, size k, size n, float *out, size width, int more) {
+/* out (32, n) = a (32, k) times b (k, n), which is packed; added to what is there if `more`. Inlined, since arguments
+   that pass through memory would wait for all writes before them. */
+static inline __attribute__((always_inline)) void product(left a, const number *b, size k, size n, float *out,
+                                                          size width, int more) {
     MEMORY;
     for (size j = 0; j < n; j += 32) {
         const number *one = b + j * k, *two = one + 16 * k;
@@ -122,6 +124,16 @@ static void turned(const number *x, size width, size k, number *to) {
         turn16(block);
         for (int j = 0; j < 16; j++) _mm512_storeu_si512(to + i * 16 + j * 32, block[j]);
     }
+}
+
+/* A row that will be read soon, into this core's cache; there may be none there. */
+static inline void ahead(const number *x, size width) {
+    for (size j = 0; j < width; j += 32) _mm_prefetch(x + j, _MM_HINT_T1);
+}
+
+/* A row that will be written: a CPU reads what it writes to, and waits for that once its queue of writes is full. */
+static inline void claim(const number *x, size width) {
+    for (size j = 0; j < width; j += 32) __builtin_prefetch(x + j, 1);
 }
 
 static void *room(size bytes) { return aligned_alloc(64, (bytes + 63) / 64 * 64); }
@@ -216,6 +228,8 @@ void attention(const number *qkv, const float *bias, number *chances, number *co
                 number *likely = chances + (unit * length + top) * length;
                 product(rows_of(q + top * width, width), keys, width, length, value, length, 0);
                 for (size i = 0; i < 32; i++)
+                    claim(context + (unit / heads * length + top + i) * all + unit % heads * width, width);
+                for (size i = 0; i < 32; i++)
                     softmax_row(value + i * length, bias ? bias + unit / heads * length : NULL, length, scale, drop,
                                 unit * length + top + i, likely + i * length, kept + i * length);
                 product(rows_of(drop.below ? kept : likely, length), values, length, width, value, width, 0);
@@ -250,6 +264,8 @@ void attention_backward(const number *d_context, const number *qkv, const number
                 product(rows_of(given + top * all, all), packed, width, length, value, length, 0);
                 for (size i = 0; i < 32; i++) {
                     const size at = (top + i) * length;
+                    for (int part = 0; part < 3; part++)
+                        claim(out + (place + top + i) * 3 * all + part * all + column, width);
                     softmax_backward_row(value + i * length, likely + at, kept + at, slopes + at, length, scale, drop,
                                          unit * length + top + i);
                 }
@@ -267,7 +283,11 @@ void attention_backward(const number *d_context, const number *qkv, const number
                     for (size i = 0; i < 32; i++) {
                         number *to = out + (place + top + i) * 3 * all + part * all + column;
                         store(to, value + i * width, width);
-                        for (size j = 0; j < width; j++) sum[part * all + column + j] += value[i * width + j];
+                    }
+                    for (size j = 0; j < width; j += 16) {
+                        lanes added = {0};
+                        for (size i = 0; i < 32; i++) added += some(value + i * width + j);
+                        *(lanes *)(sum + part * all + column + j) += added;
                     }
                 }
             }
@@ -277,32 +297,39 @@ void attention_backward(const number *d_context, const number *qkv, const number
     }
 }
 
-/* out (m, n) = x (rows, m) turned, times y (rows, n). As many rows at once as leave a core's share in its own cache,
-   packed along rows, as memory likes to be read. */
+/* out (m, n) = x (rows, m) turned, times y (rows, n). Each thread has a rectangle of it, and packs what it needs itself:
+   what another one packed would come from that one's cache. As many rows at once as fit into its own. */
 void outer(const number *x, const number *y, float *out, size rows, size m, size n, int threads) {
-    const size room_for = (1 << 18) / (m / threads + n) / 32 * 32, most = room_for < 128 ? 128 : room_for;
-    number *right = room(2 * most * n), *across = room(2 * most * m);
-#pragma omp parallel num_threads(threads)
-    {
+    size down = 1; /* rectangles side by side along m; threads / down along n */
+    for (size way = 2; way <= threads; way++)
+        if (threads % way == 0 && m / way + n * way / threads <= m / down + n * down / threads) down = way;
+    const size along = threads / down;
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (int thread = 0; thread < threads; thread++) {
+        const size row = thread / along, column = thread % along;
+        const size top = m / 32 * row / down * 32, bottom = m / 32 * (row + 1) / down * 32;
+        const size from = n / 32 * column / along * 32, to = n / 32 * (column + 1) / along * 32;
+        const size high = bottom - top, wide = to - from;
+        if (!high || !wide) continue;
+        const size fit = (1 << 18) / (high + wide) / 32 * 32, most = fit < 128 ? 128 : fit;
+        number *right = room(2 * most * wide), *across = room(2 * most * high);
         tiles_on();
         for (size start = 0; start < rows; start += most) {
             const size k = rows - start < most ? rows - start : most;
-#pragma omp for schedule(static)
-            for (size row = 0; row < k; row += 32)
-                for (size j = 0; j < n; j += 16) pack(y + (start + row) * n + j, n, 32, right + j * k + row * 16);
-#pragma omp for schedule(static, 1)
-            for (int thread = 0; thread < threads; thread++) {
-                const size from = m / 32 * thread / threads * 32, to = m / 32 * (thread + 1) / threads * 32;
-                for (size row = 0; row < k; row += 32)
-                    for (size i = from; i < to; i += 16)
-                        turned(x + (start + row) * m + i, m, 32, across + i * k + row * 16);
-                for (size i = from; i < to; i += 32)
-                    product(tiles_of(across + i * k, k), right, k, n, out + i * n, n, start > 0);
+            for (size here = 0; here < k; here += 32) { /* along rows, as memory likes to be read */
+                for (size next = start + here + 32; next < start + here + 64; next++)
+                    ahead(y + next * n + from, wide), ahead(x + next * m + top, high);
+                for (size j = 0; j < wide; j += 16)
+                    pack(y + (start + here) * n + from + j, n, 32, right + j * k + here * 16);
+                for (size i = 0; i < high; i += 16)
+                    turned(x + (start + here) * m + top + i, m, 32, across + i * k + here * 16);
             }
+            for (size i = 0; i < high; i += 32)
+                product(tiles_of(across + i * k, k), right, k, wide, out + (top + i) * n + from, n, start > 0);
         }
         _tile_release();
+        free(right), free(across);
     }
-    free(right), free(across);
 }
 
 /* `many` rows of a matrix (words, k) from row `start` on: they themselves, or a copy with zeros below the last. */
@@ -313,22 +340,24 @@ static const number *some_rows(const number *w, size start, size many, size word
     return copy;
 }
 
+enum { WORDS = 512 }; /* at once, by each thread */
+
 /* out (rows, width) = x (rows, k) times w (words, k) turned, with zeros beyond `words`. */
 void linear_words(const number *x, const number *w, number *out, size rows, size k, size words, size width,
                   int threads) {
-#pragma omp parallel num_threads(threads)
-    {
-        number *packed = room(2 * 32 * k), *copy = room(2 * 32 * k);
-        float *value = room(4 * 32 * 32);
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (int thread = 0; thread < threads; thread++) {
+        const size from = width / 32 * thread / threads * 32, to = width / 32 * (thread + 1) / threads * 32;
+        number *packed = room(2 * WORDS * k), *copy = room(2 * WORDS * k);
+        float *value = room(4 * 32 * WORDS);
         tiles_on();
-#pragma omp for schedule(static)
-        for (size start = 0; start < width; start += 32) {
-            const number *own = some_rows(w, start, 32, words, k, copy);
-            pack_turned(own, k, k, packed);
-            pack_turned(own + 16 * k, k, k, packed + 16 * k);
+        for (size start = from; start < to; start += WORDS) {
+            const size many = to - start < WORDS ? to - start : WORDS;
+            const number *own = some_rows(w, start, many, words, k, copy);
+            for (size j = 0; j < many; j += 16) pack_turned(own + j * k, k, k, packed + j * k);
             for (size top = 0; top < rows; top += 32) {
-                product(rows_of(x + top * k, k), packed, k, 32, value, 32, 0);
-                for (size i = 0; i < 32; i++) store(out + (top + i) * width + start, value + i * 32, 32);
+                product(rows_of(x + top * k, k), packed, k, many, value, many, 0);
+                for (size i = 0; i < 32; i++) store(out + (top + i) * width + start, value + i * many, many);
             }
         }
         _tile_release();
@@ -340,17 +369,16 @@ void linear_words(const number *x, const number *w, number *out, size rows, size
    to what is there if `more`. */
 void linear_words_backward(const number *slopes, const number *x, const number *w, float *sums, float *d_w, size rows,
                            size k, size words, size width, size more, int threads) {
-    const size block = 512;
     number *right = room(2 * rows * k);
     for (size j = 0; j < k; j += 16) pack(x + j, k, rows, right + j * rows);
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int thread = 0; thread < threads; thread++) {
         const size from = width / 32 * thread / threads * 32, to = width / 32 * (thread + 1) / threads * 32;
-        number *packed = room(2 * block * k), *copy = room(2 * block * k), *across = room(2 * 32 * rows);
+        number *packed = room(2 * WORDS * k), *copy = room(2 * WORDS * k), *across = room(2 * 32 * rows);
         float *last = room(4 * 32 * k);
         tiles_on();
-        for (size start = from; start < to; start += block) {
-            const size many = to - start < block ? to - start : block;
+        for (size start = from; start < to; start += WORDS) {
+            const size many = to - start < WORDS ? to - start : WORDS;
             const number *own = some_rows(w, start, many, words, k, copy);
             for (size j = 0; j < k; j += 16) pack(own + j, k, many, packed + j * many);
             for (size top = 0; top < rows; top += 32)
