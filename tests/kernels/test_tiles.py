@@ -165,20 +165,23 @@ def test_threads_without_work_do_no_harm(threads: int) -> None:
     before = torch.get_num_threads()
     qkv, given = numbers(0, 3, 2, 32, 32), numbers(1, 64, 32)
 
-    def words_backward() -> Tensor:
-        found = torch.empty(40, 32)
-        kernels.linear_words_backward(numbers(3, 64, 64), given, numbers(2, 40, 32), found, False)
-        return found
+    def words_backward() -> tuple[Tensor, Tensor]:
+        torch.empty(threads, 64, 32).fill_(torch.nan)  # what fresh memory may hold
+        d_table = torch.empty(40, 32)
+        slopes = kernels.linear_words(given, numbers(2, 40, 32))
+        return kernels.linear_words_backward(slopes, given, numbers(2, 40, 32), d_table, False), d_table
 
     try:
         torch.set_num_threads(threads)
         chances, _ = kernels.attention(qkv, None, 2, 0.2, Drop(0, 0.1))
         slopes, sums = kernels.attention_backward(given, qkv, chances, 2, 0.2, Drop(0, 0.1))
-        outer, d_table = kernels.outer(given, given), words_backward()
+        outer, words = kernels.outer(given, given), words_backward()
         torch.set_num_threads(1)
         alone, its = kernels.attention_backward(given, qkv, chances, 2, 0.2, Drop(0, 0.1))
         assert torch.equal(slopes, alone) and torch.equal(outer, kernels.outer(given, given))
         torch.testing.assert_close(sums, its)
-        assert torch.equal(words_backward(), d_table)
+        d_x, d_table = words_backward()
+        assert torch.equal(words[1], d_table)
+        torch.testing.assert_close(words[0], d_x)
     finally:
         torch.set_num_threads(before)

@@ -328,7 +328,7 @@ def linear_words(x: Tensor, table: Tensor) -> Tensor:
 
 
 def linear_words_backward(slopes: Tensor, x: Tensor, table: Tensor, d_table: Tensor, more: bool) -> Tensor:
-    sums = torch.empty(torch.get_num_threads(), *x.shape)
+    sums = _sums(*x.shape)
     _call("linear_words_backward", x.dtype, slopes, x, table, sums, d_table, *x.shape, len(table), slopes.shape[1],
           int(more))  # fmt: skip
     return sums.sum(0).to(x.dtype)

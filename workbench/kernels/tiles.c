@@ -365,7 +365,7 @@ void linear_words(const number *x, const number *w, number *out, size rows, size
     }
 }
 
-/* Of slopes (rows, width) by the above: those by x, a part in each thread's sums (rows, k), and by w (words, k), added
+/* Of slopes (rows, width) by the above: those by x, added to each thread's sums (rows, k), and by w (words, k), added
    to what is there if `more`. */
 void linear_words_backward(const number *slopes, const number *x, const number *w, float *sums, float *d_w, size rows,
                            size k, size words, size width, size more, int threads) {
@@ -382,8 +382,8 @@ void linear_words_backward(const number *slopes, const number *x, const number *
             const number *own = some_rows(w, start, many, words, k, copy);
             for (size j = 0; j < k; j += 16) pack(own + j, k, many, packed + j * many);
             for (size top = 0; top < rows; top += 32)
-                product(rows_of(slopes + top * width + start, width), packed, many, k, sums + (thread * rows + top) * k, k,
-                        start > from);
+                product(rows_of(slopes + top * width + start, width), packed, many, k,
+                        sums + (thread * rows + top) * k, k, 1);
             for (size j = start; j < start + many; j += 32) {
                 turned(slopes + j, width, rows, across);
                 turned(slopes + j + 16, width, rows, across + 16 * rows);
