@@ -26,6 +26,7 @@ SIZES = (
     # What nano was when the fixture was made; a scale may change, old runs may not.
     "encoder.init=0.12", "encoder.position_init=sinusoidal", "encoder.dropout=0", "encoder.attention_dropout=0",
     "corruption.rate=0.3", "tasks.lr=2e-3", "tasks.layer_decay=0.9", "tasks.length=64", "tasks.dropout=0.1",
+    "budget.convention=paper",
 )  # fmt: skip
 
 

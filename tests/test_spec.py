@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from workbench import presets, spec
 from workbench.errors import InputError
+from workbench.experiment import changed
 from workbench.parts import Budget, EncoderSpec
 from workbench.spec import RunSpec
 
@@ -121,6 +122,22 @@ def test_a_budget_replaces_the_one_of_the_scale() -> None:
 
 
 # ---- overrides ----
+
+
+@pytest.mark.parametrize("scale", presets.SCALES)
+def test_flops_are_counted_by_matrix_products_below_the_papers_scales(scale: str) -> None:
+    usual = "paper" if scale in ("small", "base", "large") else "matmul"
+    assert presets.resolve(scale).budget.convention == usual
+    assert presets.resolve(scale, {"budget.tokens": 2e6}).budget.convention == usual
+    assert presets.resolve(scale, {"budget.convention": "paper-sparse"}).budget.convention == "paper-sparse"
+
+
+def test_a_budget_on_an_axis_or_of_a_parent_keeps_the_convention() -> None:
+    base = presets.resolve("nano", {"budget.convention": "matmul"})
+    assert changed(base, {"budget.flops": 1e12}).budget == Budget(flops=1e12, convention="matmul")
+    child = base.changed({"start.parent.schedule.kind": "constant", "start.parent.budget.tokens": 1e6})
+    parent = child.parent()
+    assert parent is not None and parent.budget == Budget(tokens=1e6, convention="matmul")
 
 
 def test_override_takes_the_type_of_its_field() -> None:

@@ -125,8 +125,10 @@ def test_children_pay_for_their_parents(make: Any, unit: str) -> None:
     child = make(**{f"budget__{unit}": amount})
     parent = child.parent()
     mine, theirs = plan(child), plan(objectives.with_options(parent))
-    spent = {"flops": mine.flops["paper"], "tokens": mine.tokens, "steps": mine.steps - mine.first + theirs.steps}[unit]
-    step = {"flops": mine.flops_per_step["paper"], "tokens": 64, "steps": 1}[unit]
+    spent = {"flops": mine.flops["matmul"], "tokens": mine.tokens, "steps": mine.steps - mine.first + theirs.steps}[
+        unit
+    ]
+    step = {"flops": mine.flops_per_step["matmul"], "tokens": 64, "steps": 1}[unit]
     assert amount - step < spent <= amount
     assert mine.parent is not None and mine.parent["run_id"] == parent.run_id
     own = mine.steps - mine.first

@@ -101,7 +101,8 @@ def changed(base: RunSpec, values: Mapping[str, Any]) -> RunSpec:
         if share is not None:
             base = base.replace(budget=portion(base.budget, float(share)))
         if unit:
-            base = base.replace(budget={unit.removeprefix("budget."): given.pop(unit)})
+            amount = {unit.removeprefix("budget."): given.pop(unit)}
+            base = base.replace(budget={"convention": base.budget.convention} | amount)
         return base.changed(given)
     except (InputError, ValueError) as error:
         told = ", ".join(f"{key}={value}" for key, value in values.items() if key != "seed")

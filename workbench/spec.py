@@ -166,7 +166,7 @@ class RunSpec(Part):
         if own.get("objective", self.objective) != self.objective:
             raw |= {"source": "", "options": {}}
         if any(key.startswith("budget.") for key in own):
-            raw["budget"] = {}
+            raw["budget"] = {"convention": self.budget.convention}
         return parse(merge(raw, own))
 
     def replace(self, **changes: Any) -> RunSpec:
