@@ -83,6 +83,14 @@ def test_training_of_the_paper(scale: str, length: int, batch: int, steps: int, 
     assert run.encoder.vocab == 30522
 
 
+@pytest.mark.parametrize(("scale", "lr", "decay"), [("small", 3e-4, 0.8), ("base", 1e-4, 0.8), ("large", 5e-5, 0.9)])
+def test_fine_tuning_of_the_paper(scale: str, lr: float, decay: float) -> None:
+    """Clark et al. 2020, table 7."""
+    tasks = presets.resolve(scale).tasks
+    assert (tasks.lr, tasks.layer_decay, tasks.seeds) == (lr, decay, 10)
+    assert (tasks.warmup, tasks.dropout, tasks.batch, tasks.weight_decay) == (0.1, 0.1, 32, 0.0)
+
+
 def test_a_generator_of_its_own_has_tables_of_its_own_width() -> None:
     run = presets.resolve("base", {"tying": "none"})
     assert run.generator_encoder.embedding_width == run.generator_encoder.hidden == 256

@@ -22,13 +22,17 @@ from workbench.owner import process
 from workbench.spec import RunSpec, known_keys
 from workbench.store import RunStore
 
-from .small import SETS, curve, done, environment, fork, limit, run_words, weights, write_table, write_text
+from .small import SETS, STEPS, curve, done, environment, fork, limit, run_words, weights, write_table, write_text
 
 OBJECTIVES = ("rtd", "all-tokens-mlm", "bert-mlm", "replace-mlm", "electra-15")
 
 
 def killed_and_resumed(folder: Path, count: int) -> str:
-    """Goal 1: SIGKILL at random instants; curve and weights end as if nothing had happened."""
+    """Goal 1: SIGKILL at random instants; curve and weights end as if nothing had happened.
+
+    The first kill of every run, and every other one after it, falls where a checkpoint stands and steps are missing,
+    so that the next command has to go on from there; the others fall anywhere between start and end.
+    """
     text, cache, draw = write_text(folder / "small.txt"), folder / "cache", random.Random(count)
     share, kills = max(1, count // len(OBJECTIVES)), 0
     for objective in OBJECTIVES[: -(-count // share)]:
@@ -37,18 +41,43 @@ def killed_and_resumed(folder: Path, count: int) -> str:
         code, said = done(run_words(text, objective, whole), folder, cache)
         assert code == 0, said
         length = time.monotonic() - begun
-        for _ in range(share):
-            child = fork(run_words(text, objective, killed), folder, cache)
-            time.sleep(draw.uniform(0, 0.9) * length)
-            child.kill(signal.SIGKILL)
-            if child.wait() == 0:  # it was faster: once more from the start
-                shutil.rmtree(killed)
+        for number in range(share):
+            words = run_words(text, objective, killed)
+            if number % 2 == 0:
+                killed_midway(words, killed, folder, cache, draw)
+            else:
+                child = fork(words, folder, cache)
+                time.sleep(draw.uniform(0, 0.9) * length)
+                child.kill(signal.SIGKILL)
+                if child.wait() == 0:  # it was faster: once more from the start
+                    shutil.rmtree(killed)
             kills += 1
         code, said = done(run_words(text, objective, killed), folder, cache)
         assert code == 0, said
         assert curve(killed) == curve(whole), f"{objective}: another curve"
         assert weights(killed) == weights(whole), f"{objective}: other weights"
     return f"{kills} kills, {share} a run; curves and weights bit-identical in all"
+
+
+def killed_midway(words: list[str], runs: Path, folder: Path, cache: Path, draw: random.Random) -> None:
+    """Kill the command after a random one of its checkpoints and before the last; begin anew where that is missed."""
+    for _ in range(20):
+        before = newest(runs)
+        child, wanted = fork(words, folder, cache), before + 7 * draw.randint(1, max(1, (42 - before) // 7))
+        while newest(runs) < wanted and not child.ended():
+            time.sleep(0.001)
+        time.sleep(draw.uniform(0, 0.005))
+        child.kill(signal.SIGKILL)
+        child.wait()
+        if 0 < newest(runs) < STEPS:
+            return
+        shutil.rmtree(runs)  # it was faster: once more from the start
+    raise AssertionError("no kill fell between the first checkpoint and the last")
+
+
+def newest(runs: Path) -> int:
+    """The step of the newest checkpoint of the one run in `runs`; 0 without one."""
+    return max((int(path.name.removeprefix("step-")) for path in runs.glob("*/checkpoints/step-*")), default=0)
 
 
 def stopped_by_signals(folder: Path, count: int) -> str:

@@ -20,6 +20,7 @@ TINY = (
     "data.length=32", "batch.size=8", "generator.width=0.5", "optim.lr=1e-3", "corruption.rate=0.15",
 )  # fmt: skip
 SETS = [part for setting in TINY for part in ("--set", setting)]
+STEPS = 60  # of a run, unless a drill wants others
 NOISY = ("seconds", "tokens_per_second", "saving_share")  # measured, not computed
 
 
@@ -61,7 +62,9 @@ def write_table(path: Path) -> Path:
     return path
 
 
-def run_words(text: Path, objective: str | Path, runs: Path, steps: int = 60, tasks: str | Path = "none") -> list[str]:
+def run_words(
+    text: Path, objective: str | Path, runs: Path, steps: int = STEPS, tasks: str | Path = "none"
+) -> list[str]:
     """A run with accumulation, dropout and over epoch borders, saved every seven steps."""
     given = ["run", "ablation", "--objective", objective, "--corpus", text, "--tasks", tasks]
     given += ["--budget", f"steps={steps}", "--threads", 1, "--micro-batch", 4, "--save-every", 7, "--runs", runs]
@@ -101,6 +104,10 @@ class Forked:
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         raise TimeoutError(f"still running after {seconds:g} s: {self.text}")
+
+    def ended(self) -> bool:
+        """Whether it ended by itself; `wait` still tells how."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     @property
     def text(self) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import made
+import pandas as pd
 import pytest
 
 from workbench.report.answer import answer
@@ -76,3 +78,18 @@ def test_test_examples_have_a_noise_of_their_own() -> None:
     noise = {n.name: n.examples for n in found.noise[found.budget]}
     assert noise["package"] == pytest.approx(100 * (0.7 * 0.3 / 500) ** 0.5)
     assert noise["order"] is None and noise["mean"] is None  # a correlation is no share of right answers
+
+
+def test_noise_is_told_for_the_pair_of_arms_that_shares_fewest_seeds() -> None:
+    """Two arms of five seeds and one of three: the smallest gap that could show is that of three seeds."""
+    frames = made.in_memory(noisy(TIED, 1), ("rtd", "bert-mlm", "electra-15"), 5)
+    late = [f"electra-15-60-s{seed}" for seed in (3, 4)]
+    few = replace(frames, runs=_without(frames.runs, late), scores=_without(frames.scores, late))
+    whole, part = board(frames, "probes"), board(few, "probes")
+    assert whole is not None and part is not None
+    assert {noise.n for noise in whole.noise[whole.budget]} == {5}
+    assert {noise.n for noise in part.noise[part.budget]} == {3}
+
+
+def _without(table: pd.DataFrame, runs: list[str]) -> pd.DataFrame:
+    return table[~table["run_id"].isin(runs)].reset_index(drop=True)
