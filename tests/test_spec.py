@@ -149,7 +149,7 @@ def test_a_budget_on_an_axis_or_of_a_parent_keeps_the_convention() -> None:
 
 
 def test_override_takes_the_type_of_its_field() -> None:
-    overrides = spec.parse_overrides(["optim.lr=1e-4", "encoder.embedding=none", "data.corpus=a.txt, b.txt", "seed=7"])
+    overrides = spec.parse_overrides(["optim.lr=1e-4", "encoder.embedding=unset", "data.corpus=a.txt, b.txt", "seed=7"])
     run = presets.resolve("small", overrides)
     assert (run.optim.lr, run.encoder.embedding, run.data.corpus, run.seed) == (1e-4, None, ("a.txt", "b.txt"), 7)
 
@@ -162,6 +162,10 @@ def test_override_takes_the_type_of_its_field() -> None:
         ("frobnicate=3", "unknown key 'frobnicate' in --set; there are batch.size"),
         ("encoder.hidden", "is not of the form key=value"),
         ("=3", "is not of the form key=value"),
+        ("encoder.hidden=unset", "encoder.hidden always has a value"),
+        ("tying=unset", "tying always has a value"),
+        ("encoder.heads=none", "to clear a value, write encoder.heads=unset"),
+        ("tasks.rows=null", "to clear a value, write tasks.rows=unset"),
     ],
 )
 def test_override_that_cannot_be_read(text: str, message: str) -> None:

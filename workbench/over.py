@@ -11,7 +11,7 @@ from workbench import experiment as experiments
 from workbench.errors import InputError
 from workbench.experiment import Experiment, check_key
 from workbench.parts import UNITS
-from workbench.spec import RunSpec
+from workbench.spec import RunSpec, override_value
 
 NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 RANGE = re.compile(rf"({NUMBER})\.\.({NUMBER})(:log)?")
@@ -30,12 +30,13 @@ class Range:
         return f"{self.low:g}..{self.high:g}{':log' if self.log else ''}"
 
 
-Space = Mapping[str, Range | tuple[str, ...]]
+Values = tuple[str | None, ...]  # as typed; None where the field is cleared
+Space = Mapping[str, Range | Values]
 
 
-def parse_over(texts: Sequence[str]) -> dict[str, Range | tuple[str, ...]]:
+def parse_over(texts: Sequence[str]) -> dict[str, Range | Values]:
     """`a.b=1,2,3` as values and `a.b=1e-4..1e-3:log` as a range, by key. Raises InputError."""
-    found: dict[str, Range | tuple[str, ...]] = {}
+    found: dict[str, Range | Values] = {}
     for text in texts:
         key, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not key or not value:
@@ -43,15 +44,16 @@ def parse_over(texts: Sequence[str]) -> dict[str, Range | tuple[str, ...]]:
         check_key(key, "--over")
         if key in found:
             raise InputError(f"--over {key} is given twice; give all its values at once, as in --over {key}=1,2,3")
-        found[key] = _range(text, value) if ".." in value and "/" not in value else _values(text, value)
+        found[key] = _range(text, value) if ".." in value and "/" not in value else _values(text, key, value)
     return found
 
 
-def _values(text: str, value: str) -> tuple[str, ...]:
+def _values(text: str, key: str, value: str) -> Values:
+    """Return the values of `key=1,2,3`, as text that the field's type reads later. Raises InputError."""
     values = [each.strip() for each in value.split(",")]
     if not all(values) or len(set(values)) < len(values):
         raise InputError(f"--over {text!r} must name different values, with commas between them")
-    return tuple(values)
+    return tuple(override_value(key, each, "--over") for each in values)
 
 
 def _range(text: str, value: str) -> Range:

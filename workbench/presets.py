@@ -76,3 +76,12 @@ def resolve(scale: str = "nano", overrides: Mapping[str, Any] | None = None) -> 
     ):  # one budget replaces another, it does not join it
         rows = {k: v for k, v in rows.items() if not k.startswith("budget.") or k == "budget.convention"}
     return parse(merge({}, rows | overrides))
+
+
+def rehearsed(base: RunSpec, steps: int, rows: int) -> RunSpec:
+    """Return the spec cut down to a trial of a whole command: `steps` steps of `rows` rows, and little fine-tuning.
+
+    Text, encoder, objective and tasks stay as they are, so that what would fail in the real command fails here.
+    """
+    cut = {"batch.size": rows, "tasks.seeds": 1, "tasks.epochs": 1, "tasks.rows": 40}
+    return base.replace(budget={"steps": steps, "convention": base.budget.convention}).changed(cut)

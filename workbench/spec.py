@@ -11,7 +11,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from workbench.errors import InputError, suggest
 from workbench.parts import (
@@ -258,15 +259,59 @@ def known_keys(kind: type[BaseModel] = RunSpec, prefix: str = "") -> list[str]:
     return keys
 
 
+CLEAR = "unset"  # on the command line: the field has no value of its own, as if it had been left out
+
+
 def parse_override(text: str) -> tuple[str, Any]:
-    """`a.b=c` as key and value; types are the fields'. `none` clears a value. Raises InputError."""
-    key, equals, value = text.partition("=")
-    key = key.strip()
+    """Return key and value of `a.b=c`. The value stays text, which the field's type reads; `unset` clears the field.
+
+    Raises InputError for an unknown key, and where `unset` is given to a field that cannot be empty.
+    """
+    key, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not key:
         raise InputError(f"--set {text!r} is not of the form key=value, as in --set optim.lr=5e-4")
     if not key.startswith(("options.", "start.parent.")) and key not in known_keys():
         raise InputError(f"unknown key {key!r} in --set{suggest(key, known_keys())}")
-    return key, None if value.strip().lower() in ("none", "null") else value.strip()
+    return key, override_value(key, value, "--set")
+
+
+def override_value(key: str, text: str, option: str) -> str | None:
+    """Return the value that `option` (`--set`, `--over`) gives a field: the text itself, or None for `unset`.
+
+    Raises InputError where the field cannot be empty, and where `none` is meant to clear a field but is no value of it.
+    """
+    field = field_of(key.removeprefix("start.parent."))
+    if field is None:  # an option of an objective, whose own types decide
+        return None if text == CLEAR else text
+    optional = type(None) in get_args(field.annotation)
+    if text == CLEAR and not optional:
+        raise InputError(f"{option} {key}={CLEAR}: {key} always has a value; give one, or leave the option out")
+    if optional and text.lower() in ("none", "null") and not _accepts(field, text):
+        raise InputError(f"{option} {key}={text}: to clear a value, write {key}={CLEAR}")
+    return None if text == CLEAR else text
+
+
+def field_of(key: str) -> FieldInfo | None:
+    """Return the field of a dotted key of `RunSpec`; None where there is none, as for the options of an objective."""
+    kind: type[BaseModel] = RunSpec
+    *path, last = key.split(".")
+    for name in path:
+        part = kind.model_fields[name].annotation if name in kind.model_fields else None
+        inner = [a for a in (part, *get_args(part)) if isinstance(a, type) and issubclass(a, BaseModel)]
+        if not inner:
+            return None
+        kind = inner[0]
+    return kind.model_fields.get(last)
+
+
+def _accepts(field: FieldInfo, text: str) -> bool:
+    """Return whether the text is a value of the field."""
+    kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+    try:
+        TypeAdapter(kind).validate_python(text)
+    except ValidationError:
+        return False
+    return True
 
 
 def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from workbench.errors import InputError
 from workbench.experiment import Experiment, changed
 from workbench.host import Host
 from workbench.job import Job, Match, equal, job_of, plans
-from workbench.over import Range, Space
+from workbench.over import Range, Space, Values
 from workbench.runner import Outcome, Session
 from workbench.spec import RunSpec, value_at
 
@@ -302,7 +302,7 @@ def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
         return optuna.samplers.RandomSampler(seed=seed)
 
 
-def _distribution(value: Range | tuple[str, ...]) -> BaseDistribution:
+def _distribution(value: Range | Values) -> BaseDistribution:
     if not isinstance(value, Range):
         return CategoricalDistribution(value)
     if value.whole:

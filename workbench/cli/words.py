@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from workbench.experiment import Experiment
 
 log = logging.getLogger("workbench")
+REHEARSAL = "WORKBENCH_REHEARSAL"  # environment variable: try a whole command before it takes a night
+TRIED = (2, 4)  # steps of a run, and rows of a step, in a rehearsal
 Objectives = Annotated[
     list[str] | None, typer.Option("--objective", help="An objective's name, or a file ./my_idea.py; repeatable.")
 ]
@@ -74,6 +76,9 @@ def base_spec(
     if "objective" in overrides:
         raise InputError("--set objective=... is spelled --objective NAME")
     base = presets.resolve(scale or scale_set or "nano", overrides)
+    if os.environ.get(REHEARSAL):
+        log.warning("%s is set: every run takes %d steps of %d rows, and its scores mean nothing", REHEARSAL, *TRIED)
+        base = presets.rehearsed(base, *TRIED)
     from workbench.offline import stay_local
 
     stay_local(base)

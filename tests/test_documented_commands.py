@@ -1,0 +1,134 @@
+"""Every command line in README, CONTRIBUTING and docs works as it is typed there.
+
+Commands run in one folder, in the order of the pages, with `WORKBENCH_REHEARSAL` set, which leaves two steps of each
+run. Words in capitals stand for something of the reader's; `MEANT` says what is put in their place.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")),
+         ROOT / "reports/kept/README.md"]  # fmt: skip
+OBJECTIVE, EXPERIMENT = re.findall(
+    r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), flags=re.DOTALL
+)[:2]
+MEANT = {"EXPERIMENT": "ablation", "NAME": "ablation", "AXIS": "lambda", "WHAT": "objectives"}
+FIRST = ["run", "ablation", "--objective", "bert-mlm", "--seeds", "2"]  # something for `status` and `diff` to read
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A command line of a page: its words after `workbench`, as typed."""
+
+    page: Path
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}: workbench {' '.join(self.words)}"
+
+
+def typed(page: Path) -> Iterator[Typed]:
+    """The command lines of a page: lines of code, with what follows two blanks or a # left out, and code in a sentence.
+
+    A sentence may name a command without its words, as in `workbench status`; such a command is a line like any other.
+    """
+    text = re.sub(r"\\\n\s*", "", page.read_text(encoding="utf-8"))
+    lines = re.findall(r"^ {4}(?:\$ )?(?:\.venv/bin/)?workbench (.+)$", text, flags=re.MULTILINE)
+    lines += re.findall(r"`(?:\.venv/bin/)?workbench ([^`]+)`", text.replace("\n", " "))
+    for line in lines:
+        words = re.split(r" {2,}| # | \(", line.strip())[0]
+        yield Typed(page, tuple(shlex.split(words)))
+
+
+def is_synopsis(words: tuple[str, ...]) -> bool:
+    """Whether the line lists options in brackets instead of giving them."""
+    return any("[" in word for word in words)
+
+
+COMMANDS = list(dict.fromkeys(each for page in PAGES for each in typed(page)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of somebody who follows the pages: their files, and a store with finished runs."""
+    folder = tmp_path_factory.mktemp("reader")
+    for name in ("my_idea.py", "shuffled_tokens.py"):
+        (folder / name).write_text(OBJECTIVE, encoding="utf-8")
+    (folder / "my_question.py").write_text(EXPERIMENT, encoding="utf-8")
+    done = workbench(folder, *FIRST)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def workbench(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "workbench", *words], cwd=folder, capture_output=True, text=True, check=False,
+        env=os.environ | {"WORKBENCH_REHEARSAL": "1"}, timeout=1200,
+    )  # fmt: skip
+
+
+def filled_in(words: tuple[str, ...], folder: Path, real_data: Path) -> list[str]:
+    """The words with the reader's own things in place of words in capitals."""
+    runs = sorted(path.parent.name for path in (folder / "runs").glob("bert-mlm-*/done.json"))
+    meant = MEANT | {
+        "A": runs[0], "B": runs[1], "RUN": runs[0], "STORE": "runs", "DIR": f"runs/{runs[0]}/encoder",
+        "tasks.glue=DIR": f"tasks.glue={real_data / 'glue'}",
+    }  # fmt: skip
+    return [meant.get(word, word) for word in words]
+
+
+def needs_real_data(words: tuple[str, ...]) -> bool:
+    return any(word.startswith("tasks.glue=") for word in words)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", [each for each in COMMANDS if not is_synopsis(each.words)], ids=str)
+def test_a_documented_command_works_as_typed(
+    given: Typed, folder: Path, request: pytest.FixtureRequest
+) -> None:
+    real_data = request.getfixturevalue("real_data") if needs_real_data(given.words) else Path("unused")
+    words = filled_in(given.words, folder, real_data)
+    unknown = [word for word in words if re.fullmatch(r"[A-Z]{2,}", word)]
+    assert not unknown, f"{given}: say in MEANT what {unknown[0]} stands for"
+    done = workbench(folder, *words)
+    assert done.returncode == 0, f"{given}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("given", [each for each in COMMANDS if is_synopsis(each.words)], ids=str)
+def test_a_synopsis_names_options_that_exist(given: Typed) -> None:
+    shown = workbench(Path.cwd(), given.words[0], "--help").stdout
+    text = " ".join(given.words)
+    options = re.findall(r"--[a-z-]+", text)
+    assert options
+    assert not [option for option in options if option not in shown]
+
+
+def test_commands_are_found_in_the_pages() -> None:
+    """The patterns above still match: the README's first commands, and one in the middle of a sentence, are there."""
+    words = {each.words for each in COMMANDS}
+    assert ("list", "encoders") in words
+    assert any(each[:2] == ("sweep", "tune") for each in words)
+    assert any(each[:2] == ("run", "ablation") and "./my_idea.py" in each for each in words)
+
+
+def test_documented_make_targets_exist() -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    targets = set(re.findall(r"(?:^ {4}|`)make ([a-z-]+)", text, flags=re.MULTILINE))
+    assert {"demo", "test"} <= targets
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    for target in sorted(targets):
+        done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr

@@ -1,0 +1,57 @@
+"""Every value of every setting that has a list of values, set through the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+from typer.testing import CliRunner
+
+from workbench.cli import app
+from workbench.cli.words import base_spec
+from workbench.spec import field_of, known_keys, value_at
+
+# What must be said with a value, because the two are checked together.
+WITH = {
+    "tying=all": ["generator.width=1"],
+    "schedule.kind=wsd": ["schedule.overlap=false"],
+    "schedule.kind=constant": ["schedule.overlap=false"],
+    "start.take=generator": ["generator.width=1", "tying=none"],
+    "start.freeze_generator=true": ["tying=none", "start.take=generator", "generator.width=1"],
+}
+
+
+def literals() -> Iterator[tuple[str, str, Any]]:
+    """Key, value as typed, and value as read, of every field that is a list of words or a switch."""
+    for key in known_keys():
+        field = field_of(key)
+        assert field is not None
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if get_origin(kind) is Literal:
+                yield from ((key, value, value) for value in get_args(kind))
+            elif kind is bool:
+                yield from ((key, str(value).lower(), value) for value in (True, False))
+
+
+@pytest.mark.parametrize(("key", "text", "value"), list(literals()), ids=lambda each: str(each))
+def test_a_literal_value_is_what_it_says(key: str, text: str, value: Any) -> None:
+    given = [*WITH.get(f"{key}={text}", []), f"{key}={text}"]
+    assert value_at(base_spec(None, given, None, None, None), key) == value
+    shown = CliRunner().invoke(app, ["flops", "--json", *(part for each in given for part in ("--set", each))])
+    assert shown.exit_code == 0, shown.exception
+    assert json.loads(shown.stdout)["steps"] > 0
+
+
+def test_values_called_none_are_values_in_a_sweep_too() -> None:
+    shown = CliRunner().invoke(app, ["sweep", "--over", "tying=none,tokens", "--dry-run", "--json"])
+    assert shown.exit_code == 0, shown.exception
+    assert '"none"' in shown.stdout
+
+
+@pytest.mark.parametrize("key", [key for key in known_keys() if type(None) in get_args(field_of(key).annotation)])  # type: ignore[union-attr]
+def test_unset_clears_every_field_that_can_be_empty(key: str) -> None:
+    if key.startswith("budget."):
+        pytest.skip("one unit of a budget replaces another, and one has to stay")
+    assert value_at(base_spec(None, [f"{key}=unset"], None, None, None), key) is None
