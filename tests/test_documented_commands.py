@@ -95,9 +95,7 @@ def needs_real_data(words: tuple[str, ...]) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("given", [each for each in COMMANDS if not is_synopsis(each.words)], ids=str)
-def test_a_documented_command_works_as_typed(
-    given: Typed, folder: Path, request: pytest.FixtureRequest
-) -> None:
+def test_a_documented_command_works_as_typed(given: Typed, folder: Path, request: pytest.FixtureRequest) -> None:
     real_data = request.getfixturevalue("real_data") if needs_real_data(given.words) else Path("unused")
     words = filled_in(given.words, folder, real_data)
     unknown = [word for word in words if re.fullmatch(r"[A-Z]{2,}", word)]

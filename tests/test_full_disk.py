@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import resource
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from drills.small import TINY
 from workbench.data import tokenizer
 from workbench.data.files import staged
 from workbench.export import export
+from workbench.files import write_atomic
 from workbench.models.encoder import build_encoder
 from workbench.presets import resolve
 from workbench.spec import RunSpec, parse_overrides
@@ -35,7 +37,8 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 def told(error: OSError, path: Path) -> None:
     assert error.errno == errno.EFBIG and error.filename == str(path)
-    assert "more bytes are needed and " in str(error) and "make room and give the same command again" in str(error)
+    assert "more bytes are needed and a file may have" in str(error) and "(ulimit -f)" in str(error)
+    assert "raise that limit and give the same command again" in str(error)
 
 
 def test_exporting_an_encoder(tmp_path: Path) -> None:
@@ -64,3 +67,19 @@ def test_a_file_written_in_a_stage_is_named_by_its_place(tmp_path: Path) -> None
         run.write_json("scores/x.json", {"long": "x" * 1000})
     assert caught.value.filename == str(run.path / "scores" / "x.json")
     assert "1012 bytes are needed" in str(caught.value)
+
+
+def test_a_disk_without_inodes_is_told_from_one_without_bytes(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=8", "tmpfs", disk], capture_output=True)
+    if mount.returncode:
+        pytest.skip("a small disk can be mounted by root alone")
+    try:
+        with pytest.raises(OSError) as caught:
+            for number in range(20):
+                write_atomic(disk / f"{number}.json", b"{}")
+        assert caught.value.errno == errno.ENOSPC
+        assert "one file more is needed and 0 of 8 inodes are free; delete files" in str(caught.value)
+    finally:
+        subprocess.run(["umount", disk], check=True)

@@ -36,7 +36,7 @@ LINES = (
     "owner environment progress signals",
     "files redact presets tensorfile",
     "spec host tensors draws scoring",
-    "parts",
+    "parts memory",
     "errors",
 )
 LEVEL = {part: level for level, line in enumerate(LINES) for part in line.split()}

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import InputError, suggest
+from workbench.files import encodable
 from workbench.parts import UNITS, Budget
 from workbench.spec import RunSpec, digest, known_keys
 
@@ -131,6 +132,8 @@ def load(word: str) -> Experiment:
     question, axes = getattr(module, "QUESTION", None), getattr(module, "AXES", None)
     if not isinstance(question, str) or not isinstance(axes, Mapping):
         raise InputError(f"experiment file {path} needs QUESTION, a sentence, and AXES, a dict of keys and values")
+    if not encodable(question):
+        raise InputError(f"experiment file {path}: QUESTION holds half of a surrogate pair, which is no text")
     for key, values in axes.items():
         check_key(key, f"AXES of experiment file {path}")
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
@@ -146,7 +149,11 @@ def load(word: str) -> Experiment:
 
 
 def check_key(key: str, where: str) -> None:
-    """Raises InputError unless a run can be changed there."""
+    """Raise InputError unless `key` is one in which the runs of an experiment may differ."""
+    if not isinstance(key, str):
+        raise InputError(f"{where}: the key {key!r} is not text, as in 'optim.lr'")
+    if key == "seed":
+        raise InputError(f"{where}: seed is no axis, since runs are compared over seeds; say how many with --seeds N")
     known = [*known_keys(), SHARE]
     if not key.startswith("options.") and key not in known:
         raise InputError(f"unknown key {key!r} in {where}{suggest(key, known)}")

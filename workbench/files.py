@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+import resource
 import shutil
 import stat
 import uuid
@@ -22,8 +23,8 @@ from workbench.errors import InputError
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 STAGE, TRASH = ".tmp-", ".trash-"
 LARGEST = 64 << 20  # bytes of a JSON file; ours are a thousand times smaller
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_ADVICE = "make room and give the same command again"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+ADVICE = " and give the same command again"
 
 
 def checked_name(name: str, what: str) -> str:
@@ -35,9 +36,45 @@ def checked_name(name: str, what: str) -> str:
 
 
 def cache_root() -> Path:
-    """$WORKBENCH_CACHE, or ~/.cache/workbench."""
+    """Return $WORKBENCH_CACHE, or ~/.cache/workbench. Raises InputError where no such folder can be made."""
     chosen = os.environ.get("WORKBENCH_CACHE")
-    return Path(chosen).expanduser().absolute() if chosen else Path.home() / ".cache" / "workbench"
+    root = user_path(chosen or "~/.cache/workbench", "WORKBENCH_CACHE").absolute()
+    if not can_hold_files(root):
+        raise InputError(f"the cache folder {str(root)[:200]!r} cannot be made; set WORKBENCH_CACHE to one that can")
+    return root
+
+
+def user_path(text: str | os.PathLike[str], option: str) -> Path:
+    """Return the path that a person typed, with `~` and `~name` replaced by home folders.
+
+    Raises InputError naming `option` where there is no such user.
+    """
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise InputError(f"{option} {text}: no home folder for {Path(text).parts[0]}; write the path out") from None
+
+
+def can_hold_files(folder: Path) -> bool:
+    """Return whether files can be written in `folder`, or in the nearest folder above it that exists."""
+    place = next((parent for parent in (folder, *folder.absolute().parents) if _lies(parent)), Path("/"))
+    return place.is_dir() and os.access(place, os.W_OK | os.X_OK) and not place.is_relative_to("/proc")
+
+
+def _lies(path: Path) -> bool:
+    try:
+        return os.path.lexists(path)
+    except (OSError, ValueError):
+        return False
+
+
+def encodable(text: str) -> bool:
+    """Return whether the text can be written as UTF-8, which half of a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def plain(value: Any) -> Any:
@@ -122,8 +159,15 @@ def no_room(path: Path, needed: int | None = None, error: OSError | None = None)
     place = next((parent for parent in (path, *path.parents) if parent.is_dir()), Path("/"))
     need = f"{needed} bytes are needed" if needed is not None else "more bytes are needed"
     code = error.errno if error is not None and error.errno else errno.ENOSPC
-    text = f"{os.strerror(code)}: {need} and {free(place)} are free; {_ADVICE}"
-    return OSError(code, text, str(path))
+    disk = os.statvfs(place)
+    if code == errno.EFBIG:
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        reason = f"{need} and a file may have {limit} (ulimit -f); raise that limit"
+    elif disk.f_files and not disk.f_favail:  # some file systems count no inodes at all
+        reason = f"one file more is needed and 0 of {disk.f_files} inodes are free; delete files"
+    else:
+        reason = f"{need} and {free(place)} are free; make room"
+    return OSError(code, f"{os.strerror(code)}: {reason}{ADVICE}", str(path))
 
 
 def free(folder: Path) -> int:
@@ -138,8 +182,8 @@ def disk_errors(path: Path, needed: int | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        told = str(error.strerror).endswith(_ADVICE)
-        raise (no_room(path, needed, error) if error.errno in _FULL and not told else error) from None
+        told = str(error.strerror).endswith(ADVICE)
+        raise (no_room(path, needed, error) if error.errno in FULL and not told else error) from None
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:
@@ -154,7 +198,8 @@ def write_new(path: Path, data: bytes, target: Path | None = None) -> None:
 
     `target` is the path to name in that error, where the file is a draft of it.
     """
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    with disk_errors(target or path, len(data)):
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         with disk_errors(target or path, len(data)):
             write_all(fd, data)

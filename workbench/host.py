@@ -52,8 +52,14 @@ class Host:
         return self.device
 
     def rows_at_once(self, batch: int) -> int:
-        """Rows of a micro-batch, before memory has a say in it: as asked, else the whole batch."""
-        return min(self.micro_batch or batch, batch)
+        """Return the rows of a micro-batch: as asked, else the whole batch; running out of memory halves them later.
+
+        Raises InputError where they do not divide the batch.
+        """
+        rows = min(self.micro_batch or batch, batch)
+        if batch % rows:
+            raise InputError(f"--micro-batch {rows} does not divide batch.size={batch}; choose a divisor of it")
+        return rows
 
     def resolved_precision(self, width: int = 0) -> Literal["fp32", "bf16"]:
         """What is computed in, for an encoder of this width. Weights, optimizer and sums are in fp32 in any case.

@@ -63,7 +63,7 @@ def plan(spec: RunSpec, seconds_per_step: float | None = None, before: Plan | No
     `seconds_per_step`, measured, turns a budget of seconds into steps. `before` is the parent's plan, if it is known.
     Raises InputError where the budget is too small for one step, or the warm-up too long for the run.
     """
-    row: Flops = objectives.load(spec).cost(spec)
+    row: Flops = objectives.cost(spec)
     per_step = {name: spec.batch.size * row.train(name) for name in CONVENTIONS}
     origin = spec.parent()
     if origin is not None and before is None:
@@ -127,9 +127,8 @@ def count_parameters(spec: RunSpec) -> dict[str, int]:
 
     from workbench.models.encoder import build_encoder
 
-    module = objectives.load(spec)
     with torch.device("meta"), _undrawn():
-        objective = module.Objective(build_encoder(spec), spec, module.Options(**spec.options))
+        objective = objectives.build(spec, build_encoder(spec))
     seen: set[int] = set()
     parts: dict[str, int] = {}
     for name in ["encoder"] + [child for child, _ in objective.named_children() if child != "encoder"]:

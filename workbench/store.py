@@ -28,6 +28,7 @@ from workbench.files import (
     own_folder,
     read_object,
     sync_folder,
+    user_path,
     write_atomic,
     write_new,
 )
@@ -77,7 +78,10 @@ class RunStore:
     """The runs below `root`, which is made if it is not there. Raises InputError when it cannot be a store."""
 
     def __init__(self, root: Path | str, create: bool = True) -> None:
-        self.root = Path(root).expanduser().resolve()
+        try:
+            self.root = user_path(root, "--runs").resolve()
+        except RuntimeError:  # what pathlib makes of links that lead to one another
+            raise InputError(f"--runs {root}: its links lead in a circle; name another folder") from None
         mark = self.root / "store.json"
         if not self.root.is_dir():
             if os.path.lexists(self.root):

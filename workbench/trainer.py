@@ -21,6 +21,7 @@ from workbench.data.corpus import Corpus
 from workbench.draws import seed_of
 from workbench.errors import Diverged, InputError, Interrupted
 from workbench.host import Host
+from workbench.memory import is_memory
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import MlmHead
 from workbench.optimizer import lr_factor, make_optimizer, set_rate
@@ -40,8 +41,7 @@ SAVING = 0.02  # of the time may go into checkpoints that are due by time: the s
 
 def build(spec: RunSpec, host: Host | None = None) -> nn.Module:
     """The objective with its initial weights, on the CPU; equal seeds give equal encoders, whatever the objective."""
-    module = objectives.load(spec)
-    objective: nn.Module = module.Objective(build_encoder(spec), spec, module.Options(**spec.options))
+    objective = objectives.build(spec, build_encoder(spec))
     return plainly(objective) if host is not None and host.plain else objective
 
 
@@ -93,8 +93,6 @@ def train(
     checkpoint.room(run.path, room * 12 * sum(p.numel() for p in model.parameters()))
 
     micro = host.rows_at_once(spec.batch.size)
-    if spec.batch.size % micro:
-        raise InputError(f"--micro-batch {micro} does not divide batch.size={spec.batch.size}")
     half = host.resolved_precision(spec.encoder.hidden) == "bf16"
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=half)
     bad = torch.zeros((), device=device)
@@ -151,7 +149,7 @@ def accumulate(
         try:
             return gradients(forward, corpus, spec, step, micro, device, autocast)
         except (RuntimeError, MemoryError) as error:
-            if micro == 1 or not out_of_memory(error):
+            if micro == 1 or not is_memory(error):
                 raise
         # After the handler, whose traceback holds the tensors that did not fit.
         smaller = next(rows for rows in range(micro // 2, 0, -1) if spec.batch.size % rows == 0)
@@ -187,12 +185,6 @@ def total_norm(parameters: list[nn.Parameter]) -> Tensor:
 def clipping(norm: Tensor, largest: float) -> Tensor:
     """What gradients of this norm () are divided by, (), to be no longer than `largest`; the fused step does it."""
     return ((norm + 1e-6) / largest).clamp(min=1)  # the small number is torch's, in `clip_grad_norm_`
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether it is the device's or the host's memory that ran out. Only CUDA's allocator has a type of its own."""
-    told = ("out of memory", "can't allocate memory", "ALLOC_FAILED")
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(word in str(error) for word in told)
 
 
 @dataclass

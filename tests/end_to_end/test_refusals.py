@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,10 +36,18 @@ CASES: dict[str, tuple[list[str], str]] = {
             "--over",
             "optim.lr=" + ",".join(f"{n}e-9" for n in range(1, 1000)),
             "--over",
-            "seed=" + ",".join(map(str, range(200))),
+            "batch.size=" + ",".join(map(str, range(1, 201))),
         ],
         "199,800 runs",
     ),
+    "micro-batch": (["run", "ablation", "--micro-batch", "5"], "--micro-batch 5 does not divide batch.size=32"),
+    "micro-batch of two workers": (["run", "ablation", "--micro-batch", "5", "--workers", "2"], "--micro-batch 5"),
+    "seeds as an axis": (["sweep", "--over", "seed=1,2"], "--seeds N"),
+    "clearing what is needed": (["run", "ablation", "--set", "tying=unset"], "tying always has a value"),
+    "home of nobody as text": (["run", "ablation", "--corpus", "~nobodyx/x", "--tasks", "none"], "~nobodyx"),
+    "home of nobody as runs": (["status", "--runs", "~nobodyx/x"], "~nobodyx"),
+    "home of nobody as table": (["run", "ablation", "--tasks", "~nobodyx/x.csv"], "~nobodyx"),
+    "home of nobody as objective": (["run", "ablation", "--objective", "~nobodyx/x.py"], "~nobodyx"),
     "report to a file": (["run", "ablation", "--out", "/dev/null/x"], "/dev/null/x"),
     "long folder": (["evaluate", "x" * 3000], "File name too long"),
     "long name": (["run", "a" * 5000], "unknown experiment"),
@@ -121,3 +133,109 @@ def finished(workbench: Command, text: Path, tmp_path_factory: pytest.TempPathFa
     words = ["run", "ablation", "--objective", "rtd", "--corpus", text, "--tasks", "none", "--budget", "steps=2", *SETS]
     assert workbench(*words, cwd=folder).returncode == 0
     return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"), [("WORKBENCH_CACHE", "~nobodyx/x"), ("WORKBENCH_CACHE", "/proc/x"), ("HOME", "/proc")]
+)
+def test_a_cache_that_cannot_be_made(name: str, folder: str, workbench: Command, text: Path, tmp_path: Path) -> None:
+    unset = {"WORKBENCH_CACHE": ""} if name == "HOME" else {}
+    words = ["run", "ablation", "--corpus", text, "--tasks", "none", "--budget", "steps=2", *SETS]
+    done = workbench(*words, cwd=tmp_path, **unset, **{name: folder})
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "WORKBENCH_CACHE" in done.stderr, done.stderr
+
+
+def test_a_loop_of_links_is_no_store(workbench: Command, tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    for words in (["status", "--runs", "a"], ["run", "ablation", "--runs", "a/x"]):
+        done = workbench(*words, cwd=tmp_path)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1 and "circle" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('QUESTION = "Which?"\nAXES = {3: (1, 2)}\n', "the key 3 is not text"),
+        ('QUESTION = "\\ud800?"\nAXES = {"optim.lr": (1e-3,)}\n', "QUESTION"),
+        ('QUESTION = "Which?"\nAXES = {"seed": (1, 2)}\n', "--seeds N"),
+    ],
+)
+def test_an_experiment_file_with_a_mistake(text: str, named: str, workbench: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    done = workbench("run", "./mine.py", "--tasks", "none", cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and named in done.stderr, done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+OBJECTIVE = """
+from workbench.flops import Flops
+from workbench.objectives.bert_mlm import Objective, Options, cost as price
+
+def cost(spec):
+    {cost}
+"""
+
+
+@pytest.mark.parametrize(
+    ("cost", "named"),
+    [
+        ("return None", "gives None, not a workbench.flops.Flops"),
+        ("return Flops(float('nan'), 1, 1)", "nan, not a number"),
+        ("return Flops(1, -1, 1)", "-1, not a number"),
+        ("return 1 / 0", "idea.py, line 6: cost(spec) raised ZeroDivisionError"),
+        ("raise SystemExit(0)", "SystemExit"),
+    ],
+)
+def test_an_objective_that_gives_no_price(cost: str, named: str, workbench: Command, tmp_path: Path) -> None:
+    (tmp_path / "idea.py").write_text(OBJECTIVE.format(cost=cost))
+    done = workbench("run", "ablation", "--objective", "./idea.py", "--tasks", "none", cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and named in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("raised", ["ValueError('no')", "SystemExit(0)", "KeyError('x')"])
+def test_an_objective_that_cannot_be_built(raised: str, workbench: Command, tmp_path: Path) -> None:
+    text = OBJECTIVE.format(cost="return price(spec)")
+    text += f"\nclass Objective(Objective):\n    def __init__(self, *given):\n        raise {raised}\n"
+    (tmp_path / "idea.py").write_text(text)
+    words = ["run", "ablation", "--objective", "./idea.py", "--tasks", "none"]
+    for more in ([], ["--dry-run"]):
+        done = workbench(*words, *more, cwd=tmp_path)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1 and "idea.py, line 10" in done.stderr, done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("content", [b"PAR1" + b"\x15\x04" * 60 + b"\x10\x00\x00\x00PAR1", b"PAR1"])
+def test_a_parquet_file_with_a_broken_footer(content: bytes, workbench: Command, tmp_path: Path) -> None:
+    (tmp_path / "rows.parquet").write_bytes(content)
+    done = workbench("run", "ablation", "--tasks", "rows.parquet", cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "rows.parquet" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("where", ["seed<abc", "seed<<3", "seed==1", "seed>=x"])
+def test_a_condition_that_no_run_can_meet(where: str, finished: Path, workbench: Command) -> None:
+    done = workbench("runs", "--where", where, cwd=finished)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and where in done.stderr, done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv, of util-linux, takes root's rights away")
+@pytest.mark.parametrize("words", [["--corpus", "closed.txt", "--tasks", "none"], ["--tasks", "closed.csv"]])
+def test_a_file_that_may_not_be_read_is_bad_input(words: list[str], tmp_path: Path) -> None:
+    for name in ("closed.txt", "closed.csv"):
+        (tmp_path / name).write_text("text,label\nsome words,1\n")
+        (tmp_path / name).chmod(0)
+    root = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    command = [*root, sys.executable, "-m", "workbench", "run", "ablation", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "closed" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("gigabytes", [0.3, 0.8])
+def test_too_few_addresses_are_said(gigabytes: float, text: Path, tmp_path: Path) -> None:
+    limit = int(gigabytes * 1e9)
+    words = ["run", "ablation", "--corpus", str(text), "--tasks", "none", *SETS]
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench", *words], capture_output=True, text=True, check=False, cwd=tmp_path,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+    )  # fmt: skip
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "ulimit -v" in done.stderr, done.stderr

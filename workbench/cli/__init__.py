@@ -13,11 +13,14 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 import typer
 
 from workbench.cli import ask, read, train
 from workbench.errors import InputError, Interrupted
+from workbench.files import ADVICE, FULL, no_room
+from workbench.memory import address_space, is_memory
 from workbench.signals import interrupting
 
 app = typer.Typer(
@@ -44,7 +47,7 @@ app.command("worker", hidden=True)(train.worker)
 data_app.command("prepare")(train.prepare)
 app.add_typer(data_app, name="data")
 
-DISK = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EFBIG)
+DISK = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO)  # beside those of a full disk
 NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR)  # no file of ours is called so: somebody named it
 INTERRUPTED = "interrupted; the same command goes on from what is saved"
 
@@ -67,17 +70,11 @@ def main() -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - closed by the end of the process
         code = 0
     except OSError as error:
-        where = (
-            f" ({str(error.filename)[:200]})"
-            if error.filename and str(error.filename) not in str(error.strerror)
-            else ""
-        )
-        if error.errno in (*DISK, *NO_PATH):
-            code = _fail(f"{error.strerror or error}{where}", 74 if error.errno in DISK else 2)
-        else:
-            code = _unexpected(error)
+        code = _system_error(error)
     except Exception as error:
-        if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # the command line's own complaints
+        if is_memory(error):
+            code = _fail(_no_memory(), 2)
+        elif hasattr(error, "format_message") and hasattr(error, "exit_code"):  # the command line's own complaints
             code = _fail(error.format_message().replace("\n", " "), error.exit_code)
         elif type(error).__name__ == "Abort":  # what the command line library makes of Ctrl-C
             code = _fail(INTERRUPTED, 130)
@@ -91,6 +88,26 @@ def main() -> None:
 def _fail(sentence: str, code: int) -> int:
     sys.stderr.write(f"workbench: {sentence}\n")
     return code
+
+
+def _system_error(error: OSError) -> int:
+    """Report what the operating system refused: 74 for the disk, 2 for a path or a file that somebody named."""
+    name = str(error.filename)[:200] if error.filename else ""
+    if error.errno in FULL:
+        full = error if str(error.strerror).endswith(ADVICE) else no_room(Path(name or "."), None, error)
+        return _fail(f"{full.strerror}" + (f" ({name})" if name else ""), 74)
+    if error.errno in (errno.EACCES, errno.EPERM) and os.path.exists(name) and not os.access(name, os.R_OK):
+        return _fail(f"{name} cannot be read: you have no permission; change its mode or name another", 2)
+    if error.errno in (*DISK, *NO_PATH):
+        where = f" ({name})" if name and name not in str(error.strerror) else ""
+        return _fail(f"{error.strerror or error}{where}", 74 if error.errno in DISK else 2)
+    return _fail(_no_memory(), 2) if is_memory(error) else _unexpected(error)
+
+
+def _no_memory() -> str:
+    limit = address_space()
+    allowed = f" (this process may use {limit / 1e9:.1f} GB of addresses, ulimit -v)" if limit else ""
+    return f"memory ran out{allowed}; free some or raise the limit, or compute fewer rows at once with --micro-batch"
 
 
 def _unexpected(error: BaseException) -> int:

@@ -172,10 +172,10 @@ def sweep_(
 
 def _carry_out(job: Job, runs: Path, host: Host, workers: int, out: Path | None, dry_run: bool, as_json: bool) -> None:
     if dry_run:
-        from workbench import show
+        from workbench import runner, show
         from workbench.job import plans
 
-        host.resolved_device()
+        runner.check(host, job.specs)
         priced, matches = plans(job)
         table = show.plan_json(job, priced, matches) if as_json else show.plan_table(job, priced, matches, host)
         emit(table, as_json)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench.errors import InputError
+from workbench.files import can_hold_files
 from workbench.host import Host
+from workbench.memory import check_address_space
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
@@ -89,17 +91,9 @@ def writable(out: Path | None) -> Path | None:
     """A folder in which files can be made. Raises InputError before anything is spent on what is to be written."""
     if out is None:
         return None
-    place = next((parent for parent in (out, *out.absolute().parents) if _lies(parent)), Path("/"))
-    if len(out.name) > 200 or not place.is_dir() or not os.access(place, os.W_OK) or place.is_relative_to("/proc"):
+    if len(out.name) > 200 or not can_hold_files(out):
         raise InputError(f"nothing can be written in {str(out)[:200]!r}; say --out with a folder that can be made")
     return out
-
-
-def _lies(path: Path) -> bool:
-    try:
-        return os.path.lexists(path)
-    except OSError:
-        return False
 
 
 def in_effect(found: Experiment, sets: list[str] | None) -> Experiment:
@@ -129,6 +123,7 @@ def host_of(
         device=device, precision=precision, compile=compile_, threads=threads, micro_batch=micro_batch,  # type: ignore[arg-type]
         save_every=save_every, track=track, plain=plain,
     )  # fmt: skip
+    check_address_space()
     if device != "auto":
         host.resolved_device()
     return host

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from workbench.data.streams import PACKINGS, Advance, chunks, ignore, lines
 from workbench.errors import InputError
+from workbench.files import encodable
 
 Reader = Callable[[Path, str, Advance], Iterator[str]]
 LONGEST = 1 << 24  # characters; a longer document is cut at a line end, so that memory stays bounded
@@ -61,7 +62,7 @@ def _jsonl(path: Path, column: str, advance: Advance) -> Iterator[str]:
         if column not in row:
             raise missing(column, row, f"{path} line {number}")
         text = checked(row[column], column, f"{path} line {number}")
-        if "\\u" in line and not _encodable(text):
+        if "\\u" in line and not encodable(text):
             raise InputError(
                 f"{path} line {number}: column {column!r} holds half of a surrogate pair, which is no text"
             )
@@ -133,14 +134,6 @@ def checked(value: object, column: str, where: str) -> str:
     if not isinstance(value, str):
         raise InputError(f"{where}: column {column!r} holds {type(value).__name__}, not text")
     return value
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 READERS: dict[str, Reader] = {".txt": _text, ".jsonl": _jsonl, ".csv": _csv, ".parquet": _parquet}

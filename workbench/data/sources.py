@@ -21,7 +21,7 @@ from workbench.data import docs, formats
 from workbench.data.files import write_atomic
 from workbench.data.streams import PACKINGS, Advance, ignore
 from workbench.errors import InputError
-from workbench.files import cache_root
+from workbench.files import cache_root, user_path
 from workbench.parts import DataSpec
 from workbench.spec import digest
 
@@ -102,7 +102,7 @@ def _resolve(name: str, revision: str | None) -> list[Source]:
     if name == "docs":
         built_in = docs.info()
         return [Docs(built_in.fingerprint, built_in.bytes["train"])]
-    path = Path(name).expanduser()
+    path = user_path(name, "--corpus")
     try:
         folder, there = path.is_dir(), path.exists()
     except OSError as error:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.data import foreign
 from workbench.data.files import staged
 from workbench.errors import InputError
-from workbench.files import cache_root
+from workbench.files import cache_root, user_path
 from workbench.parts import DataSpec, Special
 from workbench.signals import interruptible
 from workbench.spec import digest
@@ -205,7 +205,7 @@ def save(tokenizer: Tokenizer, folder: Path, lowercase: bool) -> None:
 
 def _fetch(name: str, root: Path) -> Path:
     """A tokenizer of a folder or of the hub, written once more in its fast form. Code in a repository is never run."""
-    path = Path(name).expanduser()
+    path = user_path(name, "--set data.tokenizer:")
     if path.is_dir():
         files = sorted(leaf for leaf in path.glob("*") if leaf.is_file() and leaf.stat().st_size < 1 << 27)
         key = digest([[leaf.name, hashlib.sha256(leaf.read_bytes()).hexdigest()] for leaf in files], 16)

@@ -7,17 +7,31 @@ over one row, and `Objective(encoder, spec, options)`, a torch module from Batch
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import importlib.util
+import math
 import sys
+import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-from workbench.errors import InputError, suggest
+from workbench.errors import InputError, Interrupted, suggest
+from workbench.files import user_path
+from workbench.flops import Flops
+from workbench.memory import is_memory
 from workbench.parts import Part
 from workbench.spec import RunSpec, flat, parse_part
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from workbench.models.encoder import Encoder
 
 GROUP = "workbench.objectives"
 PARTS = ("Options", "cost", "Objective")
@@ -61,7 +75,7 @@ def find(word: str) -> tuple[str, str]:
     The hash is empty for those built in. Raises InputError for an unknown name or a missing file.
     """
     if word.endswith(".py") or "/" in word:
-        path = Path(word).expanduser()
+        path = user_path(word, "--objective")
         if not path.is_file():
             raise InputError(f"--objective {word}: there is no such file")
         source = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
@@ -105,6 +119,52 @@ def load(spec: RunSpec) -> ModuleType:
             f"{where}: Options must be a class made from workbench.spec.Part, as in `class Options(Part):`"
         )
     return module
+
+
+def cost(spec: RunSpec) -> Flops:
+    """Return what the spec's objective says one forward pass over one row costs.
+
+    Raises InputError naming the file where its `cost` fails, or gives something other than numbers of operations.
+    """
+    module = load(spec)
+    with blamed(module, "cost(spec)"):
+        found = module.cost(spec)
+    if not isinstance(found, Flops):
+        raise InputError(f"{_place(module)}: cost(spec) gives {found!r:.80}, not a workbench.flops.Flops")
+    for amount in (found.paper, found.sparse, found.matmul, *found.still):
+        if not isinstance(amount, (int, float, Fraction)) or not math.isfinite(amount) or amount < 0:
+            raise InputError(f"{_place(module)}: cost(spec) holds {amount!r:.40}, not a number of operations")
+    return found
+
+
+def build(spec: RunSpec, encoder: Encoder) -> nn.Module:
+    """Return the spec's objective around an encoder. Raises InputError naming the file where its `__init__` fails."""
+    module = load(spec)
+    with blamed(module, "Objective(encoder, spec, options)"):
+        made: nn.Module = module.Objective(encoder, spec, module.Options(**spec.options))
+    return made
+
+
+@contextlib.contextmanager
+def blamed(module: ModuleType, what: str) -> Iterator[None]:
+    """Turn whatever `what` of an objective raises into an InputError that names its file and line.
+
+    Its own InputErrors, memory that ran out, and stops by a person or a signal pass as they are.
+    """
+    try:
+        yield
+    except (InputError, KeyboardInterrupt, Interrupted):
+        raise
+    except BaseException as error:
+        if is_memory(error):
+            raise
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == module.__file__]
+        line = f", line {lines[-1]}" if lines else ""
+        raise InputError(f"{_place(module)}{line}: {what} raised {type(error).__name__}: {error!s:.200}") from error
+
+
+def _place(module: ModuleType) -> str:
+    return module.__file__ or module.__name__
 
 
 def with_options(spec: RunSpec) -> RunSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 import statistics as plain
@@ -72,6 +73,7 @@ def chosen(found: Sequence[Row], where: Iterable[str], sort: str | None) -> list
             raise InputError(f"--where {text!r} is not of the form key=value; there are =, !=, <, <=, > and >=")
         key, sign, value = match.groups()
         _known(key, found, "--where")
+        _comparable(text, value, [row.get(key) for row in found])
         kept = [row for row in kept if _meets(row.get(key), sign, value)]
     if sort:
         key = sort.removeprefix("-")
@@ -97,6 +99,22 @@ def _known(key: str, found: Sequence[Row], option: str) -> None:
     keys = {key for row in found for key in row}
     if found and key not in keys:
         raise InputError(f"{option} {key}: no run has it{suggest(key, keys)}")
+
+
+def _comparable(text: str, value: str, there: Sequence[Any]) -> None:
+    """Raise InputError for a condition that no run can meet: a second sign, or a word where all values are numbers."""
+    if value[:1] in ("<", ">", "=", "!"):
+        raise InputError(f"--where {text!r} is not of the form key=value; there are =, !=, <, <=, > and >=")
+    numbers = [isinstance(each, (int, float)) and not isinstance(each, bool) for each in there if each is not None]
+    if numbers and all(numbers) and value.lower() != "none" and not _is_number(value):
+        raise InputError(f"--where {text!r} compares numbers with {value!r}, which is none")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _meets(value: Any, sign: str, text: str) -> bool:

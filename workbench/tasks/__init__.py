@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from workbench.errors import InputError, suggest
+from workbench.files import user_path
 from workbench.parts import TasksSpec
 from workbench.scoring import PROBES
 from workbench.tasks.task import Examples, Suite, Task, held_out
@@ -59,7 +60,7 @@ def load(tasks: TasksSpec, cache: Path | None = None) -> Suite:
 def local(tasks: TasksSpec) -> bool:
     """Whether no task is on the hub. Raises InputError for a name that is none."""
     glue = any(_place(name)[0] == "glue" for name in tasks.names if name != "none")
-    return not glue or (tasks.glue is not None and Path(tasks.glue).expanduser().is_dir())
+    return not glue or (tasks.glue is not None and user_path(tasks.glue, "--set tasks.glue:").is_dir())
 
 
 def _place(name: str) -> tuple[str, str]:

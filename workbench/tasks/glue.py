@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import InputError
+from workbench.files import user_path
 from workbench.tasks.task import Examples, Suite, Task, sealed
 
 HUB = "nyu-mll/glue"
@@ -101,7 +102,7 @@ def load(names: Iterable[str], where: str | None, rows: int | None = None) -> Su
     """The named tasks; those without files are in `missing`. Raises InputError for files that cannot be used."""
     asked = [row for name in names if (row := row_of(name))]
     place = where or HUB
-    folder = Path(place).expanduser()
+    folder = user_path(place, "--set tasks.glue:")
     local = folder.is_dir()
     if not local:
         found = _fetch(place, [row.config for row in asked if row.name in ROWS])

@@ -26,8 +26,10 @@ def rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
         try:
             table = pq.read_table(path)
-        except pa.ArrowInvalid as error:
-            raise InputError(f"{path} cannot be read as parquet: {str(error).splitlines()[0]}") from None
+        except (pa.ArrowException, OSError) as error:  # broken thrift or snappy is an OSError without a number
+            if isinstance(error, OSError) and error.errno:
+                raise
+            raise InputError(f"{path} cannot be read as parquet: {str(error).splitlines()[0][:200]}") from None
         yield from ((f"row {number}", row) for number, row in enumerate(table.to_pylist(), 1))
         return
     try:

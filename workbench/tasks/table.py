@@ -21,6 +21,7 @@ from typing import Any
 
 from workbench.draws import seed_of
 from workbench.errors import InputError, suggest
+from workbench.files import encodable, user_path
 from workbench.parts import TasksSpec
 from workbench.tasks.rows import FORMATS, rows_of
 from workbench.tasks.task import Examples, Task, sealed
@@ -50,7 +51,7 @@ def is_table(name: str) -> bool:
 
 def load(path: Path, spec: TasksSpec) -> Task:
     """The table as a task. Raises InputError naming file and row."""
-    path = path.expanduser()
+    path = user_path(path, "--tasks")
     if not path.is_file():
         raise InputError(f"--tasks {path}: there is no such file")
     lines = [line for part, file in _siblings(path).items() for line in _lines(file, spec, part)]
@@ -94,21 +95,13 @@ def _lines(path: Path, spec: TasksSpec, part: str | None) -> Iterator[Line]:
         for column in texts:
             if not isinstance(row.get(column), str) or not row[column].strip():
                 raise InputError(f"{path}, {where}: column {column!r} holds no text")
-            if not _encodable(row[column]):
+            if not encodable(row[column]):
                 raise InputError(f"{path}, {where}: column {column!r} holds half of a surrogate pair, which is no text")
             words.append(row[column])
         said = str(row.get(split)).strip().lower() if split else part
         if said is not None and said not in PARTS:
             raise InputError(f"{path}, {where}: split {said!r} is not one of {', '.join(PARTS)}")
         yield Line(f"{path}, {where}", PARTS[said] if said else None, tuple(words), _label(row.get(label), path, where))
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _label(value: Any, path: Path, where: str) -> Any:
