@@ -207,22 +207,39 @@ def _fetch(name: str, root: Path) -> Path:
     """A tokenizer of a folder or of the hub, written once more in its fast form. Code in a repository is never run."""
     path = user_path(name, "--set data.tokenizer:")
     if path.is_dir():
-        files = sorted(leaf for leaf in path.glob("*") if leaf.is_file() and leaf.stat().st_size < 1 << 27)
-        key = digest([[leaf.name, hashlib.sha256(leaf.read_bytes()).hexdigest()] for leaf in files], 16)
+        files = foreign.check_tokenizer_folder(path)
+        key = digest([[name, hashlib.sha256(files[name].read_bytes()).hexdigest()] for name in sorted(files)], 16)
     else:
         key = digest(name, 16)
     folder = root / f"{''.join(c if c.isalnum() else '-' for c in path.name)[:40]}-{key}"
     if (folder / "tokenizer.json").exists():
         return folder
-    from transformers import AutoTokenizer
+    if path.is_dir():
+        found = load_foreign(path)
+    else:
+        with foreign.refusing(path, "is neither 'wordpiece' nor a tokenizer that can be loaded"):
+            from transformers import AutoTokenizer
 
-    try:
-        found = AutoTokenizer.from_pretrained(str(path) if path.is_dir() else name, trust_remote_code=False)
-    except Exception as error:  # transformers raises many kinds here, for the same few reasons
-        reason = foreign.why(path, error)
-        raise InputError(f"tokenizer {name!r} is neither 'wordpiece' nor one that can be loaded: {reason}") from None
+            found = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     if not found.is_fast:
         raise InputError(f"tokenizer {name!r} has no fast (Rust) form, which packing needs; take another")
     with staged(folder) as temporary:
         found.save_pretrained(str(temporary))
     return folder
+
+
+def load_foreign(folder: Path) -> Any:
+    """Load a tokenizer that others made, as a transformers one. Raises InputError for one that cannot be used."""
+    files = foreign.check_tokenizer_folder(folder)
+    with (
+        foreign.refusing(folder, "holds no tokenizer that can be loaded"),
+        foreign.view(folder, files, foreign.kind_of_tokenizer(folder)) as clean,
+    ):
+        from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+        found = AutoTokenizer.from_pretrained(clean, trust_remote_code=False, local_files_only=True)
+    if not isinstance(found, PreTrainedTokenizerBase):
+        raise InputError(f"{folder}: tokenizer_config.json names a tokenizer_class that is no tokenizer")
+    if not found.get_vocab().keys() - set(found.all_special_tokens):
+        raise InputError(f"{folder} holds no tokens besides special ones, so no text can be read with it")
+    return found

@@ -43,6 +43,12 @@ class Config:
     is_decoder: bool = False
     attention: str = "sdpa"
 
+    def weights(self) -> int:
+        """The number of weights in tables and matrices, without biases and norms."""
+        rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
+        layer = 4 * self.hidden_size**2 + 2 * self.hidden_size * self.intermediate_size
+        return rows * self.embedding_size + self.num_hidden_layers * layer
+
     def facts(self) -> dict[str, Any]:
         """As config.json holds them."""
         found = asdict(self)
@@ -176,9 +182,11 @@ def load(folder: Path, dropout: float) -> Electra | None:
             return None
         known = {key: raw[key] for key in Config.__dataclass_fields__ if key in raw}
         rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+        config, found = Config(**known | rates), load_file(folder / "model.safetensors")
+        if config.weights() > 2 * sum(weight.numel() for weight in found.values()):
+            return None
         with torch.random.fork_rng(devices=[]):  # first weights are drawn and thrown away; no one else is to notice
-            model = Electra(Config(**known | rates))
-        found = load_file(folder / "model.safetensors")
+            model = Electra(config)
         weights = {name.removeprefix("electra."): weight.float() for name, weight in found.items()}
         if not model.state_dict().keys() <= weights.keys():
             return None

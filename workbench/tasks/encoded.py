@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from workbench.data import foreign
+from workbench.data.tokenizer import load_foreign
 from workbench.draws import seed_of
 from workbench.errors import InputError
 from workbench.tasks.task import Examples, Task, sealed
 
 POOL = 16  # batches whose rows are sorted by length among themselves
-VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "spm.model", "sentencepiece.bpe.model")
 _KEPT = 16  # tasks whose ids are remembered between calls
 _memory: dict[tuple[str, str, int], dict[str, Encoded]] = {}
 
@@ -45,7 +45,7 @@ class Encoded:
             if self.types is not None:
                 types[place, :length] = self.types[row]
         inputs = {"input_ids": ids}
-        if min(lengths) < shape[1]:
+        if min(lengths) < shape[1]:  # padding stands on the right, whatever side the tokenizer pads on
             inputs["attention_mask"] = (np.arange(shape[1]) < np.array(lengths)[:, None]).astype(np.int64)
         if self.types is not None:
             inputs["token_type_ids"] = types
@@ -54,40 +54,67 @@ class Encoded:
 
 
 def encode(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
-    """The task's parts, "train" first, cut to `length` tokens, the longer of a pair first; remembered."""
-    key = (_content(folder), task.fingerprint, length)
+    """Encode the task's parts, "train" first, cut to `length` tokens, the longer of a pair first; remembered."""
+    files = foreign.check_tokenizer_folder(folder)
+    key = (_content(files), task.fingerprint, length)
     if not task.fingerprint or key not in _memory:
-        from transformers import AutoTokenizer
-
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        except Exception as error:  # transformers raises many kinds for what stands in a file
-            raise InputError(f"{folder} holds no tokenizer that can be loaded: {foreign.why(folder, error)}") from None
         parts = {"train": task.train, **task.tests}
         while len(_memory) >= _KEPT:
             _memory.pop(next(iter(_memory)))
-        _memory[key] = {part: _encode(tokenizer, rows, task.regression, length) for part, rows in parts.items()}
+        tokenizer = load_foreign(folder)
+        with foreign.refusing(folder, "holds a tokenizer that cannot read this task's texts"):
+            _memory[key] = {part: _encode(tokenizer, rows, task.regression, length) for part, rows in parts.items()}
     return _memory[key]
 
 
-def _content(folder: Path) -> str:
-    """What stands for a tokenizer: the SHA-256 of its files. Raises InputError where there are none."""
-    files = [folder / name for name in VOCABULARIES if (folder / name).is_file()]
-    if not files:  # transformers would make an empty vocabulary up
-        raise InputError(f"{folder} holds no tokenizer: there is no tokenizer.json")
-    files += [path for name in ("merges.txt", "tokenizer_config.json") if (path := folder / name).is_file()]
-    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
+def check_ids(folder: Path, parts: Mapping[str, Encoded], vocabulary: int) -> None:
+    """Raises InputError for a token that the encoder's table of so many rows does not hold."""
+    largest = max(int(ids.max()) for data in parts.values() for ids in data.ids)
+    least = min(int(ids.min()) for data in parts.values() for ids in data.ids)
+    if largest >= vocabulary or least < 0:
+        raise InputError(
+            f"{folder}: its tokenizer makes the id {largest if least >= 0 else least}, and its encoder knows 0 to "
+            f"{vocabulary - 1}; they do not belong together"
+        )
+
+
+def _content(files: Mapping[str, Path]) -> str:
+    """What stands for a tokenizer: the SHA-256 of its files."""
+    return hashlib.sha256(b"\0".join(files[name].read_bytes() for name in sorted(files))).hexdigest()
 
 
 def _encode(tokenizer: Any, examples: Examples, regression: bool, length: int) -> Encoded:
-    found = tokenizer(examples.first, examples.second, truncation="longest_first", max_length=length)
+    apart = _separator(tokenizer) if examples.second is not None else None
+    room = length - (apart is not None)
+    found = tokenizer(examples.first, examples.second, truncation="longest_first", max_length=room)
     types = found.get("token_type_ids") if "token_type_ids" in tokenizer.model_input_names else None
+    rows = found["input_ids"]
+    if apart is not None:
+        rows = [_separated(ids, found.sequence_ids(number), apart) for number, ids in enumerate(rows)]
+        types = None
+    empty = [
+        next((i for i in (tokenizer.eos_token_id, tokenizer.bos_token_id, tokenizer.unk_token_id) if i is not None), 0)
+    ]
     return Encoded(
-        [np.array(ids, dtype=np.int64) for ids in found["input_ids"]],
-        None if types is None else [np.array(row, dtype=np.int64) for row in types],
+        [np.array(ids or empty, dtype=np.int64) for ids in rows],
+        None if types is None else [np.array(row or [0], dtype=np.int64) for row in types],
         np.array(examples.targets, dtype=np.float32 if regression else np.int64),
         tokenizer.pad_token_id or 0,
     )
+
+
+def _separator(tokenizer: Any) -> int | None:
+    """The id to put between the texts of a pair, where the tokenizer puts none, as GPT-2's; None where it does."""
+    if not tokenizer.is_fast or tokenizer.num_special_tokens_to_add(pair=True):
+        return None
+    end: int | None = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
+    return end
+
+
+def _separated(ids: list[int], texts: list[int | None], apart: int) -> list[int]:
+    """The ids of a pair with `apart` before the first of the second text."""
+    start = texts.index(1) if 1 in texts else len(ids)
+    return [*ids[:start], apart, *ids[start:]]
 
 
 def doubled(task: Task) -> Task:

@@ -24,8 +24,8 @@ from workbench.host import Host
 from workbench.parts import TasksSpec
 from workbench.signals import heed
 from workbench.spec import digest
-from workbench.tasks.classifier import Classifier, load_encoder, longest
-from workbench.tasks.encoded import Encoded, by_length, doubled, encode, shuffled
+from workbench.tasks.classifier import Classifier, load_encoder, row_length
+from workbench.tasks.encoded import Encoded, by_length, check_ids, doubled, encode, shuffled
 from workbench.tasks.metrics import measure
 from workbench.tasks.rates import lr_factor, make_optimizer, set_rates
 from workbench.tasks.task import Task
@@ -102,9 +102,11 @@ def finetune(
 
     with torch.random.fork_rng([device] if device.startswith("cuda") else []):
         torch.manual_seed(seed_of(seed, "finetune", task.name, "head and dropout"))
-        model = Classifier(load_encoder(encoder, spec.dropout), max(1, len(task.labels)), spec.dropout).to(device)
+        backbone: Any = load_encoder(encoder, spec.dropout, device)
+        model = Classifier(backbone, max(1, len(task.labels)), spec.dropout).to(device)
         learnt = doubled(task) if spec.doubled and task.symmetric else task
-        parts = encode(encoder, learnt, longest(model.encoder.config, spec.length))
+        parts = encode(encoder, learnt, row_length(encoder, backbone.config, spec.length))
+        check_ids(encoder, parts, backbone.get_input_embeddings().num_embeddings)
         train = parts["train"]
         steps = max(1, round(settings(task, spec)["epochs"] * math.ceil(len(train) / spec.batch)))
         optimizer = make_optimizer(model, spec)

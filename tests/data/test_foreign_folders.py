@@ -1,0 +1,350 @@
+"""Encoder folders that others made: what is wrong with one is said in a sentence, before any library opens a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from workbench.data import tokenizer
+from workbench.data.foreign import check_encoder_folder, check_tokenizer_folder
+from workbench.errors import InputError
+from workbench.host import Host
+from workbench.models.electra import Config, Electra
+from workbench.parts import DataSpec, TasksSpec
+from workbench.tasks.classifier import load_encoder
+from workbench.tasks.encoded import encode
+from workbench.tasks.finetune import finetune
+from workbench.tasks.task import Examples, Task
+
+Change = Callable[[Path], object]
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+TASK = Task(
+    "toy", "table", ("a", "b"), "accuracy", ("accuracy",), 0.1, Examples(["bada kego"] * 8, None, [0, 1] * 4),
+    {"dev": Examples(["kego"] * 4, None, [0, 1] * 2)},
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small untrained encoder with a tokenizer, in which nothing is wrong."""
+    folder = tmp_path_factory.mktemp("sound")
+    words = [f"{a}{b}" for a in ("ba", "ke", "lo") for b in ("da", "go", "ni")]
+    trained = tokenizer.train([" ".join(words)] * 20, 60)
+    tokenizer.save(trained, folder, True)
+    sizes: dict[str, Any] = {"vocab_size": tokenizer.size(trained), "hidden_size": 16, "embedding_size": 8}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Electra(Config(**sizes, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+                               max_position_embeddings=24))  # fmt: skip
+    model.save(folder, model.state_dict())
+    return folder
+
+
+@pytest.fixture
+def folder(sound: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(sound, tmp_path / "encoder"))
+
+
+def test_a_sound_folder_is_described_and_loaded(folder: Path) -> None:
+    found = check_encoder_folder(folder)
+    assert found.config["hidden_size"] == 16 and list(found.weights) == [WEIGHTS]
+    assert found.elements == sum(p.numel() for p in load_encoder(folder, 0.0).parameters())
+    assert {"tokenizer.json", "tokenizer_config.json", "vocab.txt"} == check_tokenizer_folder(folder).keys()
+    assert np.isfinite(finetune(folder, TASK, TasksSpec(length=16), 0, Host(device="cpu")).value)
+
+
+def settings(**changes: Any) -> Change:
+    return lambda folder: edit(folder / "config.json", changes)
+
+
+def tokens(**changes: Any) -> Change:
+    return lambda folder: edit(folder / "tokenizer_config.json", changes)
+
+
+def edit(path: Path, changes: dict[str, Any]) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def written(name: str, content: str | bytes, size: int = 0) -> Change:
+    def change(folder: Path) -> None:
+        path = folder / name
+        path.unlink(missing_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        os.truncate(path, size) if size else None
+
+    return change
+
+
+def header(changes: Callable[[dict[str, Any]], object], tail: int | None = None) -> Change:
+    """The header of the weights rewritten; with `tail`, only so many bytes of data after it."""
+
+    def change(folder: Path) -> None:
+        data = (folder / WEIGHTS).read_bytes()
+        length = int.from_bytes(data[:8], "little")
+        entries = json.loads(data[8 : 8 + length])
+        changes(entries)
+        text = json.dumps(entries).encode()
+        rest = data[8 + length :]
+        (folder / WEIGHTS).write_bytes(
+            len(text).to_bytes(8, "little") + text + rest[: len(rest) if tail is None else tail]
+        )
+
+    return change
+
+
+def weights(changes: Callable[[dict[str, torch.Tensor]], object]) -> Change:
+    def change(folder: Path) -> None:
+        held = load_file(folder / WEIGHTS)
+        changes(held)
+        save_file(held, folder / WEIGHTS, {"format": "pt"})
+
+    return change
+
+
+def index(place: str) -> Change:
+    """Shards: the weights of every tensor are said to lie in `place`; what is there is a copy of them."""
+
+    def change(folder: Path) -> None:
+        names = list(load_file(folder / WEIGHTS))
+        target = folder / place
+        if not target.exists() and target.parent.is_dir():
+            shutil.copyfile(folder / WEIGHTS, target)
+        (folder / WEIGHTS).unlink()
+        (folder / INDEX).write_text(json.dumps({"weight_map": dict.fromkeys(names, place)}))
+
+    return change
+
+
+def indexed(content: Any) -> Change:
+    return lambda folder: (index("a.safetensors")(folder), (folder / INDEX).write_text(json.dumps(content)))
+
+
+def replaced(name: str, make: Callable[[Path], object]) -> Change:
+    def change(folder: Path) -> None:
+        (folder / name).unlink()
+        make(folder / name)
+
+    return change
+
+
+def outside(name: str) -> Change:
+    def change(folder: Path) -> None:
+        shutil.move(folder / name, folder.parent / name)
+        (folder / name).symlink_to(folder.parent / name)
+
+    return change
+
+
+def listening(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        here = os.open(path.parent, os.O_RDONLY)
+        try:
+            made.bind(f"/proc/self/fd/{here}/{path.name}")  # a socket's own path is short
+        finally:
+            os.close(here)
+
+
+def first(entries: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = next(entry for name, entry in entries.items() if name != "__metadata__")
+    return found
+
+
+EMPTY = {"model": {"type": "WordPiece", "vocab": {}}, "added_tokens": []}
+SPECIAL = {
+    "model": {"type": "WordLevel", "vocab": {"[PAD]": 0, "[UNK]": 1}, "unk_token": "[UNK]"},
+    "added_tokens": [{"id": 0, "content": "[PAD]", "special": True}, {"id": 1, "content": "[UNK]", "special": True}],
+}
+BAD: dict[str, tuple[Change, str]] = {
+    "no config.json": (lambda f: (f / "config.json").unlink(), "it has no config.json"),
+    "config.json is a list": (written("config.json", "[1, 2]"), "config.json holds list"),
+    "config.json is cut": (written("config.json", '{"model_type": "ele'), "config.json cannot be read"),
+    "config.json is too deep": (written("config.json", "[" * 200_000), "nested too deep"),
+    "config.json is huge": (written("config.json", "{", 100 << 20), "config.json cannot be read: has 104857600 bytes"),
+    "config.json is binary": (written("config.json", b"\xff\xfe\x00"), "config.json cannot be read"),
+    "config.json holds NaN": (written("config.json", '{"layer_norm_eps": NaN}'), "NaN is not JSON"),
+    "config.json holds infinity": (written("config.json", '{"layer_norm_eps": 1e999}'), "a number too large"),
+    "config.json holds a long number": (written("config.json", '{"vocab_size": ' + "9" * 9999 + "}"), "config.json"),
+    "config.json is a pipe": (replaced("config.json", os.mkfifo), "config.json is not a regular file"),
+    "config.json leads out": (outside("config.json"), "config.json is a link that leads out"),
+    "a link to nothing": (lambda f: (f / "merges.txt").symlink_to("gone"), "merges.txt is a link to nothing"),
+    "a link in a loop": (lambda f: (f / "x.json").symlink_to("x.json"), "x.json is a link to nothing"),
+    "code of its own": (settings(auto_map={"AutoModel": "mine.Model"}), "code of its own (auto_map)"),
+    "a kind of its own": (settings(model_type="mine"), "model_type 'mine'"),
+    "no kind": (settings(model_type=None), "model_type None"),
+    "a kind with a lone surrogate": (settings(model_type="\ud800"), r"model_type '\ud800'"),
+    "two stacks": (settings(model_type="t5"), "model_type 't5'"),
+    "pictures": (settings(model_type="vit"), "model_type 'vit'"),
+    "a kernel of the hub": (settings(_attn_implementation="owner/kernel"), "attention 'owner/kernel'"),
+    "a kernel under another key": (settings(attn_implementation="owner/kernel:f"), "attention 'owner/kernel:f'"),
+    "a kernel for each part": (settings(attn_implementation={"": "owner/kernel"}), "attention {"),
+    "attention of another package": (settings(_attn_implementation="flash_attention_2"), "flash_attention_2"),
+    "quantized": (settings(quantization_config={"quant_method": "awq"}), "quantization_config"),
+    "10^9 layers": (settings(num_hidden_layers=10**9), "num_hidden_layers=1000000000"),
+    "200 layers": (settings(num_hidden_layers=200), "asks for 200 layers, and the weights are 39 tensors"),
+    "-1 layers": (settings(num_hidden_layers=-1), "num_hidden_layers=-1"),
+    "layers as a word": (settings(num_hidden_layers="two"), "num_hidden_layers='two'"),
+    "true layers": (settings(num_hidden_layers=True), "num_hidden_layers=True"),
+    "half a layer": (settings(num_hidden_layers=1.5), "num_hidden_layers=1.5"),
+    "zero heads": (settings(num_attention_heads=0), "num_attention_heads=0"),
+    "heads that do not divide": (settings(num_attention_heads=3), "which 3 attention heads cannot share"),
+    "a width of 10^7": (settings(hidden_size=10**7), "hidden_size=10000000"),
+    "a vocabulary of 10^8": (settings(vocab_size=10**8), "tables of 100,000,000 rows"),
+    "a vocabulary of 0": (settings(vocab_size=0), "vocab_size=0"),
+    "positions as a list": (settings(max_position_embeddings=[1]), "max_position_embeddings=[1]"),
+    "padding beyond the vocabulary": (settings(pad_token_id=99), "pad_token_id=99"),
+    "is_decoder as a word": (settings(is_decoder="yes"), "is_decoder='yes'"),
+    "no weights": (lambda f: (f / WEIGHTS).unlink(), "holds no weights"),
+    "pickled weights": (lambda f: (f / WEIGHTS).rename(f / "pytorch_model.bin"), "weights in a form"),
+    "weights are a pipe": (replaced(WEIGHTS, os.mkfifo), f"{WEIGHTS} is not a regular file"),
+    "weights are a socket": (replaced(WEIGHTS, listening), f"{WEIGHTS} is not a regular file"),
+    "weights are a device": (replaced(WEIGHTS, lambda p: p.symlink_to("/dev/zero")), "not a regular file"),
+    "weights lead out": (outside(WEIGHTS), f"{WEIGHTS} is a link that leads out"),
+    "weights are text": (written(WEIGHTS, "no weights at all"), "has no header"),
+    "weights are empty": (written(WEIGHTS, b""), "has no header"),
+    "weights of a terabyte of holes": (lambda f: os.truncate(f / WEIGHTS, 1 << 40), "cut off"),
+    "weights are cut": (header(lambda h: None, tail=100), "cut off"),
+    "a header of 10^18 bytes": (written(WEIGHTS, (10**18).to_bytes(8, "little") + b"{}"), "has no header"),
+    "a header that is a list": (written(WEIGHTS, (2).to_bytes(8, "little") + b"[]"), "no object"),
+    "tensors that overlap": (header(lambda h: first(h).update(data_offsets=[8, 16], shape=[2])), "overlap"),
+    "a shape of -1": (header(lambda h: first(h).update(shape=[-1])), "no shape and place"),
+    "a shape of 10^9 x 10^9": (header(lambda h: first(h).update(shape=[10**9, 10**9])), "does not fit into its bytes"),
+    "a type that is none": (header(lambda h: first(h).update(dtype="F4")), "is of the type 'F4'"),
+    "an entry that is a number": (header(lambda h: h.update(x=3)), "is of the type 3"),
+    "an index that names a pickle": (index("pytorch_model.bin"), "names pytorch_model.bin"),
+    "an index that leads up": (index("../out.safetensors"), "names ../out.safetensors"),
+    "an index that leads to the root": (index("/tmp/x.safetensors"), "names /tmp/x.safetensors"),
+    "an index that is a list": (indexed([]), "holds list"),
+    "an index of a list": (indexed({"weight_map": []}), "weight_map"),
+    "an index of numbers": (indexed({"weight_map": {"w": 3}}), "names 3"),
+    "an index to nothing": (indexed({"weight_map": {"w": "b.safetensors"}}), "which is not there"),
+    "an index to what is not held": (indexed({"weight_map": {"w": "a.safetensors"}}), "lacks w"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_encoder_folder_is_refused_in_one_sentence(case: str, folder: Path) -> None:
+    change, told = BAD[case]
+    change(folder)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    said = refusal(lambda: check_encoder_folder(folder))
+    assert told in said and str(folder) in said
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 200 << 10
+
+
+def refusal(attempt: Callable[[], object]) -> str:
+    with pytest.raises(InputError) as caught:
+        attempt()
+    said = str(caught.value)
+    assert "\n" not in said and len(said) < 700
+    said.encode()  # what cannot be written to a terminal was escaped
+    return said
+
+
+def poison(value: float) -> Change:
+    return weights(lambda held: held[next(iter(sorted(held)))].view(-1)[:1].fill_(value))
+
+
+UNUSABLE: dict[str, tuple[Change, str]] = {
+    "a weight of NaN": (poison(float("nan")), "NaN or infinite"),
+    "a weight of infinity": (poison(float("inf")), "NaN or infinite"),
+    "weights of another width": (settings(intermediate_size=48), "cannot be loaded as an encoder"),
+    "a layer that lacks": (settings(num_hidden_layers=3), "lacks 16 of the encoder's weights, encoder.layer.2."),
+    "weights of whole numbers": (
+        weights(lambda held: held.update({name: w.to(torch.int8) for name, w in held.items()})),
+        "asks for 2 layers, and the weights are 0 tensors",
+    ),
+    "an activation that is none": (settings(hidden_act="os.system"), "cannot be loaded as an encoder"),
+    "a rate that is a word": (settings(layer_norm_eps="small"), "cannot be loaded as an encoder"),
+    "wider than its weights": (settings(intermediate_size=1 << 20), "describes an encoder of"),
+    "a segment table that is empty": (settings(type_vocab_size=0), "cannot be loaded as an encoder"),
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_weights_that_cannot_be_computed_with_are_refused_in_one_sentence(case: str, folder: Path) -> None:
+    change, told = UNUSABLE[case]
+    change(folder)
+    said = refusal(lambda: load_encoder(folder, 0.0))
+    assert told in said and str(folder) in said
+
+
+TOKENIZERS: dict[str, tuple[Change, str]] = {
+    "none": (lambda f: [(f / n).unlink() for n in ("tokenizer.json", "vocab.txt")], "holds no tokenizer"),
+    "no tokens": (written("tokenizer.json", json.dumps(EMPTY)), "holds no tokens"),
+    "only special tokens": (written("tokenizer.json", json.dumps(SPECIAL)), "holds no tokens"),
+    "a list": (written("tokenizer.json", "[]"), "tokenizer.json holds list"),
+    "no model": (written("tokenizer.json", "{}"), "its model has no vocabulary"),
+    "a model of a number": (written("tokenizer.json", '{"model": 3}'), "its model has no vocabulary"),
+    "too deep": (written("tokenizer.json", "[" * 200_000), "nested too deep"),
+    "an unknown kind": (written("tokenizer.json", '{"model": {"type": "X", "vocab": {"a": 0}}}'), "no tokenizer"),
+    "ids that are negative": (
+        written("tokenizer.json", '{"model": {"type": "WordLevel", "vocab": {"a": -1}, "unk_token": "a"}}'),
+        "no tokenizer that can",
+    ),
+    "huge": (written("tokenizer.json", "{", 100 << 20), "tokenizer.json has 104857600 bytes"),
+    "a pipe": (replaced("tokenizer.json", os.mkfifo), "tokenizer.json is not a regular file"),
+    "a pipe beside it": (lambda f: os.mkfifo(f / "special_tokens_map.json"), "map.json is not a regular"),
+    "leads out": (outside("vocab.txt"), "vocab.txt is a link that leads out"),
+    "code of its own": (tokens(auto_map={"AutoTokenizer": ["mine.Mine", None]}), "code of its own (auto_map)"),
+    "a class that is no tokenizer": (tokens(tokenizer_class="pipeline"), "tokenizer_class='pipeline'"),
+    "a length that is a word": (tokens(model_max_length="long"), "model_max_length='long'"),
+    "a length of 2": (tokens(model_max_length=2), "model_max_length=2"),
+    "settings as a list": (written("tokenizer_config.json", "[]"), "tokenizer_config.json holds list"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TOKENIZERS)
+def test_a_bad_tokenizer_is_refused_wherever_it_is_named(case: str, folder: Path, tmp_path: Path) -> None:
+    change, told = TOKENIZERS[case]
+    change(folder)
+    spec = DataSpec(tokenizer=str(folder))
+    for attempt in (lambda: encode(folder, TASK, 16), lambda: tokenizer.train_or_load(spec, 0, [], cache=tmp_path)):
+        said = refusal(attempt)
+        assert told in said and str(folder) in said
+
+
+def test_ids_beyond_the_vocabulary_are_refused_before_training(folder: Path) -> None:
+    held = load_file(folder / WEIGHTS)
+    held["embeddings.word_embeddings.weight"] = held["embeddings.word_embeddings.weight"][:6].clone()
+    save_file(held, folder / WEIGHTS, {"format": "pt"})
+    settings(vocab_size=6)(folder)
+    said = refusal(lambda: finetune(folder, TASK, TasksSpec(), 0, Host(device="cpu")))
+    assert "knows 0 to 5" in said
+
+
+def test_a_library_sees_checked_files_only(folder: Path) -> None:
+    """What else lies in the folder is never looked at: adapters, templates, other weights, paths in settings."""
+    expected = load_encoder(folder, 0.0).get_input_embeddings().weight
+    settings(hidden_act="gelu_new")(folder)  # which is the library's to load
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "owner/name"}))
+    (folder / "pytorch_model.bin").write_bytes(b"no pickle")
+    (folder / "chat_template.jinja").write_text("{{ 1 / 0 }}")
+    (folder / "tokenizer.model").symlink_to("vocab.txt")
+    (folder / "tokenizer.model").unlink()
+    tokens(vocab_file="/dev/zero", tokenizer_file="/dev/zero", chat_template="{{ 1 / 0 }}")(folder)
+    assert torch.equal(load_encoder(folder, 0.0).get_input_embeddings().weight, expected)
+    assert len(encode(folder, TASK, 16)["train"]) == 8
+
+
+def test_shards_and_the_layout_of_the_hub_s_cache_are_read(folder: Path, tmp_path: Path) -> None:
+    expected = load_encoder(folder, 0.0).get_input_embeddings().weight
+    index("model-00001-of-00001.safetensors")(folder)
+    snapshot = tmp_path / "models--owner--name" / "snapshots" / "0123"
+    blobs = snapshot.parents[1] / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for number, path in enumerate(sorted(folder.iterdir())):
+        shutil.copyfile(path, blobs / str(number))
+        (snapshot / path.name).symlink_to(Path("../../blobs") / str(number))
+    assert torch.equal(load_encoder(snapshot, 0.0).get_input_embeddings().weight, expected)

@@ -1,0 +1,83 @@
+"""The files of a tokenizer, checked before a library reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.data.foreign.entries import LARGEST_VOCABULARY, read_settings, regular_files
+from workbench.errors import InputError
+
+VOCABULARIES = (
+    "tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "spm.model", "sentencepiece.bpe.model",
+    "tokenizer.model",
+)  # fmt: skip
+SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+TOKENIZER_FILES = (*VOCABULARIES, "merges.txt", *SETTINGS)
+NO_LIMIT = 1 << 24  # transformers writes 1e30 where it knows of no limit
+CLASS = re.compile(r"[A-Za-z0-9]{1,60}(Tokenizer|TokenizerFast|Backend)")
+
+
+def check_tokenizer_folder(folder: Path) -> dict[str, Path]:
+    """Return the files of the tokenizer in a folder by name. Raises InputError where a library must not read them."""
+    files = {name: path for name, path in regular_files(folder).items() if name in TOKENIZER_FILES}
+    if not any(name in files for name in VOCABULARIES):  # transformers would make an empty vocabulary up
+        raise InputError(f"{folder} holds no tokenizer: there is no tokenizer.json")
+    for name, path in files.items():
+        if path.stat().st_size > LARGEST_VOCABULARY:
+            raise InputError(f"{folder}: {name} has {path.stat().st_size} bytes, more than any vocabulary")
+    settings = {name: read_settings(folder, name, files[name]) for name in SETTINGS if name in files}
+    _check_settings(folder, settings.get("tokenizer_config.json", {}))
+    if "tokenizer.json" in files:
+        _check_vocabulary(folder, read_settings(folder, "tokenizer.json", files["tokenizer.json"], LARGEST_VOCABULARY))
+    elif "vocab.json" in files and not read_settings(folder, "vocab.json", files["vocab.json"], LARGEST_VOCABULARY):
+        raise InputError(f"{folder}: vocab.json holds no tokens")
+    elif "vocab.txt" in files and not files["vocab.txt"].stat().st_size:
+        raise InputError(f"{folder}: vocab.txt holds no tokens")
+    return files
+
+
+def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    kind = settings.get("tokenizer_class")
+    if kind is not None and not (isinstance(kind, str) and CLASS.fullmatch(kind)):
+        raise InputError(f"{folder}: tokenizer_config.json has tokenizer_class={ascii(kind)[:60]}, not a tokenizer")
+    length = settings.get("model_max_length")
+    if length is not None and (not isinstance(length, (int, float)) or isinstance(length, bool) or length < 8):
+        raise InputError(
+            f"{folder}: tokenizer_config.json has model_max_length={ascii(length)[:40]}, and it must be at least 8"
+        )
+
+
+def _check_vocabulary(folder: Path, raw: Mapping[str, Any]) -> None:
+    """Raises InputError for a tokenizer.json without tokens besides special ones."""
+    model = raw.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    if not isinstance(vocabulary, (dict, list)):
+        raise InputError(f"{folder}: tokenizer.json holds no tokenizer that can be loaded: its model has no vocabulary")
+    added = raw.get("added_tokens") or []
+    if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
+        raise InputError(f"{folder}: tokenizer.json has added_tokens that are no list of objects")
+    special = {ascii(token.get("content")) for token in added}
+    first = (entry[0] if isinstance(entry, list) and entry else entry for entry in vocabulary)
+    if all(ascii(token) in special for token in first):
+        raise InputError(f"{folder}: tokenizer.json holds no tokens, so no text can be read with it")
+
+
+def longest_text(folder: Path) -> int | None:
+    """The tokens of a text that the tokenizer of a folder allows (model_max_length); None where it sets no limit."""
+    path = check_tokenizer_folder(folder).get("tokenizer_config.json")
+    length = read_settings(folder, "tokenizer_config.json", path).get("model_max_length") if path else None
+    return int(length) if length is not None and length < NO_LIMIT else None
+
+
+def kind_of_tokenizer(folder: Path) -> dict[str, str] | None:
+    """What config.json beside a tokenizer says of its kind, which old tokenizers leave to it; None without one."""
+    path = regular_files(folder).get("config.json")
+    raw = read_settings(folder, "config.json", path) if path else {}
+    kind, name = raw.get("model_type"), raw.get("tokenizer_class")
+    found = {"model_type": kind} if isinstance(kind, str) and re.fullmatch(r"[a-z0-9_-]{1,60}", kind) else {}
+    if found and isinstance(name, str) and CLASS.fullmatch(name):
+        found["tokenizer_class"] = name
+    return found or None

@@ -1,0 +1,118 @@
+"""Safetensors files by their headers alone: names, types and shapes of tensors, checked against the file's size.
+
+Format: header length (8 bytes, little-endian), header (JSON), data; see `workbench/tensorfile.py`, which writes it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.data.foreign.entries import LARGEST_VOCABULARY, read_settings
+from workbench.errors import InputError
+from workbench.files import loads, open_regular
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLED = re.compile(r".*\.(bin|pt|pth|ckpt|pkl|h5|msgpack)")
+SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\.safetensors")
+MOST_SHARDS = 1000
+LARGEST_HEADER = 32 << 20
+BYTES = {
+    "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2,
+    "U8": 1, "BOOL": 1,
+}  # fmt: skip
+FLOATS = ("F64", "F32", "F16", "BF16")
+
+
+def check_weights(folder: Path, files: Mapping[str, Path]) -> tuple[dict[str, Path], dict[str, int]]:
+    """Return the files that hold an encoder's weights, by name, and the number of elements of every float tensor."""
+    if SINGLE in files:
+        return {SINGLE: files[SINGLE]}, _elements(_headers(folder, SINGLE, files[SINGLE]))
+    if INDEX in files:
+        return _check_shards(folder, files)
+    pickled = sorted(name for name in files if PICKLED.fullmatch(name))
+    if pickled:
+        raise InputError(
+            f"{folder}: {ascii(pickled[0])[1:-1][:80]} holds weights in a form that is not read here, as it can run "
+            f"code when it is opened; convert them to safetensors"
+        )
+    raise InputError(f"{folder} holds no weights: there is no {SINGLE}")
+
+
+def _check_shards(folder: Path, files: Mapping[str, Path]) -> tuple[dict[str, Path], dict[str, int]]:
+    places = read_settings(folder, INDEX, files[INDEX], LARGEST_VOCABULARY).get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise InputError(f"{folder}: {INDEX} has no weight_map from tensors to files")
+    named = sorted({place if isinstance(place, str) else ascii(place) for place in places.values()})
+    if len(named) > MOST_SHARDS:
+        raise InputError(f"{folder}: {INDEX} names {len(named):,} files, more than {MOST_SHARDS:,}")
+    for place in named:
+        if not SHARD.fullmatch(place):
+            raise InputError(
+                f"{folder}: {INDEX} names {ascii(place)[1:-1][:80]}, and only safetensors files of the folder itself "
+                f"are read"
+            )
+        if place not in files:
+            raise InputError(f"{folder}: {INDEX} names {place}, which is not there")
+    headers = {place: _headers(folder, place, files[place]) for place in named}
+    lost = next((tensor for tensor, place in places.items() if tensor not in headers[place]), None)
+    if lost is not None:
+        raise InputError(f"{folder}: {places[lost]} lacks {ascii(lost)[1:-1][:80]}, which {INDEX} says it holds")
+    elements = {tensor: count for shard in headers.values() for tensor, count in _elements(shard).items()}
+    return {INDEX: files[INDEX], **{place: files[place] for place in named}}, elements
+
+
+def _elements(header: Mapping[str, dict[str, Any]]) -> dict[str, int]:
+    """The number of elements of each float tensor."""
+    return {name: math.prod(entry["shape"]) for name, entry in header.items() if entry["dtype"] in FLOATS}
+
+
+def _headers(folder: Path, name: str, path: Path) -> dict[str, dict[str, Any]]:
+    """The entries of a file's tensors. Raises InputError where the header does not describe the file."""
+    try:
+        header, room = _read_header(path)
+        entries = {tensor: entry for tensor, entry in header.items() if tensor != "__metadata__"}
+        ends = sorted(_check_entry(tensor, entry) for tensor, entry in entries.items())
+        if not entries:
+            raise ValueError("holds no tensors")
+        if [start for start, _ in ends] != [0, *(end for _, end in ends[:-1])] or ends[-1][1] != room:
+            raise ValueError("is cut off, or its tensors overlap or leave gaps")
+    except (ValueError, OSError) as error:
+        raise InputError(f"{folder}: {name} cannot be read as safetensors: {ascii(str(error))[1:-1][:160]}") from None
+    return entries
+
+
+def _read_header(path: Path) -> tuple[dict[str, Any], int]:
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or not 0 < length <= min(size - 8, LARGEST_HEADER):
+            raise ValueError(f"has no header of a length that fits into its {size} bytes")
+        header = loads(file.read(length))
+    if not isinstance(header, dict):
+        raise ValueError("has a header that is no object")
+    return header, size - 8 - length
+
+
+def _check_entry(tensor: str, entry: Any) -> tuple[int, int]:
+    """Start and end of a tensor in the data. Raises ValueError where type, shape and place do not fit each other."""
+    shown = ascii(tensor)[:80]
+    if not isinstance(entry, dict) or entry.get("dtype") not in BYTES:
+        kind = entry.get("dtype") if isinstance(entry, dict) else entry
+        raise ValueError(f"{shown} is of the type {ascii(kind)[:40]}, which no encoder has")
+    shape, place = entry.get("shape"), entry.get("data_offsets")
+    if not isinstance(shape, list) or not isinstance(place, list) or len(place) != 2 or len(shape) > 8:
+        raise ValueError(f"{shown} has no shape and place")
+    if not _whole_numbers([*shape, *place]):
+        raise ValueError(f"{shown} has no shape and place")
+    if place[1] - place[0] != math.prod(shape) * BYTES[entry["dtype"]]:
+        raise ValueError(f"{shown} of shape {ascii(shape)[:60]} does not fit into its bytes")
+    return place[0], place[1]
+
+
+def _whole_numbers(values: list[Any]) -> bool:
+    return all(type(each) is int and 0 <= each < 1 << 62 for each in values)
