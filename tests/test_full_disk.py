@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from drills.small import TINY
 
+from workbench.cache import staged
 from workbench.data import tokenizer
-from workbench.data.files import staged
 from workbench.export import export
 from workbench.files import write_atomic
 from workbench.models.encoder import build_encoder

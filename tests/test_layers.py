@@ -31,7 +31,7 @@ LINES = (
     "losses vocabulary flops tracking checkpoint",
     "kernels over",
     "store experiment published",
-    "rundir",
+    "rundir cache",
     "lease health",
     "owner environment progress signals",
     "files redact presets tensorfile",

@@ -14,7 +14,7 @@ from typing import Any
 
 from workbench import checkpoint, objectives, progress
 from workbench.data.corpus import Corpus
-from workbench.data.prepare import Prepared, check_shards
+from workbench.data.prepare import Prepared, check
 from workbench.environment import changes, environment
 from workbench.errors import Diverged, InputError, ParentFailed
 from workbench.health import check_fields
@@ -119,7 +119,7 @@ def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host) -> None
     parent = parent_of(run)
     if parent is not None and (parent.damage or not parent.trained):
         raise ParentFailed(f"its parent {parent.run_id} {parent.state}: {parent.note}")
-    check_shards(prepared)
+    check(prepared, full=True)
     corpus = Corpus(prepared, spec.data.length, spec.seed)
     priced = _plan_once(run, spec, corpus, host, parent)
     kernels.prepare(host.threads, host.plain, host.resolved_device())
@@ -134,6 +134,7 @@ def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host) -> None
     finally:
         mirror.close()
     facts = {"steps": priced.steps, "tokens": priced.tokens, "flops": priced.flops}
+    check(prepared)  # its tokenizer is exported
     with run.staged("encoder") as folder:
         export(model.encoder, prepared.tokenizer, folder, spec, facts)  # type: ignore[arg-type]
     run.finish(facts)

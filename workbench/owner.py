@@ -56,8 +56,16 @@ _watched: dict[Path, tuple[tuple[int, int], float]] = {}
 
 @functools.cache
 def machine() -> str:
-    """This boot of this kernel and this process table; "" where that cannot be told."""
+    """This boot of this kernel and this process namespace; "" where that cannot be told.
+
+    Nor can it where /proc shows another namespace, as in one made without a /proc of its own: the numbers of processes
+    there are not those that `os.getpid` gives, and a live owner would be taken for dead.
+    """
     try:
+        status = Path("/proc/self/status").read_text(errors="replace")
+        numbers = next((line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:")), [])
+        if (numbers or [os.readlink("/proc/self")]) != [str(os.getpid())]:
+            return ""
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
     except OSError:

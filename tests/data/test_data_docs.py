@@ -322,6 +322,25 @@ def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         docs.entries("train")
 
 
+@pytest.mark.parametrize("name", ["info.json", "train.jsonl"])
+@pytest.mark.parametrize("damage", ["cut", "digit", "gone", "empty"])
+def test_a_damaged_corpus_is_made_again(
+    tmp_path: Path, name: str, damage: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    roots = fake_packages(tmp_path)
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(docs, "_root", roots.get)
+    made, (path,) = docs.info(), (tmp_path / "cache/docs").glob(f"[!.]*/{name}")
+    whole = path.read_bytes()
+    changed = {"cut": whole[:-20], "digit": whole.replace(b"1", b"2", 1), "gone": None, "empty": b""}[damage]
+    path.unlink()
+    if changed is not None:
+        path.write_bytes(changed)
+    assert docs.info() == made and path.read_bytes() == whole and str(path.parent) in caplog.text
+    docs._load.cache_clear()
+    assert len(docs.entries("train")) == made.entries["train"]
+
+
 def test_shared_paragraphs_are_dropped_from_the_test_side():
     train = [Entry("p", "a", "f", "", "One two three four five six seven eight nine ten.\nReturns the mean value.")]
     shared = "Zero. one two three four five six seven eight and more."

@@ -7,11 +7,13 @@ import hashlib
 import json
 import lzma
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from workbench.cache import staged
 from workbench.data import docs, prepare, shards, sources, tokenizer
 from workbench.data.corpus import Corpus
-from workbench.data.files import staged
 from workbench.data.prepare import Prepared, bind
 from workbench.data.progress import silent
 from workbench.errors import InputError
@@ -95,6 +97,7 @@ def test_the_manifest_is_true(book: Path, tmp_path: Path, monkeypatch: pytest.Mo
         assert hashlib.sha256(raw).hexdigest() == shard["sha256"] and len(raw) == 2 * shard["tokens"]
     assert {path.name for path in prepared.folder.iterdir()} == {
         "manifest.json",
+        "seal.json",
         "tokenizer",
         *(shard["name"] for shard in manifest["shards"]),
     }
@@ -133,18 +136,81 @@ def test_a_changed_file_is_prepared_again(tmp_path: Path, texts: list[str]):
     assert second.fingerprint != first.fingerprint and second.documents == first.documents + 1
 
 
-@pytest.mark.parametrize("damage", ["shard cut", "shard gone", "manifest cut", "manifest gone", "tokenizer gone"])
-def test_a_damaged_cache_is_made_again(book: Path, tmp_path: Path, damage: str):
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-2])
+
+
+def flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def said(old: str, new: str) -> Callable[[Path], None]:
+    """A change that leaves the file readable."""
+
+    def change(path: Path) -> None:
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+
+    return change
+
+
+def two_words(path: Path) -> None:
+    """Two words of the vocabulary change places."""
+    raw = json.loads(path.read_text())
+    vocab = raw["model"]["vocab"]
+    vocab["the"], vocab["of"] = vocab["of"], vocab["the"]
+    path.write_text(json.dumps(raw))
+
+
+FILES = ["tokens-00000.bin", "manifest.json", "seal.json", "tokenizer/tokenizer.json", "tokenizer/vocab.txt"]
+DAMAGES = [
+    *((file, damage) for file in FILES for damage in (cut, flipped, Path.unlink)),
+    ("manifest.json", said('"mask": 4', '"mask": 5')),
+    ("manifest.json", said('"vocab": 1000', '"vocab": 1001')),
+    ("manifest.json", said('"fingerprint": "', '"fingerprint": "0')),
+    ("manifest.json", said('"tokens-00000.bin"', '"../../other/tokens-00000.bin"')),
+    ("tokenizer/tokenizer.json", two_words),
+]
+
+
+@pytest.mark.parametrize(("name", "damage"), DAMAGES)
+def test_a_damaged_cache_is_made_again(
+    book: Path, tmp_path: Path, name: str, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+):
     first = make(spec_of(book), tmp_path / "cache")
     expected = stream(first)
-    names = {"shard": "tokens-00000.bin", "manifest": "manifest.json", "tokenizer": "tokenizer/tokenizer.json"}
-    path = first.folder / names[damage.split()[0]]
-    if damage.endswith("cut"):
-        path.write_bytes(path.read_bytes()[:-2])
-    else:
-        path.unlink()
+    damage(first.folder / name)
     again = make(spec_of(book), tmp_path / "cache")
     assert again == first and stream(again) == expected and not leftovers(tmp_path / "cache")
+    assert str(first.folder) in caplog.text and "made anew" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "vocab.txt", "seal.json"])
+@pytest.mark.parametrize("damage", [cut, flipped, Path.unlink])
+def test_a_damaged_vocabulary_is_trained_again(
+    book: Path, tmp_path: Path, name: str, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+):
+    """As it would be used for a corpus that is read by another column, or after the prepared one was deleted."""
+    first = make(spec_of(book), tmp_path / "cache")
+    (folder,) = (tmp_path / "cache/tokenizers").glob("[!.]*")
+    whole = (folder / "tokenizer.json").read_bytes()
+    damage(folder / name)
+    shutil.rmtree(first.folder)
+    assert make(spec_of(book), tmp_path / "cache") == first
+    assert (folder / "tokenizer.json").read_bytes() == whole and str(folder) in caplog.text
+
+
+def test_what_changes_after_it_was_opened_is_not_trained_on(book: Path, tmp_path: Path):
+    first = make(spec_of(book), tmp_path / "cache")
+    prepare.check(first)
+    flipped(first.folder / "tokenizer/tokenizer.json")
+    with pytest.raises(InputError, match=r"has changed since it was prepared \(tokenizer/tokenizer.json.*same command"):
+        prepare.check(first, full=True)
+    assert make(spec_of(book), tmp_path / "cache") == first
+    prepare.check(first, full=True)
 
 
 def test_another_tokenizer_is_not_cut_at_blanks(book: Path, tmp_path: Path, texts: list[str]):
@@ -265,7 +331,7 @@ def large(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> Path:
 def test_an_interrupt_leaves_no_half_cache_and_the_next_run_works(large: Path, tmp_path: Path, sign: int):
     child = start(large, tmp_path, 2)
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("data/.*/tokens-*.bin")) and time.monotonic() < deadline:
+    while not list(tmp_path.glob("data/.*/content/tokens-*.bin")) and time.monotonic() < deadline:
         time.sleep(0.01)
     child.send_signal(sign)
     _, errors = child.communicate(timeout=60)

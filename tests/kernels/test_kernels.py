@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -306,16 +308,94 @@ def test_without_a_compiler_torch_computes_and_it_is_said(tmp_path: Path) -> Non
     assert len(warned.splitlines()) == 1  # for both types of numbers
 
 
-def test_what_was_compiled_is_used_again_and_made_anew_when_it_is_broken(tmp_path: Path) -> None:
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flipped(path: Path) -> None:
+    """One bit in 64 bytes changes, all through the machine code."""
+    content = bytearray(path.read_bytes())
+    content[::64] = bytes(byte ^ 1 for byte in content[::64])
+    path.write_bytes(content)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def another(path: Path) -> None:
+    source = path.with_name("other.c")
+    source.write_text("int tiles(void) { return 1; }")
+    subprocess.run(["cc", "-shared", "-fPIC", str(source), "-o", str(path)], check=True)
+    source.unlink()
+
+
+def a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+def exchanged(path: Path) -> None:
+    """The library of the other type of number, with its own hashes."""
+    here = path.parent
+    other = next(each for each in here.parent.iterdir() if each != here)
+    for name, there in ((here.with_name("third"), here), (here, other), (other, here.with_name("third"))):
+        there.rename(name)
+
+
+@pytest.fixture(scope="module")
+def kernels_made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     needs(compiled, torch.float32)
-    assert ask(tmp_path) == ("compiled True", "")
-    made, other = sorted((tmp_path / "kernels").iterdir())  # for each type of number
+    folder = tmp_path_factory.mktemp("kernels")
+    assert ask(folder, CC="env cc") == ("compiled True", "")  # a compiler of several words
+    return folder
+
+
+def test_what_was_compiled_is_used_again(kernels_made: Path) -> None:
+    assert ask(kernels_made, CC="/nonexistent/cc") == ("compiled True", "")
+
+
+@pytest.mark.parametrize("damage", [cut, flipped, empty, another, a_pipe, gone, exchanged])
+def test_damaged_machine_code_is_told_from_its_own(
+    kernels_made: Path, tmp_path: Path, damage: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(kernels_made / "kernels", tmp_path / "kernels")
+    folder = min((tmp_path / "kernels").iterdir())
+    monkeypatch.setenv("CC", "/nonexistent/cc")
+    assert compiled._compiled(folder, ()) == (folder / compiled.LIBRARY).read_bytes()
+    damage(folder / compiled.LIBRARY)
+    with pytest.raises(FileNotFoundError, match="/nonexistent/cc"):  # nothing but compiling is left
+        compiled._compiled(folder, ())
+
+
+def test_damaged_machine_code_is_never_run(kernels_made: Path, tmp_path: Path) -> None:
+    """Cut, it would end the process with SIGBUS; with flipped bits, with SIGSEGV or wrong numbers."""
+    shutil.copytree(kernels_made / "kernels", tmp_path / "kernels")
+    made = sorted((tmp_path / "kernels").iterdir())  # for each type of number
+    cut(made[0] / compiled.LIBRARY)
+    flipped(made[1] / compiled.LIBRARY)
+    said, warned = ask(tmp_path)
+    assert said == "compiled True" and warned.count("it is made anew") == 2 and len(warned.splitlines()) == 2
     assert ask(tmp_path, CC="/nonexistent/cc") == ("compiled True", "")
-    assert ask(tmp_path / "other", CC="env cc") == ("compiled True", "")  # a compiler of several words
-    made.write_bytes(made.read_bytes()[:100])
-    other.write_bytes(other.read_bytes()[:100])
-    assert ask(tmp_path) == ("compiled True", "")
-    assert [made, other] == sorted((tmp_path / "kernels").iterdir())
+    assert sorted((tmp_path / "kernels").iterdir()) == made
+
+
+def test_a_library_in_use_survives_damage_to_its_file(kernels_made: Path, tmp_path: Path) -> None:
+    """As when another machine writes to a shared cache: a mapped file that is cut ends the process (SIGBUS)."""
+    shutil.copytree(kernels_made / "kernels", tmp_path / "kernels")
+    then = (
+        "import pathlib, os; [os.truncate(f, 0) for f in pathlib.Path(sys.argv[1]).rglob('*.so')]\n"
+        "print(ops.gelu(x, torch.zeros(6)).shape == x.shape)"
+    )
+    full = os.environ | {"WORKBENCH_CACHE": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT + then, str(tmp_path)], capture_output=True, text=True, env=full, check=True
+    )
+    assert done.stdout.split() == ["compiled", "True", "True"]
 
 
 def test_a_cache_that_cannot_be_written_costs_speed_alone(tmp_path: Path) -> None:

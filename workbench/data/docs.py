@@ -23,7 +23,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
-from workbench.data.files import alone, staged
+from workbench.cache import alone, is_whole, staged
 from workbench.data.progress import shown
 from workbench.errors import InputError
 from workbench.files import cache_root
@@ -90,7 +90,7 @@ def _load(folder: str, split: Split) -> tuple[Entry, ...]:
 
 
 def _cached() -> Path:
-    """The folder of the extracted corpus; made first if these versions of the packages were not seen before."""
+    """The folder of the extracted corpus; made first if there is no intact one for these versions of the packages."""
     found = {package: root for package in PACKAGES if (root := _root(package))}
     if not found:
         raise InputError(
@@ -100,11 +100,10 @@ def _cached() -> Path:
     makers = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in ("docs", "extract", "prose")]
     code = [hashlib.sha256(source).hexdigest() for source in makers]  # other cleaning makes another corpus
     folder = cache_root() / "docs" / digest([code, [[p, str(found[p]), versions[p]] for p in found]], 16)
-    done = folder / "info.json"
-    if not done.exists():
+    if not is_whole(folder):
         with shown() as report, alone(cache_root() / "locks" / f"docs-{folder.name}", lambda: None):
             report(f"collecting docstrings of {', '.join(found)}", 0, 0)
-            if not done.exists():
+            if not is_whole(folder):
                 _build(folder, found, versions)
     return folder
 

@@ -1,14 +1,14 @@
 """Text to a flat stream of token ids on disk, once: documents joined by [SEP], cut into rows only when they are read.
 
-A prepared folder holds tokens-00000.bin ... (uint16 or uint32), tokenizer/ and, written last, manifest.json.
-It is found again by names, sizes and times of the sources; its fingerprint is of their content alone.
+A prepared folder holds tokens-00000.bin ... (uint16 or uint32), tokenizer/, manifest.json and a seal with the hashes of
+all of them (`workbench.cache`). It is found again by names, sizes and times of the sources; its fingerprint is of their
+content alone.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
@@ -17,14 +17,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from workbench.cache import alone, discard, faults, is_whole, staged
 from workbench.data import sources, tokenizer
-from workbench.data.files import alone, discard, staged
 from workbench.data.progress import Progress, shown
 from workbench.data.shards import SHARD, Shards, Text, encode, token_type
 from workbench.errors import InputError
-from workbench.files import cache_root, sha256
+from workbench.files import cache_root
 from workbench.parts import DataSpec, Special
 from workbench.spec import RunSpec, digest
 
@@ -91,45 +89,45 @@ def _content(data: DataSpec, root: Path) -> list[Any]:
 
 
 def _read(folder: Path) -> Prepared | None:
-    """What the manifest says, if the files are as it says."""
+    """What was prepared before; None if nothing was, or its files are no longer what was written."""
     try:
-        raw = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        width = np.dtype(raw["dtype"]).itemsize
-        whole = raw["format"] == FORMAT and (folder / "tokenizer" / "tokenizer.json").is_file()
-        for shard in raw["shards"]:
-            whole = whole and (folder / shard["name"]).stat().st_size == shard["tokens"] * width
-        if not whole or sum(shard["tokens"] for shard in raw["shards"]) != raw["tokens"]:
-            return None
-        return Prepared(
-            folder=folder,
-            fingerprint=raw["fingerprint"],
-            tokens=raw["tokens"],
-            documents=raw["documents"],
-            bytes=raw["bytes"],
-            vocab=raw["vocab"],
-            special=Special.model_validate(raw["special"]),
-            tokenizer=folder / "tokenizer",
-        )
-    except (OSError, ValueError, KeyError, TypeError):
+        raw = json.loads((folder / "manifest.json").read_bytes()) if is_whole(folder) else None
+    except FileNotFoundError:  # another process found damage that our blocks did not touch
+        raw = None
+    if raw is None:
         return None
+    return Prepared(
+        folder=folder,
+        fingerprint=raw["fingerprint"],
+        tokens=raw["tokens"],
+        documents=raw["documents"],
+        bytes=raw["bytes"],
+        vocab=raw["vocab"],
+        special=Special.model_validate(raw["special"]),
+        tokenizer=folder / "tokenizer",
+    )
 
 
-def check_shards(prepared: Prepared) -> None:
-    """Raises InputError when tokens on disk are no longer those that were prepared. Each is read once a process."""
-    for name, sha in _hashes(prepared.folder):
-        if sha and _sha256(prepared.folder / name) != sha:
-            raise InputError(
-                f"{prepared.folder / name} has changed since it was prepared; delete {prepared.folder} and give the "
-                f"same command again"
-            )
+def check(prepared: Prepared, full: bool = False) -> None:
+    """Raises InputError when what is on disk is no longer what was prepared; it is then made anew next time.
+
+    `full` reads every token, once a process: a second for each GB.
+    """
+    (_check_fully if full else _check)(prepared.folder)
 
 
-def _hashes(folder: Path) -> list[tuple[str, str]]:
-    raw = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    return [(shard["name"], shard.get("sha256", "")) for shard in raw["shards"]]
+def _check(folder: Path, full: bool = False) -> None:
+    if fault := next(faults(folder, full), None):
+        discard(folder)
+        raise InputError(
+            f"{folder} has changed since it was prepared ({fault}); give the same command again, and the text is "
+            f"prepared anew"
+        )
 
 
-_sha256 = cache(sha256)
+@cache
+def _check_fully(folder: Path) -> None:
+    _check(folder, full=True)
 
 
 def _enough(prepared: Prepared, spec: RunSpec) -> None:
@@ -152,8 +150,6 @@ def _build(
     encoder, special = tokenizer.fast(words), tokenizer.special(words)
     vocab = tokenizer.size(encoder)
     text = Text()
-    if folder.exists():  # damaged, or written by another version
-        discard(folder)
     with staged(folder) as temporary, closing(Shards(temporary, token_type(vocab))) as shards:
         shutil.copytree(words, temporary / "tokenizer")
         encode(text.counted(_documents(spec.data, found, "encoding", progress)), encoder, special.sep, shards)
@@ -176,10 +172,7 @@ def _build(
             "tokenizer_sha256": words_hash,
             "corpus": list(spec.data.corpus),
         }
-        with open(temporary / "manifest.json", "w", encoding="utf-8") as file:
-            json.dump(manifest, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
+        (temporary / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
 
 def _documents(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import glob
-import json
 import os
 import re
 import stat
@@ -17,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.cache import read_entry, write_entry
 from workbench.data import docs, formats
-from workbench.data.files import write_atomic
 from workbench.data.streams import PACKINGS, Advance, ignore
 from workbench.errors import InputError
 from workbench.files import cache_root, user_path
@@ -179,17 +178,23 @@ def _commit(name: str, revision: str | None) -> str:
         try:
             commit = str(HfApi().dataset_info(name, revision=revision, timeout=10).sha)
         except Exception as error:  # the hub's client raises many kinds, down to those of its transport
-            if not seen.exists() or getattr(error, "response", None) is not None:
-                raise _hub_error(name, error) from None
-        else:
-            write_atomic(seen, json.dumps({"commit": commit}))
-            return commit
-    if not seen.exists():
-        raise InputError(
-            f"corpus {name!r} is no file or folder here, and the hub is not asked because HF_HUB_OFFLINE is set; "
-            f"unset it, or name local files"
-        )
-    return str(json.loads(seen.read_text())["commit"])
+            if (known := _known(seen)) and getattr(error, "response", None) is None:
+                return known
+            raise _hub_error(name, error) from None
+        write_entry(seen, {"commit": commit})
+        return commit
+    if known := _known(seen):
+        return known
+    raise InputError(
+        f"corpus {name!r} is no file or folder here, and the hub is not asked because HF_HUB_OFFLINE is set; "
+        f"unset it, or name local files"
+    )
+
+
+def _known(seen: Path) -> str | None:
+    """The commit that was written down before."""
+    entry = read_entry(seen)
+    return str(entry["commit"]) if entry else None
 
 
 def _read_hub(source: Hub, column: str) -> Iterator[str]:

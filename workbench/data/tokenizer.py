@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.cache import is_whole, staged
 from workbench.data import foreign
-from workbench.data.files import staged
 from workbench.errors import InputError
 from workbench.files import cache_root, user_path
 from workbench.parts import DataSpec, Special
@@ -48,7 +48,7 @@ def train_or_load(
         documents = list(documents)
         key = hashlib.sha256("\0".join(documents).encode()).hexdigest()
     folder = root / f"wordpiece-{vocab}-{digest([LAYOUT, key, vocab, spec.lowercase, SAMPLE], 16)}"
-    if not (folder / "tokenizer.json").exists():
+    if not is_whole(folder):
         texts = sample(documents)
         trained = interruptible(lambda: train(texts, vocab, spec.lowercase))
         with staged(folder) as temporary:
@@ -212,7 +212,7 @@ def _fetch(name: str, root: Path) -> Path:
     else:
         key = digest(name, 16)
     folder = root / f"{''.join(c if c.isalnum() else '-' for c in path.name)[:40]}-{key}"
-    if (folder / "tokenizer.json").exists():
+    if is_whole(folder):
         return folder
     if path.is_dir():
         found = load_foreign(path)

@@ -1,8 +1,9 @@
 """`kernels.c`, compiled where it runs, on first use: the functions of `portable.py` in one pass over memory each.
 
 There is nothing to install: a machine without a C compiler computes with `portable.py`, in more time. What was compiled
-lies in the cache folder, one file for each kind of CPU, so that a cluster's nodes share a home without harm. Threads
-are those of torch's own OpenMP, whose symbols torch has loaded.
+lies in the cache folder, for each kind of CPU apart, so that a cluster's nodes share a home without harm; its hash is
+checked before it is loaded, since damaged machine code ends a process without a word. Threads are those of torch's own
+OpenMP, whose symbols torch has loaded.
 """
 
 from __future__ import annotations
@@ -16,19 +17,20 @@ import platform
 import shlex
 import subprocess
 import sys
-import uuid
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from workbench.files import cache_root
+from workbench.cache import is_whole, staged
+from workbench.files import cache_root, read_bytes, write_all
 from workbench.kernels.portable import Drop
 
 log = logging.getLogger("workbench")
 SOURCES = tuple(Path(__file__).parent / name for name in ("kernels.c", "tiles.c"))  # the first includes the second
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
+LIBRARY = "kernels.so"
 WIDE = "-mprefer-vector-width=512"
 KINDS = {torch.float32: (), torch.bfloat16: ("-DHALF",)}
 
@@ -76,9 +78,8 @@ def _library(dtype: torch.dtype) -> dict[str, Any] | None:
         "\0".join([*(path.read_text() for path in SOURCES), *FLAGS, *KINDS[dtype], _cpu()]).encode()
     ).hexdigest()[:16]
     try:
-        path = cache_root() / "kernels" / f"{key}.so"
-        library = _loaded(path) or ctypes.CDLL(str(_compile(path, KINDS[dtype])))
-    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # without a home there is no cache folder
+        library = _loaded(_compiled(cache_root() / "kernels" / key, KINDS[dtype]))
+    except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:  # no home is a RuntimeError
         said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
         _say(next((line for line in said if "error" in line), said[-1] if said else str(error)))
         return None
@@ -106,29 +107,32 @@ def _cpu() -> str:
     return f"{platform.machine()} {flags}"
 
 
-def _loaded(path: Path) -> ctypes.CDLL | None:
-    """What was compiled before; None where there is nothing, or something that cannot be loaded."""
-    try:
-        return ctypes.CDLL(str(path)) if path.is_file() else None
-    except OSError:
-        return None
+def _compiled(folder: Path, more: tuple[str, ...]) -> bytes:
+    """The shared library: what was compiled before, if it is intact, else compiled. Raises OSError, SubprocessError."""
+    if not is_whole(folder):
+        with staged(folder) as stage:
+            _compile(stage, more)
+    return read_bytes(folder / LIBRARY)
 
 
-def _compile(to: Path, more: tuple[str, ...]) -> Path:
+def _loaded(content: bytes) -> ctypes.CDLL:
+    """The library, out of memory: nothing that happens to the file from now on can reach this process.
+
+    The descriptor stays open, because the loader takes two libraries of one path for the same.
+    """
+    fd = os.memfd_create(LIBRARY, os.MFD_CLOEXEC)
+    write_all(fd, content)
+    return ctypes.CDLL(f"/proc/self/fd/{fd}")
+
+
+def _compile(folder: Path, more: tuple[str, ...]) -> None:
     """Compiled without linking OpenMP, since torch has its own. Raises OSError, SubprocessError."""
-    to.parent.mkdir(parents=True, exist_ok=True)
-    stem = to.with_name(f".{uuid.uuid4().hex}")
-    compiled, linked = stem.with_suffix(".o"), stem.with_suffix(".so")
+    compiled = folder / "kernels.o"
     compiler = shlex.split(os.environ.get("CC") or "cc")
     wide = (WIDE,) if platform.machine() in ("x86_64", "AMD64") else ()
-    try:
-        _run(*compiler, *FLAGS, *wide, *more, "-c", str(SOURCES[0]), "-o", str(compiled))
-        _run(*compiler, "-shared", str(compiled), "-o", str(linked), "-lm")
-        os.replace(linked, to)
-    finally:
-        for left in (compiled, linked):
-            left.unlink(missing_ok=True)
-    return to
+    _run(*compiler, *FLAGS, *wide, *more, "-c", str(SOURCES[0]), "-o", str(compiled))
+    _run(*compiler, "-shared", str(compiled), "-o", str(folder / LIBRARY), "-lm")
+    compiled.unlink()
 
 
 def _run(*command: str) -> None:

@@ -5,7 +5,6 @@ Both are in the task's own metric, times 100, and kept on disk under the task's 
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -13,7 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from workbench.files import cache_root, write_atomic
+from workbench.cache import read_entry, write_entry
+from workbench.files import cache_root
 from workbench.tasks.metrics import METRICS
 from workbench.tasks.task import Examples, Task
 
@@ -28,12 +28,10 @@ WORD = re.compile(r"[^\W_]+|[^\w\s]")
 def added(task: Task, cache: Path | None = None) -> Task:
     """The task with its baselines, from the cache if they were computed before."""
     path = (cache or cache_root()) / "baselines" / f"{task.fingerprint}-{VERSION}.json"
-    try:
-        found = {str(name): float(value) for name, value in json.loads(path.read_text()).items()}
-    except (OSError, ValueError, AttributeError, TypeError):
+    found = read_entry(path)
+    if found is None:
         found = {"majority": majority(task), "bag-of-words": bag_of_words(task)}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json.dumps(found).encode())
+        write_entry(path, found)
     return replace(task, baselines=found)
 
 

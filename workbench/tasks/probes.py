@@ -10,7 +10,6 @@ taken, and every wrong answer, is decided by hashes of the texts: the same on ev
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -19,11 +18,12 @@ from pathlib import Path
 from random import Random
 from typing import Literal, TypeVar
 
+from workbench.cache import read_entry, write_entry
 from workbench.data import docs
 from workbench.data.docs import Entry
 from workbench.draws import seed_of
 from workbench.errors import InputError
-from workbench.files import cache_root, write_atomic
+from workbench.files import cache_root
 from workbench.tasks.task import Examples, Task, sealed
 
 TEST_ROWS = 1000  # a probe's most; fewer where the text gives fewer
@@ -83,14 +83,13 @@ def load(names: Iterable[str], rows: int | None = None, part: Literal["test", "d
 def _remembered(probe: Probe, there: list[Entry], held: list[Entry], part: str, key: str) -> Task:
     """The task from the cache, or made: finding its sentences takes seconds, which every worker would wait for."""
     path = cache_root() / "probes" / f"{key}.json"
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        labels, (train, test) = tuple(raw["labels"]), (Examples(**raw[side]) for side in ("train", "test"))
-    except (OSError, ValueError, KeyError, TypeError):
+    raw = read_entry(path)
+    if raw is None:
         train_side = [entry for entry in there if _draw(entry) < TRAIN_SHARE]
         labels, train, test = _rows(probe, train_side, halves(held)[part == "test"])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json.dumps({"labels": labels, "train": asdict(train), "test": asdict(test)}).encode())
+        raw = {"labels": labels, "train": asdict(train), "test": asdict(test)}
+        write_entry(path, raw)
+    labels, train, test = tuple(raw["labels"]), Examples(**raw["train"]), Examples(**raw["test"])
     return Task(probe.name, "probes", labels, probe.metric, probe.metrics, probe.epochs, train, {part: test})
 
 

@@ -1,0 +1,376 @@
+"""Nothing in the cache is trusted: every kind of damage to every kind of entry is found when it is opened."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench import cache, owner
+from workbench.cache import alone, differences, faults, is_whole, read_entry, staged, write_entry
+from workbench.lease import LeaseHeld, acquire
+
+CONTENT = {"manifest.json": b'{"mask": 4, "vocab": 1000}', "tokens.bin": bytes(range(256)) * 40, "words/a.json": b"[1]"}
+
+
+def make(folder: Path, content: dict[str, bytes] = CONTENT) -> Path:
+    with staged(folder) as stage:
+        for name, data in content.items():
+            (stage / name).parent.mkdir(exist_ok=True)
+            (stage / name).write_bytes(data)
+    return folder
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def digit(path: Path) -> None:
+    data = path.read_bytes()
+    place = max(data.rfind(each) for each in b"0123456789")
+    path.write_bytes(data[:place] + bytes([48 + (data[place] - 47) % 10]) + data[place + 1 :])
+
+
+def bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def linked(path: Path) -> None:
+    path.rename(path.with_name(".elsewhere"))
+    path.symlink_to(".elsewhere")
+
+
+def piped(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def longer(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b" ")
+
+
+def exchanged(path: Path) -> None:
+    """With the file of the same name in the sibling `other`."""
+    here = next(parent for parent in path.parents if parent.name == "made")
+    other = here.with_name("other") / path.relative_to(here)
+    content = path.read_bytes()
+    path.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+
+
+DAMAGES = [cut, digit, bit, removed, emptied, linked, piped, longer, exchanged]
+
+
+@pytest.mark.parametrize("name", [*CONTENT, "seal.json"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_every_damage_to_every_file_of_a_folder_is_found(
+    tmp_path: Path, name: str, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = make(tmp_path / "data/made")
+    make(tmp_path / "data/other", {file: data + data for file, data in CONTENT.items()})
+    assert is_whole(folder) and list(differences(tmp_path)) == []
+    damage(folder / name)
+    assert not is_whole(folder)
+    assert len(caplog.messages) == 1 and str(folder) in caplog.messages[0] and "made anew" in caplog.messages[0]
+    found = list(differences(tmp_path))
+    assert found and str(folder) in found[0] and (name in found[0] or damage is exchanged), found
+    make(folder)
+    assert is_whole(folder) and all((folder / file).read_bytes() == data for file, data in CONTENT.items())
+
+
+def test_a_file_that_does_not_belong_is_found(tmp_path: Path) -> None:
+    """A tokenizer reads files of further names where there are some."""
+    folder = make(tmp_path / "made")
+    (folder / ".nfs0001").write_text("")  # network disks leave such
+    assert is_whole(folder)
+    (folder / "words/added_tokens.json").write_text("{}")
+    assert list(faults(folder)) == ["words/added_tokens.json does not belong to it"]
+
+
+def test_folders_that_changed_places_are_found(tmp_path: Path) -> None:
+    first, second = make(tmp_path / "first"), make(tmp_path / "second")
+    first.rename(tmp_path / "third")
+    second.rename(first)
+    assert next(faults(first)) == "it was made as second" and not is_whole(first)
+
+
+def test_folders_of_earlier_versions_are_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = make(tmp_path / "made")
+    (folder / "seal.json").unlink()
+    assert not is_whole(folder) and "earlier versions" in caplog.text
+    assert is_whole(make(folder))
+
+
+@pytest.mark.parametrize("stand_in", ["file", "pipe", "link"])
+def test_what_is_no_folder_is_replaced(tmp_path: Path, stand_in: str) -> None:
+    folder, elsewhere = tmp_path / "cache/made", tmp_path / "elsewhere"
+    folder.parent.mkdir()
+    elsewhere.mkdir()
+    {"file": folder.touch, "pipe": lambda: os.mkfifo(folder), "link": lambda: folder.symlink_to(elsewhere)}[stand_in]()
+    assert not is_whole(folder)
+    assert is_whole(make(folder)) and not folder.is_symlink() and list(elsewhere.iterdir()) == []
+
+
+def test_large_files_are_read_by_blocks_and_in_full_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "BLOCK", 64)
+    monkeypatch.setattr(cache, "WHOLE", 1000)
+    monkeypatch.setattr(cache, "SAMPLED", 8)
+    folder = make(tmp_path / "data/made", {"tokens.bin": bytes(64 * 100)})
+    path, found = folder / "tokens.bin", 0
+    for hour in range(60):  # other blocks every hour
+        monkeypatch.setattr(time, "time", lambda hour=hour: 3600.0 * hour)
+        assert is_whole(folder)
+        content = bytearray(64 * 100)
+        content[64 * 33 + 5] = 1
+        path.write_bytes(content)
+        first = list(faults(folder))
+        assert list(faults(folder)) == first  # the same within an hour
+        assert list(faults(folder, full=True)) == ["tokens.bin is not what was written, by its SHA-256"]
+        found += bool(first)
+        path.write_bytes(bytes(64 * 100))
+    assert 0 < found < 30  # 8 of 100 each time
+    for place in (0, 64 * 100 - 1):  # both ends always
+        content = bytearray(64 * 100)
+        content[place] = 1
+        path.write_bytes(content)
+        assert list(faults(folder))
+
+
+VALUES: list[Any] = [{"labels": ["a", "b"], "rows": [[1, 2.5], None]}, {}, [], "text", 0, False]
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_an_entry_is_read_as_it_was_written(tmp_path: Path, value: Any) -> None:
+    assert read_entry(tmp_path / "probes/made") is None
+    write_entry(tmp_path / "probes/made", value)
+    assert read_entry(tmp_path / "probes/made") == value and list(differences(tmp_path)) == []
+
+
+@pytest.mark.parametrize("damage", [each for each in DAMAGES if each not in (removed, exchanged)])
+def test_every_damage_to_an_entry_is_found(
+    tmp_path: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "probes/made.json"
+    write_entry(path, VALUES[0])
+    damage(path)
+    assert read_entry(path) is None and str(path) in caplog.text and len(list(differences(tmp_path))) == 1
+    write_entry(path, VALUES[0])
+    assert read_entry(path) == VALUES[0]
+
+
+def test_single_bits_of_an_entry_count(tmp_path: Path) -> None:
+    path = tmp_path / "made.json"
+    write_entry(path, {"majority": 51.5})
+    whole = path.read_bytes()
+    for place in range(0, 8 * len(whole), 5):  # each of a byte's bits in turn
+        content = bytearray(whole)
+        content[place // 8] ^= 1 << place % 8
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"made\.json"):
+            cache._checked(path)
+
+
+def test_entries_that_changed_places_or_are_of_an_earlier_version_are_found(tmp_path: Path) -> None:
+    write_entry(tmp_path / "hub/a.json", {"commit": "c0ffee"})
+    shutil.copy(tmp_path / "hub/a.json", tmp_path / "hub/b.json")
+    (tmp_path / "hub/c.json").write_text('{"commit": "c0ffee"}')
+    assert [read_entry(tmp_path / f"hub/{name}.json") for name in "abc"] == [{"commit": "c0ffee"}, None, None]
+    told = list(differences(tmp_path))
+    assert "b.json is not what was written" in told[0] and "earlier versions" in told[1] and len(told) == 2
+
+
+def test_a_folder_in_the_place_of_an_entry_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "made.json").mkdir()
+    assert read_entry(tmp_path / "made.json") is None
+    write_entry(tmp_path / "made.json", 1)
+    assert read_entry(tmp_path / "made.json") == 1
+
+
+# -- who owns a staging folder
+
+
+def stages(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def aged(path: Path, seconds: float) -> None:
+    for each in (path, *path.rglob("*")):
+        os.utime(each, (time.time() - seconds, time.time() - seconds))
+
+
+def test_what_a_killed_process_left_is_removed_at_once(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from workbench.cache import staged\n"
+        "with staged(Path(sys.argv[1])) as f: (f / 'a').touch(); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "made")], check=False)
+    assert len(stages(tmp_path)) == 1
+    make(tmp_path / "made")
+    assert not stages(tmp_path)
+
+
+def test_a_live_process_keeps_its_staging_folder(tmp_path: Path) -> None:
+    with staged(tmp_path / "made") as stage:
+        aged(stage, 1e6)
+        make(tmp_path / "other")
+        assert stage.is_dir()
+
+
+@pytest.mark.parametrize(("seconds", "kept"), [(60, True), (3 * 3600, False)])
+def test_an_owner_elsewhere_is_judged_by_its_heartbeat(tmp_path: Path, seconds: float, kept: bool) -> None:
+    """Its process number may be one of a dead process here."""
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    stage = tmp_path / ".made~0123456789abcdef"
+    (stage / "content").mkdir(parents=True)
+    lease = {
+        "owner": "abc",
+        "host": os.uname().nodename,
+        "pid": int(gone.stdout),
+        "machine": "another boot",
+        "beat": 10,
+    }
+    (stage / "lease").write_text(json.dumps(lease))
+    aged(stage, seconds)
+    make(tmp_path / "other")
+    assert stage.exists() == kept
+
+
+@pytest.mark.parametrize(("seconds", "kept"), [(60, True), (3 * 3600, False)])
+def test_staging_folders_of_earlier_versions_are_judged_by_age(tmp_path: Path, seconds: float, kept: bool) -> None:
+    """They carry a host's name and a process number, which two containers may share."""
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    stage = tmp_path / f".made~{os.uname().nodename}~{int(gone.stdout)}~0a1b2c3d"
+    stage.mkdir()
+    (stage / "tokens-00000.bin").touch()
+    os.utime(stage, (0, 0))
+    aged(stage, seconds)
+    make(tmp_path / "other")
+    assert stage.exists() == kept
+
+
+CHILD = """
+import os, sys, time
+from pathlib import Path
+from workbench import cache, owner
+from workbench.lease import acquire
+folder, name, mode = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+with cache.staged(folder / name) as stage:
+    (stage / "file").write_text(name)
+    (folder / f"ready-{name}").write_text(f"{os.getpid()} {os.uname().nodename} {owner.machine()}")
+    lease = acquire(folder / "run") if mode == "lease" else None
+    while not (folder / "go").exists():
+        time.sleep(0.02)
+        assert (stage / "file").exists(), "another process took the staging folder away"
+    for each in range(5):  # each sweeps
+        with cache.staged(folder / f"{name}-{each}") as other:
+            (other / "file").touch()
+    (folder / f"swept-{name}").touch()
+    while len(list(folder.glob("swept-*"))) < 2:
+        time.sleep(0.02)
+    if lease:
+        lease.check()
+        lease.release()
+"""
+
+
+def namespace(*more: str) -> list[str]:
+    """The words before a command that give it a process namespace of its own."""
+    words = ["unshare", "--pid", "--fork", *more]
+    if not shutil.which("unshare") or subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("process namespaces cannot be made here; that takes unshare and the right to use it")
+    return words
+
+
+@contextlib.contextmanager
+def in_a_namespace(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """The child in a process namespace of its own, where its number is 1, under the same host name."""
+    alone_there = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if (
+        not shutil.which("unshare")
+        or subprocess.run([*alone_there, "true"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("process namespaces cannot be made here; that takes unshare and the right to use it")
+    child = subprocess.Popen([*alone_there, sys.executable, "-c", CHILD, *words], stderr=subprocess.PIPE, text=True)
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def wait_for(path: Path, seconds: float = 120) -> str:
+    end = time.monotonic() + seconds
+    while not path.exists() or not path.stat().st_size:
+        assert time.monotonic() < end, f"{path.name} did not come"
+        time.sleep(0.02)
+    return path.read_text()
+
+
+def test_namespaces_that_share_a_cache_and_a_host_name_leave_each_other_alone(tmp_path: Path) -> None:
+    """Two containers: equal host names, equal process numbers, and neither sees the other's processes."""
+    (tmp_path / "run").mkdir()
+    with in_a_namespace(str(tmp_path), "a", "lease") as one, in_a_namespace(str(tmp_path), "b", "none") as two:
+        told = [wait_for(tmp_path / f"ready-{name}").split() for name in "ab"]
+        assert told[0][:2] == told[1][:2] == ["1", os.uname().nodename] and told[0][2] != told[1][2]
+        make(tmp_path / "here")  # sweeps, from this namespace
+        assert len([path for path in stages(tmp_path) if path.name.startswith((".a~", ".b~"))]) == 2
+        with pytest.raises(LeaseHeld):
+            acquire(tmp_path / "run", patience=0)
+        (tmp_path / "go").write_text("go")
+        ended = [(child.wait(60), child.stderr.read() if child.stderr else "") for child in (one, two)]
+    assert [code for code, _ in ended] == [0, 0], ended
+    assert is_whole(tmp_path / "a") and is_whole(tmp_path / "b") and not stages(tmp_path)
+
+
+def test_a_namespace_without_a_proc_of_its_own_judges_nobody(tmp_path: Path) -> None:
+    """There /proc shows other processes under our numbers: a live owner would be taken for dead."""
+    words = [*namespace(), sys.executable, "-c", "from workbench import owner; print(owner.machine())"]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "\n"
+    assert owner.machine() != ""
+
+
+def test_a_dead_owner_here_is_replaced_at_once(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from workbench.lease import acquire\n"
+        "acquire(Path(sys.argv[1])); os._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    acquire(tmp_path, patience=0).release()
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    inside, most, waited = [0], [0], []
+
+    def work() -> None:
+        with alone(tmp_path / "lock", lambda: waited.append(1)):
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+            time.sleep(0.01)
+            inside[0] -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] and waited
