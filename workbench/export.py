@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -11,13 +12,10 @@ from typing import Any
 from safetensors import SafetensorError
 
 from workbench import __version__
+from workbench.data.foreign import TOKENIZER_FILES
+from workbench.files import read_object
 from workbench.models.encoder import Encoder
 from workbench.spec import RunSpec
-
-TOKENIZER_FILES = (
-    "tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json",
-    "added_tokens.json", "spiece.model", "sentencepiece.bpe.model", "spm.model",
-)  # fmt: skip
 
 
 def export(encoder: Encoder, tokenizer: Path, folder: Path, spec: RunSpec, facts: dict[str, Any]) -> None:
@@ -31,7 +29,17 @@ def export(encoder: Encoder, tokenizer: Path, folder: Path, spec: RunSpec, facts
     for file in tokenizer.iterdir():
         if file.name in TOKENIZER_FILES:
             shutil.copyfile(file, folder / file.name)
+    limit_length(folder / "tokenizer_config.json", spec.encoder.positions)
     (folder / "README.md").write_text(card(spec, facts), encoding="utf-8")
+
+
+def limit_length(settings: Path, positions: int) -> None:
+    """Write into a tokenizer's settings that texts have at most `positions` tokens, as the encoder has no more."""
+    raw = read_object(settings) if settings.is_file() else {}
+    longest = raw.get("model_max_length")
+    longest = min(longest, positions) if isinstance(longest, (int, float)) and longest > 0 else positions
+    text = json.dumps(raw | {"model_max_length": int(longest)}, indent=2, ensure_ascii=False)
+    settings.write_text(text + "\n", encoding="utf-8")
 
 
 def card(spec: RunSpec, facts: dict[str, Any]) -> str:
@@ -43,9 +51,12 @@ def card(spec: RunSpec, facts: dict[str, Any]) -> str:
         if facts["steps"]
         else "It holds the initial weights of its seed and was not trained: a baseline."
     )
+    longer = spec.encoder.positions > spec.data.length
+    untrained = f"; positions from {spec.data.length} on never occurred in pre-training" if longer else ""
     return f"""---
 library_name: transformers
-tags: [fill-mask, encoder, {spec.encoder.family}]
+pipeline_tag: feature-extraction
+tags: [feature-extraction, {spec.encoder.family}]
 ---
 # {spec.run_id}
 
@@ -54,6 +65,8 @@ A text encoder of {spec.encoder.layers} layers x {spec.encoder.hidden} ({spec.en
 
 - corpus: {", ".join(spec.data.corpus)} (fingerprint `{spec.data.fingerprint}`), rows of {spec.data.length} tokens
 - tokenizer: {spec.data.tokenizer}, {spec.encoder.vocab} entries
+- texts: up to {spec.encoder.positions} tokens, to which the tokenizer cuts with `truncation=True`{untrained}
+- no head: the heads of pre-training are not in here, so it fills no masks and classifies nothing before fine-tuning
 - made by workbench {__version__}, after Clark et al. 2020, "ELECTRA: Pre-training Text Encoders as Discriminators
   Rather Than Generators"
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,6 +58,19 @@ RECIPES: dict[str, dict[str, Any]] = {
 
 # The released fine-tuning defaults that depend on size (docs/electra.md 5: 1e-4 for Small and Base, 5e-5 for Large).
 RELEASED_LR = {"small": 1e-4, "base": 1e-4, "large": 5e-5}
+
+
+def scale_of_encoder(layers: int, hidden: int) -> str:
+    """Return the scale whose fine-tuning settings suit an encoder of these sizes.
+
+    The weights of its layers decide, 12 * layers * hidden^2. nano's settings are for encoders with no more of them than
+    nano; a larger one gets those of small, base or large, whichever it is nearest to in ratio.
+    """
+    sizes = {name: row["encoder.layers"] * row["encoder.hidden"] ** 2 for name, row in SCALES.items()}
+    size = layers * hidden**2
+    if size <= sizes["nano"]:
+        return "nano"
+    return min((name for name in SCALES if name != "nano"), key=lambda name: abs(math.log(size / sizes[name])))
 
 
 def resolve(scale: str = "nano", overrides: Mapping[str, Any] | None = None) -> RunSpec:

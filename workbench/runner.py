@@ -22,7 +22,7 @@ from workbench import cells, live, objectives
 from workbench.data.prepare import Prepared, bind
 from workbench.data.prepare import prepare as prepare_data
 from workbench.environment import code_version
-from workbench.errors import InputError, Interrupted
+from workbench.errors import Interrupted
 from workbench.host import Host, cores
 from workbench.job import Job, distinct, equal, plans
 from workbench.offline import stay_local
@@ -271,20 +271,6 @@ def score(session: Session, run_id: str) -> float | None:
         for task in session.suite.tasks for seed in range(tasks.seeds)
     ]  # fmt: skip
     return math.fsum(values) / len(values) if values else None
-
-
-def evaluate(encoder: Path, base: RunSpec, host: Host) -> list[dict[str, Any]]:
-    """Scores of any encoder folder on the base's tasks. Raises InputError if it is none."""
-    from workbench.tasks.finetune import finetune
-
-    if not (encoder / "config.json").is_file():
-        raise InputError(f"{encoder} holds no encoder: it has no config.json")
-    suite = load_suite(base)
-    rows = []
-    for task in suite.tasks:
-        for seed in range(base.tasks.seeds):
-            rows.append(finetune(encoder, task, base.tasks, seed, host).to_json())
-    return rows
 
 
 def _state(run: RunDir, tasks: TasksSpec, suite: Suite) -> tuple[str, str]:

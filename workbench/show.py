@@ -103,6 +103,22 @@ def _seconds(spec: RunSpec, plan: Plan, speed: float) -> float:
     return seconds_estimate([plan], speed)
 
 
+SHOWN = ("lr", "layer_decay", "weight_decay", "epochs", "batch", "dropout")  # of the settings of a score
+
+
+def score_rows(scores: Sequence[Row]) -> list[dict[str, Any]]:
+    """`workbench evaluate` for a person: each score, the best baseline beside it, and the settings it was made with."""
+    return [
+        {
+            "task": row["task"], "metric": row["metric"], "seed": row["seed"], "score": round(row["value"], 2),
+            "best baseline": round(max(row["baselines"].values()), 2) if row["baselines"] else None,
+            "settings": row["settings"], **{name: row["finetune"][name] for name in SHOWN}, "length": row["length"],
+            "read at": row["read_at"], "steps": row["steps"],
+        }
+        for row in scores
+    ]  # fmt: skip
+
+
 def price_table(plan: Plan) -> str:
     """`workbench flops` for a person."""
     rows = [

@@ -196,13 +196,35 @@ def evaluate(
     precision: Precision = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Fine-tune any encoder on tasks and print its scores; the run store is not touched."""
+    """Fine-tune any encoder on tasks and print its scores; the run store is not touched.
+
+    Without --scale the settings are those of the scale nearest to the encoder's size, and are printed.
+    """
     host = host_of(device, precision)
+    scale, set_ = _fine_tuning_scale(encoder, scale, set_ or [])
     base = base_spec(scale, set_, None, tasks, None)
     from workbench import runner, show
+    from workbench.tasks.evaluation import evaluate as fine_tune
 
-    scores = runner.evaluate(encoder, base, host)
-    emit(scores if as_json else show.table(scores), as_json)
+    scores, failed = fine_tune(encoder, runner.load_suite(base), base.tasks, base.scale, host)
+    emit(scores if as_json else show.table(show.score_rows(scores)), as_json)
+    raise typer.Exit(1 if failed else 0)
+
+
+def _fine_tuning_scale(encoder: Path, scale: str | None, sets: list[str]) -> tuple[str | None, list[str]]:
+    """The scale by whose settings an encoder is fine-tuned: as asked, else by its size, with as many seeds as nano."""
+    from workbench import presets
+    from workbench.spec import parse_overrides
+
+    overrides = parse_overrides(sets)
+    if scale is not None or "scale" in overrides:
+        return scale, sets
+    from workbench.tasks.encoder_facts import encoder_facts
+
+    facts = encoder_facts(encoder)
+    if "tasks.seeds" not in overrides:
+        sets = [*sets, f"tasks.seeds={presets.SCALES['nano']['tasks.seeds']}"]
+    return presets.scale_of_encoder(facts.layers, facts.hidden), sets
 
 
 def worker(

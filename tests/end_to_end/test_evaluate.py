@@ -1,0 +1,93 @@
+"""`workbench evaluate DIR`: settings by the encoder's size, said and kept with each score; bad folders refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.data import tokenizer
+
+from .conftest import Command
+
+
+@pytest.fixture(scope="module")
+def encoder(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """4 layers of 128: twice nano's depth and width."""
+    from workbench.models.electra import Config, Electra
+
+    folder = tmp_path_factory.mktemp("encoder")
+    trained = tokenizer.train([table.read_text()], 200)
+    tokenizer.save(trained, folder, True)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"model_max_length": 24}))
+    sizes: dict[str, Any] = {"vocab_size": tokenizer.size(trained), "hidden_size": 128, "embedding_size": 16}
+    model = Electra(Config(**sizes, num_hidden_layers=4, num_attention_heads=2, intermediate_size=64))
+    model.save(folder, model.state_dict())
+    return folder
+
+
+def test_settings_follow_the_size_and_stand_with_the_scores(
+    encoder: Path, table: Path, workbench: Command, tmp_path: Path
+) -> None:
+    words = ["evaluate", encoder, "--tasks", table, "--set", "tasks.epochs=1"]
+    done = workbench(*words, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [row["seed"] for row in rows] == [0, 1]
+    for row in rows:
+        assert (row["settings"], row["length"], row["read_at"]) == ("small", 24, "first token")
+        assert (row["finetune"]["lr"], row["finetune"]["layer_decay"], row["finetune"]["dropout"]) == (3e-4, 0.8, 0.1)
+    assert "by the settings of small: rate 0.0003, layer decay 0.8" in done.stderr and "24 tokens" in done.stderr
+
+
+def test_words_of_ones_own_win_and_the_table_names_the_settings(
+    encoder: Path, table: Path, workbench: Command, tmp_path: Path
+) -> None:
+    words = ["evaluate", encoder, "--tasks", table, "--set", "tasks.epochs=1", "--set", "tasks.seeds=1"]
+    done = workbench(*words, "--scale", "nano", "--set", "tasks.lr=0.004", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    header, _, row = done.stdout.splitlines()
+    assert {"settings", "lr", "layer_decay", "epochs", "batch", "dropout", "length", "score"} <= set(header.split())
+    assert "nano" in row and "0.004" in row and "0.6" in row
+
+
+def _named(name: str, **changes: Any) -> Callable[[Path], None]:
+    return lambda folder: (
+        (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | changes)) and None
+    )
+
+
+def _pipe(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    os.mkfifo(folder / "model.safetensors")
+
+
+def _pickled(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"w": "pytorch_model.bin"}}))
+
+
+BAD: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a pipe as weights": (_pipe, "not a regular file"),
+    "an index that names a pickle": (_pickled, "pytorch_model.bin"),
+    "a kernel of the hub": (_named("config.json", _attn_implementation="owner/kernel"), "owner/kernel"),
+    "10^9 layers": (_named("config.json", num_hidden_layers=10**9), "num_hidden_layers"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_folder_ends_with_2_and_one_sentence(
+    case: str, encoder: Path, table: Path, workbench: Command, tmp_path: Path
+) -> None:
+    change, told = BAD[case]
+    folder = Path(shutil.copytree(encoder, tmp_path / "encoder"))
+    change(folder)
+    done = workbench("evaluate", folder, "--tasks", table, cwd=tmp_path)
+    assert done.returncode == 2 and done.stdout == "", done.stderr
+    assert told in done.stderr and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
