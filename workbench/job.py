@@ -64,15 +64,21 @@ def job_of(found: Experiment, base: RunSpec, seeds: int, words: Sequence[str]) -
 
 def _with_options(specs: list[RunSpec]) -> Iterator[RunSpec]:
     """Each with the options that its objective has: `--set options.copy_loss=1` is meant for the one that knows it."""
-    known = {spec.objective: set(objectives.load(spec).Options.model_fields) for spec in specs}
-    for key in dict.fromkeys(key for spec in specs for key in spec.options):
-        if not any(key in fields for fields in known.values()):
-            every = sorted({f"options.{field}" for fields in known.values() for field in fields})
-            raise InputError(f"unknown key 'options.{key}': no objective of this command has it{suggest(key, every)}")
+    known = known_options(specs, [key for spec in specs for key in spec.options])
     for spec in specs:
         preset = presets.OPTIONS.get(spec.scale, {}).get(spec.objective, {})
         mine = {key: value for key, value in (preset | spec.options).items() if key in known[spec.objective]}
         yield objectives.with_options(spec.replace(options=mine))
+
+
+def known_options(specs: Sequence[RunSpec], given: Iterable[str]) -> dict[str, set[str]]:
+    """Return the names of every objective's options. Raises InputError if a `given` name belongs to none of them."""
+    known = {spec.objective: set(objectives.load(spec).Options.model_fields) for spec in specs}
+    for key in dict.fromkeys(given):
+        if not any(key in fields for fields in known.values()):
+            every = sorted({f"options.{field}" for fields in known.values() for field in fields})
+            raise InputError(f"unknown key 'options.{key}': no objective of this command has it{suggest(key, every)}")
+    return known
 
 
 def distinct(specs: Iterable[RunSpec]) -> tuple[RunSpec, ...]:

@@ -28,7 +28,7 @@ from workbench.draws import seed_of
 from workbench.errors import InputError
 from workbench.experiment import Experiment, changed
 from workbench.host import Host
-from workbench.job import Job, Match, equal, job_of, plans
+from workbench.job import Job, Match, equal, job_of, known_options, plans
 from workbench.over import Range, Space, Values
 from workbench.runner import Outcome, Session
 from workbench.spec import RunSpec, value_at
@@ -38,6 +38,7 @@ SAMPLERS = ("tpe", "random", "qmc")
 STARTUP = 10  # trials before TPE has seen enough to prefer anything; they depend on no other and run together
 ROUND = 4  # trials of a cell that TPE proposes at once after that, and that can run side by side
 TUNING_SEEDS = 100_000  # how far the seeds that settings are chosen on stand from those that are reported
+OPTION = "options."  # what the key of an objective's option begins with
 HELD_OUT = 0.2  # of the training rows: what settings are chosen on, so that no test row has a say in it
 
 
@@ -84,6 +85,7 @@ def search_job(found: Experiment, base: RunSpec, search: Search, words: Sequence
         raise InputError("a search goes by scores, and --tasks none gives none; name some tasks")
     found = replace(found, axes={key: values for key, values in found.axes.items() if key not in search.space})
     job = job_of(found, base, 1, words)
+    own_spaces(search.space, job.specs)
     axes = {**job.experiment.axes, **{key: () for key in search.space}}
     named = replace(job.experiment, axes=axes, search=search.words(base))
     return replace(job, experiment=named)
@@ -138,6 +140,19 @@ def default_space(base: RunSpec, over: Space) -> Space:
     return {"optim.lr": rate} | dict(over)
 
 
+def own_spaces(space: Space, arms: Sequence[RunSpec]) -> list[Space]:
+    """Return the space of each arm: `space` without the options that the arm's objective does not have.
+
+    Raises InputError if no objective of the search has an option of the space.
+    """
+    known = known_options(arms, [key.removeprefix(OPTION) for key in space if key.startswith(OPTION)])
+    return [
+        {key: values for key, values in space.items()
+         if not key.startswith(OPTION) or key.removeprefix(OPTION) in known[arm.objective]}
+        for arm in arms
+    ]  # fmt: skip
+
+
 Cells = tuple[dict[str, RunSpec], list[Match]]
 
 
@@ -146,13 +161,17 @@ def run_trials(session: Session, search: Search) -> tuple[list[Trial], Cells]:
     found = session.job.experiment
     specs, matches = equal(found, [bind(spec, session.prepared) for spec in session.job.specs])
     arms = {_arm(found, spec): spec for spec in specs}
-    study = Study(search, session.record)
+    spaces = own_spaces(search.space, list(arms.values()))
+    studies = {
+        name: Study(replace(search, space=space), session.record) for name, space in zip(arms, spaces, strict=True)
+    }
     mirror = Mirror(session, search)
     trials = _known(session, search, arms)
     while True:
         for name in arms:
             mine = [trial for trial in trials if trial.objective == name]
             if all(trial.score is not None or trial.failed for trial in mine):
+                study = studies[name]
                 trials += study.propose(name, mine, study.round(len(mine)), arms[name].seed)
         trials = [trial if trial.run_ids else _named(session, arms, trial) for trial in trials]
         pending = [trial for trial in trials if trial.score is None and not trial.failed]
@@ -319,9 +338,9 @@ def _values(params: Mapping[str, Any], space: Space) -> dict[str, Any]:
     return found
 
 
-def _frozen(trial: Trial, space: dict[str, BaseDistribution]) -> FrozenTrial:
+def _frozen(trial: Trial, space: Mapping[str, BaseDistribution]) -> FrozenTrial:
     state = TrialState.FAIL if trial.failed else TrialState.RUNNING if trial.score is None else TrialState.COMPLETE
     return create_trial(
-        params=dict(trial.values), distributions=space, value=trial.score, state=state,
+        params=dict(trial.values), distributions={key: space[key] for key in trial.values}, value=trial.score, state=state,
         user_attrs={"runs": list(trial.run_ids), "trial": trial.trial},
     )  # fmt: skip
