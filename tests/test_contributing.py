@@ -82,6 +82,13 @@ def test_the_objective_deals_out_the_words_of_the_row(written: Path, picks: str)
         assert torch.equal(seen[0].sort(1).values, batch.ids.sort(1).values)
 
 
+def test_the_objective_needs_no_floors(written: Path) -> None:
+    from workbench.cells import floors
+    from workbench.data.corpus import Corpus
+
+    assert floors(spec_of(written), object.__new__(Corpus), {}) == {}  # whose words are not even counted
+
+
 def test_the_objective_costs_what_it_says(written: Path) -> None:
     spec = spec_of(written)
     model, batch = build(spec), a_batch(spec)

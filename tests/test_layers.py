@@ -34,13 +34,13 @@ LINES = (
     "rundir cache",
     "lease health",
     "owner environment progress signals",
-    "files redact presets tensorfile",
+    "files redact presets tensorfile frequencies collapse",
     "spec host tensors draws scoring",
     "parts memory",
     "errors",
 )
 LEVEL = {part: level for level, line in enumerate(LINES) for part in line.split()}
-REPORT_SEES = {"report", "store", "experiment", "published", "scoring", "files", "spec", "parts", "errors"}
+REPORT_SEES = {"report", "store", "collapse", "experiment", "published", "scoring", "files", "spec", "parts", "errors"}
 
 HOMES = {
     "typer": {"cli"},

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from workbench import presets
 from workbench.errors import InputError
 from workbench.over import Range
-from workbench.sweep import SAMPLERS, STARTUP, TUNING_SEEDS, Search, Study, Trial, default_space, tune_jobs
+from workbench.sweep import SAMPLERS, STARTUP, TUNING_SEEDS, Search, Study, Trial, default_space, own_spaces, tune_jobs
 
 SPACE = {
     "optim.lr": Range(1e-4, 1e-2, log=True, whole=False),
@@ -87,6 +87,21 @@ def test_tuning_and_reporting_have_no_seed_and_no_rows_in_common() -> None:
     assert searching.base.tasks.held_out > 0 == reporting.base.tasks.held_out
     assert search.space["optim.lr"] == Range(base.optim.lr / 4, base.optim.lr * 4, log=True, whole=False)
     assert searching.experiment.record_name(base) != reporting.experiment.record_name(base)
+
+
+def test_an_option_is_searched_for_the_objectives_that_have_it() -> None:
+    """Every trial of the others would fail."""
+    base = presets.resolve("nano")
+    space = {"optim.lr": SPACE["optim.lr"], "options.weight": Range(1.0, 50.0, log=True, whole=False)}
+    searching, _ = tune_jobs(base, Search(space, 4), ["rtd", "bert-mlm"], "flops")
+    rtd, bert = own_spaces(space, searching.specs)
+    assert rtd == space and bert == {"optim.lr": SPACE["optim.lr"]}
+
+
+def test_an_option_that_no_objective_of_the_search_has() -> None:
+    space = {"options.wieght": Range(1.0, 50.0, log=True, whole=False)}
+    with pytest.raises(InputError, match=r"unknown key 'options.wieght'.*options.weight"):
+        tune_jobs(presets.resolve("nano"), Search(space, 4), ["rtd", "bert-mlm"], "flops")
 
 
 def test_a_sampler_that_is_not_there() -> None:

@@ -7,16 +7,17 @@ import logging
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workbench import checkpoint, objectives, progress
+from workbench import checkpoint, collapse, objectives, progress
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, check
 from workbench.environment import changes, environment
 from workbench.errors import Diverged, InputError, ParentFailed
+from workbench.frequencies import frequencies
 from workbench.health import check_fields
 from workbench.host import Host
 from workbench.lease import LeaseHeld, LeaseLost
@@ -121,6 +122,7 @@ def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host) -> None
         raise ParentFailed(f"its parent {parent.run_id} {parent.state}: {parent.note}")
     check(prepared, full=True)
     corpus = Corpus(prepared, spec.data.length, spec.seed)
+    floors(spec, corpus, {})  # a fault in an objective's own function shows before training, not after
     priced = _plan_once(run, spec, corpus, host, parent)
     kernels.prepare(host.threads, host.plain, host.resolved_device())
     _write_environment(run, spec, host)
@@ -137,7 +139,23 @@ def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host) -> None
     check(prepared)  # its tokenizer is exported
     with run.staged("encoder") as folder:
         export(model.encoder, prepared.tokenizer, folder, spec, facts)  # type: ignore[arg-type]
-    run.finish(facts)
+    run.finish(facts | judged(run, spec, corpus))
+
+
+def judged(run: RunDir, spec: RunSpec, corpus: Corpus) -> dict[str, Any]:
+    """Return what token frequencies alone reach for each loss of a trained run, and warn of those no better."""
+    rows = run.metrics()
+    reached = floors(spec, corpus, collapse.mean_rates(rows)) if rows else {}
+    warnings = [reach.sentence() for reach in collapse.reaches(rows, reached) if reach.flagged]
+    for warning in warnings:
+        log.warning("%s: %s", run.run_id, warning)
+    return {"floors": reached, "warnings": warnings}
+
+
+def floors(spec: RunSpec, corpus: Corpus, rates: Mapping[str, float]) -> dict[str, float]:
+    """Return what the objective says that token frequencies alone reach; nothing where it has no such function."""
+    own = getattr(objectives.load(spec), "floors", None)
+    return dict(own(frequencies(corpus.counts(), spec, rates))) if own is not None else {}
 
 
 def parent_of(run: RunDir) -> RunDir | None:

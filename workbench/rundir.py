@@ -151,9 +151,10 @@ class RunDir:
     # -- results
 
     def finish(self, facts: Mapping[str, Any]) -> None:
-        """Training is done: `facts` are steps, tokens and flops. Time spent and last metrics are those logged.
+        """Training is done: `facts` are steps, tokens and flops, and what else is to be kept.
 
-        The size of the log and the SHA-256 of the encoder's files are kept with it, so that later damage is seen.
+        Time spent and last metrics are those logged. The size of the log and the SHA-256 of the encoder's files are
+        kept with it, so that later damage is seen.
         Raises InputError when the log lacks a step: then something was lost, and the run is not done.
         """
         steps = int(facts["steps"])
@@ -263,7 +264,7 @@ class RunDir:
             error = self.read_json("error.json")
             return "diverged" if error["kind"] == "diverged" else "failed", error["message"]
         if self.trained:
-            return "done" if self._scored() else "trained", ""
+            return "done" if self._scored() else "trained", "; ".join(self.warnings())
         begun = any(map(self._has, ("metrics.jsonl", "checkpoints", "plan.json", "env.json", "lease")))
         return "interrupted" if begun else "new", ""
 
@@ -276,6 +277,11 @@ class RunDir:
     def trained(self) -> bool:
         """Whether training is over; scores may still be missing."""
         return self._has("done.json")
+
+    def warnings(self) -> list[str]:
+        """Return what a reader of a trained run's results must know, as it was written down when training ended."""
+        told = self.read_json("done.json").get("warnings", [])
+        return [str(each) for each in told] if isinstance(told, list) else []
 
     def _has(self, name: str) -> bool:
         return os.path.lexists(self.path / name)

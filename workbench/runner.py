@@ -66,6 +66,11 @@ class Outcome:
             for run, (state, note) in self.runs.items()
             if state not in ("done", "trained")
         ]
+        doubtful = sum(state == "done" and bool(note) for state, note in self.runs.values())
+        if doubtful:
+            verb = "has a loss that is" if doubtful == 1 else "have losses that are"
+            lines.append(f"{doubtful} of them {verb} no better than token frequencies alone give; workbench status "
+                         f"--runs {self.store} names them")  # fmt: skip
         return "\n".join([*lines, f"report: {self.report}" if self.report else "no report was written"])
 
 
@@ -276,7 +281,8 @@ def score(session: Session, run_id: str) -> float | None:
 def _state(run: RunDir, tasks: TasksSpec, suite: Suite) -> tuple[str, str]:
     state = run.state
     if state in ("done", "trained"):
-        return ("done", "") if cells.complete(run, tasks, suite) else ("unfinished", "some scores are missing")
+        complete = cells.complete(run, tasks, suite)
+        return ("done", "; ".join(run.warnings())) if complete else ("unfinished", "some scores are missing")
     return state, run.note
 
 

@@ -340,7 +340,8 @@ def _values(params: Mapping[str, Any], space: Space) -> dict[str, Any]:
 
 def _frozen(trial: Trial, space: Mapping[str, BaseDistribution]) -> FrozenTrial:
     state = TrialState.FAIL if trial.failed else TrialState.RUNNING if trial.score is None else TrialState.COMPLETE
+    mine = {key: space[key] for key in trial.values}
     return create_trial(
-        params=dict(trial.values), distributions={key: space[key] for key in trial.values}, value=trial.score, state=state,
+        params=dict(trial.values), distributions=mine, value=trial.score, state=state,
         user_attrs={"runs": list(trial.run_ids), "trial": trial.trial},
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -40,7 +41,8 @@ def workbench(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     and transformers loaded, as loading them takes longer than what most of these commands do."""
     home, said = tmp_path_factory.mktemp("cwd"), tmp_path_factory.mktemp("said")
     ask = [sys.executable, "-c", "from drills.small import serve; serve()"]
-    paths = {"PYTHONPATH": str(Path(__file__).parents[1])}
+    tests = Path(__file__).parents[1]
+    paths = {"PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent)])}  # this checkout's code, also in workers
     numbers = itertools.count()
 
     with subprocess.Popen(

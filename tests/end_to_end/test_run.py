@@ -24,6 +24,7 @@ def finished(workbench: Command, text: Path, table: Path, tmp_path_factory: pyte
     done = workbench(*words, cwd=folder)
     assert done.returncode == 0, done.stderr
     (folder / "answer.json").write_text(done.stdout)
+    (folder / "stderr.txt").write_text(done.stderr)
     (folder / "words.json").write_text(json.dumps([str(word) for word in words]))
     return folder
 
@@ -72,6 +73,27 @@ def test_every_step_is_logged_under_its_own_names(finished: Path) -> None:
         plan = json.loads((path / "plan.json").read_text())
         assert rows[-1]["flops"] == pytest.approx(plan["flops"]) and rows[-1]["tokens"] == plan["tokens"] == 30 * 8 * 32
         assert all(row["mask_rate"] == pytest.approx(5 / 32) for row in rows)  # ceil(0.15 * 32) distinct picks
+
+
+def test_losses_that_frequencies_alone_reach_are_said_by_run_status_and_report(
+    finished: Path, workbench: Command
+) -> None:
+    """After 30 steps no generator knows more than how often words occur."""
+    rtd, bert = (next(p for n, p in runs_of(finished).items() if n.startswith(f"{o}-")) for o in ("rtd", "bert-mlm"))
+    done = json.loads((rtd / "done.json").read_text())
+    assert done["floors"].keys() == {"generator_loss", "discriminator_loss", "discriminator_auc"}
+    assert done["final"]["generator_loss"] > done["floors"]["generator_loss"]
+    assert json.loads((bert / "done.json").read_text())["floors"].keys() == {"mlm_loss"}
+    [warning] = [each for each in done["warnings"] if "generator" in each]
+    assert "no better than" in warning and "token frequencies alone give" in warning
+
+    [line] = [each for each in workbench("status", cwd=finished).stdout.splitlines() if rtd.name in each]
+    assert line.startswith("done") and warning in line
+    assert f"{rtd.name}: {warning}" in (finished / "stderr.txt").read_text()
+    answer = json.loads((finished / "answer.json").read_text())
+    assert (
+        "rtd at 30 steps has not left what token frequencies alone reach" in (finished / answer["report"]).read_text()
+    )
 
 
 def test_a_table_task_is_scored_for_every_run_and_seed(finished: Path) -> None:

@@ -14,6 +14,7 @@ from workbench import flops
 from workbench.corruption import Generator, mask_tokens, real_tokens, replace_tokens, sample_tokens
 from workbench.errors import InputError
 from workbench.flops import Flops
+from workbench.frequencies import Frequencies
 from workbench.losses import binary_loss, binary_ratios, cross_entropy, gather, share, weighted_mean
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.heads import BinaryHead
@@ -34,6 +35,11 @@ def cost(spec: RunSpec) -> Flops:
     """Of one forward pass over one row: RTD's, and the baseline's product at the picks."""
     body = flops.encoder(spec.encoder, spec.data.length)
     return flops.generator(spec) + body + flops.binary_head(spec, "all") + flops.baseline(spec)
+
+
+def floors(words: Frequencies) -> dict[str, float]:
+    """Return what the discriminator comes to by token frequencies alone; the generator has another aim than words."""
+    return words.detection("all")
 
 
 class Objective(nn.Module):

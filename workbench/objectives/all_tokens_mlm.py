@@ -13,6 +13,7 @@ from workbench import flops
 from workbench.corruption import Generator, real_tokens
 from workbench.errors import InputError
 from workbench.flops import Flops
+from workbench.frequencies import Frequencies
 from workbench.losses import binary_loss, binary_ratios, share
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.heads import BinaryHead, MlmHead
@@ -33,6 +34,11 @@ def cost(spec: RunSpec) -> Flops:
     """Of one forward pass over one row: the softmax runs over every position."""
     head = flops.lm_head(spec.encoder, spec.data.length, "all") + flops.gate(spec)
     return flops.generator(spec) + flops.encoder(spec.encoder, spec.data.length) + head
+
+
+def floors(words: Frequencies) -> dict[str, float]:
+    """Return what each loss comes to for a model that knows token frequencies and no more."""
+    return words.generator() | {"mlm_loss": words.restored("all")}
 
 
 class Objective(nn.Module):

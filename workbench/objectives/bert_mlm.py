@@ -11,6 +11,7 @@ from torch import nn
 from workbench import flops
 from workbench.corruption import mask_tokens, real_tokens
 from workbench.flops import Flops
+from workbench.frequencies import Frequencies
 from workbench.losses import gather, share
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.heads import MlmHead
@@ -26,6 +27,12 @@ class Options(Part):
 def cost(spec: RunSpec) -> Flops:
     """Of one forward pass over one row."""
     return flops.encoder(spec.encoder, spec.data.length) + flops.lm_head(spec.encoder, spec.data.length, spec.picks)
+
+
+def floors(words: Frequencies) -> dict[str, float]:
+    """Return what each loss comes to for a model that knows token frequencies and no more."""
+    shares = words.spec.corruption
+    return {"mlm_loss": words.masked(shares.mask, shares.random)}
 
 
 class Objective(nn.Module):

@@ -10,6 +10,7 @@ from torch import nn
 from workbench import flops
 from workbench.corruption import Generator
 from workbench.flops import Flops
+from workbench.frequencies import Frequencies
 from workbench.losses import binary_loss, binary_ratios, gather
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.heads import BinaryHead
@@ -28,6 +29,11 @@ def cost(spec: RunSpec) -> Flops:
     """Of one forward pass over one row."""
     body = flops.encoder(spec.encoder, spec.data.length)
     return flops.generator(spec) + body + flops.binary_head(spec, spec.picks)
+
+
+def floors(words: Frequencies) -> dict[str, float]:
+    """Return what each loss, and the ROC area, comes to for a model that knows token frequencies and no more."""
+    return words.generator() | words.detection("picks")
 
 
 class Objective(nn.Module):

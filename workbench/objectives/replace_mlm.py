@@ -10,6 +10,7 @@ from torch import nn
 from workbench import flops
 from workbench.corruption import Generator
 from workbench.flops import Flops
+from workbench.frequencies import Frequencies
 from workbench.losses import gather, share
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.heads import MlmHead
@@ -28,6 +29,11 @@ def cost(spec: RunSpec) -> Flops:
     """Of one forward pass over one row."""
     head = flops.lm_head(spec.encoder, spec.data.length, spec.picks)
     return flops.generator(spec) + flops.encoder(spec.encoder, spec.data.length) + head
+
+
+def floors(words: Frequencies) -> dict[str, float]:
+    """Return what each loss comes to for a model that knows token frequencies and no more."""
+    return words.generator() | {"mlm_loss": words.restored("picks")}
 
 
 class Objective(nn.Module):

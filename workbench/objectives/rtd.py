@@ -12,6 +12,7 @@ from torch import nn
 from workbench import flops
 from workbench.corruption import Generator, real_tokens
 from workbench.flops import Flops
+from workbench.frequencies import Frequencies
 from workbench.losses import binary_loss, binary_ratios
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.heads import BinaryHead
@@ -30,6 +31,11 @@ def cost(spec: RunSpec) -> Flops:
     """Of one forward pass over one row."""
     body = flops.encoder(spec.encoder, spec.data.length)
     return flops.generator(spec) + body + flops.binary_head(spec, "all")
+
+
+def floors(words: Frequencies) -> dict[str, float]:
+    """Return what each loss, and the ROC area, comes to for a model that knows token frequencies and no more."""
+    return words.generator() | words.detection("all")
 
 
 class Objective(nn.Module):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from workbench.report import reached
 from workbench.report.curves import CONVENTIONS
 from workbench.report.frames import Frames
 from workbench.report.reading import FINISHED
@@ -167,8 +168,8 @@ def by_value(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, lis
 
 
 def collapsed(frames: Frames) -> list[str]:
-    """Runs that ended where nothing is learned any more, by the last tenth of their logs."""
-    found = []
+    """Return what is to be said of runs that ended where nothing is learned, by the last tenth of their logs."""
+    found = reached.sentences(frames)
     for metric, bad, said in COLLAPSES:
         runs = [r for r in frames.logged if (end := at_end(frames, r, metric)) is not None and bad(end)]
         if runs:
@@ -176,8 +177,7 @@ def collapsed(frames: Frames) -> list[str]:
     return found
 
 
-# A metric, when it means a collapse, and what is then said. The detector's silence is told by its recall: a share of
-# replaced tokens below 1 % is nothing to speak of, while 0 answers of "replaced" in all need not be logged.
+# A metric, when it means a collapse whatever the text is, and what is then said.
 COLLAPSES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     (
         "discriminator_recall",

@@ -54,6 +54,7 @@ class Frames:
     notes: tuple[str, ...]
     bins: Mapping[str, int] = field(default_factory=dict)  # run id -> steps that one stretch of its curve covers
     logged: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # run id -> its rows of `curves`
+    floors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # run id -> metric -> by frequencies alone
 
     @property
     def axis(self) -> str:
@@ -81,6 +82,7 @@ class _Pile:
     environments: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     bins: dict[str, int] = field(default_factory=dict)
+    floors: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 def read(store: RunStore, name: str) -> Frames:
@@ -127,6 +129,7 @@ def read(store: RunStore, name: str) -> Frames:
         tuple(dict.fromkeys(pile.notes)),
         pile.bins,
         {run_id: list(rows) for run_id, rows in itertools.groupby(pile.curves, key=lambda row: row["run_id"])},
+        pile.floors,
     )
 
 
@@ -171,6 +174,7 @@ def _add(pile: _Pile, store: RunStore, run_id: str, role: str) -> None:
     row |= {"seed": spec["seed"], "data": reading.part(spec, "data").get("fingerprint", ""), "code": code_of(env)}
     row["budget"], row["convention"] = budget_of(reading.part(spec, "budget"))
     pile.notes += [f"{run_id}: {fault}"] if fault else []
+    pile.floors[run_id] = reading.floors(folder)
     pile.bins[run_id] = curve.width * curve.every
     pile.curves += [{"run_id": run_id, **stretch} for stretch in curve.rows]
     scores = []

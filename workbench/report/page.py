@@ -31,6 +31,7 @@ from workbench.report.bytask import every_metric
 from workbench.report.facts import known
 from workbench.report.frames import Frames
 from workbench.report.naming import spoken
+from workbench.report.reached import reached
 from workbench.report.reading import FINISHED
 from workbench.report.resampling import TAU
 from workbench.report.spending import main_convention, unequal
@@ -149,6 +150,7 @@ def render(found: Frames, results: list[Board], missing: Mapping[str, str], aske
         "compute": drawn.compute,
         "others": drawn.others,
         "sides": drawn.sides,
+        "reached": reached(found),
         "curves": drawn.curves,
         "curves_note": drawn.curves_note,
         "bases": [{b: base(board, b) for b in board.budgets} for board in results],

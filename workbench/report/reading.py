@@ -81,6 +81,12 @@ def totals(folder: Path, last: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
+def floors(folder: Path) -> dict[str, float]:
+    """Return what token frequencies alone reach for each loss of a trained run, as far as that was written down."""
+    recorded = part(optional(folder / "done.json"), "floors")
+    return {metric: value for metric, raw in recorded.items() if not math.isnan(value := number(raw))}
+
+
 def curve_of(folder: Path, most: int) -> tuple[curves.Curve, str]:
     """The training curve from about `most` rows, empty where nothing was logged, and what was wrong with it."""
     nothing = curves.Curve([], {}, 1, 1, 0)

@@ -1,0 +1,75 @@
+"""Runs that have not left what token frequencies alone reach: what the page says of planted ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import made
+import parsed
+
+from workbench.report import frames, write
+from workbench.report.checks import collapsed
+from workbench.report.reached import reached
+from workbench.store import RunDir, RunStore
+
+FLOORS = {"generator_loss": 6.2, "discriminator_loss": 0.33, "discriminator_auc": 0.53}
+
+
+def plant(run: RunDir, floors: dict[str, float], **means: float) -> None:
+    """The run's log with these means, and what token frequencies alone reach."""
+    path = run.path / "metrics.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for place, row in enumerate(rows):
+        row |= {metric: mean + 0.002 * (-1) ** place for metric, mean in means.items()}
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = json.loads((run.path / "done.json").read_text())
+    done |= {"floors": floors, "metrics_bytes": path.stat().st_size}
+    (run.path / "done.json").write_text(json.dumps(done))
+
+
+def study(root: Path) -> tuple[RunStore, str, list[RunDir]]:
+    store, name = made.study(root, made.noisy(made.LEVELS), ("rtd", "bert-mlm"), seeds=2, tunings=1, tasks=("order",))
+    runs = [store.get(made.spec_of("rtd", seed, {"steps": 60}).run_id) for seed in (0, 1)]
+    return store, name, runs
+
+
+def test_a_collapsed_arm_is_named_before_anything_is_relied_on(tmp_path: Path) -> None:
+    store, name, runs = study(tmp_path / "runs")
+    for run in runs:
+        plant(run, FLOORS, discriminator_auc=0.52, discriminator_loss=0.329, generator_loss=5.0)
+    [told] = collapsed(frames.read(store, name))
+    assert "rtd at 60 steps has not left what token frequencies alone reach" in told
+    assert "the discriminator\u2019s ROC area is 0.520 ± 0.000 over 2 seeds where 0.530 takes no order of words" in told
+    assert "the discriminator\u2019s loss is 0.329" in told and "generator" not in told
+    page = parsed.page(write(store, name, tmp_path / "out"))
+    assert told in {item.text for item in page.find("li")}
+    table = page.by_id("training").find("table")[0]
+    rows = {tuple(cell.text for cell in row.find("th") + row.find("td"))[2]: row.text for row in table.find("tr")[1:]}
+    assert rows["the discriminator\u2019s ROC area"].endswith("no better")
+    assert rows["the generator\u2019s loss"].endswith("better") and "no better" not in rows["the generator\u2019s loss"]
+
+
+def test_a_healthy_arm_is_not_flagged(tmp_path: Path) -> None:
+    store, name, runs = study(tmp_path / "runs")
+    for run in runs:
+        plant(run, FLOORS, discriminator_auc=0.75, discriminator_loss=0.28, generator_loss=5.0)
+    found = frames.read(store, name)
+    assert collapsed(found) == []
+    assert {each.metric for each in reached(found)} == set(FLOORS)
+
+
+def test_one_collapsed_seed_of_two_is_counted(tmp_path: Path) -> None:
+    store, name, runs = study(tmp_path / "runs")
+    plant(runs[0], FLOORS, discriminator_auc=0.75, discriminator_loss=0.28, generator_loss=5.0)
+    plant(runs[1], FLOORS, discriminator_auc=0.75, discriminator_loss=0.28, generator_loss=6.19)
+    [told] = collapsed(frames.read(store, name))
+    assert "the generator\u2019s loss is 5.595 ± 7.560 over 2 seeds" in told and "in 1 of 2 seeds" in told
+
+
+def test_runs_of_older_stores_are_held_against_a_coin(tmp_path: Path) -> None:
+    """No floors were recorded then."""
+    store, name, runs = study(tmp_path / "runs")
+    plant(runs[0], {}, discriminator_auc=0.51)
+    [told] = collapsed(frames.read(store, name))
+    assert "where 0.500 takes no order of words, in 1 of 2 seeds" in told

@@ -1,0 +1,126 @@
+"""What token frequencies alone reach: the formulas against tables of every outcome, and against a real corruption."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from workbench.frequencies import Frequencies, detecting, entropy, frequencies, restoring
+from workbench.presets import resolve
+from workbench.spec import RunSpec
+
+WORDS = np.array([0.5, 0.25, 0.15, 0.1, 0.0])
+UNIFORM = np.full(5, 0.2)
+
+
+def joint(words: NDArray[np.float64], noise: NDArray[np.float64], kept: float) -> NDArray[np.float64]:
+    """P(original, seen) written out: each word, and each way to come to see another."""
+    table = np.zeros((len(words), len(words)))
+    for original, often in enumerate(words):
+        table[original, original] += often * kept
+        for seen, chance in enumerate(noise):
+            table[original, seen] += often * (1 - kept) * chance
+    return table
+
+
+def conditional(table: NDArray[np.float64]) -> float:
+    """H(row | column) of a table of joint probabilities, term by term."""
+    total = 0.0
+    for column in table.T:
+        total -= sum(value * math.log(value / column.sum()) for value in column if value > 0)
+    return total
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("noise", [WORDS, UNIFORM], ids=["as frequent as words", "uniform"])
+def test_entropies_are_those_of_the_written_out_tables(kept: float, noise: NDArray[np.float64]) -> None:
+    table = joint(WORDS, noise, kept)
+    assert restoring(WORDS, noise, kept) == pytest.approx(conditional(table), abs=1e-12)
+    original = np.diag(table)
+    replaced = table.sum(0) - original
+    loss, _ = detecting(WORDS, noise, kept, 0.0)
+    assert loss == pytest.approx(conditional(np.stack([original, replaced])), abs=1e-12)
+
+
+def test_area_is_the_share_of_pairs_in_the_right_order() -> None:
+    kept, special = 0.4, 0.2
+    table = 0.8 * joint(WORDS, WORDS, kept)
+    negative = [*np.diag(table), special]
+    positive = [*(table.sum(0) - np.diag(table)), 0.0]
+    belief = [p / (p + n) if p + n else 0.0 for p, n in zip(positive, negative, strict=True)]
+    right = sum(
+        p * n * ((one > other) + 0.5 * (one == other))
+        for p, one in zip(positive, belief, strict=True)
+        for n, other in zip(negative, belief, strict=True)
+    )
+    assert detecting(WORDS, WORDS, kept, special)[1] == pytest.approx(right / sum(positive) / sum(negative))
+
+
+def test_no_predictor_by_the_token_seen_is_better(trials: int = 200) -> None:
+    """Any other table of beliefs has a larger cross-entropy than the floor."""
+    table = joint(WORDS, WORDS, 0.3)
+    draw = np.random.default_rng(0)
+    for _ in range(trials):
+        belief = draw.dirichlet(np.ones(5), size=5).T  # belief[original, seen]
+        assert -(table * np.log(belief)).sum() > restoring(WORDS, WORDS, 0.3)
+
+
+def nano(**changes: object) -> RunSpec:
+    ids = {f"data.special.{name}": place for place, name in enumerate(("pad", "unk", "cls", "sep", "mask"))}
+    return resolve("nano", {"encoder.vocab": 60} | ids | changes)
+
+
+def known(spec: RunSpec, **rates: float) -> Frequencies:
+    counts = np.array([0, 3, 0, 20, 0, *range(1, 56)])
+    return frequencies(counts, spec, rates)
+
+
+def test_specials_are_never_picked() -> None:
+    words = known(nano())
+    assert words.words[[0, 2, 3, 4]].sum() == 0 and words.words[1] > 0
+    separators = 20 / (3 + 20 + 55 * 56 / 2)
+    assert words.special == pytest.approx((2 + 30 * separators) / 32)
+
+
+def test_masked_language_models() -> None:
+    words = known(nano())
+    alone = entropy(words.words)
+    assert words.generator() == {"generator_loss": pytest.approx(alone)}  # all of its picks are [MASK]
+    assert words.masked(0.85, 0.0) == pytest.approx(0.85 * alone)  # 15 % are seen as they are
+    seen = conditional(joint(words.words, np.full(60, 1 / 60), 0.5))
+    assert words.masked(0.8, 0.1) == pytest.approx(0.8 * alone + 0.2 * seen)
+
+
+def test_a_generator_that_is_made_of_frequencies_has_no_floor() -> None:
+    assert known(nano(**{"generator.kind": "unigram"})).generator() == {}
+
+
+def test_replaced_tokens_as_often_as_they_were_seen() -> None:
+    """The share of replaced tokens that the formulas imply is the one they were given."""
+    words = known(nano(), mask_rate=0.3, replaced_rate=0.2)
+    for where, rate in (("picks", 0.2 / 0.3), ("all", 0.2 / (1 - words.special))):
+        kept = words._kept(where)  # type: ignore[arg-type]
+        table = joint(words.words, words.words, kept)
+        assert 1 - np.trace(table) == pytest.approx(rate)
+
+
+def test_detection_is_the_base_rate_where_all_words_are_alike() -> None:
+    """With many equally frequent words the token says nothing, and what is left is the entropy of the base rate."""
+    counts = np.array([0, 0, 0, 0, 0, *[1000] * 5000])
+    spec = nano(**{"encoder.vocab": 5005})
+    words = frequencies(counts, spec, {"mask_rate": 0.3, "replaced_rate": 0.24})
+    picked, everywhere = words.detection("picks"), words.detection("all")
+    base = 0.8
+    assert picked["discriminator_loss"] == pytest.approx(-base * math.log(base) - (1 - base) * math.log(1 - base))
+    assert picked["discriminator_auc"] == pytest.approx(0.5)
+    assert everywhere["discriminator_auc"] == pytest.approx(0.5 + words.special / (1 - 0.24) / 2)  # [CLS] and [SEP]
+
+
+def test_uniform_replacements_are_told_by_their_frequency() -> None:
+    rates = {"mask_rate": 0.3, "replaced_rate": 0.25}
+    alike, other = (known(nano(**{"generator.kind": k}), **rates).detection("all") for k in ("unigram", "uniform"))
+    assert other["discriminator_auc"] > alike["discriminator_auc"] + 0.05
+    assert other["discriminator_loss"] < alike["discriminator_loss"]
