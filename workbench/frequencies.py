@@ -82,7 +82,8 @@ class Frequencies:
         if self.spec.generator.kind == "uniform":
             return np.full_like(self.words, 1 / len(self.words))
         tempered = self.words ** (1 / self.spec.generator.temperature)
-        return tempered / tempered.sum()
+        noise: Shares = tempered / tempered.sum()
+        return noise
 
 
 def frequencies(counts: NDArray[Any], spec: RunSpec, rates: Mapping[str, float]) -> Frequencies:
