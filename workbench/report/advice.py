@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workbench.parts import Budget
-from workbench.report import compute
+from workbench.report import compute, extrapolation
 from workbench.report.answer import named
-from workbench.report.compute import NEAR, REACH, Curves
+from workbench.report.compute import NEAR, Curves
+from workbench.report.extrapolation import REACH
 from workbench.report.frames import Frames
 from workbench.report.spending import unequal
 from workbench.report.tables import UNTRAINED, Board
 from workbench.report.words import count, duration, interval, listing, power, seeds
+
+Scores = Mapping[str, Mapping[int, float]]  # arm -> seed -> score
 
 
 @dataclass(frozen=True)
@@ -47,18 +50,18 @@ def advise(board: Board, frames: Frames, budget: Budget | None, convention: str)
         return "There is no recommendation: fewer than two arms have scores."
     wanted = wanted or Amount(f"flops_{convention}", largest)
     low = max(min(curve[0][0] for curve in seeds.values()) for seeds in found.values())
-    if low / NEAR <= wanted.value <= largest * NEAR:
-        return _chosen(board, compute.at(found, wanted.value), frames.axis, wanted, "")
-    side = "below" if wanted.value < low else "beyond"
-    far = low / wanted.value if side == "below" else wanted.value / largest
     if low > largest * NEAR:
         return f"There is no recommendation for {wanted}: no one amount lies within what every arm was run at."
+    if low / NEAR <= wanted.value <= largest * NEAR:
+        return _between(board, found, frames.axis, wanted)
+    side = "below" if wanted.value < low else "beyond"
+    far = low / wanted.value if side == "below" else wanted.value / largest
     if side == "below" or far > REACH:
         return (
             f"There is no recommendation for {wanted}: that is {far:.3g} times {side} what was measured "
             f"({_range(wanted.column, low, largest)}), where nothing here can speak."
         )
-    return _extrapolated(board, found, frames.axis, wanted, far)
+    return _beyond(board, frames.axis, wanted, far)
 
 
 def _range(column: str, low: float, high: float) -> str:
@@ -67,23 +70,52 @@ def _range(column: str, low: float, high: float) -> str:
     return f"{first} to {Amount(column, high)}"
 
 
-def _extrapolated(board: Board, found: Curves, axis: str, wanted: Amount, far: float) -> str:
-    fits = {arm: fit for arm, seeds in found.items() if (fit := compute.fit(seeds)) is not None}
-    if len(fits) < len(found):
+def _between(board: Board, found: Curves, axis: str, wanted: Amount) -> str:
+    """Within what was measured: read off between budgets, unless the order differs at the budgets on either side."""
+    scores = compute.at(found, wanted.value)
+    order, pairs = compute.compared(scores)
+    amounts = {x for by_seed in found.values() for curve in by_seed.values() for x, _ in curve}
+    below = max((x for x in amounts if x <= wanted.value * NEAR), default=wanted.value)
+    above = min((x for x in amounts if x >= wanted.value / NEAR), default=wanted.value)
+    sides = [compute.at(found, x) for x in (below, above)]
+    claimed = [arm for arm in order[1:] if pairs[order[0], arm].claimed]
+    overtaken = [arm for arm in claimed if any(_behind(side, order[0], arm) for side in sides)]
+    if overtaken:
+        names = listing([named(axis, arm) for arm in overtaken])
         return (
-            f"There is no recommendation for {wanted}: that is {far:.3g} times beyond what was measured, and fewer "
-            f"than {compute.FEWEST} budgets leave nothing to extend."
+            f"There is no recommendation for {wanted}: {named(axis, order[0])} and {names} change places between the "
+            f"budgets on either side of it."
         )
-    scores = {arm: fit.scores(wanted.value) for arm, fit in fits.items()}
-    caveat = (
-        f" This extends the fitted curves {far:.3g} times beyond what was measured, so it is a guess with a method."
+    return _chosen(board, scores, axis, wanted, "")
+
+
+def _behind(scores: Scores, first: str, arm: str) -> bool:
+    """Whether an arm has the higher mean over the seeds that both have."""
+    if first not in scores or arm not in scores:
+        return False
+    shared = scores[first].keys() & scores[arm].keys()
+    return sum(scores[first][s] - scores[arm][s] for s in shared) < 0
+
+
+def _beyond(board: Board, axis: str, wanted: Amount, far: float) -> str:
+    """Beyond the largest budget: the arm that was ahead there, where it stays ahead in the worst case."""
+    arms = {named(axis, arm): points for arm, points in extrapolation.measured(board, wanted.column).items()}
+    lead = extrapolation.lead(arms, wanted.value)
+    if lead.refusal:
+        return f"There is no recommendation for {wanted}, {far:.3g} times beyond what was measured: {lead.refusal}."
+    rival, margin = min(lead.margins.items(), key=lambda item: item[1].estimate.mean)
+    e = margin.estimate
+    several = len(lead.margins) > 1
+    return (
+        f"For {wanted}: take {lead.first}. It is ahead of {'every other arm' if several else rival} at the largest "
+        f"budget, and would be ahead{f' of {rival}' if several else ''} by {interval(e.mean, e.half)} points of "
+        f"{board.label} (paired, {seeds([e.n])}) even if it gained nothing more while the others kept their gain per "
+        f"doubling. That is {far:.3g} times beyond what was measured, and does not hold if an arm gains faster there "
+        f"than it did in the last three budgets."
     )
-    return _chosen(board, scores, axis, wanted, caveat)
 
 
-def _chosen(
-    board: Board, scores: Mapping[str, Mapping[int, float]], axis: str, wanted: Amount | str, caveat: str
-) -> str:
+def _chosen(board: Board, scores: Scores, axis: str, wanted: Amount | str, caveat: str) -> str:
     """The arm that is ahead of every other, or those among which nothing decides."""
     order, pairs = compute.compared(scores)
     if len(order) < 2:

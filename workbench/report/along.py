@@ -12,13 +12,14 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from workbench.published import Finding, finding
-from workbench.report import svg
+from workbench.report import strips, svg
 from workbench.report.frames import Frames
-from workbench.report.marks import Style, levels, span
+from workbench.report.marks import Style, ends, levels, span
 from workbench.report.naming import sizeless, spoken
+from workbench.report.strips import Tips
 from workbench.report.svg import COLOURS
 from workbench.report.tables import Board, Cell
-from workbench.report.words import interval, points, seeds, short
+from workbench.report.words import interval, seeds, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,42 +105,47 @@ def along(
     step = (at[numbers[-1]] - at[numbers[0]]) / max(4, len(numbers) - 1)
     at_word = {word: at[numbers[0]] - step * (len(words) - i) for i, word in enumerate(words)}
     told = finding(key)
+    several, wide = len(drawn) > 1, size[0] > 600
     with svg.drawing(name, 13):
-        figure = svg.figure(*size)
-        ax = figure.subplots()
-        tips: dict[str, tuple[str, str]] = {}
+        figure, (ax, *below) = strips.axes(size, several)
+        tips: Tips = {}
         if told is not None and told.span is not None:
             _band(ax, told, log, step)
         bare = levels(board)
         if "untrained" in bare:
-            ax.axhline(bare["untrained"], color=COLOURS["muted"], lw=1.2, zorder=1)
+            for one in (ax, *below):
+                one.axhline(bare["untrained"], color=COLOURS["muted"], lw=1.2, zorder=1)
             place = (0.995, bare["untrained"])
             ax.annotate("untrained encoder", place, xycoords=("axes fraction", "data"), ha="right", va="bottom",
                         fontsize=11, color=COLOURS["muted"])  # fmt: skip
-        _draw(ax, drawn, board, frames, at, at_word, step, rows, tips)
+        for i, line in enumerate(drawn):
+            _draw(ax, line, Style(i), board, at, at_word, None if several else rows, tips)
         ys = [board.run_scores[r] for cell in board.cells for r in cell.runs] + [*list(bare.values())[:1]]
-        ends = [e for c in board.cells for e in (c.estimate.low, c.estimate.high) if e is not None]
-        bottom, top, cut = span(ys, ends)
+        bottom, top, cut = span(ys, ends(board.cells))
         ax.set_ylim(bottom, top)
         ax.set_xlim(min([*at.values(), *at_word.values()]) - step / 2, at[numbers[-1]] + step / 2)
-        shown = numbers if size[0] > 600 or len(numbers) <= 6 else numbers[:: math.ceil(len(numbers) / 6)]
-        wide = size[0] > 600
+        shown = numbers if wide or len(numbers) <= 6 else numbers[:: math.ceil(len(numbers) / 6)]
         labels = ["\n" * (not wide and i % 2) + word for i, word in enumerate(words)]  # on a phone they would touch
         labels += [_tick(key, v, frames, board) for v in shown]
         ax.set_xticks([*at_word.values(), *(at[v] for v in shown)], labels, fontsize=13 if wide else 11)
         ax.set_xlabel(
             short(LABELS.get(key, key) if wide else spoken(key), 60) + (" (log scale)" if log and wide else "")
         )
-        ax.set_ylabel(short(board.label, 48))
-        ax.grid(axis="y")
-        ax.set_axisbelow(True)
-        if len(drawn) > 1:
+        if below:
+            _strip(below[0], drawn, numbers, words, [_tick(key, v, frames, board) for v in numbers], board, rows, tips)
+            below[0].tick_params(axis="x", labelsize=13 if wide else 10)
+            below[0].set_xlabel("each grey block is one value, its lines side by side" if wide else "one block a value")
+        for one in (ax, *below):
+            one.set_ylabel(short(board.label, 48))
+            one.grid(axis="y")
+            one.set_axisbelow(True)
+        if several:
             handles = [_handle(Style(i)) for i in range(len(drawn))]
             ax.legend(handles, [short(line.name, 40) for line in drawn], frameon=False, fontsize=11)
         picture = svg.write(figure, name, f"{board.label} along {spoken(key)}; the numbers are in the table", tips)
     said = ["intervals that reach beyond the axis are cut off; the table has them in full"] if cut else []
-    if len(drawn) > 1:
-        said.append("lines are drawn slightly apart along x")
+    if several:
+        said.append("above, means at their place; below, each grey block is one value, its runs side by side")
     if words:
         said.append(f"{' and '.join(words)}: a generator without weights, so without a size")
     if told is not None:
@@ -148,29 +154,34 @@ def along(
 
 
 def _draw(
-    ax: Axes, drawn: Sequence[Line], board: Board, frames: Frames, at: Mapping[float, float],
-    at_word: Mapping[str, float], step: float, rows: Mapping[str, int], tips: dict[str, tuple[str, str]],
+    ax: Axes, line: Line, look: Style, board: Board, at: Mapping[float, float], at_word: Mapping[str, float],
+    rows: Mapping[str, int] | None, tips: Tips,
 ) -> None:  # fmt: skip
-    runs = frames.by_id()
-    for i, line in enumerate(drawn):
-        look, aside = Style(i), 0.06 * step * (i - (len(drawn) - 1) / 2)
-        xs = [at[v] + aside for v in line.places]
-        means = [cell.estimate.mean for cell in line.places.values()]
-        ax.plot(xs, means, color=look.colour, ls=look.dashes, lw=2, zorder=3)
-        places = [*((at[v], c) for v, c in line.places.items()), *((at_word[w], c) for w, c in line.words.items())]
-        for x, cell in places:
-            e = cell.estimate
-            if e.half is not None:
-                ax.errorbar(x + aside, e.mean, yerr=e.half, color=look.colour, capsize=4, lw=1.5, zorder=3)
-            for r in cell.runs:
-                gid = f"tip-{len(tips)}"
-                said = f"{cell.arm}, seed {runs[r]['seed']}: {points(board.run_scores[r], 2)}\n{r}"
-                tips[gid] = (said, f"run-{rows[r]}")
-                spot = x + aside + 0.1 * step
-                ax.plot(spot, board.run_scores[r], look.marker, ms=5, color=look.colour, alpha=0.6, mew=0, gid=gid)
-            gid = f"tip-{len(tips)}"
-            tips[gid] = (f"{cell.arm}: {interval(e.mean, e.half)}, {seeds([e.n])}, {cell.budget}", "")
-            ax.plot(x + aside, e.mean, look.marker, ms=9, color=look.colour, mew=0, gid=gid, zorder=4)
+    """The means of one line at their values and a curve through them; with `rows`, their runs and intervals too."""
+    xs, means = [at[v] for v in line.places], [cell.estimate.mean for cell in line.places.values()]
+    ax.plot(xs, means, color=look.colour, ls=look.dashes, lw=2, zorder=3)
+    places = [*((at[v], c) for v, c in line.places.items()), *((at_word[w], c) for w, c in line.words.items())]
+    for x, cell in places:
+        e = cell.estimate
+        if rows is not None and e.half is not None:
+            ax.errorbar(x, e.mean, yerr=e.half, color=look.colour, capsize=4, lw=1.5, zorder=3)
+        if rows is not None:
+            strips.runs(ax, x, cell, look, board.run_scores, rows, tips, 5)
+        gid = f"tip-{len(tips)}"
+        tips[gid] = (f"{cell.arm}: {interval(e.mean, e.half)}, {seeds([e.n])}, {cell.budget}", "")
+        ax.plot(x, e.mean, look.marker, ms=9, color=look.colour, mew=0, gid=gid, zorder=4)
+
+
+def _strip(
+    ax: Axes, drawn: Sequence[Line], numbers: Sequence[float], words: Sequence[str], labels: Sequence[str],
+    board: Board, rows: Mapping[str, int], tips: Tips,
+) -> None:  # fmt: skip
+    """The runs and intervals of every line, side by side in a block for each value."""
+    columns = [(word, [line.words.get(word) for line in drawn]) for word in words]
+    columns += [
+        (label, [line.places.get(v) for line in drawn]) for v, label in zip(numbers, labels, strict=True)
+    ]  # fmt: skip
+    strips.groups(ax, columns, [Style(i) for i in range(len(drawn))], board.run_scores, rows, tips)
 
 
 def _band(ax: Axes, told: Finding, log: bool, step: float) -> None:

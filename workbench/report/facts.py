@@ -34,16 +34,16 @@ def no_scores(found: Frames) -> str:
 
 
 def contents(
-    results: list[Board], drawn: Sequence[object], fitted: Sequence[object], tuned: bool
+    results: list[Board], drawn: Sequence[object], extended: Sequence[object], tuned: bool
 ) -> list[tuple[str, str]]:
-    """Fragment and title of each section; `drawn` is what a board shows along its axis, `fitted` its laws."""
+    """Fragment and title of each section; `drawn` holds a board's axis, `extended` what lies beyond."""
     several = len(results) > 1
     made = []
     for i, board in enumerate(results, 1):
         of = f" ({board.label})" if several else ""
         made += [(f"along-{i}", f"Score along the axis{of}")] if drawn[i - 1] else []
-        made += [(f"compute-{i}", f"Score against compute{of}"), (f"table-{i}", f"Table{of}")]
-        made += [(f"laws-{i}", f"Power laws{of}")] if fitted[i - 1] else []
+        made += [(f"compute-{i}", f"Scores{of}"), (f"table-{i}", f"Table{of}")]
+        made += [(f"beyond-{i}", f"Beyond the budgets{of}")] if extended[i - 1] else []
         made += [(f"tasks-{i}", f"Task by task{of}")]
     return [*made, *([("tuning", "Tuning")] if tuned else []), *SECTIONS]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from workbench.report import along, marks, panels, plots, scaling
+from workbench.report import along, marks, panels, plots, scaling, strips
 from workbench.report.curves import MOST_BINS, PLACE
 from workbench.report.frames import STRETCH, Frames
 from workbench.report.marks import Axis, Style
@@ -43,10 +43,11 @@ METRICS: dict[str, tuple[str, str]] = {
 STEADY = {"saving_share", "micro_batch"}  # shown only where they moved
 WIDE, HALF, NARROW = (920, 440), (470, 360), (380, 380)  # CSS pixels
 POINTS_NOTE = "Small marks are runs and lead to their row below; large ones are means over pre-training seeds"
-FITS_NOTE = (
-    "Marks are means over pre-training seeds with 95 % t intervals. Lines are 100 \u2212 score = a\u00b7C\u207b\u1d47, "
-    "fitted for each seed on its own; bands are 95 % t intervals over those fits, and hold only as far as the law "
-    "does. Dotted on grey: beyond what was measured, at most ten times."
+EXTENSION_NOTE = (
+    "Marks are means over pre-training seeds with 95 % t intervals, the faint lines the other arms. On grey, up to ten "
+    "times the largest budget, a band runs from staying level to the straight line over log compute through the last "
+    "three budgets, with a 95 % interval around both: any curve that goes on rising ever more slowly lies in it. "
+    "No ceiling is fitted, because so few budgets do not determine one."
 )
 BARS_NOTE = "bars are 95 % t intervals"
 
@@ -88,7 +89,7 @@ class Drawn:
     keys: dict[str, str] = field(init=False)
     along: list[list[Figure]] = field(init=False)
     compute: list[list[Figure]] = field(init=False)
-    scaling: list[list[Figure]] = field(init=False)
+    extensions: list[list[tuple[str, str]]] = field(init=False)
     others: list[list[Figure]] = field(init=False)
     sides: list[Figure] = field(init=False)
     curves: list[Group] = field(init=False)
@@ -100,7 +101,9 @@ class Drawn:
         self.keys = {arm: look.swatch() for arm, look in self.looks.items()}
         self.along = [self._along(board, f"a{i}") for i, board in enumerate(self.boards)]
         self.compute = [[self._main(board, f"c{i}")] for i, board in enumerate(self.boards)]
-        self.scaling = [self._scaling(board, f"p{i}") for i, board in enumerate(self.boards)]
+        self.extensions = [
+            scaling.panels(board, self.looks, main_axis(board), f"p{i}") for i, board in enumerate(self.boards)
+        ]
         self.others = [self._others(board, f"o{i}") for i, board in enumerate(self.boards)]
         self.sides = [self._side(board, f"b{i}") for i, board in enumerate(self.boards)]
         self.curves, self.curves_note = training(self.frames, self.boards, self.looks)
@@ -112,25 +115,23 @@ class Drawn:
         caption = f"{'; '.join([POINTS_NOTE, BARS_NOTE, *said])}."
         return [Figure(wide, narrow, caption)] if wide else []
 
-    def _scaling(self, board: Board, name: str) -> list[Figure]:
-        """Fitted power laws, where there are budgets enough."""
-        axis = main_axis(board)
-        wide = scaling.figure(board, self.frames, self.looks, axis, WIDE, f"{name}w")
-        narrow = scaling.figure(board, self.frames, self.looks, axis, NARROW, f"{name}n")
-        return [Figure(wide, narrow, FITS_NOTE, tuple(a for a in self.looks if a in board.arms))] if wide else []
-
     def _main(self, board: Board, name: str) -> Figure:
-        convention, axis = main_convention(board.budget), main_axis(board)
-        wide, remarks = plots.against(board, self.frames, self.looks, axis, self.rows, WIDE, f"{name}w")
-        narrow, _ = plots.against(board, self.frames, self.looks, axis, self.rows, NARROW, f"{name}n")
+        """Score against compute, or arms side by side where compute does not differ."""
+        axis = main_axis(board)
+        if not has_curve(board):
+            return self._side(board, name)
+        strip = len(board.budgets) > 1
+        wide, remarks = plots.against(board, self.frames, self.looks, axis, self.rows, WIDE, f"{name}w", strip)
+        narrow, _ = plots.against(board, self.frames, self.looks, axis, self.rows, NARROW, f"{name}n", strip)
         said = [POINTS_NOTE, BARS_NOTE]
-        if len(board.budgets) > 1:
-            said.append("a curve joins the means of separately trained runs at different budgets")
+        if strip:
+            said.append("above, a curve joins the means of separately trained runs at different budgets")
+            said.append("below, each grey block is one budget, in which arms stand side by side and not by compute")
         if board.untrained is not None:
             said.append("the grey line and band are the untrained encoders, which spent nothing")
         if far := marks.off_axis(board):
             said.append(f"not on the axis: {listing(far)}")
-        if board.label == "GLUE" and convention == "paper":
+        if board.label == "GLUE" and axis.column == "flops_paper":
             said.append("open marks are the paper’s own results (its tables 1 and 2, listed below)")
         caption = ". ".join(["; ".join(said), *remarks]) + "."
         return Figure(wide, narrow, caption, tuple(a for a in self.looks if a in board.arms))
@@ -143,15 +144,22 @@ class Drawn:
                 axes.append(Axis(f"flops_{convention}", f"training FLOPs, {convention} convention"))
         made = []
         for i, axis in enumerate(axes):
+            if marks.one_amount(board, axis.column):
+                continue  # one place along x is no curve
             svg, remarks = plots.against(board, self.frames, self.looks, axis, self.rows, HALF, f"{name}{i}")
             if svg:
+                if marks.crowded(board, axis.column):
+                    remarks.insert(
+                        0, "Means alone, because arms share places; runs and intervals are in the first figure"
+                    )
                 caption = f"Against {axis.label}. {'. '.join(remarks)}{'.' if remarks else ''}"
                 made.append(Figure(svg, "", caption))
         return made
 
     def _side(self, board: Board, name: str) -> Figure:
-        wide = plots.side_by_side(board, self.looks, self.rows, True, f"{name}w")
-        narrow = plots.side_by_side(board, self.looks, self.rows, False, f"{name}n")
+        at = spent_by_all(board)
+        wide = strips.side_by_side(board, self.looks, self.rows, at, True, f"{name}w")
+        narrow = strips.side_by_side(board, self.looks, self.rows, at, False, f"{name}n")
         baselines = [n for n in marks.levels(board) if n != UNTRAINED]
         grey = ["the untrained encoder (line and band)"] if board.untrained else []
         grey += [f"the baselines {listing(baselines)} (dotted)"] if baselines else []
@@ -160,10 +168,35 @@ class Drawn:
 
 
 def pictures(frames: Frames, boards: Iterable[Board]) -> list[str]:
-    """Score against compute with the legend inside, one for each suite."""
+    """The main figure of each suite with its legend inside."""
     looks = marks.styles(run["arm"] for run in frames.rows("runs") if run["role"] != UNTRAINED)
     rows = dict.fromkeys(frames.settings, 0)
-    return [plots.against(b, frames, looks, main_axis(b), rows, WIDE, "picture", legend=True)[0] for b in boards]
+    return [_picture(board, frames, looks, rows) for board in boards]
+
+
+def _picture(board: Board, frames: Frames, looks: Mapping[str, Style], rows: Mapping[str, int]) -> str:
+    if not has_curve(board):
+        return strips.side_by_side(board, looks, rows, spent_by_all(board), True, "picture")
+    strip = len(board.budgets) > 1
+    return plots.against(board, frames, looks, main_axis(board), rows, WIDE, "picture", strip, legend=True)[0]
+
+
+def has_curve(board: Board) -> bool:
+    """Whether there is anything to see along an axis of compute: several places, or the paper's own results."""
+    axis = main_axis(board)
+    spent = all(cell.spent[axis.column] > 0 for cell in board.cells)
+    paper = board.label == "GLUE" and axis.column == "flops_paper"
+    return spent and (paper or not marks.one_amount(board, axis.column))
+
+
+def spent_by_all(board: Board) -> str:
+    """What the arms of the largest budget spent: `all arms at 5.00×10¹² FLOPs (matmul convention)`, or the budget."""
+    axis = main_axis(board)
+    if not marks.one_amount(board, axis.column, board.budget):
+        return f"at {board.budget}"
+    spent = [cell.spent[axis.column] for cell in board.at(board.budget)]
+    convention = axis.column.removeprefix("flops_")
+    return f"all arms at {axis.say(sum(spent) / len(spent))} ({convention} convention)"
 
 
 def main_axis(board: Board) -> Axis:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from workbench.report.svg import COLOURS, SERIES
-from workbench.report.tables import Board
+from workbench.report.tables import Board, Cell
 from workbench.report.words import TIMES, count, duration, points, power, ten_to
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (3, 1.5)))
+SAME = 1.02  # amounts of compute closer than this count as equal
+CLOSE = 1.06  # amounts closer than this have overlapping marks
 KNOWN = ("rtd", "electra-15", "replace-mlm", "all-tokens-mlm", "bert-mlm")
 SHAPES = {
     "o": '<circle cx="15" cy="6" r="4.4"/>',
@@ -97,6 +99,11 @@ def off_axis(board: Board) -> list[str]:
     return [f"{n} ({points(v)})" for n, v in found.items() if v is not None and n not in levels(board)]
 
 
+def ends(cells: Iterable[Cell]) -> list[float]:
+    """Both ends of every interval that there is."""
+    return [end for c in cells for end in (c.estimate.low, c.estimate.high) if end is not None]
+
+
 def span(xs: Sequence[float], ends: Sequence[float]) -> tuple[float, float, bool]:
     """Limits with room for every point `xs`; ends of intervals far beyond them are cut off, which the last one says."""
     low, high = min(xs), max(xs)
@@ -115,22 +122,19 @@ def log_range(values: Sequence[float]) -> tuple[float, float]:
     return low / pad, high * pad
 
 
-def apart(board: Board, spent: Mapping[str, float]) -> dict[str, float]:
-    """A factor on x for each arm: 1, unless arms of one budget lie on top of each other."""
-    arms = board.arms
-    centres: list[float] = []
-    crowded = False
+def one_amount(board: Board, column: str, budget: str = "") -> bool:
+    """Whether all arms spent the same of a column, at one budget or over all of them."""
+    spent = [c.spent[column] for c in board.cells if not budget or c.budget == budget]
+    return max(spent) <= SAME * min(spent)
+
+
+def crowded(board: Board, column: str) -> bool:
+    """Whether marks of different arms would hide each other at some budget, standing at what was spent."""
     for budget in board.budgets:
-        here = [math.log10(spent[r]) for c in board.cells if c.budget == budget for r in c.runs]
-        crowded |= len({c.arm for c in board.cells if c.budget == budget}) > 1 and max(here) - min(here) < 0.03
-        centres.append(sum(here) / len(here))
-    if not crowded:
-        return dict.fromkeys(arms, 1.0)
-    low, high = log_range(list(spent.values()))
-    step = math.log10(high / low) * (0.015 if len(centres) > 1 else min(0.09, 0.6 / len(arms)))
-    if len(centres) > 1:
-        step = min(step, 0.6 * min(abs(b - a) for a, b in itertools.pairwise(sorted(centres))) / len(arms))
-    return {arm: 10 ** (step * (i - (len(arms) - 1) / 2)) for i, arm in enumerate(arms)}
+        spent = sorted(c.spent[column] for c in board.cells if c.budget == budget)
+        if any(b <= CLOSE * a for a, b in itertools.pairwise(spent)):
+            return True
+    return False
 
 
 def log_ticks(ax: Axes, low: float, high: float, most: int) -> None:

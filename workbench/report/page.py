@@ -14,7 +14,7 @@ from workbench.published import POINTS, finding
 from workbench.report import (
     advice,
     checks,
-    compute,
+    crossings,
     equal,
     facts,
     figures,
@@ -130,7 +130,7 @@ def render(found: Frames, results: list[Board], missing: Mapping[str, str], aske
         "no_scores": facts.no_scores(found),
         "facts": facts.facts(found, results),
         "warnings": checks.warnings(found, results, missing),
-        "contents": facts.contents(results, drawn.along, drawn.scaling, bool(tuned.trials(found))),
+        "contents": facts.contents(results, drawn.along, drawn.extensions, bool(tuned.trials(found))),
         "rows": rows,
         "runs": runs,
         "absent": [run for run in runs if run["state"] not in FINISHED],
@@ -139,8 +139,11 @@ def render(found: Frames, results: list[Board], missing: Mapping[str, str], aske
         "along_title": spoken(found.axis),
         "findings": [finding(found.axis, board.arms) for board in results],
         "cells": checks.cells(found),
-        "scaling": drawn.scaling,
-        "laws": [laws(board, found) for board in results],
+        "extensions": drawn.extensions,
+        "extension_note": figures.EXTENSION_NOTE,
+        "extension_rows": [scaling.rows(board, figures.main_axis(board)) for board in results],
+        "crossings": [crossed(board) for board in results],
+        "curved": [figures.has_curve(board) for board in results],
         "equal": [equal.under_each(board, found) for board in results],
         "unequal": [{b: unequal(board, b) for b in board.budgets} for board in results],
         "advice": [advice.advise(board, found, asked.budget, main_convention(board.budget)) for board in results],
@@ -177,11 +180,10 @@ TABLE_NOTE = (
 )
 
 
-def laws(board: Board, found: Frames) -> tuple[dict[str, Any], list[str]]:
-    """The fit of each arm, and a sentence for each crossing."""
+def crossed(board: Board) -> list[str]:
+    """A sentence for each change of places between budgets."""
     axis = figures.main_axis(board)
-    fits = scaling.fits(board, found, axis.column)
-    return dict(fits), [scaling.crossing_words(c, axis) for c in compute.crossings(fits)]
+    return [crossings.sentence(crossing, axis) for crossing in crossings.crossings(board, axis.column)]
 
 
 def pairs_note(board: Board, asked: Asked) -> str:

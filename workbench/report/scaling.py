@@ -1,85 +1,111 @@
-"""The figure of fitted power laws: what was measured, the fit through it, and, drawn as such, beyond."""
+"""The panels that show each arm's scores over compute and, on grey, how far they can be extended."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from workbench.report import compute, svg
-from workbench.report.compute import FEWEST, REACH, Crossing, Fit
-from workbench.report.frames import Frames
-from workbench.report.marks import Axis, Style, log_ticks
+from workbench.report import extrapolation, svg
+from workbench.report.extrapolation import FEWEST, REACH, Extension, Points
+from workbench.report.marks import Axis, Style, log_ticks, span
+from workbench.report.statistics import t_interval
 from workbench.report.svg import COLOURS
 from workbench.report.tables import Board
-from workbench.report.words import short
+from workbench.report.words import points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
-def fits(board: Board, frames: Frames, spent: str) -> dict[str, Fit]:
-    """Arm -> its power law over a column of the runs, where it has three budgets or more."""
-    if len(board.budgets) < FEWEST:
-        return {}
-    found = {arm: compute.fit(seeds) for arm, seeds in compute.curves(board, frames, spent).items()}
-    return {arm: fit for arm, fit in found.items() if fit is not None}
+SIZE = (300, 220)  # CSS pixels
+GRID = 41  # points along the edge of a band
 
 
-def figure(
-    board: Board, frames: Frames, looks: Mapping[str, Style], axis: Axis, size: tuple[int, int], name: str
-) -> str:
-    """Every arm's fit over one axis of compute; "" without any. `size` is in CSS pixels."""
-    found = fits(board, frames, axis.column)
-    if not found:
-        return ""
-    low, high = min(f.low for f in found.values()), max(f.high for f in found.values())
-    with svg.drawing(name, 13):
-        made = svg.figure(*size)
-        ax = made.subplots()
+def panels(board: Board, looks: Mapping[str, Style], axis: Axis, name: str) -> list[tuple[str, str]]:
+    """Each arm and its panel; nothing where there are too few budgets for any extension."""
+    arms = extrapolation.measured(board, axis.column)
+    if not arms or max(len(found) for found in arms.values()) < FEWEST:
+        return []
+    low = min(found[0][0] for found in arms.values())
+    high = max(found[-1][0] for found in arms.values())
+    limits = _limits(arms)
+    return [(arm, _panel(arm, arms, looks, axis, (low, high), limits, f"{name}-{i}")) for i, arm in enumerate(arms)]
+
+
+def _limits(arms: Mapping[str, Points]) -> tuple[float, float]:
+    """The same range of scores for every panel, with room for the bands as far as that leaves the points legible."""
+    means, ends = [], []
+    for found in arms.values():
+        for _, scores in found:
+            e = t_interval(scores.values())
+            means.append(e.mean)
+            ends += [end for end in (e.low, e.high) if end is not None]
+        one = extrapolation.extension(found)
+        ends += one.band(one.end * REACH) if one is not None and not one.refusal else ()
+    bottom, top, _ = span(means, ends)
+    return bottom, top
+
+
+def _panel(
+    arm: str, arms: Mapping[str, Points], looks: Mapping[str, Style], axis: Axis, reach: tuple[float, float],
+    limits: tuple[float, float], name: str,
+) -> str:  # fmt: skip
+    low, high = reach
+    one = extrapolation.extension(arms[arm])
+    with svg.drawing(name, 11):
+        figure = svg.figure(*SIZE)
+        ax = figure.subplots()
         ax.set_xscale("log")
         ax.set_xlim(low / 1.3, high * REACH)
+        ax.set_ylim(*limits)
         ax.axvspan(high, high * REACH, color=COLOURS["band"], lw=0, zorder=0)
-        place = (math.sqrt(high * high * REACH), 0.02)
-        ax.annotate("beyond what was measured", place, xycoords=("data", "axes fraction"), ha="center", va="bottom",
-                    fontsize=11, color=COLOURS["muted"])  # fmt: skip
-        for arm, fit in found.items():
-            _arm(ax, fit, looks[arm], high)
-            for cell in board.cells:
-                if cell.arm == arm:
-                    _measured(ax, cell.spent[axis.column], cell.estimate.mean, cell.estimate.half, looks[arm])
-        log_ticks(ax, low / 1.3, high * REACH, 7 if size[0] > 600 else 4)
-        ax.set_xlabel(f"{axis.label} (log scale)")
-        ax.set_ylabel(short(board.label, 48))
+        for other, found in arms.items():
+            if other != arm:
+                means = [t_interval(scores.values()).mean for _, scores in found]
+                ax.plot([x for x, _ in found], means, color=COLOURS["muted"], lw=0.8, alpha=0.5, zorder=1)
+        extended = one is not None and not one.refusal
+        if one is not None and extended:
+            _extended(ax, one, looks[arm])
+        _measured(ax, arms[arm], looks[arm])
+        said = "not measured" if extended else "not extended"
+        ax.annotate(said, (math.sqrt(REACH) * high, 0.02), xycoords=("data", "axes fraction"), ha="center",
+                    va="bottom", fontsize=10, color=COLOURS["muted"])  # fmt: skip
+        log_ticks(ax, low / 1.3, high * REACH, 4)
+        ax.set_xlabel(axis.label if len(axis.label) < 40 else axis.label.partition(",")[0], fontsize=10)
         ax.grid(axis="y")
         ax.set_axisbelow(True)
-        return svg.write(made, name, f"power laws fitted to {board.label}; their numbers are in the table below")
+        return svg.write(figure, name, f"scores of {arm} over {axis.label}; the numbers are in the table below")
 
 
-def _arm(ax: Axes, fit: Fit, look: Style, high: float) -> None:
-    for start, end, dashes in ((fit.low, fit.high, "-"), (fit.high, high * REACH, (0, (2, 3)))):
-        xs = [start * (end / start) ** (i / 40) for i in range(41)]
-        found = [fit.band(x) for x in xs]
-        style: Any = dashes
-        ax.plot(xs, [mean for mean, _, _ in found], color=look.colour, ls=style, lw=1.8, zorder=3)
-        lows, highs = [low for _, low, _ in found], [top for _, _, top in found]
-        if None not in lows and None not in highs:
-            faint = 0.16 if dashes == "-" else 0.08
-            ax.fill_between(xs, lows, highs, color=look.colour, alpha=faint, lw=0, zorder=1)  # type: ignore[arg-type]
+def _measured(ax: Axes, found: Points, look: Style) -> None:
+    estimates = [(x, t_interval(scores.values())) for x, scores in found]
+    ax.plot([x for x, _ in estimates], [e.mean for _, e in estimates], color=look.colour, ls=look.dashes, lw=1.8)
+    for x, e in estimates:
+        if e.half is not None:
+            ax.errorbar(x, e.mean, yerr=e.half, color=look.colour, capsize=3, lw=1.2, zorder=4)
+        ax.plot(x, e.mean, look.marker, ms=6, color=look.colour, mew=0, zorder=5)
 
 
-def _measured(ax: Axes, x: float, mean: float, half: float | None, look: Style) -> None:
-    if half is not None:
-        ax.errorbar(x, mean, yerr=half, color=look.colour, capsize=3, lw=1.2, zorder=4)
-    ax.plot(x, mean, look.marker, ms=7, color=look.colour, mew=0, zorder=5)
-
-
-def crossing_words(found: Crossing, axis: Axis) -> str:
-    """Where two fits meet, and how far that can be trusted."""
-    low = f"from {axis.say(found.low)}" if found.low is not None else "from below what was measured"
-    high = f"to {axis.say(found.high)}" if found.high is not None else "to beyond any extrapolation made here"
-    where = "" if found.measured else ", beyond what was measured"
-    return (
-        f"{found.ahead_after} overtakes {found.ahead_before} at {axis.say(found.amount)}{where}; "
-        f"{low} {high} their order is open."
+def _extended(ax: Axes, one: Extension, look: Style) -> None:
+    """The band between staying level and the straight line; its edges hold the noise of both."""
+    xs = [one.end * REACH ** (i / (GRID - 1)) for i in range(GRID)]
+    bands = [one.band(x) for x in xs]
+    ax.fill_between(
+        xs, [low for low, _ in bands], [high for _, high in bands], color=look.colour, alpha=0.2, lw=0, zorder=2
     )
+
+
+def rows(board: Board, axis: Axis) -> list[dict[str, object]]:
+    """For a table: each arm's slope and bend, and its range at ten times the largest budget or why there is none."""
+    made: list[dict[str, object]] = []
+    for arm, found in extrapolation.measured(board, axis.column).items():
+        one = extrapolation.extension(found)
+        if one is None:
+            made.append(
+                {"arm": arm, "slope": None, "bend": None, "said": f"needs {FEWEST} budgets with two seeds each"}
+            )
+            continue
+        low, high = one.band(one.end * REACH)
+        said = one.refusal or f"from {points(low)} to {points(high)}"
+        made.append({"arm": arm, "slope": one.slope, "bend": one.bend(), "said": said})
+    return made
