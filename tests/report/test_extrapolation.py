@@ -193,12 +193,12 @@ def test_the_worse_arm_is_hardly_ever_put_forward() -> None:
 
 @pytest.mark.slow
 def test_bands_cover_whatever_the_ceiling_in_full() -> None:
-    bands(full=True, times=100)
+    bands(full=True, times=50)
 
 
 @pytest.mark.slow
 def test_the_worse_arm_is_hardly_ever_put_forward_in_full() -> None:
-    recommendations(full=True, times=100)
+    recommendations(full=True, times=40)
 
 
 # -- where arms change places

@@ -2,7 +2,7 @@
 
 A law that saturates, such as a power law with any ceiling, rises ever more slowly over the logarithm of compute. So
 beyond the largest budget it lies between staying where it is and going on along the straight line through the last
-three budgets. A handful of budgets determines a ceiling hardly better than that (docs/decisions/0009).
+three budgets. A fitted law is narrower, and wrong where the curve is another one (docs/decisions/0009).
 
 The assumptions are that no arm loses by more compute, and that none gains faster later on. Both are checked as far as
 the data go: an arm that does not measurably rise, or whose rise does not measurably slow down, is not extended, because

@@ -47,7 +47,7 @@ EXTENSION_NOTE = (
     "Marks are means over pre-training seeds with 95 % t intervals, the faint lines the other arms. On grey, up to ten "
     "times the largest budget, a band runs from staying level to the straight line over log compute through the last "
     "three budgets, with a 95 % interval around both: any curve that goes on rising ever more slowly lies in it. "
-    "No ceiling is fitted, because so few budgets do not determine one."
+    "No ceiling is fitted, because which law the scores follow is not known."
 )
 BARS_NOTE = "bars are 95 % t intervals"
 
