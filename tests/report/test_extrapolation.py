@@ -61,6 +61,11 @@ def test_the_bounds_by_hand() -> None:
     assert low == t_interval([19.0, 21.0]).low and high == min(BEST, t_interval([24.0, 26.0]).high or 0.0)
 
 
+def test_no_band_reaches_beyond_the_best_score() -> None:
+    one = Extension((1.0, 2.0, 4.0), {0: (70.0, 85.0, 95.0), 1: (71.0, 86.0, 96.0)})
+    assert one.band(40.0)[1] == BEST
+
+
 def test_budgets_that_are_not_evenly_spaced_are_weighed_by_their_doublings() -> None:
     one = Extension((1.0, 2.0, 16.0), {0: (10.0, 12.0, 18.0), 1: (20.0, 22.0, 28.0)})  # two points a doubling
     assert one.slope.mean == pytest.approx(2.0) and one.bend().mean == pytest.approx(0.0)
@@ -99,7 +104,7 @@ def test_an_arm_is_extended_only_where_it_rises_and_slows_down(law: Law, said: s
 def test_only_the_leader_at_the_largest_budget_can_be_put_forward() -> None:
     far = {"a": power_law(85, 0.5, 60), "b": power_law(70, 0.5)}
     lead = extrapolation.lead(study(far, 5, 4, 0.1, 1.0, "far"), 2.0**5)
-    assert (lead.first, lead.refusal) == ("a", "") and lead.margins["b"].estimate.mean > 5
+    assert (lead.first, lead.refusal) == ("a", "") and lead.margins["b"].mean > 5
     near = {"a": power_law(71, 0.5, 50), "b": power_law(70, 0.5)}
     told = extrapolation.lead(study(near, 4, 4, 0.1, 1.0, "near"), 2.0**6).refusal
     assert told == "a is ahead at the largest budget, but b could overtake it if its gain per doubling lasted"
@@ -235,6 +240,23 @@ def changes(laws: Mapping[str, Law], noise: float, key: object, seeds: int) -> l
         pairs = pairwise({arm: found[i][1] for arm, found in points.items()})
         compared.append((amount, [Pair(a, b, one) for (a, b), one in pairs.items()]))
     return crossings.between(compared)
+
+
+def test_claims_of_a_crossing_are_corrected_for_every_budget() -> None:
+    """Two opposite claims of p = 0.015 each are enough where they are all that was compared, and not among five."""
+    wobble = (0.0, 0.4, -0.4, 0.0)
+    ahead = {s: 60 + 1.6 + w for s, w in enumerate(wobble)}
+    level = {s: 60 - w for s, w in enumerate(wobble)}
+
+    def compared(rtd: Mapping[int, float], bert: Mapping[int, float]) -> list[Pair]:
+        return [Pair(a, b, one) for (a, b), one in pairwise({"rtd": rtd, "bert-mlm": bert}).items()]
+
+    tie = compared({0: 60.0, 1: 61.0, 2: 60.0, 3: 61.0}, {0: 61.0, 1: 60.0, 2: 61.0, 3: 60.0})
+    few = [(1.0, compared(level, ahead)), (2.0, compared(ahead, level))]
+    p = few[0][1][0].difference.p
+    assert p is not None and 2 * p < 0.05 < 5 * p
+    assert len(crossings.between(few)) == 1
+    assert crossings.between([*few, *((x, tie) for x in (4.0, 8.0, 16.0))]) == []
 
 
 def test_noise_is_no_crossing() -> None:

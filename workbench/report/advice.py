@@ -103,15 +103,15 @@ def _beyond(board: Board, axis: str, wanted: Amount, far: float) -> str:
     lead = extrapolation.lead(arms, wanted.value)
     if lead.refusal:
         return f"There is no recommendation for {wanted}, {far:.3g} times beyond what was measured: {lead.refusal}."
-    rival, margin = min(lead.margins.items(), key=lambda item: item[1].estimate.mean)
-    e = margin.estimate
+    rival, margin = min(lead.margins.items(), key=lambda item: item[1].mean)
     several = len(lead.margins) > 1
+    others = "every other arm" if several else rival
+    kept = "the others kept their" if several else f"{rival} kept its"
     return (
-        f"For {wanted}: take {lead.first}. It is ahead of {'every other arm' if several else rival} at the largest "
-        f"budget, and would be ahead{f' of {rival}' if several else ''} by {interval(e.mean, e.half)} points of "
-        f"{board.label} (paired, {seeds([e.n])}) even if it gained nothing more while the others kept their gain per "
-        f"doubling. That is {far:.3g} times beyond what was measured, and does not hold if an arm gains faster there "
-        f"than it did in the last three budgets."
+        f"For {wanted}: take {lead.first}. It is ahead of {others} at the largest budget, and would be ahead"
+        f"{f' of {rival}' if several else ''} by {interval(margin.mean, margin.half)} points of {board.label} (paired, "
+        f"{seeds([margin.n])}) even if it gained nothing more while {kept} gain per doubling. That is {far:.3g} times "
+        f"beyond what was measured, and does not hold if an arm gains faster there than over the last three budgets."
     )
 
 

@@ -42,9 +42,10 @@ def crossings(board: Board, column: str) -> list[Crossing]:
 def between(compared: Sequence[tuple[float, Sequence[Pair]]]) -> list[Crossing]:
     """The same from an amount and the pairs compared at it, for each budget: the closest two that show each change."""
     claims: dict[frozenset[str], list[tuple[float, Pair]]] = {}
+    comparisons = sum(len(pairs) for _, pairs in compared)
     for amount, pairs in sorted(compared, key=lambda one: one[0]):
         for pair in pairs:
-            if _shown(pair, len(compared)):
+            if _shown(pair, comparisons):
                 claims.setdefault(frozenset((pair.a, pair.b)), []).append((amount, pair))
     found = [
         Crossing(one.a, two.a, low, high, one.difference, two.difference)
@@ -55,10 +56,10 @@ def between(compared: Sequence[tuple[float, Sequence[Pair]]]) -> list[Crossing]:
     return sorted(found, key=lambda crossing: crossing.low)
 
 
-def _shown(pair: Pair, budgets: int) -> bool:
-    """Whether the pair is told apart even after a correction for every budget at which it was compared."""
-    p = pair.compared.holm
-    return pair.compared.claimed and p is not None and p * budgets < 1 - LEVEL
+def _shown(pair: Pair, comparisons: int) -> bool:
+    """Whether the pair is told apart even after a correction for every pair at every budget (Bonferroni)."""
+    p = pair.difference.p
+    return pair.compared.claimed and p is not None and p * comparisons < 1 - LEVEL
 
 
 def _equal(a: Cell, b: Cell, column: str) -> bool:

@@ -2,7 +2,7 @@
 
 A law that saturates, such as a power law with any ceiling, rises ever more slowly over the logarithm of compute. So
 beyond the largest budget it lies between staying where it is and going on along the straight line through the last
-three budgets. A fitted law is narrower, and wrong where the curve is another one (docs/decisions/0009).
+three budgets. A fitted law is narrower, and wrong where the curve is another one (docs/decisions/0010).
 
 The assumptions are that no arm loses by more compute, and that none gains faster later on. Both are checked as far as
 the data go: an arm that does not measurably rise, or whose rise does not measurably slow down, is not extended, because
@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from workbench.report.statistics import LEVEL, Difference, Estimate, holm, paired_difference, pairwise, t_interval
+from workbench.report.statistics import LEVEL, Estimate, pairwise, t_interval
 from workbench.report.tables import Board
 from workbench.report.words import interval, listing
 
@@ -120,7 +120,7 @@ class Lead:
     """
 
     first: str
-    margins: Mapping[str, Difference]
+    margins: Mapping[str, Estimate]
     refusal: str
 
 
@@ -128,7 +128,7 @@ def lead(arms: Mapping[str, Points], amount: float) -> Lead:
     """The worst case for the leader: it gains nothing more, while the others keep their gain per doubling.
 
     The leader at the largest budget is the only arm that can come out, so no arm is put forward against the order that
-    was measured. A wrong outcome needs a wrong claim about some pair, and Holm's correction over the rivals bounds it.
+    was measured. Its margins over the others are corrected for their number (Bonferroni).
     """
     ends = {arm: points[-1][0] for arm, points in arms.items()}
     last = {arm: points[-1][1] for arm, points in arms.items()}
@@ -154,12 +154,17 @@ def _kept(first: str, extensions: Mapping[str, Extension], amount: float) -> Lea
     if extensions[first].slope.mean < 0:
         return Lead(first, {}, f"{first} is ahead at the largest budget, but falls towards it")
     ends = extensions[first].ends()
-    margins = {arm: paired_difference(ends, one.line(amount)) for arm, one in extensions.items() if arm != first}
-    adjusted = holm({arm: margin.p for arm, margin in margins.items() if margin.p is not None})
-    open_ = [arm for arm, m in margins.items() if m.verdict != "ahead" or adjusted.get(arm, 1.0) >= 1 - LEVEL]
+    margins = {arm: _margin(ends, one.line(amount)) for arm, one in extensions.items() if arm != first}
+    level = 1 - (1 - LEVEL) / len(margins)
+    open_ = [arm for arm in margins if (_margin(ends, extensions[arm].line(amount), level).low or 0.0) <= 0]
     if not open_:
         return Lead(first, margins, "")
     lasted = "its gain per doubling lasted" if len(open_) == 1 else "their gain per doubling lasted"
     return Lead(
         first, margins, f"{first} is ahead at the largest budget, but {listing(open_)} could overtake it if {lasted}"
     )
+
+
+def _margin(ends: Mapping[int, float], line: Mapping[int, float], level: float = LEVEL) -> Estimate:
+    """The difference of the seeds that both have."""
+    return t_interval((ends[seed] - line[seed] for seed in sorted(ends.keys() & line.keys())), level)
