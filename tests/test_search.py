@@ -45,6 +45,16 @@ def test_proposals_stay_in_the_space_and_repeat_exactly(sampler: str) -> None:
     assert len({trial.values["optim.lr"] for trial in first}) > 10
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_quasi_random_search_covers_each_range_from_its_first_trials_on(seed: int) -> None:
+    """Four trials lie in four quarters of the rate, and of the weight."""
+    space = {"optim.lr": SPACE["optim.lr"], "options.weight": Range(1.0, 16.0, log=True, whole=False)}
+    trials = Study(Search(space, 4, "qmc"), f"x{seed}").propose("rtd", [], 4, 0)
+    quarters = [[math.log10(trial.values["optim.lr"]) / 0.5 for trial in trials],
+                [math.log2(trial.values["options.weight"]) for trial in trials]]  # fmt: skip
+    assert all(len({math.floor(place) for place in places}) == 4 for places in quarters)
+
+
 @given(cut=st.integers(1, 11), sampler=st.sampled_from(["random", "qmc"]))
 @settings(max_examples=10, deadline=None)
 def test_a_sequence_goes_on_where_it_was_cut(cut: int, sampler: str) -> None:

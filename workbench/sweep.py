@@ -255,9 +255,9 @@ class Study:
         if tpe:
             study.add_trials([_frozen(trial, self.space) for trial in known])
             asked = [study.ask(self.space) for _ in range(count)]
-        else:  # a fixed sequence, of which these come next
+        else:  # a fixed sequence, of which these come next; Optuna's qmc draws the very first one at random
             asked = []
-            for _ in range(len(known) + count):
+            for _ in range((self.search.sampler == "qmc") + len(known) + count):
                 asked.append(study.ask(self.space))
                 study.tell(asked[-1], 0.0)
         return [_values(trial.params, self.search.space) for trial in asked[len(asked) - count :]]
