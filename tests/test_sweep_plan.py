@@ -101,6 +101,33 @@ def test_a_scale_may_prefer_another_weight_and_gives_way_to_what_is_asked_for() 
     assert [spec.options["weight"] for spec in plan_job("ablation", small, 1, words[:2]).specs] == [50.0, 50.0]
 
 
+ROWS = {"nano": {"rtd": {"optim.lr": 3e-3, "options.weight": 7.0}, "bert-mlm": {"optim.lr": 2e-3}}}
+
+
+def rates(job: Job) -> dict[str, float]:
+    return {spec.objective: spec.optim.lr for spec in job.specs}
+
+
+def test_an_objective_has_its_scales_settings_but_for_its_own_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presets, "OBJECTIVES", ROWS)
+    words = ["rtd", "bert-mlm", "electra-15"]
+    found = experiment.load("ablation")
+    job = job_of(found, NANO, 2, words)
+    assert rates(job) == {"rtd": 3e-3, "bert-mlm": 2e-3, "electra-15": NANO.optim.lr}
+    assert [spec.options.get("weight") for spec in job.specs[:3]] == [7.0, None, 50.0]
+
+
+def test_what_is_set_for_all_or_varies_overrules_the_objectives_own_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it is set to the very value that the scale has."""
+    monkeypatch.setattr(presets, "OBJECTIVES", ROWS)
+    words = ["rtd", "bert-mlm"]
+    found = experiment.load("ablation")
+    alike = job_of(found, NANO, 1, words, {"optim.lr"})
+    assert rates(alike) == dict.fromkeys(words, NANO.optim.lr)
+    varied = job_of(grid(None, parse_over(["optim.lr=1e-3"]), None, NANO, words), NANO, 1, words)
+    assert rates(varied) == dict.fromkeys(words, 1e-3)
+
+
 # ---- equal amounts ----
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -47,8 +47,13 @@ class Match:
         return asdict(self)
 
 
-def job_of(found: Experiment, base: RunSpec, seeds: int, words: Sequence[str]) -> Job:
-    """The runs of an experiment; `words` take the place of the values on its objective axis. Raises InputError."""
+def job_of(
+    found: Experiment, base: RunSpec, seeds: int, words: Sequence[str], given: Collection[str] = ()
+) -> Job:  # fmt: skip
+    """The runs of an experiment; `words` take the place of the values on its objective axis. Raises InputError.
+
+    `given` are the keys that were set for all runs, in which an objective's own preset has no say.
+    """
     names = [objectives.find(each) for each in words]
     if len({name for name, _ in names}) < len(names):
         raise InputError(f"--objective names {', '.join(name for name, _ in names)}: each may be given once")
@@ -59,16 +64,21 @@ def job_of(found: Experiment, base: RunSpec, seeds: int, words: Sequence[str]) -
     found = replace(found, axes={**found.axes, **chosen} if found.axes else chosen, variants=variants)
     sources = dict(names) | dict(objectives.find(str(one["objective"])) for one in variants if "objective" in one)
     specs = [spec.replace(source=sources[spec.objective]) for spec in found.runs(base, seeds)]
-    return Job(found, base, distinct(_with_options(specs)), tuple(words))
+    keys = {*given, *found.axes, *(key for variant in found.variants for key in variant)}
+    return Job(found, base, distinct(_with_presets(specs, keys)), tuple(words))
 
 
-def _with_options(specs: list[RunSpec]) -> Iterator[RunSpec]:
-    """Each with the options that its objective has: `--set options.copy_loss=1` is meant for the one that knows it."""
+def _with_presets(specs: list[RunSpec], given: Collection[str]) -> Iterator[RunSpec]:
+    """Each with what its objective's preset says, and with those options alone that its objective has.
+
+    `--set options.copy_loss=1` is meant for the objective that knows it.
+    """
     known = known_options(specs, [key for spec in specs for key in spec.options])
     for spec in specs:
-        preset = presets.OPTIONS.get(spec.scale, {}).get(spec.objective, {})
-        mine = {key: value for key, value in (preset | spec.options).items() if key in known[spec.objective]}
-        yield objectives.with_options(spec.replace(options=mine))
+        row = presets.of_objective(spec, {*given, *(f"options.{key}" for key in spec.options)})
+        arm = spec.changed(row) if row else spec
+        mine = {key: value for key, value in arm.options.items() if key in known[spec.objective]}
+        yield objectives.with_options(arm.replace(options=mine))
 
 
 def known_options(specs: Sequence[RunSpec], given: Iterable[str]) -> dict[str, set[str]]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from workbench.errors import InputError, suggest
@@ -41,9 +41,13 @@ SCALES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
-# What the paper leaves open for an arm (docs/electra.md 1.9) and a scale was seen to want otherwise (docs/log.md):
-# options by scale and objective.
-OPTIONS: dict[str, dict[str, dict[str, Any]]] = {"nano": {"electra-15": {"weight": 1.0}}}
+# What an objective has otherwise than its scale, by scale and objective. Every objective of a scale is given its row by
+# the same search over the same space (docs/log.md).
+OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
+    "nano": {
+        "electra-15": {"options.weight": 1.0},
+    },
+}
 
 RECIPES: dict[str, dict[str, Any]] = {
     "paper": {},
@@ -71,6 +75,12 @@ def scale_of_encoder(layers: int, hidden: int) -> str:
     if size <= sizes["nano"]:
         return "nano"
     return min((name for name in SCALES if name != "nano"), key=lambda name: abs(math.log(size / sizes[name])))
+
+
+def of_objective(spec: RunSpec, given: Collection[str]) -> dict[str, Any]:
+    """Return what the spec's objective has otherwise than its scale, but for the keys that were `given`."""
+    row = OBJECTIVES.get(spec.scale, {}).get(spec.objective, {})
+    return {key: value for key, value in row.items() if key not in given}
 
 
 def resolve(scale: str = "nano", overrides: Mapping[str, Any] | None = None) -> RunSpec:

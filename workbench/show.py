@@ -163,7 +163,7 @@ def objective_rows() -> list[dict[str, Any]]:
 
 
 def scale_rows() -> list[dict[str, Any]]:
-    from workbench.presets import OPTIONS, SCALES, resolve
+    from workbench.presets import OBJECTIVES, SCALES, resolve
 
     rows = []
     for name in SCALES:
@@ -174,9 +174,9 @@ def scale_rows() -> list[dict[str, Any]]:
             "generator": round(spec.generator.width, 4), "length": spec.data.length, "batch": spec.batch.size,
             "lr": spec.optim.lr, "mask": spec.corruption.rate, "budget": f"{spec.budget.unit}={spec.budget.amount:g}",
             "fine-tuning lr": spec.tasks.lr, "layer decay": spec.tasks.layer_decay,
-            "options": ", ".join(
-                f"{objective} {key}={value:g}" for objective, own in OPTIONS.get(name, {}).items()
-                for key, value in own.items()
+            "of objectives": "; ".join(
+                f"{objective}: {', '.join(f'{key}={value:g}' for key, value in own.items())}"
+                for objective, own in OBJECTIVES.get(name, {}).items()
             ),
         })  # fmt: skip
     return rows

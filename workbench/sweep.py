@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -79,12 +79,14 @@ class Search:
         return f"{space}; {self.sampler}, {self.seeds} seeds, {base.budget.model_dump_json()}"
 
 
-def search_job(found: Experiment, base: RunSpec, search: Search, words: Sequence[str]) -> Job:
+def search_job(
+    found: Experiment, base: RunSpec, search: Search, words: Sequence[str], given: Collection[str] = ()
+) -> Job:  # fmt: skip
     """The cells of an experiment, each to be searched on its own: `specs` hold one run of each. Raises InputError."""
     if base.tasks.names in ((), ("none",)):
         raise InputError("a search goes by scores, and --tasks none gives none; name some tasks")
     found = replace(found, axes={key: values for key, values in found.axes.items() if key not in search.space})
-    job = job_of(found, base, 1, words)
+    job = job_of(found, base, 1, words, given)
     own_spaces(search.space, job.specs)
     axes = {**job.experiment.axes, **{key: () for key in search.space}}
     named = replace(job.experiment, axes=axes, search=search.words(base))
@@ -99,13 +101,14 @@ def execute(job: Job, search: Search, root: Path, host: Host, workers: int, out:
     return runner.conclude(session, [run for trial in trials for run in trial.run_ids], out)
 
 
-def tune(base: RunSpec, search: Search, words: Sequence[str], match: str, seeds: int, root: Path, host: Host,
-         workers: int, out: Path | None) -> Outcome:  # fmt: skip
+def tune(jobs: tuple[Job, Job], search: Search, seeds: int, root: Path, host: Host, workers: int,
+         out: Path | None) -> Outcome:  # fmt: skip
     """Search for every objective alike, then report the best settings of each on seeds that the search has not seen.
 
-    Scores of the search are taken on rows held out of each task's training rows.
+    `jobs` are those of `tune_jobs`. Scores of the search are taken on rows held out of each task's training rows.
     """
-    searching, reporting = tune_jobs(base, search, words, match)
+    searching, reporting = jobs
+    base = reporting.base
     plans(searching)
     first = runner.begin(searching, root, host, workers)
     trials, (arms, matches) = run_trials(first, search)
@@ -124,13 +127,16 @@ def tune(base: RunSpec, search: Search, words: Sequence[str], match: str, seeds:
     return runner.conclude(second, runner.carry_out_specs(second, specs, **facts), out)
 
 
-def tune_jobs(base: RunSpec, search: Search, words: Sequence[str], match: str) -> tuple[Job, Job]:
+def tune_jobs(
+    base: RunSpec, search: Search, words: Sequence[str], match: str, given: Collection[str] = ()
+) -> tuple[Job, Job]:  # fmt: skip
     """What is searched, and what is reported: same objectives, other seeds, other rows."""
     axes = {"objective": tuple(words) or experiments.load("ablation").axes["objective"]}
     question = "With settings tuned alike for each, which objective does best?"
     apart = base.changed({"tasks.held_out": HELD_OUT, "seed": base.seed + TUNING_SEEDS})
-    searching = search_job(Experiment("tune-search", question, axes, match=match), apart, search, words)
-    reporting = job_of(Experiment("tune", question, axes, match=match, search=search.words(base)), base, 1, words)
+    searching = search_job(Experiment("tune-search", question, axes, match=match), apart, search, words, given)
+    report = Experiment("tune", question, axes, match=match, search=search.words(base))
+    reporting = job_of(report, base, 1, words, given)
     return searching, reporting
 
 

@@ -30,6 +30,7 @@ from workbench.cli.words import (
     Workers,
     base_spec,
     emit,
+    given_keys,
     host_of,
     in_effect,
     writable,
@@ -72,7 +73,9 @@ def run(
     from workbench.job import job_of
 
     found = in_effect(experiments.load(experiment), set_)
-    _carry_out(job_of(found, base, seeds or 1, objective or []), runs, host, workers, out, dry_run, as_json)
+    _carry_out(
+        job_of(found, base, seeds or 1, objective or [], given_keys(set_)), runs, host, workers, out, dry_run, as_json
+    )
 
 
 def sweep_(
@@ -143,24 +146,25 @@ def sweep_(
         if ranges:
             raise InputError(f"--over {ranges[0]}={space[ranges[0]]} is a range: say how often to try, with --trials N")
         found = in_effect(grid(axis, space, match, base, words), set_)
-        _carry_out(job_of(found, base, seeds or 1, words), runs, host, workers, out, dry_run, as_json)
+        _carry_out(job_of(found, base, seeds or 1, words, given_keys(set_)), runs, host, workers, out, dry_run, as_json)
         return
     from workbench import sweep
 
     if axis == "tune":
         search = sweep.Search(sweep.default_space(base, space), trials or 10, sampler, tuning_seeds, storage)
         unit = unit_of(match, None, base)
+        jobs = sweep.tune_jobs(base, search, words, unit, given_keys(set_))
         if dry_run:
-            _carry_out(sweep.tune_jobs(base, search, words, unit)[0], runs, host, workers, out, dry_run, as_json)
+            _carry_out(jobs[0], runs, host, workers, out, dry_run, as_json)
             return
         writable(out)
-        outcome = sweep.tune(base, search, words, unit, seeds or 1, runs, host, workers, out)
+        outcome = sweep.tune(jobs, search, seeds or 1, runs, host, workers, out)
     else:
         if not space:
             raise InputError("--trials needs a space to search, as in --over optim.lr=1e-4..1e-3:log")
         search = sweep.Search(space, trials or 10, sampler, seeds or 1, storage)
         found = in_effect(grid(axis, space, match, base, words), set_)
-        job = sweep.search_job(found, base, search, words)
+        job = sweep.search_job(found, base, search, words, given_keys(set_))
         if dry_run:
             _carry_out(job, runs, host, workers, out, dry_run, as_json)
             return

@@ -87,6 +87,13 @@ def base_spec(
     return base
 
 
+def given_keys(sets: list[str] | None) -> set[str]:
+    """Return the keys that --set names: what a person sets for all runs overrules an objective's own preset."""
+    from workbench.spec import parse_overrides
+
+    return set(parse_overrides(sets or []))
+
+
 def writable(out: Path | None) -> Path | None:
     """A folder in which files can be made. Raises InputError before anything is spent on what is to be written."""
     if out is None:
