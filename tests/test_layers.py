@@ -18,7 +18,8 @@ PACKAGE = ROOT / "workbench"
 # Top to bottom. A part imports what stands on lines below its own; parts on one line do not see each other.
 LINES = (
     "cli",
-    "launch sweep show bench",
+    "launch sweep show",
+    "bench",
     "runner",
     "cells",
     "job offline live",

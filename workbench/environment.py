@@ -34,7 +34,7 @@ def environment(
         "machine": {
             "system": f"{platform.system()} {platform.release()}",
             "architecture": platform.machine(),
-            "cpu": _cpu(),
+            "cpu": cpu_name(),
             "cores": cores(),
             "memory_bytes": _memory(),
             "gpu": _gpu(device),
@@ -88,7 +88,8 @@ def _ask(*command: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _cpu() -> str:
+def cpu_name() -> str:
+    """The processor's model name."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
@@ -153,25 +152,6 @@ def _undrawn() -> AbstractContextManager[Any]:
             return func(*args, **(kwargs or {}))
 
     return Undrawn()
-
-
-def matmul_speed(device: str, seconds: float = 0.2) -> float:
-    """FLOP/s of a square matrix product in fp32 (bf16 on CUDA) on this machine, measured for about `seconds`."""
-    import torch
-
-    size, dtype = (4096, torch.bfloat16) if device.startswith("cuda") else (768, torch.float32)
-    a = torch.ones(size, size, device=device, dtype=dtype)
-    (a @ a).sum().item()
-    start, count = time.perf_counter(), 0
-    while time.perf_counter() - start < seconds:
-        (a @ a)[0, 0].item()
-        count += 1
-    return 2 * size**3 * count / (time.perf_counter() - start)
-
-
-def seconds_estimate(plans: list[Plan], speed: float) -> float:
-    """Rough training time in seconds of all plans, without their parents, at `speed` FLOP/s of matrix products."""
-    return sum((p.steps - p.first) * float(p.flops_per_step["matmul"]) for p in plans) / (speed * EFFICIENCY)
 
 
 def _origin(spec: RunSpec | None, before: Plan | None) -> dict[str, Any] | None:

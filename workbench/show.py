@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from workbench.host import Host
-from workbench.plan import Plan, matmul_speed, seconds_estimate, with_parents
+from workbench.host import Host, cores
+from workbench.plan import Plan, with_parents
 from workbench.progress import clock
 from workbench.spec import RunSpec, value_at
 
@@ -61,9 +62,16 @@ def _cell_of(job: Job, spec: RunSpec) -> dict[str, Any]:
     }
 
 
-def plan_table(job: Job, plans: Sequence[tuple[RunSpec, Plan]], matches: Sequence[Match], host: Host) -> str:
-    """What would run, and what it would cost here."""
-    speed, everything = matmul_speed(host.resolved_device()), with_parents(plans)
+def plan_table(
+    job: Job, plans: Sequence[tuple[RunSpec, Plan]], matches: Sequence[Match], host: Host, workers: int = 1
+) -> str:
+    """What would run, and what it would cost here with so many workers."""
+    from workbench.bench.estimate import training_seconds
+
+    if workers > 1:
+        host = replace(host, threads=host.threads or max(1, cores() // workers))
+    everything = with_parents(plans)
+    seconds = dict(zip((spec.run_id for spec, _ in everything), training_seconds(everything, host), strict=True))
     parents = len(everything) > len(plans)
     rows = []
     for spec, plan in plans:
@@ -77,10 +85,10 @@ def plan_table(job: Job, plans: Sequence[tuple[RunSpec, Plan]], matches: Sequenc
             "encoder": _short(parts["encoder"]), "generator": _short(parts.get("generator", 0)),
             "heads": _short(parts["total"] - parts["encoder"] - parts.get("generator", 0)),
             "memory": _bytes(plan.memory_bytes),
-            "time": clock(_seconds(spec, plan, speed)),
+            "time": clock(seconds[spec.run_id]),
         })  # fmt: skip
     base = job.base
-    total = sum(_seconds(spec, plan, speed) for spec, plan in everything)
+    total = sum(seconds.values()) / min(workers, len(everything))
     count = f"{len(plans)} runs" + (f" and {len(everything) - len(plans)} that they start from" if parents else "")
     lines = [
         job.experiment.question,
@@ -91,16 +99,22 @@ def plan_table(job: Job, plans: Sequence[tuple[RunSpec, Plan]], matches: Sequenc
         f"tokens, {base.batch.size} rows a step, peak learning rate {base.optim.lr:g}",
         *(match.sentence() for match in matches),
         f"tasks {', '.join(base.tasks.names) or 'none'}: {base.tasks.seeds} fine-tuning seeds each",
-        f"pre-training time for all {count}: about {clock(total)} here ({_short(speed)} FLOP/s in matrix "
-        f"products measured, {len(everything)} runs in turn); fine-tuning comes on top",
+        f"pre-training time for all {count}: about {clock(total)} here ({_how(host, plans)}, a few steps timed, "
+        f"{_runs_at_once(workers)}); fine-tuning comes on top",
     ]
     return "\n".join(lines)
 
 
-def _seconds(spec: RunSpec, plan: Plan, speed: float) -> float:
-    if spec.budget.unit == "seconds":
-        return spec.budget.amount * (1 - spec.start.share if spec.start else 1)
-    return seconds_estimate([plan], speed)
+def _how(host: Host, plans: Sequence[tuple[RunSpec, Plan]]) -> str:
+    """Device, precision and threads that the runs will be computed with."""
+    precisions = dict.fromkeys(host.resolved_precision(spec.encoder.hidden) for spec, _ in plans)
+    device = host.resolved_device()
+    threads = f", {host.threads or cores()} threads" if device == "cpu" else ""
+    return f"{device}, {' or '.join(precisions)}{threads}"
+
+
+def _runs_at_once(workers: int) -> str:
+    return f"{workers} runs at a time" if workers > 1 else "one run at a time"
 
 
 SHOWN = ("lr", "layer_decay", "weight_decay", "epochs", "batch", "dropout")  # of the settings of a score

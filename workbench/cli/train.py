@@ -181,7 +181,9 @@ def _carry_out(job: Job, runs: Path, host: Host, workers: int, out: Path | None,
 
         runner.check(host, job.specs)
         priced, matches = plans(job)
-        table = show.plan_json(job, priced, matches) if as_json else show.plan_table(job, priced, matches, host)
+        table = (
+            show.plan_json(job, priced, matches) if as_json else show.plan_table(job, priced, matches, host, workers)
+        )
         emit(table, as_json)
         return
     from workbench import runner

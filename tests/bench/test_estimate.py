@@ -1,0 +1,137 @@
+"""Estimates of training time: read off a straight line through shallow copies, and kept for a day."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from workbench import objectives, presets
+from workbench.bench import estimate
+from workbench.bench.estimate import Timed, step_seconds, training_seconds
+from workbench.host import Host
+from workbench.plan import Plan, plan
+from workbench.spec import RunSpec
+
+CPU = Host(device="cpu", precision="fp32", threads=1)
+
+
+def priced(objective: str = "rtd", scale: str = "small", **overrides: Any) -> tuple[RunSpec, Plan]:
+    spec = presets.resolve(scale, {"budget.steps": 100} | {k.replace("__", "."): v for k, v in overrides.items()})
+    spec = objectives.with_options(spec.replace(objective=objective))
+    return spec, plan(spec)
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path))
+
+
+@pytest.fixture
+def asked(fresh: None, monkeypatch: pytest.MonkeyPatch) -> list[RunSpec]:
+    """What was measured. Every step takes 2 seconds for each 1e12 products."""
+    seen: list[RunSpec] = []
+
+    def measured(spec: RunSpec, planned: Plan, host: Host) -> float:
+        seen.append(spec)
+        return 2e-12 * float(planned.flops_per_step["matmul"])
+
+    monkeypatch.setattr(estimate, "_measured", measured)
+    return seen
+
+
+@pytest.mark.parametrize("objective", ["rtd", "bert-mlm", "electra-15"])
+@pytest.mark.parametrize("overrides", [{}, {"generator__depth": 0.5, "generator__width": 1.0}, {"encoder__layers": 3}])
+def test_the_line_through_two_copies_meets_the_whole_run(
+    objective: str, overrides: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A made-up machine: so much for each product, for each row whatever its layers, and for each weight's update."""
+    each, row, weight = 3e-12, 2e-3, 4e-10
+
+    def timed(copy: RunSpec, host: Host) -> Timed:
+        p = plan(copy)
+        work, weights = float(p.flops_per_step["matmul"]), p.parameters["total"]
+        return Timed(work, each * work + row * copy.batch.size, weights, weight * weights)
+
+    monkeypatch.setattr(estimate, "_timed", timed)
+    spec, planned = priced(objective, **overrides)
+    expected = each * float(planned.flops_per_step["matmul"]) + row * 128 + weight * planned.parameters["total"]
+    assert estimate._measured(spec, planned, CPU) == pytest.approx(expected, rel=1e-6)
+
+
+def test_copies_are_small_enough_to_be_timed_at_any_scale() -> None:
+    for scale in presets.SCALES:
+        spec, planned = priced(scale=scale)
+        rows = estimate._rows(spec, CPU)
+        work = plan(estimate._copy(spec, min(4, spec.encoder.layers), rows)).flops_per_step["matmul"]
+        assert 1 <= rows <= spec.batch.size and (work <= estimate.WORK["cpu"] or rows == 1), scale
+        assert float(work) <= float(planned.flops_per_step["matmul"])
+
+
+@pytest.mark.parametrize("objective", ["rtd", "bert-mlm"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_copy_is_trained_for_real_and_leaves_no_trace(objective: str, precision: Any) -> None:
+    spec, planned = priced(objective, "nano", batch__size=4)
+    before = torch.random.get_rng_state()
+    seconds = step_seconds(spec, planned, Host(device="cpu", precision=precision, threads=1))
+    assert 0 < seconds < math.inf
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_a_timing_is_kept_for_what_decides_it(asked: list[RunSpec]) -> None:
+    spec, planned = priced()
+    first = step_seconds(spec, planned, CPU)
+    same = [{"seed": 5}, {"optim.lr": 1e-3}, {"budget.steps": 7}, {"tasks.lr": 1e-3}, {"data.corpus": "x.txt"}]
+    for changes in same:
+        assert step_seconds(spec.changed(changes), planned, CPU) == first
+    assert len(asked) == 1
+    others = [{"batch.size": 64}, {"encoder.layers": 11}, {"generator.width": 0.5}, {"corruption.rate": 0.2}]
+    for changes in others:
+        step_seconds(spec.changed(changes), planned, CPU)
+    assert len(asked) == 5
+    for host in (Host("cpu", "bf16", threads=1), Host("cpu", "fp32", threads=2), Host("cpu", "fp32", True, threads=1)):
+        step_seconds(spec, planned, host)
+    assert len(asked) == 8
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"format": 1, "at": 5, "seconds": 1}', '{"format": 1, "seconds": "x"}'])
+def test_a_kept_timing_that_is_old_or_damaged_is_measured_again(
+    content: str, asked: list[RunSpec], tmp_path: Path
+) -> None:
+    spec, planned = priced()
+    first = step_seconds(spec, planned, CPU)
+    (path,) = (tmp_path / "timings").iterdir()
+    path.write_text(content)
+    assert step_seconds(spec, planned, CPU) == first and len(asked) == 2
+
+
+def test_without_patience_the_rest_is_judged_by_the_nearest(
+    asked: list[RunSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimate, "PATIENCE", -1.0)
+    runs = [priced(), priced("bert-mlm"), priced(scale="base")]
+    found = training_seconds(runs, CPU)
+    assert len(asked) == 1
+    assert found == pytest.approx([2e-12 * 100 * float(p.flops_per_step["matmul"]) for _, p in runs])
+
+
+def test_what_cannot_be_timed_is_judged_by_a_matrix_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies beyond memory or patience are not built, and an objective that fails does not end the plan."""
+    monkeypatch.setattr(estimate, "ceiling", lambda host, seconds: 1e12)
+
+    def broken(copy: RunSpec, host: Host) -> Timed:
+        raise SystemExit(0) if copy.encoder.hidden == 256 else AssertionError("it was built")
+
+    monkeypatch.setattr(estimate, "_timed", broken)
+    for overrides in ({}, {"encoder__hidden": 1 << 17}, {"data__length": 1 << 17, "encoder__positions": 1 << 17}):
+        spec, planned = priced(**overrides)
+        expected = float(planned.flops_per_step["matmul"]) / (1e12 * estimate.EFFICIENCY)
+        assert estimate._measured(spec, planned, CPU) == pytest.approx(expected)
+
+
+def test_a_budget_of_seconds_is_taken_at_its_word(asked: list[RunSpec]) -> None:
+    spec = presets.resolve("nano", {"budget.seconds": 90})
+    assert training_seconds([(spec, plan(objectives.with_options(spec)))], CPU) == [90] and not asked

@@ -1,0 +1,198 @@
+"""How long training will take here, from a few steps of a shallower copy of the same run, timed in a second or two.
+
+A copy with 1 layer and one with 4, of the same widths, vocabulary, objective, precision and threads, learn from as many
+rows as need little work. What a step takes is a straight line in the matrix products of the copies, and the whole run
+lies on it; the optimizer's part goes with the number of weights. Results are kept in the cache for a day.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from workbench.bench.machine import available_memory, ceiling
+from workbench.files import cache_root, read_object, write_atomic
+from workbench.host import Host, cores
+from workbench.parts import Special
+from workbench.plan import EFFICIENCY, Plan, plan
+from workbench.spec import RunSpec, digest
+
+SHALLOW, DEEP = 1, 4
+WORK = {"cpu": 2e10, "cuda": 3e12}  # FLOPs of one timed step, about; a single row may need more
+MOST = 20  # times WORK: a copy whose single row needs more is not timed, but judged by a matrix product
+TRIES = 4  # the fastest counts: others may be at work on this machine
+ENOUGH = 1.0  # seconds of one copy's steps, after which no more are tried
+PATIENCE = 20.0  # seconds of timing; what is left after them is judged by what was timed
+FRESH = 86_400.0  # seconds for which a timing is used again
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One shallow copy: matrix products and seconds of its forward and backward passes, weights and their update."""
+
+    work: float
+    learning: float
+    weights: int
+    update: float
+
+
+def training_seconds(runs: Iterable[tuple[RunSpec, Plan]], host: Host) -> list[float]:
+    """Return the seconds that the steps of each run will take here, without those of its parents.
+
+    Each kind of run is timed once; after PATIENCE the rest is taken to be as fast as the nearest in size that was.
+    """
+    begun, speeds, found = time.monotonic(), list[tuple[float, float]](), list[float]()
+    for spec, planned in runs:
+        if spec.budget.unit == "seconds":
+            found.append(spec.budget.amount * (1 - spec.start.share if spec.start else 1))
+            continue
+        work = float(planned.flops_per_step["matmul"])
+        if speeds and time.monotonic() - begun > PATIENCE:
+            speed = min(speeds, key=lambda pair: abs(math.log(pair[0] / work)))[1]
+        else:
+            speed = work / step_seconds(spec, planned, host)
+            speeds.append((work, speed))
+        found.append((planned.steps - planned.first) * work / speed)
+    return found
+
+
+def step_seconds(spec: RunSpec, planned: Plan, host: Host) -> float:
+    """Return the seconds of one training step, from the cache or measured now."""
+    device = host.resolved_device()
+    precision = host.resolved_precision(spec.encoder.hidden)
+    host = replace(host, device=device, precision=precision, threads=host.threads or cores())
+    path = cache_root() / "timings" / f"{_key(spec, host)}.json"
+    if (kept := _kept(path)) is not None:
+        return kept
+    seconds = _measured(spec, planned, host)
+    with contextlib.suppress(OSError):  # it is only asked again next time
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, json.dumps({"format": VERSION, "at": time.time(), "seconds": seconds}).encode())
+    return seconds
+
+
+def _kept(path: Path) -> float | None:
+    """The seconds that a file of the cache holds; None where it is absent, old or damaged."""
+    try:
+        raw = read_object(path, format=VERSION)
+    except (OSError, ValueError):
+        return None
+    at, seconds = raw.get("at"), raw.get("seconds")
+    if not isinstance(at, float) or not isinstance(seconds, float):
+        return None
+    return seconds if 0 <= time.time() - at < FRESH and 0 < seconds < math.inf else None
+
+
+def _key(spec: RunSpec, host: Host) -> str:
+    """What decides how fast a step is: the run but for seed, budget and data, and how and where it is computed."""
+    import torch
+
+    from workbench.environment import cpu_name
+
+    kept = spec.model_dump(mode="json", include=set(_DECIDES)) | {"rows": spec.batch.size, "length": spec.data.length}
+    how = [host.device, host.precision, host.threads, host.plain, host.rows_at_once(spec.batch.size)]
+    return digest([VERSION, kept, how, cpu_name(), cores(), torch.__version__], 24)
+
+
+_DECIDES = ("objective", "source", "options", "recipe", "encoder", "generator", "tying", "corruption", "head")
+
+
+def _measured(spec: RunSpec, planned: Plan, host: Host) -> float:
+    full, layers = float(planned.flops_per_step["matmul"]), spec.encoder.layers
+    rows = _rows(spec, host)
+    copies = [_copy(spec, count, rows) for count in sorted({min(SHALLOW, layers), min(DEEP, layers)})]
+    dearest = plan(copies[-1])
+    too_large = dearest.memory_bytes > available_memory(host) / 2
+    if too_large or float(dearest.flops_per_step["matmul"]) > MOST * _work(host):
+        return full / (ceiling(host, 0.2) * EFFICIENCY)
+    try:
+        timed = [_timed(copy, host) for copy in copies]
+    except (Exception, SystemExit):  # an objective of one's own that fails is said when it is run
+        return full / (ceiling(host, 0.2) * EFFICIENCY)
+    last, work = timed[-1], full * rows / spec.batch.size
+    learning = last.learning * work / last.work
+    if len(timed) > 1 and last.work > timed[0].work:
+        slope = (last.learning - timed[0].learning) / (last.work - timed[0].work)
+        line = last.learning + slope * (work - last.work)
+        learning = min(max(line, learning / 2), 2 * learning)  # a disturbed timing cannot turn it over
+    return learning * spec.batch.size / rows + last.update * planned.parameters["total"] / last.weights
+
+
+def _copy(spec: RunSpec, layers: int, rows: int) -> RunSpec:
+    """The run with so many layers and rows a step, and words that a made-up batch has."""
+    few = spec.encoder.vocab <= Special().mask
+    special = Special(pad=0, unk=1, cls=2, sep=3, mask=4) if few else spec.data.special
+    return spec.changed({
+        "encoder.layers": layers, "batch.size": rows, "start": None, "schedule.warmup": None,
+        "data.special": special.model_dump(),
+    }).replace(budget={"steps": 1})  # fmt: skip
+
+
+def _rows(spec: RunSpec, host: Host) -> int:
+    """Rows of a timed step: about WORK with DEEP layers, at most what a run computes at once."""
+    one = float(plan(_copy(spec, min(DEEP, spec.encoder.layers), 1)).flops_per_step["matmul"])
+    return max(1, min(host.rows_at_once(spec.batch.size), int(_work(host) / one)))
+
+
+def _work(host: Host) -> float:
+    return WORK.get(host.device.partition(":")[0], WORK["cpu"])
+
+
+def _timed(spec: RunSpec, host: Host) -> Timed:
+    """Train a copy for a few steps on made-up rows; the first warms up, and of the others the fastest counts."""
+    import numpy as np
+    import torch
+
+    from workbench import kernels
+    from workbench.optimizer import make_optimizer
+    from workbench.trainer import build, total_norm
+    from workbench.unigram import count_words
+
+    kernels.prepare(host.threads, host.plain, host.device)
+    autocast = torch.autocast(host.device.partition(":")[0], torch.bfloat16, enabled=host.precision == "bf16")
+    learning, update, clock = list[float](), list[float](), time.perf_counter
+    with torch.random.fork_rng(devices=[]):
+        model = build(spec, host)
+        count_words(model, lambda: np.ones(spec.encoder.vocab, dtype=np.int64))
+        model.to(host.device).train()
+        optimizer, parameters = make_optimizer(model, spec.optim), list(model.parameters())
+        for attempt in range(1 + TRIES):
+            batch = _made_up(spec, attempt, host.device)
+            start = clock()
+            with autocast:
+                loss = model(batch)
+            loss.total.backward()
+            total_norm(parameters).item()
+            middle = clock()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            next(model.parameters()).flatten()[0].item()  # waits for the device
+            learning.append(middle - start)
+            update.append(clock() - middle)
+            if sum(learning[1:]) > ENOUGH or learning[0] > 5 * ENOUGH:
+                break
+    work = float(plan(spec).flops_per_step["matmul"])
+    return Timed(work, min(learning[1:] or learning), sum(p.numel() for p in parameters), min(update[1:] or update))
+
+
+def _made_up(spec: RunSpec, number: int, device: str) -> Any:
+    """A batch of words as frequent as one over their rank."""
+    import numpy as np
+    import torch
+
+    from workbench.draws import row_keys
+    from workbench.tensors import Batch
+
+    shape = (spec.batch.size, spec.data.length)
+    ranks = spec.encoder.vocab ** np.random.default_rng(number).random(shape)
+    ids = torch.from_numpy(np.minimum(ranks.astype(np.int64) + 4, spec.encoder.vocab - 1))
+    ids[:, 0], ids[:, -1] = spec.data.special.cls, spec.data.special.sep
+    keys = row_keys(spec.seed, torch.arange(spec.batch.size) + number * spec.batch.size)
+    return Batch(ids=ids.to(device), keys=keys.to(device))
