@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,24 @@ def test_marks_of_arms_that_spent_different_amounts_stand_at_their_own() -> None
     for tip, x in tips:
         price = next(value for arm, value in prices.items() if tip.startswith(arm))
         assert x == pytest.approx(axis["offset"] + axis["scale"] * math.log10(60 * price), abs=0.6)
+
+
+def test_a_caption_speaks_of_intervals_only_where_they_are_drawn() -> None:
+    """Two arms that spent the same hide each other's intervals on an axis of compute, so only means stand there."""
+    prices = {"rtd": 1e9, "electra-15": 1e9, "bert-mlm": 2e9}
+    found, results = study(
+        tuple(prices),
+        3,
+        (60,),
+        price=lambda arm: dict.fromkeys(("paper", "paper-sparse", "matmul"), prices.get(arm, 1e9)),
+    )
+    looks, rows = marks.styles(results.arms), {run: i for i, run in enumerate(found.settings)}
+    drawn = figures.Drawn(found, [results], rows)
+    assert drawn.looks == looks
+    [[figure]] = drawn.compute
+    assert "large ones are means" not in figure.caption and "rows of the next section" in figure.caption
+    assert ", seed 0" not in "".join(re.findall("<title>(?!untrained)[^<]*", figure.wide))
+    assert ", seed 0" in "".join(re.findall("<title>(?!untrained)[^<]*", drawn.sides[0].wide))
 
 
 def test_one_amount_of_compute_has_rows_instead_of_an_axis(tmp_path: Path) -> None:

@@ -124,6 +124,8 @@ class Drawn:
         wide, remarks = plots.against(board, self.frames, self.looks, axis, self.rows, WIDE, f"{name}w", strip)
         narrow, _ = plots.against(board, self.frames, self.looks, axis, self.rows, NARROW, f"{name}n", strip)
         said = [POINTS_NOTE, BARS_NOTE]
+        if not strip and marks.crowded(board, axis.column):
+            said = ["Means over pre-training seeds; runs and intervals are in the rows of the next section"]
         if strip:
             said.append("above, a curve joins the means of separately trained runs at different budgets")
             said.append("below, each grey block is one budget, in which arms stand side by side and not by compute")
