@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from workbench import files
 from workbench.errors import InputError
-from workbench.files import dumps, loads, plain
+from workbench.files import dumps, loads, plain, read_object
 from workbench.spec import RunSpec, digest
 from workbench.store import ExperimentRecord, LeaseHeld, LeaseLost, RunDir, RunStore
 
@@ -44,6 +44,13 @@ def finish(run: RunDir, steps: int = 4) -> RunDir:
 
 
 SCORE = {"format": 1, "task": "package", "suite": "probes", "metric": "accuracy", "seed": 0, "value": 61.5}
+
+
+def score(run: RunDir, name: str = "package-0.json") -> dict[str, Any]:
+    """Give a finished run a score as fine-tuning does, and return what was written."""
+    told = SCORE | {"encoder": run.encoder_digest()}
+    run.write_json(f"scores/{name}", told)
+    return told
 
 
 def one_line(error: pytest.ExceptionInfo[BaseException]) -> str:
@@ -155,15 +162,15 @@ def test_every_state_is_read_from_files(store: RunStore) -> None:
     finish(run)
     assert run.trained and run.state == "trained"
     run.want(["package-0.json", "order-0.json"])
-    run.write_json("scores/package-0.json", SCORE)
+    told = score(run)
     assert run.state == "trained"
-    run.write_json("scores/order-0.json", SCORE)
+    score(run, "order-0.json")
     assert run.state == "done"
     run.want(["order-0.json"])
     assert run.state == "done"
     run.want(["next-0.json"])
     assert run.state == "trained"
-    assert run.scores() == {"package-0.json": SCORE, "order-0.json": SCORE}
+    assert run.scores() == {"package-0.json": told, "order-0.json": told}
     summary = run.summary()
     assert (summary["run_id"], summary["state"], summary["note"]) == (run.run_id, "trained", "")
 
@@ -365,7 +372,7 @@ FILES = ("spec.json", "done.json", "metrics.jsonl", "scores/package-0.json", "er
 def whole(store: RunStore, seed: int) -> RunDir:
     run = finish(store.open(SPEC.replace(seed=seed)))
     run.want(["package-0.json"])
-    run.write_json("scores/package-0.json", SCORE)
+    score(run)
     run.write_json("env.json", {"python": "3"})
     return run
 
@@ -443,12 +450,8 @@ def test_a_thousand_runs_are_listed_by_opening_a_few_files_each(
 ) -> None:
     """That, and no checkpoint among them, keeps `workbench runs` within a second."""
     monkeypatch.setattr(os, "fsync", lambda fd: None)
-    first = whole(store, 0)
-    for seed in range(1, 1000):
-        path = store.open(SPEC.replace(seed=seed)).path
-        (path / "scores").mkdir()
-        for name in ("done.json", "metrics.jsonl", "wanted.json", "env.json", "scores/package-0.json"):
-            (path / name).write_bytes((first.path / name).read_bytes())
+    for seed in range(1000):
+        whole(store, seed)
     opened: list[str] = []
     counting = True
     sys.addaudithook(lambda event, words: opened.append(str(words[0])) if counting and event == "open" else None)
@@ -588,7 +591,7 @@ def test_a_record_grows(store: RunStore) -> None:
     assert store.experiment("ablation-nano-1") == grown == store.experiments()[0]
     assert sorted(os.listdir(store.root / "experiments")) == ["ablation-nano-1.json"]
     assert [run.run_id for run in store.runs()] == []
-    raw = json.loads((store.root / "experiments" / "ablation-nano-1.json").read_text())
+    raw = read_object(store.root / "experiments" / "ablation-nano-1.json")
     assert raw["format"] == 1 and raw == grown.dump()
     again = store.extend_experiment(record(base=SPEC.model_dump(mode="json")))
     assert again.base_spec() == SPEC

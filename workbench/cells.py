@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from workbench import checkpoint, collapse, objectives, progress
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, check
 from workbench.environment import changes, environment
-from workbench.errors import Diverged, InputError, ParentFailed
+from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, ParentFailed
 from workbench.frequencies import frequencies
 from workbench.health import check_fields
 from workbench.host import Host
@@ -70,46 +70,62 @@ def _settle(run: RunDir, tasks: TasksSpec, suite: Suite, prepared: Prepared, hos
     try:
         with run.lease(patience=0):
             if not settled(run, tasks, suite, since):  # another may have seen to it between our look and our lease
-                carry_out(run, tasks, suite, prepared, host)
+                carry_out(run, tasks, suite, prepared, host, since)
     except LeaseHeld:
         return False
     except LeaseLost as error:
         log.warning("%s is left to its new owner: %s", run.run_id, error)
         return False
+    except DamagedRun as error:
+        log.warning("%s", error)
     return True
 
 
 def settled(run: RunDir, tasks: TasksSpec, suite: Suite, since: str) -> bool:
-    """Whether nothing is left to do: all is there, it diverged, or it failed after the time `since`."""
-    if complete(run, tasks, suite):
-        return True
+    """Whether nothing is left to do: all is there, it diverged, or what is missing failed after the time `since`."""
+    if run.trained:
+        return all(_failed(run, name, since) for _, _, name in _missing(run, tasks, suite))
     error = run.error()
     return error is not None and (error["kind"] == "diverged" or error["time"] >= since)
 
 
-def carry_out(run: RunDir, tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host) -> None:
-    """Train a run if it is not trained, then fine-tune what has no score. Failures end in error.json."""
-    spec = run.spec()
+def carry_out(run: RunDir, tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host, since: str) -> None:
+    """Train a run if it is not trained, then fine-tune what has no score.
+
+    A failed training ends in error.json, a failed fine-tuning in a file of its own: the run and its other scores stay
+    what they are.
+    """
     run.clear_error()
+    if not run.trained:
+        with _noted(run.run_id, run.fail):
+            pretrain(run, run.spec(), prepared, host)
+    if run.trained:
+        measure(run, tasks, suite, host, since)
+
+
+@contextlib.contextmanager
+def _noted(what: str, note: Callable[..., None]) -> Iterator[None]:
+    """Write down and warn of what fails inside; only bad input, the disk, signals and a lost lease go on from here.
+
+    That includes SystemExit and its kin: an objective's own code must not end the command.
+    """
     try:
-        if not run.trained:
-            pretrain(run, spec, prepared, host)
-        measure(run, tasks, suite, host)
-    except ParentFailed as error:
-        run.fail("failed", str(error))
-        log.warning("%s failed: %s", run.run_id, error)
-    except Diverged as error:
-        run.fail("diverged", str(error), step=error.step)
-        log.warning("%s diverged: %s", run.run_id, error)
-    except (InputError, OSError, KeyboardInterrupt, LeaseLost):
+        yield
+    except (ParentFailed, Diverged) as error:
+        kind = "diverged" if isinstance(error, Diverged) else "failed"
+        note(kind, str(error), step=getattr(error, "step", None))
+        log.warning("%s %s: %s", what, kind, error)
+    except (InputError, OSError, KeyboardInterrupt, Interrupted, LeaseLost):
         raise
-    except Exception as error:
+    except BaseException as error:
         heed()  # it may be what became of a signal
         where = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(where.filename).name}:{where.lineno}"
         message = redact(f"{type(error).__name__}: {error}")
-        run.fail("failed", message, where=f"{Path(where.filename).name}:{where.lineno}",
-                 trace=traceback.format_exc())  # fmt: skip
-        log.warning("%s failed: %s; see %s", run.run_id, message, run.path / "error.log")
+        if not isinstance(error, Exception):
+            message = f"{message} was raised at {place}, which would have ended the whole command"
+        note("failed", message, where=place, trace=traceback.format_exc())
+        log.warning("%s failed: %s", what, message)
 
 
 def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host) -> None:
@@ -222,26 +238,45 @@ def _plan_of(run: RunDir) -> Plan:
 
 @contextlib.contextmanager
 def _usable(run: RunDir) -> Iterator[None]:
-    """A file of the run that holds what it should not is an InputError that says what to do."""
+    """A file of the run that holds what it should not is a DamagedRun error that says what to do."""
     try:
         yield
     except ValueError as error:
-        raise InputError(f"{run.path}: {error}; move that folder away and give the same command again") from None
+        raise DamagedRun(f"{run.path}: {error}; move that folder away and give the same command again") from None
 
 
-def measure(run: RunDir, tasks: TasksSpec, suite: Suite, host: Host) -> None:
-    """Fine-tune each task and seed whose score is missing."""
+def measure(run: RunDir, tasks: TasksSpec, suite: Suite, host: Host, since: str) -> None:
+    """Fine-tune each task and seed whose score is missing, but for those that failed after the time `since`.
+
+    A score names the run and carries the hash of the encoder that it is of.
+    """
     from workbench.tasks.finetune import finetune, score_name
 
     run.want(score_name(task, tasks, seed) for task in suite.tasks for seed in range(tasks.seeds))
-    missing = list(_missing(run, tasks, suite))
-    if missing:
-        run.check_encoder()
+    missing = [each for each in _missing(run, tasks, suite) if not _failed(run, each[2], since)]
+    if not missing:
+        return
+    run.check_encoder()
+    encoder = {"encoder": run.encoder_digest()}
     with progress.measuring(run.run_id, len(missing)) as told:
         for task, seed, name in missing:
-            score = finetune(run.path / "encoder", task, tasks, seed, host, partial(told.step, task.name))
-            run.write_json(f"scores/{name}", score.to_json())
-            told.scored(task.name, score.value)
+            what = f"fine-tuning {run.run_id} on {task.name} (seed {seed})"
+            with _noted(what, partial(_note_score, run, name, task.name, seed)):
+                score = finetune(run.path / "encoder", task, tasks, seed, host, partial(told.step, task.name))
+                run.write_json(f"scores/{name}", score.to_json() | encoder)
+                run.clear_failure(name)
+                told.scored(task.name, score.value)
+
+
+def _failed(run: RunDir, name: str, since: str) -> bool:
+    failure = run.failure(name)
+    return failure is not None and failure["time"] >= since
+
+
+def _note_score(
+    run: RunDir, name: str, task: str, seed: int, kind: str, message: str, trace: str = "", **_: object
+) -> None:
+    run.fail_score(name, task, seed, kind, message, trace)
 
 
 def complete(run: RunDir, tasks: TasksSpec, suite: Suite) -> bool:

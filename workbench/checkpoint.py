@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import tensorfile
-from workbench.errors import InputError
+from workbench.errors import DamagedRun, InputError
 from workbench.files import (
     STAGE,
     checked_name,
@@ -134,7 +134,7 @@ def newest(folder: Path) -> Checkpoint | None:
             return Checkpoint(path, step, read_object(path / "state.json")["state"], tuple(warnings))
         warnings.append(f"{path} is damaged ({fault}); going back to the checkpoint before it")
     if warnings:
-        raise InputError(
+        raise DamagedRun(
             f"every checkpoint in {folder} is damaged ({warnings[0].partition('(')[2].rpartition(')')[0]}); "
             f"delete that folder to begin this run again from step 0"
         )

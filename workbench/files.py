@@ -24,6 +24,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 STAGE, TRASH = ".tmp-", ".trash-"
 LARGEST = 64 << 20  # bytes of a JSON file; ours are a thousand times smaller
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+SEAL = "content_sha256"  # the last key of a sealed object
+_SEAL = re.compile(rb',"content_sha256":"([0-9a-f]{64})"\}\n')
+_SEAL_BYTES = len(f',"{SEAL}":"') + 64 + len('"}\n')
 ADVICE = " and give the same command again"
 
 
@@ -140,10 +143,25 @@ def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
         return file.read()
 
 
+def sealed(value: Mapping[str, Any]) -> bytes:
+    """Return an object as one line of JSON whose last key is the SHA-256 of all bytes before that key."""
+    body = dumps(value).encode()[:-1]
+    return body + f',"{SEAL}":"{hashlib.sha256(body).hexdigest()}"}}\n'.encode()
+
+
 def read_object(path: Path, *, format: int | None = None) -> dict[str, Any]:
-    """The JSON object in `path`, of this `format` if given. Raises ValueError saying what is wrong, or OSError."""
+    """The JSON object in `path`, of this `format` if given. Raises ValueError saying what is wrong, or OSError.
+
+    A sealed object is compared with its hash, which is not part of what is returned.
+    """
+    return read_sealed(path, format=format)[0]
+
+
+def read_sealed(path: Path, *, format: int | None = None) -> tuple[dict[str, Any], bool]:
+    """Return the same with whether the object was sealed."""
     try:
-        value = loads(read_bytes(path))
+        content = read_bytes(path)
+        value = loads(content)
     except ValueError as error:
         raise ValueError(f"{path.name} cannot be read: {str(error)[:120]}") from None
     if not isinstance(value, dict):
@@ -151,7 +169,13 @@ def read_object(path: Path, *, format: int | None = None) -> dict[str, Any]:
     if format is not None and value.get("format") != format:
         found = ascii(value.get("format"))[:40]
         raise ValueError(f"{path.name} is of format {found}, and this version of workbench reads format {format}")
-    return value
+    has_seal = SEAL in value
+    if has_seal:
+        body, mark = content[:-_SEAL_BYTES], _SEAL.fullmatch(content[-_SEAL_BYTES:])
+        if mark is None or mark[1].decode() != hashlib.sha256(body).hexdigest():
+            raise ValueError(f"{path.name} is not what was written there (its hash differs)")
+        del value[SEAL]
+    return value, has_seal
 
 
 def no_room(path: Path, needed: int | None = None, error: OSError | None = None) -> OSError:

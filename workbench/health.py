@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench import files
-from workbench.errors import InputError
-from workbench.files import checked_name, loads, own_folder, read_bytes, read_object
+from workbench import files, manifest
+from workbench.errors import DamagedRun, InputError
+from workbench.files import checked_name, loads, own_folder, read_bytes, read_sealed
+from workbench.scoring import score_file
 from workbench.spec import digest, parse
 
 FORMAT = 1
@@ -23,7 +24,10 @@ _KINDS: dict[str, dict[str, Any]] = {
     "error.json": {"kind": str, "message": str, "time": str},
     "wanted.json": {"scores": list},
     "scores": {"task": str, "metric": str, "seed": int, "value": (*_NUMBER, type(None))},
+    "failures": {"task": str, "seed": int, "kind": str, "message": str, "time": str},
 }
+_SPEC_KEYS = {"format", "run_id", "identity_sha", "spec_sha", "spec"}
+_LOOKS = 5  # at a run whose manifest is being replaced meanwhile
 _EDGE = 1 << 16  # bytes read at either end of metrics.jsonl to see whether it is whole
 
 
@@ -36,9 +40,16 @@ def reason(error: Exception) -> str:
     return str(error)
 
 
-def read(path: Path, name: str) -> dict[str, Any]:
-    """The object in file `name` of a run, checked for its format and fields. Raises ValueError or OSError."""
-    value = read_object(path, format=None if name in _UNNUMBERED else FORMAT)
+def read(folder: Path, name: str, must: bool = False) -> dict[str, Any]:
+    """Return the object in file `name` of a run, checked for its hash, run, format and fields.
+
+    Files of older versions carry neither hash nor run; with `must` they are refused. Raises ValueError or OSError.
+    """
+    value, has_seal = read_sealed(folder / name, format=None if name in _UNNUMBERED else FORMAT)
+    if must and not has_seal:
+        raise ValueError(f"{name} is not what was written there (it lacks the hash of itself)")
+    if has_seal and name != "spec.json" and (owner := value.pop("run_id", None)) != folder.name:
+        raise ValueError(f"{name} is of the run {ascii(owner)[:80]}")
     check_fields(name, value, _KINDS.get(name.partition("/")[0], {}))
     return value
 
@@ -53,42 +64,78 @@ def check_fields(name: str, value: Mapping[str, Any], kinds: Mapping[str, Any]) 
             raise ValueError(f"{name} has no usable {key!r}")
 
 
-def spec_record(folder: Path) -> dict[str, Any]:
-    """What spec.json of a run holds. Raises ValueError unless it is what was written for this very folder."""
-    raw = read(folder / "spec.json", "spec.json")
+def spec_record(folder: Path) -> tuple[dict[str, Any], bool]:
+    """Return what spec.json of a run holds, and whether the run's files carry hashes of themselves.
+
+    Raises ValueError unless it is what was written for this very folder.
+    """
+    raw, has_seal = read_sealed(folder / "spec.json", format=FORMAT)
     if not isinstance(raw.get("spec"), dict) or not isinstance(raw.get("identity_sha"), str):
         raise ValueError("spec.json lacks the spec or its hash")
     if raw.get("run_id") != folder.name:
         raise ValueError(f"spec.json is of the run {ascii(raw.get('run_id'))[:80]}")
-    if raw.get("spec_sha") != digest(raw["spec"], 64):
+    if raw.get("spec_sha") != digest(raw["spec"], 64) or not (has_seal or raw.keys() <= _SPEC_KEYS):
         raise ValueError("spec.json is not what was written there (its hash differs)")
-    return raw
+    return raw, has_seal
 
 
 def score_names(folder: Path) -> list[str]:
     """File names of a run's scores."""
-    if (folder / "scores").is_symlink():
-        raise InputError("scores is a symbolic link")
+    return _json_names(folder, "scores")
+
+
+def failure_names(folder: Path) -> list[str]:
+    """Return the names of the scores whose last fine-tuning failed."""
+    return _json_names(folder, "failures")
+
+
+def _json_names(folder: Path, inner: str) -> list[str]:
+    if (folder / inner).is_symlink():
+        raise InputError(f"{inner} is a symbolic link")
     try:
-        return sorted(name for name in os.listdir(folder / "scores") if name.endswith(".json") and name[0] != ".")
+        return sorted(name for name in os.listdir(folder / inner) if name.endswith(".json") and name[0] != ".")
     except FileNotFoundError:
         return []
 
 
-def fault(folder: Path) -> str | None:
-    """What is wrong with a run's folder, or None. Never raises."""
+def encoder_digest(done: Mapping[str, Any]) -> str:
+    """Return one hash over the files of a run's encoder, which its scores carry."""
+    return digest(done.get("encoder", {}), 64)
+
+
+def fault(folder: Path, full: bool = False) -> str | None:
+    """What is wrong with a run's folder, or None. Never raises.
+
+    Every JSON file is compared with its own hash and the others with their size in the manifest; with `full` all files
+    are compared with their hashes there.
+    """
+    for _ in range(_LOOKS):
+        before = _stamp(folder / manifest.NAME)
+        try:
+            told = _fault(folder, full)
+        except (ValueError, OSError, ArithmeticError, TypeError) as error:
+            told = reason(error)
+        if told is None or before == _stamp(folder / manifest.NAME):
+            break
+    return told
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Return what differs once a file has been replaced."""
     try:
-        return _fault(folder)
-    except (ValueError, OSError, ArithmeticError, TypeError) as error:
-        return reason(error)
+        info = os.lstat(path)
+    except OSError:
+        return None
+    return info.st_mtime_ns, info.st_ino
 
 
-def _fault(folder: Path) -> str | None:
+def _fault(folder: Path, full: bool) -> str | None:
     checked_name(folder.name, "the name of a run")
     if not stat.S_ISDIR(os.lstat(folder).st_mode):
         return "is not a folder of its own but a link or a file"
-    parse(spec_record(folder)["spec"])
-    for name in ("checkpoints", "encoder", "scores", "wandb"):
+    record, must = spec_record(folder)
+    parse(record["spec"])
+    for name in ("checkpoints", "encoder", "failures", "scores", "wandb"):
         try:
             own_folder(folder / name)
         except InputError:
@@ -96,21 +143,48 @@ def _fault(folder: Path) -> str | None:
     found = {}
     for name in ("plan.json", "env.json", "error.json", "wanted.json", "done.json"):
         with contextlib.suppress(FileNotFoundError):  # an owner may take one away while we look
-            found[name] = read(folder / name, name)
+            found[name] = read(folder, name, must)
     for name in found.get("wanted.json", {}).get("scores", ()):
         checked_name(name, "the name of a score")
+    done = found.get("done.json")
+    listed = manifest.read(folder) if done is not None else None
     for name in score_names(folder):
+        if told := _score_fault(folder, name, done, must or listed is not None):
+            return told
+    for name in failure_names(folder):
         checked_name(name, "the name of a score")
-        score = read(folder / "scores" / name, f"scores/{name}")
-        check_fields(f"scores/{name}", {"values": {}, "baselines": {}} | score, {"values": dict, "baselines": dict})
-        stated = [part[score["metric"]] for part in score.get("values", {}).values() if score["metric"] in part]
-        if stated and score["value"] not in stated:
-            return f"scores/{name} has a value that is not among its values"
+        read(folder, f"failures/{name}", must)
     for name in ("lease", "metrics.jsonl"):
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISREG(os.lstat(folder / name).st_mode):
                 return f"{name} is not a regular file"
-    return _rows_fault(folder / "metrics.jsonl", found.get("done.json"))
+    if done is None and score_names(folder) and os.path.lexists(folder / manifest.NAME):
+        return "done.json is missing"
+    if done is not None and done.get("manifest") and listed is None:
+        return f"{manifest.NAME} is missing"
+    told = _manifest_fault(folder, listed, full) if listed is not None else None
+    return told or _rows_fault(folder / "metrics.jsonl", done)
+
+
+def _score_fault(folder: Path, name: str, done: Mapping[str, Any] | None, must: bool) -> str | None:
+    """Return what is wrong with a score: its content, its place, or the encoder that it was measured on."""
+    checked_name(name, "the name of a score")
+    score = read(folder, f"scores/{name}", must)
+    check_fields(f"scores/{name}", {"values": {}, "baselines": {}} | score, {"values": dict, "baselines": dict})
+    stated = [part[score["metric"]] for part in score.get("values", {}).values() if score["metric"] in part]
+    if stated and score["value"] not in stated:
+        return f"scores/{name} has a value that is not among its values"
+    if isinstance(sha := score.get("digest"), str) and name != score_file(score["task"], sha, score["seed"]):
+        return f"scores/{name} is the score of {ascii(score['task'])[:80]} with seed {score['seed']}"
+    if done is not None and (must or "encoder" in score) and score.get("encoder") != encoder_digest(done):
+        return f"scores/{name} is of another encoder"
+    return None
+
+
+def _manifest_fault(folder: Path, listed: manifest.Entries, full: bool) -> str | None:
+    """Return the first difference between a finished run and its manifest."""
+    told = (found.what for found in manifest.differences(folder, listed, full) if found.kind != "spared")
+    return next(told, None)
 
 
 def _rows_fault(path: Path, done: Mapping[str, Any] | None) -> str | None:
@@ -145,7 +219,7 @@ def sha256(path: Path) -> str:
     try:
         return files.sha256(path)
     except (ValueError, OSError) as error:
-        raise InputError(f"{path} cannot be read: {reason(error)}; move the run's folder away") from None
+        raise DamagedRun(f"{path} cannot be read: {reason(error)}; move the run's folder away") from None
 
 
 def hashes(folder: Path) -> dict[str, str]:
@@ -169,12 +243,12 @@ def rows(path: Path) -> list[dict[str, Any]]:
     except FileNotFoundError:
         return []
     except ValueError as error:
-        raise InputError(f"{path} {error}") from None
+        raise DamagedRun(f"{path} {error}") from None
     found = []
     for number, line in enumerate(lines, 1):
         value = row(line)
         if value is None:
-            raise InputError(
+            raise DamagedRun(
                 f"{path}, line {number}: is not a row of metrics; the file is damaged there, so move the run's folder "
                 f"away and give the same command again"
             )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import nn
 
 from workbench import checkpoint
 from workbench.checkpoint import Checkpoint
-from workbench.errors import InputError
+from workbench.errors import DamagedRun, InputError
+from workbench.files import read_object
 from workbench.spec import RunSpec
 from workbench.store import RunDir
 
@@ -17,9 +20,13 @@ log = logging.getLogger("workbench")
 
 
 def save(
-    run: RunDir, step: int, seconds: float, saving: float, model: nn.Module, optimizer: torch.optim.Optimizer
-) -> None:
-    """Weights, Adam moments and the place in training. Shared tables are written once."""
+    run: RunDir, step: int, seconds: float, saving: float, model: nn.Module, optimizer: torch.optim.Optimizer,
+    log_content: Mapping[str, Any],
+) -> None:  # fmt: skip
+    """Weights, Adam moments and the place in training. Shared tables are written once.
+
+    `log_content` is what `Metrics.content` says of the rows up to this step.
+    """
     names = dict(model.named_parameters())
     moments = {
         f"{name}.{key}": optimizer.state[parameter][key]
@@ -28,7 +35,7 @@ def save(
         for key in ("exp_avg", "exp_avg_sq", "step")
     }
     tensors = {"model": {name: p.detach() for name, p in names.items()}, "optimizer": moments}
-    state = {"step": step, "seconds": seconds, "saving": saving, "run_id": run.run_id}
+    state = {"step": step, "seconds": seconds, "saving": saving, "run_id": run.run_id, "log": dict(log_content)}
     checkpoint.save(run.path / "checkpoints", step, tensors, state, owner=run.owner)
 
 
@@ -40,8 +47,21 @@ def restore(run: RunDir, model: nn.Module, optimizer: torch.optim.Optimizer) -> 
     for warning in found.warnings:
         log.warning(warning)
     if found.state.get("run_id") != run.run_id:
-        raise InputError(f"{found.path} belongs to run {found.state.get('run_id')}, not to {run.run_id}; move it away")
+        raise DamagedRun(f"{found.path} belongs to run {found.state.get('run_id')}, not to {run.run_id}; move it away")
     return load(found, model, optimizer)
+
+
+def check_log(run: RunDir, step: int, log_content: Mapping[str, Any]) -> None:
+    """Raises DamagedRun where the rows up to a checkpoint are not those that were logged when it was written.
+
+    Checkpoints of older versions do not say.
+    """
+    state = read_object(run.path / "checkpoints" / f"step-{step:08d}" / "state.json")["state"]
+    if state.get("log", log_content) != log_content:
+        raise DamagedRun(
+            f"{run.path / 'metrics.jsonl'} has changed since the checkpoint of step {step} was written; "
+            f"move the run's folder away and give the same command again"
+        )
 
 
 def load(found: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, float, float]:
@@ -74,8 +94,12 @@ def inherit(
     """
     assert spec.start is not None
     found = checkpoint.newest(parent.path / "checkpoints")
+    if found is not None and found.state.get("run_id") != parent.run_id:
+        raise DamagedRun(
+            f"{found.path} belongs to run {found.state.get('run_id')}, not to {parent.run_id}; move it away"
+        )
     if found is None or found.step != parent.read_json("done.json")["steps"]:
-        raise InputError(
+        raise DamagedRun(
             f"{parent.path} is trained, but its last checkpoint is gone; delete that folder to train it again"
         )
     if spec.start.take == "all":

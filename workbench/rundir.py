@@ -12,14 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench import health
-from workbench.errors import InputError
+from workbench import health, manifest
+from workbench.errors import DamagedRun, InputError
 from workbench.files import (
     STAGE,
     checked_name,
     discard,
     disk_errors,
-    dumps,
+    sealed,
     sync_folder,
     sync_tree,
     write_atomic,
@@ -58,9 +58,9 @@ class RunDir:
     def _spec(self) -> RunSpec:
         try:
             self.file("spec.json")
-            return parse(health.spec_record(self.path)["spec"])
+            return parse(health.spec_record(self.path)[0]["spec"])
         except (ValueError, OSError) as error:
-            raise InputError(f"{self.path}: {health.reason(error)}") from None
+            raise DamagedRun(f"{self.path}: {health.reason(error)}") from None
 
     # -- files
 
@@ -76,21 +76,48 @@ class RunDir:
     def read_json(self, name: str) -> dict[str, Any]:
         """The object in a file of the run. Raises InputError when it is missing, damaged or of another format."""
         try:
-            return health.read(self.file(name), name)
+            self.file(name)
+            return health.read(self.path, name)
         except (ValueError, OSError) as error:
-            raise InputError(f"{self.path}: {health.reason(error)}") from None
+            raise DamagedRun(f"{self.path}: {health.reason(error)}") from None
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> Path:
-        """Replace a file in one step. Raises LeaseLost when this process's lease was taken over, or OSError."""
-        return self.write(name, (dumps(value) + "\n").encode())
+        """Replace a file in one step; it says of which run it is, and carries a hash of itself.
+
+        Raises LeaseLost when this process's lease was taken over, or OSError.
+        """
+        return self.write(name, sealed({**value, "run_id": self.run_id}))
 
     def write(self, name: str, data: bytes) -> Path:
-        """The same with any content."""
+        """The same with any content, as it is. The manifest of a finished run follows."""
+        listed = self._listed(name)
+        if listed is not None and name in listed:
+            del listed[name]
+            self._list(listed)
+        path = self._put(name, data)
+        if listed is not None:
+            self._list(listed | {name: manifest.entry(data)})
+        return path
+
+    def _put(self, name: str, data: bytes) -> Path:
         path = self.file(name)
         with self._guarded() as stage:
             path.parent.mkdir(exist_ok=True)
             write_atomic(path, data, stage, self.check)
         return path
+
+    def _list(self, files: manifest.Entries) -> None:
+        """Replace the manifest."""
+        self._put(manifest.NAME, sealed(manifest.content(self.run_id, files)))
+
+    def _listed(self, name: str) -> manifest.Entries | None:
+        """Return the manifest where the run is finished, has one, and `name` belongs there."""
+        if not manifest.covers(name) or not self.trained:
+            return None
+        try:
+            return manifest.read(self.path)
+        except (ValueError, OSError) as error:
+            raise DamagedRun(f"{self.path}: {health.reason(error)}; move that folder away") from None
 
     @contextlib.contextmanager
     def staged(self, name: str) -> Iterator[Path]:
@@ -115,6 +142,10 @@ class RunDir:
     def remove(self, name: str) -> None:
         """Take away a file of this run, if it is there."""
         path = self.file(name)
+        listed = self._listed(name)
+        if listed is not None and name in listed:
+            del listed[name]
+            self._list(listed)
         with self._guarded() as stage:
             if os.path.lexists(path):
                 discard(path, stage)
@@ -153,8 +184,8 @@ class RunDir:
     def finish(self, facts: Mapping[str, Any]) -> None:
         """Training is done: `facts` are steps, tokens and flops, and what else is to be kept.
 
-        Time spent and last metrics are those logged. The size of the log and the SHA-256 of the encoder's files are
-        kept with it, so that later damage is seen.
+        Time spent and last metrics are those logged. The manifest is written first, with the size and SHA-256 of every
+        file, so that later damage is seen.
         Raises InputError when the log lacks a step: then something was lost, and the run is not done.
         """
         steps = int(facts["steps"])
@@ -162,18 +193,24 @@ class RunDir:
         rows = self.rows_to(steps, first)
         last = rows[-1] if rows else {}
         tail = [row for row in rows if row["step"] > steps - max(1, round(0.05 * steps))]
-        self.write_json(
-            "done.json",
-            {
-                "format": FORMAT,
-                **facts,
-                "seconds": last.get("seconds") or 0.0,
-                "finished": now(),
-                "metrics_bytes": health.size(self.path / "metrics.jsonl"),
-                "encoder": health.hashes(self.path / "encoder"),
-                "final": {key: _mean(row.get(key) for row in tail) for key in last if key not in _RUNNING_TOTALS},
-            },
-        )
+        record = {
+            "format": FORMAT,
+            **facts,
+            "seconds": last.get("seconds") or 0.0,
+            "finished": now(),
+            "metrics_bytes": health.size(self.path / "metrics.jsonl"),
+            "encoder": health.hashes(self.path / "encoder"),
+            "final": {key: _mean(row.get(key) for row in tail) for key in last if key not in _RUNNING_TOTALS},
+            "manifest": manifest.NAME,
+            "run_id": self.run_id,
+        }
+        done = sealed(record)
+        try:
+            files = manifest.entries(self.path)
+        except (ValueError, OSError) as error:
+            raise DamagedRun(f"{self.path}: {health.reason(error)}; move that folder away") from None
+        self._list(files | {"done.json": manifest.entry(done)})
+        self._put("done.json", done)
 
     def fail(
         self,
@@ -213,6 +250,33 @@ class RunDir:
         """File name and content of every score. Raises InputError naming the first damaged one."""
         return {name: self.read_json(f"scores/{name}") for name in health.score_names(self.path)}
 
+    def fail_score(self, name: str, task: str, seed: int, kind: str, message: str, trace: str = "") -> None:
+        """Write down why a fine-tuning ended without a score; a traceback goes to a file beside it."""
+        if trace:
+            self.write(f"failures/{name.removesuffix('.json')}.log", redact(trace).encode(errors="replace"))
+        told = {"task": task, "seed": seed, "kind": kind, "message": redact(message), "time": now()}
+        self.write_json(f"failures/{name}", {"format": FORMAT, **told})
+
+    def failure(self, name: str) -> dict[str, Any] | None:
+        """Return why the last fine-tuning for this score failed, as `fail_score` wrote it; None where none did."""
+        return self.read_json(f"failures/{name}") if self._has(f"failures/{name}") else None
+
+    def clear_failure(self, name: str) -> None:
+        """A failed fine-tuning is tried again, or did end well."""
+        self.remove(f"failures/{name}")
+        self.remove(f"failures/{name.removesuffix('.json')}.log")
+
+    def failures(self) -> dict[str, str]:
+        """Return the names of scores whose last fine-tuning failed, each with a sentence that says why."""
+        told = {}
+        for name in health.failure_names(self.path):
+            with contextlib.suppress(InputError):  # an owner may take one away while we look
+                found = self.read_json(f"failures/{name}")
+                told[name] = (
+                    f"fine-tuning on {found['task']} (seed {found['seed']}) {found['kind']}: {found['message']}"
+                )
+        return told
+
     def metrics(self) -> list[dict[str, Any]]:
         """All rows logged so far. A torn last line is no row yet; any other damage is an InputError with its line."""
         return health.rows(self.file("metrics.jsonl"))
@@ -223,20 +287,27 @@ class RunDir:
         for wanted, row in itertools.zip_longest(range(after + 1, step + 1), rows):
             if row is None or row["step"] != wanted:
                 wrong = f"lacks the row of step {wanted}" if wanted else f"goes on after step {step}"
-                raise InputError(
+                raise DamagedRun(
                     f"{self.path / 'metrics.jsonl'} {wrong}, so the run is not gone on with; "
                     f"move its folder away and give the same command again"
                 )
         return rows
 
     def check_encoder(self) -> None:
-        """Raises InputError when a file of the encoder is not as it was when training ended."""
-        for name, sha in self.read_json("done.json").get("encoder", {}).items():
-            if health.sha256(self.path / "encoder" / checked_name(name, "a file of an encoder")) != sha:
-                raise InputError(
-                    f"{self.path / 'encoder' / name} has changed since it was written; "
+        """Raises InputError when a file of the encoder is not as it was when training ended, or another is there."""
+        stated = self.read_json("done.json").get("encoder", {})
+        found = health.hashes(self.path / "encoder")
+        for name in sorted(stated.keys() | found.keys()):
+            if stated.get(name) != found.get(name):
+                how = "was not there when training ended" if name not in stated else "has changed since it was written"
+                raise DamagedRun(
+                    f"{self.path / 'encoder' / name} {how if name in found else 'is missing'}; "
                     f"move the run's folder away and give the same command again"
                 )
+
+    def encoder_digest(self) -> str:
+        """Return the hash over the encoder's files that scores carry. The run is trained."""
+        return health.encoder_digest(self.read_json("done.json"))
 
     # -- state, read from the files each time
 
@@ -250,21 +321,21 @@ class RunDir:
         """What a person wants to know beside the state: the damage, the error, or who is at work."""
         return self._look()[1]
 
-    def summary(self) -> dict[str, Any]:
-        """One row of `workbench status`."""
-        state, note = self._look()
+    def summary(self, full: bool = False) -> dict[str, Any]:
+        """One row of `workbench status`. With `full` every file is compared with its hash."""
+        state, note = self._look(full)
         return {"run_id": self.run_id, "state": state, "note": note, "path": str(self.path)}
 
-    def _look(self) -> tuple[State, str]:
-        if damage := self.damage:
+    def _look(self, full: bool = False) -> tuple[State, str]:
+        if damage := health.fault(self.path, full):
             return "damaged", damage
         if alive(self.path):
             return "running", f"by {holder}" if (holder := read(self.path)) else ""
+        if self.trained:  # what failed after that is a score, not the run
+            return "done" if self._scored() else "trained", "; ".join([*self.failures().values(), *self.warnings()])
         if self._has("error.json"):
             error = self.read_json("error.json")
             return "diverged" if error["kind"] == "diverged" else "failed", error["message"]
-        if self.trained:
-            return "done" if self._scored() else "trained", "; ".join(self.warnings())
         begun = any(map(self._has, ("metrics.jsonl", "checkpoints", "plan.json", "env.json", "lease")))
         return "interrupted" if begun else "new", ""
 
@@ -272,6 +343,11 @@ class RunDir:
     def damage(self) -> str | None:
         """What is wrong with the folder in a few words, or None. Never raises."""
         return health.fault(self.path)
+
+    @property
+    def covered(self) -> bool:
+        """Whether a manifest tells what the files of this finished run are to be. Older versions wrote none."""
+        return self._has(manifest.NAME)
 
     @property
     def trained(self) -> bool:

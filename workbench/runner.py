@@ -281,8 +281,9 @@ def score(session: Session, run_id: str) -> float | None:
 def _state(run: RunDir, tasks: TasksSpec, suite: Suite) -> tuple[str, str]:
     state = run.state
     if state in ("done", "trained"):
-        complete = cells.complete(run, tasks, suite)
-        return ("done", "; ".join(run.warnings())) if complete else ("unfinished", "some scores are missing")
+        if cells.complete(run, tasks, suite):
+            return "done", "; ".join(run.warnings())
+        return "unfinished", "; ".join(run.failures().values()) or "some scores are missing"
     return state, run.note
 
 

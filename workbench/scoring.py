@@ -1,12 +1,19 @@
-"""What a mean of task scores may be called. Pure arithmetic, so that reports and tables say the same."""
+"""What scores and their means are called. Pure arithmetic, so that reports and tables say the same."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 # The paper's score: the unweighted mean of these eight; WNLI is left out, MNLI counts as matched (docs/electra.md 5).
 GLUE = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE")
 PROBES = ("package", "order", "next", "signature")
+
+
+def score_file(task: str, digest: str, seed: int) -> str:
+    """Return the name of the file that holds a task's score under one fine-tuning setting and seed."""
+    slug = re.sub(r"[^A-Za-z0-9_-]+", "-", task).strip("-") or "task"
+    return f"{slug[:80]}-{digest}-{seed}.json"
 
 
 def counted(suite: str, tasks: Iterable[str]) -> tuple[str, ...]:

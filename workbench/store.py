@@ -13,8 +13,10 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,12 @@ from workbench.files import (
     checked_name,
     discard,
     dumps,
+    loads,
     own_folder,
+    read_bytes,
     read_object,
+    read_sealed,
+    sealed,
     sync_folder,
     user_path,
     write_atomic,
@@ -40,10 +46,14 @@ from workbench.spec import RunSpec, digest, parse
 
 __all__ = ["FORMAT", "ExperimentRecord", "LeaseHeld", "LeaseLost", "RunDir", "RunStore", "State"]
 
+COUNTED = ("runs", "untrained", "match", "tuning")  # lists of a record whose lengths stand beside them
+
 
 @dataclass(frozen=True)
 class ExperimentRecord:
     """One question and the runs that answer it. A record that cannot be read has `damage` and nothing else.
+
+    `covered` says that the file carries a hash of itself, which older versions did not write.
 
     `untrained` are the runs of 0 steps, one a seed; `base` and `tasks` are spec and fine-tuning as plain data. `match`
     says of which unit every run got the same (see `job.Match`); `tuning` are the trials of a search.
@@ -62,12 +72,13 @@ class ExperimentRecord:
     command: str = ""
     updated: str = ""
     damage: str | None = None
+    covered: bool = True
 
     def dump(self) -> dict[str, Any]:
         """As it stands in the file."""
         fields = dataclasses.asdict(self)
-        del fields["damage"]
-        return {"format": FORMAT, **fields}
+        del fields["damage"], fields["covered"]
+        return {"format": FORMAT, **fields, "counts": {key: len(fields[key]) for key in COUNTED}}
 
     def base_spec(self) -> RunSpec:
         """What all its runs have in common, as a spec. Raises InputError when that cannot be read."""
@@ -143,7 +154,7 @@ class RunStore:
         draft = self.root / f"{STAGE}{uuid.uuid4().hex}"
         draft.mkdir()
         try:
-            write_new(draft / "spec.json", (dumps(record) + "\n").encode())
+            write_new(draft / "spec.json", sealed(record))
             sync_folder(draft)
             os.rename(draft, run.path)
         except OSError:
@@ -181,6 +192,14 @@ class RunStore:
             raise InputError(f"no run {run_id!r} in {self.root}{suggest(run_id, names) if names else ''}")
         return run
 
+    def summaries(self, run_ids: Sequence[str], full: bool) -> dict[str, dict[str, Any]]:
+        """Return what `RunDir.summary` says of each run that is there, several at a time where files are hashed."""
+        runs = [RunDir(self.root / run_id) for run_id in run_ids if os.path.lexists(self.root / run_id)]
+        if not full:
+            return {run.run_id: _summary(run, full) for run in runs}
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+            return {row["run_id"]: row for row in pool.map(partial(_summary, full=True), runs)}
+
     # -- experiments
 
     def extend_experiment(self, record: ExperimentRecord) -> ExperimentRecord:
@@ -205,7 +224,7 @@ class RunStore:
                 command=redact(record.command),
                 updated=now(),
             )
-            write_atomic(path, (dumps(merged.dump()) + "\n").encode(), lease.stage, lease.check)
+            write_atomic(path, sealed(merged.dump()), lease.stage, lease.check)
         finally:
             lease.release()
         return merged
@@ -232,10 +251,12 @@ class RunStore:
     def _record(path: Path) -> ExperimentRecord:
         name = path.name.removesuffix(".json")
         try:
-            raw = read_object(path, format=FORMAT)
+            raw, has_seal = read_sealed(path, format=FORMAT)
         except (OSError, ValueError) as error:
-            return ExperimentRecord(name, damage=str(error))
-        known = {f.name for f in dataclasses.fields(ExperimentRecord)} - {"damage"}
+            return ExperimentRecord(name, damage=_shortage(path) or str(error))
+        known = {f.name for f in dataclasses.fields(ExperimentRecord)} - {"damage", "covered"}
+        if not (has_seal or raw.keys() <= {"format", *known}):
+            return ExperimentRecord(name, damage=f"{path.name} is not what was written there (it lacks its hash)")
         later: dict[str, Any] = {"match": [], "tuning": []}  # records made before these existed
         values = later | {key: value for key, value in raw.items() if key in known}
         blank = ExperimentRecord("")
@@ -249,7 +270,25 @@ class RunStore:
                 checked_name(run_id, "the name of a run")
         except InputError as error:
             return ExperimentRecord(name, damage=f"{path.name}: {error}")
-        return ExperimentRecord(**values)
+        return ExperimentRecord(**values, covered=has_seal)
+
+
+def _shortage(path: Path) -> str:
+    """Return which list of a changed record is shorter or longer than it was; "" where that cannot be told."""
+    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError, KeyError):
+        raw = loads(read_bytes(path))
+        for key, count in raw["counts"].items():
+            if len(raw[key]) != count:
+                return f"{path.name} lists {len(raw[key])} {key} instead of the {count} that were written there"
+    return ""
+
+
+def _summary(run: RunDir, full: bool) -> dict[str, Any]:
+    """Return the summary of a run whose files may change while they are looked at."""
+    try:
+        return run.summary(full)
+    except (InputError, OSError) as error:
+        return {"run_id": run.run_id, "state": "damaged", "note": str(error), "path": str(run.path)}
 
 
 def _union(before: Iterable[str], after: Iterable[str]) -> list[str]:

@@ -19,14 +19,14 @@ from torch import Tensor, nn
 from workbench import checkpoint, kernels, objectives
 from workbench.data.corpus import Corpus
 from workbench.draws import seed_of
-from workbench.errors import Diverged, InputError, Interrupted
+from workbench.errors import DamagedRun, Diverged, InputError, Interrupted
 from workbench.host import Host
 from workbench.memory import is_memory
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import MlmHead
 from workbench.optimizer import lr_factor, make_optimizer, set_rate
 from workbench.plan import Plan
-from workbench.resume import inherit, restore, save
+from workbench.resume import check_log, inherit, restore, save
 from workbench.signals import stop_signals
 from workbench.spec import RunSpec
 from workbench.store import RunDir
@@ -79,13 +79,19 @@ def train(
     optimizer, parameters = make_optimizer(model, spec.optim), list(model.parameters())
     metrics = Metrics(run.path / "metrics.jsonl", run.owner)
     done, spent, saving = restore(run, model, optimizer)
+    resumed = done
     if parent is not None and not done:
         done, spent, saving = inherit(parent, spec, model, optimizer)
     if metrics.rewind(done) != done and done != plan.first:
-        raise RuntimeError(f"{run.path}: metrics.jsonl lacks rows before step {done}, where the checkpoint stands")
+        raise DamagedRun(
+            f"{run.path}: metrics.jsonl lacks rows before step {done}, where the checkpoint stands; "
+            f"move that folder away and give the same command again"
+        )
+    if resumed:
+        check_log(run, resumed, metrics.content())
     run.rows_to(done, plan.first)
     if done > plan.steps:
-        raise InputError(
+        raise DamagedRun(
             f"{run.path}: plan.json ends at step {plan.steps}, but a checkpoint stands at {done}; "
             f"move that folder away and give the same command again"
         )
@@ -128,7 +134,7 @@ def train(
             if keep:
                 begun = time.monotonic()
                 metrics.sync()
-                save(run, step, window.seconds, window.saving, model, optimizer)
+                save(run, step, window.seconds, window.saving, model, optimizer, metrics.content())
                 saved = time.monotonic()
                 took = saved - begun
                 window.saving += took

@@ -238,7 +238,7 @@ def test_a_checkpoint_brings_back_weights_and_moments_under_every_tying(tying: s
     whole = build(spec)
     optimizer = make_optimizer(whole, spec.optim)
     steps(whole, optimizer, batches[:3])
-    save(run, 3, 1.5, 0.25, whole, optimizer)
+    save(run, 3, 1.5, 0.25, whole, optimizer, {})
     expected = steps(whole, optimizer, batches[3:])
 
     fresh = build(spec)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import math
 import random
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench import manifest
+from workbench.files import read_object, sealed
 from workbench.presets import resolve
+from workbench.scoring import score_file
 from workbench.spec import RunSpec
 from workbench.store import ExperimentRecord, RunDir, RunStore
 
@@ -93,10 +97,30 @@ def scored(run: RunDir, task: str, seed: int, value: float | None, **changes: An
         "steps": 90, "seconds": 1.5, "finetune": {"lr": asked.lr, "epochs": 3.0, "length": asked.length},
         "data": "d" * 16, "digest": "ab12cd34", "code": "0.1.0",
     } | changes  # fmt: skip
-    path = run.path / "scores" / f"{task}-{score['digest']}-{seed}.json"
+    path = run.path / "scores" / score_file(score["task"], score["digest"], score["seed"])
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(score))  # not through the store, whose care for power cuts takes its time
+    sealing = {"encoder": run.encoder_digest(), "run_id": run.run_id}
+    path.write_bytes(sealed(score | sealing))  # not through the store, whose care for power cuts takes its time
     return path
+
+
+def edit(path: Path, **changes: Any) -> None:
+    """Change fields of a file of a store as its writer could have."""
+    path.write_bytes(sealed(read_object(path) | changes))
+
+
+def relist(run: RunDir) -> None:
+    """Let the manifest of a finished run say what its files are now, as if they had been written so."""
+    edit(run.path / "done.json", metrics_bytes=(run.path / "metrics.jsonl").stat().st_size)
+    files = manifest.entries(run.path)
+    (run.path / manifest.NAME).write_bytes(sealed(manifest.content(run.run_id, files)))
+
+
+def unfinish(run: RunDir) -> None:
+    """Leave a run as it is shortly before its end."""
+    for name in ("done.json", manifest.NAME):
+        (run.path / name).unlink()
+    shutil.rmtree(run.path / "scores", ignore_errors=True)
 
 
 def recorded(store: RunStore, runs: Sequence[RunSpec], untrained: Sequence[RunSpec] = (), **changes: Any) -> str:

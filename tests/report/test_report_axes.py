@@ -111,6 +111,7 @@ def test_collapses_are_flagged(tmp_path: Path, metric: str, value: float, said: 
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     rows = [row | {metric: (1.0 - value) if i < 4 else value} for i, row in enumerate(rows)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made.relist(run)
     told = [text for text in checks.collapsed(frames.read(store, name)) if run.run_id in text]
     assert [bool(re.search(said, text)) for text in told if "recall" not in text and "majority" not in text] == (
         [True] if said else []
@@ -120,9 +121,9 @@ def test_collapses_are_flagged(tmp_path: Path, metric: str, value: float, said: 
 def test_grid_of_cells_says_what_became_of_each(tmp_path: Path) -> None:
     store, name = sweep(tmp_path, [{"generator.width": w} for w in (0.25, 0.5)])
     runs = {(r.spec().generator.width, r.spec().seed): r for r in store.runs()}
-    (runs[0.25, 1].path / "done.json").unlink()
+    made.unfinish(runs[0.25, 1])
     runs[0.25, 1].fail("diverged", "loss is nan at step 3", step=3)
-    (runs[0.5, 2].path / "done.json").unlink()
+    made.unfinish(runs[0.5, 2])
     shutil.rmtree(runs[0.5, 0].path)
     seeds, rows = checks.cells(frames.read(store, name))
     table = {arm: states for arm, _, states in rows}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import subprocess
@@ -205,7 +204,7 @@ def test_page_holds_all_of_it(tmp_path: Path) -> None:
         for arm in levels for i, score in enumerate((61.0, 64.0, 63.0))
     ]  # fmt: skip
     trials += [{"objective": "rtd", "trial": 3, "values": {}, "run_ids": [], "score": None, "seeds": [9]}]
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"tuning": trials}))
+    made.edit(path, tuning=trials)
     found = frames.read(RunStore(store.root), name)
     assert [(r["arm"], r["trials"], r["best"], r["at"]) for r in tuned.rows(found)] == [
         ("rtd", 3, 64.0, 2), ("bert-mlm", 3, 64.0, 2),
@@ -222,7 +221,7 @@ def test_page_holds_all_of_it(tmp_path: Path) -> None:
     assert "Which to take." in words
     warned = "The best of many trials flatters: settings were searched for by the same rows"
     assert warned in words  # this is no `tune`, which reports on rows that it did not choose by
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"experiment": "tune"}))
+    made.edit(path, experiment="tune")
     assert warned not in " ".join(parsed.page(write(store, name, tmp_path / "out")).text.split())
     assert "This is not at equal compute: rtd spent 1.32 times the FLOPs of bert-mlm (paper convention)." in words
     rows = [r.find("th")[0].text for r in tree.by_id("table-1").find("table")[0].find("tr")]

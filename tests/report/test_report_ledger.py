@@ -29,7 +29,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, str]:
         root / "runs", made.noisy(made.LEVELS), arms=ARMS, seeds=3, tasks=("order", "next"), budgets=(10, 20)
     )
     broken = store.get(made.spec_of("rtd", 2, {"steps": 20}).run_id)
-    (broken.path / "done.json").unlink()
+    for file in ("done.json", "manifest.json"):
+        (broken.path / file).unlink()
     broken.fail("diverged", "loss is nan at step 7", step=7)
     return store, name
 

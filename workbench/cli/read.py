@@ -12,6 +12,11 @@ import typer
 from workbench.cli.words import AsJson, Runs, emit, writable
 from workbench.errors import InputError
 
+NoVerify = Annotated[
+    bool,
+    typer.Option("--no-verify", help="Do not compare files with their hashes, which takes a while for large runs."),
+]
+
 
 def report(
     experiment: Annotated[str, typer.Argument(help="Name of an experiment, or of one of its records.")],
@@ -19,16 +24,20 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Folder for the report (default reports/NAME).")] = None,
     order: Annotated[bool, typer.Option("--aso", help="Add the almost stochastic order to every comparison.")] = False,
     budget: Annotated[str | None, typer.Option(help="Recommend for a budget of yours, as flops=1e18.")] = None,
+    no_verify: NoVerify = False,
     open_: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
 ) -> None:
-    """Write the HTML report and its CSV tables again, from the run directories alone."""
+    """Write the HTML report and its CSV tables again, from the run directories alone.
+
+    Every file is compared with the hash that was written down when its run ended; a run that differs is left out.
+    """
     from workbench.report import find_record, write
     from workbench.report.asked import Asked
     from workbench.spec import parse_budget
     from workbench.store import RunStore
 
     writable(out)
-    asked = Asked(order, parse_budget(budget) if budget else None)
+    asked = Asked(order, parse_budget(budget) if budget else None, not no_verify)
     store = RunStore.existing(runs)
     record = find_record(store, experiment)
     page = write(store, record, out or Path("reports") / record, asked=asked)
@@ -91,6 +100,7 @@ def export(
     form: Annotated[str, typer.Option("--format", help="csv, parquet or latex.")] = "csv",
     runs: Runs = Path("runs"),
     out: Annotated[Path | None, typer.Option(help="File to write (default: stdout).")] = None,
+    no_verify: NoVerify = False,
 ) -> None:
     """One long table of every score, each row with run, seeds, spec, data fingerprint and code version."""
     if form not in ("csv", "parquet", "latex"):
@@ -109,7 +119,7 @@ def export(
     from workbench.files import write_atomic
     from workbench.report import long
 
-    data = long.export(store, record, form)
+    data = long.export(store, record, form, not no_verify)
     if out is None:
         sys.stdout.write(data.decode())
         return

@@ -38,7 +38,13 @@ def find_record(store: RunStore, word: str) -> str:
 
     Raises InputError when there is none, naming those that there are.
     """
-    records = [record for record in store.experiments() if not record.damage]
+    everything = store.experiments()
+    for record in everything:
+        if record.damage and (record.name == word or record.name.startswith(f"{word}-")):
+            raise InputError(
+                f"{store.root / 'experiments' / record.name}.json is damaged: {record.damage}; move it away"
+            )
+    records = [record for record in everything if not record.damage]
     if any(record.name == word for record in records):
         return word
     of_experiment = [record for record in records if record.experiment == word]

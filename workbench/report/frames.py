@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from workbench.errors import InputError
 from workbench.report import reading
 from workbench.report.curves import CONVENTIONS, MOST_BINS, MOST_IN_ALL, MOST_ROWS
 from workbench.report.naming import arm_names, budget_of, code_of
@@ -22,7 +21,7 @@ from workbench.report.reading import FINISHED, flatten, number
 if TYPE_CHECKING:
     import pandas as pd
 
-    from workbench.store import RunStore
+    from workbench.store import ExperimentRecord, RunStore
 
 RUN = (
     "run_id", "role", "arm", "seed", "budget", "state", "reason", "steps", "tokens", "seconds",
@@ -81,12 +80,16 @@ class _Pile:
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     environments: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    uncovered: list[str] = field(default_factory=list)  # finished runs without a manifest
     bins: dict[str, int] = field(default_factory=dict)
     floors: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
-def read(store: RunStore, name: str) -> Frames:
-    """All of one experiment. Raises InputError when the store holds none of this name."""
+def read(store: RunStore, name: str, verify: bool = True) -> Frames:
+    """All of one experiment. Raises InputError when the store holds none of this name.
+
+    With `verify` every file of a run is compared with its hash; otherwise sizes and the hashes in JSON files are.
+    """
     import pandas as pd
 
     found = store.experiment(name)
@@ -101,10 +104,12 @@ def read(store: RunStore, name: str) -> Frames:
     }
     files = len({*record["runs"], *record["untrained"]})
     pile = _Pile(most_rows=min(MOST_ROWS, max(MOST_BINS, MOST_IN_ALL // max(1, files))))
+    states = store.summaries(list(dict.fromkeys([*record["runs"], *record["untrained"]])), verify)
     for role, key in (("arm", "runs"), ("untrained", "untrained")):
         for run_id in dict.fromkeys(record[key]):
             if run_id not in pile.settings:
-                _add(pile, store, run_id, role)
+                _add(pile, store, run_id, role, states.get(run_id))
+    pile.notes += unverified(found, pile.uncovered, verify)
     arms = arm_names(record["axis"], pile.runs, pile.settings)
     for row in pile.runs:
         row["arm"] = arms[row["run_id"]]
@@ -133,34 +138,51 @@ def read(store: RunStore, name: str) -> Frames:
     )
 
 
-def state_of(store: RunStore, run_id: str) -> tuple[str, str]:
-    """What has become of a run and why, by its files: a state of the store's, or "missing"."""
-    try:
-        run = store.get(run_id)
-    except InputError:
-        return "missing", "not started"
-    try:
-        found = run.summary()  # one look at its files
-        return found["state"], found["note"] or ("not begun" if found["state"] == "new" else "")
-    except (InputError, OSError) as error:  # a file that changed while it was being looked at
-        return "damaged", str(error)
+def unverified(record: ExperimentRecord, uncovered: Sequence[str], verify: bool) -> list[str]:
+    """Return a sentence for each reason why files may have changed without being noticed here."""
+    told = []
+    if uncovered:
+        names = ", ".join(uncovered[:3]) + (f" and {len(uncovered) - 3} more" if len(uncovered) > 3 else "")
+        told.append(
+            f"{len(uncovered)} runs were finished by an older version, which wrote no manifest, so nothing shows whether "
+            f"their files are still what was written: {names}."
+        )
+    if not record.covered:
+        told.append(
+            "The record of this experiment was written by an older version, which gave it no hash, so nothing shows "
+            "whether it still lists every run."
+        )
+    if not verify:
+        told.append("Files were not compared with their hashes (--no-verify).")
+    return told
 
 
-def _add(pile: _Pile, store: RunStore, run_id: str, role: str) -> None:
+def _add(pile: _Pile, store: RunStore, run_id: str, role: str, state: Mapping[str, Any] | None) -> None:
+    """Add one run. `state` is what `RunDir.summary` says of it, None where there is no such folder."""
     folder = store.root / run_id
     row: dict[str, Any] = {"run_id": run_id, "role": role, "path": run_id, "seed": -1, "budget": "unknown"}
     pile.runs.append(row)
     pile.settings[run_id], pile.environments[run_id] = {}, {}
-    row["state"], row["reason"] = state_of(store, run_id)
-    if row["state"] == "missing":
+    if state is None:
+        row["state"], row["reason"] = "missing", "not started"
         return
+    row["state"], row["reason"] = state["state"], state["note"] or ("not begun" if state["state"] == "new" else "")
     try:
         spec, row["spec"] = reading.spec_of(folder)
+        pile.settings[run_id], row["seed"] = flatten(spec), spec["seed"]
+        row["budget"], row["convention"] = budget_of(reading.part(spec, "budget"))
+        row["data"] = reading.part(spec, "data").get("fingerprint", "")
+        if row["state"] == "damaged":
+            return
         curve, fault = reading.curve_of(folder, pile.most_rows)
         row |= reading.totals(folder, curve.last)
     except (ValueError, OSError) as error:
-        row["state"], row["reason"] = "damaged", str(error)
+        if row["state"] != "damaged":
+            row["state"], row["reason"] = "damaged", str(error)
         return
+    if row["state"] in FINISHED:
+        pile.notes += [f"{run_id}: {row['reason']}"] if row["reason"] else []
+        pile.uncovered += [run_id] if not store.get(run_id).covered else []
     if row["state"] == "interrupted":
         steps = number(reading.optional(folder / "plan.json").get("steps"))
         row["reason"] = (
@@ -170,9 +192,8 @@ def _add(pile: _Pile, store: RunStore, run_id: str, role: str) -> None:
         )
         row["reason"] += "; the same command goes on with it"
     env = reading.optional(folder / "env.json")
-    pile.settings[run_id], pile.environments[run_id] = flatten(spec), flatten(env)
-    row |= {"seed": spec["seed"], "data": reading.part(spec, "data").get("fingerprint", ""), "code": code_of(env)}
-    row["budget"], row["convention"] = budget_of(reading.part(spec, "budget"))
+    env.pop("run_id", None)
+    pile.environments[run_id], row["code"] = flatten(env), code_of(env)
     pile.notes += [f"{run_id}: {fault}"] if fault else []
     pile.floors[run_id] = reading.floors(folder)
     pile.bins[run_id] = curve.width * curve.every

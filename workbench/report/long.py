@@ -34,9 +34,9 @@ def table(found: Frames) -> pd.DataFrame:
     return made
 
 
-def export(store: RunStore, record: str, form: str) -> bytes:
+def export(store: RunStore, record: str, form: str, verify: bool = True) -> bytes:
     """The table as a file of this form: a key of FORMS. Raises InputError when the store lacks the record."""
-    return FORMS[form](table(frames.read(store, record)))
+    return FORMS[form](table(frames.read(store, record, verify)))
 
 
 def _csv(made: pd.DataFrame) -> bytes:

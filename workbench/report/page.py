@@ -47,7 +47,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 def write(store: RunStore, record_name: str, out: Path, missing: Mapping[str, str], asked: Asked) -> Path:
     """See `workbench.report.write`."""
-    found = frames.read(store, record_name)
+    found = frames.read(store, record_name, asked.verify)
     results = boards(found, asked.order)
     page = out if out.suffix == ".html" else out / "index.html"
     prefix = "" if page.name == "index.html" else f"{page.stem}-"

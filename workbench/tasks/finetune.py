@@ -6,7 +6,6 @@ Clark et al. 2020, table 7 and appendix; released code: `finetune/` and `configu
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -22,6 +21,7 @@ from workbench.draws import seed_of
 from workbench.errors import Diverged
 from workbench.host import Host
 from workbench.parts import TasksSpec
+from workbench.scoring import score_file
 from workbench.signals import heed
 from workbench.spec import digest
 from workbench.tasks.classifier import Classifier, load_encoder, row_length
@@ -83,8 +83,7 @@ def score_digest(task: Task, spec: TasksSpec) -> str:
 
 def score_name(task: Task, spec: TasksSpec, seed: int) -> str:
     """The file name of this score."""
-    slug = re.sub(r"[^A-Za-z0-9_-]+", "-", task.name).strip("-") or "task"
-    return f"{slug[:80]}-{score_digest(task, spec)}-{seed}.json"
+    return score_file(task.name, score_digest(task, spec), seed)
 
 
 def finetune(

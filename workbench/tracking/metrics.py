@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import mmap
 import os
 import sys
@@ -25,6 +26,11 @@ class Metrics:
     def __init__(self, path: Path, owner: Lease | None = None) -> None:
         self.path, self.owner = path, owner
         self._file = -1
+        self._sha, self._bytes = hashlib.sha256(), 0  # of all rows in the file
+
+    def content(self) -> dict[str, Any]:
+        """Return the size and SHA-256 of all rows so far."""
+        return {"bytes": self._bytes, "sha256": self._sha.hexdigest()}
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows, as whole lines in one write; NaN and infinity become null.
@@ -41,6 +47,7 @@ class Metrics:
         try:
             with disk_errors(self.path, len(data)):
                 write_all(self._file, data)
+            self._count(data)
         except OSError:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, before)
@@ -49,6 +56,7 @@ class Metrics:
     def rewind(self, step: int) -> int:
         """Drop rows past `step` and a torn end, and open the file. Returns the last step kept, 0 without any."""
         self.close()
+        self._sha, self._bytes = hashlib.sha256(), 0
         draft = (self.owner.stage if self.owner else self.path.parent) / f"{STAGE}{uuid.uuid4().hex}"
         try:
             self._file = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -79,6 +87,10 @@ class Metrics:
     def __del__(self) -> None:
         self.close()
 
+    def _count(self, data: bytes) -> None:
+        self._sha.update(data)
+        self._bytes += len(data)
+
     def _copy(self, step: int) -> int:
         try:
             old = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -91,7 +103,9 @@ class Metrics:
             with mmap.mmap(old, size, access=mmap.ACCESS_READ) as view, disk_errors(self.path, size):
                 end, last = _cut(view, step)
                 for start in range(0, end, 1 << 24):
-                    write_all(self._file, view[start : min(end, start + (1 << 24))])
+                    part = view[start : min(end, start + (1 << 24))]
+                    write_all(self._file, part)
+                    self._count(part)
                 os.fsync(self._file)
             return last
         finally:
