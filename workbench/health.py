@@ -27,7 +27,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "failures": {"task": str, "seed": int, "kind": str, "message": str, "time": str},
 }
 _SPEC_KEYS = {"format", "run_id", "identity_sha", "spec_sha", "spec"}
-_LOOKS = 5  # at a run whose manifest is being replaced meanwhile
+LOOKS = 5  # at a run whose manifest is being replaced meanwhile
 _EDGE = 1 << 16  # bytes read at either end of metrics.jsonl to see whether it is whole
 
 
@@ -46,11 +46,11 @@ def read(folder: Path, name: str, must: bool = False) -> dict[str, Any]:
     Files of older versions carry neither hash nor run; with `must` they are refused. Raises ValueError or OSError.
     """
     value, has_seal = read_sealed(folder / name, format=None if name in _UNNUMBERED else FORMAT)
-    if must and not has_seal:
-        raise ValueError(f"{name} is not what was written there (it lacks the hash of itself)")
     if has_seal and name != "spec.json" and (owner := value.pop("run_id", None)) != folder.name:
         raise ValueError(f"{name} is of the run {ascii(owner)[:80]}")
     check_fields(name, value, _KINDS.get(name.partition("/")[0], {}))
+    if must and not has_seal:
+        raise ValueError(f"{name} is not what was written there (it lacks the hash of itself)")
     return value
 
 
@@ -109,18 +109,18 @@ def fault(folder: Path, full: bool = False) -> str | None:
     Every JSON file is compared with its own hash and the others with their size in the manifest; with `full` all files
     are compared with their hashes there.
     """
-    for _ in range(_LOOKS):
-        before = _stamp(folder / manifest.NAME)
+    for _ in range(LOOKS):
+        before = stamp(folder / manifest.NAME)
         try:
             told = _fault(folder, full)
         except (ValueError, OSError, ArithmeticError, TypeError) as error:
             told = reason(error)
-        if told is None or before == _stamp(folder / manifest.NAME):
+        if told is None or before == stamp(folder / manifest.NAME):
             break
     return told
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def stamp(path: Path) -> tuple[int, int] | None:
     """Return what differs once a file has been replaced."""
     try:
         info = os.lstat(path)

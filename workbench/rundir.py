@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench import health, manifest
+from workbench import checkpoint, health, manifest
 from workbench.errors import DamagedRun, InputError
 from workbench.files import (
     STAGE,
@@ -293,6 +293,31 @@ class RunDir:
                 )
         return rows
 
+    def progress_damage(self) -> str | None:
+        """Return what is wrong with an unfinished run's checkpoints, or with its log up to the newest whole one."""
+        try:
+            found = checkpoint.newest(self.path / "checkpoints")
+        except InputError as error:
+            return str(error)
+        if found is None:
+            return None
+        if found.state.get("run_id") != self.run_id:
+            return f"{found.path.name} is a checkpoint of the run {ascii(found.state.get('run_id'))[:80]}"
+        said = found.state.get("log")
+        return (
+            None
+            if said is None or said == self._log_content(said)
+            else f"metrics.jsonl changed before {found.path.name}"
+        )
+
+    def _log_content(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """Return size and SHA-256 of as many bytes of the log as there were then."""
+        try:
+            with open(self.file("metrics.jsonl"), "rb") as file:
+                return manifest.entry(file.read(int(said["bytes"])))
+        except (OSError, ValueError, TypeError, KeyError):
+            return {}
+
     def check_encoder(self) -> None:
         """Raises InputError when a file of the encoder is not as it was when training ended, or another is there."""
         stated = self.read_json("done.json").get("encoder", {})
@@ -331,6 +356,8 @@ class RunDir:
             return "damaged", damage
         if alive(self.path):
             return "running", f"by {holder}" if (holder := read(self.path)) else ""
+        if full and not self.trained and (damage := self.progress_damage()):
+            return "damaged", damage
         if self.trained:  # what failed after that is a score, not the run
             return "done" if self._scored() else "trained", "; ".join([*self.failures().values(), *self.warnings()])
         if self._has("error.json"):

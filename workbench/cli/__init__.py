@@ -34,6 +34,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "report": read.report,
     "status": read.status,
     "runs": read.runs_,
+    "verify": read.verify,
     "diff": read.diff,
     "export": read.export,
     "flops": ask.flops,

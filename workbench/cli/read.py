@@ -14,7 +14,7 @@ from workbench.errors import InputError
 
 NoVerify = Annotated[
     bool,
-    typer.Option("--no-verify", help="Do not compare files with their hashes, which takes a while for large runs."),
+    typer.Option("--no-verify", help="Do not compare every file with its hash, which takes long for large runs."),
 ]
 
 
@@ -58,6 +58,22 @@ def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
     for row in rows:
         note = live.line(row)
         typer.echo(f"{row['state']:<12} {row['run_id']}" + (f"  {note}" if note else ""))
+
+
+def verify(
+    store: Annotated[Path, typer.Argument(help="Folder of runs.")] = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """Compare every file of a run store with the hash that was written down; name each that differs, and how.
+
+    Exit code 1 if any does. Runs of older versions, and those that are not finished, are named as not covered.
+    """
+    from workbench import verify as verifying
+    from workbench.store import RunStore
+
+    found = verifying.verify(RunStore.existing(store))
+    emit(found.to_json() if as_json else found.text(), as_json)
+    raise typer.Exit(found.exit_code)
 
 
 def runs_(

@@ -144,13 +144,13 @@ def unverified(record: ExperimentRecord, uncovered: Sequence[str], verify: bool)
     if uncovered:
         names = ", ".join(uncovered[:3]) + (f" and {len(uncovered) - 3} more" if len(uncovered) > 3 else "")
         told.append(
-            f"{len(uncovered)} runs were finished by an older version, which wrote no manifest, so nothing shows whether "
-            f"their files are still what was written: {names}."
+            f"{len(uncovered)} runs are not covered by a manifest, as an older version finished them: nothing shows "
+            f"whether their files are still what was written ({names})."
         )
     if not record.covered:
         told.append(
-            "The record of this experiment was written by an older version, which gave it no hash, so nothing shows "
-            "whether it still lists every run."
+            "The record of this experiment is not covered either: an older version wrote it without a hash, so nothing "
+            "shows whether it still lists every run."
         )
     if not verify:
         told.append("Files were not compared with their hashes (--no-verify).")

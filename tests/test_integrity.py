@@ -1,0 +1,327 @@
+"""Damage by structure: every file of a finished store changed in every way, and what is told of it."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from workbench import checkpoint, manifest
+from workbench.errors import InputError
+from workbench.files import dumps
+from workbench.report import find_record
+from workbench.scoring import score_file
+from workbench.spec import RunSpec
+from workbench.store import ExperimentRecord, RunDir, RunStore
+from workbench.tracking import Metrics
+from workbench.verify import Verified, verify
+
+SPEC = RunSpec.model_validate({"budget": {"steps": 4}})
+HARMLESS = {  # of an unfinished run: (file, damage) -> why nothing that reads the store is misled
+    ("metrics.jsonl", "longer"): "what follows the newest checkpoint is dropped and logged again",
+    ("plan.json", "removed"): "it is made anew",
+    ("env.json", "removed"): "it is made anew",
+}  # fmt: skip
+
+
+def begun(store: RunStore, seed: int) -> RunDir:
+    """A run that was stopped after its second checkpoint."""
+    draw = random.Random(seed)
+    run = store.open(SPEC.replace(seed=seed))
+    run.write_json("plan.json", {"steps": 4, "tokens": 512 + seed, "flops": {}})
+    run.write_json("env.json", {"python": "3.11", "versions": {}, "machine": {"cores": 2 + seed}})
+    run.write("objective.py", f"# an objective of seed {seed}\n".encode())
+    log = Metrics(run.path / "metrics.jsonl")
+    for first in (1, 3):
+        log.append([{"step": n, "seconds": n / 2, "loss": round(draw.random(), 6)} for n in (first, first + 1)])
+        state = {"step": first + 1, "seconds": 1.0, "run_id": run.run_id, "log": log.content()}
+        tensors = {"model": {"w": torch.full((3,), draw.random())}, "optimizer": {"m": torch.full((3,), draw.random())}}
+        checkpoint.save(run.path / "checkpoints", first + 1, tensors, state)
+    return run
+
+
+def finished(store: RunStore, seed: int, tuning: int = 2) -> RunDir:
+    """A run with an encoder and scores on two tasks."""
+    draw, run = random.Random(seed + 100), begun(store, seed)
+    with run.staged("encoder") as folder:
+        (folder / "config.json").write_text(dumps({"model_type": "electra", "seed": seed}))
+        (folder / "model.safetensors").write_bytes(draw.randbytes(400))
+    run.finish({"steps": 4, "tokens": 512, "flops": {"paper": 1e9}})
+    names = {(task, n): score_file(task, "ab12cd34", n) for task in ("order", "next") for n in range(tuning)}
+    run.want(names.values())
+    for (task, n), name in names.items():
+        value = round(50 + 20 * draw.random(), 4)
+        score = {
+            "format": 1, "task": task, "suite": "probes", "metric": "accuracy", "seed": n, "value": value,
+            "values": {"test": {"accuracy": value}}, "baselines": {"majority": 50.0 + seed}, "digest": "ab12cd34",
+            "encoder": run.encoder_digest(),
+        }  # fmt: skip
+        run.write_json(f"scores/{name}", score)
+    return run
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two finished siblings, one that is not, and two records."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda fd: None)
+        store = RunStore(tmp_path_factory.mktemp("whole") / "runs")
+        runs = [finished(store, seed) for seed in range(2)]
+        begun(store, 2)
+        for name in ("ablation-nano-1", "ablation-nano-2"):
+            ids = [run.run_id for run in runs]
+            record = ExperimentRecord(name=name, experiment="ablation", runs=ids, untrained=[store.runs()[-1].run_id])
+            store.extend_experiment(record)
+    return store.root
+
+
+@pytest.fixture
+def store(whole: Path, tmp_path: Path) -> RunStore:
+    return RunStore(shutil.copytree(whole, tmp_path / "runs"))
+
+
+def run_of(store: RunStore, seed: int) -> RunDir:
+    return store.get(SPEC.replace(seed=seed).run_id)
+
+
+def damages(content: bytes, sibling: bytes | None, most: int = 12) -> Iterator[tuple[str, bytes | None]]:
+    """Names of damages and what they leave of a file, None where it is gone. `most` digits and bits are changed."""
+    digits = [i for i, byte in enumerate(content) if byte in b"0123456789"]
+    draw = random.Random(len(content))
+    for i in draw.sample(digits, min(most, len(digits))):
+        yield f"digit {i}", content[:i] + str((int(chr(content[i])) + 1) % 10).encode() + content[i + 1 :]
+    for i in draw.sample(range(len(content)), min(most, len(content))):
+        yield f"bit in byte {i}", content[:i] + bytes([content[i] ^ 1 << draw.randrange(8)]) + content[i + 1 :]
+    yield "cut", content[: len(content) // 2]
+    yield "longer", content + b"\n"
+    yield "emptied", b""
+    yield "removed", None
+    if sibling is not None:
+        yield "exchanged", sibling
+
+
+def put(path: Path, content: bytes | None) -> None:
+    path.unlink(missing_ok=True)
+    if content is not None:
+        path.write_bytes(content)
+
+
+def told_of(found: Verified) -> str:
+    return "\n".join(f"{of}/{each.file}: {each.what}" for of, each in found.differences)
+
+
+def test_nothing_differs_in_a_store_that_is_whole(store: RunStore) -> None:
+    found = verify(store)
+    assert found.exit_code == 0, told_of(found)
+    assert found.runs == 3 and found.records == 2 and found.files > 40
+    assert [of for of, _ in found.uncovered] == [run_of(store, 2).run_id]
+    assert [run.summary(full=True)["state"] for run in store.runs()].count("done") == 2
+
+
+def test_no_damage_to_a_finished_run_passes(store: RunStore) -> None:
+    run, sibling = run_of(store, 0), run_of(store, 1)
+    silent, names = [], [*manifest.listing(run.path), manifest.NAME]
+    assert len(names) == 22
+    for name in names:
+        path, other = run.path / name, sibling.path / name
+        before = path.read_bytes()
+        for damage, content in damages(before, other.read_bytes()):
+            if content == before:
+                continue
+            put(path, content)
+            if run.summary(full=True)["state"] != "damaged":
+                silent.append((name, damage, "report"))
+            if damage in ("cut", "removed", "exchanged") or "0" in damage:
+                found = verify(store)
+                if found.exit_code != 1 or {of for of, _ in found.differences} != {run.run_id}:
+                    silent.append((name, damage, "verify"))
+            put(path, before)
+    assert not silent
+    assert run.summary(full=True)["state"] == "done"
+
+
+def test_no_damage_to_an_unfinished_run_passes(store: RunStore) -> None:
+    """Its log is covered up to the newest checkpoint; its objective.py is a copy of what the spec has a hash of."""
+    run, sibling, silent = run_of(store, 2), run_of(store, 0), []
+    for name in sorted({*manifest.listing(run.path)} - {"objective.py"}):
+        path = run.path / name
+        before = path.read_bytes()
+        for damage, content in damages(before, (sibling.path / name).read_bytes(), 4):
+            put(path, content)
+            if verify(store).exit_code != 1 and (name, damage) not in HARMLESS:
+                silent.append((name, damage))
+            put(path, before)
+    assert not silent
+
+
+@pytest.mark.parametrize("folder", ["encoder", "scores", "checkpoints"])
+def test_exchanged_folders_are_refused(store: RunStore, folder: str) -> None:
+    one, two = run_of(store, 0), run_of(store, 1)
+    for source, target in ((one, "aside"), (two, one.run_id), (None, two.run_id)):
+        path = store.root / "aside" if source is None else source.path / folder
+        path.rename(store.root / target if target == "aside" else store.root / target / folder)
+    assert [run.summary(full=True)["state"] for run in (one, two)] == ["damaged", "damaged"]
+    assert {of for of, _ in verify(store).differences} == {one.run_id, two.run_id}
+    if folder == "encoder":
+        with pytest.raises(InputError, match="has changed"):
+            one.check_encoder()
+
+
+def test_scores_of_another_place_are_refused(store: RunStore) -> None:
+    """Copied from another run, swapped between seeds, swapped between tasks, or of another encoder."""
+    run, other = run_of(store, 0), run_of(store, 1)
+    names = {(task, n): score_file(task, "ab12cd34", n) for task in ("order", "next") for n in range(2)}
+    scores = run.path / "scores"
+    first = scores / names["order", 0]
+    before = first.read_bytes()
+    for source in (other.path / "scores" / names["order", 0], scores / names["order", 1], scores / names["next", 0]):
+        first.write_bytes(source.read_bytes())
+        assert run.damage and first.name in run.damage
+        extra = scores / score_file("order", "ab12cd34", 7)
+        first.write_bytes(before)
+        extra.write_bytes(source.read_bytes())
+        assert run.damage and extra.name in run.damage
+        extra.unlink()
+    told = run.read_json(f"scores/{first.name}")
+    run.write_json(f"scores/{first.name}", told | {"encoder": other.encoder_digest()})
+    assert run.damage == f"scores/{first.name} is of another encoder"
+
+
+def test_status_sees_sizes_and_changed_json_without_hashing(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_of(store, 0)
+    weights = run.path / "encoder" / "model.safetensors"
+    before = weights.read_bytes()
+    opened: list[str] = []
+    real = manifest._change
+    monkeypatch.setattr(manifest, "_change", lambda *given: opened.append(given[1]) or real(*given))
+    weights.write_bytes(before[:-1])
+    assert run.damage == "encoder/model.safetensors has 399 bytes instead of 400"
+    weights.write_bytes(bytes(400))
+    assert (
+        run.damage is None
+        and run.summary(full=True)["note"] == "encoder/model.safetensors has changed since it was written"
+    )
+
+
+def test_an_encoder_or_checkpoints_may_be_deleted_whole(store: RunStore) -> None:
+    """No report reads them. What needs them says that they are gone, and so does `verify`."""
+    run = run_of(store, 0)
+    shutil.rmtree(run.path / "encoder")
+    shutil.rmtree(run.path / "checkpoints")
+    assert run.summary(full=True)["state"] == "done"
+    assert {each.kind for _, each in verify(store).differences} == {"spared"}
+    with pytest.raises(InputError, match="is missing"):
+        run.check_encoder()
+
+
+def test_strange_files_are_named(store: RunStore) -> None:
+    run = run_of(store, 0)
+    (run.path / "encoder" / "model.safetensors.index.json").write_text("{}")
+    (run.path / "notes.txt").write_text("mine")
+    assert run.damage is None
+    told = {each.file: each.kind for _, each in verify(store).differences}
+    assert told == {"encoder/model.safetensors.index.json": "unexpected", "notes.txt": "unexpected"}
+    with pytest.raises(InputError, match="was not there when training ended"):
+        run.check_encoder()
+
+
+def test_no_damage_to_a_record_passes(store: RunStore) -> None:
+    path = store.root / "experiments" / "ablation-nano-1.json"
+    before, other = path.read_bytes(), path.with_name("ablation-nano-2.json").read_bytes()
+    for damage, content in damages(before, other):
+        put(path, content)
+        with pytest.raises(InputError):
+            store.experiment("ablation-nano-1")
+        if content is not None:
+            assert verify(store).exit_code == 1, damage
+            with pytest.raises(InputError, match="is damaged"):
+                find_record(store, "ablation")
+        put(path, before)
+
+
+def test_a_record_that_lost_a_run_or_its_baselines_is_told_apart(store: RunStore) -> None:
+    path = store.root / "experiments" / "ablation-nano-1.json"
+    before, runs = path.read_text(), store.experiment("ablation-nano-1").runs
+    path.write_text(before.replace(f'"{runs[0]}",', ""))
+    assert "lists 1 runs instead of the 2" in (store.experiments()[0].damage or "")
+    path.write_text(before.replace(f'"untrained":["{run_of(store, 2).run_id}"]', '"untrained":[]'))
+    with pytest.raises(InputError, match="lists 0 untrained instead of the 1"):
+        store.experiment("ablation-nano-1")
+
+
+# -- killed at any moment
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_a_kill_between_any_two_writes_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every rename of a run's end and of its scores is the last thing that happens once."""
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+    rename, left = os.rename, [0]
+
+    def counted(source: str, target: str) -> None:
+        if not left[0]:
+            raise Killed
+        left[0] -= 1
+        rename(source, target)
+
+    begun(RunStore(tmp_path / "begun"), 0)
+    monkeypatch.setattr(os, "rename", counted)
+    seen: set[tuple[str, bool]] = set()
+    for count in range(200):
+        store = RunStore(shutil.copytree(tmp_path / "begun", tmp_path / str(count)))
+        run, left[0] = store.runs()[0], count
+        try:
+            end_of(run)
+        except Killed:
+            pass
+        else:
+            break
+        finally:
+            left[0] = 10**6
+        state = run.summary(full=True)["state"]
+        assert state in ("interrupted", "trained", "done"), (count, run.note)
+        seen.add((state, run.covered))
+        assert verify(store).exit_code == 0, (count, told_of(verify(store)))
+        end_of(run)
+        assert run.summary(full=True)["state"] == "done" and verify(store).exit_code == 0
+        shutil.rmtree(store.root)
+    assert 8 < count < 200 and {("interrupted", True), ("trained", True), ("done", True)} <= seen
+
+
+def end_of(run: RunDir) -> None:
+    """What happens after the last step, in the order of `cells`: the encoder, done.json, a failure, a score."""
+    if not run.trained:
+        with run.staged("encoder") as folder:
+            (folder / "config.json").write_text("{}")
+        run.finish({"steps": 4, "tokens": 512, "flops": {}})
+    names = [score_file("order", "ab12cd34", n) for n in range(2)]
+    for name in names:
+        run.want([name])
+        run.fail_score(name, "order", 0, "diverged", "the loss is no number")
+        told = {"task": "order", "metric": "accuracy", "seed": int(name[-6]), "value": 1.0, "digest": "ab12cd34"}
+        run.write_json(f"scores/{name}", {"format": 1, **told, "encoder": run.encoder_digest()})
+        run.clear_failure(name)
+
+
+# -- older versions
+
+
+def test_runs_of_older_versions_are_read_and_said_not_to_be_covered(tmp_path: Path) -> None:
+    old = Path(__file__).parent / "fixtures" / "store-1"
+    store = RunStore(shutil.copytree(old, tmp_path / "runs"))
+    found = verify(store)
+    assert found.exit_code == 0, told_of(found)
+    assert len(found.uncovered) == 4 and all(
+        "older version" in why or "not finished" in why for _, why in found.uncovered
+    )
+    score = next(store.root.glob("bert*/scores/*.json"))
+    score.rename(score.with_name(score.name.replace("-0.json", "-1.json")))
+    assert "is the score of" in (store.get(score.parts[-3]).damage or "")
