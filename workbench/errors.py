@@ -14,10 +14,6 @@ class DamagedRun(InputError):
     """Files of one run are not as they were written. That run is left alone; the others go on."""
 
 
-class ObjectiveError(RuntimeError):
-    """An objective's own code ended otherwise than it should. The command line exits with 2."""
-
-
 class Diverged(RuntimeError):
     """A loss or gradient became NaN or infinite at `step`. A result of the run, not a crash of the program."""
 

@@ -87,9 +87,9 @@ def train(
             f"{run.path}: metrics.jsonl lacks rows before step {done}, where the checkpoint stands; "
             f"move that folder away and give the same command again"
         )
+    run.rows_to(done, plan.first)
     if resumed:
         check_log(run, resumed, metrics.content())
-    run.rows_to(done, plan.first)
     if done > plan.steps:
         raise DamagedRun(
             f"{run.path}: plan.json ends at step {plan.steps}, but a checkpoint stands at {done}; "

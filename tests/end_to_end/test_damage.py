@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from workbench.files import read_object, sealed
 from workbench.kernels import compiled
+from workbench.store import RunDir
 
 from .conftest import SETS, Command
 
@@ -63,9 +65,11 @@ def replaced(name: str, content: str | None = None) -> Callable[[Path], None]:
 
 
 def changed(name: str, **more: object) -> Callable[[Path], None]:
+    """Other content with a hash that fits it."""
+
     def damage(run: Path) -> None:
         path = next(run.glob(name))
-        path.write_text(json.dumps(json.loads(path.read_text()) | more))
+        path.write_bytes(sealed(read_object(path) | more))
 
     return damage
 
@@ -89,7 +93,8 @@ def flipped(run: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    shutil.rmtree(run / "scores")
+    for name in os.listdir(run / "scores"):
+        RunDir(run).remove(f"scores/{name}")
 
 
 def in_order(*damages: Callable[[Path], None]) -> Callable[[Path], None]:
@@ -114,7 +119,7 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "a shorter plan": (in_order(interrupted, changed("plan.json", steps=10)), "a checkpoint stands at 12"),
     "an environment": (in_order(interrupted, changed("env.json", versions=[])), "no usable 'versions'"),
     "an error": (replaced("error.json", '{"format":1,"kind":"failed","message":"x","time":5}'), "no usable 'time'"),
-    "a wanted score": (replaced("wanted.json", '{"format":1,"scores":["../../../x"]}'), "cannot be the name of a sco"),
+    "a wanted score": (replaced("wanted.json", '{"format":1,"scores":["../../../x"]}'), "wanted.json is not what was written"),
 }  # fmt: skip
 
 
