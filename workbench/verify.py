@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench import checkpoint, health, manifest
+from workbench import cache, checkpoint, health, manifest
 from workbench.files import STAGE, TRASH
 from workbench.manifest import Difference
 from workbench.rundir import RunDir
@@ -22,7 +22,10 @@ OLDER = "was finished by an older version, which wrote no manifest, so it is not
 
 @dataclass(frozen=True)
 class Verified:
-    """What `verify` found: `differences` by run or record, and `uncovered` runs and records with the reason."""
+    """What `verify` found: `differences` by run or record, and `uncovered` runs and records with the reason.
+
+    `cached` are sentences on prepared text, tokenizers and kernels of the cache, which are made anew when next opened.
+    """
 
     store: Path
     runs: int
@@ -30,11 +33,12 @@ class Verified:
     files: int
     differences: tuple[tuple[str, Difference], ...]
     uncovered: tuple[tuple[str, str], ...]
+    cached: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
         """1 if anything differs."""
-        return int(bool(self.differences))
+        return int(bool(self.differences or self.cached))
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as plain data."""
@@ -45,18 +49,24 @@ class Verified:
             "files": self.files,
             "differences": [{"of": of, **asdict(found)} for of, found in self.differences],
             "uncovered": [{"of": of, "why": why} for of, why in self.uncovered],
+            "cache": list(self.cached),
         }
 
     def text(self) -> str:
         """Return a line for each difference, then one on the whole."""
         lines = [f"{of}: {found.what}" for of, found in self.differences]
+        lines += [f"in the cache, {told}" for told in self.cached]
         lines += [f"{of} {why}" for of, why in self.uncovered]
-        told = f"{len(self.differences)} differences" if self.differences else "nothing differs"
+        many = len(self.differences) + len(self.cached)
+        told = f"{many} differences" if many else "nothing differs"
         return "\n".join([*lines, f"{told} in {self.files} files of {self.runs} runs and {self.records} records"])
 
 
-def verify(store: RunStore) -> Verified:
-    """Read every file of a store and compare it with its hash, where one was written down. Nothing is changed."""
+def verify(store: RunStore, cache_root: Path | None = None) -> Verified:
+    """Read every file of a store and compare it with its hash, where one was written down. Nothing is changed.
+
+    With `cache_root` everything in that cache is read and compared as well.
+    """
     runs, records = store.runs(), store.experiments()
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         found = list(pool.map(_of_run, runs))
@@ -70,7 +80,7 @@ def verify(store: RunStore) -> Verified:
             uncovered.append((name, "was written by an older version, which gave records no hash"))
     return Verified(
         store.root, len(runs), len(records), sum(files for _, files in found) + len(records),
-        tuple(differences), tuple(uncovered),
+        tuple(differences), tuple(uncovered), tuple(cache.differences(cache_root)) if cache_root else (),
     )  # fmt: skip
 
 

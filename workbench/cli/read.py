@@ -64,14 +64,15 @@ def verify(
     store: Annotated[Path, typer.Argument(help="Folder of runs.")] = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
-    """Compare every file of a run store with the hash that was written down; name each that differs, and how.
+    """Compare every file of a run store, and of the cache, with its hash; name each that differs, and how.
 
     Exit code 1 if any does. Runs of older versions, and those that are not finished, are named as not covered.
     """
     from workbench import verify as verifying
+    from workbench.files import cache_root
     from workbench.store import RunStore
 
-    found = verifying.verify(RunStore.existing(store))
+    found = verifying.verify(RunStore.existing(store), cache_root())
     emit(found.to_json() if as_json else found.text(), as_json)
     raise typer.Exit(found.exit_code)
 
