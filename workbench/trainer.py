@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from workbench import checkpoint, kernels, objectives
 from workbench.data.corpus import Corpus
 from workbench.draws import seed_of
-from workbench.errors import DamagedRun, Diverged, InputError, Interrupted
+from workbench.errors import DamagedRun, Diverged, Interrupted
 from workbench.host import Host
 from workbench.memory import is_memory
 from workbench.models.encoder import Encoder, build_encoder

@@ -119,7 +119,7 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "a shorter plan": (in_order(interrupted, changed("plan.json", steps=10)), "a checkpoint stands at 12"),
     "an environment": (in_order(interrupted, changed("env.json", versions=[])), "no usable 'versions'"),
     "an error": (replaced("error.json", '{"format":1,"kind":"failed","message":"x","time":5}'), "no usable 'time'"),
-    "a wanted score": (replaced("wanted.json", '{"format":1,"scores":["../../../x"]}'), "wanted.json is not what was written"),
+    "a wanted score": (replaced("wanted.json", '{"format":1,"scores":["../../../x"]}'), "wanted.json is not what"),
 }  # fmt: skip
 
 
