@@ -181,8 +181,9 @@ def _add(pile: _Pile, store: RunStore, run_id: str, role: str, state: Mapping[st
             row["state"], row["reason"] = "damaged", str(error)
         return
     if row["state"] in FINISHED:
-        pile.notes += [f"{run_id}: {row['reason']}"] if row["reason"] else []
-        pile.uncovered += [run_id] if not store.get(run_id).covered else []
+        run = store.get(run_id)
+        pile.notes += [f"{run_id}: {why}" for why in run.failures().values()]
+        pile.uncovered += [] if run.covered else [run_id]
     if row["state"] == "interrupted":
         steps = number(reading.optional(folder / "plan.json").get("steps"))
         row["reason"] = (
