@@ -64,7 +64,7 @@ def test_saving_a_vocabulary(tmp_path: Path) -> None:
 def test_a_file_written_in_a_stage_is_named_by_its_place(tmp_path: Path) -> None:
     run = RunStore(tmp_path / "runs").open(SPEC)
     with run.lease(), files_of_at_most(500), pytest.raises(OSError) as caught:
-        run.write_json("scores/x.json", {"long": "x" * 1000})
+        run.write("scores/x.json", b"x" * 1012)
     assert caught.value.filename == str(run.path / "scores" / "x.json")
     assert "1012 bytes are needed" in str(caught.value)
 
