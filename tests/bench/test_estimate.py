@@ -122,14 +122,18 @@ def test_what_cannot_be_timed_is_judged_by_a_matrix_product(monkeypatch: pytest.
     """Copies beyond memory or patience are not built, and an objective that fails does not end the plan."""
     monkeypatch.setattr(estimate, "ceiling", lambda host, seconds: 1e12)
 
+    built: list[tuple[int, int]] = []
+
     def broken(copy: RunSpec, host: Host) -> Timed:
-        raise SystemExit(0) if copy.encoder.hidden == 256 else AssertionError("it was built")
+        built.append((copy.encoder.hidden, copy.data.length))
+        raise SystemExit(0)
 
     monkeypatch.setattr(estimate, "_timed", broken)
     for overrides in ({}, {"encoder__hidden": 1 << 17}, {"data__length": 1 << 17, "encoder__positions": 1 << 17}):
         spec, planned = priced(**overrides)
         expected = float(planned.flops_per_step["matmul"]) / (1e12 * estimate.EFFICIENCY)
         assert estimate._measured(spec, planned, CPU) == pytest.approx(expected)
+    assert built == [(256, 128)]
 
 
 def test_a_budget_of_seconds_is_taken_at_its_word(asked: list[RunSpec]) -> None:
