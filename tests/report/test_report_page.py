@@ -183,9 +183,10 @@ def test_a_clear_lead_is_told_with_its_interval(tmp_path: Path) -> None:
     [pair] = board.pairs[board.budget]
     gap = pair.difference.estimate
     assert told.startswith(
-        f"rtd is ahead of bert-mlm by {gap.mean:.1f} ± {gap.half:.1f} points of mean of order, next (paired, 5 seeds). "
+        f"rtd is ahead of bert-mlm by {gap.mean:.1f} ± {gap.half:.1f} points of mean of order, next "
+        "(paired, 5 seeds, 4 degrees of freedom). "
     )
-    assert "beat their own untrained encoders by more than the interval (paired, 5 seeds" in told
+    assert re.search(r"beat their own untrained encoders \(paired, 5 seeds, [^()]+ of freedom, by the same", told)
 
 
 def test_planted_ties_come_out_as_ties(tmp_path: Path) -> None:
@@ -202,7 +203,11 @@ def test_part_of_a_ranking_is_told_and_the_rest_left_open(tmp_path: Path) -> Non
     store, name = small(tmp_path, made.noisy(levels), arms=tuple(levels)[:3], seeds=6)
     _, told, _ = found_in(store, name)
     pattern = r"(rtd|all-tokens-mlm) has the highest mean .* and is ahead of bert-mlm by \S+ ± \S+ points"
-    assert re.match(pattern + r" \(paired, 6 seeds\), but 6 seeds can't tell it from (rtd|all-tokens-mlm) \(", told)
+    assert re.match(
+        pattern
+        + r" \(paired, 6 seeds, [^()]* degrees of freedom\), but 6 seeds can't tell it from (rtd|all-tokens-mlm) \(",
+        told,
+    )
 
 
 def test_identical_scores_are_no_lead(tmp_path: Path) -> None:
@@ -210,7 +215,7 @@ def test_identical_scores_are_no_lead(tmp_path: Path) -> None:
     store, name = small(tmp_path, noiseless({"rtd": 61.0, "bert-mlm": 60.0, "untrained": 60.0}))
     _, told, _ = found_in(store, name)
     assert told.startswith("3 seeds can't tell rtd from bert-mlm: the gap is 1.0 points of ")
-    assert "(the same in every seed, so without an interval) (paired)." in told
+    assert "(the same in every seed, so without an interval) (paired, 3 seeds)." in told
     assert "four times in five" not in told and "the noise is unknown" in told
     assert "have no interval, so nothing is claimed" in told
 

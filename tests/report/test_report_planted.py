@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import made
 import pandas as pd
+import parsed
 import pytest
 
+from workbench.report import checks, equal, write
 from workbench.report.answer import answer
-from workbench.report.tables import board
+from workbench.report.frames import Frames
+from workbench.report.tables import Board, board
 
 TIED = dict.fromkeys((*made.ARMS, "untrained"), 65.0)
 
@@ -60,7 +65,8 @@ def test_planted_winners_come_out_as_winners(seeds: int) -> None:
     said = answers(levels, made.ARMS, seeds, 40)
     won = [one for one in said if one.startswith("rtd is ahead of every other of the 5 objectives")]
     assert len(won) >= 38
-    assert all(f"(paired, {seeds} seeds)" in one and "\u00b1" in one for one in won)
+    assert all(f"(paired, {seeds} seeds, " in one and "\u00b1" in one for one in won)
+    assert all("degrees of freedom)" in one for one in won)
 
 
 def test_six_seeds_bring_in_the_permutation_test() -> None:
@@ -93,3 +99,87 @@ def test_noise_is_told_for_the_pair_of_arms_that_shares_fewest_seeds() -> None:
 
 def _without(table: pd.DataFrame, runs: list[str]) -> pd.DataFrame:
     return table[~table["run_id"].isin(runs)].reset_index(drop=True)
+
+
+# -- arms that are ahead of others and of nothing else
+
+
+def judged(levels: Mapping[str, float], bag: float | None = None, seeds: int = 5) -> tuple[Board, Frames, str, str]:
+    """A study, what its answer says, and what stands under "Before you rely on it"."""
+    arms = tuple(arm for arm in levels if arm != "untrained")
+    frames = made.in_memory(noisy(levels, 3), arms, seeds)
+    if bag is not None:
+        rows = [{"run_id": "", "task": task, "baseline": "bag-of-words", "value": bag} for task in made.PROBES]
+        frames = replace(frames, baselines=pd.DataFrame(rows))
+    found = board(frames, "probes")
+    assert found is not None
+    return found, frames, answer(found, "objective").sentence, " ".join(checks.warnings(frames, [found], {}))
+
+
+def test_an_arm_that_is_no_better_than_untrained_is_ahead_only_after_that_is_said() -> None:
+    """RTD beats BERT MLM by far, and yet only by doing no harm."""
+    _, _, sentence, before = judged({"rtd": 65.0, "bert-mlm": 50.0, "untrained": 65.0})
+    said = r"rtd \([+\u2212]0\.\d+ \u00b1 \d\.\d+\) is not shown ahead of its own untrained encoder on probe score\."
+    assert re.match(said + " rtd is ahead of bert-mlm by ", sentence)
+    assert before.startswith("None of the 2 objectives is shown ahead of its own untrained encoder on probe score.")
+
+
+def test_an_arm_that_a_bag_of_words_beats_is_ahead_only_after_that_is_said() -> None:
+    _, _, sentence, before = judged({"rtd": 75.0, "bert-mlm": 65.0, "untrained": 60.0}, 80.0)
+    said = r"A bag of words, without any encoder, has 80\.0 on probe score: more than "
+    assert re.match(said + r"rtd \(7\d\.\d\)\. rtd is ahead of bert-mlm by ", sentence)
+    assert re.match(said + r"each of the 2 objectives, the best of which has 7\d\.\d\.", before)
+
+
+def test_only_the_arms_that_are_called_ahead_are_doubted_in_the_verdict() -> None:
+    """The winner beats both; the loser does not, which stands under "Before you rely on it" alone."""
+    found, _, sentence, before = judged({"rtd": 85.0, "bert-mlm": 60.0, "untrained": 60.0}, 70.0)
+    assert sentence.startswith("rtd is ahead of bert-mlm by ")
+    assert before.startswith("A bag of words, without any encoder, has 70.0 on probe score: more than bert-mlm (")
+    assert re.search(r"bert-mlm \([+\u2212]\d.* \u00b1 .*\) is not shown ahead of its own untrained encoder", before)
+    clear = judged({"rtd": 85.0, "bert-mlm": 75.0, "untrained": 60.0}, 50.0)
+    assert "untrained encoder" not in clear[2] and "bag of words" not in clear[2] + clear[3]
+    assert clear[0].cells[0].gain is not None and clear[0].cells[0].gain.claimed and found.cells[0].gain is not None
+
+
+def test_a_leader_that_nothing_is_claimed_of_is_doubted_right_after_the_verdict() -> None:
+    found, _, sentence, _ = judged({"rtd": 65.0, "bert-mlm": 65.0, "untrained": 65.0}, 80.0, seeds=3)
+    assert sentence.startswith("3 seeds can't tell rtd from bert-mlm: the gap is") or "bert-mlm from rtd" in sentence
+    assert answer(found, "objective").further[0].startswith("A bag of words, without any encoder, has 80.0")
+
+
+def test_the_page_never_says_ahead_before_it_says_what_is_wrong(tmp_path: Path) -> None:
+    """The whole page, from a store on disk: verdict, warnings, and the table of pairs."""
+    truth = made.noisy({"rtd": 52.0, "bert-mlm": 45.0, "untrained": 60.0})
+    store, name = made.study(tmp_path / "runs", truth, ("rtd", "bert-mlm"), seeds=5)
+    tree = parsed.page(write(store, name, tmp_path / "out"))
+    text = " ".join(tree.find("body")[0].text.split())
+    said = "A bag of words, without any encoder, has 55.0 on probe score"
+    assert 0 < text.index(said) < text.index("ahead of bert-mlm")
+    assert " ".join(tree.find("aside")[0].find("li")[0].text.split()).startswith(said)
+    assert "ahead, but see \u201cBefore you rely on it\u201d" in text
+    rows = parsed.sheet(tmp_path / "out" / "pairs.csv")
+    assert [row["verdict"] for row in rows] == ["ahead"] and rows[0]["df"] == "4.0"
+
+
+# -- no sentence contradicts another
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_two_seeds_of_five_objectives_are_told_apart_by_no_sentence(seeds: int) -> None:
+    """What is claimed in any sentence, in any of 40 studies, is claimed in the table, and beside a fitting interval."""
+    for study in range(40):
+        frames = made.in_memory(noisy(TIED | {"rtd": 67.0, "bert-mlm": 64.0}, study), made.ARMS, seeds)
+        found = board(frames, "probes")
+        assert found is not None
+        claims = {(p.a, p.b) for p in found.pairs[found.budget] if p.compared.claimed}
+        said = answer(found, "objective")
+        text = " ".join([said.sentence, *said.further])
+        if not claims:
+            assert "is ahead" not in text
+        else:
+            assert "is ahead" in text or "are told apart" in text
+        for p in found.pairs[found.budget]:
+            e = p.compared.estimate
+            assert e.half is not None and (not p.compared.claimed or e.mean > e.half)
+        assert not equal.under_each(found, frames)[0]  # the arms spent the same under every convention

@@ -1,17 +1,22 @@
-"""What may be said: sentences that claim no more than their intervals carry.
+"""What may be said: sentences that claim no more than the rule of `statistics` allows.
 
-"A is ahead of B" is said where `statistics.Compared.claimed` allows it, and nowhere else.
+"A is ahead of B" is said where `statistics.Compared.claimed` holds, and nowhere else. Where A is beaten by a bag of
+words, or not shown ahead of its own untrained encoder, that is said first.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from workbench.report.doubts import caveat
 from workbench.report.naming import spoken
+from workbench.report.noise import LEAST_DF
+from workbench.report.power import needed_seeds
 from workbench.report.spending import TOLERANCE, main_convention, ratios
-from workbench.report.statistics import LEVEL, Difference, needed_seeds
+from workbench.report.statistics import ALPHA, Compared
 from workbench.report.tables import Board, Cell, Pair
-from workbench.report.words import interval, listing, points, seeds
+from workbench.report.words import freedom, interval, listing, points, seeds
 
 MOST = 5  # comparisons that a sentence can hold and still be read
 
@@ -28,7 +33,7 @@ def answer(board: Board, axis: str) -> Answer:
     """For the largest budget of a board."""
     cells = board.at(board.budget)
     names = {c.arm: named(axis, c.arm) for c in cells}
-    plural = "objectives" if axis == "objective" else f"settings of {spoken(axis)}"
+    plural = several(axis)
     pairs = board.pairs[board.budget]
     lead = [p for p in pairs if p.a == cells[0].arm]
     if len(cells) == 1:
@@ -39,7 +44,16 @@ def answer(board: Board, axis: str) -> Answer:
         sentence = _compared(board, cells, lead, names, plural)
     rest = [p for p in pairs if p not in lead and p.compared.claimed]
     further = [f"Further down, {_further(rest, names, len(pairs) - len(lead))}."] if rest else []
-    return Answer(sentence, (*_unequal(board, names), *further, *_against_untrained(cells, names), *_reach(board)))
+    winners = {p.a for p in pairs if p.compared.claimed}
+    before = caveat(board, board.budget, winners, names, plural)
+    after = caveat(board, board.budget, {cells[0].arm}, names, plural) if not before and len(lead) else ""
+    further = [*([after] if after else []), *_unequal(board, names), *further]
+    return Answer(f"{before} {sentence}".strip(), (*further, *_against_untrained(cells, names), *_reach(board)))
+
+
+def several(axis: str) -> str:
+    """What the arms are called together: `objectives`, `settings of generator width`."""
+    return "objectives" if axis == "objective" else f"settings of {spoken(axis)}"
 
 
 def _unequal(board: Board, names: dict[str, str]) -> list[str]:
@@ -66,7 +80,7 @@ def named(axis: str, arm: str) -> str:
 
 def _alone(board: Board, cell: Cell, names: dict[str, str]) -> str:
     e = cell.estimate
-    tail = "one seed, so no interval" if e.half is None else f"95 % interval over {seeds([e.n])}"
+    tail = "one seed, so no interval" if e.df is None else f"95 % interval over {seeds([e.n])}, {freedom([e.df])}"
     return (
         f"{names[cell.arm]} scores {interval(e.mean, e.half)} on {board.label} ({tail}); "
         f"there is nothing else at this budget to compare it with."
@@ -91,28 +105,35 @@ def _one_seed(board: Board, cells: list[Cell], lead: list[Pair], names: dict[str
 def _compared(board: Board, cells: list[Cell], lead: list[Pair], names: dict[str, str], plural: str) -> str:
     first = names[cells[0].arm]
     sure, unsure = [p for p in lead if p.compared.claimed], [p for p in lead if not p.compared.claimed]
-    n = seeds([p.difference.estimate.n for p in lead])
+    n, paired = seeds([p.difference.estimate.n for p in lead]), how([p.compared for p in lead])
     if not unsure:
         gaps = _gaps(sure, names)
         every = f"every other of the {len(cells)} {plural}: " if len(sure) > 1 else ""
-        return f"{first} is ahead {'of ' + every if every else ''}{gaps} points of {board.label} (paired, {n})."
+        return f"{first} is ahead {'of ' + every if every else ''}{gaps} points of {board.label} ({paired})."
     if sure:
         gaps = _gaps(sure, names)
         others = _open(unsure, names, board)
         return (
-            f"{first} has the highest {_mean(board)} and is ahead {gaps} points (paired, {n}), "
+            f"{first} has the highest {_mean(board)} and is ahead {gaps} points ({paired}), "
             f"but {n} can't tell it from {others}."
         )
     near, far = unsure[0], unsure[-1]
     if len(lead) == 1:
-        gap = _gap(near.difference, f" points of {board.label}")
-        return f"{n} can't tell {first} from {names[near.b]}: the gap is {gap} (paired){_enough(near.difference)}."
+        gap = _gap(near.compared, f" points of {board.label}")
+        return f"{n} can't tell {first} from {names[near.b]}: the gap is {gap} ({paired}){_enough(near, cells)}."
     return (
         f"{n} can't tell which of the {len(cells)} {plural} is best: {first} has the highest {_mean(board)}, "
-        f"{_gap(near.difference, ' points more')} than the next, {names[near.b]}, and "
-        f"{_gap(far.difference, ' more')} than the last, {names[far.b]} (paired{_but(far, board)})"
-        f"{'' if _but(near, board) and _but(far, board) else _enough(near.difference)}."
+        f"{_gap(near.compared, ' points more')} than the next, {names[near.b]}, and "
+        f"{_gap(far.compared, ' more')} than the last, {names[far.b]} ({paired}{_but(far, board)})"
+        f"{'' if _but(near, board) and _but(far, board) else _enough(near, cells)}."
     )
+
+
+def how(compared: list[Compared]) -> str:
+    """`paired, 3 seeds, 8 degrees of freedom`."""
+    freedoms = [c.estimate.df for c in compared if c.estimate.df is not None]
+    tail = f", {freedom(freedoms)}" if freedoms else ""
+    return f"paired, {seeds([c.estimate.n for c in compared])}{tail}"
 
 
 def _mean(board: Board) -> str:
@@ -123,7 +144,7 @@ def _open(pairs: list[Pair], names: dict[str, str], board: Board) -> str:
     """`b (0.4 ± 0.7)`; what is larger than its interval and still not claimed comes last, with the reason once."""
     said: dict[str, list[str]] = {}
     for p in sorted(pairs, key=lambda p: _but(p, board)):
-        said.setdefault(_but(p, board), []).append(f"{names[p.b]} ({_gap(p.difference)})")
+        said.setdefault(_but(p, board), []).append(f"{names[p.b]} ({_gap(p.compared)})")
     plain, *others = [said.pop("", []), *said.items()]
     return listing([*plain, *(listing(told) + why for why, told in others)])
 
@@ -131,41 +152,45 @@ def _open(pairs: list[Pair], names: dict[str, str], board: Board) -> str:
 def _gaps(pairs: list[Pair], names: dict[str, str]) -> str:
     """`of b by 1.3 ± 0.4 and of c by 2.0 ± 0.6`; nearest and farthest where there are many."""
     if len(pairs) <= MOST:
-        return listing([f"of {names[p.b]} by {_gap(p.difference)}" for p in pairs])
+        return listing([f"of {names[p.b]} by {_gap(p.compared)}" for p in pairs])
     near, far = pairs[0], pairs[-1]
     return (
-        f"of {len(pairs)}, from {names[near.b]} down to {names[far.b]}, by {_gap(near.difference)} "
-        f"to {_gap(far.difference)}"
+        f"of {len(pairs)}, from {names[near.b]} down to {names[far.b]}, by {_gap(near.compared)} "
+        f"to {_gap(far.compared)}"
     )
 
 
-def _gap(difference: Difference, unit: str = "") -> str:
+def _gap(compared: Compared, unit: str = "") -> str:
     """`1.3 ± 0.4` and the unit, such as " points"."""
-    e = difference.estimate
-    if e.n >= 2 and difference.p is None:
-        return f"{points(e.mean)}{unit} (the same in every seed, so without an interval)"
+    e = compared.estimate
+    if e.n >= 2 and e.half is None:
+        why = f"{freedom([compared.df])} {'is' if compared.df == 1 else 'are'} too few for an interval"
+        why = "the same in every seed, so without an interval" if not compared.noise else why
+        return f"{points(e.mean)}{unit} ({why})"
     return interval(e.mean, e.half) + unit if e.n else "unknown for want of a common seed"
 
 
 def _but(pair: Pair, board: Board) -> str:
     """Why a gap that is larger than its own interval is still not claimed."""
-    if pair.difference.verdict != "ahead":
+    if pair.compared.claimed or pair.difference.p is None or pair.difference.p >= ALPHA:
         return ""
-    if pair.compared.holm is not None and pair.compared.holm < 1 - LEVEL:
+    if pair.compared.adjusted is not None and pair.compared.adjusted < ALPHA:
         return ", more than its own interval, but the permutation test doesn\u2019t bear it out"
     return f", more than its own interval but not once all {len(board.pairs[board.budget])} comparisons are counted"
 
 
-def _enough(difference: Difference) -> str:
-    """How many seeds would do, if the gap is what it seems to be."""
-    e = difference.estimate
-    if e.sd is None or difference.p is None:
+def _enough(pair: Pair, cells: list[Cell]) -> str:
+    """How many seeds would do, if gap and noise are what they seem to be."""
+    e, noise = pair.difference.estimate, pair.compared.noise
+    if e.n < 2 or not noise:
         return ""
-    needed = needed_seeds(e.mean, e.sd)
+    if e.half is None:
+        return f"; from {1 + math.ceil(LEAST_DF / (len(cells) - 1))} seeds on there is an interval"
+    needed = needed_seeds(e.mean, noise, len(cells))
     if needed is None:
         return "; no practical number of seeds would, for a gap of this size"
     if needed <= e.n:
-        return ", once every comparison in the table is counted"
+        return f"; a gap of this size is mostly shown by {seeds([needed])}, but was not here"
     return f"; about {needed} would, for a gap of this size"
 
 
@@ -174,34 +199,28 @@ def _further(pairs: list[Pair], names: dict[str, str], among: int) -> str:
         return f"{len(pairs)} of the {among} other pairs are told apart; the table of pairs names them"
     by_first: dict[str, list[str]] = {}
     for p in pairs:
-        by_first.setdefault(p.a, []).append(f"of {names[p.b]} by {_gap(p.difference)}")
+        by_first.setdefault(p.a, []).append(f"of {names[p.b]} by {_gap(p.compared)}")
     return "; ".join(f"{names[a]} is ahead {listing(behind)}" for a, behind in by_first.items())
 
 
 _UNTRAINED = {
-    "ahead": (
-        "beats its own untrained encoder by more than the interval",
-        "beat their own untrained encoders by more than the interval",
-    ),
+    "ahead": ("beats its own untrained encoder", "beat their own untrained encoders"),
     "open": (
         "can't be told from its own untrained encoder",
         "can't be told from their own untrained encoders",
     ),
-    "behind": (
-        "is worse than its own untrained encoder by more than the interval",
-        "are worse than their own untrained encoders by more than the interval",
-    ),
+    "behind": ("is worse than its own untrained encoder", "are worse than their own untrained encoders"),
 }
 
 
 def _against_untrained(cells: list[Cell], names: dict[str, str]) -> list[str]:
-    """Which arms beat the untrained encoder of the same seed by more than the interval; one sentence, or none."""
+    """Which arms beat the untrained encoder of the same seed, by the rule of `statistics`; one sentence, or none."""
     gains = [(names[c.arm], c.gain) for c in cells if c.gain is not None]
     if not gains:
         return []
     parts = []
     for verdict, (one, many) in _UNTRAINED.items():
-        mine = [(name, g.estimate) for name, g in gains if g.p is not None and g.verdict == verdict]
+        mine = [(name, g.estimate) for name, g in gains if g.adjusted is not None and g.verdict == verdict]
         told = [f"{name} ({interval(e.mean, e.half, True)})" for name, e in mine]
         if len(told) > MOST:
             least, most = min(mine, key=lambda m: m[1].mean), max(mine, key=lambda m: m[1].mean)
@@ -209,39 +228,55 @@ def _against_untrained(cells: list[Cell], names: dict[str, str]) -> list[str]:
             parts.append(f"{len(told)} of {len(gains)} arms {many} (from {ends})")
         elif told:
             parts.append(f"{listing(told)} {one if len(told) == 1 else many}")
-    without = [f"{name} ({points(g.estimate.mean, 1, True)})" for name, g in gains if g.p is None]
+    without = [f"{name} ({points(g.estimate.mean, 1, True)})" for name, g in gains if g.adjusted is None]
     if without:
         gain = "the gain has" if len(without) == 1 else "the gains have"
         parts.append(f"for {listing(without)} {gain} no interval, so nothing is claimed")
-    n = seeds([g.estimate.n for _, g in gains])
-    how = ", each interval on its own" if len(without) < len(gains) else ""
-    return [f"Against the untrained encoders: {'; '.join(parts)} (paired, {n}{how})."]
+    rule = f", by the same rule as \u201cahead\u201d, over {len(gains)} comparisons" if len(gains) > 1 else ""
+    rule = rule if len(without) < len(gains) else ""
+    return [f"Against the untrained encoders: {'; '.join(parts)} ({how([g for _, g in gains])}{rule})."]
 
 
 def _reach(board: Board) -> list[str]:
-    """What the design could have seen, and what the claims were corrected for."""
+    """What the design could have seen, and by what rule claims are made."""
     noise = next((n for n in board.noise[board.budget] if n.name == "mean"), None)
-    said = []
-    if noise is not None and noise.gap is not None:
-        said.append(
-            f"With {seeds([noise.n])} and this much noise a true gap of {points(noise.gap)} points between two arms "
-            f"would be shown four times in five, smaller ones less often."
-        )
-    elif noise is not None and noise.n >= 2:
-        said.append(
+    if noise is None or noise.n < 2 or noise.paired is None:
+        return []
+    if noise.paired == 0:
+        return [
             "Seeds made no difference to any gap here, so the noise is unknown, and with it how small a gap would show."
+        ]
+    if noise.gap is None:
+        return [
+            f"With {seeds([noise.n])} of {len(board.at(board.budget))} arms there {'is' if noise.df == 1 else 'are'} "
+            f"{freedom([noise.df])} to estimate the noise from: too few to show any gap, however large."
+        ]
+    return [
+        f"With {seeds([noise.n])} and this much noise (paired differences scatter by {points(noise.paired, 2)}, "
+        f"{freedom([noise.df])}) a true gap of {points(noise.gap)} points between two arms would be shown four times "
+        f"in five, smaller ones less often.",
+        _rule(board),
+    ]
+
+
+def _rule(board: Board) -> str:
+    """When "ahead" is said, in the words of a reader."""
+    pairs = board.pairs[board.budget]
+    if len(pairs) == 1:
+        return (
+            f"\u201cAhead\u201d is said where the paired t test stays below 5 %{_flipped(board)}. Intervals are 95 % "
+            f"Student t."
         )
-    if sum(pair.compared.holm is not None for pair in board.pairs[board.budget]) > 1:
-        said.append(
-            f"Intervals are 95 % Student t, each on its own; the word \u201cahead\u201d also needs the paired t test "
-            f"to stay below 5 % after Holm\u2019s correction over all {len(board.pairs[board.budget])} pairs"
-            f"{_flipped(board)}."
-        )
-    return said
+    return (
+        f"\u201cAhead\u201d is said where two paired t tests stay below 5 %: one with the noise that all arms share "
+        f"and Holm\u2019s correction over all {len(pairs)} pairs, one with the noise of the two arms alone and its p "
+        f"times {len(board.at(board.budget)) - 1}{_flipped(board)}. Intervals of differences are 95 % Student t, each "
+        f"on its own, and the wider of what the two kinds of noise give."
+    )
 
 
 def _flipped(board: Board) -> str:
-    """Said only where there are seeds enough for it."""
+    """The part of the rule that needs six seeds; said only where there are as many."""
     if not any(pair.compared.flip is not None for pair in board.pairs[board.budget]):
         return ""
-    return ", and the permutation test of a pair with six seeds or more not to object"
+    return ", and where the permutation test of a pair with six seeds or more does too"

@@ -10,11 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from workbench.report.gains import Groups, gains
+from workbench.report.noise import residual_df
+from workbench.report.power import smallest_gap
 from workbench.report.resampling import example_sd
-from workbench.report.statistics import Difference, Estimate, paired_difference, pooled_sd, smallest_gap, t_interval
+from workbench.report.statistics import Compared, Estimate, pooled_sd, t_interval
 
 Tuned = Mapping[str, Mapping[str, Mapping[int, float]]]  # run -> task -> fine-tuning seed -> headline value
-Groups = Mapping[tuple[str, str], tuple[str, ...]]  # (budget, arm) -> runs
 
 
 class Cell(Protocol):
@@ -38,7 +40,7 @@ class TaskCell:
     median: float
     best: float
     finetunings: int
-    gain: Difference | None  # over the untrained encoder of the same seed
+    gain: Compared | None  # with the untrained encoder of the same seed; the family is the arms at the budget
     runs: tuple[str, ...]
 
 
@@ -48,7 +50,8 @@ class Noise:
 
     `finetuning` is between fine-tuning seeds of one run, `pretraining` between pre-training seeds of one arm, `paired`
     that of paired differences between two arms, `examples` that which another sample of test examples would add (for
-    accuracies). `gap` is the true difference between two arms that `n` seeds would have shown four times in five.
+    accuracies). `gap` is the true difference between two of the arms that the rule of `statistics` would have shown
+    over `n` seeds four times in five. `df` is of `paired`.
     """
 
     name: str
@@ -57,6 +60,7 @@ class Noise:
     paired: float | None
     examples: float | None
     n: int
+    df: int
     gap: float | None
 
 
@@ -69,23 +73,23 @@ def task_cells(
 ) -> Iterator[TaskCell]:
     """Every task at every budget and arm. `bare` maps a run to the untrained run of the same start."""
     for task, metric in metrics.items():
-        for (budget, arm), runs in groups.items():
-            have = [r for r in runs if task in tuned.get(r, {})]
+        scores = {run: mean_of(tuned, run, task) for run in tuned if task in tuned[run]}
+        had = {key: tuple(r for r in runs if r in scores) for key, runs in groups.items()}
+        gained = gains({key: runs for key, runs in had.items() if runs}, scores, seeds, bare)
+        for (budget, arm), have in had.items():
             if not have:
                 continue
-            means = {seeds[r]: mean_of(tuned, r, task) for r in have}
-            start = {seeds[r]: mean_of(tuned, bare[r], task) for r in have if task in tuned.get(bare.get(r, ""), {})}
             yield TaskCell(
                 task,
                 metric,
                 arm,
                 budget,
-                t_interval([means[s] for s in sorted(means)]),
+                t_interval([scores[r] for r in have]),
                 plain.fmean(plain.median(tuned[r][task].values()) for r in have),
                 plain.fmean(max(tuned[r][task].values()) for r in have),
                 sum(len(tuned[r][task]) for r in have),
-                paired_difference(means, start) if start else None,
-                tuple(have),
+                gained.get((budget, arm)),
+                have,
             )
 
 
@@ -130,6 +134,7 @@ def noise(
             [a[s] - b[s] for s in sorted(a.keys() & b.keys())] for a, b in itertools.combinations(values, 2) if a and b
         ]
         paired, n = pooled_sd(gaps), min(map(len, gaps), default=0)
+        df = residual_df([frozenset(v) for v in values])
         yield Noise(
             name,
             pooled_sd(within),
@@ -137,7 +142,8 @@ def noise(
             paired,
             _examples(tuned, [r for arm in runs for r in arm], parts, examples),
             n,
-            None if paired is None else smallest_gap(paired, n),
+            df,
+            None if paired is None else smallest_gap(paired, sum(map(bool, values)), n),
         )
 
 

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from workbench.report import reached
+from workbench.report.answer import named, several
 from workbench.report.curves import CONVENTIONS
+from workbench.report.doubts import BAG, beaten, caveat
 from workbench.report.frames import Frames
 from workbench.report.reading import FINISHED
 from workbench.report.spending import TOLERANCE, main_convention
@@ -20,7 +22,8 @@ CLOCK = 0.05  # how far clocks may be apart at a budget in seconds: timings are 
 def warnings(frames: Frames, boards: Iterable[Board], missing: Mapping[str, str]) -> list[str]:
     """All of them, the gravest first. `missing` maps tasks that could not be had to why."""
     boards = list(boards)
-    found = [f"{name} is not part of any score here: {why}." for name, why in missing.items()]
+    found = [text for board in boards for text in doubtful(board, frames.axis)]
+    found += [f"{name} is not part of any score here: {why}." for name, why in missing.items()]
     found += unfinished(frames)
     found += flattered(frames)
     found += [text for board in boards[:1] for text in unequal_at(board)]
@@ -30,6 +33,19 @@ def warnings(frames: Frames, boards: Iterable[Board], missing: Mapping[str, str]
         found += [*mute(board), *uneven(board)]
     found += collapsed(frames)
     return [*found, *frames.notes]
+
+
+def doubtful(board: Board, axis: str) -> list[str]:
+    """Arms that a bag of words beats or that are no better than untrained: all at the largest budget, else claimed."""
+    found = []
+    for budget in reversed(board.budgets):
+        claimed = {pair.a for pair in board.pairs[budget] if pair.compared.claimed}
+        bag = board.baseline(BAG)
+        worse = {c.arm for c in board.at(budget) if c.gain is not None or beaten(c, bag)}
+        arms = claimed | worse if budget == board.budget else claimed
+        text = caveat(board, budget, arms, {c.arm: named(axis, c.arm) for c in board.at(budget)}, several(axis))
+        found += [text if len(board.budgets) == 1 else f"At {budget}: {text}"] if text else []
+    return found
 
 
 def unfinished(frames: Frames) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +29,11 @@ from workbench.report import (
 from workbench.report.answer import answer
 from workbench.report.asked import Asked
 from workbench.report.bytask import every_metric
+from workbench.report.doubts import doubted
 from workbench.report.facts import known
 from workbench.report.frames import Frames
 from workbench.report.naming import spoken
+from workbench.report.noise import LEAST_DF
 from workbench.report.reached import reached
 from workbench.report.reading import FINISHED
 from workbench.report.resampling import TAU
@@ -80,7 +83,8 @@ def environment() -> Environment:
         finalize=lambda value: words.clean(value) if type(value) is str else value,
     )
     made.filters |= {
-        "score": _score, "half": _half, "sd": lambda v: _number(v, ".2f"), "pvalue": lambda v: _number(v, ".3f", 0.001),
+        "score": _score, "half": _half, "sd": lambda v: _number(v, ".2f"),
+        "freedom": lambda v: _number(v, ".3g"), "pvalue": lambda v: _number(v, ".3f", 0.001),
         "power": words.power, "count": words.count, "duration": words.duration, "start": _start, "cap": words.capital,
     }  # fmt: skip
     return made
@@ -164,6 +168,8 @@ def render(found: Frames, results: list[Board], missing: Mapping[str, str], aske
         "orders": asked.order,
         "pairs_notes": [pairs_note(board, asked) for board in results],
         "over": over,
+        "least_df": LEAST_DF,
+        "doubted": [{b: {c.arm for c in doubted(board, b)} for b in board.budgets} for board in results],
         "known": known,
         "table_note": TABLE_NOTE,
         "scale_note": facts.scale_note(found),
@@ -175,8 +181,9 @@ def render(found: Frames, results: list[Board], missing: Mapping[str, str], aske
 
 
 TABLE_NOTE = (
-    "± is a 95 % Student t interval over pre-training seeds; differences are paired by seed, each with an interval of "
-    "its own."
+    "± is a 95 % Student t interval over pre-training seeds, for a mean with one degree of freedom less than seeds. "
+    "Differences are paired by seed; their intervals are each on its own, the wider of what two kinds of noise give: "
+    "that which all arms share, and that of the two arms alone. Their degrees of freedom are in the CSV file."
 )
 
 
@@ -208,10 +215,11 @@ def base(board: Board, budget: str) -> str:
 
 def over(board: Board, budget: str, arm: str, estimate: Any) -> Any:
     """The paired difference of an arm and the base, as the macro `estimate` writes it."""
-    from workbench.report.statistics import paired_difference
-
-    cells = {cell.arm: cell for cell in board.at(budget)}
+    pairs = {(pair.a, pair.b): pair.difference.estimate for pair in board.pairs[budget]}
     other = base(board, budget)
     if arm == other:
         return "–"
-    return estimate(paired_difference(cells[arm].scores, cells[other].scores).estimate, True)
+    if (arm, other) in pairs:
+        return estimate(pairs[arm, other], True)
+    found = pairs[other, arm]
+    return estimate(replace(found, mean=-found.mean), True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.report.frames import Frames
-from workbench.report.statistics import Difference, Estimate
+from workbench.report.statistics import Compared, Estimate
 from workbench.report.tables import SPENT, Board, Cell
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ Row = dict[str, Any]
 
 TABLE = (
     "suite", "label", "budget", "arm", "seeds", "score", "low", "high", "sd", "gain_seeds", "gain", "gain_low",
-    "gain_high", "gain_p", *SPENT, "published", "published_source", "runs",
+    "gain_high", "gain_df", "gain_p", "gain_p_adjusted", *SPENT, "published", "published_source", "runs",
 )  # fmt: skip
 PAIRS = (
     "suite",
@@ -28,17 +28,19 @@ PAIRS = (
     "difference",
     "low",
     "high",
+    "df",
     "sd",
     "p",
-    "p_holm",
+    "p_adjusted",
     "p_flip",
+    "verdict",
     "order",
     "runs_a",
     "runs_b",
 )
 TASKS = (
     "suite", "task", "metric", "budget", "arm", "seeds", "mean", "low", "high", "sd", "median", "best", "finetunings",
-    "gain_seeds", "gain", "gain_low", "gain_high", "gain_p", "runs",
+    "gain_seeds", "gain", "gain_low", "gain_high", "gain_df", "gain_p", "gain_p_adjusted", "runs",
 )  # fmt: skip
 NOISE = (
     "suite",
@@ -49,6 +51,7 @@ NOISE = (
     "sd_paired",
     "sd_examples",
     "seeds",
+    "df",
     "smallest_gap",
 )
 
@@ -103,11 +106,14 @@ def _estimate(name: str, e: Estimate) -> Row:
     return {"seeds": e.n, name: e.mean, "low": e.low, "high": e.high, "sd": e.sd}
 
 
-def _gain(gain: Difference | None) -> Row:
+def _gain(gain: Compared | None) -> Row:
     if gain is None:
         return {"gain_seeds": 0}
     e = gain.estimate
-    return {"gain_seeds": e.n, "gain": e.mean, "gain_low": e.low, "gain_high": e.high, "gain_p": gain.p}
+    return {
+        "gain_seeds": e.n, "gain": e.mean, "gain_low": e.low, "gain_high": e.high, "gain_df": e.df,
+        "gain_p": gain.difference.p, "gain_p_adjusted": gain.adjusted,
+    }  # fmt: skip
 
 
 def pairs(board: Board) -> list[Row]:
@@ -118,8 +124,9 @@ def pairs(board: Board) -> list[Row]:
             d = pair.difference
             rows.append({
                 "suite": board.suite, "label": board.label, "budget": budget, "a": pair.a, "b": pair.b,
-                **_estimate("difference", d.estimate), "p": d.p, "p_holm": pair.compared.holm,
-                "p_flip": pair.compared.flip, "order": pair.compared.order,
+                **_estimate("difference", d.estimate), "df": d.estimate.df, "p": d.p,
+                "p_adjusted": pair.compared.adjusted, "p_flip": pair.compared.flip,
+                "verdict": "ahead" if pair.compared.claimed else "not told apart", "order": pair.compared.order,
                 "runs_a": " ".join(runs[pair.a][s] for s in d.seeds),
                 "runs_b": " ".join(runs[pair.b][s] for s in d.seeds),
             })  # fmt: skip
@@ -151,7 +158,7 @@ def noise(board: Board) -> list[Row]:
         {
             "suite": board.suite, "budget": budget, "task": n.name, "sd_finetuning": n.finetuning,
             "sd_pretraining": n.pretraining, "sd_paired": n.paired, "sd_examples": n.examples,
-            "seeds": n.n, "smallest_gap": n.gap,
+            "seeds": n.n, "df": n.df, "smallest_gap": n.gap,
         }
         for budget in reversed(board.budgets) for n in board.noise[budget]
     ]  # fmt: skip

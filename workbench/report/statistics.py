@@ -1,8 +1,20 @@
-"""What a handful of seeds can carry: Student intervals, paired differences, and how many seeds would be enough.
+"""The rule by which a report says that one arm is ahead of another, and the intervals that go with it.
 
 Scores are in points (0 to 100). The unit of evidence is the pre-training run: fine-tuning seeds are averaged within a
-run before anything here sees them, so an interval holds for a fresh pre-training seed. `levels` has the same for whole
-tables, `resampling` what leans on no bell curve.
+run before anything here sees them, so an interval holds for a fresh pre-training seed.
+
+A family is a number of comparisons between arms, by default every two of k arms. Over n seeds that all arms share:
+
+1. Shared noise: the model score = arm + seed + residual, with one residual variance for all arms, has
+   (k - 1) * (n - 1) degrees of freedom. Student's t with that noise, adjusted by Holm's method over the family.
+2. Own noise: the residual variances of the two arms alone, with degrees of freedom by Welch and Satterthwaite. Its p is
+   multiplied by the number of comparisons an arm takes part in. This keeps the rate of false claims where arms do not
+   scatter alike; the larger of 1 and 2 is the adjusted p.
+3. From six seeds, the permutation test of the pair has p below 5 % as well.
+
+"Ahead" is said where the adjusted p is below 5 % and 3 does not object. Below three residual degrees of freedom nothing
+is claimed and no interval given. The interval of a difference is the wider of those by 1 and 2, so that it covers in
+both cases, and a claim never stands beside an interval that holds zero. Simulated rates: docs/decisions/0009.
 """
 
 from __future__ import annotations
@@ -12,25 +24,35 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal
 
+from workbench.report.noise import (
+    LEAST_DF,
+    adjusted,
+    pair_noise,
+    reach_of,
+    residual_df,
+    two_sided,
+    variances_of,
+    wider,
+)
 from workbench.report.resampling import almost_order, flip_test
 
 LEVEL = 0.95
-POWER = 0.8
-MOST_SEEDS = 1000  # beyond this a design is not "more seeds" but another experiment
-Key = TypeVar("Key")
+ALPHA = 0.05
+Scores = Mapping[int, float]  # pre-training seed -> score
 Verdict = Literal["ahead", "behind", "open"]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its interval `mean` +/- `half`; `half` and `sd` are None when n < 2. All NaN-free unless n = 0."""
+    """A mean with its interval `mean` +/- `half` and the degrees of freedom behind it; `half` is None without one."""
 
     mean: float
     half: float | None
     sd: float | None
     n: int
+    df: float | None = None
 
     @property
     def low(self) -> float | None:
@@ -43,51 +65,53 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Difference:
-    """Of two arms over the seeds they share, in points: a minus b. `p` is two-sided, of the paired t test.
+    """The difference a minus b of two arms over the seeds they share, in points.
 
-    `p` is None without an interval: for one seed, and where every paired difference is the same number, which says
-    more about rounding than about the arms.
+    `p` is the larger of the two p values of the rule, not adjusted for other comparisons: below 5 % where the interval
+    leaves out zero. It is None where there are fewer than three degrees of freedom or no noise at all.
     """
 
     estimate: Estimate
     seeds: tuple[int, ...]
     p: float | None
 
-    @property
-    def verdict(self) -> Verdict:
-        """What the interval alone carries; "open" is never "equal"."""
-        half = self.estimate.half
-        if half is None or self.p is None or abs(self.estimate.mean) <= half:
-            return "open"
-        return "ahead" if self.estimate.mean > 0 else "behind"
-
 
 @dataclass(frozen=True)
 class Compared:
-    """Two arms, the better mean first. `holm` is p adjusted for every pair of the table.
+    """One comparison of a family: see the module for the rule.
 
-    `flip` is the p of the permutation test (from six pairs on), `order` the almost stochastic order (where asked for;
-    smaller is clearer).
+    `adjusted` is the adjusted p, `flip` the p of the permutation test (from six seeds), `order` the almost stochastic
+    order (where it was asked for; smaller is clearer), `noise` the standard deviation of paired differences shared by
+    all arms and `df` its degrees of freedom.
     """
 
     difference: Difference
-    holm: float | None
+    adjusted: float | None
     flip: float | None
     order: float | None
+    noise: float | None
+    df: int
+
+    @property
+    def estimate(self) -> Estimate:
+        return self.difference.estimate
+
+    @property
+    def verdict(self) -> Verdict:
+        """What may be said of the first arm; "open" is never "equal"."""
+        sure = self.adjusted is not None and self.adjusted < ALPHA and (self.flip is None or self.flip < ALPHA)
+        if not sure:
+            return "open"
+        return "ahead" if self.estimate.mean > 0 else "behind"
 
     @property
     def claimed(self) -> bool:
-        """Whether "a is ahead of b" may be said.
-
-        The paired interval leaves out zero, the t test stays below 5 % after Holm's correction, because the leader was
-        picked by looking, and the permutation test, where there are seeds enough for one, doesn't object.
-        """
-        sure = self.holm is not None and self.holm < 1 - LEVEL
-        return sure and self.difference.verdict == "ahead" and (self.flip is None or self.flip < 1 - LEVEL)
+        """Whether "a is ahead of b" may be said."""
+        return self.verdict == "ahead"
 
 
 def mean_and_sd(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and sample standard deviation (n - 1 below); the latter None for fewer than two values."""
+    """Return the mean and the sample standard deviation (n - 1 below); the latter is None for fewer than two values."""
     if not values:
         return math.nan, None
     mean = math.fsum(values) / len(values)
@@ -97,108 +121,106 @@ def mean_and_sd(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 @functools.cache
-def t_quantile(level: float, n: int) -> float:
-    """How many standard errors a two-sided interval of `level` over n values reaches."""
+def t_quantile(level: float, n: float) -> float:
+    """How many standard errors a two-sided interval of `level` over n values (n - 1 degrees of freedom) reaches."""
     from scipy import stats
 
     return float(stats.t.ppf(0.5 + level / 2, n - 1))
 
 
 def t_interval(values: Iterable[float], level: float = LEVEL) -> Estimate:
-    """Student's t interval for the mean; no interval for one value, because there is none."""
+    """Return Student's t interval for the mean; one value has none."""
     values = list(values)
     mean, sd = mean_and_sd(values)
-    half = None if sd is None else t_quantile(level, len(values)) * sd / math.sqrt(len(values))
-    return Estimate(mean, half, sd, len(values))
-
-
-def paired_difference(a: Mapping[int, float], b: Mapping[int, float], level: float = LEVEL) -> Difference:
-    """a minus b by seed, over the seeds that both have: what varies with the seed alone cancels."""
-    seeds = tuple(sorted(a.keys() & b.keys()))
-    estimate = t_interval([a[s] - b[s] for s in seeds], level)
-    scale = max((abs(v) for s in seeds for v in (a[s], b[s])), default=0.0)
-    if estimate.sd is None or estimate.sd <= 1e-12 * scale:
-        return Difference(estimate, seeds, None)
-    from scipy import stats
-
-    t = abs(estimate.mean) / (estimate.sd / math.sqrt(estimate.n))
-    return Difference(estimate, seeds, float(2 * stats.t.sf(t, estimate.n - 1)))
-
-
-def holm(p: Mapping[Key, float]) -> dict[Key, float]:
-    """Adjusted p values (Holm 1979): the chance of any false claim among all of them stays below the level."""
-    ordered = sorted(p.items(), key=lambda item: item[1])
-    adjusted: dict[Key, float] = {}
-    running = 0.0
-    for rank, (key, value) in enumerate(ordered):
-        running = max(running, min(1.0, (len(ordered) - rank) * value))
-        adjusted[key] = running
-    return adjusted
+    if sd is None:
+        return Estimate(mean, None, None, len(values))
+    half = t_quantile(level, len(values)) * sd / math.sqrt(len(values))
+    return Estimate(mean, half, sd, len(values), len(values) - 1)
 
 
 def pairwise(
-    arms: Mapping[str, Mapping[int, float]], level: float = LEVEL, order: bool = False
+    arms: Mapping[str, Scores], order: bool = False, family: Sequence[tuple[str, str]] | None = None
 ) -> dict[tuple[str, str], Compared]:
-    """Every two arms (scores by pre-training seed), the higher mean first, corrected for all of them together."""
+    """Compare every two arms, the higher mean first, or the declared `family` of comparisons, adjusted for all of them.
+
+    Noise is estimated from all `arms`, also those that no comparison of the family names.
+    """
     ordered = sorted(arms, key=lambda arm: -mean_and_sd(list(arms[arm].values()))[0])
-    found = {(a, b): paired_difference(arms[a], arms[b], level) for a, b in itertools.combinations(ordered, 2)}
-    adjusted = holm({key: d.p for key, d in found.items() if d.p is not None})
+    comparisons = list(itertools.combinations(ordered, 2)) if family is None else list(family)
+    if not comparisons:
+        return {}
+    tests = _tests(arms, ordered, comparisons)
     return {
         (a, b): Compared(
-            d,
-            adjusted.get((a, b)),
-            flip_test([arms[a][s] - arms[b][s] for s in d.seeds]) if d.p is not None else None,
+            tests.differences[a, b],
+            tests.adjusted[a, b],
+            flip_test(_gaps(arms, a, b)) if tests.adjusted[a, b] is not None else None,
             almost_order(list(arms[a].values()), list(arms[b].values())) if order else None,
+            tests.noise,
+            tests.df,
         )
-        for (a, b), d in found.items()
+        for a, b in comparisons
     }
 
 
-def power(gap: float, sd: float, n: int, level: float = LEVEL) -> float:
-    """Chance that n seeds show a true gap, when paired differences have this standard deviation (noncentral t)."""
-    from scipy import stats
-
-    shift = abs(gap) / sd * math.sqrt(n)
-    reach = t_quantile(level, n)
-    found = float(stats.nct.sf(reach, n - 1, shift))
-    # nct loses its footing (NaN) far out in the tail, where the answer is a plain yes
-    return found if math.isfinite(found) else float(shift > reach)
+@dataclass(frozen=True)
+class _Tests:
+    differences: dict[tuple[str, str], Difference]
+    adjusted: dict[tuple[str, str], float | None]
+    noise: float | None
+    df: int
 
 
-def needed_seeds(gap: float, sd: float, level: float = LEVEL, chance: float = POWER) -> int | None:
-    """Least number of paired seeds that shows a gap of this size with the given chance.
+def _tests(arms: Mapping[str, Scores], ordered: list[str], comparisons: list[tuple[str, str]]) -> _Tests:
+    """Both t tests of each comparison and their adjusted p."""
+    import numpy as np
 
-    None beyond 1,000, and where there is no gap or no noise was seen.
-    """
-    if gap == 0 or sd == 0 or not math.isfinite(gap) or not math.isfinite(sd):
-        return None
-    low, high = 2, MOST_SEEDS
-    if power(gap, sd, high, level) < chance:
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if power(gap, sd, middle, level) >= chance else (middle + 1, high)
-    return low
+    df = residual_df([frozenset(arms[arm]) for arm in ordered])
+    means, variances, counts = variances_of([arms[arm] for arm in ordered])
+    noise = pair_noise(variances, counts, len(ordered), df)
+    place = {frozenset(pair): i for i, pair in enumerate(itertools.combinations(ordered, 2))}
+    columns = np.array([place[frozenset(pair)] for pair in comparisons])
+    biggest = max((abs(v) for scores in arms.values() for v in scores.values()), default=0.0)
+    known = df >= LEAST_DF and float(noise.shared[0, 0]) > (1e-12 * biggest) ** 2
+    found = np.array([known and counts[c] > 1 for c in columns])
+    p_shared, p_own = (np.ones((1, len(columns))) for _ in range(2))
+    half, freedom = (np.full(len(columns), np.nan) for _ in range(2))
+    if found.any():
+        used = columns[found]
+        own, own_df = noise.own[:, used], noise.own_df[:, used]
+        p_shared[:, found] = two_sided(means[:, used], noise.shared, counts[used], df)
+        p_own[:, found] = two_sided(means[:, used], own, counts[used], own_df)
+        half[found], freedom[found] = wider(noise.shared, df, own, own_df, counts[used])
+    total, raw = adjusted(p_shared, p_own, reach_of(comparisons))[0], np.maximum(p_shared, p_own)[0]
+    return _Tests(
+        {
+            pair: _difference(arms, pair, (half[i], freedom[i], raw[i]) if found[i] else None)
+            for i, pair in enumerate(comparisons)
+        },
+        {pair: float(total[i]) if found[i] else None for i, pair in enumerate(comparisons)},
+        math.sqrt(float(noise.shared[0, 0])) if df > 0 else None,
+        df,
+    )
 
 
-def smallest_gap(sd: float, n: int, level: float = LEVEL, chance: float = POWER) -> float | None:
-    """The true gap that n paired seeds would have shown with the given chance.
+def _gaps(arms: Mapping[str, Scores], a: str, b: str) -> list[float]:
+    return [arms[a][s] - arms[b][s] for s in sorted(arms[a].keys() & arms[b].keys())]
 
-    None for n < 2, and where no noise was seen: equal differences are no evidence that there is none.
-    """
-    if n < 2 or sd == 0:
-        return None
-    low, high = 0.0, sd
-    while power(high, sd, n, level) < chance:
-        low, high = high, 2 * high
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (low, middle) if power(middle, sd, n, level) >= chance else (middle, high)
-    return high
+
+def _difference(
+    arms: Mapping[str, Scores], pair: tuple[str, str], found: tuple[float, float, float] | None
+) -> Difference:
+    """One paired difference; `found` is half its interval, the degrees of freedom and p, or None without noise."""
+    seeds = tuple(sorted(arms[pair[0]].keys() & arms[pair[1]].keys()))
+    mean, sd = mean_and_sd(_gaps(arms, *pair))
+    if found is None:
+        return Difference(Estimate(mean, None, sd, len(seeds)), seeds, None)
+    half, df, p = map(float, found)
+    return Difference(Estimate(mean, half, sd, len(seeds), df), seeds, p)
 
 
 def pooled_sd(groups: Iterable[Sequence[float]]) -> float | None:
-    """Standard deviation within groups, each around its own mean; None if no group has two values."""
+    """Return the standard deviation within groups, each around its own mean; None if no group has two values."""
     squares, freedom = 0.0, 0
     for group in groups:
         _, sd = mean_and_sd(group)

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.published import Column, beside
-from workbench.report.bytask import Groups, Noise, TaskCell, mean_of, noise, task_cells
+from workbench.report.bytask import Noise, TaskCell, mean_of, noise, task_cells
 from workbench.report.curves import CONVENTIONS
 from workbench.report.frames import Frames
-from workbench.report.statistics import Compared, Difference, Estimate, paired_difference, pairwise, t_interval
+from workbench.report.gains import Groups, gains
+from workbench.report.statistics import Compared, Difference, Estimate, pairwise, t_interval
 from workbench.scoring import counted, score_label
 
 SPENT = ("steps", "tokens", "seconds", *(f"flops_{c}" for c in CONVENTIONS), "finetune_seconds")
@@ -33,7 +34,7 @@ class Cell:
     scores: Mapping[int, float]
     runs: tuple[str, ...]
     spent: Mapping[str, float]
-    gain: Difference | None  # over the untrained encoder of the same seed
+    gain: Compared | None  # with the untrained encoder of the same seed; the family is the arms at the budget
 
     @property
     def estimate(self) -> Estimate:
@@ -123,10 +124,11 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
     arms = {key: ids for key, ids in groups.items() if key[1] != UNTRAINED}
     if not arms:
         return None
-    cells = [_cell(key, ids, runs, scores, bare) for key, ids in groups.items()]
+    seeds = {r: int(runs[r]["seed"]) for r in tuned}
+    gained = gains(arms, scores, seeds, bare)
+    cells = [_cell(key, ids, runs, scores, gained.get(key)) for key, ids in groups.items()]
     trained = tuple(c for c in cells if c.arm != UNTRAINED)
     budgets = _by_compute(trained)
-    seeds = {r: int(runs[r]["seed"]) for r in tuned}
     examples = {
         s["task"]: s["test_rows"] for s in frames.rows("scores") if s["suite"] == suite and s["metric"] == "accuracy"
     }
@@ -178,13 +180,11 @@ def _cell(
     ids: tuple[str, ...],
     runs: Mapping[str, Mapping[str, Any]],
     scores: Mapping[str, float],
-    bare: Mapping[str, str],
+    gain: Compared | None,
 ) -> Cell:
-    seeds = {r: int(runs[r]["seed"]) for r in ids}
-    mine = {seeds[r]: scores[r] for r in ids}
-    before = {seeds[r]: scores[bare[r]] for r in ids if bare.get(r) in scores}
+    mine = {int(runs[r]["seed"]): scores[r] for r in ids}
     spent = {k: plain.fmean(float(runs[r][k]) for r in ids) for k in SPENT}
-    return Cell(key[1], key[0], mine, ids, spent, paired_difference(mine, before) if before else None)
+    return Cell(key[1], key[0], mine, ids, spent, gain)
 
 
 def _by_compute(cells: Iterable[Cell]) -> tuple[str, ...]:

@@ -101,6 +101,12 @@ def listing(items: Sequence[str]) -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
 
 
+def freedom(numbers: Sequence[float]) -> str:
+    """`1 degree of freedom`, `4 to 13.2 degrees of freedom`."""
+    low, high = (f"{value:.3g}" for value in (min(numbers), max(numbers)))
+    return f"{low if low == high else f'{low} to {high}'} degree{'s' * (high != '1')} of freedom"
+
+
 def seeds(numbers: Sequence[int]) -> str:
     """`1 seed`, `5 seeds`, `3 to 5 seeds`."""
     low, high = min(numbers), max(numbers)

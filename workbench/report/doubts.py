@@ -1,0 +1,56 @@
+"""What must be said of an arm before it may be called ahead: that it is no better than words, or than no training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from workbench.report.tables import Board, Cell
+from workbench.report.words import interval, listing, points
+
+BAG = "bag-of-words"
+
+
+def doubted(board: Board, budget: str) -> list[Cell]:
+    """The arms at a budget that a bag of words beats, or that are not shown ahead of their own untrained encoder."""
+    bag = board.baseline(BAG)
+    return [c for c in board.at(budget) if beaten(c, bag) or c.gain is None or not c.gain.claimed]
+
+
+def caveat(board: Board, budget: str, arms: Iterable[str], names: Mapping[str, str], plural: str) -> str:
+    """Sentences that must stand before any claim for these arms; "" where there are no doubts about them."""
+    wanted = set(arms)
+    cells = [c for c in doubted(board, budget) if c.arm in wanted]
+    every = len(board.at(budget))
+    bag = board.baseline(BAG)
+    worse = [c for c in cells if beaten(c, bag)]
+    unshown = [c for c in cells if c.gain is not None and not c.gain.claimed]
+    alone = [names[c.arm] for c in cells if c.gain is None]
+    said = []
+    if worse:
+        best = points(max(c.estimate.mean for c in worse))
+        told = listing([f"{names[c.arm]} ({points(c.estimate.mean)})" for c in worse])
+        all_of = f"each of the {every} {plural}, the best of which has {best}"
+        said.append(
+            f"A bag of words, without any encoder, has {points(bag)} on {board.label}: more than "
+            f"{all_of if len(worse) == every > 1 else told}."
+        )
+    if len(unshown) == every > 1:
+        said.append(f"None of the {every} {plural} is shown ahead of its own untrained encoder on {board.label}.")
+    elif unshown:
+        told = listing([f"{names[c.arm]} ({_gain(c)})" for c in unshown])
+        own = "is not shown ahead of its own untrained encoder"
+        own = own if len(unshown) == 1 else "are not shown ahead of their own untrained encoders"
+        said.append(f"{told} {own} on {board.label}.")
+    if alone:
+        said.append(f"No untrained encoder was measured beside {listing(alone)}, so nothing shows what training gave.")
+    return " ".join(said)
+
+
+def beaten(cell: Cell, bag: float | None) -> bool:
+    """Whether a bag of words has the higher mean; `bag` is None where it was not measured on every task."""
+    return bag is not None and cell.estimate.mean < bag
+
+
+def _gain(cell: Cell) -> str:
+    assert cell.gain is not None
+    return interval(cell.gain.estimate.mean, cell.gain.estimate.half, True)
