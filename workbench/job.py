@@ -13,6 +13,7 @@ from workbench.errors import InputError, suggest
 from workbench.experiment import Experiment
 from workbench.parts import Budget
 from workbench.plan import Plan, plan
+from workbench.progress import counted
 from workbench.spec import RunSpec, value_at
 
 
@@ -99,7 +100,7 @@ def distinct(specs: Iterable[RunSpec]) -> tuple[RunSpec, ...]:
 def plans(job: Job) -> tuple[list[tuple[RunSpec, Plan]], list[Match]]:
     """Every run's plan, and the amounts they share. Nothing is read or written."""
     specs, matches = equal(job.experiment, job.specs)
-    return [(spec, plan(spec)) for spec in specs], matches
+    return [(spec, plan(spec)) for spec in counted(specs, "planning runs")], matches
 
 
 def equal(found: Experiment, specs: Sequence[RunSpec]) -> tuple[list[RunSpec], list[Match]]:

@@ -12,7 +12,7 @@ from workbench import objectives
 from workbench.errors import InputError
 from workbench.flops import CONVENTIONS, Convention, Flops, number
 from workbench.health import check_fields
-from workbench.spec import RunSpec
+from workbench.spec import RunSpec, digest
 
 # Share of the measured matrix-product speed that whole training steps reach; see docs/log.md.
 EFFICIENCY = 0.35
@@ -122,6 +122,27 @@ def warmup_steps(spec: RunSpec, steps: int) -> int:
 
 def count_parameters(spec: RunSpec) -> dict[str, int]:
     """Parameters by part, shared ones counted where they are first used: encoder, then generator, then heads."""
+    key = _sizes(spec)
+    if key not in _counted:
+        _counted[key] = _count(spec)
+    return dict(_counted[key])
+
+
+_counted: dict[str, dict[str, int]] = {}  # building a model takes 12 ms, and a sweep may plan thousands of runs
+
+
+def _sizes(spec: RunSpec) -> str:
+    """What the number of parameters depends on: for objectives of others all but seed, budget, optimizer, schedule."""
+    if spec.source:
+        given = spec.identity()
+        return digest({key: given[key] for key in given if key not in ("seed", "budget", "optim", "schedule")})
+    parts = (spec.encoder, spec.generator_encoder, spec.data.special)
+    rest = [spec.objective, spec.generator.kind, spec.tying, spec.head, spec.recipe, spec.generator_frozen]
+    no_sizes = {"dropout", "attention_dropout", "init"}
+    return digest([*rest, *(part.model_dump(mode="json", exclude=no_sizes) for part in parts)])
+
+
+def _count(spec: RunSpec) -> dict[str, int]:
     import torch
 
     from workbench.models.encoder import build_encoder

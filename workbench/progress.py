@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 QUIET_SECONDS = 15.0  # between plain lines
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,16 @@ def say(line: str) -> None:
     """One line on stderr."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
+
+
+def counted(items: Sequence[T], what: str) -> Iterator[T]:
+    """Each of the items in turn; every 15 seconds a line says how many are done."""
+    said = time.monotonic()
+    for done, item in enumerate(items):
+        if time.monotonic() - said >= QUIET_SECONDS:
+            said = time.monotonic()
+            say(f"{what}: {done:,} of {len(items):,}")
+        yield item
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import hashlib
 import importlib.util
 import math
@@ -49,11 +50,8 @@ class Entry:
 
 def listing() -> list[Entry]:
     """Every objective that can be named, without importing any."""
-    here = [
-        Entry(path.stem.replace("_", "-"), _summary(path), "built in")
-        for path in sorted(Path(__file__).parent.glob("[a-z]*.py"))
-    ]
-    known = {entry.name for entry in here}
+    known = _built_in()
+    here = [Entry(name, _summary(path), "built in") for name, path in known.items()]
     others = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         if point.name in known:
@@ -62,6 +60,12 @@ def listing() -> list[Entry]:
         owner = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
         others.append(Entry(point.name, _summary(path) if path else "", owner))
     return here + others
+
+
+@functools.cache
+def _built_in() -> dict[str, Path]:
+    """The file of each objective of this folder, by its name."""
+    return {path.stem.replace("_", "-"): path for path in sorted(Path(__file__).parent.glob("[a-z]*.py"))}
 
 
 def names() -> list[str]:
@@ -82,10 +86,10 @@ def find(word: str) -> tuple[str, str]:
         name = path.stem.replace("_", "-").lower()
         _files[f"{name}@{source}"] = path.resolve()
         return name, source
+    if word in _built_in():
+        return word, ""
     if word not in names():
         raise InputError(f"unknown objective {word!r}{suggest(word, names())}")
-    if (Path(__file__).parent / f"{word.replace('-', '_')}.py").is_file():
-        return word, ""
     path_of = _module_file(next(p.value for p in entry_points(group=GROUP) if p.name == word))
     return word, hashlib.sha256(path_of.read_bytes()).hexdigest()[:16] if path_of else word
 

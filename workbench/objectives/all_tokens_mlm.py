@@ -7,11 +7,13 @@ work does, and `stop_gradient` keeps the mixture from training the gate (docs/el
 
 from __future__ import annotations
 
+from typing import Self
+
+from pydantic import model_validator
 from torch import nn
 
 from workbench import flops
 from workbench.corruption import Generator, real_tokens
-from workbench.errors import InputError
 from workbench.flops import Flops
 from workbench.frequencies import Frequencies
 from workbench.losses import binary_loss, binary_ratios, share
@@ -29,6 +31,12 @@ class Options(Part):
     copy_loss: float = 0.0
     stop_gradient: bool = False
 
+    @model_validator(mode="after")
+    def _gate_is_trained(self) -> Self:
+        if self.stop_gradient and self.copy_loss == 0:
+            raise ValueError("options.stop_gradient leaves the copy gate untrained; set options.copy_loss as well")
+        return self
+
 
 def cost(spec: RunSpec) -> Flops:
     """Of one forward pass over one row: the softmax runs over every position."""
@@ -44,8 +52,6 @@ def floors(words: Frequencies) -> dict[str, float]:
 class Objective(nn.Module):
     def __init__(self, encoder: Encoder, spec: RunSpec, options: Options) -> None:
         super().__init__()
-        if options.stop_gradient and options.copy_loss == 0:
-            raise InputError("options.stop_gradient leaves the copy gate untrained; set options.copy_loss as well")
         self.encoder, self.options = encoder, options
         self.generator = Generator(encoder, spec)
         with seeded(spec.seed, "init", "head"):

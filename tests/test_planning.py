@@ -1,0 +1,88 @@
+"""Planning thousands of runs: a model is built once for each of its sizes, whatever else the runs differ in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench import objectives, plan, presets, progress
+from workbench.errors import InputError
+from workbench.job import Job, job_of, plans
+from workbench.over import grid, parse_over
+from workbench.spec import RunSpec
+
+
+def made(name: str, **changes: Any) -> RunSpec:
+    source = objectives.find(name)[1]
+    base = presets.resolve("nano", {key.replace("__", "."): value for key, value in changes.items()})
+    return objectives.with_options(base.replace(objective=name.split("/")[-1].removesuffix(".py"), source=source))
+
+
+def options_of(name: str) -> dict[str, Any]:
+    """Another value for every option of an objective."""
+    given = made(name).options
+    return {key: (not value if isinstance(value, bool) else value + 1) for key, value in given.items()}
+
+
+ELSEWHERE = {
+    "seed": 5, "optim__lr": 1e-3, "corruption__rate": 0.3, "encoder__dropout": 0.3, "batch__size": 8,
+    "data__length": 64, "budget__steps": 10, "schedule__warmup": 1,
+}  # fmt: skip
+SIZES = {"encoder__hidden": 128, "encoder__layers": 3, "encoder__vocab": 777, "generator__width": 0.25, "tying": "none"}
+
+
+@pytest.mark.parametrize("name", objectives.names())
+def test_parameters_are_counted_once_for_what_they_do_not_depend_on(name: str) -> None:
+    first, other = made(name), made(name, **ELSEWHERE).replace(options=options_of(name))
+    assert plan._sizes(first) == plan._sizes(other)
+    assert plan._count(first) == plan._count(other) == plan.count_parameters(other)
+
+
+@pytest.mark.parametrize("key", SIZES)
+def test_parameters_are_counted_anew_for_what_they_depend_on(key: str) -> None:
+    first, other = made("rtd"), made("rtd", **{key: SIZES[key]})
+    assert plan.count_parameters(first) != plan.count_parameters(other) == plan._count(other)
+
+
+def test_options_of_an_objective_of_others_may_be_sizes(tmp_path: Path) -> None:
+    path = tmp_path / "wide.py"
+    text = (
+        Path(objectives.__file__).with_name("rtd.py").read_text().replace("weight: float = 50.0", "weight: float = 5")
+    )
+    path.write_text(text.replace("BinaryHead(encoder, spec.head)", "nn.Linear(3, int(options.weight))"))
+    counts = [
+        plan.count_parameters(spec.replace(options={"weight": weight}))["head"]
+        for spec in [made(str(path)).replace(objective="wide")]
+        for weight in (5, 9)
+    ]
+    assert counts == [20, 36]
+
+
+def swept(key: str, count: int) -> Job:
+    base = presets.resolve("nano", {})
+    return job_of(
+        grid(None, parse_over([f"{key}={','.join(str(1 + i) for i in range(count))}"]), None, base), base, 1, []
+    )
+
+
+@pytest.mark.parametrize(("key", "most"), [("optim.lr", 1), ("options.weight", 1)])
+def test_a_long_axis_builds_each_model_once(key: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[RunSpec] = []
+    count = plan._count
+    monkeypatch.setattr(plan, "_count", lambda spec: (built.append(spec), count(spec))[1])
+    monkeypatch.setattr(plan, "_counted", {})
+    priced, _ = plans(swept(key, 300))
+    assert len(priced) == 300 and len(built) == most
+
+
+def test_a_long_axis_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
+    plans(swept("optim.lr", 3))
+    assert capsys.readouterr().err.splitlines() == [f"planning runs: {done} of 3" for done in range(3)]
+
+
+def test_a_gate_that_nothing_trains_is_refused_while_it_is_planned() -> None:
+    with pytest.raises(InputError, match=r"^options\.stop_gradient leaves the copy gate untrained"):
+        objectives.with_options(made("all-tokens-mlm").replace(options={"stop_gradient": True}))
