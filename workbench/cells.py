@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import sys
 import time
@@ -16,7 +17,8 @@ from workbench import checkpoint, collapse, objectives, progress
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, check
 from workbench.environment import changes, environment
-from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, ParentFailed
+from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, ParentFailed, one_line
+from workbench.files import FULL
 from workbench.frequencies import frequencies
 from workbench.health import check_fields
 from workbench.host import Host
@@ -30,6 +32,7 @@ from workbench.store import RunDir, RunStore
 from workbench.tasks import Suite
 
 log = logging.getLogger("workbench")
+DISK = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO)  # what no other run could do without either
 WAIT = 1.0  # seconds between looks at runs that other processes are at work on
 
 
@@ -115,13 +118,15 @@ def _noted(what: str, note: Callable[..., None]) -> Iterator[None]:
         kind = "diverged" if isinstance(error, Diverged) else "failed"
         note(kind, str(error), step=getattr(error, "step", None))
         log.warning("%s %s: %s", what, kind, error)
-    except (InputError, OSError, KeyboardInterrupt, Interrupted, LeaseLost):
+    except (InputError, KeyboardInterrupt, Interrupted, LeaseLost):
         raise
     except BaseException as error:
+        if isinstance(error, OSError) and error.errno in DISK:
+            raise
         heed()  # it may be what became of a signal
         where = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(where.filename).name}:{where.lineno}"
-        message = redact(f"{type(error).__name__}: {error}")
+        message = redact(one_line(error))
         if not isinstance(error, Exception):
             message = f"{message} was raised at {place}, which would have ended the whole command"
         note("failed", message, where=place, trace=traceback.format_exc())

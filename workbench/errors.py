@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class InputError(ValueError):
@@ -43,3 +44,27 @@ def suggest(word: str, known: Iterable[str]) -> str:
     ends = [name for name in names if name.endswith(f".{word}")]
     near = ends or difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"
+
+
+def one_line(error: BaseException) -> str:
+    """Return the type and message of an error that somebody else's code raised, on one line."""
+    try:
+        message = " ".join(str(error).split())
+    except Exception:  # its own __str__ fails
+        message = ""
+    return f"{type(error).__name__}: {message[:200]}" if message else type(error).__name__
+
+
+@contextmanager
+def importing(what: str) -> Iterator[None]:
+    """Turn whatever a person's file raises while it is imported into an InputError that names it.
+
+    SystemExit and its kin are no exception to that; Ctrl-C, signals and memory that ran out are.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, Interrupted, MemoryError):
+        raise
+    except BaseException as error:
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        raise InputError(f"{what}{line}: {one_line(error)}") from error

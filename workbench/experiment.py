@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import InputError, suggest
+from workbench.errors import InputError, importing, suggest
 from workbench.files import encodable
 from workbench.parts import UNITS, Budget
 from workbench.spec import RunSpec, digest, known_keys
@@ -125,10 +125,8 @@ def load(word: str) -> Experiment:
     found = importlib.util.spec_from_file_location(f"workbench_experiment_{path.stem}", path)
     assert found is not None and found.loader is not None
     module = importlib.util.module_from_spec(found)
-    try:
+    with importing(f"experiment file {path}"):
         found.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise InputError(f"experiment file {path}: {type(error).__name__}: {error}") from error
     question, axes = getattr(module, "QUESTION", None), getattr(module, "AXES", None)
     if not isinstance(question, str) or not isinstance(axes, Mapping):
         raise InputError(f"experiment file {path} needs QUESTION, a sentence, and AXES, a dict of keys and values")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
@@ -106,6 +107,9 @@ def test_an_objective_file_with_a_mistake(workbench: Command, tmp_path: Path) ->
     (tmp_path / "idea.py").write_text("raise SystemExit(3)\n")
     done = workbench("run", "ablation", "--objective", "./idea.py", "--tasks", "none", cwd=tmp_path)
     assert done.returncode == 2 and "idea.py: SystemExit" in done.stderr
+    (tmp_path / "idea.py").write_text("class Odd(BaseException): pass\nraise Odd('two\\nlines')\n")
+    done = workbench("run", "ablation", "--objective", "./idea.py", "--tasks", "none", cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.endswith("idea.py: Odd: two lines\n") and done.stderr.count("\n") == 1
     (tmp_path / "idea.py").write_text("def cost(spec)\n")
     done = workbench("run", "ablation", "--objective", "./idea.py", "--tasks", "none", cwd=tmp_path)
     assert done.returncode == 2 and "idea.py, line 1" in done.stderr and "Traceback" not in done.stderr
@@ -157,6 +161,8 @@ def test_a_loop_of_links_is_no_store(workbench: Command, tmp_path: Path) -> None
     ("text", "named"),
     [
         ('QUESTION = "Which?"\nAXES = {3: (1, 2)}\n', "the key 3 is not text"),
+        ("raise SystemExit(0)\n", "mine.py: SystemExit: 0"),
+        ("raise GeneratorExit\n", "mine.py: GeneratorExit"),
         ('QUESTION = "\\ud800?"\nAXES = {"optim.lr": (1e-3,)}\n', "QUESTION"),
         ('QUESTION = "Which?"\nAXES = {"seed": (1, 2)}\n', "--seeds N"),
     ],
@@ -203,6 +209,21 @@ def test_an_objective_that_cannot_be_built(raised: str, workbench: Command, tmp_
         done = workbench(*words, *more, cwd=tmp_path)
         assert done.returncode == 2 and done.stderr.count("\n") == 1 and "idea.py, line 10" in done.stderr, done.stderr
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("raised", ["SystemExit(0)", "GeneratorExit('no')", "FileNotFoundError('mine')"])
+def test_an_objective_that_fails_in_training_ends_its_own_runs_only(
+    raised: str, workbench: Command, text: Path, tmp_path: Path
+) -> None:
+    code = OBJECTIVE.format(cost="return price(spec)")
+    code += f"\nclass Objective(Objective):\n    def forward(self, batch):\n        raise {raised}\n"
+    (tmp_path / "idea.py").write_text(code)
+    words = ["run", "ablation", "--objective", "./idea.py", "--objective", "bert-mlm", "--corpus", text]
+    done = workbench(*words, "--tasks", "none", "--budget", "steps=2", *SETS, cwd=tmp_path)
+    kind = raised.partition("(")[0]
+    assert done.returncode == 1 and f"failed: {kind}" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and "1 of 2 runs are done" in done.stdout
+    assert json.loads(next((tmp_path / "runs").glob("idea-*/error.json")).read_text())["kind"] == "failed"
 
 
 @pytest.mark.parametrize("content", [b"PAR1" + b"\x15\x04" * 60 + b"\x10\x00\x00\x00PAR1", b"PAR1"])

@@ -201,6 +201,16 @@ def test_the_hashed_split_takes_about_a_fifth(tmp_path: Path) -> None:
             {"kind": "regression"},
             r"m\.csv, line 3: label 'inf' is not a number",
         ),
+        (
+            "text,label,split\na,0.5,train\nb,-Infinity,train\nc,1,dev\n",
+            {},
+            r"line 3: label '-Infinity' is not a number",
+        ),
+        ("text,label,split\na,0.5,train\nb,1e308,train\nc,1,dev\n", {}, r"line 3: label '1e308' is beyond 1e\+30"),
+        ("text,label,split\na,0.5,train\nb,1,train\nc,-1e31,dev\n", {}, r"line 4: label '-1e31' is beyond 1e\+30"),
+        ("text,label,split\na,1e20,train\nb,1.000001e20,train\nc,0.5,dev\n", {}, "too close together"),
+        ("text,label,split\na,0.0,train\nb,1e-300,train\nc,0.5,dev\n", {}, "too close together"),
+        (f"text,label,split\na,{'9' * 400},train\nb,two,train\n", {}, "line 2: the label has 400 characters, and 200"),
     ],
 )
 def test_csv_errors(tmp_path: Path, text: str, spec: dict[str, Any], message: str) -> None:
@@ -219,6 +229,8 @@ def test_csv_errors(tmp_path: Path, text: str, spec: dict[str, Any], message: st
         ('{"text": "a", "label": 1}\n{"text": 7, "label": 2}\n', r"m\.jsonl, line 2: column 'text' holds no text"),
         ('{"text": "a", "label": null}\n', r"m\.jsonl, line 1: there is no label"),
         ('{"text": "a", "label": NaN}\n', r"m\.jsonl, line 1: there is no label"),
+        ('{"text": "a", "label": Infinity}\n', r"m\.jsonl, line 1: the label is beyond 1e\+30 in size"),
+        (f'{{"text": "a", "label": {"9" * 400}}}\n', r"m\.jsonl, line 1: the label is beyond 1e\+30 in size"),
         ('{"text": "a", "label": [1]}\n', r"m\.jsonl, line 1: a label must be a word or a number, got \[1\]"),
         ('{"text": "a \\ud800", "label": 1}\n', r"m\.jsonl, line 1: column 'text' holds half of a surrogate pair"),
     ],
@@ -227,6 +239,15 @@ def test_json_errors(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "m.jsonl").write_text(text)
     with pytest.raises(InputError, match=message):
         read(tmp_path / "m.jsonl")
+
+
+def test_the_largest_labels_that_are_allowed_are_learnt_without_a_warning(tmp_path: Path) -> None:
+    """A warning of numpy would be an error here."""
+    rows = [{"text": f"text number {i}", "label": (-1) ** i * (0.5 + i) * 1e28} for i in range(40)]
+    found = tasks.load(
+        TasksSpec(names=str(csv_file(tmp_path / "huge.csv", rows)), kind="regression"), tmp_path / "cache"
+    ).tasks[0]
+    assert found.regression and all(abs(value) <= 100 for value in found.baselines.values())
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

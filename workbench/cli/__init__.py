@@ -18,7 +18,7 @@ from pathlib import Path
 import typer
 
 from workbench.cli import ask, read, train
-from workbench.errors import InputError, Interrupted
+from workbench.errors import InputError, Interrupted, one_line
 from workbench.files import ADVICE, FULL, no_room
 from workbench.memory import address_space, is_memory
 from workbench.signals import interrupting
@@ -83,6 +83,11 @@ def main() -> None:
             code = getattr(error, "exit_code", 0)
         else:
             code = _unexpected(error)
+    except SystemExit as end:
+        # Our commands return; what ends like this is shell completion, or code of a person's own.
+        code = end.code if "_WORKBENCH_COMPLETE" in os.environ else _ended(end)
+    except BaseException as error:
+        code = _ended(error)
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -109,6 +114,13 @@ def _no_memory() -> str:
     limit = address_space()
     allowed = f" (this process may use {limit / 1e9:.1f} GB of addresses, ulimit -v)" if limit else ""
     return f"memory ran out{allowed}; free some or raise the limit, or compute fewer rows at once with --micro-batch"
+
+
+def _ended(error: BaseException) -> int:
+    """Report what would have ended the program without a word, raised by code that a person named."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
+    return _fail(f"{one_line(error)} was raised{place}, which would have ended the program; nothing more was done", 1)
 
 
 def _unexpected(error: BaseException) -> int:

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from workbench.errors import InputError, Interrupted, suggest
+from workbench.errors import InputError, Interrupted, importing, one_line, suggest
 from workbench.files import user_path
 from workbench.flops import Flops
 from workbench.memory import is_memory
@@ -110,7 +110,8 @@ def load(spec: RunSpec) -> ModuleType:
             raise InputError(
                 f"objective {spec.objective!r} came from a file; name the file again with --objective FILE"
             )
-        module = importlib.import_module(point.module)
+        with importing(f"objective {spec.objective!r} of {point.value}"):
+            module = importlib.import_module(point.module)
     else:
         find(spec.objective)
         module = importlib.import_module(f"{__name__}.{spec.objective.replace('-', '_')}")
@@ -164,7 +165,7 @@ def blamed(module: ModuleType, what: str) -> Iterator[None]:
             raise
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == module.__file__]
         line = f", line {lines[-1]}" if lines else ""
-        raise InputError(f"{_place(module)}{line}: {what} raised {type(error).__name__}: {error!s:.200}") from error
+        raise InputError(f"{_place(module)}{line}: {what} raised {one_line(error)}") from error
 
 
 def _place(module: ModuleType) -> str:
@@ -173,7 +174,9 @@ def _place(module: ModuleType) -> str:
 
 def with_options(spec: RunSpec) -> RunSpec:
     """The spec with the objective's options checked and written out in full, and its parent's. Raises InputError."""
-    options = parse_part(load(spec).Options, spec.options, "options")
+    module = load(spec)
+    with blamed(module, "Options"):
+        options = parse_part(module.Options, spec.options, "options")
     spec = spec.replace(options=options.model_dump(mode="json"))
     parent = spec.parent()
     if spec.start is None or parent is None:
@@ -197,11 +200,11 @@ def _load_file(path: Path, name: str) -> ModuleType:
     module = importlib.util.module_from_spec(found)
     sys.modules[name] = module
     try:
-        found.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+        with importing(str(path)):
+            found.loader.exec_module(module)
+    except BaseException:
         del sys.modules[name]
-        line = error.lineno if isinstance(error, SyntaxError) else None
-        raise InputError(f"{path}{f', line {line}' if line else ''}: {type(error).__name__}: {error}") from error
+        raise
     return module
 
 

@@ -32,6 +32,9 @@ PAIRS = (
 )  # fmt: skip
 SINGLES = ("text", "sentence", "review", "content", "document", "body")
 LABELS = ("label", "labels", "target", "class", "category", "score", "gold_label", "y")
+LONGEST_LABEL = 200  # characters
+LARGEST_LABEL = 1e30  # squares of larger ones, and differences of a few, are beyond 32-bit numbers
+CLOSEST = 1e-5  # of the largest label, the least distance between the smallest and the largest
 PARTS = {"train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "val": "dev", "test": "test"}
 
 
@@ -105,8 +108,13 @@ def _lines(path: Path, spec: TasksSpec, part: str | None) -> Iterator[Line]:
 
 
 def _label(value: Any, path: Path, where: str) -> Any:
+    """Return a label as it is written, without blanks around it. Raises InputError for what cannot be one."""
     if isinstance(value, str):
         value = value.strip()
+        if len(value) > LONGEST_LABEL:
+            raise InputError(f"{path}, {where}: the label has {len(value)} characters, and {LONGEST_LABEL} are allowed")
+    elif isinstance(value, (int, float)) and abs(value) > LARGEST_LABEL:
+        raise InputError(f"{path}, {where}: the label is beyond {LARGEST_LABEL:g} in size, the largest that is allowed")
     if value is None or value == "" or value != value or str(value).lower() == "nan":
         raise InputError(f"{path}, {where}: there is no label")
     if not isinstance(value, (str, int, float)):
@@ -148,8 +156,9 @@ def _columns(path: Path, there: list[str], spec: TasksSpec) -> tuple[list[str], 
 
 
 def _fractional(lines: list[Line]) -> bool:
+    """Return whether all labels read as numbers, and one of them has a fractional part or no finite value."""
     numbers = [_number(line.label) for line in lines]
-    return None not in numbers and any(n != int(n) for n in numbers if n is not None)
+    return None not in numbers and any(not float(n).is_integer() for n in numbers if n is not None)
 
 
 def _number(label: Any) -> float | None:
@@ -157,7 +166,7 @@ def _number(label: Any) -> float | None:
         number = float(label)
     except ValueError:
         return None
-    return number if math.isfinite(number) else None
+    return number
 
 
 def _word(label: Any) -> str:
@@ -214,13 +223,23 @@ def _regression(path: Path, parts: Mapping[str, list[Line]], spec: TasksSpec) ->
     made: dict[str, Examples] = {}
     for part, lines in parts.items():
         numbers = [_number(line.label) for line in lines]
-        if None in numbers:
-            line = lines[numbers.index(None)]
+        for line in (line for line, n in zip(lines, numbers, strict=True) if n is None or not math.isfinite(n)):
             raise InputError(f"{line.where}: label {line.label!r} is not a number, as a regression needs")
+        for line, number in zip(lines, numbers, strict=True):
+            if number is not None and abs(number) > LARGEST_LABEL:
+                raise InputError(
+                    f"{line.where}: label {line.label!r} is beyond {LARGEST_LABEL:g} in size, the largest that a "
+                    f"regression can learn"
+                )
         made[part] = _examples(lines, numbers)
     low, high = min(made["train"].targets), max(made["train"].targets)
     if low == high:
         raise InputError(f"{path}: every row to train on has the label {low:g}, so nothing can be learnt")
+    if high - low < max(CLOSEST * max(abs(low), abs(high)), 1 / LARGEST_LABEL):
+        raise InputError(
+            f"{path}: the labels to train on lie between {low!r} and {high!r}, too close together for 32-bit numbers; "
+            f"subtract their mean"
+        )
     train = made.pop("train")
     task = Task(_name(path), "table", (), "spearman", ("spearman", "pearson"), 3.0, train, made, span=(low, high))
     return sealed(task, spec.rows)

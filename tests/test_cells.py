@@ -1,0 +1,138 @@
+"""Carrying out runs one at a time: what fails is written down where it belongs, and the rest goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_integrity import finished
+
+from workbench import cells, runner
+from workbench.errors import Diverged, InputError, Interrupted
+from workbench.files import sealed
+from workbench.host import Host
+from workbench.parts import TasksSpec
+from workbench.store import RunDir, RunStore
+from workbench.tasks import Examples, Suite, Task
+from workbench.tasks import finetune as module
+from workbench.tasks.finetune import Score, score_name
+
+TASKS = TasksSpec(seeds=2)
+ANY: Any = None  # what is not looked at
+
+
+def task(name: str) -> Task:
+    rows = Examples(["a", "b"], None, [0, 1])
+    return Task(name, "table", ("x", "y"), "accuracy", ("accuracy",), 1.0, rows, {"dev": rows})
+
+
+GOOD, BAD = task("good"), task("bad")
+
+
+class Tuning:
+    """In place of fine-tuning: `errors` says by task what is raised; `done` is what was asked for."""
+
+    def __init__(self) -> None:
+        self.errors: dict[str, BaseException] = {}
+        self.done: list[tuple[str, int]] = []
+
+    def __call__(self, encoder: Path, task: Task, spec: TasksSpec, seed: int, *rest: Any) -> Score:
+        self.done.append((task.name, seed))
+        if task.name in self.errors:
+            raise self.errors[task.name]
+        values = {"dev": {"accuracy": 50.0}}
+        digest = score_name(task, spec, seed).split("-")[-2]
+        return Score(task.name, "table", "accuracy", seed, 50.0, values, {}, 2, 2, 1, 0.1, {}, "data", digest)
+
+
+@pytest.fixture
+def tuning(monkeypatch: pytest.MonkeyPatch) -> Tuning:
+    made = Tuning()
+    monkeypatch.setattr(module, "finetune", made)
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+    return made
+
+
+@pytest.fixture
+def run(tuning: Tuning, tmp_path: Path) -> RunDir:
+    """A finished run that has no score yet."""
+    return finished(RunStore(tmp_path / "runs"), 0, tuning=0)
+
+
+def command(run: RunDir, *tasks: Task, since: str = "2000-01-01T00:00:00+00:00") -> tuple[str, str]:
+    """What a command that asks for these tasks does with the run, and how the run ends."""
+    suite = Suite(tasks)
+    cells.carry_out_all(RunStore(run.path.parent), [run.run_id], TASKS, suite, ANY, Host(device="cpu"), since)
+    return runner._state(run, TASKS, suite)
+
+
+def test_a_fine_tuning_that_diverges_is_no_fault_of_the_run(run: RunDir, tuning: Tuning) -> None:
+    tuning.errors = {"bad": Diverged("the loss is no number by step 3", 3)}
+    assert command(run, BAD, GOOD) == (
+        "unfinished",
+        "fine-tuning on bad (seed 0) diverged: the loss is no number by step 3; "
+        "fine-tuning on bad (seed 1) diverged: the loss is no number by step 3",
+    )
+    assert tuning.done == [("bad", 0), ("bad", 1), ("good", 0), ("good", 1)]
+    assert run.state == "trained" and run.error() is None and len(run.scores()) == 2
+    assert command(run, GOOD)[0] == "done" and command(run)[0] == "done", "another task's failure"
+    assert run.summary(full=True)["state"] == "trained"
+
+
+def test_it_is_tried_again_when_asked_for_and_only_then(run: RunDir, tuning: Tuning) -> None:
+    tuning.errors = {"bad": ValueError("no")}
+    command(run, BAD)
+    assert "fine-tuning on bad (seed 0) failed: ValueError: no" in run.note
+    assert "Traceback" in next(run.path.glob("failures/*.log")).read_text()
+    command(run, BAD)  # whose beginning is before that failure: as another worker of the same command
+    assert len(tuning.done) == 2
+    tuning.errors = {}
+    assert command(run, BAD, since="2100-01-01T00:00:00+00:00") == ("done", "")
+    assert len(tuning.done) == 4 and run.state == "done" and not list(run.path.glob("failures/*"))
+
+
+def test_a_run_that_an_older_version_called_diverged_for_its_scores_is_well(run: RunDir, tuning: Tuning) -> None:
+    record = {"format": 1, "kind": "diverged", "message": "x", "time": "2026-01-01", "run_id": run.run_id}
+    (run.path / "error.json").write_bytes(sealed(record))
+    assert run.state == "trained"
+    assert command(run, GOOD) == ("done", "") and not (run.path / "error.json").exists()
+
+
+@pytest.mark.parametrize("stop", [Interrupted(15), KeyboardInterrupt(), OSError(28, "full"), InputError("words")])
+def test_signals_full_disks_and_bad_input_are_not_noted_as_failures(
+    run: RunDir, tuning: Tuning, stop: BaseException
+) -> None:
+    tuning.errors = {"good": stop}
+    with pytest.raises(type(stop)):
+        command(run, GOOD)
+    assert not run.failures() and run.state == "trained"
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), FileNotFoundError(2, "gone", "x"), MemoryError()])
+def test_whatever_else_is_raised_belongs_to_the_score(run: RunDir, tuning: Tuning, error: BaseException) -> None:
+    tuning.errors = {"bad": error}
+    assert command(run, BAD, GOOD)[0] == "unfinished"
+    assert len(run.scores()) == 2 and all(type(error).__name__ in why for why in run.failures().values())
+
+
+def test_scores_name_their_run_and_encoder(run: RunDir, tuning: Tuning) -> None:
+    command(run, GOOD)
+    raw = json.loads(next(run.path.glob("scores/*.json")).read_text())
+    assert raw["run_id"] == run.run_id and raw["encoder"] == run.encoder_digest() and raw["seed"] == 0
+
+
+def test_a_damaged_run_is_named_and_the_others_go_on(
+    run: RunDir, tuning: Tuning, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its encoder has changed, which only a look at every byte shows."""
+    store = RunStore(run.path.parent)
+    other = finished(store, 1, tuning=0)
+    (run.path / "encoder" / "model.safetensors").write_bytes(bytes(400))
+    assert run.damage is None
+    ids = [run.run_id, other.run_id]
+    cells.carry_out_all(store, ids, TASKS, Suite((GOOD,)), ANY, Host(device="cpu"), "2000-01-01")
+    assert "model.safetensors has changed since it was written" in caplog.text
+    assert not run.scores() and len(other.scores()) == 2
