@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench import experiment, presets
+from workbench import experiment, presets, show
 from workbench.errors import InputError
 from workbench.experiment import Experiment
-from workbench.job import Job, equal, job_of
+from workbench.host import Host
+from workbench.job import Job, equal, flops_ratio, is_equal, job_of, one_arm_as_given, plans
 from workbench.over import Range, grid, parse_over
 from workbench.plan import plan
 from workbench.spec import RunSpec, value_at
@@ -21,6 +23,11 @@ NANO = presets.resolve("nano", {"budget.steps": 100})
 
 def plan_job(name: str, base: RunSpec, seeds: int, words: list[str]) -> Job:
     return job_of(experiment.load(name), base, seeds, words)
+
+
+def run_job(name: str, base: RunSpec, words: Sequence[str] = (), match: str | None = None, seeds: int = 1) -> Job:
+    """What `workbench run NAME` makes of its words."""
+    return one_arm_as_given(job_of(grid(name, {}, match, base), base, seeds, words))
 
 
 def written(folder: Path, text: str) -> Experiment:
@@ -155,6 +162,60 @@ def test_without_a_match_budgets_stay_as_given() -> None:
     job = plan_job("ablation", NANO, 1, [])
     assert equal(job.experiment, job.specs) == (list(job.specs), [])
     assert {plan(spec).steps for spec in job.specs} == {100}
+
+
+@pytest.mark.parametrize(
+    ("scale", "budget"),
+    [("nano", {}), ("nano", {"budget.tokens": 2e7}), ("nano", {"budget.steps": 5_000}), ("small", {})],
+)
+def test_run_matches_flops_whatever_the_unit_of_the_budget(scale: str, budget: dict[str, float]) -> None:
+    base = presets.resolve(scale, budget)
+    priced, _ = plans(run_job("ablation", base))
+    assert is_equal(flops_ratio(priced)) and len({found.steps for _, found in priced}) == 5
+    if base.budget.unit == "steps":
+        assert priced[0][1].steps == base.budget.steps, "the first objective keeps the steps it was given"
+    priced, matches = plans(run_job("ablation", base, match="none"))
+    assert not matches and {spec.budget for spec, _ in priced} == {base.budget}
+    assert is_equal(flops_ratio(priced)) == (base.budget.unit == "flops")
+
+
+def test_a_single_arm_keeps_its_budget_as_it_was_given() -> None:
+    assert {spec.budget for spec, _ in plans(run_job("ablation", NANO, ["rtd"], seeds=3))[0]} == {NANO.budget}
+    assert {spec.budget.unit for spec, _ in plans(run_job("ablation", NANO, ["rtd", "bert-mlm"]))[0]} == {"flops"}
+
+
+def test_no_steps_stay_no_steps() -> None:
+    assert {found.steps for _, found in plans(run_job("ablation", NANO.replace(budget={"steps": 0})))[0]} == {0}
+
+
+def test_a_budget_that_is_too_small_for_another_arm_says_what_was_matched() -> None:
+    with pytest.raises(InputError, match=r"less than one step.*objective=bert-mlm spends in steps=1"):
+        plans(run_job("ablation", NANO.replace(budget={"steps": 1})))
+
+
+@pytest.mark.parametrize("match", [None, "tokens", "none"])
+def test_a_plan_asks_at_equal_compute_only_where_it_is(match: str | None) -> None:
+    job = run_job("ablation", presets.resolve("nano", {"budget.tokens": 2e6}), match=match)
+    priced, matches = plans(job)
+    text = show.plan_table(job, priced, matches, Host(device="cpu"))
+    document = show.plan_json(job, priced, matches)
+    assert ("At equal compute, what does" in text) == document["equal_compute"] == (match is None)
+    assert document["question"].startswith("At equal compute, what" if match is None else "What does each step")
+    assert ("not at equal compute: an arm spends up to 2.1" in text) == (match is not None)
+    assert "FLOPs (matmul)" in text
+
+
+@pytest.mark.parametrize(
+    ("question", "plain"),
+    [
+        ("At equal compute, how large?", "How large?"),
+        ("Which is best at equal cost?", "Which is best?"),
+        ("Which, at an equal number of tokens, is best?", "Which is best?"),
+        ("Are they equal?", "Are they equal?"),
+    ],
+)
+def test_a_question_without_its_equal_compute(question: str, plain: str) -> None:
+    assert (experiment.asked(question, False), experiment.asked(question, True)) == (plain, question)
 
 
 def test_parts_of_a_budget_are_matched_each_on_its_own() -> None:

@@ -7,7 +7,8 @@
 
 The runs are all combinations of AXES, then each of VARIANTS (if there are any) once for each objective, times the
 seeds. A key is whatever `--set` takes, `options.NAME` of an objective, or `budget.share`, a part of the budget; an axis
-of one value holds it fixed. MATCH (steps, tokens, flops or seconds) is the unit in which all runs get the same amount.
+of one value holds it fixed. MATCH (steps, tokens, flops or seconds) is the unit in which all runs get the same amount;
+left out, it is FLOPs. `--match` overrules it.
 
 A name is looked up as a path, then in `./experiments`, then among those that came with the package.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,8 @@ from workbench.parts import UNITS, Budget
 from workbench.spec import RunSpec, digest, known_keys
 
 SHARE = "budget.share"
+EQUAL_WITHIN = 0.02  # arms whose FLOPs differ by more are not called equal; steps are whole, so some difference is left
+_AT_EQUAL = re.compile(r",?\s*\bat (an )?equal (compute|cost|budget|time|flops|number of \w+)\b,?", re.IGNORECASE)
 
 LARGEST = 1 << 20  # bytes of an experiment file
 MOST_RUNS = 100_000
@@ -91,6 +95,14 @@ class Experiment:
             del tasks["held_out"]
         parts = [self.name, given, tasks, *([self.search] if self.search else [])]
         return f"{self.name}-{base.scale}-{digest(parts, 8)}"
+
+
+def asked(question: str, equal: bool) -> str:
+    """Return the question without its "at equal compute", unless the arms are known to spend the same."""
+    if equal:
+        return question
+    text = re.sub(r"\s+([?.!,;])", r"\1", " ".join(_AT_EQUAL.sub(" ", question).split()))
+    return text[:1].upper() + text[1:]
 
 
 def changed(base: RunSpec, values: Mapping[str, Any]) -> RunSpec:

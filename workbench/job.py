@@ -10,7 +10,7 @@ from typing import Any
 
 from workbench import objectives, presets
 from workbench.errors import InputError, suggest
-from workbench.experiment import Experiment
+from workbench.experiment import EQUAL_WITHIN, Experiment
 from workbench.parts import Budget
 from workbench.plan import Plan, plan
 from workbench.progress import counted
@@ -97,26 +97,60 @@ def distinct(specs: Iterable[RunSpec]) -> tuple[RunSpec, ...]:
     return tuple({spec.run_id: spec for spec in specs}.values())
 
 
+def one_arm_as_given(job: Job) -> Job:
+    """Return the job, without a match where all its runs are seeds of one arm: its budget stays in the unit given."""
+    arms = {spec.replace(seed=0).run_id for spec in job.specs}
+    return job if len(arms) > 1 else replace(job, experiment=replace(job.experiment, match=None))
+
+
 def plans(job: Job) -> tuple[list[tuple[RunSpec, Plan]], list[Match]]:
-    """Every run's plan, and the amounts they share. Nothing is read or written."""
+    """Return every run's plan, and the amounts they share. Nothing is read or written. Raises InputError."""
     specs, matches = equal(job.experiment, job.specs)
-    return [(spec, plan(spec)) for spec in counted(specs, "planning runs")], matches
+    try:
+        return [(spec, plan(spec)) for spec in counted(specs, "planning runs")], matches
+    except InputError as error:
+        if all(match.unit in match.given for match in matches):
+            raise
+        raise InputError(f"{error} ({'; '.join(match.sentence() for match in matches)})") from None
+
+
+def flops_ratio(priced: Iterable[tuple[RunSpec, Plan]]) -> float | None:
+    """Return the largest FLOPs of an arm over the smallest at one budget, under the convention of the budget.
+
+    None where no two arms have one budget, and where their FLOPs are not known yet, as with budgets in seconds.
+    """
+    levels: dict[Budget, dict[str, float]] = {}
+    for spec, found in priced:
+        arm = spec.replace(seed=0).run_id
+        levels.setdefault(spec.budget, {})[arm] = float(found.flops[spec.budget.convention])
+    several = [tuple(spent.values()) for spent in levels.values() if len(spent) > 1]
+    if not several or any(min(spent) <= 0 for spent in several):
+        return None
+    return max(max(spent) / min(spent) for spent in several)
+
+
+def is_equal(ratio: float | None) -> bool:
+    """Return whether arms with this ratio of FLOPs may be called equal in compute."""
+    return ratio is not None and ratio <= 1 + EQUAL_WITHIN
 
 
 def equal(found: Experiment, specs: Sequence[RunSpec]) -> tuple[list[RunSpec], list[Match]]:
     """The specs with their budgets in the unit that the experiment matches. Raises InputError.
 
-    Of the runs with one budget the first is the reference: what it spends, all of them get.
+    Of the runs with one budget the first is the reference: what it spends, all of them get. No steps stay no steps.
     """
     if found.match is None:
         return list(specs), []
     levels: dict[Budget, Match] = {}
     for spec in specs:
-        if spec.budget not in levels:
+        if spec.budget not in levels and spec.budget.steps != 0:
             levels[spec.budget] = _match(found, spec, found.match)
     # A run's own budget stays as it is where it is in this unit already.
     return [
-        spec if spec.budget.unit == found.match else spec.replace(budget=_budget(levels[spec.budget])) for spec in specs
+        spec.replace(budget=_budget(levels[spec.budget]))
+        if spec.budget.unit != found.match and spec.budget in levels
+        else spec
+        for spec in specs
     ], list(levels.values())
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from workbench import experiment as experiments
 from workbench.errors import InputError
-from workbench.experiment import Experiment, check_key
+from workbench.experiment import Experiment, asked, check_key
 from workbench.parts import UNITS
 from workbench.spec import RunSpec, override_value
 
@@ -68,17 +68,22 @@ def _range(text: str, value: str) -> Range:
     return Range(low, high, bool(match[3]), all(re.fullmatch(r"[+-]?\d+", match[i]) for i in (1, 2)))
 
 
-def unit_of(match: str | None, found: Experiment | None, base: RunSpec) -> str:
-    """What all runs get the same of: as asked, else as the file says, else FLOPs; a budget of seconds stays one."""
-    if match not in (None, *UNITS):
-        raise InputError(f"--match {match!r} is not one of {', '.join(UNITS)}")
+def unit_of(match: str | None, found: Experiment | None, base: RunSpec) -> str | None:
+    """Return the unit in which all runs get the same amount; None with `--match none`. Raises InputError.
+
+    Without `--match` it is what the experiment's file says, else FLOPs; a budget in seconds stays one.
+    """
+    if match not in (None, *UNITS, "none"):
+        raise InputError(f"--match {match!r} is not one of {', '.join((*UNITS, 'none'))}")
+    if match == "none":
+        return None
     return match or (found and found.match) or ("seconds" if base.budget.unit == "seconds" else "flops")
 
 
 def grid(word: str | None, over: Space, match: str | None, base: RunSpec, objectives: Sequence[str] = ()) -> Experiment:
     """An experiment by its name or file with further axes, or one made of axes alone. Raises InputError.
 
-    All runs get the same amount of `match`, else of what the file says, else of FLOPs; a budget of seconds stays one.
+    All runs get the same amount of what `unit_of` says.
     """
     if objectives and "objective" in over:
         raise InputError("--objective and --over objective=... contradict each other; keep one")
@@ -89,9 +94,10 @@ def grid(word: str | None, over: Space, match: str | None, base: RunSpec, object
         if not axes:
             raise InputError("sweep needs an experiment, as in generator-size, or --over key=1,2,3")
         keys = list(axes)
-        amount = {"flops": "compute", "seconds": "time"}.get(unit, f"number of {unit}")
+        amount = {"flops": "equal compute", "seconds": "an equal time"}.get(str(unit), f"an equal number of {unit}")
         which = " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))
-        return Experiment(_name("over", keys), f"At an equal {amount}, which {which} does best?", axes, match=unit)
+        question = f"At {amount}, which {which} does best?"
+        return Experiment(_name("over", keys), asked(question, unit is not None), axes, match=unit)
     new = [key for key in axes if key not in found.axes]
     name = _name(f"{found.name}-over", new) if new else found.name
     return replace(found, name=name, axes={**found.axes, **axes}, match=unit)

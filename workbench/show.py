@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from workbench.experiment import EQUAL_WITHIN, asked
+from workbench.flops import CONVENTIONS
 from workbench.host import Host, cores
 from workbench.plan import Plan, with_parents
 from workbench.progress import clock
@@ -47,9 +49,13 @@ def plan_rows(plans: Sequence[tuple[RunSpec, Plan]]) -> list[dict[str, Any]]:
 
 def plan_json(job: Job, plans: Sequence[tuple[RunSpec, Plan]], matches: Sequence[Match]) -> dict[str, Any]:
     """The plan as one document."""
+    from workbench.job import flops_ratio, is_equal
+
+    ratio = flops_ratio(plans)
     return {
-        "experiment": job.experiment.name, "question": job.experiment.question,
+        "experiment": job.experiment.name, "question": asked(job.experiment.question, is_equal(ratio)),
         "base": job.base.model_dump(mode="json"), "match": [match.to_json() for match in matches],
+        "convention": job.base.budget.convention, "flops_ratio": ratio, "equal_compute": is_equal(ratio),
         "runs": [row | {"cell": _cell_of(job, spec)} for row, (spec, _) in zip(plan_rows(plans), plans, strict=True)],
     }  # fmt: skip
 
@@ -67,7 +73,10 @@ def plan_table(
 ) -> str:
     """What would run, and what it would cost here with so many workers."""
     from workbench.bench.estimate import training_seconds
+    from workbench.job import flops_ratio, is_equal
 
+    ratio, stated = flops_ratio(plans), str(job.base.budget.convention)
+    others = [str(name) for name in CONVENTIONS if name != stated]
     if workers > 1:
         host = replace(host, threads=host.threads or max(1, cores() // workers))
     everything = with_parents(plans)
@@ -75,13 +84,15 @@ def plan_table(
     parents = len(everything) > len(plans)
     rows = []
     for spec, plan in plans:
-        parts = plan.parameters
+        parts, paid = plan.parameters, {}
+        if parents:
+            paid["of parents"] = _short(plan.parent["flops"][stated]) if plan.parent else "-"
         rows.append({
             "objective": spec.objective, **_cell_of(job, spec), "seed": spec.seed,
             "steps": plan.steps if spec.budget.unit != "seconds" else "as time allows",
-            "tokens": _short(plan.tokens), "FLOPs (paper)": _short(plan.flops["paper"]),
-            **({"of parents": _short(plan.parent["flops"]["paper"]) if plan.parent else "-"} if parents else {}),
-            "sparse": _short(plan.flops["paper-sparse"]), "matmul": _short(plan.flops["matmul"]),
+            "tokens": _short(plan.tokens), f"FLOPs ({stated})": _short(plan.flops[stated]),
+            **paid,
+            **{name: _short(plan.flops[name]) for name in others},
             "encoder": _short(parts["encoder"]), "generator": _short(parts.get("generator", 0)),
             "heads": _short(parts["total"] - parts["encoder"] - parts.get("generator", 0)),
             "memory": _bytes(plan.memory_bytes),
@@ -91,18 +102,28 @@ def plan_table(
     total = sum(seconds.values()) / min(workers, len(everything))
     count = f"{len(plans)} runs" + (f" and {len(everything) - len(plans)} that they start from" if parents else "")
     lines = [
-        job.experiment.question,
+        asked(job.experiment.question, is_equal(ratio)),
         "",
         table(rows),
         "",
         f"scale {base.scale}, recipe {base.recipe}, corpus {', '.join(base.data.corpus)}, rows of {base.data.length} "
         f"tokens, {base.batch.size} rows a step, peak learning rate {base.optim.lr:g}",
         *(match.sentence() for match in matches),
+        *_spending(ratio, stated),
         f"tasks {', '.join(base.tasks.names) or 'none'}: {base.tasks.seeds} fine-tuning seeds each",
         f"pre-training time for all {count}: about {clock(total)} here ({_how(host, plans)}, a few steps timed, "
         f"{_runs_at_once(workers)}); fine-tuning comes on top",
     ]
     return "\n".join(lines)
+
+
+def _spending(ratio: float | None, convention: str) -> list[str]:
+    """Say whether the arms spend the same; nothing where that is not known."""
+    if ratio is None:
+        return []
+    if ratio > 1 + EQUAL_WITHIN:
+        return [f"not at equal compute: an arm spends up to {ratio:.2f} times the FLOPs of another ({convention})"]
+    return [f"equal compute: the arms' FLOPs ({convention}) differ by less than {100 * (ratio - 1) + 0.05:.1f} %"]
 
 
 def _how(host: Host, plans: Sequence[tuple[RunSpec, Plan]]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,11 +68,12 @@ def test_every_step_is_logged_under_its_own_names(finished: Path) -> None:
         if name.startswith("untrained"):
             continue
         rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-        assert [row["step"] for row in rows] == list(range(1, 31))
+        plan = json.loads((path / "plan.json").read_text())
+        assert [row["step"] for row in rows] == list(range(1, plan["steps"] + 1))
         objective = json.loads((path / "spec.json").read_text())["spec"]["objective"]
         assert always | own[objective] <= set(rows[0])
-        plan = json.loads((path / "plan.json").read_text())
-        assert rows[-1]["flops"] == pytest.approx(plan["flops"]) and rows[-1]["tokens"] == plan["tokens"] == 30 * 8 * 32
+        assert rows[-1]["flops"] == pytest.approx(plan["flops"])
+        assert rows[-1]["tokens"] == plan["tokens"] == plan["steps"] * 8 * 32
         assert all(row["mask_rate"] == pytest.approx(5 / 32) for row in rows)  # ceil(0.15 * 32) distinct picks
 
 
@@ -91,9 +93,20 @@ def test_losses_that_frequencies_alone_reach_are_said_by_run_status_and_report(
     assert line.startswith("done") and warning in line
     assert f"{rtd.name}: {warning}" in (finished / "stderr.txt").read_text()
     answer = json.loads((finished / "answer.json").read_text())
-    assert (
-        "rtd at 30 steps has not left what token frequencies alone reach" in (finished / answer["report"]).read_text()
-    )
+    page = (finished / answer["report"]).read_text()
+    assert re.search(r"rtd at \S+ FLOPs \(matmul\) has not left what token frequencies alone reach", page)
+
+
+def test_every_arm_gets_the_flops_that_the_first_spends_in_the_steps_given(finished: Path) -> None:
+    spent: dict[str, list[tuple[int, float, float]]] = {}
+    for path in runs_of(finished).values():
+        plan, spec = (json.loads((path / name).read_text()) for name in ("plan.json", "spec.json"))
+        if plan["steps"]:
+            row = plan["steps"], plan["flops"]["matmul"], plan["flops_per_step"]["matmul"]
+            spent.setdefault(spec["spec"]["objective"], []).append(row)
+    (steps, budget, _), *_ = spent["bert-mlm"]
+    assert steps == 30 and len({steps for rows in spent.values() for steps, _, _ in rows}) > 2
+    assert all(budget - step < flops <= budget for rows in spent.values() for _, flops, step in rows)
 
 
 def test_a_table_task_is_scored_for_every_run_and_seed(finished: Path) -> None:
@@ -122,7 +135,7 @@ def test_the_report_can_be_written_again_and_its_table_is_right(finished: Path, 
     for path in runs_of(finished).values():
         spec = json.loads((path / "spec.json").read_text())["spec"]
         values = [json.loads(file.read_text())["value"] for file in (path / "scores").glob("*.json")]
-        name = spec["objective"] if spec["budget"]["steps"] else "untrained"
+        name = "untrained" if spec["budget"]["steps"] == 0 else spec["objective"]
         means[name, spec["seed"]] = sum(values) / len(values)
     with (finished / "again" / "table.csv").open(newline="") as lines:
         written = {row["arm"]: float(row["score"]) for row in csv.DictReader(lines)}

@@ -195,6 +195,7 @@ def in_memory(
         {
             "run_id": f"{arm}-{steps}-s{seed}", "role": "untrained" if arm == "untrained" else "arm", "arm": arm,
             "seed": seed, "budget": f"{steps} steps", "state": "done", "finetune_seconds": 1.0, "data": "fp" * 8,
+            "convention": "paper",
             "steps": steps, "tokens": 4096 * steps, "seconds": 0.1 * steps,
             **{f"flops_{c}": value * steps for c, value in price(arm).items()},
         }

@@ -223,7 +223,7 @@ def test_page_holds_all_of_it(tmp_path: Path) -> None:
     assert warned in words  # this is no `tune`, which reports on rows that it did not choose by
     made.edit(path, experiment="tune")
     assert warned not in " ".join(parsed.page(write(store, name, tmp_path / "out")).text.split())
-    assert "This is not at equal compute: rtd spent 1.32 times the FLOPs of bert-mlm (paper convention)." in words
+    assert "This is not at equal compute: rtd spent 1.32 times the FLOPs of bert-mlm (matmul convention)." in words
     rows = [r.find("th")[0].text for r in tree.by_id("table-1").find("table")[0].find("tr")]
     assert any("rtd" in r and "†" in r for r in rows) and not any("bert-mlm" in r and "†" in r for r in rows)
 
@@ -234,6 +234,6 @@ def test_a_budget_of_ones_own_on_the_command_line(tmp_path: Path) -> None:
     done = subprocess.run([*words, "flops=1e20", "--out", str(tmp_path / "out")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     said = " ".join(parsed.page(tmp_path / "out" / "index.html").text.split())
-    assert "There is no recommendation for 1.00×10²⁰ FLOPs (paper)" in said
+    assert "There is no recommendation for 1.00×10²⁰ FLOPs (matmul)" in said, "as the report counts"
     bad = subprocess.run([*words, "much"], capture_output=True, text=True)
     assert bad.returncode == 2 and bad.stderr.count("\n") == 1 and "--budget 'much'" in bad.stderr

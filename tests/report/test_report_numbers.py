@@ -303,4 +303,4 @@ def test_page_names_what_is_left_out(report: tuple[Path, Path]) -> None:
     assert f"{run} has no score on next" in said
     assert "means of 2 to 4 fine-tuning seeds" in said
     assert "do not have the same seeds" in said and "replace-mlm 3 seeds" in said
-    assert "compute is not equal" in said and "all-tokens-mlm spent 1.58 times the FLOPs of bert-mlm" in said
+    assert "not at equal compute" in said and "all-tokens-mlm spent 1.58 times the FLOPs of bert-mlm" in said

@@ -14,6 +14,7 @@ from workbench.cli.words import (
     Corpora,
     Device,
     DryRun,
+    MatchText,
     MicroBatch,
     Objectives,
     Out,
@@ -51,6 +52,7 @@ def run(
     corpus: Corpora = None,
     tasks: Tasks = None,
     budget: BudgetText = None,
+    match: MatchText = None,
     seeds: Seeds = None,
     runs: Runs = Path("runs"),
     out: Out = None,
@@ -66,16 +68,19 @@ def run(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Pre-train, fine-tune and report every run of an experiment; typed again, it goes on where it stopped."""
+    """Pre-train, fine-tune and report every run of an experiment; typed again, it goes on where it stopped.
+
+    All runs get the same FLOPs: a --budget in steps or tokens (as the default of small is) is what the first objective
+    gets, and every other one gets as many FLOPs as that spends, in steps of its own number.
+    """
     host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain)
     base = base_spec(scale, set_, corpus, tasks, budget)
-    from workbench import experiment as experiments
-    from workbench.job import job_of
+    from workbench.job import job_of, one_arm_as_given
+    from workbench.over import grid
 
-    found = in_effect(experiments.load(experiment), set_)
-    _carry_out(
-        job_of(found, base, seeds or 1, objective or [], given_keys(set_)), runs, host, workers, out, dry_run, as_json
-    )
+    found = in_effect(grid(experiment, {}, match, base), set_)
+    job = one_arm_as_given(job_of(found, base, seeds or 1, objective or [], given_keys(set_)))
+    _carry_out(job, runs, host, workers, out, dry_run, as_json)
 
 
 def sweep_(
@@ -103,10 +108,7 @@ def sweep_(
     storage: Annotated[
         str | None, typer.Option(help="Where Optuna's copy of the trials goes (default: a journal in the run store).")
     ] = None,
-    match: Annotated[
-        str | None,
-        typer.Option(help="What all runs get the same of: flops (default), tokens, steps or seconds."),
-    ] = None,
+    match: MatchText = None,
     objective: Objectives = None,
     set_: Sets = None,
     scale: Scale = None,

@@ -49,6 +49,14 @@ Plain = Annotated[bool, typer.Option("--plain", help="Without any shortcut of ou
 Compile = Annotated[bool, typer.Option("--compile", help="Use torch.compile.")]
 SaveEvery = Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints (default: 5 min).")]
 Track = Annotated[str | None, typer.Option(help="Mirror metrics to a tracker: wandb.")]
+MatchText = Annotated[
+    str | None,
+    typer.Option(
+        "--match",
+        help="What all runs get the same of: flops (default), tokens, steps or seconds; none leaves each the --budget "
+        "as it is given, so that the report is not at equal compute.",
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
 
 

@@ -13,7 +13,7 @@ from workbench.report.doubts import caveat
 from workbench.report.naming import spoken
 from workbench.report.noise import LEAST_DF
 from workbench.report.power import needed_seeds
-from workbench.report.spending import TOLERANCE, main_convention, ratios
+from workbench.report.spending import TOLERANCE, ratios
 from workbench.report.statistics import ALPHA, Compared
 from workbench.report.tables import Board, Cell, Pair
 from workbench.report.words import freedom, interval, listing, points, seeds
@@ -58,7 +58,7 @@ def several(axis: str) -> str:
 
 def _unequal(board: Board, names: dict[str, str]) -> list[str]:
     """That the first did not spend the same as another, where that is so."""
-    convention, found = main_convention(board.budget), ratios(board, board.budget)
+    convention, found = board.convention(), ratios(board, board.budget)
     first = next(iter(found), "")
     other = max(found, key=lambda arm: max(found[first] / found[arm], found[arm] / found[first]), default="")
     if not found or max(found[first] / found[other], found[other] / found[first]) <= 1 + TOLERANCE:

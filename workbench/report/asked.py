@@ -17,3 +17,9 @@ class Asked:
     order: bool = False
     budget: Budget | None = None
     verify: bool = True
+
+    def budget_under(self, convention: str) -> Budget | None:
+        """Return the budget with its FLOPs counted as the report counts them, where it does not say how itself."""
+        if self.budget is None or "convention" in self.budget.model_fields_set:
+            return self.budget
+        return Budget.model_validate({self.budget.unit: self.budget.amount, "convention": convention})

@@ -11,7 +11,7 @@ from workbench.report.curves import CONVENTIONS
 from workbench.report.doubts import BAG, beaten, caveat
 from workbench.report.frames import Frames
 from workbench.report.reading import FINISHED
-from workbench.report.spending import TOLERANCE, main_convention
+from workbench.report.spending import TOLERANCE
 from workbench.report.tables import Board, Cell
 from workbench.report.words import listing, seeds
 
@@ -85,14 +85,14 @@ def unequal(board: Board, budget: str) -> str:
     """Whether arms of one budget did not spend the same, under any convention; "" if they did."""
     cells = board.at(budget)
     found = {c: spread(cells, f"flops_{c}") for c in CONVENTIONS}
-    main = main_convention(budget)
+    main = board.convention(budget)
     if found[main] is not None:
         least, most, ratio = found[main] or ("", "", 1.0)
         ratios = {c: r[2] if r else 1.0 for c, r in found.items() if c != main}
         others = listing([f"{r:.2f} times under {c}" for c, r in ratios.items() if abs(r - ratio) > TOLERANCE])
         tail = f", {others}" if others else ""
         return (
-            f"compute is not equal. The arm {most} spent {ratio:.2f} times the FLOPs of {least} ({main} "
+            f"this is not at equal compute. The arm {most} spent {ratio:.2f} times the FLOPs of {least} ({main} "
             f"convention{tail}). Compare with the figure of score against compute in view."
         )
     rest = {c: r for c, r in found.items() if r is not None}
@@ -101,11 +101,11 @@ def unequal(board: Board, budget: str) -> str:
         if timed is None:
             return ""
         return (
-            f"compute is equal by plan only. The arm {timed[1]} trained {timed[2]:.2f} times as long as {timed[0]} by "
-            f"the clock: seconds become steps when a few steps are timed, before a run begins."
+            f"the time is the same by plan only. The arm {timed[1]} trained {timed[2]:.2f} times as long as {timed[0]} "
+            f"by the clock: seconds become steps when a few steps are timed, before a run begins."
         )
     told = listing([f"{r[2]:.2f} times under {c} ({r[1]} over {r[0]})" for c, r in rest.items()])
-    return f"compute is equal under the {main} convention only. The most costly arm spent {told}."
+    return f"the arms spent the same under the {main} convention only. The most costly arm spent {told}."
 
 
 def spread(cells: list[Cell], column: str, tolerance: float = TOLERANCE) -> tuple[str, str, float] | None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.report import checks, words
+from workbench.report import checks, spending, words
 from workbench.report.frames import Frames
 from workbench.report.reading import FINISHED, flatten
 from workbench.report.tables import Board
@@ -61,17 +61,19 @@ def facts(found: Frames, results: list[Board]) -> list[tuple[str, str]]:
     counts = [len(cell.scores) for board in results for cell in board.at(board.budget)]
     seconds = math.fsum(r["seconds"] for r in runs if known(r["seconds"]))
     tuning = math.fsum(r["finetune_seconds"] for r in runs if known(r["finetune_seconds"]))
-    flops = math.fsum(r["flops_paper"] for r in runs if known(r["flops_paper"]))
+    convention = str(next((r["convention"] for r in arms if known(r["convention"])), "paper"))
+    flops = math.fsum(r[f"flops_{convention}"] for r in runs if known(r[f"flops_{convention}"]))
     budgets = list(dict.fromkeys(run["budget"] for run in arms if found.settings[run["run_id"]]))
     layers, width = spec.get("encoder.layers"), spec.get("encoder.hidden")
     told = [
         ("Score", scores or "none"),
         ("Budget of a run", words.listing(budgets) or "unknown"),
+        *([("Compute", compared)] if (compared := spending.told(found)) else []),
         ("Pre-training seeds", words.seeds(counts) if counts else "none with scores"),
         ("Runs", f"{done} of {len(runs)} trained"),
         ("Encoder", f"{layers} layers of {width} ({spec.get('scale')})" if layers else "unknown"),
         ("Text", str(spec.get("data.corpus") or "unknown")),
-        ("Pre-training in all", f"{words.power(flops)} FLOPs, {words.duration(seconds)}"),
+        ("Pre-training in all", f"{words.power(flops)} FLOPs ({convention}), {words.duration(seconds)}"),
         ("Fine-tuning in all", words.duration(tuning)),
     ]
     return told

@@ -9,7 +9,6 @@ from workbench.report import along, marks, panels, plots, scaling, strips
 from workbench.report.curves import MOST_BINS, PLACE
 from workbench.report.frames import STRETCH, Frames
 from workbench.report.marks import Axis, Style
-from workbench.report.spending import main_convention
 from workbench.report.tables import UNTRAINED, Board
 from workbench.report.words import listing
 
@@ -139,10 +138,10 @@ class Drawn:
         return Figure(wide, narrow, caption, tuple(a for a in self.looks if a in board.arms))
 
     def _others(self, board: Board, name: str) -> list[Figure]:
-        """The same against everything else that could be held equal."""
+        """The same against everything else that could be held the same."""
         axes = [Axis("tokens", "training tokens"), Axis("seconds", "training time in seconds")]
         for convention in ("paper", "paper-sparse", "matmul"):
-            if convention != main_convention(board.budget):
+            if convention != board.convention():
                 axes.append(Axis(f"flops_{convention}", f"training FLOPs, {convention} convention"))
         made = []
         for i, axis in enumerate(axes):
@@ -203,7 +202,7 @@ def spent_by_all(board: Board) -> str:
 
 def main_axis(board: Board) -> Axis:
     """FLOPs under that convention."""
-    convention = main_convention(board.budget)
+    convention = board.convention()
     return Axis(f"flops_{convention}", f"training FLOPs, {convention} convention")
 
 

@@ -17,11 +17,11 @@ SPOKEN = {
 
 
 def budget_of(budget: Mapping[str, Any]) -> tuple[str, str]:
-    """`2,000,000 tokens`, `60 seconds` or `1e17 FLOPs (paper)`, and the convention to show FLOPs under."""
+    """Return `2,000,000 tokens`, `60 seconds` or `1e17 FLOPs (paper)`, and the convention that FLOPs are counted by."""
     unit = next(k for k in ("steps", "tokens", "flops", "seconds") if not math.isnan(number(budget.get(k))))
     amount, convention = number(budget[unit]), str(budget.get("convention") or "paper")
     text = f"{amount:,.0f}" if amount < 1e9 and amount.is_integer() else f"{amount:.6g}".replace("e+", "e")
-    return (f"{text} FLOPs ({convention})", convention) if unit == "flops" else (f"{text} {unit}", "paper")
+    return f"{text} FLOPs ({convention})" if unit == "flops" else f"{text} {unit}", convention
 
 
 def arm_names(

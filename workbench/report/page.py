@@ -37,7 +37,7 @@ from workbench.report.noise import LEAST_DF
 from workbench.report.reached import reached
 from workbench.report.reading import FINISHED
 from workbench.report.resampling import TAU
-from workbench.report.spending import main_convention, unequal
+from workbench.report.spending import question, unequal
 from workbench.report.tables import Board, boards
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ def render(found: Frames, results: list[Board], missing: Mapping[str, str], aske
         "style_hash": f"sha256-{digest}",
         "version": workbench.__version__,
         "record": found.record,
+        "question": question(found),
         "prefix": prefix,
         "axis": "objective" if one else spoken(found.axis),
         "axis_plural": "objectives" if one else f"settings of {spoken(found.axis)}",
@@ -148,10 +149,12 @@ def render(found: Frames, results: list[Board], missing: Mapping[str, str], aske
         "extension_rows": [scaling.rows(board, figures.main_axis(board)) for board in results],
         "crossings": [crossed(board) for board in results],
         "curved": [figures.has_curve(board) for board in results],
-        "equal": [equal.under_each(board, found) for board in results],
+        "held": [equal.under_each(board, found) for board in results],
         "unequal": [{b: unequal(board, b) for b in board.budgets} for board in results],
-        "advice": [advice.advise(board, found, asked.budget, main_convention(board.budget)) for board in results],
-        "conventions": [main_convention(board.budget) for board in results],
+        "advice": [
+            advice.advise(board, found, asked.budget_under(board.convention()), board.convention()) for board in results
+        ],
+        "conventions": [board.convention() for board in results],
         "tuning": tuned.rows(found),
         "tuning_figures": (tuned.figure(found, figures.WIDE, "tw"), tuned.figure(found, figures.NARROW, "tn")),
         "compute": drawn.compute,

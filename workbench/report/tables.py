@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics as plain
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from workbench.published import Column, beside
@@ -77,10 +77,15 @@ class Board:
     missing: Mapping[str, tuple[str, ...]]
     finetunings: tuple[int, ...]
     published: Column | None
+    conventions: Mapping[str, str] = field(default_factory=dict)  # budget -> how its runs' FLOPs are counted
 
     @property
     def budget(self) -> str:
         return self.budgets[-1]
+
+    def convention(self, budget: str | None = None) -> str:
+        """Return how the FLOPs of a budget are counted, by default those of the largest: as its runs' specs say."""
+        return self.conventions.get(budget or self.budget, "paper")
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -149,6 +154,7 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
         {r: lacking for r, lacking in missing.items() if lacking},
         tuple(sorted({len(seeds) for found in tuned.values() for seeds in found.values()})),
         beside(frames.axis, dict.fromkeys(c.arm for c in trained)),
+        {str(row["budget"]): str(row["convention"]) for row in runs.values() if row["role"] != UNTRAINED},
     )
 
 
