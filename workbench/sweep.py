@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from workbench.experiment import Experiment, changed
 from workbench.host import Host
 from workbench.job import Job, Match, equal, job_of, known_options, plans
 from workbench.over import Range, Space, Values
+from workbench.redact import redact
 from workbench.runner import Outcome, Session
 from workbench.spec import RunSpec, value_at
 
@@ -94,8 +96,9 @@ def search_job(
 
 
 def execute(job: Job, search: Search, root: Path, host: Host, workers: int, out: Path | None) -> Outcome:
-    """All trials of every cell, and the report on their runs."""
+    """Carry out all trials of every cell, and write the report on their runs."""
     plans(job)
+    open_storage(search)
     session = runner.begin(job, root, host, workers)
     trials, _ = run_trials(session, search)
     return runner.conclude(session, [run for trial in trials for run in trial.run_ids], out)
@@ -110,6 +113,7 @@ def tune(jobs: tuple[Job, Job], search: Search, seeds: int, root: Path, host: Ho
     searching, reporting = jobs
     base = reporting.base
     plans(searching)
+    open_storage(search)
     first = runner.begin(searching, root, host, workers)
     trials, (arms, matches) = run_trials(first, search)
     second = runner.begin(reporting, root, host, workers)
@@ -128,7 +132,7 @@ def tune(jobs: tuple[Job, Job], search: Search, seeds: int, root: Path, host: Ho
 
 
 def tune_jobs(
-    base: RunSpec, search: Search, words: Sequence[str], match: str, given: Collection[str] = ()
+    base: RunSpec, search: Search, words: Sequence[str], match: str | None, given: Collection[str] = ()
 ) -> tuple[Job, Job]:  # fmt: skip
     """What is searched, and what is reported: same objectives, other seeds, other rows."""
     axes = {"objective": tuple(words) or experiments.load("ablation").axes["objective"]}
@@ -276,11 +280,6 @@ class Mirror:
         self.name, self.search = session.record, search
         self.path = session.store.root / "experiments" / f"{session.record}.optuna.log"
         self.space = {key: _distribution(value) for key, value in search.space.items()}
-        if search.storage:
-            try:
-                _storage(search.storage)
-            except Exception as error:  # whatever the database's driver raises
-                raise InputError(f"--storage {search.storage} cannot be opened: {error}") from None
 
     def show(self, trials: Iterable[Trial]) -> None:
         """Add what is not there yet. A journal that cannot be read, such as a torn one, is written anew."""
@@ -288,18 +287,19 @@ class Mirror:
             self._add(trials)
         except Exception as error:  # storages raise whatever their file or database does
             if self.search.storage:
-                log.warning("the copy of the trials in --storage was not written: %s", error)
+                log.warning("the copy of the trials in --storage was not written: %s", _first_line(error))
                 return
             self.path.unlink(missing_ok=True)
             self._add(trials)
 
     def _add(self, trials: Iterable[Trial]) -> None:
         self.path.parent.mkdir(exist_ok=True)
-        storage = _storage(self.search.storage or self.path)
+        with _storage(self.search.storage or self.path) as storage:
+            self._add_to(storage, [trial for trial in trials if trial.score is not None or trial.failed])
+
+    def _add_to(self, storage: BaseStorage, trials: Iterable[Trial]) -> None:
         studies: dict[str, optuna.Study] = {}
         for trial in trials:
-            if trial.score is None and not trial.failed:
-                continue
             if trial.objective not in studies:
                 studies[trial.objective] = optuna.create_study(
                     study_name=f"{self.name}: {trial.objective}", storage=storage, direction="maximize",
@@ -310,11 +310,49 @@ class Mirror:
                 study.add_trial(_frozen(trial, self.space))
 
 
-def _storage(place: str | Path) -> BaseStorage:
-    if isinstance(place, str) and "://" in place:
-        return RDBStorage(place)
-    path = str(place)
-    return JournalStorage(JournalFileBackend(path, lock_obj=JournalFileOpenLock(path)))
+def open_storage(search: Search) -> None:
+    """Open the database of `--storage` once, before anything is spent. Raises InputError where that fails."""
+    if not search.storage:
+        return
+    place = redact(search.storage)
+    try:
+        with _storage(search.storage):
+            pass
+    except ImportError:
+        postgres = search.storage.startswith("postgres")
+        what = "pip install 'workbench[postgres]', and name no other driver" if postgres else "install the one it names"
+        raise InputError(f"--storage {place} needs a database driver that is not there: {what}") from None
+    except Exception as error:  # whatever the database's driver raises
+        raise InputError(f"--storage {place} cannot be opened: {_first_line(error)}") from None
+
+
+def database_address(place: str) -> str:
+    """Return the address with psycopg named as the driver, where it is of PostgreSQL and names none.
+
+    SQLAlchemy would take psycopg2, which `workbench[postgres]` does not install.
+    """
+    scheme, _, rest = place.partition("://")
+    return f"postgresql+psycopg://{rest}" if scheme in ("postgres", "postgresql") else place
+
+
+def _first_line(error: Exception) -> str:
+    """What went wrong, without passwords and without the pages of advice that database libraries add."""
+    lines = redact(str(error)).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+@contextmanager
+def _storage(place: str | Path) -> Iterator[BaseStorage]:
+    """A storage of Optuna's at an address or in a file; a database's connections are closed in the end."""
+    if not (isinstance(place, str) and "://" in place):
+        yield JournalStorage(JournalFileBackend(str(place), lock_obj=JournalFileOpenLock(str(place))))
+        return
+    storage = RDBStorage(database_address(place))
+    try:
+        yield storage
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
 
 
 def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
