@@ -35,7 +35,7 @@ def test_settings_in_the_text_can_be_set(page: Path) -> None:
     for key, value in given:
         assert key.startswith("options.") or key in spec.known_keys(), f"{page.name}: --set {key}"
         if value and value == value.lower() and not key.startswith("options."):
-            presets.resolve("small", {key: value})
+            presets.resolve("small", spec.parse_overrides([f"{key}={value}"]))
 
 
 def test_files_named_in_the_text_exist() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench import experiment, presets, show
+from workbench.bench import estimate
 from workbench.errors import InputError
 from workbench.experiment import Experiment
 from workbench.host import Host
@@ -194,7 +195,8 @@ def test_a_budget_that_is_too_small_for_another_arm_says_what_was_matched() -> N
 
 
 @pytest.mark.parametrize("match", [None, "tokens", "none"])
-def test_a_plan_asks_at_equal_compute_only_where_it_is(match: str | None) -> None:
+def test_a_plan_asks_at_equal_compute_only_where_it_is(match: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))  # no step is timed
     job = run_job("ablation", presets.resolve("nano", {"budget.tokens": 2e6}), match=match)
     priced, matches = plans(job)
     text = show.plan_table(job, priced, matches, Host(device="cpu"))
