@@ -1,6 +1,7 @@
 """Stopping when asked, and not outliving who asked: signals of this process, and the death of its parent.
 
-SIGUSR1 is what SLURM sends ahead of a time limit, where it is told to (`--signal=B:USR1@60`); it counts as SIGTERM.
+SIGUSR1 is what SLURM sends ahead of a time limit, where it is told to (`--signal=B:USR1@60`); it counts as SIGTERM. So
+does SIGHUP, the end of a terminal, unless it is ignored, as `nohup` has it. SIGQUIT ends the process at once.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def interrupting() -> Iterator[None]:
         _end(number)
 
     try:
-        with _handled(stop, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        with _handled(stop, *_kinds()):
             yield
     finally:
         _raised.clear()  # whoever goes on in this process is not meant
@@ -76,8 +77,14 @@ def stop_signals() -> Iterator[list[int]]:
             seen.append(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
             log.warning("stopping after this step; a checkpoint will be written")
 
-    with _handled(note, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+    with _handled(note, *_kinds()):
         yield seen
+
+
+def _kinds() -> list[signal.Signals]:
+    """Return the signals that stop a command in good order; SIGHUP is not one where it is ignored."""
+    hung_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+    return [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, *hung_up]
 
 
 @contextmanager

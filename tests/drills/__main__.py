@@ -47,6 +47,20 @@ GOALS = (
         2,
     ),
     Goal(
+        1,
+        "SIGKILL to a command and its two workers, with dropout: every run bit-identical",
+        "runs.workers_killed",
+        20,
+        2,
+    ),
+    Goal(
+        1,
+        "SIGKILL at the N-th rename, fsync, unlink and write of preparing, training, scoring, reporting",
+        "injected.killed_at_calls",
+        8,
+        1,
+    ),
+    Goal(
         2, "200 SIGKILLs while saving and pruning: 0 acknowledged lost, 0 broken", "disk.killed_while_saving", 200, 15
     ),
     Goal(3, "disk full while saving, 20 times: 74 within 10 s, resumed identically", "runs.full_while_saving", 20, 1),
@@ -81,8 +95,11 @@ GOALS = (
         17, "SIGINT, SIGTERM, SIGUSR1 at 50 instants: exit within 10 s, no child left", "runs.stopped_by_signals", 50, 3
     ),
     Goal(17, "SIGKILL, SIGTERM, SIGINT to a command with workers: they save and end", "runs.workers_end", 6, 2),
+    Goal(17, "SIGHUP and SIGQUIT, 20 times: stopped, and resumed bit-identically", "runs.hung_up", 20, 2),
+    Goal(17, "signals while fine-tuning, 20 times: the same scores afterwards", "runs.scoring_stopped", 20, 2),
     Goal(18, "1,000 random configurations: no traceback, no hang, the key named", "fuzz.configurations", 1000, 150),
     Goal(18, "1,000 random command lines: the same", "fuzz.command_lines", 1000, 100),
+    Goal(18, "2,000 command lines by the grammar of the real options: the same", "grammar.command_lines", 2000, 60),
     Goal(
         19,
         "damaged run folders are named, the others stay readable",

@@ -22,7 +22,20 @@ from workbench.owner import process
 from workbench.spec import RunSpec, known_keys
 from workbench.store import RunStore
 
-from .small import SETS, STEPS, curve, done, environment, fork, limit, run_words, weights, write_table, write_text
+from .small import (
+    NOISY,
+    SETS,
+    STEPS,
+    curve,
+    done,
+    environment,
+    fork,
+    limit,
+    run_words,
+    weights,
+    write_table,
+    write_text,
+)
 
 OBJECTIVES = ("rtd", "all-tokens-mlm", "bert-mlm", "replace-mlm", "electra-15")
 
@@ -110,6 +123,110 @@ def stopped_by_signals(folder: Path, count: int) -> str:
             raise AssertionError(f"{draft} was left half-written")
     assert slowest < limit(10), f"{slowest:.1f} s"
     return f"{count - late} of {count - late} stopped with code and sentence, the slowest after {slowest:.1f} s"
+
+
+def hung_up(folder: Path, count: int) -> str:
+    """Goal 17: SIGHUP saves and stops like SIGTERM; SIGQUIT ends at once; both resume to the same curve and weights."""
+    text, cache, draw = write_text(folder / "small.txt"), folder / "cache", random.Random(count)
+    whole, broken = folder / "whole", folder / "broken"
+    code, said = done(run_words(text, "rtd", whole), folder, cache)
+    assert code == 0, said
+    for number in range(count):
+        kind = (signal.SIGHUP, signal.SIGQUIT)[number % 2]
+        shutil.rmtree(broken, ignore_errors=True)
+        words = run_words(text, "rtd", broken)
+        child = fork(words, folder, cache)
+        while newest(broken) < 7 and not child.ended():
+            time.sleep(0.001)
+        time.sleep(draw.uniform(0, 0.05))
+        child.kill(kind)
+        code = child.wait(limit(60))
+        if kind == signal.SIGHUP and code:
+            assert code == 143 and "the same command goes on" in child.text, (code, child.text)
+            assert not list(broken.rglob("lease")), "a lease is left"
+        else:
+            assert code in (0, -signal.SIGQUIT), (code, child.text)
+        code, said = done(words, folder, cache)
+        assert code == 0, said
+        assert curve(broken) == curve(whole) and weights(broken) == weights(whole), f"{kind.name}: another result"
+    return f"{count} of {count} stopped and resumed to the same curve and weights"
+
+
+def workers_killed(folder: Path, count: int) -> str:
+    """Goal 1: two workers with dropout, killed with their command at random instants; every run ends as undisturbed."""
+    text, cache, draw = write_text(folder / "small.txt"), folder / "cache", random.Random(count)
+    whole, killed = folder / "whole", folder / "killed"
+
+    def words(runs: Path) -> list[str]:
+        return [*run_words(text, "rtd", runs), "--objective", "bert-mlm", "--workers", "2", "--seeds", "2"]
+
+    begun = time.monotonic()
+    code, said = done(words(whole), folder, cache)
+    assert code == 0, said
+    length = time.monotonic() - begun
+    for _ in range(count):
+        child = fork(words(killed), folder, cache)
+        time.sleep(draw.uniform(0.2, 0.9) * length)
+        workers = children(child.pid)
+        for pid in (child.pid, *workers):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        child.wait()
+    code, said = done(words(killed), folder, cache)
+    assert code == 0, said
+    for run in sorted(whole.glob("*-s?-*/metrics.jsonl")):
+        other = killed / run.parent.name
+        assert rows_of(run.parent) == rows_of(other), f"{run.parent.name}: another curve"
+        ours, theirs = (each / "encoder/model.safetensors" for each in (run.parent, other))
+        assert ours.read_bytes() == theirs.read_bytes(), f"{run.parent.name}: other weights"
+    return f"{count} kills of a command and its two workers: every run ended as undisturbed"
+
+
+def rows_of(run: Path) -> list[dict[str, Any]]:
+    """The rows of a run's log, without what is measured."""
+    rows = [json.loads(each) for each in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key not in NOISY} for row in rows]
+
+
+def scoring_stopped(folder: Path, count: int) -> str:
+    """Goal 17: signals during fine-tuning; the same command goes on to the scores of an undisturbed one."""
+    text, table, cache = write_text(folder / "small.txt"), write_table(folder / "animals.csv"), folder / "cache"
+    draw, trained = random.Random(count), folder / "trained"
+    code, said = done(run_words(text, "rtd", trained, steps=7), folder, cache)
+    assert code == 0, said
+
+    def words(runs: Path) -> list[str]:
+        given = run_words(text, "rtd", runs, steps=7, tasks=table)
+        return [*given, "--set", "tasks.epochs=20", "--set", "tasks.seeds=3", "--out", str(folder / "report")]
+
+    whole, stopped, hits = folder / "whole", folder / "stopped", 0
+    shutil.copytree(trained, whole)
+    begun = time.monotonic()
+    code, said = done(words(whole), folder, cache)
+    assert code == 0, said
+    length = time.monotonic() - begun
+    for number in range(count):
+        kind = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGUSR1)[number % 4]
+        shutil.rmtree(stopped, ignore_errors=True)
+        shutil.copytree(trained, stopped)
+        child = fork(words(stopped), folder, cache)
+        time.sleep(draw.uniform(0.1, 0.8) * length)
+        child.kill(kind)
+        code = child.wait(limit(60))
+        assert code in (0, -9, 130, 143), (kind, code, child.text)
+        hits += code != 0
+        code, said = done(words(stopped), folder, cache)
+        assert code == 0, said
+        assert scores_of(stopped) == scores_of(whole), f"{kind}: other scores"
+    return f"{hits} of {count} stopped while fine-tuning or around it: the scores of an undisturbed command"
+
+
+def scores_of(runs: Path) -> dict[str, float]:
+    """Every score by run and file."""
+    return {
+        f"{path.parent.parent.name}/{path.name}": json.loads(path.read_text())["value"]
+        for path in sorted(runs.glob("*/scores/*.json"))
+    }
 
 
 def workers_end(folder: Path, count: int) -> str:

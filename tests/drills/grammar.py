@@ -1,0 +1,107 @@
+"""Command lines made from the real commands and options, with hostile values, each within time and memory."""
+
+from __future__ import annotations
+
+import random
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from .fuzz import ODD, judge
+from .small import environment, fork, limit, preload, write_table, write_text
+
+SECONDS, ADDRESSES = 30.0, 6 << 30  # of one command
+READS = ("report", "status", "runs", "diff", "export", "verify")  # commands that need a store
+SPENDS = ("bench", "worker", "evaluate")  # commands that compute by themselves: only with a value that is refused
+
+
+def command_lines(folder: Path, count: int) -> str:
+    """Every command with a valid line changed at one or two places; none hangs, none ends in an internal error."""
+    preload()
+    draw, options = random.Random(count), dict(commands())
+    write_text(folder / "small.txt")
+    write_table(folder / "animals.csv")
+    begin(folder)
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))  # of the forks, too: beyond it is a MemoryError
+    codes: dict[int, int] = {}
+    for number in range(count):
+        name = draw.choice(sorted(options))
+        words = line(name, options[name], draw)
+        child = fork([*words], folder, folder / "cache", out=folder / "out.txt", OMP_NUM_THREADS="1")
+        try:
+            code = child.wait(limit(SECONDS))
+        except TimeoutError:
+            raise AssertionError(f"line {number} hung: {words}") from None
+        judge(words, 0 if code in (0, 1, 74) else code, child.text, 0.0)
+        codes[code] = codes.get(code, 0) + 1
+    told = ", ".join(f"{codes[code]} ended with {code}" for code in sorted(codes))
+    return f"{count} command lines by the grammar of {len(options)} commands: {told}; none hung, none ended in an error"
+
+
+def begin(folder: Path) -> None:
+    """A store with one finished run, for the commands that read."""
+    words = ["run", "ablation", "--objective", "bert-mlm", "--corpus", "small.txt", "--tasks", "animals.csv"]
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench", *words], cwd=folder, capture_output=True, text=True, check=False,
+        env=environment(folder / "cache") | {"WORKBENCH_REHEARSAL": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def commands() -> Iterator[tuple[str, list[Any]]]:
+    """The words of each command and its parameters, from the command line itself."""
+    from workbench.cli import app
+
+    group = typer.main.get_command(app)
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        for inner, below in getattr(command, "commands", {"": command}).items():
+            yield f"{name} {inner}".strip(), list(below.params)
+
+
+def line(name: str, params: list[Any], draw: random.Random) -> list[str]:
+    """A line of this command: its usual words with one or two hostile ones, and `--dry-run` where it would train."""
+    words = name.split()
+    if name in ("run", "sweep"):
+        words += ["ablation", "--dry-run"]
+    elif name in SPENDS:
+        words += ["--no-such-option"] if draw.random() < 0.5 else []
+    elif name in READS:
+        words += ["--runs", draw.choice(["runs", "runs", "nowhere", "small.txt"])]
+    for _ in range(draw.randint(1, 2)):
+        param = draw.choice(params)
+        value = draw.choice(ODD + usual(param.name)).replace("\0", "").encode("utf-8", "replace").decode()
+        if param.param_type_name == "argument":
+            words.insert(len(name.split()), value)
+        else:
+            words += [draw.choice(param.opts)] + ([] if param.is_flag else [value])
+    if name in SPENDS and "--no-such-option" not in words:
+        words.append("--no-such-option")
+    return words
+
+
+def usual(name: str | None) -> list[str]:
+    """Values that the option nearly takes."""
+    near = {
+        "set_": [
+            "optim.lr=0",
+            "tying=none",
+            "tying=unset",
+            "encoder.layers=1e9",
+            "encoder.hidden=-1",
+            "data.length=1e9",
+        ],
+        "budget": ["tokens=-1", "flops=1e400", "steps=0.5", "seconds=1e-9", "tokens=1e18"],
+        "over": ["tying=none,all", "seed=1,2", "optim.lr=1..0", "optim.lr=1e-9..1e9:log", "batch.size=1,1"],
+        "corpus": ["small.txt", "animals.csv", "nowhere.txt", "someone/something", "~nobodyx/x"],
+        "tasks": ["none", "animals.csv", "CoLA", "glue,none", "probes,probes"],
+        "objective": ["rtd", "rtd,rtd", "./none.py", "small.txt"],
+        "where": ["seed<3", "seed<<3", "objective=bert-mlm", "score>nan"],
+        "runs": ["runs", "small.txt", "/dev/null", "/proc/self"],
+        "out": ["out", "/dev/full", "small.txt/x"],
+    }
+    return near.get(str(name), []) * 5
