@@ -19,6 +19,7 @@ from workbench.cli.words import (
     base_spec,
     emit,
     host_of,
+    rehearsed,
 )
 from workbench.errors import InputError, suggest
 
@@ -62,8 +63,10 @@ def bench(
     from workbench import bench, progress, show
     from workbench.spec import parse_overrides
 
-    specs = bench.specs_of(objective or [], scale or [], parse_overrides(set_ or []))
-    rows = bench.bench(specs, host, bench.Settings(seconds, steps, repeats), progress.say)
+    trial = bool(rehearsed(None, 1))  # one step of the smallest encoder
+    specs = bench.specs_of(objective or [], ["nano"] if trial else scale or [], parse_overrides(set_ or []))
+    settings = bench.Settings(seconds, 1 if trial else steps, rehearsed(repeats, 1) or 1)
+    rows = bench.bench(specs, host, settings, progress.say)
     if out is not None:
         from workbench.report import write_bench
 

@@ -34,6 +34,7 @@ from workbench.cli.words import (
     given_keys,
     host_of,
     in_effect,
+    rehearsed,
     writable,
 )
 from workbench.errors import InputError
@@ -74,7 +75,7 @@ def run(
     gets, and every other one gets as many FLOPs as that spends, in steps of its own number.
     """
     host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain)
-    base = base_spec(scale, set_, corpus, tasks, budget)
+    base, seeds = base_spec(scale, set_, corpus, tasks, budget), rehearsed(seeds or 1, 2)
     from workbench.job import job_of, one_arm_as_given
     from workbench.over import grid
 
@@ -138,7 +139,8 @@ def sweep_(
     training rows held out, and then reports them on other seeds, by scores on the test rows.
     """
     host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain)
-    base = base_spec(scale, set_, corpus, tasks, budget)
+    base, seeds = base_spec(scale, set_, corpus, tasks, budget), rehearsed(seeds or 1, 2)
+    trials = rehearsed(trials, 3) if trials or axis == "tune" else None
     from workbench.job import job_of
     from workbench.over import Range, grid, parse_over, unit_of
 

@@ -102,6 +102,11 @@ def given_keys(sets: list[str] | None) -> set[str]:
     return set(parse_overrides(sets or []))
 
 
+def rehearsed(count: int | None, most: int) -> int | None:
+    """Return how many seeds, trials or turns a command makes: `count`, but no more than `most` in a rehearsal."""
+    return min(count or most, most) if os.environ.get(REHEARSAL) else count
+
+
 def writable(out: Path | None) -> Path | None:
     """A folder in which files can be made. Raises InputError before anything is spent on what is to be written."""
     if out is None:
