@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("workbench")
 REHEARSAL = "WORKBENCH_REHEARSAL"  # environment variable: try a whole command before it takes a night
-TRIED = (2, 4)  # steps of a run, and rows of a step, in a rehearsal
+TRIED = (4, 4)  # steps of a run, and rows of a step, in a rehearsal: what is matched to them is a step at least
 Objectives = Annotated[
     list[str] | None, typer.Option("--objective", help="An objective's name, or a file ./my_idea.py; repeatable.")
 ]
