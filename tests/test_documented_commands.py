@@ -106,10 +106,9 @@ def test_a_documented_command_works_as_typed(given: Typed, folder: Path, request
 
 @pytest.mark.parametrize("given", [each for each in COMMANDS if is_synopsis(each.words)], ids=str)
 def test_a_synopsis_names_options_that_exist(given: Typed) -> None:
-    shown = workbench(Path.cwd(), given.words[0], "--help").stdout
-    text = " ".join(given.words)
-    options = re.findall(r"--[a-z-]+", text)
-    assert options
+    done = workbench(Path.cwd(), given.words[0], "--help")
+    shown, options = done.stdout, re.findall(r"--[a-z-]+", " ".join(given.words))
+    assert done.returncode == 0, done.stderr
     assert not [option for option in options if option not in shown]
 
 
