@@ -191,9 +191,42 @@ def test_amounts_stay_whole_where_they_are_and_exact_where_they_are_not() -> Non
     assert type(flops.lm_head(enc, 128, 20).train("paper")) is int
     odd = flops.lm_head(EncoderSpec(hidden=64, layers=1, vocab=101), 9, 2).paper
     assert isinstance(odd, Fraction)
-    assert flops.number(odd) == float(odd)
+    assert flops.number(odd) == float(odd) and type(flops.number(odd)) is float
     assert type(flops.number(Fraction(6, 2))) is int
     assert sum([flops.gate(electra("small_g64"))] * 2, Flops.zero()) == Flops(131072, 131072, 131072)
+
+
+def test_what_learns_nothing_costs_its_forward_pass_and_joins_what_does() -> None:
+    """Backward costs one more forward pass in the paper's conventions, two under `matmul`."""
+    price, still = Flops(10, 6, 4), Flops(Fraction(7, 2), Fraction(5, 2), 3).frozen()
+    forward = {"paper": still.paper, "paper-sparse": still.sparse, "matmul": still.matmul}
+    for convention, (learnt, unlearnt) in {"paper": (20, 3.5), "paper-sparse": (12, 2.5), "matmul": (12, 3)}.items():
+        assert price.train(convention) == learnt  # type: ignore[arg-type]
+        assert still.train(convention) == unlearnt == forward[convention]  # type: ignore[arg-type]
+        assert (price + still).train(convention) == (still + price).train(convention) == learnt + unlearnt  # type: ignore[arg-type]
+    twice = still + still
+    assert twice == Flops(7, 5, 6, (7, 5, 6)) and [type(part) for part in twice.still] == [int, int, int]
+
+
+def test_a_frozen_generator_and_a_fixed_distribution() -> None:
+    spec = electra("small_g64")
+    start = {"parent": {"objective": "bert-mlm"}, "take": "generator", "freeze_generator": True}
+    frozen = spec.replace(objective="rtd", start=start, generator={"width": 1.0}, tying="none")
+    learning = flops.generator(frozen.replace(start=start | {"freeze_generator": False}))
+    assert learning.still == (0, 0, 0)
+    assert flops.generator(frozen) == learning.frozen()
+    for kind in ("unigram", "uniform"):
+        assert flops.generator(spec.replace(generator={"kind": kind})) == Flops(0, 0, 0) == Flops.zero()
+
+
+def test_half_of_the_baselines_backward_pass_is_not_computed() -> None:
+    """One product at each pick: forward, and backward by its weights but not by its input."""
+    spec = electra("small_g64")
+    width, picks = spec.generator_encoder.hidden, spec.picks
+    price = flops.baseline(spec)
+    assert price.matmul == 2 * width * picks and price.train("matmul") == 2 * price.matmul
+    assert type(price.train("matmul")) is int
+    assert price.train("paper") == price.train("paper-sparse") == 2 * Fraction(5, 32) * 128 * 2 * width
 
 
 @given(

@@ -45,7 +45,7 @@ def make_optimizer(model: nn.Module, spec: OptimSpec) -> torch.optim.AdamW:
 
 def exempt(name: str) -> bool:
     """Whether a parameter of this name is not decayed: the released rule is LayerNorm, layer_norm and bias."""
-    last = name.rsplit(".", 2)[-2:]
+    last = name.split(".")[-2:]
     return name.endswith("bias") or any("norm" in part.lower() for part in last)
 
 

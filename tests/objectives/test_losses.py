@@ -235,6 +235,32 @@ def test_pieces_never_hold_more_than_a_chunk(monkeypatch: pytest.MonkeyPatch) ->
     assert len(seen) == 2 * forwards  # computed again, not kept
 
 
+def test_a_vocabulary_beyond_a_chunk_is_gone_through_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "CHUNK", 12)  # of 13 words
+    seen: list[int] = []
+    real = losses._log_likelihood
+    monkeypatch.setattr(losses, "_log_likelihood", lambda *given: (seen.append(len(given[0])), real(*given))[1])
+    token_log_likelihood(*likelihood_inputs(), torch.zeros(3, 7, dtype=torch.int64))
+    assert seen == [1] * 21
+
+
+def test_what_fits_is_computed_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "CHUNK", 21 * 13)  # exactly all
+    monkeypatch.setattr(losses, "checkpoint", lambda *_, **__: pytest.fail("would be computed again in backward"))
+    likelihood, _ = token_log_likelihood(*likelihood_inputs(), torch.zeros(3, 7, dtype=torch.int64))
+    likelihood.sum().backward()
+
+
+def test_pieces_need_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a measurement; torch's older way of checkpointing warns of it, and a warning is an error here."""
+    inputs = [x.detach() for x in likelihood_inputs()]
+    targets = torch.randint(0, 13, (3, 7), generator=torch.Generator().manual_seed(1))
+    whole, _ = token_log_likelihood(*inputs, targets)
+    monkeypatch.setattr(losses, "CHUNK", 60)
+    pieces, _ = token_log_likelihood(*inputs, targets)
+    torch.testing.assert_close(pieces, whole, rtol=1e-6, atol=1e-6)
+
+
 def test_no_warnings_leave_the_loss_functions() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

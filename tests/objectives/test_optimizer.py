@@ -142,6 +142,28 @@ def test_the_rule_holds_in_every_family(family: str) -> None:
             assert exempt(f"{path}.{name}") == (isinstance(module, nn.LayerNorm) or name == "bias"), (path, name)
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("encoder.norm.weight", True), ("norm.weight", True), ("layers.0.LayerNorm.weight", True), ("bias", True),
+        ("norm.dense.weight", False), ("a.norm.b.weight", False), ("normal_form.a.b.c", False), ("table.weight", False),
+    ],
+)  # fmt: skip
+def test_a_norm_is_known_by_the_name_of_the_module_that_holds_the_weight(name: str, expected: bool) -> None:
+    assert exempt(name) is expected
+
+
+def test_settings_reach_both_groups_of_the_optimizer() -> None:
+    """Also before `set_rate` is first called, as where steps are only timed."""
+    spec = OptimSpec(lr=0.5, beta1=0.8, beta2=0.95, eps=1e-3, weight_decay=0.3)
+    optimizer = make_optimizer(Small(), spec)
+    told = [(g["lr"], g["betas"], g["eps"], g["weight_decay"], g["fused"]) for g in optimizer.param_groups]
+    assert told == [(0.5, (0.8, 0.95), 1e-3, decay, True) for decay in (0.3, 0.0)]
+    set_rate(optimizer, spec, 0.25, 1)
+    told = [(g["lr"], g["betas"], g["eps"], g["weight_decay"], g["fused"]) for g in optimizer.param_groups]
+    assert told == [(0.25, (0.8, 0.95), 1e-3, decay, True) for decay in (0.3, 0.0)]
+
+
 def test_one_optimizer_trains_generator_encoder_and_heads() -> None:
     spec = tiny("rtd", recipe="released")
     objective = shaken(spec)
@@ -192,6 +214,17 @@ def test_wsd_rate_stays_at_the_peak_until_its_last_share(steps: int, warmup: int
     np.testing.assert_allclose(np.diff([0.0, *rates[: warmup + 1]]), 1 / (warmup + 1))
     assert rates[warmup : steps - falling] == [1.0] * (steps - falling - warmup)
     np.testing.assert_allclose(np.diff([*rates[steps - falling - 1 :], 0.0]), -1 / (falling + 1))
+
+
+def test_constant_rate_rises_and_stays_at_the_peak() -> None:
+    rates = factors(40, warmup=4, kind="constant")
+    assert rates == pytest.approx([0.2, 0.4, 0.6, 0.8] + [1.0] * 36)
+
+
+def test_wsd_falls_from_below_the_peak_where_its_last_share_begins_during_warm_up() -> None:
+    """The last nine of ten steps fall along one line, which is followed from the end of warm-up on."""
+    rates = factors(10, warmup=3, kind="wsd", decay=0.9)
+    assert rates == pytest.approx([0.25, 0.5, 0.75, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1])
 
 
 def test_rates_of_the_papers_run() -> None:
