@@ -2,12 +2,14 @@
 #
 # PYTHON     the interpreter the environment is made from, 3.11 or newer
 # DEMO_ARGS  what the demo is given besides, as in  make demo DEMO_ARGS="--seeds 3 --budget tokens=2e7"
+# MUTANTS    what `make mutants` is given besides, as in  make mutants MUTANTS="--seed other workbench/flops.py"
 # TEST_ARGS  what pytest is given besides, as in  make test TEST_ARGS="-k resume -x" (default: two processes)
 # pip's own settings (PIP_INDEX_URL, PIP_FIND_LINKS, pip.conf ...) are respected.
 
 PYTHON ?= python3
 DEMO_ARGS ?= --seeds 2 --workers 2
 TEST_ARGS ?= -n 2
+MUTANTS ?= --sample 200
 VENV := .venv
 READY := $(VENV)/.ready
 UNFINISHED := $(VENV)/.unfinished
@@ -18,7 +20,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null && $(VENV)/bin/python -c '' 2>/dev/null 
 $(shell [ ! -e $(READY) ] || mv $(READY) $(UNFINISHED))
 endif
 
-.PHONY: help demo picture setup test test-slow lint format clean
+.PHONY: help demo picture setup test test-slow mutants lint format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -26,6 +28,7 @@ help:
 	@echo "make picture    draw the README's picture anew, from the demo's runs"
 	@echo "make test       the tests that take minutes at most"
 	@echo "make test-slow  the tests that train for longer"
+	@echo "make mutants    change the code in 200 places and look whether tests notice"
 	@echo "make lint       ruff and mypy"
 	@echo "make format     let ruff rewrite what it can"
 	@echo "make clean      remove the environment, caches and builds; runs and reports stay"
@@ -44,6 +47,9 @@ test: $(READY)
 
 test-slow: $(READY)
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest -m "slow and not gpu" $(TEST_ARGS)
+
+mutants: $(READY)
+	$(VENV)/bin/python -m tests.mutation $(MUTANTS)
 
 lint: $(READY)
 	$(VENV)/bin/python -m ruff check .
@@ -71,5 +77,5 @@ $(READY): pyproject.toml constraints.txt
 	@rm -f $(UNFINISHED); printf '%s\n' '$(CURDIR)' > $(READY)
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis mutants mutants.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
