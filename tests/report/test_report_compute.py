@@ -157,6 +157,28 @@ def test_no_recommendation_between_budgets_where_the_order_changes() -> None:
     assert advice.advise(results, found, Budget(steps=240), "paper").startswith("For 240 steps: take rtd.")
 
 
+def rising(top: float) -> Any:
+    """Scores that rise and slow down towards a ceiling, with a little noise of each run."""
+
+    def score(arm: str, steps: int, seed: int) -> float:
+        return top - 12 * (steps / 15) ** -0.9 + random.Random(f"{arm}/{steps}/{seed}").gauss(0, 0.05)
+
+    return score
+
+
+@pytest.mark.parametrize("budget", [None, Budget(steps=100), Budget(steps=300)])
+@pytest.mark.parametrize(("top", "worth"), [(35.0, False), (70.0, True)])
+def test_an_arm_that_is_no_better_than_untrained_is_not_recommended(
+    budget: Budget | None, top: float, worth: bool
+) -> None:
+    """rtd is far ahead of bert-mlm in all cases, and below or far above the 40 points of the untrained encoders."""
+    found, results = study({"rtd": rising(top), "bert-mlm": rising(top - 15)})
+    told = advice.advise(results, found, budget, "paper")
+    assert ("take rtd" in told) is worth, told
+    assert ("no recommendation" in told) is not worth
+    assert told.startswith("rtd (") is not worth and ("own untrained encoder" in told.split(". ")[0]) is not worth
+
+
 def test_a_tie_is_no_recommendation() -> None:
     laws = {arm: law(60, 0.2, 0.5) for arm in ("rtd", "bert-mlm", "replace-mlm")} | {"electra-15": law(90, 0.2, 0.1)}
     found, results = study(laws)

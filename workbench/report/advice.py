@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workbench.parts import Budget
-from workbench.report import compute, extrapolation
+from workbench.report import compute, doubts, extrapolation
 from workbench.report.answer import named
 from workbench.report.compute import NEAR, Curves
 from workbench.report.extrapolation import REACH
@@ -103,6 +103,9 @@ def _beyond(board: Board, axis: str, wanted: Amount, far: float) -> str:
     lead = extrapolation.lead(arms, wanted.value)
     if lead.refusal:
         return f"There is no recommendation for {wanted}, {far:.3g} times beyond what was measured: {lead.refusal}."
+    first = next(cell.arm for cell in board.at(board.budget) if named(axis, cell.arm) == lead.first)
+    if doubts := _doubts(board, axis, first):
+        return f"{doubts} So there is no recommendation for {wanted}, though {lead.first} would be ahead of the others."
     rival, margin = min(lead.margins.items(), key=lambda item: item[1].mean)
     several = len(lead.margins) > 1
     others = "every other arm" if several else rival
@@ -115,6 +118,14 @@ def _beyond(board: Board, axis: str, wanted: Amount, far: float) -> str:
     )
 
 
+def _doubts(board: Board, axis: str, arm: str) -> str:
+    """Why an arm is not worth taking even where it is ahead: what needs no pre-training does as well; "" if not so."""
+    cell = next((c for c in board.at(board.budget) if c.arm == arm), None)
+    if cell is None or (cell.gain is None and not doubts.beaten(cell, board.baseline(doubts.BAG))):
+        return ""
+    return doubts.caveat(board, board.budget, [arm], {arm: named(axis, arm)}, "arms")
+
+
 def _chosen(board: Board, scores: Scores, axis: str, wanted: Amount | str, caveat: str) -> str:
     """The arm that is ahead of every other, or those among which nothing decides."""
     order, pairs = compute.compared(scores)
@@ -123,6 +134,10 @@ def _chosen(board: Board, scores: Scores, axis: str, wanted: Amount | str, cavea
     first = order[0]
     rivals = [b for b in order[1:] if not pairs[first, b].claimed]
     n = seeds([pairs[first, b].difference.estimate.n for b in order[1:]])
+    if not rivals and (doubts := _doubts(board, axis, first)):
+        return (
+            f"{doubts} So there is no recommendation for {wanted}, though {named(axis, first)} is ahead of the others."
+        )
     if not rivals:
         near = pairs[first, order[1]].difference.estimate
         return (
