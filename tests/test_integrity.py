@@ -14,7 +14,7 @@ import torch
 from workbench import checkpoint, manifest
 from workbench.errors import InputError
 from workbench.files import dumps
-from workbench.report import find_record
+from workbench.report import find_record, frames
 from workbench.scoring import score_file
 from workbench.spec import RunSpec
 from workbench.store import ExperimentRecord, RunDir, RunStore
@@ -51,7 +51,7 @@ def finished(store: RunStore, seed: int, tuning: int = 2) -> RunDir:
     with run.staged("encoder") as folder:
         (folder / "config.json").write_text(dumps({"model_type": "electra", "seed": seed}))
         (folder / "model.safetensors").write_bytes(draw.randbytes(400))
-    run.finish({"steps": 4, "tokens": 512, "flops": {"paper": 1e9}})
+    run.finish({"steps": 4, "tokens": 512, "flops": dict.fromkeys(("paper", "paper-sparse", "matmul"), 1e9)})
     names = {(task, n): score_file(task, "ab12cd34", n) for task in ("order", "next") for n in range(tuning)}
     run.want(names.values())
     for (task, n), name in names.items():
@@ -206,6 +206,18 @@ def test_status_sees_sizes_and_changed_json_without_hashing(store: RunStore, mon
         run.damage is None
         and run.summary(full=True)["note"] == "encoder/model.safetensors has changed since it was written"
     )
+
+
+def test_a_report_leaves_out_what_only_a_full_check_sees(store: RunStore) -> None:
+    run, name = run_of(store, 0), "ablation-nano-1"
+    (run.path / "encoder" / "model.safetensors").write_bytes(bytes(400))
+    found = frames.read(store, name)
+    row = found.by_id()[run.run_id]
+    assert row["state"] == "damaged" and "model.safetensors has changed" in row["reason"] and row["seed"] == 0
+    assert set(found.scores["run_id"]) == {run_of(store, 1).run_id} and found.settings[run.run_id] != {}
+    trusting = frames.read(store, name, verify=False)
+    assert run.run_id in set(trusting.scores["run_id"])
+    assert trusting.notes == ("Files were not compared with their hashes (--no-verify).",) and not found.notes
 
 
 def test_an_encoder_or_checkpoints_may_be_deleted_whole(store: RunStore) -> None:

@@ -15,6 +15,7 @@ from make_old_store import words
 from workbench.errors import InputError
 from workbench.report import find_record, write
 from workbench.store import RunStore
+from workbench.verify import verify
 
 STORES = sorted((Path(__file__).parent / "fixtures").glob("store-*"))
 
@@ -39,6 +40,9 @@ def test_its_runs_are_read(store: RunStore) -> None:
 def test_it_is_reported(store: RunStore, tmp_path: Path) -> None:
     page = write(store, find_record(store, "ablation"), tmp_path / "report").read_text()
     assert all(run.run_id in page for run in store.runs())
+    assert (
+        "2 runs are not covered by a manifest" in page and "The record of this experiment is not covered either" in page
+    )
 
 
 def test_its_killed_run_goes_on(store: RunStore, tmp_path: Path) -> None:
@@ -51,6 +55,12 @@ def test_its_killed_run_goes_on(store: RunStore, tmp_path: Path) -> None:
     after = next(store.root.glob("rtd-*/metrics.jsonl")).read_text().splitlines()
     assert next(store.root.glob("rtd-*")).joinpath("done.json").is_file()
     assert after[:4] == before[:4] and len(after) == 6, "it began again from step 0"
+    assert {run.run_id.split("-")[0]: run.covered for run in store.runs()} == {
+        "bert": False,
+        "rtd": True,
+        "untrained": False,
+    }
+    assert verify(store).exit_code == 0 and [record.covered for record in store.experiments()] == [True]
 
 
 def test_a_format_of_tomorrow_is_refused_by_name(store: RunStore) -> None:

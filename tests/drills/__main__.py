@@ -103,7 +103,7 @@ GOALS = (
     Goal(
         19,
         "damaged run folders are named, the others stay readable",
-        tests=(STORE, PAGE, "-k", "damage or ruins or thousand"),
+        tests=(STORE, PAGE, "tests/test_integrity.py", "-k", "damage or ruins or thousand"),
     ),
     Goal(20, "hostile names in the report: nothing live, nothing loaded", tests=(PAGE, "-k", "hostile or alone")),
     Goal(
