@@ -38,9 +38,8 @@ def caveat(board: Board, budget: str, arms: Iterable[str], names: Mapping[str, s
         said.append(f"None of the {every} {plural} is shown ahead of its own untrained encoder on {board.label}.")
     elif unshown:
         told = listing([f"{names[c.arm]} ({_gain(c)})" for c in unshown])
-        own = "is not shown ahead of its own untrained encoder"
-        own = own if len(unshown) == 1 else "are not shown ahead of their own untrained encoders"
-        said.append(f"{told} {own} on {board.label}.")
+        own = "its own untrained encoder" if len(unshown) == 1 else "their own untrained encoders"
+        said.append(f"Not shown ahead of {own} on {board.label}: {told}.")
     if alone:
         said.append(f"No untrained encoder was measured beside {listing(alone)}, so nothing shows what training gave.")
     return " ".join(said)

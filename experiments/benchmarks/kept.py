@@ -1,0 +1,82 @@
+"""Make the statistics of kept reports again, from their own CSV files, where the rules of the report have changed.
+
+    python experiments/benchmarks/kept.py reports/kept/generator-size reports/kept/weight-tying
+
+The run folders of kept reports are gone; scores, baselines and spending are in their CSV files. Made again are the
+tables of comparisons (table, pairs, tasks and noise) and, in the page, the answers, the warnings about them, and the
+sections with these tables. Curves, figures against compute and settings stay as they were written.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from workbench.files import write_atomic
+from workbench.report import checks, page, sheets
+from workbench.report.asked import Asked
+from workbench.report.frames import Frames
+from workbench.report.tables import boards
+
+AXES = {"generator-size": "generator.width", "weight-tying": "tying"}
+SECTION = r'<section id="{}">.*?</section>'
+ANSWERS = r'(?:<div class="answer">.*?</div>\n)+'
+WARNINGS = r"<aside>.*?</aside>"
+
+
+def read(folder: Path) -> Frames:
+    """Return what the CSV files of a kept report hold of its experiment."""
+    tables = {name: pd.read_csv(folder / f"{name}.csv") for name in ("runs", "scores", "metrics", "baselines")}
+    runs = tables["runs"].astype({"arm": str})
+    baselines = tables["baselines"].query("task != 'mean'").assign(run_id="")
+    text = (folder / "index.html").read_text(encoding="utf-8")
+    record = {
+        "name": _between(text, '<p class="kicker">workbench report<span>', "</span>"),
+        "question": _between(text, "<h1>", "</h1>"),
+        "experiment": folder.name, "axis": AXES[folder.name], "command": "", "tasks": {}, "updated": "",
+    }  # fmt: skip
+    return Frames(
+        record, runs, tables["scores"], tables["metrics"], baselines, pd.DataFrame(columns=["run_id", "step"]),
+        {run: {} for run in runs["run_id"]}, {}, (),
+    )  # fmt: skip
+
+
+def _between(text: str, before: str, after: str) -> str:
+    return text.partition(before)[2].partition(after)[0]
+
+
+def corrected(old: str, new: str, doubts: list[str]) -> str:
+    """Return the old page with what follows from the scores taken from the new one, and the doubts added in front."""
+    names = re.findall(r'<section id="((?:table|equal|tasks)-\d+)">', old)
+    for pattern in (ANSWERS, *(SECTION.format(name) for name in names)):
+        found = re.search(pattern, new, re.DOTALL)
+        old = re.sub(pattern, lambda _: found[0] if found else "", old, count=1, flags=re.DOTALL)
+    items = "".join(f"<li>{page.environment().from_string('{{ text }}').render(text=text)}</li>" for text in doubts)
+    if "<aside>" not in old:
+        old = old.replace("<nav ", "<aside>\n<h2>Before you rely on it</h2>\n<ul></ul>\n</aside>\n<nav ", 1)
+    before = re.search(WARNINGS, old, re.DOTALL)
+    assert before is not None
+    kept = [item for item in re.findall(r"<li>.*?</li>", before[0], re.DOTALL) if item not in items and "untrained encoder" not in item]
+    aside = re.sub(r"<ul>.*</ul>", lambda _: f"<ul>{items}{''.join(kept)}</ul>", before[0], flags=re.DOTALL)
+    return old.replace(before[0], aside)
+
+
+def correct(folder: Path) -> None:
+    """Write the tables and the page of one kept report again."""
+    found = read(folder)
+    results = boards(found)
+    made = sheets.sheets(found, results)
+    for name in ("table.csv", "pairs.csv", "tasks.csv", "noise.csv"):
+        write_atomic(folder / name, sheets.text(made[name]).encode())
+    doubts = [text for board in results for text in checks.doubtful(board, found.axis)]
+    new = page.render(found, results, {}, Asked())
+    old = (folder / "index.html").read_text(encoding="utf-8")
+    write_atomic(folder / "index.html", corrected(old, new, doubts).encode())
+
+
+if __name__ == "__main__":
+    for word in sys.argv[1:]:
+        correct(Path(word))
