@@ -52,16 +52,18 @@ def corrected(old: str, new: str, doubts: list[str]) -> str:
     """Return the old page with what follows from the scores taken from the new one, and the doubts added in front."""
     names = re.findall(r'<section id="((?:table|equal|tasks)-\d+)">', old)
     for pattern in (ANSWERS, *(SECTION.format(name) for name in names)):
-        found = re.search(pattern, new, re.DOTALL)
-        old = re.sub(pattern, lambda _: found[0] if found else "", old, count=1, flags=re.DOTALL)
+        before, after = (re.search(pattern, text, re.DOTALL) for text in (old, new))
+        assert before is not None
+        old = old.replace(before[0], after[0] if after else "", 1)
     items = "".join(f"<li>{page.environment().from_string('{{ text }}').render(text=text)}</li>" for text in doubts)
     if "<aside>" not in old:
         old = old.replace("<nav ", "<aside>\n<h2>Before you rely on it</h2>\n<ul></ul>\n</aside>\n<nav ", 1)
-    before = re.search(WARNINGS, old, re.DOTALL)
-    assert before is not None
-    kept = [item for item in re.findall(r"<li>.*?</li>", before[0], re.DOTALL) if item not in items and "untrained encoder" not in item]
-    aside = re.sub(r"<ul>.*</ul>", lambda _: f"<ul>{items}{''.join(kept)}</ul>", before[0], flags=re.DOTALL)
-    return old.replace(before[0], aside)
+    aside = re.search(WARNINGS, old, re.DOTALL)
+    assert aside is not None
+    kept = [item for item in re.findall(r"<li>.*?</li>", aside[0], re.DOTALL) if "untrained encoder" not in item]
+    others = "".join(item for item in kept if item not in items)
+    start, end = aside[0].index("<ul>"), aside[0].index("</ul>")
+    return old.replace(aside[0], f"{aside[0][:start]}<ul>{items}{others}{aside[0][end:]}", 1)
 
 
 def correct(folder: Path) -> None:

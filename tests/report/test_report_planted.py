@@ -13,7 +13,7 @@ import pandas as pd
 import parsed
 import pytest
 
-from workbench.report import checks, equal, write
+from workbench.report import advice, checks, equal, write
 from workbench.report.answer import answer
 from workbench.report.frames import Frames
 from workbench.report.tables import Board, board
@@ -160,6 +160,28 @@ def test_the_page_never_says_ahead_before_it_says_what_is_wrong(tmp_path: Path) 
     assert "ahead, but see \u201cBefore you rely on it\u201d" in text
     rows = parsed.sheet(tmp_path / "out" / "pairs.csv")
     assert [row["verdict"] for row in rows] == ["ahead"] and rows[0]["df"] == "4.0"
+
+
+def test_advice_and_other_ways_of_counting_say_what_is_wrong_first() -> None:
+    """The arm that is taken, and the one that is first under each convention, are no better than untrained."""
+    levels = {"rtd": 65.0, "bert-mlm": 50.0, "untrained": 65.0}
+    frames = made.in_memory(
+        noisy(levels, 3), ("rtd", "bert-mlm"), 5, budgets=(60, 120), price=lambda arm: PRICES.get(arm, PRICES["rtd"])
+    )
+    found = board(frames, "probes")
+    assert found is not None
+    taken = advice.advise(found, frames, None, "paper")
+    assert taken.startswith("Not shown ahead of its own untrained encoder on probe score: rtd (")
+    assert "no recommendation" in taken and "take rtd" not in taken
+    held, sentence = equal.under_each(found, frames)
+    assert "rtd is ahead of bert-mlm" in held[0].said
+    assert sentence.startswith("Not shown ahead of its own untrained encoder on probe score: rtd (")
+
+
+PRICES = {
+    "rtd": {"paper": 1e9, "paper-sparse": 1e9, "matmul": 1e9},
+    "bert-mlm": {"paper": 1e9, "paper-sparse": 1e9, "matmul": 1.2e9},
+}
 
 
 # -- no sentence contradicts another

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from workbench.parts import Budget
 from workbench.report import compute, doubts, extrapolation
-from workbench.report.answer import named
+from workbench.report.answer import how, named
 from workbench.report.compute import NEAR, Curves
 from workbench.report.extrapolation import REACH
 from workbench.report.frames import Frames
@@ -139,10 +139,10 @@ def _chosen(board: Board, scores: Scores, axis: str, wanted: Amount | str, cavea
             f"{doubts} So there is no recommendation for {wanted}, though {named(axis, first)} is ahead of the others."
         )
     if not rivals:
-        near = pairs[first, order[1]].difference.estimate
+        near = pairs[first, order[1]]
         return (
             f"For {wanted}: take {named(axis, first)}. It is ahead of every other, of {named(axis, order[1])} by "
-            f"{interval(near.mean, near.half)} points of {board.label} (paired, {n}).{caveat}"
+            f"{interval(near.estimate.mean, near.estimate.half)} points of {board.label} ({how([near])}).{caveat}"
         )
     among = listing([named(axis, arm) for arm in (first, *rivals)])
     left = [arm for arm in order if arm not in (first, *rivals)]

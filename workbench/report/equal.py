@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workbench.report import compute
+from workbench.report.answer import named, several
 from workbench.report.curves import CONVENTIONS
+from workbench.report.doubts import caveat
 from workbench.report.frames import Frames
 from workbench.report.spending import TOLERANCE, ratios
 from workbench.report.statistics import Compared, Estimate, t_interval
@@ -78,4 +80,7 @@ def under_each(board: Board, frames: Frames) -> tuple[list[Held], str]:
         )
     else:
         sentence = "All three conventions rank the arms alike, though the arms did not spend the same under each."
-    return found, sentence
+    names = {c.arm: named(frames.axis, c.arm) for c in board.at(board.budget)}
+    winners = {h.order[0] for h in found if len(h.order) > 1 and h.pairs[h.order[0], h.order[1]].claimed}
+    doubt = caveat(board, board.budget, winners, names, several(frames.axis))
+    return found, f"{doubt} {sentence}".strip()
