@@ -136,6 +136,24 @@ def test_what_is_set_for_all_or_varies_overrules_the_objectives_own_rows(monkeyp
     assert rates(varied) == dict.fromkeys(words, 1e-3)
 
 
+@pytest.mark.parametrize("command", ["run", "sweep", "tune"])
+def test_what_set_names_on_the_command_line_is_set_for_all(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from workbench.cli import train
+
+    monkeypatch.setattr(presets, "OBJECTIVES", ROWS)
+    jobs: list[Job] = []
+    monkeypatch.setattr(train, "_carry_out", lambda job, *rest: jobs.append(job))
+    own = {"rtd": 3e-3, "bert-mlm": 2e-3}
+    for sets, expected in (([], own), ([f"optim.lr={NANO.optim.lr:g}"], dict.fromkeys(own, NANO.optim.lr))):
+        if command == "run":
+            train.run("ablation", list(own), sets, dry_run=True)
+        elif command == "sweep":
+            train.sweep_(over=["tying=none"], objective=list(own), set_=sets, dry_run=True)
+        else:
+            train.sweep_("tune", over=["options.weight=1,2"], objective=list(own), set_=sets, dry_run=True)
+        assert rates(jobs.pop()) == expected
+
+
 # ---- equal amounts ----
 
 
