@@ -89,6 +89,12 @@ def test_share_counts_with_weights() -> None:
     assert (float(hits), float(among)) == (1.0, 2.0)
 
 
+@pytest.mark.parametrize("weight", [1e-3, 0.5, 4.0])
+def test_a_weighted_mean_does_not_depend_on_the_size_of_the_weights(weight: float) -> None:
+    values, weights = torch.tensor([1.0, 4.0]), torch.tensor([weight, 2 * weight])
+    assert losses.weighted_mean(values, weights).item() == pytest.approx(3.0)
+
+
 def test_weighted_mean_of_nothing_is_zero_and_has_a_finite_gradient() -> None:
     values = torch.ones(2, 2, requires_grad=True)
     mean = weighted_mean(values, torch.zeros(2, 2))
