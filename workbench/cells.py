@@ -206,7 +206,7 @@ def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
         "micro_batch": host.rows_at_once(spec.batch.size),
         "plain": host.plain, "compile": host.compile, "kernels": _kernels(host, precision),
     }  # fmt: skip
-    facts = environment(sys.argv, device=host.resolved_device(), precision=precision) | ways
+    facts = environment(host.command or sys.argv, device=host.resolved_device(), precision=precision) | ways
     before = run.read_json("env.json") if (run.path / "env.json").is_file() else facts
     with _usable(run):
         check_fields("env.json", before, {"versions": dict, "machine": dict})

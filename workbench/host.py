@@ -23,6 +23,7 @@ class Host:
     `plain` leaves out every shortcut of ours: Hugging Face's forward pass, losses written out, fp32 unless asked.
     `micro_batch` rows are computed at once (all of them if None); metrics are written every `log_every` steps,
     one row a step; a checkpoint is written every `save_seconds` seconds, or every `save_every` steps if given.
+    `command` is what the user typed, where that is another process's command line than this one's.
     """
 
     device: str = "auto"
@@ -35,6 +36,7 @@ class Host:
     save_seconds: float = 300.0
     save_every: int | None = None
     track: str | None = None
+    command: tuple[str, ...] = ()
 
     def resolved_device(self) -> str:
         """The device by name. Raises InputError if one is asked for that is not there."""

@@ -6,7 +6,7 @@ import contextlib
 import netrc
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 _SECRET = (
     r"(?:api[_-]?key|access[_-]?key|token|secret|passw(?:or)?d|passphrase|credential|signature|auth(?:orization)?)"
@@ -34,7 +34,7 @@ def redact(text: str) -> str:
     return text
 
 
-def redact_words(words: list[str]) -> list[str]:
+def redact_words(words: Iterable[str]) -> list[str]:
     """A command line, word by word; the word after an option such as `--api-key` goes too."""
     option = re.compile(rf"--?(?:[\w-]*-)?{_SECRET}", re.I)
     clean, hide = [], False

@@ -27,6 +27,7 @@ from workbench.host import Host, cores
 from workbench.job import Job, distinct, equal, plans
 from workbench.offline import stay_local
 from workbench.parts import CorruptionSpec, GeneratorSpec, OptimSpec, ScheduleSpec, TasksSpec
+from workbench.redact import redact_words
 from workbench.rundir import now
 from workbench.spec import RunSpec
 from workbench.store import ExperimentRecord, RunDir, RunStore
@@ -204,6 +205,7 @@ def share_work(root: Path, record: str, todo: list[str], job: Job, host: Host, w
     words = ["worker", "--runs", str(root), "--record", record, "--threads", str(threads)]
     words += ["--parent", str(os.getpid()), "--since", since]
     words += ["--device", host.device, "--precision", host.precision]
+    words += ["--command", shlex.join(redact_words(host.command or sys.argv))]
     words += [part for word in job.words for part in ("--objective", word)]
     words += [part for run_id in todo for part in ("--run", run_id)]
     for flag, value in (

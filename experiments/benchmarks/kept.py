@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from workbench.files import write_atomic
-from workbench.report import checks, page, sheets
+from workbench.report import checks, columns, page, sheets
 from workbench.report.asked import Asked
 from workbench.report.frames import Frames
 from workbench.report.tables import boards
@@ -29,7 +29,8 @@ WARNINGS = r"<aside>.*?</aside>"
 
 def read(folder: Path) -> Frames:
     """Return what the CSV files of a kept report hold of its experiment."""
-    tables = {name: pd.read_csv(folder / f"{name}.csv") for name in ("runs", "scores", "metrics", "baselines")}
+    files = {name: pd.read_csv(folder / f"{name}.csv") for name in ("runs", "scores", "metrics", "baselines")}
+    tables = {name: columns.as_in_frames(table) for name, table in files.items()}
     runs = tables["runs"].astype({"arm": str})
     baselines = tables["baselines"].query("task != 'mean'").assign(run_id="")
     text = (folder / "index.html").read_text(encoding="utf-8")
@@ -50,7 +51,7 @@ def _between(text: str, before: str, after: str) -> str:
 
 def corrected(old: str, new: str, doubts: list[str]) -> str:
     """Return the old page with what follows from the scores taken from the new one, and the doubts added in front."""
-    names = re.findall(r'<section id="((?:table|equal|tasks)-\d+)">', old)
+    names = re.findall(r'<section id="((?:table|conventions|tasks)-\d+)">', old)
     for pattern in (ANSWERS, *(SECTION.format(name) for name in names)):
         before, after = (re.search(pattern, text, re.DOTALL) for text in (old, new))
         assert before is not None

@@ -97,6 +97,12 @@ def test_losses_that_frequencies_alone_reach_are_said_by_run_status_and_report(
     assert re.search(r"rtd at \S+ FLOPs \(matmul\) has not left what token frequencies alone reach", page)
 
 
+def test_a_workers_run_names_the_command_that_was_typed(finished: Path) -> None:
+    typed = json.loads((finished / "words.json").read_text())
+    for path in runs_of(finished).values():
+        assert json.loads((path / "env.json").read_text())["command"][1:] == typed
+
+
 def test_every_arm_gets_the_flops_that_the_first_spends_in_the_steps_given(finished: Path) -> None:
     spent: dict[str, list[tuple[int, float, float]]] = {}
     for path in runs_of(finished).values():

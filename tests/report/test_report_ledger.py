@@ -45,7 +45,10 @@ def test_rows_hold_what_the_files_hold(kept: tuple[RunStore, str]) -> None:
     assert len(rows) == len(store.runs()) == 15
     for run in store.runs():
         row, spec = rows[run.run_id], run.spec()
-        assert (row["objective"], row["seed"], row["optim.lr"]) == (spec.objective, spec.seed, spec.optim.lr)
+        untrained = spec.budget.steps == 0
+        objective, kind = ("untrained", "untrained") if untrained else (spec.objective, "pre-training")
+        assert (row["objective"], row["kind"]) == (objective, kind)
+        assert (row["seed"], row["optim.lr"]) == (spec.seed, spec.optim.lr)
         files = [json.loads(path.read_text()) for path in (run.path / "scores").glob("*.json")]
         for task in ("order", "next"):
             assert row[f"score.{task}"] == pytest.approx(plain.fmean(f["value"] for f in files if f["task"] == task))
@@ -58,6 +61,10 @@ def test_rows_hold_what_the_files_hold(kept: tuple[RunStore, str]) -> None:
     [
         (["objective=rtd"], 6),
         (["objective!=rtd"], 9),
+        (["objective=bert-mlm"], 6),  # the untrained encoders have no objective
+        (["objective=untrained"], 3),
+        (["kind=untrained"], 3),
+        (["kind=pre-training", "seed=0"], 4),
         (["seed<2"], 10),
         (["seed>=2", "objective=rtd"], 2),
         (["state=diverged"], 1),
@@ -140,8 +147,16 @@ def test_export_holds_every_score_and_where_it_comes_from(kept: tuple[RunStore, 
     assert len(rows) == len(scored) + 1  # the run that diverged has a row, without a score
     for row in scored:
         record = json.loads((store.root / row["run_id"] / "spec.json").read_text())
-        assert row["spec"] == record["identity_sha"] and row["data"] == record["spec"]["data"]["fingerprint"]
-        assert row["code"] == "0.1.0 0123456789" and int(row["seed"]) == record["spec"]["seed"]
+        assert row["spec_hash"] == record["identity_sha"]
+        assert row["data_fingerprint"] == record["spec"]["data"]["fingerprint"]
+        assert row["code_version"] == "0.1.0 0123456789" and int(row["seed"]) == record["spec"]["seed"]
+        untrained = record["spec"]["budget"]["steps"] == 0
+        assert (row["kind"], row["steps"]) == (("untrained", "0") if untrained else ("pre-training", row["budget"][:2]))
+        file = files[
+            row["run_id"],
+            next(name for run, name in files if run == row["run_id"] and name.startswith(f"{row['task']}-")),
+        ]
+        assert row["fine_tuning_seed"] in ("0", "1") and row["fine_tuning_settings_hash"] == file["digest"]
 
 
 def test_names_that_latex_would_read_are_escaped(tmp_path: Path) -> None:

@@ -49,9 +49,10 @@ def report(
 def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
     """What is done, running (and how far), interrupted, failed or damaged in a run store."""
     from workbench import live
+    from workbench.report import ledger
     from workbench.store import RunStore
 
-    rows = [live.facts(found) for found in RunStore.existing(runs).runs()]
+    rows = [{**live.facts(found), "kind": ledger.kind(found)} for found in RunStore.existing(runs).runs()]
     if as_json:
         emit(rows, True)
         return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -252,11 +254,13 @@ def worker(
     track: Annotated[str | None, typer.Option()] = None,
     parent: Annotated[int | None, typer.Option()] = None,
     since: Annotated[str, typer.Option()] = "",
+    command: Annotated[str, typer.Option()] = "",
 ) -> None:
     """Carry out what is left of a record's runs; several may do so at once. With `parent`, only while that lives."""
     if parent is not None:
         end_with_parent(parent)
     host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain)
+    host = replace(host, command=tuple(shlex.split(command)))
     from workbench import runner
 
     raise typer.Exit(1 if runner.work(runs, record, run, host, objective or [], since) else 0)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import InputError, suggest
 from workbench.report.asked import Asked
 
 if TYPE_CHECKING:
@@ -34,21 +33,7 @@ def write_bench(rows: Sequence[Mapping[str, Any]], out: Path) -> Path:
 
 
 def find_record(store: RunStore, word: str) -> str:
-    """The name of a record, from its own name or that of its experiment: then the one updated last.
+    """Return the name of the record that a name means: see `workbench.report.records.find_record`."""
+    from workbench.report import records
 
-    Raises InputError when there is none, naming those that there are.
-    """
-    everything = store.experiments()
-    for record in everything:
-        if record.damage and (record.name == word or record.name.startswith(f"{word}-")):
-            raise InputError(
-                f"{store.root / 'experiments' / record.name}.json is damaged: {record.damage}; move it away"
-            )
-    records = [record for record in everything if not record.damage]
-    if any(record.name == word for record in records):
-        return word
-    of_experiment = [record for record in records if record.experiment == word]
-    if of_experiment:
-        return max(of_experiment, key=lambda record: (record.updated, record.name)).name
-    known = {name for record in records for name in (record.name, record.experiment)}
-    raise InputError(f"{store.root} holds no experiment {word!r}{suggest(word, known) if known else ''}")
+    return records.find_record(store, word)

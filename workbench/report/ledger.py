@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from workbench.errors import InputError, suggest
-from workbench.report.naming import budget_of, code_of
+from workbench.report.naming import UNTRAINED, budget_of, code_of, kind_of
 from workbench.report.reading import flatten, number, optional, part, scores_of
 from workbench.scoring import mean_score
 from workbench.store import RunDir, RunStore
 
 Row = dict[str, Any]
 
-COLUMNS = ("run_id", "state", "objective", "seed", "budget", "spent.steps", "score")
+COLUMNS = ("run_id", "kind", "state", "objective", "seed", "budget", "spent.steps", "score")
 SUITES = ("glue", "probes", "table")  # `score` is of the first of them that a run has
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "!=": operator.ne, "<=": operator.le, ">=": operator.ge, "=": operator.eq, "<": operator.lt, ">": operator.gt,
@@ -38,11 +38,20 @@ def row_of(run: RunDir) -> Row:
         return row
     spec = part(optional(run.path / "spec.json"), "spec")
     done, env = optional(run.path / "done.json"), optional(run.path / "env.json")
+    row |= {"kind": kind_of(spec)}
     row |= flatten(spec) | {"budget": budget_of(part(spec, "budget"))[0], "code": code_of(env)}
+    if row["kind"] == UNTRAINED:  # its spec names an objective, since every spec does, and nothing of it is computed
+        row["objective"] = UNTRAINED
     row |= {f"spent.{k}": done.get(k) for k in ("steps", "tokens", "seconds")}
     row |= {f"flops.{k}": v for k, v in part(done, "flops").items()}
     row |= {f"final.{k}": v for k, v in part(done, "final").items()}
     return row | scores(run)
+
+
+def kind(run: RunDir) -> str | None:
+    """Return the kind of a run; None where its spec cannot be read."""
+    spec = part(optional(run.path / "spec.json"), "spec")
+    return kind_of(spec) if spec else None
 
 
 def scores(run: RunDir) -> Row:

@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from workbench.report import frames, sheets
+from workbench.report import columns, frames, sheets
 from workbench.report.frames import Frames
 
 if TYPE_CHECKING:
@@ -18,20 +18,22 @@ RUN = (
     "run_id", "role", "arm", "seed", "budget", "state", "steps", "tokens", "seconds", "flops_paper",
     "flops_paper-sparse", "flops_matmul", "spec", "data", "code",
 )  # fmt: skip
-LATEX = ("arm", "seed", "budget", "task", "metric", "tuning_seed", "value", "run_id", "data", "code")
+LATEX = (
+    "arm", "seed", "budget", "task", "metric", "fine_tuning_seed", "value", "run_id", "data_fingerprint",
+    "code_version",
+)  # fmt: skip
 
 
 def table(found: Frames) -> pd.DataFrame:
-    """Every score of every run that counts; runs without one have a row of their own, with no task and no value.
+    """Return every score of every run that counts; runs without one have a row with no task and no value.
 
-    `spec` is the run's identity and `data` the fingerprint of its text, `code` the version that trained it.
+    What the columns hold stands in docs/columns.md.
     """
     scores = found.scores[["run_id", "suite", "task", "metric", "seed", "value", "digest"]]
-    scores = scores.rename(columns={"seed": "tuning_seed", "digest": "fine_tuning"})
+    scores = scores.rename(columns=columns.OF_SCORES)
     made = found.runs[list(RUN)].merge(scores, on="run_id", how="left")
-    made["tuning_seed"] = made["tuning_seed"].astype("Int64")
     made.insert(0, "experiment", found.record["name"])
-    return made
+    return columns.readable(made)
 
 
 def export(store: RunStore, record: str, form: str, verify: bool = True) -> bytes:
@@ -51,7 +53,7 @@ def _parquet(made: pd.DataFrame) -> bytes:
 
 def _latex(made: pd.DataFrame) -> bytes:
     """A `longtable` for booktabs, with the columns that fit a page and digests cut to twelve digits."""
-    part = made[list(LATEX)].assign(data=made["data"].astype(str).str[:12])
+    part = made[list(LATEX)].assign(data_fingerprint=made["data_fingerprint"].astype(str).str[:12])
     part.columns = [name.replace("_", " ") for name in part.columns]
     text = part.to_latex(index=False, escape=True, longtable=True, na_rep="--", float_format="%.2f")
     return str(text).encode("utf-8", "replace")

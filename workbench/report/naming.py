@@ -10,6 +10,7 @@ from typing import Any
 
 from workbench.report.reading import number, part
 
+UNTRAINED = "untrained"
 SPOKEN = {
     "generator.width": "generator width", "generator.depth": "generator depth", "corruption.rate": "mask rate",
     "options.weight": "\u03bb", "optim.lr": "learning rate",
@@ -22,6 +23,11 @@ def budget_of(budget: Mapping[str, Any]) -> tuple[str, str]:
     amount, convention = number(budget[unit]), str(budget.get("convention") or "paper")
     text = f"{amount:,.0f}" if amount < 1e9 and amount.is_integer() else f"{amount:.6g}".replace("e+", "e")
     return f"{text} FLOPs ({convention})" if unit == "flops" else f"{text} {unit}", convention
+
+
+def kind_of(spec: Mapping[str, Any]) -> str:
+    """Return "untrained" for an encoder with its initial weights, which has no objective, else "pre-training"."""
+    return UNTRAINED if number(part(spec, "budget").get("steps")) == 0 else "pre-training"
 
 
 def arm_names(

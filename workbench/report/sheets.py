@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from workbench.report.columns import OF_SCORES, readable
 from workbench.report.frames import Frames
 from workbench.report.statistics import Compared, Estimate
 from workbench.report.tables import SPENT, Board, Cell
@@ -72,12 +73,13 @@ def sheets(frames: Frames, boards: Iterable[Board]) -> dict[str, pd.DataFrame]:
     runs = frames.runs.copy()
     for board in boards:
         runs[f"score_{board.suite}"] = [board.run_scores.get(run_id) for run_id in runs["run_id"]]
-    return found | {
+    found |= {
         "runs.csv": runs,
-        "scores.csv": frames.scores,
-        "metrics.csv": frames.other,
+        "scores.csv": frames.scores.rename(columns=OF_SCORES),
+        "metrics.csv": frames.other.rename(columns=OF_SCORES),
         "curves.csv": frames.curves,
     }
+    return {name: readable(sheet) for name, sheet in found.items()}
 
 
 def table(board: Board) -> list[Row]:

@@ -1,0 +1,51 @@
+"""Which of several records of an experiment is reported, and what is said of the others."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import made
+import pytest
+
+from workbench.report import find_record
+from workbench.store import RunStore
+
+
+def record(store: RunStore, name: str, updated: str, *finished: bool) -> str:
+    """A record of `ablation` whose runs are done or stopped before their first step."""
+    specs = [made.spec_of("rtd", seed, {"steps": 7}, **{"optim.lr": len(name) * 1e-5}) for seed in range(len(finished))]
+    for spec, done in zip(specs, finished, strict=True):
+        run = store.open(spec)
+        if done:
+            made.scored(made.trained(store, spec, 7), "order", 0, 50.0)
+        else:
+            run.write_json("env.json", made.ENV)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("workbench.store.now", lambda: updated)
+        return made.recorded(store, specs, name=name)
+
+
+def test_a_finished_record_comes_before_a_newer_one_that_was_interrupted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = RunStore(tmp_path / "runs")
+    record(store, "ablation-a", "2026-11-19T08:00:00+00:00", True)
+    best = record(store, "ablation-bb", "2026-11-20T08:00:00+00:00", True, True)
+    newest = record(store, "ablation-ccc", "2026-11-21T08:00:00+00:00", True, False)
+    with caplog.at_level(logging.WARNING, logger="workbench"):
+        assert find_record(store, "ablation") == best
+    assert [line.getMessage() for line in caplog.records] == [
+        "ablation is read from the record ablation-bb (finished, 2 of 2 runs, 2026-11-20T08:00)",
+        "another record of ablation, to be named in its place: ablation-a (finished, 1 of 1 runs, 2026-11-19T08:00)",
+        "another record of ablation, to be named in its place: "
+        "ablation-ccc (interrupted, 1 of 2 runs, 2026-11-21T08:00)",
+    ]
+    assert find_record(store, newest) == newest
+
+
+def test_without_a_finished_one_it_is_the_newest(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "runs")
+    record(store, "ablation-bb", "2026-11-20T08:00:00+00:00", True, False)
+    newest = record(store, "ablation-ccc", "2026-11-21T08:00:00+00:00", False)
+    assert find_record(store, "ablation") == newest
