@@ -109,15 +109,21 @@ def fault(folder: Path, full: bool = False) -> str | None:
     Every JSON file is compared with its own hash and the others with their size in the manifest; with `full` all files
     are compared with their hashes there.
     """
+    return look(folder, full)[0]
+
+
+def look(folder: Path, full: bool = False) -> tuple[str | None, dict[str, dict[str, Any]]]:
+    """Return the same, and the content of the JSON files that were read on the way, by name."""
     for _ in range(LOOKS):
         before = stamp(folder / manifest.NAME)
+        found: dict[str, dict[str, Any]] = {}
         try:
-            told = _fault(folder, full)
+            told = _fault(folder, full, found)
         except (ValueError, OSError, ArithmeticError, TypeError) as error:
             told = reason(error)
         if told is None or before == stamp(folder / manifest.NAME):
             break
-    return told
+    return told, found
 
 
 def stamp(path: Path) -> tuple[int, int] | None:
@@ -129,7 +135,8 @@ def stamp(path: Path) -> tuple[int, int] | None:
     return info.st_mtime_ns, info.st_ino
 
 
-def _fault(folder: Path, full: bool) -> str | None:
+def _fault(folder: Path, full: bool, found: dict[str, dict[str, Any]]) -> str | None:
+    """Return what is wrong, and put the JSON files that were read into `found`."""
     checked_name(folder.name, "the name of a run")
     if not stat.S_ISDIR(os.lstat(folder).st_mode):
         return "is not a folder of its own but a link or a file"
@@ -140,7 +147,6 @@ def _fault(folder: Path, full: bool) -> str | None:
             own_folder(folder / name)
         except InputError:
             return f"{name} is not a folder of its own but a link or a file"
-    found = {}
     for name in ("plan.json", "env.json", "error.json", "wanted.json", "done.json"):
         with contextlib.suppress(FileNotFoundError):  # an owner may take one away while we look
             found[name] = read(folder, name, must)

@@ -352,16 +352,18 @@ class RunDir:
         return {"run_id": self.run_id, "state": state, "note": note, "path": str(self.path)}
 
     def _look(self, full: bool = False) -> tuple[State, str]:
-        if damage := health.fault(self.path, full):
+        damage, found = health.look(self.path, full)
+        if damage:
             return "damaged", damage
         if alive(self.path):
             return "running", f"by {holder}" if (holder := read(self.path)) else ""
-        if full and not self.trained and (damage := self.progress_damage()):
+        done, error = found.get("done.json"), found.get("error.json")
+        if full and done is None and (damage := self.progress_damage()):
             return "damaged", damage
-        if self.trained:  # what failed after that is a score, not the run
-            return "done" if self._scored() else "trained", "; ".join([*self.failures().values(), *self.warnings()])
-        if self._has("error.json"):
-            error = self.read_json("error.json")
+        if done is not None:  # what failed after that is a score, not the run
+            told = [*self.failures().values(), *_warnings(done)]
+            return "done" if self._scored(found.get("wanted.json")) else "trained", "; ".join(told)
+        if error is not None:
             return "diverged" if error["kind"] == "diverged" else "failed", error["message"]
         begun = any(map(self._has, ("metrics.jsonl", "checkpoints", "plan.json", "env.json", "lease")))
         return "interrupted" if begun else "new", ""
@@ -383,17 +385,22 @@ class RunDir:
 
     def warnings(self) -> list[str]:
         """Return what a reader of a trained run's results must know, as it was written down when training ended."""
-        told = self.read_json("done.json").get("warnings", [])
-        return [str(each) for each in told] if isinstance(told, list) else []
+        return _warnings(self.read_json("done.json"))
 
     def _has(self, name: str) -> bool:
         return os.path.lexists(self.path / name)
 
-    def _scored(self) -> bool:
+    def _scored(self, wanted: Mapping[str, Any] | None) -> bool:
+        """Return whether all scores that were ever asked for are there; `wanted` is what wanted.json holds."""
         there = set(health.score_names(self.path))
-        if wanted := self._wanted():
-            return wanted <= there
+        if wanted and wanted["scores"]:
+            return set(wanted["scores"]) <= there
         return bool(there) or self.spec().tasks.names in ((), ("none",))
+
+
+def _warnings(done: Mapping[str, Any]) -> list[str]:
+    told = done.get("warnings", [])
+    return [str(each) for each in told] if isinstance(told, list) else []
 
 
 def _mean(values: Iterable[Any]) -> float | None:
