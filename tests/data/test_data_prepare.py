@@ -254,7 +254,7 @@ def test_too_small_for_one_batch(tmp_path: Path):
         make(spec_of(tmp_path / "t.txt", batch__size=64), tmp_path / "cache")
 
 
-@pytest.mark.parametrize("content", ["", " \n\n \n", "\0\0"])
+@pytest.mark.parametrize("content", ["", " \n\n \n", "\u200b\x07"])
 def test_an_empty_corpus(tmp_path: Path, content: str):
     (tmp_path / "t.txt").write_text(content)
     with pytest.raises(InputError, match="empty: there is no text"):

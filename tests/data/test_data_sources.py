@@ -81,7 +81,8 @@ def test_every_kind_in_every_packing(tmp_path: Path, kind: str, packing: str):
     assert sum(done) == path.stat().st_size
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1), st.integers(1, 40))
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1), min_size=1),
+       st.integers(1, 40))  # fmt: skip
 @settings(max_examples=60, deadline=None)
 def test_text_is_split_at_blank_lines_wherever_blocks_end(tmp_path_factory: Any, documents: list[str], block: int):
     """Against the plain definition, with blocks of a few bytes."""

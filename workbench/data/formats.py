@@ -6,17 +6,21 @@ Raises InputError naming file and line for whatever is not as it should be.
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
-from workbench.data.streams import PACKINGS, Advance, chunks, ignore, lines
+from workbench.data.streams import FREE, LINE, PACKINGS, RATIO, Advance, chunks, ignore, lines
 from workbench.errors import InputError
 from workbench.files import encodable
 
 Reader = Callable[[Path, str, Advance], Iterator[str]]
-LONGEST = 1 << 24  # characters; a longer document is cut at a line end, so that memory stays bounded
+LONGEST = 1 << 24  # characters; a longer document is cut, at a line end where it has one, so that memory stays bounded
+WORD = 1 << 20  # characters without a blank; more are no text, and would take a tokenizer hours
+ROWS = 256  # of Parquet read at once
 
 
 def kind_of(path: Path) -> str:
@@ -37,16 +41,17 @@ def read(path: Path, column: str, advance: Advance = ignore) -> Iterator[str]:
 def _text(path: Path, column: str, advance: Advance) -> Iterator[str]:
     """Documents are separated by blank lines; a file without one is a single document."""
     document: list[str] = []
-    size = 0
-    for line in lines(path, advance, longest=LONGEST):
+    size = number = begin = 0
+    for number, line in enumerate(lines(path, advance, LONGEST, cut=True), 1):
         blank = not line or line.isspace()
         if not blank:
             document.append(line)
             size += len(line) + 1
+            begin = begin or number
         if document and (blank or size > LONGEST):
-            yield "\n".join(document)
-            document, size = [], 0
-    yield "\n".join(document)
+            yield checked("\n".join(document), f"{path} line {begin}")
+            document, size, begin = [], 0, 0
+    yield checked("\n".join(document), f"{path} line {begin}")
 
 
 def _jsonl(path: Path, column: str, advance: Advance) -> Iterator[str]:
@@ -61,28 +66,41 @@ def _jsonl(path: Path, column: str, advance: Advance) -> Iterator[str]:
             raise InputError(f'{path} line {number} is not an object such as {{"{column}": "..."}}')
         if column not in row:
             raise missing(column, row, f"{path} line {number}")
-        text = checked(row[column], column, f"{path} line {number}")
+        text = field(row[column], column, f"{path} line {number}")
         if "\\u" in line and not encodable(text):
             raise InputError(
                 f"{path} line {number}: column {column!r} holds half of a surrogate pair, which is no text"
             )
-        yield text
+        yield from cut(text)
 
 
 def _csv(path: Path, column: str, advance: Advance) -> Iterator[str]:
     """Comma-separated with a header; quoted fields may hold line ends."""
-    csv.field_size_limit(1 << 30)
-    rows = csv.reader((line + "\n" for line in lines(path, advance)), strict=True)
+    csv.field_size_limit(2 * LINE)
+    read = 0  # bytes of the row that is being read, which may be many lines
+
+    def given() -> Iterator[str]:
+        nonlocal read
+        for line in lines(path, advance):
+            read += len(line)
+            if read > LINE:
+                raise InputError(
+                    f"{path} line {rows.line_num}: a row has more than {LINE:,} characters; is a quote left open?"
+                )
+            yield line + "\n"
+
+    rows = csv.reader(given(), strict=True)
     header = None
     try:
         for row in rows:
+            read = 0
             if header is None:
                 header = row
                 if column not in header:
                     raise missing(column, header, str(path))
                 place = header.index(column)
             elif len(row) > place:
-                yield row[place]
+                yield from cut(field(row[place], column, f"{path} line {rows.line_num}"))
             elif row:
                 raise InputError(
                     f"{path} line {rows.line_num} has {len(row)} fields where the header has {len(header)}"
@@ -107,13 +125,15 @@ def _plain_parquet(path: Path, shown: str, column: str) -> Iterator[str]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    numbers = itertools.count(1)
     try:
         with pq.ParquetFile(path) as table:
             if column not in table.schema_arrow.names:
                 raise missing(column, table.schema_arrow.names, shown)
-            for batch in table.iter_batches(batch_size=4096, columns=[column]):
-                for value in batch.column(0).to_pylist():
-                    yield checked(value, column, shown)
+            unpackable(table.metadata, shown, column)
+            for batch in table.iter_batches(batch_size=ROWS, columns=[column]):
+                for value in batch.column(0):
+                    yield from cut(field(value.as_py(), column, f"{shown} row {next(numbers)}"))
     except PermissionError:
         raise InputError(f"{shown} cannot be read: no permission") from None
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
@@ -122,18 +142,62 @@ def _plain_parquet(path: Path, shown: str, column: str) -> Iterator[str]:
         raise InputError(f"{shown} is not a whole Parquet file: {str(error).splitlines()[0]}") from None
 
 
+def unpackable(facts: Any, shown: str, column: str | None = None) -> None:
+    """Raises InputError where a column of a Parquet file, or any, would fill memory, by the file's own `metadata`."""
+    for rows in map(facts.row_group, range(facts.num_row_groups)):
+        for part in map(rows.column, range(rows.num_columns)):
+            name, packed, unpacked = part.path_in_schema, part.total_compressed_size, part.total_uncompressed_size
+            bomb = unpacked > max(FREE, RATIO * packed) or unpacked > 4 * LONGEST * max(1, rows.num_rows)
+            if bomb and column in (None, name.partition(".")[0]):
+                raise InputError(
+                    f"{shown} unpacks to {unpacked >> 20} MiB in {rows.num_rows:,} rows of column {name!r}, from "
+                    f"{packed:,} bytes, as no text does; split its documents"
+                )
+
+
 def missing(column: str, there: Iterable[str], where: str) -> InputError:
     names = ", ".join(repr(name) for name in there) or "none"
     return InputError(f"{where} has no column {column!r}; its columns are {names}; choose with --set data.column=NAME")
 
 
-def checked(value: object, column: str, where: str) -> str:
-    """The text of a field; a null is an empty document."""
+def field(value: object, column: str, where: str) -> str:
+    """The text of a field; a null is an empty document. Raises InputError where it is none, as `checked` does."""
     if value is None:
         return ""
     if not isinstance(value, str):
         raise InputError(f"{where}: column {column!r} holds {type(value).__name__}, not text")
-    return value
+    return checked(value, f"{where}: column {column!r}")
+
+
+def checked(text: str, where: str) -> str:
+    """The text. Raises InputError where it is binary, or so long without a blank that it is no text."""
+    if "\0" in text:
+        raise InputError(f"{where} is binary, not text: NUL at character {text.index(chr(0))}")
+    start = 0
+    while len(text) - start > WORD:
+        end = start + WORD
+        last = max(text.rfind(blank, start, end) for blank in " \n\t")
+        if last < 0:
+            found = next((place for place in range(start, end) if text[place].isspace()), -1)
+            if found < 0:
+                raise InputError(
+                    f"{where} is no text: {WORD:,} characters without a blank, from character {start}, "
+                    f"{text[start : start + 20]!a}..."
+                )
+            last = found
+        start = last + 1
+    return text
+
+
+def cut(text: str) -> Iterator[str]:
+    """The document in parts of at most LONGEST characters, cut at line ends or blanks where it has some."""
+    start = 0
+    while len(text) - start > LONGEST:
+        end = start + LONGEST
+        last = max(text.rfind("\n", start, end), text.rfind(" ", start, end)) + 1
+        yield text[start : last or end]
+        start = last or end
+    yield text[start:]
 
 
 READERS: dict[str, Reader] = {".txt": _text, ".jsonl": _jsonl, ".csv": _csv, ".parquet": _parquet}

@@ -211,9 +211,10 @@ def _read_hub(source: Hub, column: str) -> Iterator[str]:
         for row in rows:
             if column not in row:
                 raise formats.missing(column, row, f"data set {source.name!r}")
-            text = formats.checked(row[column], column, f"data set {source.name!r}")
-            if text and not text.isspace():
-                yield text
+            text = row[column].replace("\0", "") if isinstance(row[column], str) else row[column]
+            for part in formats.cut(formats.field(text, column, f"data set {source.name!r}")):
+                if part and not part.isspace():
+                    yield part
     except InputError:
         raise
     except OSError as error:

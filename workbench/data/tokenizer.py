@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]  # ids 0 to 4
 SAMPLE = 32_000_000  # characters trained on; of Wikipedia, twice as many make 0.05 % fewer tokens of the same text
 PIECE = 8192  # a document is sampled in pieces of about this many characters
-BLANK = re.compile(r"[ \n]")
+BLANK, MARK = re.compile(r"[ \n]"), re.compile(r"[\s!-/:-@\[-`{-~]")
+FAR = 1 << 16  # characters that are searched for a blank
+WORD = 1000  # characters; training takes quadratic time in the length of a word, hours for one of a million
 LAYOUT = 1  # raise it when training changes, so that old caches are not used
 
 
@@ -126,14 +128,26 @@ def sample(documents: Iterable[str], limit: int | None = None) -> list[str]:
 def pieces(document: str, length: int) -> Iterator[str]:
     """The document cut after blanks and line ends into pieces of about `length` characters; they join to the document.
 
-    WordPiece gives the same tokens for the pieces as for the whole, since no word goes across a blank.
+    WordPiece gives the same tokens for the pieces as for the whole, since no word goes across a blank. Where there is
+    none for FAR characters, other white space or a punctuation mark will do, and a longer word is cut.
     """
     start = 0
     while start < len(document):
-        found = BLANK.search(document, start + length)
-        end = found.end() if found else len(document)
+        least, most = start + length, start + length + FAR
+        found = BLANK.search(document, least, most)
+        if found is None and most < len(document):
+            found = MARK.search(document, least, most)
+        end = found.end() if found else min(most, len(document))
         yield document[start:end]
         start = end
+
+
+def _learnable(text: str, normalizer: Any, splitter: Any) -> str:
+    """The text without the words that a vocabulary is not trained on; encoding makes them [UNK] anyway."""
+    if max(map(len, text.split()), default=0) <= WORD:
+        return text
+    words = [word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))]
+    return " ".join(word for word in words if len(word) <= WORD) if max(map(len, words), default=0) > WORD else text
 
 
 def train(texts: list[str], vocab: int, lowercase: bool = True) -> Tokenizer:
@@ -145,6 +159,7 @@ def train(texts: list[str], vocab: int, lowercase: bool = True) -> Tokenizer:
     from tokenizers import trainers
 
     first = _blank(lowercase, None)
+    texts = [_learnable(text, first.normalizer, first.pre_tokenizer) for text in texts]
     first.train_from_iterator(texts, trainers.WordPieceTrainer(vocab_size=1, special_tokens=[], show_progress=False))
     seen = first.get_vocab()
     counts: Counter[str] = Counter()

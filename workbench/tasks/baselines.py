@@ -14,6 +14,7 @@ from typing import Any
 
 from workbench.cache import read_entry, write_entry
 from workbench.files import cache_root
+from workbench.progress import counted
 from workbench.tasks.metrics import METRICS
 from workbench.tasks.task import Examples, Task
 
@@ -21,6 +22,7 @@ VERSION = 1  # raise it when a baseline is computed differently
 FEATURES = 50_000  # the most frequent ones
 ROWS = 20_000  # the most that words are learnt from; more would take longer than the encoders of the demo
 WEIGHTS = 2_000_000  # features times labels
+MOST_STEPS = 200
 STRENGTH = 10.0  # inverse of the penalty per row, on rows of length 1
 WORD = re.compile(r"[^\W_]+|[^\w\s]")
 
@@ -137,5 +139,7 @@ def _fit(inputs: Any, targets: Any, softmax: bool) -> Any:
         return float(value), (transposed @ error / rows + penalty * weights).ravel()
 
     start: Any = np.zeros(shape).ravel()
-    found: Any = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200, "gtol": 1e-5})
+    steps = counted(range(MOST_STEPS), f"fitting a bag of words, {shape[1]:,} outputs, steps")
+    more: Any = {"options": {"maxiter": MOST_STEPS, "gtol": 1e-5}, "callback": lambda _: next(steps, None)}
+    found: Any = minimize(loss, start, jac=True, method="L-BFGS-B", **more)
     return found.x.reshape(shape)

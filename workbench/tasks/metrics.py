@@ -35,12 +35,12 @@ def matthews(predicted: Floats, true: Floats) -> float:
     """Matthews correlation, for any number of labels (Gorodkin 2004); 0 when either side is constant."""
     import numpy as np
 
-    labels = np.union1d(predicted, true)
-    guessed = (predicted[:, None] == labels).astype(np.float64)  # (N, labels)
-    actual = (true[:, None] == labels).astype(np.float64)
-    guessed, actual = guessed - guessed.mean(0), actual - actual.mean(0)
-    spread = math.sqrt(float((guessed**2).sum() * (actual**2).sum()))
-    return float((guessed * actual).sum()) / spread if spread > 1e-12 else 0.0
+    rows = len(true)
+    codes = np.unique(np.concatenate([predicted, true]), return_inverse=True)[1]
+    guessed, actual = (np.bincount(side, minlength=codes.max() + 1) for side in (codes[:rows], codes[rows:]))
+    covariance = rows * int((predicted == true).sum()) - int((guessed * actual).sum())
+    spread = (rows**2 - int((guessed**2).sum())) * (rows**2 - int((actual**2).sum()))
+    return covariance / math.sqrt(spread) if spread else 0.0
 
 
 def pearson(predicted: Floats, true: Floats) -> float:

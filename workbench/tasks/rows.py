@@ -1,45 +1,64 @@
 """The rows of a table: CSV, TSV, JSON lines or parquet.
 
-CSV fields may be quoted (RFC 4180); TSV fields never are. Raises InputError naming file and line.
+CSV fields may be quoted (RFC 4180); TSV fields never are. A table is held in memory, so it may have 1 GiB. Raises
+InputError naming file and line.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from workbench.data.formats import ROWS, unpackable
 from workbench.errors import InputError
 
+LARGEST = 1 << 30  # bytes
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
 def rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """("line 7", {column: value}) of each row."""
     kind = path.suffix.lower()
+    size = path.stat().st_size
+    if size > LARGEST:
+        raise InputError(f"{path} has {size:,} bytes; a table may have {LARGEST:,}")
     if kind == ".parquet":
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            table = pq.read_table(path)
-        except (pa.ArrowException, OSError) as error:  # broken thrift or snappy is an OSError without a number
-            if isinstance(error, OSError) and error.errno:
-                raise
-            raise InputError(f"{path} cannot be read as parquet: {str(error).splitlines()[0][:200]}") from None
-        yield from ((f"row {number}", row) for number, row in enumerate(table.to_pylist(), 1))
+        yield from _parquet_rows(path)
         return
+    raw = path.read_bytes()
+    if (place := raw.find(b"\0")) >= 0:
+        raise InputError(
+            f"{path} is binary or UTF-16, not UTF-8 text: NUL at byte {place}; name a table, or convert it"
+        )
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8: byte {error.start} cannot be read") from None
     if kind == ".jsonl":
         yield from _json_rows(path, text)
     else:
         yield from _delimited_rows(path, text, "," if kind == ".csv" else "\t")
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as table:
+            unpackable(table.metadata, str(path))
+            numbers = itertools.count(1)
+            for batch in table.iter_batches(batch_size=ROWS):
+                yield from ((f"row {number}", row) for row, number in zip(batch.to_pylist(), numbers, strict=False))
+    except (pa.ArrowException, OSError) as error:  # broken thrift or snappy is an OSError without a number
+        if isinstance(error, OSError) and error.errno:
+            raise
+        raise InputError(f"{path} cannot be read as parquet: {str(error).splitlines()[0][:200]}") from None
 
 
 def _json_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:

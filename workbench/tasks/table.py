@@ -35,6 +35,8 @@ LABELS = ("label", "labels", "target", "class", "category", "score", "gold_label
 LONGEST_LABEL = 200  # characters
 LARGEST_LABEL = 1e30  # squares of larger ones, and differences of a few, are beyond 32-bit numbers
 CLOSEST = 1e-5  # of the largest label, the least distance between the smallest and the largest
+MOST_LABELS = 1000  # of a classification; with more, a head and its baselines outgrow memory
+LONGEST = 1 << 20  # characters of a text; encoders read thousands
 PARTS = {"train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "val": "dev", "test": "test"}
 
 
@@ -100,6 +102,9 @@ def _lines(path: Path, spec: TasksSpec, part: str | None) -> Iterator[Line]:
                 raise InputError(f"{path}, {where}: column {column!r} holds no text")
             if not encodable(row[column]):
                 raise InputError(f"{path}, {where}: column {column!r} holds half of a surrogate pair, which is no text")
+            if len(row[column]) > LONGEST or "\0" in row[column]:
+                what = "a NUL" if "\0" in row[column] else f"{len(row[column]):,} characters, more than {LONGEST:,}"
+                raise InputError(f"{path}, {where}: column {column!r} holds {what}; name a column of text")
             words.append(row[column])
         said = str(row.get(split)).strip().lower() if split else part
         if said is not None and said not in PARTS:
@@ -208,12 +213,19 @@ def _classification(path: Path, parts: Mapping[str, list[Line]], spec: TasksSpec
     seen = {_word(line.label) for line in parts["train"]}
     if len(seen) < 2:
         raise InputError(f"{path}: every row to train on has the label {next(iter(seen))!r}, so nothing can be learnt")
+    if len(seen) > MOST_LABELS:
+        raise InputError(
+            f"{path} has {len(seen):,} different labels in {len(parts['train']):,} rows to train on, and a "
+            f"classification may have {MOST_LABELS:,}; if they are numbers say --set tasks.kind=regression, else name "
+            f"another column with --set tasks.label="
+        )
     for line in (line for part, lines in parts.items() if part != "train" for line in lines):
         if _word(line.label) not in seen:
             raise InputError(f"{line.where}: label {_word(line.label)!r} is in no row to train on")
     whole = all(re.fullmatch(r"-?\d{1,18}", word) for word in seen)
     labels = tuple(sorted(seen, key=int if whole else str))
-    made = {part: _examples(lines, [labels.index(_word(x.label)) for x in lines]) for part, lines in parts.items()}
+    index = {label: number for number, label in enumerate(labels)}
+    made = {part: _examples(lines, [index[_word(x.label)] for x in lines]) for part, lines in parts.items()}
     metrics = ("accuracy", "matthews", "f1" if len(labels) == 2 else "macro_f1")
     task = Task(_name(path), "table", labels, "accuracy", metrics, 3.0, made.pop("train"), made)
     return sealed(task, spec.rows)
