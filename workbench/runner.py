@@ -126,19 +126,10 @@ def execute(job: Job, root: Path, host: Host, workers: int = 1, out: Path | None
 
 
 def check(host: Host, specs: Sequence[RunSpec]) -> None:
-    """Raise InputError where one of the runs cannot be carried out here; nothing is written or spent yet.
-
-    Objectives of a person's own are built once each.
-    """
+    """Raise InputError where one of the runs cannot be carried out here; nothing is written or spent yet."""
     host.resolved_device()
     for size in sorted({spec.batch.size for spec in specs}):
         host.rows_at_once(size)
-    own = {spec.source: spec for spec in specs if spec.source}
-    if own:
-        from workbench.trainer import build
-
-        for spec in own.values():
-            build(spec)
 
 
 def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:

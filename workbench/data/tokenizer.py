@@ -232,7 +232,7 @@ def _fetch(name: str, root: Path) -> Path:
     if path.is_dir():
         found = load_foreign(path)
     else:
-        with foreign.refusing(path, "is neither 'wordpiece' nor a tokenizer that can be loaded"):
+        with foreign.refusing(repr(name), "is neither 'wordpiece' nor a tokenizer that can be loaded"):
             from transformers import AutoTokenizer
 
             found = AutoTokenizer.from_pretrained(name, trust_remote_code=False)

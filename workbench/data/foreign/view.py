@@ -38,7 +38,7 @@ def view(folder: Path, files: Mapping[str, Path], config: Mapping[str, Any] | No
 
 
 @contextmanager
-def refusing(folder: Path, what: str) -> Iterator[None]:
+def refusing(folder: Path | str, what: str) -> Iterator[None]:
     """Turn whatever a library raises inside into an InputError: "FOLDER WHAT: the first line of what it said".
 
     The library's log and progress bars are silent meanwhile.
