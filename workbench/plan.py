@@ -148,7 +148,8 @@ def _count(spec: RunSpec) -> dict[str, int]:
     from workbench.models.encoder import build_encoder
 
     with torch.device("meta"), _undrawn():
-        objective = objectives.build(spec, build_encoder(spec))
+        with objectives.blamed(objectives.load(spec), "Objective(encoder, spec, options)"):
+            objective = objectives.build(spec, build_encoder(spec))
     seen: set[int] = set()
     parts: dict[str, int] = {}
     for name in ["encoder"] + [child for child, _ in objective.named_children() if child != "encoder"]:
