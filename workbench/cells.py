@@ -100,15 +100,17 @@ def carry_out(run: RunDir, tasks: TasksSpec, suite: Suite, prepared: Prepared, h
     """
     run.clear_error()
     if not run.trained:
-        with _noted(run.run_id, run.fail):
+        with _noted(run.run_id, run.fail, run.path / "error.log"):
             pretrain(run, run.spec(), prepared, host)
     if run.trained:
         measure(run, tasks, suite, host, since)
 
 
 @contextlib.contextmanager
-def _noted(what: str, note: Callable[..., None]) -> Iterator[None]:
+def _noted(what: str, note: Callable[..., None], trace: Path) -> Iterator[None]:
     """Write down and warn of what fails inside; only bad input, the disk, signals and a lost lease go on from here.
+
+    `trace` is the file in which `note` leaves the traceback, for the warning to name.
 
     That includes SystemExit and its kin: an objective's own code must not end the command.
     """
@@ -130,7 +132,7 @@ def _noted(what: str, note: Callable[..., None]) -> Iterator[None]:
         if not isinstance(error, Exception):
             message = f"{message} was raised at {place}, which would have ended the whole command"
         note("failed", message, where=place, trace=traceback.format_exc())
-        log.warning("%s failed: %s", what, message)
+        log.warning("%s failed: %s; see %s", what, message, trace)
 
 
 def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host) -> None:
@@ -266,7 +268,8 @@ def measure(run: RunDir, tasks: TasksSpec, suite: Suite, host: Host, since: str)
     with progress.measuring(run.run_id, len(missing)) as told:
         for task, seed, name in missing:
             what = f"fine-tuning {run.run_id} on {task.name} (seed {seed})"
-            with _noted(what, partial(_note_score, run, name, task.name, seed)):
+            trace = run.path / f"failures/{name.removesuffix('.json')}.log"
+            with _noted(what, partial(_note_score, run, name, task.name, seed), trace):
                 score = finetune(run.path / "encoder", task, tasks, seed, host, partial(told.step, task.name))
                 run.write_json(f"scores/{name}", score.to_json() | encoder)
                 run.clear_failure(name)
