@@ -147,9 +147,9 @@ def _count(spec: RunSpec) -> dict[str, int]:
 
     from workbench.models.encoder import build_encoder
 
-    with torch.device("meta"), _undrawn():
-        with objectives.blamed(objectives.load(spec), "Objective(encoder, spec, options)"):
-            objective = objectives.build(spec, build_encoder(spec))
+    blamed = objectives.blamed(objectives.load(spec), "Objective(encoder, spec, options)")
+    with torch.device("meta"), _undrawn(), blamed:
+        objective = objectives.build(spec, build_encoder(spec))
     seen: set[int] = set()
     parts: dict[str, int] = {}
     for name in ["encoder"] + [child for child, _ in objective.named_children() if child != "encoder"]:

@@ -143,7 +143,7 @@ def cost(spec: RunSpec) -> Flops:
 
 
 def build(spec: RunSpec, encoder: Encoder) -> nn.Module:
-    """Return the spec's objective around an encoder. What its `__init__` raises passes as it is: one run fails by it."""
+    """Return the spec's objective around an encoder. What its `__init__` raises passes: one run fails by it."""
     module = load(spec)
     made: nn.Module = module.Objective(encoder, spec, module.Options(**spec.options))
     return made
