@@ -8,7 +8,9 @@ import sys
 import pytest
 from drills.__main__ import GOALS, ROOT, apart
 
-QUICK = [goal for goal in GOALS if goal.drill.partition(".")[0] in ("disk", "cells", "hostile", "fuzz", "grammar")]
+QUICK = [
+    goal for goal in GOALS if goal.drill.partition(".")[0] in ("disk", "cells", "hostile", "fuzz", "grammar", "damage")
+]
 WHOLE = [goal for goal in GOALS if goal.drill.startswith(("runs.", "injected."))]
 
 

@@ -66,6 +66,7 @@ GOALS = (
     Goal(3, "disk full while saving, 20 times: 74 within 10 s, resumed identically", "runs.full_while_saving", 20, 1),
     Goal(4, "disk full while logging, 20 times: never 0 with rows missing", "runs.full_while_logging", 20, 1),
     Goal(5, "300 flipped bits and truncations: all seen, the one before taken", "disk.flipped_and_cut", 300, 80),
+    Goal(5, "every file of the cache, damaged in 6 ways: told, made anew, never used", "damage.cache_files", 1000, 30),
     Goal(6, "200 SIGKILLs at 100 Hz logging: at most the row in writing lost", "disk.killed_while_logging", 200, 20),
     Goal(7, "8 workers, 80 cells, 20 times: each exactly once", "cells.exactly_once", 20, 1),
     Goal(8, "8 workers, two kills a cell: all finished, none recorded twice", "cells.killed_workers", 80, 15),
