@@ -184,6 +184,30 @@ PRICES = {
 }
 
 
+def test_a_doubted_winner_further_down_is_doubted_there() -> None:
+    """The verdict is of RTD, which is beyond doubt; ELECTRA-15 is ahead of BERT MLM and of nothing else."""
+    found, *_, sentence, _ = judged({"rtd": 85.0, "electra-15": 60.0, "bert-mlm": 50.0, "untrained": 60.0})
+    assert sentence.startswith("rtd is ahead of every other of the 3 objectives")
+    further = next(text for text in answer(found, "objective").further if "Further down" in text)
+    assert re.match(
+        r"Not shown ahead of its own untrained encoder on [^:]*: electra-15 \(\S+ \S+ \S+\)\. Further", further
+    )
+
+
+def test_a_gain_that_only_the_correction_takes_away_is_told_as_that() -> None:
+    """Some of 60 studies have a gain above its own interval and yet none that is claimed: no sentence hides it."""
+    seen = 0
+    for study in range(60):
+        levels = dict.fromkeys(made.ARMS, 66.3) | {"untrained": 65.0}
+        found = board(made.in_memory(noisy(levels, study), made.ARMS, 4), "probes")
+        assert found is not None
+        text = " ".join(answer(found, "objective").further)
+        missed = [c for c in found.cells if c.gain and c.gain.verdict == "open" and c.gain.estimate.low > 0]
+        seen += bool(missed)
+        assert bool(missed) == ("by more than the interval before all comparisons are counted" in text)
+    assert seen
+
+
 # -- no sentence contradicts another
 
 

@@ -64,6 +64,11 @@ def test_counts_and_listings() -> None:
     assert words.seeds([1, 1]) == "1 seed" and words.seeds([3, 5]) == "3 to 5 seeds"
 
 
+def test_degrees_of_freedom() -> None:
+    assert words.freedom([1]) == "1 degree of freedom" and words.freedom([5.98, 6]) == "6 degrees of freedom"
+    assert words.freedom([4.24, 120]) == "4.2 to 120 degrees of freedom"
+
+
 @given(st.text())
 def test_cleaned_text_can_be_written_anywhere(text: str) -> None:
     cleaned = words.clean(text)

@@ -44,11 +44,13 @@ def answer(board: Board, axis: str) -> Answer:
         sentence = _compared(board, cells, lead, names, plural)
     rest = [p for p in pairs if p not in lead and p.compared.claimed]
     further = [f"Further down, {_further(rest, names, len(pairs) - len(lead))}."] if rest else []
-    winners = {p.a for p in pairs if p.compared.claimed}
-    before = caveat(board, board.budget, winners, names, plural)
-    after = caveat(board, board.budget, {cells[0].arm}, names, plural) if not before and len(lead) else ""
-    further = [*([after] if after else []), *_unequal(board, names), *further]
-    return Answer(f"{before} {sentence}".strip(), (*further, *_against_untrained(cells, names), *_reach(board)))
+    below = caveat(board, board.budget, {p.a for p in rest}, names, plural)
+    further = [f"{below} {text}".strip() for text in further]
+    doubt = caveat(board, board.budget, {cells[0].arm}, names, plural) if lead else ""
+    if any(p.compared.claimed for p in lead):
+        sentence, doubt = f"{doubt} {sentence}".strip(), ""
+    further = [doubt, *_unequal(board, names), *further, *_against_untrained(cells, names), *_reach(board)]
+    return Answer(sentence, tuple(text for text in further if text))
 
 
 def several(axis: str) -> str:
@@ -220,14 +222,18 @@ def _against_untrained(cells: list[Cell], names: dict[str, str]) -> list[str]:
         return []
     parts = []
     for verdict, (one, many) in _UNTRAINED.items():
-        mine = [(name, g.estimate) for name, g in gains if g.adjusted is not None and g.verdict == verdict]
+        found = [(name, g) for name, g in gains if g.adjusted is not None and g.verdict == verdict]
+        mine = [(name, g.estimate) for name, g in found]
         told = [f"{name} ({interval(e.mean, e.half, True)})" for name, e in mine]
+        missed = [name for name, g in found if verdict == "open" and (g.difference.p or 1.0) < ALPHA]
         if len(told) > MOST:
             least, most = min(mine, key=lambda m: m[1].mean), max(mine, key=lambda m: m[1].mean)
             ends = " to ".join(f"{interval(e.mean, e.half, True)} for {name}" for name, e in (least, most))
             parts.append(f"{len(told)} of {len(gains)} arms {many} (from {ends})")
         elif told:
             parts.append(f"{listing(told)} {one if len(told) == 1 else many}")
+        if missed:
+            parts[-1] += f", though {listing(missed)} by more than the interval before all comparisons are counted"
     without = [f"{name} ({points(g.estimate.mean, 1, True)})" for name, g in gains if g.adjusted is None]
     if without:
         gain = "the gain has" if len(without) == 1 else "the gains have"

@@ -39,7 +39,8 @@ def caveat(board: Board, budget: str, arms: Iterable[str], names: Mapping[str, s
     elif unshown:
         told = listing([f"{names[c.arm]} ({_gain(c)})" for c in unshown])
         own = "its own untrained encoder" if len(unshown) == 1 else "their own untrained encoders"
-        said.append(f"Not shown ahead of {own} on {board.label}: {told}.")
+        counted = f", once all {every} {plural} are counted" if any(_larger(c) for c in unshown) and every > 1 else ""
+        said.append(f"Not shown ahead of {own} on {board.label}{counted}: {told}.")
     if alone:
         said.append(f"No untrained encoder was measured beside {listing(alone)}, so nothing shows what training gave.")
     return " ".join(said)
@@ -53,3 +54,9 @@ def beaten(cell: Cell, bag: float | None) -> bool:
 def _gain(cell: Cell) -> str:
     assert cell.gain is not None
     return interval(cell.gain.estimate.mean, cell.gain.estimate.half, True)
+
+
+def _larger(cell: Cell) -> bool:
+    """Whether a gain that is not claimed is still larger than its own interval."""
+    e = cell.gain.estimate if cell.gain is not None else None
+    return e is not None and e.half is not None and e.mean > e.half

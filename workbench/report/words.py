@@ -102,8 +102,8 @@ def listing(items: Sequence[str]) -> str:
 
 
 def freedom(numbers: Sequence[float]) -> str:
-    """`1 degree of freedom`, `4 to 13.2 degrees of freedom`."""
-    low, high = (f"{value:.3g}" for value in (min(numbers), max(numbers)))
+    """`1 degree of freedom`, `4.2 to 13 degrees of freedom`."""
+    low, high = (f"{value:.{int(value < 9.95)}f}".removesuffix(".0") for value in (min(numbers), max(numbers)))
     return f"{low if low == high else f'{low} to {high}'} degree{'s' * (high != '1')} of freedom"
 
 
