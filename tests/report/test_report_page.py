@@ -295,7 +295,9 @@ def test_settings_that_differ_make_arms_of_their_own(tmp_path: Path, seeds: tupl
 # -- what runs leave behind
 
 
-def test_damaged_and_unfinished_runs_are_named_and_hide_nothing(tmp_path: Path) -> None:
+def test_damaged_and_unfinished_runs_are_named_and_hide_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store, name = small(tmp_path, arms=made.ARMS, seeds=4)
     ids = [made.spec_of(arm, 3, {"steps": 60}).run_id for arm in made.ARMS]
     (store.root / ids[0] / "spec.json").write_text("{not json")
@@ -307,6 +309,8 @@ def test_damaged_and_unfinished_runs_are_named_and_hide_nothing(tmp_path: Path) 
     store.get(ids[3]).fail("diverged", "loss nan at step 7", step=7)
     shutil.rmtree(store.root / ids[4])
     found = write(store, name, tmp_path / "out")
+    told = [line for line in caplog.messages if "left out of the report" in line]
+    assert len(told) == 2 and ids[0] in told[0] and ids[1] in told[1]
     asks_nothing(found)
     rows = {r.find("th")[0].text: [d.text for d in r.find("td")] for r in parsed.page(found).by_id("absent").find("tr")}
     assert [rows[i][0] for i in ids] == ["damaged", "damaged", "interrupted", "diverged", "missing"]
