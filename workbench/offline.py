@@ -15,6 +15,8 @@ def stay_local(base: RunSpec) -> None:
     Raises InputError for a corpus that is neither here nor there, before anything slow is begun.
     """
     if not sources.local(base.data):
-        sources.resolve(base.data)
+        others = tuple(name for name in base.data.corpus if name != "docs")  # the built-in text is always here
+        if others:
+            sources.resolve(base.data.model_copy(update={"corpus": others}))
     elif tasks.local(base.tasks):
         os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")

@@ -489,7 +489,7 @@ def _others(base: RunSpec, key: str) -> list[Any]:
     now: Any = base.model_dump()
     for part in key.split("."):
         now = now[part] if now is not None else None
-    words = ["none", "all", "tokens", "eager", "wsd", "dense", "released", "uniform", "normal", "matmul", "bert", "abc"]
+    words = ["none", "all", "tokens", "eager", "wsd", "dense", "released", "uniform", "normal", "paper", "bert", "abc"]
     numbers = [now * 2, now + 1, now / 2] if isinstance(now, (int, float)) and not isinstance(now, bool) else []
     return [not now] if isinstance(now, bool) else [each for each in [*numbers, 7, 0.5, *words] if each != now]
 
