@@ -13,6 +13,8 @@ QUICK = [
 ]
 WHOLE = [goal for goal in GOALS if goal.drill.startswith(("runs.", "injected."))]
 
+QUICKEST = ("runs.killed_and_resumed", "runs.changed_settings", "runs.stopped_by_signals")
+
 
 def met(goal: object) -> None:
     result, found = apart(goal, quick=True)  # type: ignore[arg-type]
@@ -28,10 +30,7 @@ def test_files_and_leases(goal: object) -> None:
 
 @pytest.mark.parametrize(
     "goal",
-    [
-        pytest.param(goal, marks=() if goal.number in (1, 14) or "signals" in goal.drill else pytest.mark.slow)
-        for goal in WHOLE
-    ],
+    [pytest.param(goal, marks=() if goal.drill in QUICKEST else pytest.mark.slow) for goal in WHOLE],
     ids=lambda goal: goal.drill,
 )
 def test_whole_commands(goal: object) -> None:
