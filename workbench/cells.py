@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import sys
 import time
@@ -18,7 +17,7 @@ from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, check
 from workbench.environment import changes, environment
 from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, ParentFailed, one_line
-from workbench.files import FULL
+from workbench.files import DISK
 from workbench.frequencies import frequencies
 from workbench.health import check_fields
 from workbench.host import Host
@@ -32,7 +31,6 @@ from workbench.store import RunDir, RunStore
 from workbench.tasks import Suite
 
 log = logging.getLogger("workbench")
-DISK = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO)  # what no other run could do without either
 WAIT = 1.0  # seconds between looks at runs that other processes are at work on
 
 

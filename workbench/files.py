@@ -24,6 +24,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 STAGE, TRASH = ".tmp-", ".trash-"
 LARGEST = 64 << 20  # bytes of a JSON file; ours are a thousand times smaller
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO)  # a fault of the disk, which ends a whole command
 SEAL = "content_sha256"  # the last key of a sealed object
 _SEAL = re.compile(rb',"content_sha256":"([0-9a-f]{64})"\}\n')
 _SEAL_BYTES = len(f',"{SEAL}":"') + 64 + len('"}\n')

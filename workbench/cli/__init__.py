@@ -19,7 +19,7 @@ import typer
 
 from workbench.cli import ask, read, train
 from workbench.errors import InputError, Interrupted, one_line
-from workbench.files import ADVICE, FULL, no_room
+from workbench.files import ADVICE, DISK, FULL, no_room
 from workbench.memory import address_space, is_memory
 from workbench.signals import interrupting
 
@@ -48,7 +48,6 @@ app.command("worker", hidden=True)(train.worker)
 data_app.command("prepare")(train.prepare)
 app.add_typer(data_app, name="data")
 
-DISK = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO)  # beside those of a full disk
 NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR)  # no file of ours is called so: somebody named it
 INTERRUPTED = "interrupted; the same command goes on from what is saved"
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("workbench")
 REHEARSAL = "WORKBENCH_REHEARSAL"  # environment variable: try a whole command before it takes a night
-TRIED = (4, 4)  # steps of a run, and rows of a step, in a rehearsal: what is matched to them is a step at least
+TRIED = (4, 4)  # steps of a run and rows of a step in a rehearsal; a dearer run matched in FLOPs still gets a step
 Objectives = Annotated[
     list[str] | None, typer.Option("--objective", help="An objective's name, or a file ./my_idea.py; repeatable.")
 ]
