@@ -18,7 +18,7 @@ from workbench.parts import TasksSpec
 from workbench.store import RunDir, RunStore
 from workbench.tasks import Examples, Suite, Task
 from workbench.tasks import finetune as module
-from workbench.tasks.finetune import Score, score_name
+from workbench.tasks.score import Score, score_name
 
 TASKS = TasksSpec(seeds=2)
 ANY: Any = None  # what is not looked at

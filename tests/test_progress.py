@@ -16,10 +16,10 @@ def test_a_long_fine_tuning_is_heard_of_before_it_ends(
         told.scored("CoLA", 20.0)
     said = capsys.readouterr().err.splitlines()
     assert said[:2] == [
-        "rtd-nano-s0: fine-tuning 1 of 2, CoLA, step 1 of 804",
-        "rtd-nano-s0: fine-tuning 2 of 2, CoLA, step 2 of 804",
+        "rtd-nano-s0: score 1 of 2, CoLA, step 1 of 804",
+        "rtd-nano-s0: score 2 of 2, CoLA, step 2 of 804",
     ]
-    assert said[2].startswith("rtd-nano-s0: 2 fine-tunings in ") and said[2].endswith("CoLA 15.0")
+    assert said[2].startswith("rtd-nano-s0: 2 scores in ") and said[2].endswith("CoLA 15.0")
 
 
 def test_a_short_one_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""One run at a time: train what is not trained, fine-tune what has no score, and wait for those of others."""
+"""One run at a time: train what is not trained, measure what has no score, and wait for those of others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from workbench.redact import redact
 from workbench.signals import heed
 from workbench.spec import RunSpec
 from workbench.store import RunDir, RunStore
-from workbench.tasks import Suite
+from workbench.tasks import Measure, Suite
 
 log = logging.getLogger("workbench")
 WAIT = 1.0  # seconds between looks at runs that other processes are at work on
@@ -91,9 +91,9 @@ def settled(run: RunDir, tasks: TasksSpec, suite: Suite, since: str) -> bool:
 
 
 def carry_out(run: RunDir, tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host, since: str) -> None:
-    """Train a run if it is not trained, then fine-tune what has no score.
+    """Train a run if it is not trained, then measure what has no score.
 
-    A failed training ends in error.json, a failed fine-tuning in a file of its own: the run and its other scores stay
+    A failed training ends in error.json, a failed measurement in a file of its own: the run and its other scores stay
     what they are.
     """
     run.clear_error()
@@ -251,13 +251,13 @@ def _usable(run: RunDir) -> Iterator[None]:
 
 
 def measure(run: RunDir, tasks: TasksSpec, suite: Suite, host: Host, since: str) -> None:
-    """Fine-tune each task and seed whose score is missing, but for those that failed after the time `since`.
+    """Take each score that is missing, but for those that failed after the time `since`.
 
     A score names the run and carries the hash of the encoder that it is of.
     """
-    from workbench.tasks.finetune import finetune, score_name
+    from workbench.tasks.measures import expected, take
 
-    run.want(score_name(task, tasks, seed) for task in suite.tasks for seed in range(tasks.seeds))
+    run.want(name for _, _, name in expected(suite, tasks))
     missing = [each for each in _missing(run, tasks, suite) if not _failed(run, each[2], since)]
     if not missing:
         return
@@ -265,10 +265,10 @@ def measure(run: RunDir, tasks: TasksSpec, suite: Suite, host: Host, since: str)
     encoder = {"encoder": run.encoder_digest()}
     with progress.measuring(run.run_id, len(missing)) as told:
         for task, seed, name in missing:
-            what = f"fine-tuning {run.run_id} on {task.name} (seed {seed})"
+            what = f"{task.act} {run.run_id} on {task.name} (seed {seed})"
             trace = run.path / f"failures/{name.removesuffix('.json')}.log"
-            with _noted(what, partial(_note_score, run, name, task.name, seed), trace):
-                score = finetune(run.path / "encoder", task, tasks, seed, host, partial(told.step, task.name))
+            with _noted(what, partial(_note_score, run, name, task, seed), trace):
+                score = take(run.path / "encoder", task, tasks, seed, host, partial(told.step, task.name))
                 run.write_json(f"scores/{name}", score.to_json() | encoder)
                 run.clear_failure(name)
                 told.scored(task.name, score.value)
@@ -280,9 +280,9 @@ def _failed(run: RunDir, name: str, since: str) -> bool:
 
 
 def _note_score(
-    run: RunDir, name: str, task: str, seed: int, kind: str, message: str, trace: str = "", **_: object
+    run: RunDir, name: str, task: Measure, seed: int, kind: str, message: str, trace: str = "", **_: object
 ) -> None:
-    run.fail_score(name, task, seed, kind, message, trace)
+    run.fail_score(name, task.name, seed, kind, message, trace, task.act)
 
 
 def complete(run: RunDir, tasks: TasksSpec, suite: Suite) -> bool:
@@ -290,11 +290,7 @@ def complete(run: RunDir, tasks: TasksSpec, suite: Suite) -> bool:
     return run.trained and not any(True for _ in _missing(run, tasks, suite))
 
 
-def _missing(run: RunDir, tasks: TasksSpec, suite: Suite) -> Iterator[tuple[Any, int, str]]:
-    from workbench.tasks.finetune import score_name
+def _missing(run: RunDir, tasks: TasksSpec, suite: Suite) -> Iterator[tuple[Measure, int, str]]:
+    from workbench.tasks.measures import expected
 
-    for task in suite.tasks:
-        for seed in range(tasks.seeds):
-            name = score_name(task, tasks, seed)
-            if not (run.path / "scores" / name).is_file():
-                yield task, seed, name
+    return (each for each in expected(suite, tasks) if not (run.path / "scores" / each[2]).is_file())

@@ -26,7 +26,7 @@ from typing import Any
 
 from workbench.errors import InputError, importing, suggest
 from workbench.files import encodable
-from workbench.parts import UNITS, Budget
+from workbench.parts import LATER_TASK_FIELDS, UNITS, Budget, TasksSpec
 from workbench.spec import RunSpec, digest, known_keys
 
 SHARE = "budget.share"
@@ -90,9 +90,10 @@ class Experiment:
             for name in path:
                 part = part.get(name, {})
             part.pop(last, None)
-        tasks = base.tasks.model_dump(mode="json")
-        if not tasks["held_out"]:  # a later field: older records keep their names
-            del tasks["held_out"]
+        tasks, usual = base.tasks.model_dump(mode="json"), TasksSpec().model_dump(mode="json")
+        for key in LATER_TASK_FIELDS:
+            if tasks[key] == usual[key]:
+                del tasks[key]
         parts = [self.name, given, tasks, *([self.search] if self.search else [])]
         return f"{self.name}-{base.scale}-{digest(parts, 8)}"
 

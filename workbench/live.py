@@ -33,7 +33,7 @@ def facts(run: RunDir) -> dict[str, Any]:
         holder = read(run.path)
         found["worker"] = holder.owner.get("pid") if holder else None
         if run.trained:
-            found["note"] = f"fine-tuning, {len(health.score_names(run.path))} scores so far, {found['note']}"
+            found["note"] = f"measuring, {len(health.score_names(run.path))} scores so far, {found['note']}"
             return found
         plan = run.read_json("plan.json")
         found["steps"], row = plan["steps"], last_row(run)

@@ -249,3 +249,11 @@ class TasksSpec(Part):
     pair: str | None = None
     label: str | None = None
     kind: Literal["classification", "regression"] | None = None
+    blimp: str | None = None
+    scorers: Names = ("default", "generator-pll")
+
+
+# Fields of TasksSpec that say what is measured, not how an encoder is fine-tuned: no settings of a fine-tuning.
+DATA_KEYS = {"names", "glue", "seeds", "text", "pair", "label", "kind", "held_out", "blimp", "scorers"}
+# Fields that came later: while they have their default, records keep the names that they had before.
+LATER_TASK_FIELDS = ("held_out", "blimp", "scorers")

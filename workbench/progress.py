@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Measuring:
-    """`step(task, step, steps)` while one is fine-tuned, `scored(task, value)` when it is done."""
+    """`step(task, step, steps)` while one score is taken, `scored(task, value)` when it is there."""
 
     step: Callable[[str, int, int], None]
     scored: Callable[[str, float], None]
@@ -80,7 +80,7 @@ def training(name: str) -> Iterator[Callable[[int, int, dict[str, Any]], None]]:
 
 @contextmanager
 def measuring(name: str, total: int) -> Iterator[Measuring]:
-    """Two callbacks for the fine-tunings of a run; the scores of a task are said together at the end."""
+    """Yield two callbacks for the scores of a run; those of a task are said together at the end."""
     scores: dict[str, list[float]] = {}
     begun = said = time.monotonic()
     done = 0
@@ -89,7 +89,7 @@ def measuring(name: str, total: int) -> Iterator[Measuring]:
         nonlocal said
         if time.monotonic() - said >= QUIET_SECONDS:
             said = time.monotonic()
-            say(f"{name}: fine-tuning {done + 1} of {total}, {task}, step {at:,} of {steps:,}")
+            say(f"{name}: score {done + 1} of {total}, {task}, step {at:,} of {steps:,}")
 
     def scored(task: str, value: float) -> None:
         nonlocal done
@@ -99,7 +99,7 @@ def measuring(name: str, total: int) -> Iterator[Measuring]:
     yield Measuring(step, scored)
     if total:
         means = ", ".join(f"{task} {sum(values) / len(values):.1f}" for task, values in scores.items())
-        say(f"{name}: {total} fine-tunings in {clock(time.monotonic() - begun)}: {means}")
+        say(f"{name}: {total} scores in {clock(time.monotonic() - begun)}: {means}")
 
 
 def clock(seconds: float) -> str:

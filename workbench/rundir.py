@@ -250,31 +250,32 @@ class RunDir:
         """File name and content of every score. Raises InputError naming the first damaged one."""
         return {name: self.read_json(f"scores/{name}") for name in health.score_names(self.path)}
 
-    def fail_score(self, name: str, task: str, seed: int, kind: str, message: str, trace: str = "") -> None:
-        """Write down why a fine-tuning ended without a score; a traceback goes to a file beside it."""
+    def fail_score(
+        self, name: str, task: str, seed: int, kind: str, message: str, trace: str = "", act: str = "fine-tuning"
+    ) -> None:
+        """Write down why a measurement ended without a score; a traceback goes to a file beside it."""
         if trace:
             self.write(f"failures/{name.removesuffix('.json')}.log", redact(trace).encode(errors="replace"))
-        told = {"task": task, "seed": seed, "kind": kind, "message": redact(message), "time": now()}
+        told = {"task": task, "seed": seed, "kind": kind, "message": redact(message), "time": now(), "act": act}
         self.write_json(f"failures/{name}", {"format": FORMAT, **told})
 
     def failure(self, name: str) -> dict[str, Any] | None:
-        """Return why the last fine-tuning for this score failed, as `fail_score` wrote it; None where none did."""
+        """Return why the last measurement for this score failed, as `fail_score` wrote it; None where none did."""
         return self.read_json(f"failures/{name}") if self._has(f"failures/{name}") else None
 
     def clear_failure(self, name: str) -> None:
-        """A failed fine-tuning is tried again, or did end well."""
+        """A failed measurement is tried again, or did end well."""
         self.remove(f"failures/{name}")
         self.remove(f"failures/{name.removesuffix('.json')}.log")
 
     def failures(self) -> dict[str, str]:
-        """Return the names of scores whose last fine-tuning failed, each with a sentence that says why."""
+        """Return the names of scores whose last measurement failed, each with a sentence that says why."""
         told = {}
         for name in health.failure_names(self.path):
             with contextlib.suppress(InputError):  # an owner may take one away while we look
                 found = self.read_json(f"failures/{name}")
-                told[name] = (
-                    f"fine-tuning on {found['task']} (seed {found['seed']}) {found['kind']}: {found['message']}"
-                )
+                act = found.get("act", "fine-tuning")  # older versions measured in no other way
+                told[name] = f"{act} on {found['task']} (seed {found['seed']}) {found['kind']}: {found['message']}"
         return told
 
     def metrics(self) -> list[dict[str, Any]]:

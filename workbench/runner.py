@@ -259,16 +259,16 @@ def work(root: Path, record: str, todo: Sequence[str], host: Host, words: Sequen
 
 def score(session: Session, run_id: str) -> float | None:
     """The mean over tasks of the mean over fine-tuning seeds; None while any score is missing."""
-    from workbench.tasks.finetune import score_name
+    from workbench.tasks.measures import expected
 
     run, tasks = session.store.get(run_id), session.base.tasks
     if not cells.complete(run, tasks, session.suite):
         return None
-    values = [
-        float(run.read_json(f"scores/{score_name(task, tasks, seed)}")["value"])
-        for task in session.suite.tasks for seed in range(tasks.seeds)
-    ]  # fmt: skip
-    return math.fsum(values) / len(values) if values else None
+    values: dict[str, list[float]] = {}
+    for task, _, name in expected(session.suite, tasks):
+        values.setdefault(task.name, []).append(float(run.read_json(f"scores/{name}")["value"]))
+    means = [math.fsum(found) / len(found) for found in values.values()]
+    return math.fsum(means) / len(means) if means else None
 
 
 def _state(run: RunDir, tasks: TasksSpec, suite: Suite) -> tuple[str, str]:

@@ -8,6 +8,13 @@ from collections.abc import Iterable, Mapping
 # The paper's score: the unweighted mean of these eight; WNLI is left out, MNLI counts as matched (docs/electra.md 5).
 GLUE = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE")
 PROBES = ("package", "order", "next", "signature")
+SUITES = ("glue", "probes", "pairs", "blimp", "minimal-pairs", "linear", "table")  # in the order of reports
+FROM_PATHS = ("minimal-pairs", "table")  # suites whose tasks are named by paths
+
+
+def place_of(suite: str) -> tuple[int, str]:
+    """Return what suites are sorted by."""
+    return (SUITES.index(suite) if suite in SUITES else len(SUITES), suite)
 
 
 def score_file(task: str, digest: str, seed: int) -> str:

@@ -147,8 +147,8 @@ def score_rows(scores: Sequence[Row]) -> list[dict[str, Any]]:
         {
             "task": row["task"], "metric": row["metric"], "seed": row["seed"], "score": round(row["value"], 2),
             "best baseline": round(max(row["baselines"].values()), 2) if row["baselines"] else None,
-            "settings": row["settings"], **{name: row["finetune"][name] for name in SHOWN}, "length": row["length"],
-            "read at": row["read_at"], "steps": row["steps"],
+            "settings": row.get("settings"), **{name: row["finetune"].get(name) for name in SHOWN},
+            "length": row.get("length"), "read at": row.get("read_at"), "steps": row["steps"],
         }
         for row in scores
     ]  # fmt: skip

@@ -147,6 +147,7 @@ def main() -> None:
         "rows": [],
     }
     for task in glue.load(names, chosen.glue, chosen.rows).tasks:
+        assert isinstance(task, Task)
         with tempfile.TemporaryDirectory() as folder:
             encoder = chosen.encoder or untrained(Path(folder), task)
             result["rows"] += measure(task, encoder, spec, host, chosen.repeats)

@@ -28,7 +28,8 @@ from workbench.tasks import finetune as module
 from workbench.tasks import glue
 from workbench.tasks.classifier import Classifier, load_encoder, longest
 from workbench.tasks.encoded import by_length, doubled, encode, shuffled
-from workbench.tasks.finetune import finetune, score_digest, score_name, task_loss
+from workbench.tasks.finetune import finetune, task_loss
+from workbench.tasks.score import score_digest, score_name
 from workbench.tasks.task import Examples, Task, held_out, sealed
 
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1)

@@ -10,13 +10,13 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.report import reading
 from workbench.report.curves import CONVENTIONS, MOST_BINS, MOST_IN_ALL, MOST_ROWS
 from workbench.report.naming import arm_names, budget_of, code_of
 from workbench.report.reading import FINISHED, flatten, number
+from workbench.scoring import FROM_PATHS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -216,8 +216,8 @@ def choose(scores: list[dict[str, Any]], tasks: Mapping[str, Any], notes: list[s
     """
     names = tasks.get("names")
     names = [str(n) for n in names] if isinstance(names, list | tuple) else []
-    tables = {Path(n).stem for n in names if "." in n or "/" in n}
-    asked = [s for s in scores if s["task"] in names or s["suite"] in names or (s["suite"] == "table" and tables)]
+    paths = any("." in n or "/" in n for n in names)
+    asked = [s for s in scores if s["task"] in names or s["suite"] in names or (s["suite"] in FROM_PATHS and paths)]
     kept = []
     for task in dict.fromkeys(s["task"] for s in asked or scores):
         mine = [s for s in asked or scores if s["task"] == task]

@@ -12,13 +12,12 @@ from typing import Any
 from workbench.errors import InputError, suggest
 from workbench.report.naming import UNTRAINED, budget_of, code_of, kind_of
 from workbench.report.reading import flatten, number, optional, part, scores_of
-from workbench.scoring import mean_score
+from workbench.scoring import mean_score, place_of
 from workbench.store import RunDir, RunStore
 
 Row = dict[str, Any]
 
 COLUMNS = ("run_id", "kind", "state", "objective", "seed", "budget", "spent.steps", "score")
-SUITES = ("glue", "probes", "table")  # `score` is of the first of them that a run has
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "!=": operator.ne, "<=": operator.le, ">=": operator.ge, "=": operator.eq, "<": operator.lt, ">": operator.gt,
 }  # fmt: skip
@@ -61,7 +60,7 @@ def scores(run: RunDir) -> Row:
         if score and score["value"] == score["value"]:
             found.setdefault(score["suite"], {}).setdefault(score["task"], []).append(score["value"])
     row: Row = {}
-    for suite in sorted(found, key=lambda s: (SUITES.index(s) if s in SUITES else len(SUITES), s)):
+    for suite in sorted(found, key=place_of):
         means = {task: plain.fmean(values) for task, values in found[suite].items()}
         mean = mean_score(suite, means)[1]
         row |= {f"score.{task}": value for task, value in means.items()} | {f"score.{suite}": mean}

@@ -19,7 +19,7 @@ from workbench.report.curves import CONVENTIONS
 from workbench.report.frames import Frames
 from workbench.report.gains import Groups, gains
 from workbench.report.statistics import Compared, Difference, Estimate, pairwise, t_interval
-from workbench.scoring import counted, score_label
+from workbench.scoring import counted, place_of, score_label
 
 SPENT = ("steps", "tokens", "seconds", *(f"flops_{c}" for c in CONVENTIONS), "finetune_seconds")
 UNTRAINED, NO_BUDGET = "untrained", "none"
@@ -102,13 +102,11 @@ class Board:
 
 
 def boards(frames: Frames, order: bool = False) -> list[Board]:
-    """One for each suite that some trained run has scores of: GLUE first, then probes, then a user's tables.
+    """Return one for each suite that some trained run has scores of, in the order of `scoring.SUITES`.
 
     `order` adds the almost stochastic order to every comparison.
     """
-    place = {"glue": 0, "probes": 1, "table": 2}
-    suites = sorted(set(frames.scores["suite"]), key=lambda s: (place.get(s, 3), s))
-    made = (board(frames, suite, order) for suite in suites)
+    made = (board(frames, suite, order) for suite in sorted(set(frames.scores["suite"]), key=place_of))
     return [one for one in made if one is not None]
 
 

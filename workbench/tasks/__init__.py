@@ -8,9 +8,9 @@ from workbench.errors import InputError, suggest
 from workbench.files import user_path
 from workbench.parts import TasksSpec
 from workbench.scoring import PROBES
-from workbench.tasks.task import Examples, Suite, Task, held_out
+from workbench.tasks.task import Examples, Measure, Suite, Task, held_out
 
-__all__ = ["Examples", "Suite", "Task", "known", "load", "local"]
+__all__ = ["Examples", "Measure", "Suite", "Task", "known", "load", "local"]
 
 
 def known() -> list[dict[str, str]]:
@@ -48,13 +48,14 @@ def load(tasks: TasksSpec, cache: Path | None = None) -> Suite:
             raise InputError(f"task {name} cannot be had: {suite.missing[name]}")
         if not suite.tasks:
             raise InputError(f"no GLUE task was found: {next(iter(suite.missing.values()))}")
-        found += suite.tasks
+        found += [task for task in suite.tasks if isinstance(task, Task)]
         missing |= suite.missing
     if probe_names:
         found += probes.load(dict.fromkeys(probe_names), tasks.rows)
     found += [table.load(Path(name), tasks) for kind, name in places if kind == "table"]
-    _distinct(found)
-    return Suite(tuple(baselines.added(held_out(task, tasks.held_out), cache) for task in found), missing)
+    measures: list[Measure] = [baselines.added(held_out(task, tasks.held_out), cache) for task in found]
+    _distinct(measures)
+    return Suite(tuple(measures), missing)
 
 
 def local(tasks: TasksSpec) -> bool:
@@ -78,7 +79,7 @@ def _place(name: str) -> tuple[str, str]:
     raise InputError(f"--tasks names an unknown task {name!r}{suggest(name, known)}, or a table's path")
 
 
-def _distinct(tasks: list[Task]) -> None:
+def _distinct(tasks: list[Measure]) -> None:
     names = [task.name for task in tasks]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:

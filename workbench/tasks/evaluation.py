@@ -12,37 +12,41 @@ from workbench.errors import Diverged
 from workbench.host import Host
 from workbench.parts import TasksSpec
 from workbench.tasks.encoder_facts import encoder_facts
-from workbench.tasks.finetune import finetune
-from workbench.tasks.task import Suite
+from workbench.tasks.measures import expected, take
+from workbench.tasks.task import Suite, Task
 
 log = logging.getLogger("workbench")
 
 
 def evaluate(encoder: Path, suite: Suite, tasks: TasksSpec, scale: str, host: Host) -> tuple[list[dict[str, Any]], int]:
-    """Fine-tune an encoder on every task; return its scores with their settings, and how many could not be had.
+    """Measure an encoder on every task; return its scores with their settings, and how many could not be had.
 
-    `scale` is the name of the settings in `tasks`, which are said first. A fine-tuning that diverges is said, and the
+    `scale` is the name of the settings in `tasks`, which are said first. A measurement that diverges is said, and the
     others go on. Raises InputError for a folder without an encoder.
     """
     facts = encoder_facts(encoder)
     length = min(tasks.length, facts.longest or tasks.length)
     place = "last token" if facts.reads_last else "first token"
     epochs = f"{tasks.epochs:g}" if tasks.epochs else "by task"
-    progress.say(
-        f"{encoder}, {facts.layers} layers of {facts.hidden}, is fine-tuned by the settings of {scale}: "
-        f"rate {tasks.lr:g}, layer decay {tasks.layer_decay:g}, weight decay {tasks.weight_decay:g}, "
-        f"batch {tasks.batch}, epochs {epochs}, dropout {tasks.dropout:g}, texts of {length} tokens read at the "
-        f"{place}, {tasks.seeds} seeds; --scale or --set tasks.lr=... chooses others"
-    )
-    how, rows = {"settings": scale, "length": length, "read_at": place}, []
-    with progress.measuring(encoder.name, len(suite.tasks) * tasks.seeds) as told:
-        for task in suite.tasks:
-            for seed in range(tasks.seeds):
-                try:
-                    score = finetune(encoder, task, tasks, seed, host, partial(told.step, task.name))
-                except Diverged as error:
-                    log.warning("%s: %s; a lower --set tasks.lr= may help", encoder, error)
-                    continue
-                told.scored(task.name, score.value)
-                rows.append(score.to_json() | how)
-    return rows, len(suite.tasks) * tasks.seeds - len(rows)
+    wanted = list(expected(suite, tasks))
+    tuned = [task for task, _, _ in wanted if isinstance(task, Task)]
+    if tuned:
+        progress.say(
+            f"{encoder}, {facts.layers} layers of {facts.hidden}, is fine-tuned by the settings of {scale}: "
+            f"rate {tasks.lr:g}, layer decay {tasks.layer_decay:g}, weight decay {tasks.weight_decay:g}, "
+            f"batch {tasks.batch}, epochs {epochs}, dropout {tasks.dropout:g}, texts of {length} tokens read at the "
+            f"{place}, {tasks.seeds} seeds; --scale or --set tasks.lr=... chooses others"
+        )
+    how: dict[str, Any] = {"settings": scale, "length": length, "read_at": place}
+    rows = []
+    with progress.measuring(encoder.name, len(wanted)) as told:
+        for task, seed, _ in wanted:
+            try:
+                score = take(encoder, task, tasks, seed, host, partial(told.step, task.name))
+            except Diverged as error:
+                advice = "; a lower --set tasks.lr= may help" if isinstance(task, Task) else ""
+                log.warning("%s: %s%s", encoder, error, advice)
+                continue
+            told.scored(task.name, score.value)
+            rows.append(score.to_json() | (how if isinstance(task, Task) else {}))
+    return rows, len(wanted) - len(rows)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,74 +14,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from workbench import __version__, kernels
+from workbench import kernels
 from workbench.draws import seed_of
 from workbench.errors import Diverged
 from workbench.host import Host
 from workbench.parts import TasksSpec
-from workbench.scoring import score_file
 from workbench.signals import heed
-from workbench.spec import digest
 from workbench.tasks.classifier import Classifier, load_encoder, row_length
 from workbench.tasks.encoded import Encoded, by_length, check_ids, doubled, encode, shuffled
 from workbench.tasks.metrics import measure
 from workbench.tasks.rates import lr_factor, make_optimizer, set_rates
+from workbench.tasks.score import Progress, Score, score_digest
 from workbench.tasks.task import Task
 
 TEST_TOKENS = 8192  # padded tokens computed at once when nothing is learnt
 LOOK = 50  # steps between looks at the loss, which wait for the device
-DATA_KEYS = {
-    "names",
-    "glue",
-    "seeds",
-    "text",
-    "pair",
-    "label",
-    "kind",
-    "held_out",
-}  # of TasksSpec: what is learnt, not how
-
-Progress = Callable[[int, int], None]  # step, steps
-
-
-@dataclass(frozen=True)
-class Score:
-    """Metrics of one fine-tuning, all times 100: `value` is the headline's on the first test part."""
-
-    task: str
-    suite: str
-    metric: str
-    seed: int
-    value: float
-    values: Mapping[str, Mapping[str, float]]
-    baselines: Mapping[str, float]
-    train_rows: int
-    test_rows: int
-    steps: int
-    seconds: float
-    finetune: Mapping[str, Any]
-    data: str
-    digest: str
-    code: str = __version__
-
-    def to_json(self) -> dict[str, Any]:
-        return {"format": 1, **asdict(self)}
-
-
-def settings(task: Task, spec: TasksSpec) -> dict[str, Any]:
-    """Every setting that decides a score, with the task's own number of epochs written in."""
-    found = {key: value for key, value in spec.model_dump(mode="json").items() if key not in DATA_KEYS}
-    return found | {"epochs": spec.epochs or task.epochs}
-
-
-def score_digest(task: Task, spec: TasksSpec) -> str:
-    """8 hex digits over settings and data: equal ones measure the same thing."""
-    return digest({"task": task.name, "data": task.fingerprint, "finetune": settings(task, spec)}, 8)
-
-
-def score_name(task: Task, spec: TasksSpec, seed: int) -> str:
-    """The file name of this score."""
-    return score_file(task.name, score_digest(task, spec), seed)
 
 
 def finetune(
@@ -107,7 +52,7 @@ def finetune(
         parts = encode(encoder, learnt, row_length(encoder, backbone.config, spec.length))
         check_ids(encoder, parts, backbone.get_input_embeddings().num_embeddings)
         train = parts["train"]
-        steps = max(1, round(settings(task, spec)["epochs"] * math.ceil(len(train) / spec.batch)))
+        steps = max(1, round(task.settings(spec)["epochs"] * math.ceil(len(train) / spec.batch)))
         optimizer = make_optimizer(model, spec)
         batches = shuffled(train, spec.batch, seed_of(seed, "finetune", task.name, "order"))
         bad = torch.zeros((), device=device)
@@ -139,7 +84,7 @@ def finetune(
     return Score(
         task=task.name, suite=task.suite, metric=task.metric, seed=seed, value=values[first][task.metric],
         values=values, baselines=dict(task.baselines), train_rows=len(task.train), test_rows=len(parts[first]),
-        steps=steps, seconds=time.perf_counter() - begun, finetune=settings(task, spec), data=task.fingerprint,
+        steps=steps, seconds=time.perf_counter() - begun, finetune=task.settings(spec), data=task.fingerprint,
         digest=score_digest(task, spec),
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""A task as plain data: what fine-tuning reads, whatever it was read from."""
+"""What every measure has in common, and a task as plain data: what fine-tuning reads, whatever it was read from."""
 
 from __future__ import annotations
 
@@ -6,9 +6,37 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from workbench.draws import seed_of
+from workbench.parts import DATA_KEYS, TasksSpec
+
+
+class Measure(Protocol):
+    """One way of measuring an encoder, as plain data; `measures.take` carries it out.
+
+    `metric` is the headline, a number from 0 to 100 in scores; `baselines` are values of it that need no training, its
+    chance level among them. `fingerprint` stands for all texts and labels. `act` is the word for one measurement.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def suite(self) -> str: ...
+    @property
+    def metric(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def baselines(self) -> Mapping[str, float]: ...
+    @property
+    def act(self) -> str: ...
+
+    def seeds(self, spec: TasksSpec) -> int:
+        """Return how many scores of a run there are: one where nothing is drawn."""
+
+    def settings(self, spec: TasksSpec) -> dict[str, Any]:
+        """Return every setting that decides a score."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +89,25 @@ class Task:
     def regression(self) -> bool:
         return not self.labels
 
+    @property
+    def act(self) -> str:
+        return "fine-tuning"
+
+    def seeds(self, spec: TasksSpec) -> int:
+        """Return the number of fine-tuning seeds."""
+        return spec.seeds
+
+    def settings(self, spec: TasksSpec) -> dict[str, Any]:
+        """Return every setting that decides a score, with the task's own number of epochs written in."""
+        found = {key: value for key, value in spec.model_dump(mode="json").items() if key not in DATA_KEYS}
+        return found | {"epochs": spec.epochs or self.epochs}
+
 
 @dataclass(frozen=True)
 class Suite:
-    """The tasks that were asked for, and those that could not be had: name -> where they were looked for."""
+    """The measures that were asked for, and those that could not be had: name -> where they were looked for."""
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[Measure, ...]
     missing: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -1,0 +1,56 @@
+"""One score of one encoder, as its file holds it, whichever way it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from workbench import __version__
+from workbench.parts import TasksSpec
+from workbench.scoring import score_file
+from workbench.spec import digest
+from workbench.tasks.task import Measure
+
+Progress = Callable[[int, int], None]  # step, steps
+
+
+@dataclass(frozen=True)
+class Score:
+    """Metrics of one measurement, all times 100: `value` is the headline's on the first part of `values`.
+
+    `seed` is that of fine-tuning, 0 where nothing is drawn. `finetune` holds the settings, whatever the measure is.
+    `details` are further facts about this score, each a key of its file.
+    """
+
+    task: str
+    suite: str
+    metric: str
+    seed: int
+    value: float
+    values: Mapping[str, Mapping[str, float]]
+    baselines: Mapping[str, float]
+    train_rows: int
+    test_rows: int
+    steps: int
+    seconds: float
+    finetune: Mapping[str, Any]
+    data: str
+    digest: str
+    code: str = __version__
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the score's file holds."""
+        found = asdict(self)
+        return {"format": 1, **found, **found.pop("details")}
+
+
+def score_digest(measure: Measure, spec: TasksSpec) -> str:
+    """Return 8 hex digits over settings and data: equal ones measure the same thing."""
+    return digest({"task": measure.name, "data": measure.fingerprint, "finetune": measure.settings(spec)}, 8)
+
+
+def score_name(measure: Measure, spec: TasksSpec, seed: int) -> str:
+    """Return the name of the file of this score."""
+    return score_file(measure.name, score_digest(measure, spec), seed)
