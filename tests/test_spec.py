@@ -194,6 +194,8 @@ def test_override_given_twice() -> None:
         ({"tying": "all"}, "tying=all shares every weight, so it needs generator.width=1"),
         ({"tying": "everything"}, "tying='everything' cannot be used"),
         ({"corruption.mask": 0.9, "corruption.random": 0.2}, "mask (0.9) and random (0.2) together exceed 1"),
+        ({"corruption.generator_random": 0.1}, "generator_mask (1) and generator_random (0.1) together exceed 1"),
+        ({"optim.generator_lr": "0"}, "optim.generator_lr='0' cannot be used"),
         ({"budget.steps": 5, "budget.tokens": 5}, "budget takes exactly one of steps, tokens, flops and seconds"),
         ({"encoder.depth": 3}, "unknown key 'encoder.depth'"),
         ({"recipe": "papr"}, "unknown recipe 'papr'; did you mean 'paper'?"),
@@ -261,7 +263,7 @@ OTHER: list[dict[str, Any]] = [
     {"seed": 1}, {"objective": "bert-mlm"}, {"optim.lr": 1e-3}, {"tying": "none"}, {"budget.steps": 5},
     {"recipe": "released"}, {"data.fingerprint": "ab"}, {"source": "cd"}, {"options": {"weight": 1}},
     {"encoder.heads": 8}, {"generator.width": 0.5}, {"head": "dense"}, {"schedule.warmup": 1},
-    {"budget.convention": "matmul"}, {"data.special.mask": 4},
+    {"budget.convention": "matmul"}, {"data.special.mask": 4}, {"optim.generator_lr": 5e-4},
 ]  # fmt: skip
 
 
@@ -274,6 +276,19 @@ def test_what_does_not_change_the_run(overrides: dict[str, Any]) -> None:
 @pytest.mark.parametrize("overrides", OTHER, ids=str)
 def test_what_changes_the_run(overrides: dict[str, Any]) -> None:
     assert presets.resolve("small", overrides).run_id != presets.resolve("small").run_id
+
+
+def test_what_the_generator_sees_as_random_words_changes_the_run() -> None:
+    shown = {"corruption.generator_mask": 0.8}
+    ids = {presets.resolve("small", shown | {"corruption.generator_random": share}).run_id for share in (0, 0.1, 0.2)}
+    assert len(ids) == 3
+
+
+def test_fields_that_came_later_leave_older_runs_their_names() -> None:
+    """The hash of ELECTRA-Small's identity before there were rates and random words for the generator."""
+    found = presets.resolve("small").identity()
+    assert "generator_random" not in found["corruption"] and "generator_lr" not in found["optim"]
+    assert presets.resolve("small").run_id == "rtd-small-s0-4ed670dfbdd2"
 
 
 def test_run_id_is_a_readable_folder_name() -> None:

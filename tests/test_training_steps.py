@@ -146,6 +146,18 @@ def test_a_resumed_run_carries_out_every_step_once(tmp_path: Path, kept: int) ->
     assert [[row[key] for key in computed] for row in again] == [[row[key] for key in computed] for row in rows]
 
 
+def test_a_resumed_run_keeps_the_generators_own_rate(tmp_path: Path) -> None:
+    """It follows the same schedule, is logged at every step, and is back after a stop."""
+    given = begun(tmp_path, objective="rtd", optim__generator_lr=4e-2, schedule__warmup=2)
+    whole, rows = trained(given, save_every=3)
+    assert [row["generator_learning_rate"] for row in rows] == pytest.approx([4 * row["learning_rate"] for row in rows])
+    assert max(row["generator_learning_rate"] for row in rows) == pytest.approx(4e-2)
+    shutil.rmtree(given[0].path / "checkpoints" / "step-00000006")
+    weights, again = trained(given)
+    assert largest_gap(whole, weights) == 0
+    assert [row["generator_learning_rate"] for row in again] == [row["generator_learning_rate"] for row in rows]
+
+
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [(9, 0), (10, 1), (5_000, 500), (99_999, 9_999), (100_000, 10_000), (150_000, 10_000), (766_000, 10_000)],

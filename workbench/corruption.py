@@ -91,6 +91,11 @@ def mask_tokens(batch: Batch, spec: RunSpec, mask: float, random: float = 0.0) -
     return Corruption(ids, positions, weights, targets, weights.new_zeros(()), metrics)
 
 
+def mask_for_generator(batch: Batch, spec: RunSpec) -> Corruption:
+    """Return what a generator sees: its picks as [MASK], as random words or kept, in the shares of the spec."""
+    return mask_tokens(batch, spec, spec.corruption.generator_mask, spec.corruption.generator_random)
+
+
 def sample_tokens(logits: Tensor, keys: Tensor, temperature: float = 1.0) -> Tensor:
     """One word (B, K) int64 from softmax(logits / temperature), logits (B, K, V); no gradient passes."""
     chances = (logits.detach().float() / temperature).softmax(-1).flatten(0, 1)
@@ -122,7 +127,7 @@ class Generator(nn.Module):
 
     def forward(self, batch: Batch) -> Corruption:
         """The corrupted batch, with the generator's own loss: a mean over picks (docs/electra.md 1.8)."""
-        masked = mask_tokens(batch, self.spec, self.spec.corruption.generator_mask)
+        masked = mask_for_generator(batch, self.spec)
         guess = self.guess(batch, masked)
         ids = replace_tokens(batch, masked, guess.samples)
         metrics = masked.metrics | {

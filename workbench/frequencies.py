@@ -44,10 +44,11 @@ class Frequencies:
     replaced: float
 
     def generator(self) -> dict[str, float]:
-        """Return the floor of a generator with weights, which sees [MASK] or, for the rest of its picks, the token."""
+        """Return the floor of a generator with weights, which sees its picks as [MASK], as random words or kept."""
         if self.spec.generator.kind != "transformer":
             return {}  # made of frequencies by intention
-        return {"generator_loss": self.masked(self.spec.corruption.generator_mask, 0.0)}
+        shares = self.spec.corruption
+        return {"generator_loss": self.masked(shares.generator_mask, shares.generator_random)}
 
     def masked(self, mask: float, random: float) -> float:
         """Return the floor of predicting picked tokens of which shares are shown as [MASK] and as random words."""

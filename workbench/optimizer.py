@@ -33,14 +33,29 @@ def lr_factor(step: int, plan: Plan, spec: RunSpec) -> float:
 
 
 def make_optimizer(model: nn.Module, spec: OptimSpec) -> torch.optim.AdamW:
-    """AdamW over everything at once; biases and layer norms are not decayed, embeddings are (docs/electra.md 4)."""
-    decayed: list[nn.Parameter] = []
-    plain: list[nn.Parameter] = []
+    """Return AdamW over everything at once; biases and layer norms are not decayed, embeddings are (docs/electra.md 4).
+
+    Where the generator has a rate of its own, its weights are in groups of their own. Each group says what it is:
+    `decay` of its weights, and the `ratio` of its rate to `spec.lr`.
+    """
+    own = generator_alone(model) if spec.generator_lr is not None else set()
+    kinds: dict[tuple[bool, bool], list[nn.Parameter]] = {(False, False): [], (False, True): []}
     for name, parameter in model.named_parameters():
-        (plain if exempt(name) else decayed).append(parameter)
-    assert len(decayed) + len(plain) == len(list(model.parameters()))
-    groups = [{"params": decayed, "weight_decay": spec.weight_decay}, {"params": plain, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=spec.lr, betas=(spec.beta1, spec.beta2), eps=spec.eps, fused=True)
+        kinds.setdefault((id(parameter) in own, exempt(name)), []).append(parameter)
+    groups = []
+    for (is_generator, spared), parameters in kinds.items():
+        decay = 0.0 if spared else spec.weight_decay
+        ratio = spec.generator_lr / spec.lr if is_generator and spec.generator_lr is not None else 1.0
+        groups.append({"params": parameters, "lr": spec.lr * ratio, "weight_decay": decay, "decay": decay,
+                       "ratio": ratio, "generator": is_generator})  # fmt: skip
+    return torch.optim.AdamW(groups, betas=(spec.beta1, spec.beta2), eps=spec.eps, fused=True)
+
+
+def generator_alone(model: nn.Module) -> set[int]:
+    """Return the ids of the parameters that only the model's `generator` owns, and no other part of the model."""
+    shared = {id(p) for name, part in model.named_children() if name != "generator" for p in part.parameters()}
+    shared |= {id(p) for p in model.parameters(recurse=False)}
+    return {id(p) for name, part in model.named_children() if name == "generator" for p in part.parameters()} - shared
 
 
 def exempt(name: str) -> bool:
@@ -49,8 +64,8 @@ def exempt(name: str) -> bool:
     return name.endswith("bias") or any("norm" in part.lower() for part in last)
 
 
-def set_rate(optimizer: torch.optim.Optimizer, spec: OptimSpec, rate: float, step: int) -> None:
-    """This step's learning rate, 1-based.
+def set_rate(optimizer: torch.optim.Optimizer, spec: OptimSpec, rate: float, step: int) -> dict[str, float]:
+    """Set this step's learning rate, `step` counted from 1, and return the rates for the log.
 
     Without bias correction (released code) torch's own correction is undone: with c1 = 1 - beta1^t, c2 = 1 - beta2^t
     its update lr/c1 * m / (sqrt(v/c2) + eps) becomes rate * m / (sqrt(v) + eps) for lr = rate * c1 / sqrt(c2) and an
@@ -60,5 +75,10 @@ def set_rate(optimizer: torch.optim.Optimizer, spec: OptimSpec, rate: float, ste
     if not spec.bias_correction:
         root = math.sqrt(1 - spec.beta2**step)
         factor = (1 - spec.beta1**step) / root
-    for group, decay in zip(optimizer.param_groups, (spec.weight_decay, 0.0), strict=True):
-        group["lr"], group["eps"], group["weight_decay"] = rate * factor, spec.eps / root, decay / factor
+    told = {"learning_rate": rate}
+    for group in optimizer.param_groups:
+        own = rate * group["ratio"]
+        group["lr"], group["eps"], group["weight_decay"] = own * factor, spec.eps / root, group["decay"] / factor
+        if group["generator"]:
+            told["generator_learning_rate"] = own
+    return told

@@ -112,12 +112,14 @@ class CorruptionSpec(Part):
     """How positions are picked and what is written there (docs/electra.md 1.1, 1.7 and 7).
 
     `picks` "distinct" takes ceil(rate * n) different positions, "released" draws round(rate * n) with replacement.
-    `generator_mask` is the share of picks shown to the generator as [MASK]; `mask` and `random` are those of BERT MLM.
+    `mask` and `random` are the shares of picks that BERT MLM sees as [MASK] and as a random word; the rest it sees as
+    they are. `generator_mask` and `generator_random` are the same shares for the generator of every other objective.
     """
 
     rate: Annotated[float, Field(gt=0, lt=1)] = 0.15
     picks: Literal["distinct", "released"] = "distinct"
     generator_mask: Rate = 1.0
+    generator_random: Rate = 0.0
     mask: Rate = 0.8
     random: Rate = 0.1
 
@@ -125,6 +127,11 @@ class CorruptionSpec(Part):
     def _shares_fit(self) -> Self:
         if self.mask + self.random > 1 + 1e-9:
             raise ValueError(f"mask ({self.mask:g}) and random ({self.random:g}) together exceed 1")
+        if self.generator_mask + self.generator_random > 1 + 1e-9:
+            raise ValueError(
+                f"generator_mask ({self.generator_mask:g}) and generator_random ({self.generator_random:g}) together "
+                f"exceed 1; lower generator_mask, as in generator_mask=0.8 with generator_random=0.1"
+            )
         return self
 
 
@@ -135,9 +142,14 @@ class BatchSpec(Part):
 
 
 class OptimSpec(Part):
-    """AdamW over generator, encoder and heads together, one clip (docs/electra.md 4). Rates are per step."""
+    """AdamW over generator, encoder and heads together, one clip (docs/electra.md 4). Rates are per step.
+
+    `generator_lr` is the peak rate of the weights that the generator alone owns, where it differs from `lr`; weights
+    that it shares with the encoder have the encoder's. Both follow the same schedule.
+    """
 
     lr: Annotated[float, Field(gt=0)] = 5e-4
+    generator_lr: Annotated[float, Field(gt=0)] | None = None
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
     eps: Annotated[float, Field(gt=0)] = 1e-6

@@ -195,6 +195,10 @@ class RunSpec(Part):
             del full["generator"]["width"], full["generator"]["depth"]
         if self.schedule.kind == "constant":
             del full["schedule"]["decay"]
+        if self.corruption.generator_random == 0:
+            del full["corruption"]["generator_random"]
+        if self.optim.generator_lr is None:
+            del full["optim"]["generator_lr"]
         del full["start"]
         parent = self.parent()
         if self.start is not None and parent is not None:

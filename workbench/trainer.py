@@ -109,7 +109,7 @@ def train(
     with stop_signals() as stopped:
         for step in range(done + 1, plan.steps + 1):
             rate = spec.optim.lr * lr_factor(step - 1, plan, spec)
-            set_rate(optimizer, spec.optim, rate, step)
+            rates = set_rate(optimizer, spec.optim, rate, step)
             sums = accumulate(forward, corpus, spec, step, micro, device, autocast)
             micro = sums.micro
             norm = total_norm(parameters)
@@ -117,7 +117,7 @@ def train(
             torch.maximum(bad, (~torch.isfinite(norm)).float(), out=bad)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-            window.add(step, rate, norm, sums)
+            window.add(step, rates, norm, sums)
 
             last = step == plan.steps or bool(stopped)
             keep = last or due(step, host, time.monotonic() - saved, took)
@@ -220,11 +220,11 @@ class Window:
         self.tokens = spec.batch.size * spec.data.length
         self.flops, self.first = plan.flops_per_step, plan.first
         self.before = plan.parent or {"tokens": 0, "flops": dict.fromkeys(plan.flops_per_step, 0)}
-        self.pending: list[tuple[int, float, Tensor, Sums]] = []
+        self.pending: list[tuple[int, dict[str, float], Tensor, Sums]] = []
         self.seconds, self.saving, self.last = seconds, saving, time.perf_counter()
 
-    def add(self, step: int, rate: float, norm: Tensor, sums: Sums) -> None:
-        self.pending.append((step, rate, norm, sums))
+    def add(self, step: int, rates: dict[str, float], norm: Tensor, sums: Sums) -> None:
+        self.pending.append((step, rates, norm, sums))
 
     def rows(self, device: torch.device) -> list[dict[str, Any]]:
         """One row of metrics a step, and the window is empty again."""
@@ -237,7 +237,7 @@ class Window:
         each = (now - self.last) / len(self.pending)
         memory = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
         rows = []
-        for (step, rate, _, sums), line in zip(self.pending, numbers, strict=True):
+        for (step, rates, _, sums), line in zip(self.pending, numbers, strict=True):
             self.seconds += each
             values = dict(zip(["gradient_norm", *sums.values], line, strict=False))
             flat = line[1 + len(sums.values) :]
@@ -247,7 +247,7 @@ class Window:
                 "step": step, "tokens": self.before["tokens"] + (step - self.first) * self.tokens,
                 "flops": {name: self.before["flops"][name] + (step - self.first) * price
                           for name, price in self.flops.items()},
-                "seconds": self.seconds, "learning_rate": rate, **values, **ratios,
+                "seconds": self.seconds, **rates, **values, **ratios,
                 "tokens_per_second": self.tokens / each, "device_memory_bytes": memory,
                 "micro_batch": sums.micro, "saving_share": self.saving / self.seconds,
             })  # fmt: skip

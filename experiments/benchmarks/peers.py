@@ -67,7 +67,7 @@ def same_loss(workload: str) -> dict[str, float]:
     import torch
     from peer_models import electra_pair
 
-    from workbench.corruption import mask_tokens
+    from workbench.corruption import mask_for_generator
     from workbench.data.corpus import Corpus
     from workbench.trainer import build
 
@@ -81,7 +81,7 @@ def same_loss(workload: str) -> dict[str, float]:
         pair.eval()
         pair.take(ours)
         found = ours(batch)
-        masked = mask_tokens(batch, spec, spec.corruption.generator_mask)
+        masked = mask_for_generator(batch, spec)
         fake = ours.generator(batch)
         labels = torch.full_like(batch.ids, -100).scatter(1, masked.positions, masked.targets)
         attention = torch.ones_like(batch.ids)

@@ -163,6 +163,20 @@ def test_rows_without_anything_to_pick_cost_nothing_and_break_nothing(name: str)
     assert all(p.grad is None or torch.isfinite(p.grad).all() for p in objective.parameters())
 
 
+@pytest.mark.parametrize("picks", ["distinct", "released"])
+@pytest.mark.parametrize("name", [*WITH_GENERATOR, "adversarial"])
+def test_every_generator_can_be_shown_what_bert_is(name: str, picks: str) -> None:
+    """80 % [MASK], 10 % random words, 10 % kept: with the same keys, the very same input."""
+    own = {"corruption.generator_mask": 0.8, "corruption.generator_random": 0.1}
+    others = {"corruption.mask": 0.5, "corruption.random": 0.5, "corruption.picks": picks}
+    generator = tiny(name, own | others)
+    bert = tiny("bert-mlm", {"corruption.picks": picks})
+    batch = synthetic(generator, rows=200)
+    shown = observe(shaken(generator), batch).inputs[0]
+    np.testing.assert_array_equal(shown, observe(shaken(bert), batch).main_input)
+    assert 0.05 < ((shown != batch.ids.numpy()) & (shown != MASK)).mean() / generator.corruption.rate < 0.15
+
+
 @pytest.mark.parametrize(
     ("recipe", "shares", "expected"),
     [

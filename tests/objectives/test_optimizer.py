@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from workbench.errors import InputError
 from workbench.models.encoder import FAMILIES
-from workbench.optimizer import exempt, lr_factor, make_optimizer, set_rate
+from workbench.optimizer import exempt, generator_alone, lr_factor, make_optimizer, set_rate
 from workbench.parts import OptimSpec
 from workbench.plan import Plan, plan
 from workbench.resume import restore, save
@@ -173,6 +173,66 @@ def test_one_optimizer_trains_generator_encoder_and_heads() -> None:
     set_rate(optimizer, spec.optim, 1e-2, 1)
     optimizer.step()
     assert [name for name, p in objective.named_parameters() if torch.equal(p, before[name])] == []
+
+
+# A rate of the generator's own
+
+TYINGS = ["none", "tokens", "embeddings", "all", "gdes"]
+
+
+def tied(tying: str, **keys: Any) -> RunSpec:
+    return tiny("rtd", {"tying": tying, "generator.width": 1.0 if tying == "all" else 0.5}, **keys)
+
+
+@pytest.mark.parametrize("tying", TYINGS)
+def test_what_generator_and_encoder_share_is_not_the_generators_alone(tying: str) -> None:
+    objective = build(tied(tying))
+    weights = dict(objective.generator.named_parameters())
+    body = {name for name in weights if name.startswith("body.")}
+    tables = {name for name in body if ".embeddings." in name}
+    words = {name for name in tables if name.endswith("word_embeddings.weight")}
+    shared = {"none": set(), "gdes": set(), "tokens": words, "embeddings": tables, "all": body}[tying]
+    assert words and words < tables < body < weights.keys()
+    assert {name for name, p in weights.items() if id(p) in generator_alone(objective)} == weights.keys() - shared
+    assert not {id(p) for p in objective.encoder.parameters()} & generator_alone(objective)
+
+
+@pytest.mark.parametrize("recipe", ["paper", "released"])
+@pytest.mark.parametrize("tying", TYINGS)
+def test_each_weight_moves_as_at_its_own_rate(tying: str, recipe: str) -> None:
+    """The same gradients at a rate of 1e-3 for all, at 4e-3 for all, and at 4e-3 for the generator alone."""
+
+    def moved(lr: float, generator_lr: float | None) -> tuple[dict[str, Tensor], set[str]]:
+        spec = tied(tying, recipe=recipe, optim__lr=lr, optim__generator_lr=generator_lr, optim__weight_decay=0.5)
+        model = shaken(spec)
+        optimizer = make_optimizer(model, spec.optim)
+        numbers = torch.Generator().manual_seed(0)
+        for step in range(1, 4):
+            for parameter in model.parameters():
+                parameter.grad = torch.randn(parameter.shape, generator=numbers)
+            set_rate(optimizer, spec.optim, spec.optim.lr / step, step)
+            optimizer.step()
+        own = generator_alone(model)
+        return {n: p.detach() for n, p in model.named_parameters()}, {
+            n for n, p in model.named_parameters() if id(p) in own
+        }
+
+    low, own = moved(1e-3, None)
+    high, _ = moved(4e-3, None)
+    mixed, _ = moved(1e-3, 4e-3)
+    assert own and own < mixed.keys()
+    for name, weights in mixed.items():
+        assert torch.equal(weights, (high if name in own else low)[name]), name
+        assert not torch.equal(high[name], low[name])
+
+
+def test_the_rates_of_a_step_are_told_for_the_log() -> None:
+    spec = tiny("rtd", optim__lr=1e-3, optim__generator_lr=5e-4, recipe="released")
+    told = set_rate(make_optimizer(build(spec), spec.optim), spec.optim, 2e-4, 7)
+    assert told == {"learning_rate": 2e-4, "generator_learning_rate": pytest.approx(1e-4)}
+    assert set_rate(make_optimizer(Small(), spec.optim), spec.optim, 2e-4, 7) == {"learning_rate": 2e-4}
+    same = tiny("rtd", optim__lr=1e-3).optim
+    assert set_rate(make_optimizer(build(spec), same), same, 2e-4, 7) == {"learning_rate": 2e-4}
 
 
 # Learning rate

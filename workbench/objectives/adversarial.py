@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from workbench import flops
-from workbench.corruption import Generator, mask_tokens, real_tokens, replace_tokens, sample_tokens
+from workbench.corruption import Generator, mask_for_generator, real_tokens, replace_tokens, sample_tokens
 from workbench.errors import InputError
 from workbench.flops import Flops
 from workbench.frequencies import Frequencies
@@ -59,7 +59,7 @@ class Objective(nn.Module):
             self.baseline = BinaryHead(self.generator.body, "linear")
 
     def forward(self, batch: Batch) -> StepLoss:
-        masked = mask_tokens(batch, self.spec, self.spec.corruption.generator_mask)
+        masked = mask_for_generator(batch, self.spec)
         states = gather(self.generator.body(masked.ids, batch.attention), masked.positions)  # (B, K, D)
         logits = self.generator.head(states)  # (B, K, V)
         temperature = self.spec.generator.temperature

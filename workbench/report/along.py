@@ -30,6 +30,9 @@ LABELS = {
     "corruption.rate": "mask rate: share of tokens picked",
     "options.weight": "\u03bb, the weight of the discriminator\u2019s loss",
     "optim.lr": "peak learning rate",
+    "optim.generator_lr": "the generator\u2019s peak learning rate",
+    "corruption.generator_mask": "share of picks that the generator sees as [MASK]",
+    "corruption.generator_random": "share of picks that the generator sees as random words",
 }
 FRACTIONS = ("generator.width", "generator.depth")
 ASIDE = ("seed", "scale", "generator.kind", "source")

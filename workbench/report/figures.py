@@ -33,6 +33,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "mask_rate": ("Picked", "% of tokens"),
     "replaced_rate": ("Replaced", "% of tokens"),
     "learning_rate": ("Learning rate", ""),
+    "generator_learning_rate": ("Generator\u2019s learning rate", ""),
     "gradient_norm": ("Gradient norm before the clip", ""),
     "tokens_per_second": ("Throughput", "tokens/s"),
     "device_memory_bytes": ("Device memory", "bytes"),

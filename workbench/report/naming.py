@@ -14,6 +14,9 @@ UNTRAINED = "untrained"
 SPOKEN = {
     "generator.width": "generator width", "generator.depth": "generator depth", "corruption.rate": "mask rate",
     "options.weight": "\u03bb", "optim.lr": "learning rate",
+    "optim.generator_lr": "generator\u2019s learning rate",
+    "corruption.generator_mask": "picks the generator sees masked",
+    "corruption.generator_random": "picks the generator sees as random words",
 }  # fmt: skip
 
 
