@@ -98,10 +98,10 @@ def test_options_of_objectives_are_axes() -> None:
 
 
 def test_a_scale_may_prefer_another_weight_and_gives_way_to_what_is_asked_for() -> None:
-    """nano weighs ELECTRA 15%'s detection by 1, every other scale and objective by the paper's 50."""
+    """nano has weights of its own from a search, small has the paper's 50."""
     words = ["electra-15", "rtd", "bert-mlm"]
     by_name = {spec.objective: spec.options for spec in plan_job("ablation", NANO, 1, words).specs}
-    assert by_name["electra-15"] == {"weight": 1.0} and by_name["rtd"]["weight"] == 50.0
+    assert by_name["electra-15"] == {"weight": 4.06} and by_name["rtd"]["weight"] == 9.34
     assert "weight" not in by_name["bert-mlm"]
     asked = presets.resolve("nano", {"budget.steps": 100, "options.weight": 7.0})
     assert [spec.options["weight"] for spec in plan_job("ablation", asked, 1, words[:2]).specs] == [7.0, 7.0]

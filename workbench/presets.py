@@ -1,6 +1,7 @@
 """Scales and recipes: table rows of dotted keys that a person can read, and override with `--set key=value`.
 
-`small`, `base` and `large` are the paper's (tables 6 and 7); `nano` is the demo's, chosen by measurement (docs/log.md).
+`small`, `base` and `large` are the paper's (tables 6 and 7). `nano` is the demo's, chosen by measurement (docs/log.md).
+`micro` and `mini` are for studies of an hour or a night on two cores; their rates are not tuned yet.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from workbench.spec import RunSpec, merge, parse
 # below Small the script's dense look-ups of embeddings would be most of the count (docs/decisions/0006).
 PAPER_SCALES = ("small", "base", "large")
 
+# Generators of micro and mini see what BERT MLM sees, and are as wide as the encoder: behind [MASK] alone, or at a half
+# or a quarter of the width, they were at token frequencies after 7 to 15 million tokens (docs/log.md, 2026-11-22).
+
 SCALES: dict[str, dict[str, Any]] = {
     "nano": {
         "encoder.hidden": 64, "encoder.layers": 2, "encoder.heads": 2, "encoder.vocab": 2048, "encoder.positions": 64,
@@ -23,6 +27,20 @@ SCALES: dict[str, dict[str, Any]] = {
         "encoder.attention_dropout": 0.0, "corruption.rate": 0.3, "data.length": 32, "batch.size": 32,
         "optim.lr": 1.5e-3, "generator.width": 0.5, "budget.flops": 3.6e12,
         "tasks.lr": 2e-3, "tasks.layer_decay": 0.6, "tasks.length": 32, "tasks.dropout": 0.0, "tasks.seeds": 2,
+    },
+    "micro": {
+        "encoder.hidden": 128, "encoder.layers": 2, "encoder.heads": 2, "encoder.vocab": 8192, "encoder.positions": 64,
+        "encoder.init": 0.08, "encoder.position_init": "sinusoidal", "encoder.dropout": 0.0,
+        "encoder.attention_dropout": 0.0, "corruption.generator_mask": 0.8, "corruption.generator_random": 0.1,
+        "data.length": 64, "batch.size": 64, "optim.lr": 7e-4, "generator.width": 1.0, "budget.flops": 1e14,
+        "tasks.lr": 1e-3, "tasks.layer_decay": 0.7, "tasks.length": 64, "tasks.dropout": 0.0, "tasks.seeds": 3,
+    },
+    "mini": {
+        "encoder.hidden": 128, "encoder.layers": 4, "encoder.heads": 2, "encoder.vocab": 8192, "encoder.positions": 128,
+        "encoder.init": 0.08, "encoder.position_init": "sinusoidal", "encoder.dropout": 0.0,
+        "encoder.attention_dropout": 0.0, "corruption.generator_mask": 0.8, "corruption.generator_random": 0.1,
+        "data.length": 128, "batch.size": 32, "optim.lr": 7e-4, "generator.width": 1.0, "budget.flops": 4e14,
+        "tasks.lr": 1e-3, "tasks.layer_decay": 0.7, "tasks.dropout": 0.0, "tasks.seeds": 3,
     },
     "small": {
         "encoder.hidden": 256, "encoder.layers": 12, "encoder.embedding": 128, "data.length": 128,
@@ -41,12 +59,16 @@ SCALES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
-# What an objective has otherwise than its scale, by scale and objective: any dotted key. Rows are to come from one
-# search over one space for all objectives of a scale (`workbench sweep tune`). The one below is older and does not: it
-# was picked on test rows, and the search that is to replace it is not finished (docs/log.md, 2026-11-22).
+# What an objective has otherwise than its scale, by scale and objective: any dotted key. The rows of a scale come from
+# one search over one space for all of its objectives, with as many trials for each, on rows and a seed that no report
+# uses (`workbench sweep tune`; docs/log.md, 2026-11-22).
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "nano": {
-        "electra-15": {"options.weight": 1.0},
+        "rtd": {"optim.lr": 2.97e-3, "options.weight": 9.34},
+        "electra-15": {"optim.lr": 5.69e-4, "options.weight": 4.06},
+        "replace-mlm": {"optim.lr": 2.23e-3, "options.weight": 4.36},
+        "all-tokens-mlm": {"optim.lr": 2.97e-3, "options.weight": 6.32},
+        "bert-mlm": {"optim.lr": 3.26e-3},
     },
 }
 
@@ -69,7 +91,7 @@ def scale_of_encoder(layers: int, hidden: int) -> str:
     """Return the scale whose fine-tuning settings suit an encoder of these sizes.
 
     The weights of its layers decide, 12 * layers * hidden^2. nano's settings are for encoders with no more of them than
-    nano; a larger one gets those of small, base or large, whichever it is nearest to in ratio.
+    nano; a larger one gets those of the scale that it is nearest to in ratio, of all others.
     """
     sizes = {name: row["encoder.layers"] * row["encoder.hidden"] ** 2 for name, row in SCALES.items()}
     size = layers * hidden**2

@@ -43,7 +43,7 @@ def flops(
 def bench(
     objective: Objectives = None,
     scale: Annotated[
-        list[str] | None, typer.Option(help="nano, small, base or large (default all); repeatable.")
+        list[str] | None, typer.Option(help="nano, micro, mini, small, base or large (default all); repeatable.")
     ] = None,
     set_: Sets = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="Of one timed turn; no less than one step.")] = 3.0,
