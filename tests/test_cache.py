@@ -19,6 +19,8 @@ import pytest
 from workbench import cache, owner
 from workbench.cache import alone, differences, faults, is_whole, read_entry, staged, write_entry
 from workbench.lease import LeaseHeld, acquire
+from workbench.store import RunStore
+from workbench.verify import verify
 
 CONTENT = {"manifest.json": b'{"mask": 4, "vocab": 1000}', "tokens.bin": bytes(range(256)) * 40, "words/a.json": b"[1]"}
 
@@ -92,7 +94,7 @@ def test_every_damage_to_every_file_of_a_folder_is_found(
     damage(folder / name)
     assert not is_whole(folder)
     assert len(caplog.messages) == 1 and str(folder) in caplog.messages[0] and "made anew" in caplog.messages[0]
-    found = list(differences(tmp_path))
+    found = list(map(str, differences(tmp_path)))
     assert found and str(folder) in found[0] and (name in found[0] or damage is exchanged), found
     make(folder)
     assert is_whole(folder) and all((folder / file).read_bytes() == data for file, data in CONTENT.items())
@@ -195,8 +197,25 @@ def test_entries_that_changed_places_or_are_of_an_earlier_version_are_found(tmp_
     shutil.copy(tmp_path / "hub/a.json", tmp_path / "hub/b.json")
     (tmp_path / "hub/c.json").write_text('{"commit": "c0ffee"}')
     assert [read_entry(tmp_path / f"hub/{name}.json") for name in "abc"] == [{"commit": "c0ffee"}, None, None]
-    told = list(differences(tmp_path))
+    told = list(map(str, differences(tmp_path)))
     assert "b.json is not what was written" in told[0] and "earlier versions" in told[1] and len(told) == 2
+
+
+def test_entries_of_earlier_versions_are_not_covered_and_damaged_ones_differ(tmp_path: Path) -> None:
+    for name in ("older", "damaged"):
+        make(tmp_path / "data" / name)
+    (tmp_path / "data/older/seal.json").unlink()
+    (tmp_path / "data/damaged/seal.json").write_text("{}")
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels/0a1b.so").write_bytes(b"ELF")
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub/c.json").write_text('{"commit": "c0ffee"}')
+    found = verify(RunStore(tmp_path / "runs"), tmp_path)
+    assert [each for each in found.cached if "data/damaged" not in each] == [] and found.exit_code == 1
+    told = " ".join(f"{of} {why}" for of, why in found.uncovered)
+    assert len(found.uncovered) == 3 and all(name in told for name in ("data/older", "0a1b.so", "c.json"))
+    shutil.rmtree(tmp_path / "data/damaged")
+    assert verify(RunStore(tmp_path / "runs"), tmp_path).exit_code == 0
 
 
 def test_a_folder_in_the_place_of_an_entry_is_replaced(tmp_path: Path) -> None:
@@ -227,6 +246,21 @@ def test_what_a_killed_process_left_is_removed_at_once(tmp_path: Path) -> None:
     assert len(stages(tmp_path)) == 1
     make(tmp_path / "made")
     assert not stages(tmp_path)
+
+
+@pytest.mark.parametrize(("seconds", "kept"), [(60, True), (1200, False)])
+@pytest.mark.parametrize("draft", [False, True])
+def test_what_was_killed_before_it_had_a_lease_is_removed_after_minutes(
+    tmp_path: Path, seconds: float, kept: bool, draft: bool
+) -> None:
+    stage = tmp_path / ".made~0123456789abcdef0123456789abcdef"
+    stage.mkdir()
+    if draft:  # killed between making its lease and putting it in place
+        (stage / ".tmp-0123").mkdir()
+        (stage / ".tmp-0123/lease").write_text("{}")
+    aged(stage, seconds)
+    make(tmp_path / "other")
+    assert stage.exists() == kept
 
 
 def test_a_live_process_keeps_its_staging_folder(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from workbench import checkpoint, manifest
+from workbench.cli.read import status
 from workbench.errors import InputError
 from workbench.files import dumps
 from workbench.report import find_record, frames
@@ -206,6 +207,15 @@ def test_status_sees_sizes_and_changed_json_without_hashing(store: RunStore, mon
         run.damage is None
         and run.summary(full=True)["note"] == "encoder/model.safetensors has changed since it was written"
     )
+
+
+def test_status_names_a_damaged_record(store: RunStore, caplog: pytest.LogCaptureFixture) -> None:
+    status(store.root)
+    assert not caplog.messages
+    record = next((store.root / "experiments").glob("*.json"))
+    record.write_text(record.read_text().replace('"runs":["', '"runs":["x'))
+    status(store.root)
+    assert len(caplog.messages) == 1 and record.name in caplog.messages[0]
 
 
 def test_a_report_leaves_out_what_only_a_full_check_sees(store: RunStore) -> None:

@@ -23,6 +23,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,13 @@ SEAL = "seal.json"
 BLOCK = 1 << 20  # bytes of a large file that have a hash of their own
 WHOLE = 16 << 20  # bytes; a larger file is checked by some of its blocks
 SAMPLED = 64  # blocks of large files that are read when a folder is opened
+UNCLAIMED = 600.0  # seconds after which a staging folder without a lease is one of a process killed at its beginning
 LOOK = 0.2  # seconds between looks at whether another process has finished
 FOLDERS, FILES = ("data", "docs", "tokenizers", "kernels"), ("probes", "baselines", "hub")
+
+
+class Older(ValueError):
+    """An entry of an earlier version, which wrote no hashes: it is not used, and nothing shows whether it is whole."""
 
 
 # ---- entries that are one JSON file ----
@@ -57,7 +63,7 @@ def _checked(path: Path) -> Any:
     except ValueError:
         raw = None
     if isinstance(raw, dict) and "sha256" not in raw and "value" not in raw:
-        raise ValueError(f"{path.name} has no SHA-256, as those made by earlier versions")
+        raise Older(f"{path.name} has no SHA-256, as those made by earlier versions")
     value = raw.get("value") if isinstance(raw, dict) else None
     if value is None or content != _with_hash(path.name, value):
         raise ValueError(f"{path.name} is not what was written, by its SHA-256")
@@ -182,10 +188,10 @@ def staged(folder: Path) -> Iterator[Path]:
     stage = folder.with_name(f".{folder.name}~{uuid.uuid4().hex}")
     stage.mkdir()
     try:
-        _sweep(stage)
         with files.disk_errors(folder):
             lease = acquire(stage)
         try:
+            _sweep(stage)
             content = stage / "content"
             with files.disk_errors(folder):
                 content.mkdir()
@@ -230,6 +236,7 @@ def _sweep(stage: Path) -> None:
 def _is_abandoned(left: Path, now: float) -> bool:
     """Whether the maker of a staging folder is gone for certain, or has given no sign of life for two hours.
 
+    A folder with nothing but a lease in the making is judged after ten minutes: taking a lease takes milliseconds.
     Folders of earlier versions, called `.NAME~HOST~PID~TOKEN`, have no lease: equal names of hosts and numbers of
     processes in two containers say nothing, so only their age counts.
     """
@@ -241,10 +248,12 @@ def _is_abandoned(left: Path, now: float) -> bool:
         seen = owner.read(left) if left.is_dir() else None
         if seen is not None and (known := owner.fate(seen)) != "unknown":
             return known == "dead"
-        newest = max(place.lstat().st_mtime for place in (left, *left.rglob("*")))
+        below = list(left.rglob("*"))
+        newest = max(place.lstat().st_mtime for place in (left, *below))
     except OSError:
         return False
-    return now - newest > owner.FORGOTTEN
+    unclaimed = seen is None and left.is_dir() and all(files.STAGE in str(place.relative_to(left)) for place in below)
+    return now - newest > (UNCLAIMED if unclaimed else owner.FORGOTTEN)
 
 
 @contextmanager
@@ -270,20 +279,33 @@ def alone(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
 # ---- all of it ----
 
 
-def differences(root: Path | None = None) -> Iterator[str]:
-    """A sentence for every difference between the cache and what was written to it. All files are read in full."""
+@dataclass(frozen=True)
+class Difference:
+    """An entry that is not as it was written. One that is not `covered` has no hash that it could be compared with."""
+
+    entry: Path
+    what: str
+    covered: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.entry}: {self.what}"
+
+
+def differences(root: Path | None = None) -> Iterator[Difference]:
+    """Yield every difference between the cache and what was written to it. All files are read in full."""
     root = root or files.cache_root()
     for kind in FOLDERS:
         for folder in _entries(root / kind):
-            yield from (f"{folder}: {fault}" for fault in faults(folder, full=True))
+            covered = os.path.lexists(folder / SEAL)
+            yield from (Difference(folder, fault, covered) for fault in faults(folder, full=True))
     for kind in FILES:
         for path in _entries(root / kind):
             try:
                 _checked(path)
             except ValueError as error:
-                yield f"{path.parent}: {error}"
+                yield Difference(path, str(error), not isinstance(error, Older))
             except OSError as error:
-                yield f"{path} cannot be read: {error.strerror}"
+                yield Difference(path, f"cannot be read: {error.strerror}")
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -22,7 +22,7 @@ OLDER = "was finished by an older version, which wrote no manifest, so it is not
 
 @dataclass(frozen=True)
 class Verified:
-    """What `verify` found: `differences` by run or record, and `uncovered` runs and records with the reason.
+    """What `verify` found: `differences` by run or record, and what is `uncovered` with the reason.
 
     `cached` are sentences on prepared text, tokenizers and kernels of the cache, which are made anew when next opened.
     """
@@ -78,9 +78,13 @@ def verify(store: RunStore, cache_root: Path | None = None) -> Verified:
             differences.append((name, Difference(name, "changed", record.damage)))
         elif not record.covered:
             uncovered.append((name, "was written by an older version, which gave records no hash"))
+    cached = list(cache.differences(cache_root)) if cache_root else []
+    uncovered += [
+        (f"in the cache, {each.entry}:", f"{each.what}; it is not used") for each in cached if not each.covered
+    ]
     return Verified(
         store.root, len(runs), len(records), sum(files for _, files in found) + len(records),
-        tuple(differences), tuple(uncovered), tuple(cache.differences(cache_root)) if cache_root else (),
+        tuple(differences), tuple(uncovered), tuple(str(each) for each in cached if each.covered),
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ import parsed
 import pytest
 
 from workbench.errors import InputError
-from workbench.report import checks, find_record, frames, write
+from workbench.report import checks, find_record, frames, long, write
 from workbench.report.answer import answer
 from workbench.report.tables import Board, boards
 from workbench.store import RunStore
@@ -309,8 +309,11 @@ def test_damaged_and_unfinished_runs_are_named_and_hide_nothing(
     store.get(ids[3]).fail("diverged", "loss nan at step 7", step=7)
     shutil.rmtree(store.root / ids[4])
     found = write(store, name, tmp_path / "out")
-    told = [line for line in caplog.messages if "left out of the report" in line]
-    assert len(told) == 2 and ids[0] in told[0] and ids[1] in told[1]
+    told = [line for line in caplog.messages if "left out" in line]
+    assert len(told) == 3 and ids[0] in told[0] and ids[1] in told[1] and "no such folder" in told[2]
+    caplog.clear()
+    long.export(store, name, "latex")
+    assert [line for line in caplog.messages if "left out" in line] == told
     asks_nothing(found)
     rows = {r.find("th")[0].text: [d.text for d in r.find("td")] for r in parsed.page(found).by_id("absent").find("tr")}
     assert [rows[i][0] for i in ids] == ["damaged", "damaged", "interrupted", "diverged", "missing"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from workbench.cli.words import AsJson, Runs, emit, writable
 from workbench.errors import InputError
 
+log = logging.getLogger("workbench")
 NoVerify = Annotated[
     bool,
     typer.Option("--no-verify", help="Do not compare every file with its hash, which takes long for large runs."),
@@ -52,7 +54,11 @@ def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
     from workbench.report import ledger
     from workbench.store import RunStore
 
-    rows = [{**live.facts(found), "kind": ledger.kind(found)} for found in RunStore.existing(runs).runs()]
+    store = RunStore.existing(runs)
+    rows = [{**live.facts(found), "kind": ledger.kind(found)} for found in store.runs()]
+    for record in store.experiments():
+        if record.damage:
+            log.warning("%s.json is damaged: %s", store.root / "experiments" / record.name, record.damage)
     if as_json:
         emit(rows, True)
         return

@@ -7,6 +7,7 @@ within one stretch of a training curve.
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from workbench.store import ExperimentRecord, RunStore
 
+log = logging.getLogger("workbench")
 RUN = (
     "run_id", "role", "arm", "seed", "budget", "state", "reason", "steps", "tokens", "seconds",
     *(f"flops_{c}" for c in CONVENTIONS), "convention", "finetune_seconds", "spec", "data", "code", "path",
@@ -136,6 +138,14 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
         {run_id: list(rows) for run_id, rows in itertools.groupby(pile.curves, key=lambda row: row["run_id"])},
         pile.floors,
     )
+
+
+def warn_of_damage(found: Frames) -> None:
+    """Name the runs of a record that are left out because their files are damaged or gone."""
+    for run in found.rows("runs"):
+        if run["state"] in ("damaged", "missing"):
+            why = run["reason"] if run["state"] == "damaged" else "there is no such folder"
+            log.warning("%s is %s and left out: %s", run["run_id"], run["state"], why)
 
 
 def unverified(record: ExperimentRecord, uncovered: Sequence[str], verify: bool) -> list[str]:

@@ -38,7 +38,9 @@ def table(found: Frames) -> pd.DataFrame:
 
 def export(store: RunStore, record: str, form: str, verify: bool = True) -> bytes:
     """The table as a file of this form: a key of FORMS. Raises InputError when the store lacks the record."""
-    return FORMS[form](table(frames.read(store, record, verify)))
+    found = frames.read(store, record, verify)
+    frames.warn_of_damage(found)
+    return FORMS[form](table(found))
 
 
 def _csv(made: pd.DataFrame) -> bytes:

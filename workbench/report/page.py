@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -46,16 +45,13 @@ if TYPE_CHECKING:
 
     from workbench.store import RunStore
 
-log = logging.getLogger("workbench")
 TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write(store: RunStore, record_name: str, out: Path, missing: Mapping[str, str], asked: Asked) -> Path:
     """See `workbench.report.write`."""
     found = frames.read(store, record_name, asked.verify)
-    for run in found.rows("runs"):
-        if run["state"] == "damaged":
-            log.warning("%s is damaged and left out of the report: %s", run["run_id"], run["reason"])
+    frames.warn_of_damage(found)
     results = boards(found, asked.order)
     page = out if out.suffix == ".html" else out / "index.html"
     prefix = "" if page.name == "index.html" else f"{page.stem}-"
