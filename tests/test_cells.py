@@ -11,7 +11,7 @@ import pytest
 from test_integrity import finished
 
 from workbench import cells, runner
-from workbench.errors import Diverged, InputError, Interrupted
+from workbench.errors import DamagedRun, Diverged, InputError, Interrupted
 from workbench.files import sealed
 from workbench.host import Host
 from workbench.parts import TasksSpec
@@ -101,10 +101,8 @@ def test_a_run_that_an_older_version_called_diverged_for_its_scores_is_well(run:
     assert command(run, GOOD) == ("done", "") and not (run.path / "error.json").exists()
 
 
-@pytest.mark.parametrize("stop", [Interrupted(15), KeyboardInterrupt(), OSError(28, "full"), InputError("words")])
-def test_signals_full_disks_and_bad_input_are_not_noted_as_failures(
-    run: RunDir, tuning: Tuning, stop: BaseException
-) -> None:
+@pytest.mark.parametrize("stop", [Interrupted(15), KeyboardInterrupt(), OSError(28, "full")])
+def test_signals_and_full_disks_are_not_noted_as_failures(run: RunDir, tuning: Tuning, stop: BaseException) -> None:
     tuning.errors = {"good": stop}
     with pytest.raises(type(stop)):
         command(run, GOOD)
@@ -116,6 +114,20 @@ def test_whatever_else_is_raised_belongs_to_the_score(run: RunDir, tuning: Tunin
     tuning.errors = {"bad": error}
     assert command(run, BAD, GOOD)[0] == "unfinished"
     assert len(run.scores()) == 2 and all(type(error).__name__ in why for why in run.failures().values())
+
+
+def test_what_an_encoder_cannot_be_fine_tuned_on_spoils_no_other_score(
+    run: RunDir, tuning: Tuning, caplog: pytest.LogCaptureFixture
+) -> None:
+    tuning.errors = {"bad": InputError("its tokenizer cannot read this task's texts")}
+    state, note = command(run, BAD, GOOD)
+    assert state == "unfinished" and "cannot read this task's texts" in note and len(run.scores()) == 2
+    assert "cannot read" in caplog.text and ".log" not in caplog.text and not list(run.path.glob("failures/*.log"))
+
+
+def test_damage_that_fine_tuning_finds_is_not_written_into_the_run(run: RunDir, tuning: Tuning) -> None:
+    tuning.errors = {"bad": DamagedRun("its encoder has changed")}
+    assert command(run, BAD)[0] == "unfinished" and not run.failures()
 
 
 def test_scores_name_their_run_and_encoder(run: RunDir, tuning: Tuning) -> None:

@@ -39,7 +39,7 @@ LINES = (
     "manifest",
     "owner environment progress signals",
     "files redact presets tensorfile frequencies collapse",
-    "spec host tensors draws scoring",
+    "spec host tensors draws scoring blame",
     "parts memory",
     "errors",
 )

@@ -105,16 +105,19 @@ def carry_out(run: RunDir, tasks: TasksSpec, suite: Suite, prepared: Prepared, h
 
 
 @contextlib.contextmanager
-def _noted(what: str, note: Callable[..., None], trace: Path) -> Iterator[None]:
+def _noted(
+    what: str, note: Callable[..., None], trace: Path, expected: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
     """Write down and warn of what fails inside; only bad input, the disk, signals and a lost lease go on from here.
 
-    `trace` is the file in which `note` leaves the traceback, for the warning to name.
-
-    That includes SystemExit and its kin: an objective's own code must not end the command.
+    That includes SystemExit and its kin: an objective's own code must not end the command. `trace` is the file in
+    which `note` leaves the traceback, for the warning to name; `expected` errors say enough without one.
     """
     try:
         yield
-    except (ParentFailed, Diverged) as error:
+    except DamagedRun:
+        raise
+    except (ParentFailed, Diverged, *expected) as error:
         kind = "diverged" if isinstance(error, Diverged) else "failed"
         note(kind, str(error), step=getattr(error, "step", None))
         log.warning("%s %s: %s", what, kind, error)
@@ -267,7 +270,7 @@ def measure(run: RunDir, tasks: TasksSpec, suite: Suite, host: Host, since: str)
         for task, seed, name in missing:
             what = f"{task.act} {run.run_id} on {task.name} (seed {seed})"
             trace = run.path / f"failures/{name.removesuffix('.json')}.log"
-            with _noted(what, partial(_note_score, run, name, task, seed), trace):
+            with _noted(what, partial(_note_score, run, name, task, seed), trace, (InputError,)):
                 score = take(run.path / "encoder", task, tasks, seed, host, partial(told.step, task.name))
                 run.write_json(f"scores/{name}", score.to_json() | encoder)
                 run.clear_failure(name)

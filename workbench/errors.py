@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 
 class InputError(ValueError):
@@ -53,18 +52,3 @@ def one_line(error: BaseException) -> str:
     except Exception:  # its own __str__ fails
         message = ""
     return f"{type(error).__name__}: {message[:200]}" if message else type(error).__name__
-
-
-@contextmanager
-def importing(what: str) -> Iterator[None]:
-    """Turn whatever a person's file raises while it is imported into an InputError that names it.
-
-    SystemExit and its kin are no exception to that; Ctrl-C, signals and memory that ran out are.
-    """
-    try:
-        yield
-    except (KeyboardInterrupt, Interrupted, MemoryError):
-        raise
-    except BaseException as error:
-        line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        raise InputError(f"{what}{line}: {one_line(error)}") from error

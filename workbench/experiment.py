@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import InputError, importing, suggest
+from workbench.blame import blaming
+from workbench.errors import InputError, suggest
 from workbench.files import encodable
 from workbench.parts import LATER_TASK_FIELDS, UNITS, Budget, TasksSpec
 from workbench.spec import RunSpec, digest, known_keys
@@ -138,7 +139,7 @@ def load(word: str) -> Experiment:
     found = importlib.util.spec_from_file_location(f"workbench_experiment_{path.stem}", path)
     assert found is not None and found.loader is not None
     module = importlib.util.module_from_spec(found)
-    with importing(f"experiment file {path}"):
+    with blaming(str(path), kind="experiment file"):
         found.loader.exec_module(module)
     question, axes = getattr(module, "QUESTION", None), getattr(module, "AXES", None)
     if not isinstance(question, str) or not isinstance(axes, Mapping):

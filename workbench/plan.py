@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from workbench import objectives
+from workbench.blame import blaming
 from workbench.errors import InputError
 from workbench.flops import CONVENTIONS, Convention, Flops, number
 from workbench.health import check_fields
@@ -147,7 +148,7 @@ def _count(spec: RunSpec) -> dict[str, int]:
 
     from workbench.models.encoder import build_encoder
 
-    blamed = objectives.blamed(objectives.load(spec), "Objective(encoder, spec, options)")
+    blamed = blaming(objectives.file_of(objectives.load(spec)), "Objective(encoder, spec, options) raised")
     with torch.device("meta"), _undrawn(), blamed:
         objective = objectives.build(spec, build_encoder(spec))
     seen: set[int] = set()

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .small import curve, environment, run_words, weights, write_table, write_text
+from .small import curve, done, environment, preload, run_words, weights, write_table, write_text
 
 CALLS = {
     "rename": "rename,renameat,renameat2",
@@ -53,6 +53,7 @@ def killed_at_calls(folder: Path, count: int) -> str:
     """Kill each phase at `count` calls of each kind; the same commands then end as if nothing had happened."""
     if not shutil.which("strace"):
         raise PermissionError("strace, which brings the kills about, is not installed")
+    preload()
     text, table, draw = write_text(folder / "small.txt"), write_table(folder / "animals.csv"), random.Random(count)
     whole = Place(folder / "whole")
     stages: dict[str, Place] = {}
@@ -102,8 +103,9 @@ def started(place: Place, words: Sequence[str], before: Sequence[str] = ()) -> s
 
 
 def finish(place: Place, phase: str, text: Path, table: Path) -> None:
-    done = started(place, place.words(phase, text, table))
-    assert done.returncode == 0 and "Traceback" not in done.stderr, (phase, done.stderr)
+    """The command of a phase, left to end: in a fork of this process, which has the libraries loaded."""
+    code, told = done(place.words(phase, text, table), place.folder, place.cache)
+    assert code == 0 and "Traceback" not in told, (phase, told)
 
 
 def same(place: Place, whole: Place, what: str) -> None:

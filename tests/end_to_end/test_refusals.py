@@ -106,10 +106,14 @@ def test_an_objective_file_with_a_mistake(workbench: Command, tmp_path: Path) ->
     assert done.returncode == 2 and "Options" in done.stderr and "Objective" in done.stderr
     (tmp_path / "idea.py").write_text("raise SystemExit(3)\n")
     done = workbench("run", "ablation", "--objective", "./idea.py", "--tasks", "none", cwd=tmp_path)
-    assert done.returncode == 2 and "idea.py: SystemExit" in done.stderr
+    assert done.returncode == 2 and "idea.py, line 1: SystemExit" in done.stderr
     (tmp_path / "idea.py").write_text("class Odd(BaseException): pass\nraise Odd('two\\nlines')\n")
     done = workbench("run", "ablation", "--objective", "./idea.py", "--tasks", "none", cwd=tmp_path)
-    assert done.returncode == 2 and done.stderr.endswith("idea.py: Odd: two lines\n") and done.stderr.count("\n") == 1
+    assert (
+        done.returncode == 2
+        and done.stderr.endswith("idea.py, line 2: Odd: two lines\n")
+        and done.stderr.count("\n") == 1
+    )
     (tmp_path / "idea.py").write_text("def cost(spec)\n")
     done = workbench("run", "ablation", "--objective", "./idea.py", "--tasks", "none", cwd=tmp_path)
     assert done.returncode == 2 and "idea.py, line 1" in done.stderr and "Traceback" not in done.stderr
@@ -161,8 +165,8 @@ def test_a_loop_of_links_is_no_store(workbench: Command, tmp_path: Path) -> None
     ("text", "named"),
     [
         ('QUESTION = "Which?"\nAXES = {3: (1, 2)}\n', "the key 3 is not text"),
-        ("raise SystemExit(0)\n", "mine.py: SystemExit: 0"),
-        ("raise GeneratorExit\n", "mine.py: GeneratorExit"),
+        ("raise SystemExit(0)\n", "mine.py, line 1: SystemExit: 0"),
+        ("raise GeneratorExit\n", "mine.py, line 1: GeneratorExit"),
         ('QUESTION = "\\ud800?"\nAXES = {"optim.lr": (1e-3,)}\n', "QUESTION"),
         ('QUESTION = "Which?"\nAXES = {"seed": (1, 2)}\n', "--seeds N"),
     ],

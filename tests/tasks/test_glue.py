@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from workbench import tasks
 from workbench.errors import InputError
 from workbench.parts import TasksSpec
 from workbench.tasks import glue
+from workbench.tasks import rows as tables
 from workbench.tasks.task import Suite
 
 HEADERS = {
@@ -253,7 +255,63 @@ def test_labels_outside_the_set_are_refused_in_parquet_too(tmp_path: Path) -> No
     hub_layout(tmp_path)
     row = {"sentence1": "a", "sentence2": "b", "label": -1}
     pq.write_table(pa.Table.from_pylist([row]), tmp_path / "rte" / "train-00000-of-00001.parquet")
-    with pytest.raises(InputError, match=r"rte, train row 0: label -1 is not in 0\.\.1"):
+    with pytest.raises(InputError, match=r"rte/train-00000-of-00001\.parquet, row 1: label -1 is not in 0\.\.1"):
+        load(tmp_path, "RTE")
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"sentence1": "a", "sentence2": 7, "label": 1}, "column 'sentence2' holds no text"),
+        ({"sentence1": None, "sentence2": "b", "label": 1}, "column 'sentence1' holds no text"),
+        ({"sentence1": "a\0", "sentence2": "b", "label": 1}, "column 'sentence1' holds a NUL"),
+        ({"sentence1": "a", "sentence2": "b", "label": "1"}, "label '1' is not in 0..1"),
+        ({"sentence1": "a", "sentence2": "b", "label": 0.5}, "label 0.5 is not in 0..1"),
+        ({"sentence1": "a", "sentence2": "b", "label": None}, "label None is not in 0..1"),
+        ({"sentence1": "a", "sentence2": "b"}, "has no column 'label'"),
+    ],
+)
+def test_hostile_rows_of_the_hub_are_refused(tmp_path: Path, row: dict[str, Any], said: str) -> None:
+    hub_layout(tmp_path)
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "rte" / "train-00000-of-00001.parquet")
+    with pytest.raises(InputError) as caught:
+        load(tmp_path, "RTE")
+    assert said in str(caught.value) and "parquet" in str(caught.value)
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: data[:8] + b"\xff" * 40 + data[48:]])
+def test_a_damaged_parquet_of_the_hub_is_refused(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    hub_layout(tmp_path)
+    path = tmp_path / "rte" / "train-00000-of-00001.parquet"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(InputError, match="cannot be read as parquet"):
+        load(tmp_path, "RTE")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"index\tsentence1\tsentence2\tlabel\n0\ta\0b\tc\tentailment\n", "NUL at byte 35"),
+        ("index\tsentence1\n".encode("utf-16"), "UTF-16"),
+        (
+            b"index\tsentence1\tsentence2\tlabel\n0\ta\t" + b"b " * (1 << 19) + b"b\tentailment\n",
+            "1,048,577 characters",
+        ),
+        (b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\t" + b"9" * 5000 + b"\n", "label '9999"),
+    ],
+)
+def test_what_no_task_holds_is_refused_in_the_official_files(tmp_path: Path, content: bytes, said: str) -> None:
+    rte(tmp_path)
+    (tmp_path / "RTE/train.tsv").write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        load(tmp_path, "RTE")
+    assert said in str(caught.value) and len(str(caught.value)) < 500
+
+
+def test_an_official_file_has_to_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rte(tmp_path)
+    monkeypatch.setattr(tables, "LARGEST", 10)
+    with pytest.raises(InputError, match="bytes; a table may have 10"):
         load(tmp_path, "RTE")
 
 

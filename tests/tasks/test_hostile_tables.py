@@ -58,7 +58,7 @@ def test_binary_and_endless_fields_are_no_text(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text('{"text": "a\\u0000b", "label": 1}\n')
     assert "line 1: column 'text' holds a NUL" in refused(path)
-    path.write_text('{"text": "' + "a " * (table.LONGEST // 2) + 'b", "label": 1}\n')
+    path.write_text('{"text": "' + "a " * (rows.LONGEST // 2) + 'b", "label": 1}\n')
     assert "line 1: column 'text' holds 1,048,577 characters, more than 1,048,576" in refused(path)
 
 

@@ -7,14 +7,11 @@ over one row, and `Objective(encoder, spec, options)`, a torch module from Batch
 from __future__ import annotations
 
 import ast
-import contextlib
 import functools
 import hashlib
 import importlib.util
 import math
 import sys
-import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import entry_points
@@ -22,10 +19,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from workbench.errors import InputError, Interrupted, importing, one_line, suggest
+from workbench.blame import blaming
+from workbench.errors import InputError, suggest
 from workbench.files import user_path
 from workbench.flops import Flops
-from workbench.memory import is_memory
 from workbench.parts import Part
 from workbench.spec import RunSpec, flat, parse_part
 
@@ -110,7 +107,7 @@ def load(spec: RunSpec) -> ModuleType:
             raise InputError(
                 f"objective {spec.objective!r} came from a file; name the file again with --objective FILE"
             )
-        with importing(f"objective {spec.objective!r} of {point.value}"):
+        with blaming(f"{spec.objective!r} of {point.value}", kind="objective"):
             module = importlib.import_module(point.module)
     else:
         find(spec.objective)
@@ -132,13 +129,13 @@ def cost(spec: RunSpec) -> Flops:
     Raises InputError naming the file where its `cost` fails, or gives something other than numbers of operations.
     """
     module = load(spec)
-    with blamed(module, "cost(spec)"):
+    with blaming(file_of(module), "cost(spec) raised"):
         found = module.cost(spec)
     if not isinstance(found, Flops):
-        raise InputError(f"{_place(module)}: cost(spec) gives {found!r:.80}, not a workbench.flops.Flops")
+        raise InputError(f"{file_of(module)}: cost(spec) gives {found!r:.80}, not a workbench.flops.Flops")
     for amount in (found.paper, found.sparse, found.matmul, *found.still):
         if not isinstance(amount, (int, float, Fraction)) or not math.isfinite(amount) or amount < 0:
-            raise InputError(f"{_place(module)}: cost(spec) holds {amount!r:.40}, not a number of operations")
+            raise InputError(f"{file_of(module)}: cost(spec) holds {amount!r:.40}, not a number of operations")
     return found
 
 
@@ -149,32 +146,15 @@ def build(spec: RunSpec, encoder: Encoder) -> nn.Module:
     return made
 
 
-@contextlib.contextmanager
-def blamed(module: ModuleType, what: str) -> Iterator[None]:
-    """Turn whatever `what` of an objective raises into an InputError that names its file and line.
-
-    Its own InputErrors, memory that ran out, and stops by a person or a signal pass as they are.
-    """
-    try:
-        yield
-    except (InputError, KeyboardInterrupt, Interrupted):
-        raise
-    except BaseException as error:
-        if is_memory(error):
-            raise
-        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == module.__file__]
-        line = f", line {lines[-1]}" if lines else ""
-        raise InputError(f"{_place(module)}{line}: {what} raised {one_line(error)}") from error
-
-
-def _place(module: ModuleType) -> str:
+def file_of(module: ModuleType) -> str:
+    """Return the file of a module, to be named in messages."""
     return module.__file__ or module.__name__
 
 
 def with_options(spec: RunSpec) -> RunSpec:
     """The spec with the objective's options checked and written out in full, and its parent's. Raises InputError."""
     module = load(spec)
-    with blamed(module, "Options"):
+    with blaming(file_of(module), "Options raised"):
         options = parse_part(module.Options, spec.options, "options")
     spec = spec.replace(options=options.model_dump(mode="json"))
     parent = spec.parent()
@@ -199,7 +179,7 @@ def _load_file(path: Path, name: str) -> ModuleType:
     module = importlib.util.module_from_spec(found)
     sys.modules[name] = module
     try:
-        with importing(str(path)):
+        with blaming(str(path)):
             found.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]

@@ -11,6 +11,7 @@ from typing import Any
 
 from workbench.errors import InputError
 from workbench.files import user_path
+from workbench.tasks.rows import checked_text, rows_of, text_of
 from workbench.tasks.task import Examples, Suite, Task, sealed
 
 HUB = "nyu-mll/glue"
@@ -152,17 +153,13 @@ def _official(folder: Path, row: Row) -> dict[str, Examples] | None:
 
 def _read_tsv(path: Path, row: Row) -> Iterator[tuple[int, list[str], str]]:
     """(line number, texts, label) of each row. Fields are split on tabs alone: quote marks are text."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8: byte {error.start} cannot be read") from None
-    lines = text.split("\n")  # never splitlines(): the texts hold other characters that it takes for line ends
+    lines = text_of(path).split("\n")  # never splitlines(): the texts hold other characters that it takes for line ends
     columns = [*row.texts, row.label]
     if row.header:
         names = lines[0].rstrip("\r").split("\t")
         lacking = [str(c) for c in columns if c not in names]
         if lacking:
-            raise InputError(f"{path} has no column {lacking[0]!r}; its header has {', '.join(map(repr, names))}")
+            raise InputError(f"{path} has no column {lacking[0]!r}; its header has {', '.join(map(repr, names))[:200]}")
         columns = [names.index(str(c)) for c in columns]
     where = [int(c) for c in columns]
     for number, line in enumerate(lines[row.header :], start=1 + row.header):
@@ -177,7 +174,9 @@ def _examples(path: Path, row: Row, lines: Iterable[tuple[int, list[str], str]])
     texts: list[list[str]] = []
     targets: list[Any] = []
     for number, fields, label in lines:
-        texts.append(fields)
+        texts.append(
+            [checked_text(each, name, f"{path}, line {number}") for each, name in zip(fields, row.texts, strict=True)]
+        )
         targets.append(_target(row, label, f"{path}, line {number}"))
     if not texts:
         raise InputError(f"{path} holds no rows")
@@ -188,7 +187,7 @@ def _examples(path: Path, row: Row, lines: Iterable[tuple[int, list[str], str]])
 def _target(row: Row, label: str, where: str) -> int | float:
     if row.span is None:
         if label not in row.labels:
-            raise InputError(f"{where}: label {label!r} is not one of {', '.join(row.labels)}")
+            raise InputError(f"{where}: label {label[:80]!r} is not one of {', '.join(row.labels)}")
         return row.labels.index(label)
     low, high = row.span
     try:
@@ -196,7 +195,7 @@ def _target(row: Row, label: str, where: str) -> int | float:
     except ValueError:
         number = math.nan
     if not low <= number <= high:
-        raise InputError(f"{where}: {label!r} is not a score from {low:g} to {high:g}")
+        raise InputError(f"{where}: {label[:80]!r} is not a score from {low:g} to {high:g}")
     return number
 
 
@@ -219,29 +218,31 @@ def _fetch(name: str, configs: list[str]) -> Path | str:
 
 def _hub(folder: Path, row: Row) -> dict[str, Examples] | None:
     """Each split from its parquet files; labels are already numbers in the order of `row.labels`."""
-    import pyarrow.parquet as pq
-
     parts: dict[str, Examples] = {}
     for part, (_, split) in _files(row).items():
         paths = sorted((folder / row.config).glob(f"{split}-*.parquet"))
         if not paths:
             return None
-        texts: list[list[str]] = [[], []]
-        targets: list[Any] = []
         names = row.hub_texts or tuple(str(c) for c in row.texts)
+        texts: list[list[str]] = []
+        targets: list[int | float] = []
         for path in paths:
-            table = pq.read_table(path)
-            lacking = [name for name in (*names, "label") if name not in table.column_names]
-            if lacking:
-                raise InputError(f"{path} has no column {lacking[0]!r}; there are {', '.join(table.column_names)}")
-            for column, name in zip(texts, names, strict=False):
-                column += table[name].to_pylist()
-            targets += table["label"].to_pylist()
-        for number, target in enumerate(targets):
-            low, high = row.span or (0, len(row.labels) - 1)
-            if target is None or not low <= target <= high:
-                raise InputError(
-                    f"{paths[0].parent}, {split} row {number}: label {target!r} is not in {low:g}..{high:g}"
-                )
-        parts[part] = Examples(texts[0], texts[1] if len(names) == 2 else None, targets)
+            for number, found in rows_of(path):
+                where = f"{path}, {number}"
+                if lacking := [name for name in (*names, "label") if name not in found]:
+                    raise InputError(f"{path} has no column {lacking[0]!r}; there are {', '.join(found)[:200]}")
+                texts.append([checked_text(found[name], name, where) for name in names])
+                targets.append(_hub_target(row, found["label"], where))
+        if not texts:
+            raise InputError(f"{paths[0]} holds no rows")
+        first, *second = (list(column) for column in zip(*texts, strict=True))
+        parts[part] = Examples(first, second[0] if second else None, targets)
     return parts
+
+
+def _hub_target(row: Row, label: Any, where: str) -> int | float:
+    low, high = row.span or (0, len(row.labels) - 1)
+    kinds = (int, float) if row.span else int
+    if not isinstance(label, kinds) or isinstance(label, bool) or not low <= label <= high:
+        raise InputError(f"{where}: label {label!r:.80} is not in {low:g}..{high:g}")
+    return label

@@ -21,9 +21,9 @@ from typing import Any
 
 from workbench.draws import seed_of
 from workbench.errors import InputError, suggest
-from workbench.files import encodable, user_path
+from workbench.files import user_path
 from workbench.parts import TasksSpec
-from workbench.tasks.rows import FORMATS, rows_of
+from workbench.tasks.rows import FORMATS, checked_text, rows_of
 from workbench.tasks.task import Examples, Task, sealed
 
 PAIRS = (
@@ -36,7 +36,6 @@ LONGEST_LABEL = 200  # characters
 LARGEST_LABEL = 1e30  # squares of larger ones, and differences of a few, are beyond 32-bit numbers
 CLOSEST = 1e-5  # of the largest label, the least distance between the smallest and the largest
 MOST_LABELS = 1000  # of a classification; with more, a head and its baselines outgrow memory
-LONGEST = 1 << 20  # characters of a text; encoders read thousands
 PARTS = {"train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "val": "dev", "test": "test"}
 
 
@@ -98,14 +97,9 @@ def _lines(path: Path, spec: TasksSpec, part: str | None) -> Iterator[Line]:
             split = "" if part else next((name for name in row if name.lower() == "split"), "")
         words = []
         for column in texts:
-            if not isinstance(row.get(column), str) or not row[column].strip():
+            words.append(checked_text(row.get(column), column, f"{path}, {where}"))
+            if not words[-1].strip():
                 raise InputError(f"{path}, {where}: column {column!r} holds no text")
-            if not encodable(row[column]):
-                raise InputError(f"{path}, {where}: column {column!r} holds half of a surrogate pair, which is no text")
-            if len(row[column]) > LONGEST or "\0" in row[column]:
-                what = "a NUL" if "\0" in row[column] else f"{len(row[column]):,} characters, more than {LONGEST:,}"
-                raise InputError(f"{path}, {where}: column {column!r} holds {what}; name a column of text")
-            words.append(row[column])
         said = str(row.get(split)).strip().lower() if split else part
         if said is not None and said not in PARTS:
             raise InputError(f"{path}, {where}: split {said!r} is not one of {', '.join(PARTS)}")
