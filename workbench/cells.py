@@ -113,11 +113,12 @@ def _noted(
     That includes SystemExit and its kin: an objective's own code must not end the command. `trace` is the file in
     which `note` leaves the traceback, for the warning to name; `expected` errors say enough without one.
     """
+    plain: tuple[type[Exception], ...] = (ParentFailed, Diverged, *expected)
     try:
         yield
     except DamagedRun:
         raise
-    except (ParentFailed, Diverged, *expected) as error:
+    except plain as error:
         kind = "diverged" if isinstance(error, Diverged) else "failed"
         note(kind, str(error), step=getattr(error, "step", None))
         log.warning("%s %s: %s", what, kind, error)
