@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -223,6 +224,26 @@ def test_a_plan_asks_at_equal_compute_only_where_it_is(match: str | None, monkey
     assert document["question"].startswith("At equal compute, what" if match is None else "What does each step")
     assert ("not at equal compute: an arm spends up to 2.1" in text) == (match is not None)
     assert "FLOPs (matmul)" in text
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({}, "peak learning rates 0.002 of bert-mlm, 0.0015 of replace-mlm and electra-15, 0.003 of rtd"),
+        ({"optim.lr": 4e-4}, "peak learning rate 0.0004"),
+        ({"optim.lr": 4e-4, "optim.generator_lr": 1e-3}, "peak learning rate 0.0004 (generator 0.001)"),
+    ],
+)
+def test_a_plan_tells_the_rates_that_the_runs_have(
+    asked: dict[str, Any], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))
+    monkeypatch.setattr(presets, "OBJECTIVES", ROWS)
+    base = presets.resolve("nano", {"budget.steps": 100} | asked)
+    words = ["bert-mlm", "replace-mlm", "electra-15", "rtd"]
+    job = job_of(experiment.load("ablation"), base, 1, words, set(asked))
+    priced, matches = plans(job)
+    assert f"32 rows a step, {told}\n" in show.plan_table(job, priced, matches, Host(device="cpu"))
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def plan_table(
         table(rows),
         "",
         f"scale {base.scale}, recipe {base.recipe}, corpus {', '.join(base.data.corpus)}, rows of {base.data.length} "
-        f"tokens, {base.batch.size} rows a step, peak learning rate {base.optim.lr:g}",
+        f"tokens, {base.batch.size} rows a step, {_rates([spec for spec, _ in plans])}",
         *(match.sentence() for match in matches),
         *_spending(ratio, stated),
         f"tasks {', '.join(base.tasks.names) or 'none'}: {base.tasks.seeds} fine-tuning seeds each",
@@ -115,6 +115,19 @@ def plan_table(
         f"{_runs_at_once(workers)}); fine-tuning comes on top",
     ]
     return "\n".join(lines)
+
+
+def _rates(specs: Sequence[RunSpec]) -> str:
+    """Return the peak learning rate, or each of several with the objectives that are trained at it."""
+    named: dict[str, list[str]] = {}
+    for spec in specs:
+        own = spec.optim.generator_lr
+        named.setdefault(f"{spec.optim.lr:g}" + (f" (generator {own:g})" if own else ""), []).append(spec.objective)
+    if len(named) < 2:
+        return f"peak learning rate {next(iter(named), 'none')}"
+    return "peak learning rates " + ", ".join(
+        f"{rate} of {' and '.join(dict.fromkeys(objectives))}" for rate, objectives in named.items()
+    )
 
 
 def _spending(ratio: float | None, convention: str) -> list[str]:
