@@ -75,7 +75,7 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
 RECIPES: dict[str, dict[str, Any]] = {
     "paper": {},
     "released": {
-        "corruption.picks": "released", "corruption.generator_mask": 0.85,
+        "corruption.picks": "released", "corruption.generator_mask": 0.85, "corruption.generator_random": 0.0,
         "corruption.mask": 0.85, "corruption.random": 0.0, "head": "dense",
         "optim.bias_correction": False, "schedule.overlap": True,
         "tasks.weight_decay": 0.01, "tasks.extra_decay": True,
