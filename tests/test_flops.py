@@ -345,3 +345,12 @@ def test_every_objective_costs_what_torch_counts(name: str, recipe: str, sharing
         loss.total.backward()
     price = module.cost(spec)
     assert (forward.get_total_flops(), whole.get_total_flops()) == (3 * price.matmul, 3 * price.train("matmul"))
+
+
+def test_looking_at_relative_positions_adds_the_same_products_to_every_count() -> None:
+    """DeBERTa's content-to-position and position-to-content scores (He et al. 2021, equation 4): two products of width
+    h for each of the `relative` positions at each of the tokens, which the official script would count like any other.
+    """
+    plain, relative = (flops.block(64, 256, 4, 32, relative=positions) for positions in (0, 16))
+    added = 32 * 2 * (2 * 64 * 16)
+    assert relative.paper - plain.paper == relative.matmul - plain.matmul == added
