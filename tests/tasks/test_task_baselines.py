@@ -51,8 +51,8 @@ def colours(text: str) -> int:
 
 def test_logistic_regression_is_scikit_learns() -> None:
     task = made(colours, ("none", "one", "more"))
-    known = baselines._vocabulary(task.train, 50_000)
-    inputs, test = (baselines._matrix(part, known) for part in (task.train, task.tests["dev"]))
+    known = baselines.vocabulary(task.train, 50_000)
+    inputs, test = (baselines.matrix(part, known) for part in (task.train, task.tests["dev"]))
     oracle = sklearn.linear_model.LogisticRegression(C=baselines.STRENGTH, tol=1e-8, max_iter=2000)
     oracle.fit(inputs[:, 1:], task.train.targets)
     ours = baselines._fit(inputs, np.eye(3)[task.train.targets], softmax=True)
@@ -65,8 +65,8 @@ def test_logistic_regression_is_scikit_learns() -> None:
 
 def test_ridge_is_scikit_learns() -> None:
     task = made(lambda text: float(text.split().count("red") - text.split().count("blue")), (), "spearman", (-8, 8))
-    known = baselines._vocabulary(task.train, 50_000)
-    inputs = baselines._matrix(task.train, known)
+    known = baselines.vocabulary(task.train, 50_000)
+    inputs = baselines.matrix(task.train, known)
     targets = (np.array(task.train.targets) + 8) / 16
     ours = baselines._fit(inputs, targets[:, None], softmax=False)
     oracle = sklearn.linear_model.Ridge(alpha=1 / baselines.STRENGTH, tol=1e-10).fit(inputs[:, 1:].toarray(), targets)

@@ -33,14 +33,31 @@ def hidden_states(model: Any, ids: Tensor, attention: Tensor | None = None, segm
         key = int(torch.randint(2**63 - 1, ())) if any(rates) else 0
         dtype = torch.bfloat16 if half else model.embeddings.word_embeddings.weight.dtype
         hidden = _embed(model, ids, segments, Drop(key, rates[0]), dtype)
-        bias = None
-        if attention is not None:
-            wide = torch.promote_types(dtype, torch.float32)
-            bias = torch.zeros(attention.shape, dtype=wide).masked_fill_(~attention.bool(), -torch.inf)
+        bias = _bias(attention, dtype)
         apply: Any = Layers.apply
         parameters = [tensor for layer in model.encoder.layer for tensor in weights(layer)]
         out: Tensor = apply(hidden, bias, config, rates, key, torch.is_grad_enabled(), *parameters)
         return out
+
+
+def every_state(model: Any, ids: Tensor, attention: Tensor | None = None, segments: Tensor | None = None) -> list[Tensor]:
+    """What enters the first layer and what leaves each layer, all (B, L, D), without dropout and gradients, in fp32."""
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        dtype = model.embeddings.word_embeddings.weight.dtype
+        states = [_embed(model, ids, segments, Drop(0, 0.0), dtype)]
+        bias = _bias(attention, dtype)
+        apply: Any = Layers.apply
+        for layer in model.encoder.layer:
+            states.append(apply(states[-1], bias, model.config, (0.0, 0.0), 0, False, *weights(layer)))
+        return states
+
+
+def _bias(attention: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """What is added to attention scores (B, L): minus infinity at padding; None where rows are full."""
+    if attention is None:
+        return None
+    wide = torch.promote_types(dtype, torch.float32)
+    return torch.zeros(attention.shape, dtype=wide).masked_fill_(~attention.bool(), -torch.inf)
 
 
 def can(model: Any, ids: Tensor) -> bool:

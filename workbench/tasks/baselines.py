@@ -61,14 +61,14 @@ def bag_of_words(task: Task) -> float:
         step = len(train) / ROWS
         train = train.take([int(i * step) for i in range(ROWS)])
     outputs = max(1, len(task.labels))
-    known = _vocabulary(train, max(1000, min(FEATURES, WEIGHTS // outputs)))
-    inputs = _matrix(train, known)
+    known = vocabulary(train, max(1000, min(FEATURES, WEIGHTS // outputs)))
+    inputs = matrix(train, known)
     if task.regression:
         low, high = task.span
         targets = (np.asarray(train.targets, dtype=np.float64)[:, None] - low) / (high - low)
     else:
         targets = np.eye(outputs)[np.asarray(train.targets)]
-    scores = _matrix(test, known) @ _fit(inputs, targets, softmax=not task.regression)
+    scores = matrix(test, known) @ _fit(inputs, targets, softmax=not task.regression)
     predicted = scores[:, 0] if task.regression else scores.argmax(1)
     return 100 * METRICS[task.metric](predicted, np.asarray(test.targets))
 
@@ -95,7 +95,7 @@ def _rows(examples: Examples) -> list[set[str]]:
     return [_features(a, b) for a, b in zip(examples.first, second, strict=True)]
 
 
-def _vocabulary(examples: Examples, most: int) -> dict[str, int]:
+def vocabulary(examples: Examples, most: int) -> dict[str, int]:
     """Column of each feature that two rows or more have; column 0 is the constant."""
     counts: Counter[str] = Counter()
     for row in _rows(examples):
@@ -104,7 +104,7 @@ def _vocabulary(examples: Examples, most: int) -> dict[str, int]:
     return {word: column for column, word in enumerate(kept[:most], 1)}
 
 
-def _matrix(examples: Examples, known: dict[str, int]) -> Any:
+def matrix(examples: Examples, known: dict[str, int]) -> Any:
     """Sparse (rows, 1 + features), rows of length 1 beside the constant."""
     import numpy as np
     from scipy.sparse import csr_matrix

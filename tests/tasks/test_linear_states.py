@@ -1,0 +1,156 @@
+"""States of frozen encoders: word i's state is its first subword's, however long the sentence, however it is read."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from transformers import AutoModel, AutoTokenizer
+
+from workbench.errors import Diverged, InputError
+from workbench.tasks.linear import states
+from workbench.tasks.linear.states import Reader, mean_states, open_reader, picked_states, text_pieces, word_pieces
+
+WORDS = ["bada", "kefe", "logo", "mini", "badakefe", "zzz", "Bada", "ke-fe", "42", ".", "\u0301", "\u200d", "日本"]
+
+
+@pytest.fixture(scope="module")
+def reader(encoder: Path) -> Reader:
+    return open_reader(encoder, 20, "cpu")
+
+
+def by_hugging_face(folder: Path, ids: list[int]) -> Any:
+    """States (layers, L, D) of one row, by transformers alone."""
+    model = AutoModel.from_pretrained(folder).eval()
+    with torch.no_grad():
+        return torch.stack(model(torch.tensor([ids]), output_hidden_states=True).hidden_states)[:, 0].numpy()
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sentences=st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=7), min_size=1, max_size=5))
+def test_a_words_state_is_its_first_subwords(encoder: Path, sentences: list[list[str]]) -> None:
+    reader = open_reader(encoder, 48, "cpu")
+    found = picked_states(reader, *word_pieces(reader, sentences))
+    tokenizer, count = AutoTokenizer.from_pretrained(encoder), 0
+    for words in sentences:
+        pieces = [tokenizer(word, add_special_tokens=False)["input_ids"] or [tokenizer.unk_token_id] for word in words]
+        ids = [tokenizer.cls_token_id, *(piece for part in pieces for piece in part), tokenizer.sep_token_id]
+        if len(ids) > 48:
+            count += len(words)
+            continue
+        expected = by_hugging_face(encoder, ids)
+        place = 1
+        for part in pieces:
+            assert np.allclose(found[:, count], expected[:, place], atol=2e-5)
+            place, count = place + len(part), count + 1
+    assert count == found.shape[1]
+
+
+def test_a_long_sentence_is_read_in_windows(reader: Reader) -> None:
+    words = ["bada", "kefe", "logo", "mini", "tuni"] * 30
+    rows, firsts = word_pieces(reader, [words])
+    found = picked_states(reader, rows, firsts)
+    assert found.shape[:2] == (3, 150) and len(rows[0]) > 5 * reader.room
+    assert (np.abs(found).sum((0, 2)) > 0).all()
+    first, last = rows[0][: reader.room], rows[0][-reader.room :]
+    whole = by_hugging_face(reader.folder, [*reader.before, *first, *reader.after])
+    assert np.allclose(found[:, 0], whole[:, 1], atol=2e-5)
+    middle = [i for i, place in enumerate(firsts[0]) if len(rows[0]) - reader.room <= place]
+    end = states._cuts(len(rows[0]), reader.room)[-1][0]
+    tail = by_hugging_face(reader.folder, [*reader.before, *rows[0][end : end + reader.room], *reader.after])
+    assert np.allclose(found[:, middle[-1]], tail[:, 1 + firsts[0][middle[-1]] - end], atol=2e-5)
+    assert len(last) == reader.room
+
+
+@given(pieces=st.integers(1, 400), room=st.integers(states.SHORTEST, 64))
+def test_windows_read_every_piece_once_and_inside_of_themselves(pieces: int, room: int) -> None:
+    cuts = states._cuts(pieces, room)
+    assert [i for _, first, last in cuts for i in range(first, last)] == list(range(pieces))
+    for start, first, last in cuts:
+        assert start <= first and last <= min(start + room, pieces)
+        if 0 < start:
+            assert first - start >= room // 4
+    assert cuts[-1][0] + room >= pieces
+
+
+def test_a_texts_state_is_the_mean_over_its_pieces(reader: Reader) -> None:
+    texts = ["bada kefe logo", "mini", "", "kefe " * 40]
+    found = mean_states(reader, text_pieces(reader, texts))
+    tokenizer = AutoTokenizer.from_pretrained(reader.folder)
+    for number, text in enumerate(texts):
+        bare = tokenizer(text, add_special_tokens=False)["input_ids"][: reader.room] or [tokenizer.unk_token_id]
+        expected = by_hugging_face(reader.folder, [*reader.before, *bare, *reader.after])[:, 1:-1].mean(1)
+        assert np.allclose(found[:, number], expected, atol=2e-5)
+
+
+def test_batches_and_their_order_change_nothing_but_rounding(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    sentences = [["bada"] * n for n in (1, 9, 3, 30, 2)]
+    together = picked_states(reader, *word_pieces(reader, sentences))
+    assert (picked_states(reader, *word_pieces(reader, sentences)) == together).all()
+    monkeypatch.setattr(states, "TOKENS", 1)
+    assert np.allclose(picked_states(reader, *word_pieces(reader, sentences)), together, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "roberta"])
+def test_words_are_looked_up_as_they_stand_after_a_blank(kind: str, tmp_path: Path) -> None:
+    """Byte-level tokens of ' bada' and of 'bada' are different ones."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers import GPT2Config, GPT2Model, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
+
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=["<pad>", "<s>"], show_progress=False)
+    made.train_from_iterator(["a bada kefe logo"] * 20, trainer)
+    PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<pad>", bos_token="<s>").save_pretrained(tmp_path)
+    if kind == "gpt2":
+        model: Any = GPT2Model(GPT2Config(vocab_size=300, n_positions=32, n_embd=16, n_layer=1, n_head=2))
+    else:
+        model = RobertaModel(
+            RobertaConfig(vocab_size=300, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+                          intermediate_size=16, max_position_embeddings=34)
+        )  # fmt: skip
+    model.save_pretrained(tmp_path)
+    reader = open_reader(tmp_path, 32, "cpu")
+    rows, firsts = word_pieces(reader, [["bada", "kefe"]])
+    expected = made.encode(" bada").ids
+    assert rows[0][: firsts[0][1]].tolist() == expected and expected != made.encode("bada").ids
+    assert picked_states(reader, rows, firsts).shape == (2, 2, 16)
+
+
+def test_a_slow_tokenizer_is_aligned_like_a_fast_one(encoder: Path, reader: Reader) -> None:
+    class Slow:
+        """What a tokenizer without offsets can do."""
+
+        is_fast, fast = False, reader.tokenizer
+        unk_token_id, eos_token_id, bos_token_id, pad_token_id = fast.unk_token_id, None, None, fast.pad_token_id
+
+        def __call__(self, texts: Any, add_special_tokens: bool = True, verbose: bool = True) -> dict[str, Any]:
+            return {"input_ids": self.fast(texts, add_special_tokens=add_special_tokens)["input_ids"]}
+
+    slow = Reader(encoder, reader.model, Slow(), reader.before, reader.after, reader.room, "cpu")
+    sentences = [["bada", "\u200d", "badakefe", "."], ["日本", "mini"]]
+    for mine, other in zip(word_pieces(slow, sentences), word_pieces(reader, sentences), strict=True):
+        assert all((a == b).all() for a, b in zip(mine, other, strict=True))
+
+
+def test_what_cannot_be_read_is_said_in_a_sentence(electra: Callable[..., Path], encoder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="pieces of a text fit into a row, and a linear probe needs 4"):
+        open_reader(encoder, 5, "cpu")
+    huge = electra(initializer_range=1e30)
+    reader = open_reader(huge, 20, "cpu")
+    with pytest.raises(Diverged, match="not all finite"):
+        mean_states(reader, text_pieces(reader, ["bada kefe"]))
+    other = tmp_path / "other"
+    shutil.copytree(encoder, other)
+    for file in ("config.json", "model.safetensors"):
+        shutil.copy(electra(vocab_size=20) / file, other / file)
+    small = open_reader(other, 20, "cpu")
+    with pytest.raises(InputError, match="do not belong together"):
+        mean_states(small, text_pieces(small, ["bada kefe logo mini tu"]))

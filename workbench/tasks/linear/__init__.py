@@ -1,0 +1,4 @@
+"""Linear probes: the same linear readout of the frozen states of every encoder, whatever it was trained for.
+
+Alain and Bengio 2016; Tenney et al. 2019 for layers side by side; Hewitt and Liang 2019 for control tasks.
+"""

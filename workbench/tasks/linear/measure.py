@@ -1,0 +1,172 @@
+"""A linear probe on a frozen encoder: states at every layer, a readout of each, and one of all layers together.
+
+The headline is the readout of all layers' states side by side: it may weigh layers as it likes, and the problem stays
+convex. What is reported of single layers stands beside it and chooses nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from workbench import kernels
+from workbench.draws import seed_of
+from workbench.errors import InputError
+from workbench.host import Host
+from workbench.parts import TasksSpec
+from workbench.tasks.linear import problem, scores
+from workbench.tasks.linear.problem import LinearProbe, Tagged
+from workbench.tasks.linear.readout import Readout, read_out
+from workbench.tasks.score import Progress, Score, score_digest
+from workbench.tasks.task import Examples
+
+MIXED = "mixed"
+
+Array = Any  # a numpy array
+
+
+def probe(
+    encoder: Path, task: LinearProbe, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None
+) -> Score:
+    """Fit the readouts on an encoder folder's states and measure them; nothing is drawn.
+
+    Raises InputError for a folder without an encoder and for too few rows, Diverged for states that are not finite.
+    """
+    from workbench.tasks.linear.states import open_reader
+
+    begun = time.perf_counter()
+    device = host.resolved_device()
+    kernels.prepare(host.threads, host.plain, device)
+    reader = open_reader(encoder, spec.length, device)
+    train = _features(reader, task.train, task.kind)
+    tests = {part: _features(reader, rows, task.kind) for part, rows in task.tests.items()}
+    steps = len(train) + 1
+    found: dict[str, dict[str, Any]] = {}
+    with _threads(host.threads):
+        for step, (name, inputs, asked) in enumerate(_views(train, tests), 1):
+            found[name] = _layer(task, inputs, asked, spec.control and task.kind == "words")
+            if progress is not None:
+                progress(step, steps)
+    first = next(iter(task.tests))
+    mixed = found[MIXED]["values"]
+    values = dict(mixed)
+    values |= {f"{first}, layer {name}": each["values"][first] for name, each in found.items() if name != MIXED}
+    return Score(
+        task=task.name, suite=task.suite, metric=task.metric, seed=seed, value=mixed[first][task.metric],
+        values=values, baselines=dict(task.baselines), train_rows=_count(task.train),
+        test_rows=_count(task.tests[first]), steps=0, seconds=time.perf_counter() - begun,
+        finetune=task.settings(spec), data=task.fingerprint, digest=score_digest(task, spec), details={"layers": found},
+    )  # fmt: skip
+
+
+def _count(rows: Examples | Tagged) -> int:
+    return rows.count() if isinstance(rows, Tagged) else len(rows)
+
+
+@contextmanager
+def _threads(most: int | None) -> Iterator[None]:
+    """At most so many threads for matrix products outside torch."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(most):
+        yield
+
+
+# ---- features ----
+
+
+def _features(reader: Any, rows: Examples | Tagged, kind: str) -> Array:
+    """Features (layers, N, F) of texts, of words or of differences between sentences.
+
+    A pair of texts u, v is read one by one and gives u, v, |u - v| and u * v, as in InferSent (Conneau et al. 2017).
+    """
+    import numpy as np
+
+    from workbench.tasks.linear import states
+
+    if isinstance(rows, Tagged):
+        return states.picked_states(reader, *states.word_pieces(reader, rows.words))
+    first = states.mean_states(reader, states.text_pieces(reader, rows.first))
+    if rows.second is None:
+        return first
+    second = states.mean_states(reader, states.text_pieces(reader, rows.second))
+    if kind == "pairs":
+        return first - second
+    return np.concatenate([first, second, np.abs(first - second), first * second], axis=-1)
+
+
+def _views(train: Array, tests: dict[str, Array]) -> Iterator[tuple[str, Array, dict[str, Array]]]:
+    """Name and features of each layer, and of all side by side; 0 are the embeddings."""
+    import numpy as np
+
+    for layer in range(len(train)):
+        yield str(layer), train[layer], {part: each[layer] for part, each in tests.items()}
+    yield MIXED, np.concatenate(list(train), -1), {part: np.concatenate(list(x), -1) for part, x in tests.items()}
+
+
+# ---- readouts ----
+
+
+def _layer(task: LinearProbe, train: Array, tests: dict[str, Array], control: bool) -> dict[str, Any]:
+    """Everything a score's file says of one layer, or of all together."""
+    held = _held(task)
+    read = read_out(train, _targets(task, task.train), held, list(tests.values()), task.kind == "pairs")
+    values = {
+        part: scores.points(task, task.tests[part], guess) for part, guess in zip(tests, read.predicted, strict=True)
+    }
+    told = {"values": values, **_choice(read)}
+    first = next(iter(tests))
+    if task.kind == "pairs":
+        told["paradigms"] = scores.by_paradigm(task, task.tests[first], read.predicted[0])
+    if control:
+        told["control"] = _control(task, train, tests[first], held, values[first]["accuracy"])
+    return told
+
+
+def _choice(read: Readout) -> dict[str, Any]:
+    return {"strength": read.strength, "held_out_losses": list(read.losses), "converged": read.converged}
+
+
+def _held(task: LinearProbe) -> Array:
+    import numpy as np
+
+    marks = problem.held(task)
+    if isinstance(task.train, Tagged):
+        return np.repeat(marks, [len(words) for words in task.train.words])
+    return np.array(marks)
+
+
+def _targets(task: LinearProbe, rows: Examples | Tagged) -> Array:
+    """The number of each label; for differences of sentences 0 and 1 by turns, as a sign that changes nothing."""
+    import numpy as np
+
+    if task.kind == "pairs":
+        return np.arange(len(rows)) % 2
+    if isinstance(rows, Tagged):
+        return np.array([target for targets in rows.targets for target in targets])
+    return np.array(rows.targets)
+
+
+def _control(task: LinearProbe, train: Array, test: Array, held: Array, accuracy: float) -> dict[str, Any]:
+    """Accuracy on the control task and selectivity, the accuracy on tags less that (Hewitt and Liang 2019).
+
+    In the control task every word has one tag wherever it stands, drawn by a hash of the word from the tags of the
+    training rows, so that a readout can only learn it word by word.
+    """
+    tags = _targets(task, task.train)
+    drawn = [_drawn(task, rows, tags) for rows in (task.train, next(iter(task.tests.values())))]
+    read = read_out(train, drawn[0], held, [test])
+    reached = 100 * float((read.predicted[0] == drawn[1]).mean())
+    return {"accuracy": reached, "selectivity": accuracy - reached, **_choice(read)}
+
+
+def _drawn(task: LinearProbe, rows: Examples | Tagged, tags: Array) -> Array:
+    import numpy as np
+
+    assert isinstance(rows, Tagged)
+    words = [word for words in rows.words for word in words]
+    of_word = {word: tags[seed_of(0, "linear", "control", task.name, word) % len(tags)] for word in set(words)}
+    return np.array([of_word[word] for word in words])

@@ -1,0 +1,121 @@
+"""The readout of linear probes: logistic regression with an L2 penalty, whose strength is chosen on training rows.
+
+A fifth of the training rows, chosen by a hash of their content, is set aside; of five strengths the one with the lowest
+cross-entropy there is taken, and the regression is fitted again on all training rows. Test rows are only predicted.
+The problem is convex and starts from zero, so nothing is random.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.errors import InputError
+
+STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # scikit-learn's C: weight of the summed loss against the penalty
+MOST_STEPS = 500  # of L-BFGS
+TOLERANCE = 1e-4  # largest entry of the mean loss's gradient at the end
+CONSTANT = 1e-6  # a deviation of so small a share of the largest value is rounding
+LEAST = 1e-12  # probability given to a label that is in no row of the fit
+
+Array = Any  # a numpy array; numpy is imported late
+
+
+@dataclass(frozen=True)
+class Readout:
+    """Predictions (N,) for each test part, the strength that was chosen and whether every fit used converged.
+
+    `losses` are the cross-entropies on the rows set aside, in the order of STRENGTHS.
+    """
+
+    predicted: list[Array]
+    strength: float
+    losses: tuple[float, ...]
+    converged: bool
+
+
+def read_out(train: Array, targets: Array, held: Array, tests: Sequence[Array], pairs: bool = False) -> Readout:
+    """Fit on `train` (N, F) and predict every array in `tests`; `held` (N,) marks the rows that choose the strength.
+
+    With `pairs` the features are differences, right minus wrong sentence: no intercept, and a prediction is 1 where the
+    difference is on the right side, 0.5 on the boundary, 0 on the wrong one. Raises InputError for too few rows.
+    """
+    import numpy as np
+
+    if held.all() or not held.any() or len(set(targets[~held].tolist())) < 2:
+        raise InputError(
+            f"{len(targets):,} rows to train on are too few or too alike for a linear probe, which chooses its "
+            f"penalty on a fifth of them"
+        )
+    scale = _scale(train, pairs)
+    known = scale(train)
+    losses, chosen = [], Regression(pairs)
+    for strength in STRENGTHS:  # each fit starts from the one before
+        chosen.fit(known[~held], targets[~held], strength)
+        losses.append(chosen.loss(known[held], targets[held]))
+    strength = STRENGTHS[int(np.argmin(losses))]
+    final = Regression(pairs)
+    final.fit(known, targets, strength)
+    return Readout([final.predict(scale(part)) for part in tests], strength, tuple(losses), final.converged)
+
+
+def _scale(train: Array, pairs: bool) -> Any:
+    """The function that brings every feature to mean 0 and standard deviation 1 on the training rows.
+
+    Differences keep their zero point, as it is where two sentences are the same.
+    """
+    import numpy as np
+
+    mean = np.zeros(train.shape[1], dtype=np.float64) if pairs else train.mean(0, dtype=np.float64)
+    spread = np.sqrt(((train - mean) ** 2).mean(0, dtype=np.float64))
+    spread[spread <= CONSTANT * np.abs(train).max(0)] = 1.0
+    return lambda rows: ((rows - mean) / spread).astype(np.float32)
+
+
+class Regression:
+    """scikit-learn's logistic regression, which goes on from its last fit while the labels stay the same."""
+
+    def __init__(self, pairs: bool) -> None:
+        from sklearn.linear_model import LogisticRegression
+
+        self.pairs, self.converged = pairs, True
+        self.model: Any = LogisticRegression(
+            solver="lbfgs", tol=TOLERANCE, max_iter=MOST_STEPS, fit_intercept=not pairs, warm_start=True
+        )
+
+    def fit(self, rows: Array, targets: Array, strength: float) -> None:
+        from sklearn.exceptions import ConvergenceWarning
+
+        self.model.set_params(C=strength)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            self.model.fit(self._signed(rows, targets), targets)
+        self.converged = int(self.model.n_iter_.max()) < MOST_STEPS
+
+    def _signed(self, rows: Array, targets: Array) -> Array:
+        """Differences with the sign of their target: the loss is the same, and scikit-learn needs both labels."""
+        import numpy as np
+
+        if not self.pairs:
+            return rows
+        signs = np.where(targets == 1, 1, -1).astype(rows.dtype)[:, None]
+        return rows.multiply(signs).tocsr() if hasattr(rows, "multiply") else rows * signs
+
+    def loss(self, rows: Array, targets: Array) -> float:
+        """Mean cross-entropy."""
+        import numpy as np
+
+        odds = self.model.predict_proba(self._signed(rows, targets)).astype(np.float64)
+        column = {label: place for place, label in enumerate(self.model.classes_.tolist())}
+        found = [row[column[t]] if t in column else 0.0 for row, t in zip(odds, targets.tolist(), strict=True)]
+        return float(-np.log(np.maximum(found, LEAST)).mean())
+
+    def predict(self, rows: Array) -> Array:
+        """Labels (N,), or for pairs 1, 0.5 and 0 as `read_out` says."""
+        import numpy as np
+
+        if self.pairs:
+            return (np.sign(rows @ self.model.coef_[0].astype(np.float32)) + 1) / 2
+        return self.model.predict(rows)
