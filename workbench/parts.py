@@ -235,7 +235,8 @@ class TasksSpec(Part):
     and STS-B trained on with their sentences also swapped; `sum_loss`, a sum over the batch in place of a mean;
     `overlap`, decay running during warm-up; and no `bias_correction` of Adam (docs/electra.md 5 and 7).
     `rows` caps the training rows of a task; `epochs` left out means each task's own number. With `held_out` that share
-    of the training rows is measured on in place of the test rows, which stay unseen.
+    of the training rows is measured on in place of the test rows, which stay unseen. With `control` linear probes of
+    words are also fitted to control tasks (Hewitt and Liang 2019).
     """
 
     names: Names = ("probes",)
@@ -263,9 +264,10 @@ class TasksSpec(Part):
     kind: Literal["classification", "regression"] | None = None
     blimp: str | None = None
     scorers: Names = ("default", "generator-pll")
+    control: bool = False
 
 
 # Fields of TasksSpec that say what is measured, not how an encoder is fine-tuned: no settings of a fine-tuning.
-DATA_KEYS = {"names", "glue", "seeds", "text", "pair", "label", "kind", "held_out", "blimp", "scorers"}
+DATA_KEYS = {"names", "glue", "seeds", "text", "pair", "label", "kind", "held_out", "blimp", "scorers", "control"}
 # Fields that came later: while they have their default, records keep the names that they had before.
-LATER_TASK_FIELDS = ("held_out", "blimp", "scorers")
+LATER_TASK_FIELDS = ("held_out", "blimp", "scorers", "control")

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 # The paper's score: the unweighted mean of these eight; WNLI is left out, MNLI counts as matched (docs/electra.md 5).
 GLUE = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE")
 PROBES = ("package", "order", "next", "signature")
+LINEAR = tuple(f"linear:{name}" for name in PROBES)  # the same, read out of frozen states
 SUITES = ("glue", "probes", "pairs", "blimp", "minimal-pairs", "linear", "table")  # in the order of reports
-FROM_PATHS = ("minimal-pairs", "table")  # suites whose tasks are named by paths
+FROM_PATHS = ("minimal-pairs", "linear", "table")  # suites whose tasks are named by paths
 
 
 def place_of(suite: str) -> tuple[int, str]:
@@ -33,17 +34,19 @@ def counted(suite: str, tasks: Iterable[str]) -> tuple[str, ...]:
         if all(name in asked for name in GLUE):
             return GLUE
         asked = [name for name in asked if name != "WNLI"] or asked
-    order = {"glue": GLUE, "probes": PROBES}.get(suite, ())
+    order = {"glue": GLUE, "probes": PROBES, "linear": LINEAR}.get(suite, ())
     return tuple(sorted(asked, key=lambda name: (order.index(name) if name in order else len(order), name)))
 
 
 def score_label(suite: str, tasks: Iterable[str]) -> str:
-    """ "GLUE" and "probe score" only for the whole suite, else the tasks by name."""
+    """ "GLUE", "probe score" and "linear probe score" only for the whole suite, else the tasks by name."""
     names = counted(suite, tasks)
     if suite == "glue" and names == GLUE:
         return "GLUE"
     if suite == "probes" and names == PROBES:
         return "probe score"
+    if suite == "linear" and names == LINEAR:
+        return "linear probe score"
     return names[0] if len(names) == 1 else "mean of " + ", ".join(names)
 
 

@@ -100,6 +100,18 @@ def test_labels_that_only_the_rows_set_aside_have_cost_but_do_not_stop_it() -> N
     assert max(found.losses) < 10 and np.isfinite(found.losses).all()
 
 
+def test_balanced_rows_find_the_rare_label() -> None:
+    random = np.random.default_rng(0)
+    targets = (np.arange(1000) % 20 == 0).astype(int)
+    inputs = (random.normal(size=(1000, 3)) + targets[:, None]).astype(np.float32)
+    held = np.arange(1000) // 20 % 5 == 0
+    plain, balanced = (read_out(inputs, targets, held, [inputs], balanced=b).predicted[0] for b in (False, True))
+    assert plain[targets == 1].mean() < 0.4 and balanced[targets == 1].mean() > 0.6
+    repeated = np.repeat(np.arange(1000), np.where(targets == 1, 19, 1))
+    same = read_out(inputs[repeated], targets[repeated], held[repeated], [inputs]).predicted[0]
+    assert (same == balanced).mean() > 0.97
+
+
 def test_too_few_rows_are_an_input_error(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs, targets = problem(rows=6)
     for held in (np.zeros(6, dtype=bool), np.ones(6, dtype=bool), targets != targets[0]):

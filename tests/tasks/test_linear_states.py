@@ -75,7 +75,7 @@ def test_windows_read_every_piece_once_and_inside_of_themselves(pieces: int, roo
     assert [i for _, first, last in cuts for i in range(first, last)] == list(range(pieces))
     for start, first, last in cuts:
         assert start <= first and last <= min(start + room, pieces)
-        if 0 < start:
+        if start > 0:
             assert first - start >= room // 4
     assert cuts[-1][0] + room >= pieces
 

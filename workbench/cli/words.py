@@ -30,7 +30,7 @@ Scale = Annotated[str | None, typer.Option(help="nano (default), micro, mini, sm
 Corpora = Annotated[
     list[str] | None, typer.Option("--corpus", help="docs (built in), a file, folder, glob or hub name; repeatable.")
 ]
-Tasks = Annotated[str | None, typer.Option(help="probes, glue, none, task names (CoLA,RTE), or a table my.csv.")]
+Tasks = Annotated[str | None, typer.Option(help="probes, linear, glue, none, names (CoLA,RTE), or a file my.csv.")]
 BudgetText = Annotated[str | None, typer.Option("--budget", help="flops=1e17, tokens=2e6, steps=1000 or seconds=600.")]
 Seeds = Annotated[int | None, typer.Option(min=1, max=1000, help="Pre-training seeds of every run (default 1).")]
 Runs = Annotated[Path, typer.Option("--runs", help="Folder of the run store.")]

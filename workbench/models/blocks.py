@@ -40,11 +40,14 @@ def hidden_states(model: Any, ids: Tensor, attention: Tensor | None = None, segm
         return out
 
 
-def every_state(model: Any, ids: Tensor, attention: Tensor | None = None, segments: Tensor | None = None) -> list[Tensor]:
-    """What enters the first layer and what leaves each layer, all (B, L, D), without dropout and gradients, in fp32."""
+def every_state(model: Any, ids: Tensor, attention: Tensor | None = None) -> list[Tensor]:
+    """What enters the first layer and what leaves each layer, all (B, L, D), without dropout and gradients, in fp32.
+
+    ids and attention are those of `hidden_states`.
+    """
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         dtype = model.embeddings.word_embeddings.weight.dtype
-        states = [_embed(model, ids, segments, Drop(0, 0.0), dtype)]
+        states = [_embed(model, ids, None, Drop(0, 0.0), dtype)]
         bias = _bias(attention, dtype)
         apply: Any = Layers.apply
         for layer in model.encoder.layer:

@@ -1,4 +1,4 @@
-"""Downstream tasks: what an encoder is worth. GLUE, the built-in probes, or a person's own table."""
+"""Downstream tasks: what an encoder is worth. GLUE, the built-in probes, a person's own table, and linear probes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ __all__ = ["Examples", "Measure", "Suite", "Task", "known", "load", "local"]
 def known() -> list[dict[str, str]]:
     """Name, suite, metric and a line on every task that has a name, without reading any data."""
     from workbench.tasks import glue, probes
+    from workbench.tasks.linear import names as linear
 
     rows = [(row.name, "glue", row.metric, row.summary) for row in glue.ROWS.values()]
     rows += [(probe.name, "probes", probe.metric, probe.summary) for probe in probes.PROBES.values()]
+    rows += linear.known()
     return [dict(zip(("name", "suite", "metric", "summary"), row, strict=True)) for row in rows]
 
 
 def load(tasks: TasksSpec, cache: Path | None = None) -> Suite:
     """Every task that `tasks.names` asks for, ready for `finetune`, with baselines.
 
-    Names are `none`, `glue`, `probes`, single tasks, stand-ins beside GLUE's folders (`QNLI-devsplit`) and paths to
-    tables. Tasks that `glue` lacks are named in `missing`; a task asked for by its own name must be there. Raises
-    InputError.
+    Names are `none`, `glue`, `probes`, single tasks, stand-ins beside GLUE's folders (`QNLI-devsplit`), paths to
+    tables, and those of linear probes (`workbench.tasks.linear.names`). Tasks that `glue` lacks are named in `missing`;
+    a task asked for by its own name must be there. Raises InputError.
     """
     from workbench.tasks import baselines, glue, probes, table
+    from workbench.tasks.linear import names as linear
 
     names = list(dict.fromkeys(tasks.names))
     if not names or names == ["none"]:
@@ -54,28 +57,34 @@ def load(tasks: TasksSpec, cache: Path | None = None) -> Suite:
         found += probes.load(dict.fromkeys(probe_names), tasks.rows)
     found += [table.load(Path(name), tasks) for kind, name in places if kind == "table"]
     measures: list[Measure] = [baselines.added(held_out(task, tasks.held_out), cache) for task in found]
+    measures += linear.load([each for name in names for each in linear.place(name) or []], tasks, cache)
     _distinct(measures)
     return Suite(tuple(measures), missing)
 
 
 def local(tasks: TasksSpec) -> bool:
     """Whether no task is on the hub. Raises InputError for a name that is none."""
-    glue = any(_place(name)[0] == "glue" for name in tasks.names if name != "none")
+    from workbench.tasks.linear import names as linear
+
+    glue = any(_place(name)[0] == "glue" or linear.needs_glue(name) for name in tasks.names if name != "none")
     return not glue or (tasks.glue is not None and user_path(tasks.glue, "--set tasks.glue:").is_dir())
 
 
 def _place(name: str) -> tuple[str, str]:
     """Which part reads this name, and the name as that part spells it. Raises InputError."""
     from workbench.tasks import glue, table
+    from workbench.tasks.linear import names as linear
 
     words = {"glue": ("glue", "glue"), "probes": ("probes", "probes")} | {p: ("probes", p) for p in PROBES}
     if name.lower() in words:
         return words[name.lower()]
+    if linear.place(name):
+        return "linear", name
     if table.is_table(name):
         return "table", name
     if row := glue.row_of(name):
         return "glue", row.name
-    known = ["none", "glue", "probes", *glue.ROWS, *PROBES]
+    known = ["none", "glue", "probes", "linear", *glue.ROWS, *PROBES]
     raise InputError(f"--tasks names an unknown task {name!r}{suggest(name, known)}, or a table's path")
 
 

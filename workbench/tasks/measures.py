@@ -11,6 +11,7 @@ from pathlib import Path
 
 from workbench.host import Host
 from workbench.parts import TasksSpec
+from workbench.tasks.linear.problem import LinearProbe
 from workbench.tasks.score import Progress, Score, score_name
 from workbench.tasks.task import Measure, Suite, Task
 
@@ -27,6 +28,10 @@ def take(
         from workbench.tasks.finetune import finetune
 
         return finetune(encoder, measure, spec, seed, host, progress)
+    if isinstance(measure, LinearProbe):
+        from workbench.tasks.linear.measure import probe
+
+        return probe(encoder, measure, spec, seed, host, progress)
     raise TypeError(f"nothing is known of how to measure {type(measure).__name__}")
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from workbench import kernels
 from workbench.draws import seed_of
-from workbench.errors import InputError
 from workbench.host import Host
 from workbench.parts import TasksSpec
 from workbench.tasks.linear import problem, scores
@@ -89,10 +88,14 @@ def _features(reader: Any, rows: Examples | Tagged, kind: str) -> Array:
 
     if isinstance(rows, Tagged):
         return states.picked_states(reader, *states.word_pieces(reader, rows.words))
-    first = states.mean_states(reader, states.text_pieces(reader, rows.first))
+    place: dict[str, int] = {}  # each text is read once, so equal texts have equal states
+    for text in (*rows.first, *(rows.second or [])):
+        place.setdefault(text, len(place))
+    found = states.mean_states(reader, states.text_pieces(reader, list(place)))
+    first = found[:, [place[text] for text in rows.first]]
     if rows.second is None:
         return first
-    second = states.mean_states(reader, states.text_pieces(reader, rows.second))
+    second = found[:, [place[text] for text in rows.second]]
     if kind == "pairs":
         return first - second
     return np.concatenate([first, second, np.abs(first - second), first * second], axis=-1)
@@ -113,7 +116,8 @@ def _views(train: Array, tests: dict[str, Array]) -> Iterator[tuple[str, Array, 
 def _layer(task: LinearProbe, train: Array, tests: dict[str, Array], control: bool) -> dict[str, Any]:
     """Everything a score's file says of one layer, or of all together."""
     held = _held(task)
-    read = read_out(train, _targets(task, task.train), held, list(tests.values()), task.kind == "pairs")
+    balanced = task.metric == "matthews"  # it weighs labels alike, however rare
+    read = read_out(train, _targets(task, task.train), held, list(tests.values()), task.kind == "pairs", balanced)
     values = {
         part: scores.points(task, task.tests[part], guess) for part, guess in zip(tests, read.predicted, strict=True)
     }

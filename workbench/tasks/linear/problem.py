@@ -87,7 +87,8 @@ def _capped(probe: LinearProbe, rows: int | None) -> Any:
     sizes = [len(words) for words in train.words] if isinstance(train, Tagged) else [1] * len(train)
     if most == len(train) and sum(sizes) <= ROWS:
         return train
-    chosen, total = [], 0
+    chosen: list[int] = []
+    total = 0
     for row in ordered(probe, train, "rows")[:most]:
         total += sizes[row]
         if total > ROWS and chosen:

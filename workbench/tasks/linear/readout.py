@@ -16,7 +16,8 @@ from workbench.errors import InputError
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # scikit-learn's C: weight of the summed loss against the penalty
 MOST_STEPS = 500  # of L-BFGS
-TOLERANCE = 1e-4  # largest entry of the mean loss's gradient at the end
+TOLERANCE = 1e-4  # largest entry of the mean loss's gradient at the end of the last fit
+ROUGH = 1e-3  # the same while the strength is chosen; losses there are then right to about a hundredth
 CONSTANT = 1e-6  # a deviation of so small a share of the largest value is rounding
 LEAST = 1e-12  # probability given to a label that is in no row of the fit
 
@@ -36,11 +37,14 @@ class Readout:
     converged: bool
 
 
-def read_out(train: Array, targets: Array, held: Array, tests: Sequence[Array], pairs: bool = False) -> Readout:
+def read_out(
+    train: Array, targets: Array, held: Array, tests: Sequence[Array], pairs: bool = False, balanced: bool = False
+) -> Readout:
     """Fit on `train` (N, F) and predict every array in `tests`; `held` (N,) marks the rows that choose the strength.
 
-    With `pairs` the features are differences, right minus wrong sentence: no intercept, and a prediction is 1 where the
-    difference is on the right side, 0.5 on the boundary, 0 on the wrong one. Raises InputError for too few rows.
+    If `balanced`, rows are weighted so that every label counts the same. With `pairs` the features are differences,
+    right minus wrong sentence: no intercept, and a prediction is 1 where the difference is on the right side, 0.5 on
+    the boundary, 0 on the wrong one. Raises InputError for too few rows.
     """
     import numpy as np
 
@@ -51,13 +55,14 @@ def read_out(train: Array, targets: Array, held: Array, tests: Sequence[Array], 
         )
     scale = _scale(train, pairs)
     known = scale(train)
-    losses, chosen = [], Regression(pairs)
+    weights = _balance(targets) if balanced else np.ones(len(targets))
+    losses, chosen = [], Regression(pairs, ROUGH)
     for strength in STRENGTHS:  # each fit starts from the one before
-        chosen.fit(known[~held], targets[~held], strength)
-        losses.append(chosen.loss(known[held], targets[held]))
+        chosen.fit(known[~held], targets[~held], strength, weights[~held])
+        losses.append(chosen.loss(known[held], targets[held], weights[held]))
     strength = STRENGTHS[int(np.argmin(losses))]
     final = Regression(pairs)
-    final.fit(known, targets, strength)
+    final.fit(known, targets, strength, weights)
     return Readout([final.predict(scale(part)) for part in tests], strength, tuple(losses), final.converged)
 
 
@@ -74,24 +79,34 @@ def _scale(train: Array, pairs: bool) -> Any:
     return lambda rows: ((rows - mean) / spread).astype(np.float32)
 
 
+def _balance(targets: Array) -> Array:
+    """Weights (N,) with mean 1 under which every label counts the same."""
+    import numpy as np
+
+    places, counts = np.unique(targets, return_inverse=True, return_counts=True)[1:]
+    weights: Array = len(targets) / (len(counts) * counts[places])
+    return weights
+
+
 class Regression:
     """scikit-learn's logistic regression, which goes on from its last fit while the labels stay the same."""
 
-    def __init__(self, pairs: bool) -> None:
+    def __init__(self, pairs: bool, tolerance: float = TOLERANCE) -> None:
         from sklearn.linear_model import LogisticRegression
 
         self.pairs, self.converged = pairs, True
         self.model: Any = LogisticRegression(
-            solver="lbfgs", tol=TOLERANCE, max_iter=MOST_STEPS, fit_intercept=not pairs, warm_start=True
+            solver="lbfgs", tol=tolerance, max_iter=MOST_STEPS, fit_intercept=not pairs, warm_start=True
         )
 
-    def fit(self, rows: Array, targets: Array, strength: float) -> None:
+    def fit(self, rows: Array, targets: Array, strength: float, weights: Array = None) -> None:
+        """Minimise the penalised cross-entropy of labels (N,), each row counting by its weight."""
         from sklearn.exceptions import ConvergenceWarning
 
         self.model.set_params(C=strength)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            self.model.fit(self._signed(rows, targets), targets)
+            self.model.fit(self._signed(rows, targets), targets, weights)
         self.converged = int(self.model.n_iter_.max()) < MOST_STEPS
 
     def _signed(self, rows: Array, targets: Array) -> Array:
@@ -103,14 +118,14 @@ class Regression:
         signs = np.where(targets == 1, 1, -1).astype(rows.dtype)[:, None]
         return rows.multiply(signs).tocsr() if hasattr(rows, "multiply") else rows * signs
 
-    def loss(self, rows: Array, targets: Array) -> float:
-        """Mean cross-entropy."""
+    def loss(self, rows: Array, targets: Array, weights: Array = None) -> float:
+        """Mean cross-entropy of labels (N,), each row counting by its weight."""
         import numpy as np
 
         odds = self.model.predict_proba(self._signed(rows, targets)).astype(np.float64)
         column = {label: place for place, label in enumerate(self.model.classes_.tolist())}
         found = [row[column[t]] if t in column else 0.0 for row, t in zip(odds, targets.tolist(), strict=True)]
-        return float(-np.log(np.maximum(found, LEAST)).mean())
+        return float(np.average(-np.log(np.maximum(found, LEAST)), weights=weights))
 
     def predict(self, rows: Array) -> Array:
         """Labels (N,), or for pairs 1, 0.5 and 0 as `read_out` says."""

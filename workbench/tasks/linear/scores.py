@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from workbench.data.tagged import spans
@@ -47,6 +48,6 @@ def entity_f1(labels: Sequence[str], rows: Examples | Tagged, predicted: Any) ->
     return 2 * hits / (there + found) if there + found else 0.0
 
 
-def _mean(values: Any) -> float:
-    kept = list(values)
-    return sum(kept) / len(kept)
+def _mean(values: Iterable[float]) -> float:
+    kept: list[float] = list(values)
+    return math.fsum(kept) / len(kept)

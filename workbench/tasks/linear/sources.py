@@ -52,8 +52,9 @@ def of_tagged(name: str) -> LinearProbe:
     train = parts.pop("train")
     labels = _labels(path, train, [sentence for part in parts.values() for sentence in part])
     kind = tagged.FORMATS[tagged.format_of(next(iter(files.values())))]
-    metrics = ("accuracy", "macro_f1") if kind == "pos" else ("entity_f1", "accuracy")
-    tests = {part: _tagged(parts[part], labels) for part in ("test", "dev") if part in parts}
+    metrics = ("accuracy", "macro_f1") if kind == "pos" else ("entity_f1", "macro_f1", "accuracy")
+    order = [part for part in ("test", "dev") if part in parts]
+    tests: dict[str, Examples | Tagged] = {part: _tagged(parts[part], labels) for part in order}
     where = next(iter(files.values()))
     title = PART.sub("", _stem(where)) or where.resolve().parent.name
     return LinearProbe(f"{PREFIX}{title}-{kind}", "words", labels, metrics[0], metrics, _tagged(train, labels), tests)
@@ -107,7 +108,7 @@ def _parts(path: Path, files: dict[str, list[tagged.Sentence]]) -> dict[str, lis
         parts["train"] = parts.pop("dev", [])
     there = [part for part in ("test", "dev") if parts.get(part)]
     if not parts["train"] or not there:
-        raise InputError(f"--tasks {path}: {_counts(parts)} sentences are too few to learn from some and test on others")
+        raise InputError(f"--tasks {path}: {_counts(parts)} sentences are too few to learn from and to test on")
     return {"train": parts["train"]} | {part: parts[part] for part in there}
 
 
@@ -137,12 +138,12 @@ def of_pairs(name: str, pairs: Mapping[str, list[tuple[str, str]]]) -> LinearPro
     """
     order = sorted(pairs, key=lambda paradigm: (seed_of(0, "linear", "paradigm", paradigm), paradigm))
     if len(order) < PARADIGMS:
-        raise InputError(f"--tasks {PREFIX}{name}: {len(order)} paradigms, where {PARADIGMS} are needed to hold one out")
+        raise InputError(f"--tasks {PREFIX}{name}: {len(order)} paradigms, and {PARADIGMS} are needed to hold one out")
     cut = len(order) // PARADIGMS
     labels = tuple(sorted(pairs))
     train, test = (_paired({paradigm: pairs[paradigm] for paradigm in sorted(side)}, labels)
                    for side in (order[cut:], order[:cut]))  # fmt: skip
-    tests = {"held-out paradigms": test}
+    tests: dict[str, Examples | Tagged] = {"held-out paradigms": test}
     return LinearProbe(PREFIX + name, "pairs", labels, "accuracy", ("accuracy",), train, tests)
 
 

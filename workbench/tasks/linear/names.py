@@ -1,0 +1,66 @@
+"""The names of linear probes under `--tasks`: `linear`, `linear:NAME`, or a path to tagged sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from workbench.errors import InputError, suggest
+from workbench.parts import TasksSpec
+from workbench.scoring import LINEAR, PROBES
+from workbench.tasks import glue, probes, table
+from workbench.tasks.linear import baselines
+from workbench.tasks.linear.problem import LinearProbe, sealed
+from workbench.tasks.linear.sources import PREFIX, is_tagged, of_tagged, of_task
+from workbench.tasks.task import Task
+
+
+def known() -> list[tuple[str, str, str, str]]:
+    """Name, suite, metric and summary of the linear probes that have a name of their own."""
+    made = [probes.PROBES[name.removeprefix(PREFIX)] for name in LINEAR]
+    return [(PREFIX + probe.name, "linear", probe.metric, f"{probe.summary}; frozen states") for probe in made]
+
+
+def place(name: str) -> list[str] | None:
+    """The single linear probes that a name stands for, without their prefix; None for a name of another family.
+
+    Raises InputError for a name that begins like one and is none.
+    """
+    if name.lower() in ("linear", "linear:probes"):
+        return list(PROBES)
+    if not name.lower().startswith(PREFIX):
+        return [name] if is_tagged(name) else None
+    rest = name[len(PREFIX) :]
+    if rest.lower() in PROBES:
+        return [rest.lower()]
+    if row := glue.row_of(rest):
+        return [row.name]
+    if is_tagged(rest) or table.is_table(rest):
+        return [rest]
+    there = [*PROBES, *glue.ROWS]
+    raise InputError(
+        f"--tasks {name}: no linear probe {rest!r}{suggest(rest, there)}, or a path: a table, a file of tagged "
+        f"sentences (.conllu, .iob2) or a folder with one"
+    )
+
+
+def needs_glue(name: str) -> bool:
+    """Whether a linear probe reads a GLUE task, which may have to be fetched."""
+    return any(rest not in PROBES and glue.row_of(rest) is not None for rest in place(name) or [])
+
+
+def load(names: Sequence[str], spec: TasksSpec, cache: Path | None) -> list[LinearProbe]:
+    """The probes of these names, as `place` gives them, with their baselines. Raises InputError."""
+    found = [of_tagged(name) if is_tagged(name) else of_task(_task(name, spec)) for name in dict.fromkeys(names)]
+    return [baselines.added(sealed(probe, spec), cache) for probe in found]
+
+
+def _task(name: str, spec: TasksSpec) -> Task:
+    if name in PROBES:
+        return probes.load([name])[0]
+    if table.is_table(name):
+        return table.load(Path(name), spec)
+    suite = glue.load([name], spec.glue)
+    for why in suite.missing.values():
+        raise InputError(f"task {PREFIX}{name} cannot be had: {why}")
+    return next(task for task in suite.tasks if isinstance(task, Task))
