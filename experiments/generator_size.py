@@ -11,3 +11,9 @@ VARIANTS = [
     {"generator.kind": "unigram"},
     {"generator.kind": "uniform"},
 ]
+CONTRASTS = [
+    ({"generator.width": 0.25}, {"generator.width": 1.0}, "a quarter as wide, or as wide as the encoder"),
+    ({"generator.width": 0.5}, {"generator.width": 1.0}, "half as wide, or as wide as the encoder"),
+    ({"generator.width": 0.25}, {"generator.width": 0.125}, "a quarter as wide, or an eighth"),
+    ({"generator.width": 0.25}, {"generator.kind": "unigram"}, "a network, or words by how often they occur"),
+]

@@ -9,3 +9,11 @@ AXES = {
     "generator.width": (1.0,),
     "objective": ("rtd",),
 }
+CONTRASTS = {
+    "tying": [
+        ("embeddings", "none", "shared embeddings"),
+        ("all", "embeddings", "shared layers as well"),
+        ("tokens", "embeddings", "token embeddings alone"),
+        ("gdes", "embeddings", "embeddings without the detection loss's gradient"),
+    ]
+}

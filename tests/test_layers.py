@@ -38,7 +38,7 @@ LINES = (
     "lease health",
     "manifest",
     "owner environment progress signals",
-    "files redact presets tensorfile frequencies collapse",
+    "files redact presets tensorfile frequencies collapse contrasts",
     "spec host tensors draws scoring blame",
     "parts memory",
     "errors",

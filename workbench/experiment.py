@@ -4,11 +4,13 @@
     AXES = {"generator.width": (0.25, 0.5, 1.0)}
     VARIANTS = [{"generator.kind": "unigram"}]
     MATCH = "flops"
+    CONTRASTS = {"generator.width": [(0.25, 1.0)]}
 
 The runs are all combinations of AXES, then each of VARIANTS (if there are any) once for each objective, times the
 seeds. A key is whatever `--set` takes, `options.NAME` of an objective, or `budget.share`, a part of the budget; an axis
 of one value holds it fixed. MATCH (steps, tokens, flops or seconds) is the unit in which all runs get the same amount;
-left out, it is FLOPs. `--match` overrules it.
+left out, it is FLOPs. `--match` overrules it. CONTRASTS declares which comparisons the experiment is about (see
+`contrasts`); without it, every two arms are compared.
 
 A name is looked up as a path, then in `./experiments`, then among those that came with the package.
 """
@@ -20,11 +22,13 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from workbench import contrasts
 from workbench.blame import blaming
+from workbench.contrasts import Contrast
 from workbench.errors import InputError, suggest
 from workbench.files import encodable
 from workbench.parts import LATER_TASK_FIELDS, UNITS, Budget, TasksSpec
@@ -43,7 +47,8 @@ class Experiment:
     """`axes` maps dotted keys of the spec to the values they take; `variants` are runs beyond their combinations.
 
     `match` is the unit in which all runs get the same amount; None leaves budgets as they are given. `search` says in
-    words what is searched for and how; the axes that it searches have no values here.
+    words what is searched for and how; the axes that it searches have no values here. `contrasts` are the comparisons
+    declared beforehand.
     """
 
     name: str
@@ -52,6 +57,7 @@ class Experiment:
     variants: Sequence[Mapping[str, Any]] = ()
     match: str | None = None
     search: str = ""
+    contrasts: tuple[Contrast, ...] = ()
 
     @property
     def axis(self) -> str:
@@ -157,7 +163,10 @@ def load(word: str) -> Experiment:
         check_key(key, f"VARIANTS of experiment file {path}")
     if match not in (None, *UNITS):
         raise InputError(f"experiment file {path}: MATCH={match!r} is not one of {', '.join(UNITS)}")
-    return Experiment(path.stem.replace("_", "-"), question, dict(axes), tuple(variants), match)
+    made = Experiment(path.stem.replace("_", "-"), question, dict(axes), tuple(variants), match)
+    declared = getattr(module, "CONTRASTS", ())
+    where = f"CONTRASTS of experiment file {path}"
+    return replace(made, contrasts=contrasts.read(declared, made.axes, list(made.cells()), where))
 
 
 def check_key(key: str, where: str) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from workbench import objectives, presets
+from workbench import contrasts, objectives, presets
+from workbench.contrasts import Contrast
 from workbench.errors import InputError, suggest
 from workbench.experiment import EQUAL_WITHIN, Experiment
 from workbench.parts import Budget
@@ -16,15 +18,29 @@ from workbench.plan import Plan, plan
 from workbench.progress import counted
 from workbench.spec import RunSpec, value_at
 
+log = logging.getLogger("workbench")
+
 
 @dataclass(frozen=True)
 class Job:
-    """What a command asks for, before any data is read: `specs` are the runs, `words` the objectives as typed."""
+    """What a command asks for, before any data is read: `specs` are the runs, `words` the objectives as typed.
+
+    `declared` are the contrasts whose two arms are among these runs.
+    """
 
     experiment: Experiment
     base: RunSpec
     specs: tuple[RunSpec, ...]
     words: tuple[str, ...]
+    declared: tuple[Declared, ...] = ()
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One contrast and the ids of the runs that it compares, seed by seed, as they are before data is bound."""
+
+    contrast: Contrast
+    runs: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -62,11 +78,68 @@ def job_of(
     if not names:
         names = [objectives.find(str(each)) for each in found.axes.get("objective", (base.objective,))]
     chosen = {"objective": [name for name, _ in names]}
-    found = replace(found, axes={**found.axes, **chosen} if found.axes else chosen, variants=variants)
+    declared = _with_typed(found, [name for name, _ in names])
+    found = replace(
+        found, axes={**found.axes, **chosen} if found.axes else chosen, variants=variants, contrasts=declared
+    )
     sources = dict(names) | dict(objectives.find(str(one["objective"])) for one in variants if "objective" in one)
     specs = [spec.replace(source=sources[spec.objective]) for spec in found.runs(base, seeds)]
     keys = {*given, *found.axes, *(key for variant in found.variants for key in variant)}
-    return Job(found, base, distinct(_with_presets(specs, keys)), tuple(words))
+    runs = list(_with_presets(specs, keys))
+    return Job(found, base, distinct(runs), tuple(words), _declared(found, runs))
+
+
+def _with_typed(found: Experiment, names: Sequence[str]) -> tuple[Contrast, ...]:
+    """Return the contrasts of an experiment that compares these objectives.
+
+    Where contrasts name objectives, one that the experiment's file does not have is compared with every other.
+    """
+    declared = [Contrast(_by_name(each.a), _by_name(each.b), each.label) for each in found.contrasts]
+    if not any("objective" in side for each in declared for side in (each.a, each.b)):
+        return tuple(declared)
+    own = {_by_name({"objective": value})["objective"] for value in found.axes.get("objective", ())}
+    for place, name in enumerate(names):
+        others = [other for other in names[:place] if name not in own or other not in own]
+        declared += [Contrast({"objective": name}, {"objective": other}) for other in others]
+    return tuple(declared)
+
+
+def _by_name(arm: contrasts.Cell) -> contrasts.Cell:
+    """Return the arm with an objective that is given as a file called by the name that its runs have."""
+    word = str(arm.get("objective", ""))
+    return {**arm, "objective": objectives.find(word)[0]} if word.endswith(".py") else arm
+
+
+def _declared(found: Experiment, runs: Sequence[RunSpec]) -> tuple[Declared, ...]:
+    """Return the contrasts with their runs, which come seed by seed in the order of the cells.
+
+    Contrasts whose arms are not all there are left out, and named on stderr. Raises InputError where both are one run.
+    """
+    cells, kept, missing = list(found.cells()), [], []
+    for contrast in found.contrasts:
+        pairs = list(contrasts.expand(contrast, cells, found.axes))
+        missing += [] if pairs else [str(contrast)]
+        for one, two in pairs:
+            ids = [(runs[i + one].run_id, runs[i + two].run_id) for i in range(0, len(runs), len(cells))]
+            if any(a == b for a, b in ids):
+                raise InputError(f"{found.name} compares {contrast}, which are the same runs under these settings")
+            kept.append(Declared(_whole(found, contrast, cells[one], cells[two]), tuple(ids)))
+    if missing:
+        log.warning(
+            "%s declares %d contrasts that are not compared, since an arm of each is not among these runs: %s",
+            found.name, len(missing), "; ".join(missing),
+        )  # fmt: skip
+    return tuple(kept)
+
+
+def _whole(found: Experiment, contrast: Contrast, one: contrasts.Cell, two: contrasts.Cell) -> Contrast:
+    """Return the contrast with the values of further axes that both of its arms have."""
+    varying = {key for key, values in found.axes.items() if len(values) > 1}
+    a, b = (
+        {key: value for key, value in cell.items() if key in side or key in varying}
+        for cell, side in ((one, contrast.a), (two, contrast.b))
+    )
+    return Contrast(a, b, contrast.label)
 
 
 def _with_presets(specs: list[RunSpec], given: Collection[str]) -> Iterator[RunSpec]:

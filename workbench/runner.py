@@ -13,7 +13,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,13 +147,34 @@ def enroll(session: Session, specs: Sequence[RunSpec], **facts: Any) -> tuple[li
 
     `facts` go into the record.
     """
-    bound, matches = equal(session.job.experiment, distinct(bind(spec, session.prepared) for spec in specs))
+    own = [bind(spec, session.prepared) for spec in specs]
+    bound, matches = equal(session.job.experiment, distinct(own))
+    ids = dict(zip((spec.run_id for spec in distinct(own)), (spec.run_id for spec in bound), strict=True))
+    named = {spec.run_id: ids[mine.run_id] for spec, mine in zip(specs, own, strict=True)}
     baselines = distinct(map(untrained, bound)) if session.suite.tasks else ()
-    facts = {"match": [match.to_json() for match in matches], **facts}
+    facts = {"match": [match.to_json() for match in matches], "contrasts": _contrasts(session, named), **facts}
     session.store.extend_experiment(_record(session, bound, baselines, facts))
     for spec in [*baselines, *bound]:
         session.store.open(spec)
     return list(baselines), bound
+
+
+def _contrasts(session: Session, named: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the declared contrasts as the record keeps them.
+
+    `named` are the runs' ids in the store by those before data was bound. `seen` is for how many seeds both arms were
+    trained when this was written: a contrast is declared beforehand where that is none.
+    """
+    rows = []
+    for declared in session.job.declared:
+        pairs = [(named[a], named[b]) for a, b in declared.runs if a in named and b in named]
+        seen = sum(all((session.store.root / run_id / "done.json").exists() for run_id in pair) for pair in pairs)
+        contrast = declared.contrast
+        rows.append({
+            "label": contrast.label, "a": dict(contrast.a), "b": dict(contrast.b),
+            "runs_a": [a for a, _ in pairs], "runs_b": [b for _, b in pairs], "declared": now(), "seen": seen,
+        })  # fmt: skip
+    return rows
 
 
 def carry_out_specs(session: Session, specs: Sequence[RunSpec], **facts: Any) -> list[str]:

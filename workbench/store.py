@@ -46,7 +46,7 @@ from workbench.spec import RunSpec, digest, parse
 
 __all__ = ["FORMAT", "ExperimentRecord", "LeaseHeld", "LeaseLost", "RunDir", "RunStore", "State"]
 
-COUNTED = ("runs", "untrained", "match", "tuning")  # lists of a record whose lengths stand beside them
+COUNTED = ("runs", "untrained", "match", "tuning", "contrasts")  # lists of a record whose lengths stand beside them
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,9 @@ class ExperimentRecord:
     `covered` says that the file carries a hash of itself, which older versions did not write.
 
     `untrained` are the runs of 0 steps, one a seed; `base` and `tasks` are spec and fine-tuning as plain data. `match`
-    says of which unit every run got the same (see `job.Match`); `tuning` are the trials of a search.
+    says of which unit every run got the same (see `job.Match`); `tuning` are the trials of a search. `contrasts` are
+    the declared comparisons: arms as keys and values, their runs, when each was declared, and for how many seeds both
+    arms were trained by then.
     """
 
     name: str
@@ -69,6 +71,7 @@ class ExperimentRecord:
     untrained: list[str] = field(default_factory=list)
     match: list[dict[str, Any]] = field(default_factory=list)
     tuning: list[dict[str, Any]] = field(default_factory=list)
+    contrasts: list[dict[str, Any]] = field(default_factory=list)
     command: str = ""
     updated: str = ""
     damage: str | None = None
@@ -221,6 +224,7 @@ class RunStore:
                 runs=_union(before.runs, record.runs),
                 untrained=_union(before.untrained, record.untrained),
                 tuning=_trials(before.tuning, record.tuning),
+                contrasts=_contrasts(before.contrasts, record.contrasts),
                 command=redact(record.command),
                 updated=now(),
             )
@@ -257,7 +261,7 @@ class RunStore:
         known = {f.name for f in dataclasses.fields(ExperimentRecord)} - {"damage", "covered"}
         if not (has_seal or raw.keys() <= {"format", *known}):
             return ExperimentRecord(name, damage=f"{path.name} is not what was written there (it lacks its hash)")
-        later: dict[str, Any] = {"match": [], "tuning": []}  # records made before these existed
+        later: dict[str, Any] = {"match": [], "tuning": [], "contrasts": []}  # records made before these existed
         values = later | {key: value for key, value in raw.items() if key in known}
         blank = ExperimentRecord("")
         for key in known:
@@ -302,6 +306,17 @@ def _trials(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -
         key = (trial.get("objective"), trial.get("trial"), *trial.get("run_ids", ()))
         if key not in found or found[key].get("score") is None:
             found[key] = trial
+    return list(found.values())
+
+
+def _contrasts(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each contrast once, as it was declared first, with the runs of both arms that any command listed."""
+    found: dict[str, dict[str, Any]] = {}
+    for contrast in (*before, *after):
+        key = dumps([contrast.get("a"), contrast.get("b")])
+        first = found.setdefault(key, contrast)
+        runs = {side: _union(first.get(side, ()), contrast.get(side, ())) for side in ("runs_a", "runs_b")}
+        found[key] = first | runs
     return list(found.values())
 
 

@@ -87,7 +87,8 @@ def search_job(
     """The cells of an experiment, each to be searched on its own: `specs` hold one run of each. Raises InputError."""
     if base.tasks.names in ((), ("none",)):
         raise InputError("a search goes by scores, and --tasks none gives none; name some tasks")
-    found = replace(found, axes={key: values for key, values in found.axes.items() if key not in search.space})
+    axes = {key: values for key, values in found.axes.items() if key not in search.space}
+    found = replace(found, axes=axes, contrasts=())  # the best of many trials are no arms declared beforehand
     job = job_of(found, base, 1, words, given)
     own_spaces(search.space, job.specs)
     axes = {**job.experiment.axes, **{key: () for key in search.space}}

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from workbench.report import decided
 from workbench.report.doubts import caveat
-from workbench.report.naming import spoken
-from workbench.report.noise import LEAST_DF
+from workbench.report.noise import LEAST_DF, reach_of
+from workbench.report.phrases import gap_text, how, mean_label, named, several
 from workbench.report.power import needed_seeds
 from workbench.report.spending import TOLERANCE, ratios
-from workbench.report.statistics import ALPHA, Compared
+from workbench.report.statistics import ALPHA
 from workbench.report.tables import Board, Cell, Pair
 from workbench.report.words import freedom, interval, listing, points, seeds
 
@@ -34,6 +35,8 @@ def answer(board: Board, axis: str) -> Answer:
     cells = board.at(board.budget)
     names = {c.arm: named(axis, c.arm) for c in cells}
     plural = several(axis)
+    if board.declared.get(board.budget):
+        return _declared(board, names, plural)
     pairs = board.pairs[board.budget]
     lead = [p for p in pairs if p.a == cells[0].arm]
     if len(cells) == 1:
@@ -53,9 +56,18 @@ def answer(board: Board, axis: str) -> Answer:
     return Answer(sentence, tuple(text for text in further if text))
 
 
-def several(axis: str) -> str:
-    """What the arms are called together: `objectives`, `settings of generator width`."""
-    return "objectives" if axis == "objective" else f"settings of {spoken(axis)}"
+def _declared(board: Board, names: dict[str, str], plural: str) -> Answer:
+    """Answer from the comparisons that were declared beforehand, and from no others."""
+    cells = board.at(board.budget)
+    claimed = {pair.a for pair in decided.declared_pairs(board) if pair.compared.claimed}
+    sentence, doubt = (
+        decided.sentence(board, names),
+        caveat(board, board.budget, claimed or {cells[0].arm}, names, plural),
+    )
+    if claimed:
+        sentence, doubt = f"{doubt} {sentence}".strip(), ""
+    rest = [*_unequal(board, names), *_against_untrained(cells, names), *_reach(board)]
+    return Answer(sentence, tuple(text for text in (doubt, decided.exploratory(board, names), *rest) if text))
 
 
 def _unequal(board: Board, names: dict[str, str]) -> list[str]:
@@ -70,14 +82,6 @@ def _unequal(board: Board, names: dict[str, str]) -> list[str]:
     return [
         f"This is not at equal compute: {names[first]} spent {more} FLOPs of {names[other]} ({convention} convention)."
     ]
-
-
-def named(axis: str, arm: str) -> str:
-    """An arm in a sentence: `rtd`, `generator width 0.25`, `a unigram generator`."""
-    if axis == "objective":
-        return arm
-    words = arm.split(",")[0] in ("unigram", "uniform") and axis.startswith("generator.")
-    return f"a {arm} generator" if words else f"{spoken(axis)} {arm}"
 
 
 def _alone(board: Board, cell: Cell, names: dict[str, str]) -> str:
@@ -116,37 +120,26 @@ def _compared(board: Board, cells: list[Cell], lead: list[Pair], names: dict[str
         gaps = _gaps(sure, names)
         others = _open(unsure, names, board)
         return (
-            f"{first} has the highest {_mean(board)} and is ahead {gaps} points ({paired}), "
+            f"{first} has the highest {mean_label(board)} and is ahead {gaps} points ({paired}), "
             f"but {n} can't tell it from {others}."
         )
     near, far = unsure[0], unsure[-1]
     if len(lead) == 1:
-        gap = _gap(near.compared, f" points of {board.label}")
+        gap = gap_text(near.compared, f" points of {board.label}")
         return f"{n} can't tell {first} from {names[near.b]}: the gap is {gap} ({paired}){_enough(near, cells)}."
     return (
-        f"{n} can't tell which of the {len(cells)} {plural} is best: {first} has the highest {_mean(board)}, "
-        f"{_gap(near.compared, ' points more')} than the next, {names[near.b]}, and "
-        f"{_gap(far.compared, ' more')} than the last, {names[far.b]} ({paired}{_but(far, board)})"
+        f"{n} can't tell which of the {len(cells)} {plural} is best: {first} has the highest {mean_label(board)}, "
+        f"{gap_text(near.compared, ' points more')} than the next, {names[near.b]}, and "
+        f"{gap_text(far.compared, ' more')} than the last, {names[far.b]} ({paired}{_but(far, board)})"
         f"{'' if _but(near, board) and _but(far, board) else _enough(near, cells)}."
     )
-
-
-def how(compared: list[Compared]) -> str:
-    """`paired, 3 seeds, 8 degrees of freedom`."""
-    freedoms = [c.estimate.df for c in compared if c.estimate.df is not None]
-    tail = f", {freedom(freedoms)}" if freedoms else ""
-    return f"paired, {seeds([c.estimate.n for c in compared])}{tail}"
-
-
-def _mean(board: Board) -> str:
-    return board.label if board.label.startswith("mean of ") else f"mean {board.label}"
 
 
 def _open(pairs: list[Pair], names: dict[str, str], board: Board) -> str:
     """`b (0.4 ± 0.7)`; what is larger than its interval and still not claimed comes last, with the reason once."""
     said: dict[str, list[str]] = {}
     for p in sorted(pairs, key=lambda p: _but(p, board)):
-        said.setdefault(_but(p, board), []).append(f"{names[p.b]} ({_gap(p.compared)})")
+        said.setdefault(_but(p, board), []).append(f"{names[p.b]} ({gap_text(p.compared)})")
     plain, *others = [said.pop("", []), *said.items()]
     return listing([*plain, *(listing(told) + why for why, told in others)])
 
@@ -154,22 +147,12 @@ def _open(pairs: list[Pair], names: dict[str, str], board: Board) -> str:
 def _gaps(pairs: list[Pair], names: dict[str, str]) -> str:
     """`of b by 1.3 ± 0.4 and of c by 2.0 ± 0.6`; nearest and farthest where there are many."""
     if len(pairs) <= MOST:
-        return listing([f"of {names[p.b]} by {_gap(p.compared)}" for p in pairs])
+        return listing([f"of {names[p.b]} by {gap_text(p.compared)}" for p in pairs])
     near, far = pairs[0], pairs[-1]
     return (
-        f"of {len(pairs)}, from {names[near.b]} down to {names[far.b]}, by {_gap(near.compared)} "
-        f"to {_gap(far.compared)}"
+        f"of {len(pairs)}, from {names[near.b]} down to {names[far.b]}, by {gap_text(near.compared)} "
+        f"to {gap_text(far.compared)}"
     )
-
-
-def _gap(compared: Compared, unit: str = "") -> str:
-    """`1.3 ± 0.4` and the unit, such as " points"."""
-    e = compared.estimate
-    if e.n >= 2 and e.half is None:
-        why = f"{freedom([compared.df])} {'is' if compared.df == 1 else 'are'} too few for an interval"
-        why = "the same in every seed, so without an interval" if not compared.noise else why
-        return f"{points(e.mean)}{unit} ({why})"
-    return interval(e.mean, e.half) + unit if e.n else "unknown for want of a common seed"
 
 
 def _but(pair: Pair, board: Board) -> str:
@@ -201,7 +184,7 @@ def _further(pairs: list[Pair], names: dict[str, str], among: int) -> str:
         return f"{len(pairs)} of the {among} other pairs are told apart; the table of pairs names them"
     by_first: dict[str, list[str]] = {}
     for p in pairs:
-        by_first.setdefault(p.a, []).append(f"of {names[p.b]} by {_gap(p.compared)}")
+        by_first.setdefault(p.a, []).append(f"of {names[p.b]} by {gap_text(p.compared)}")
     return "; ".join(f"{names[a]} is ahead {listing(behind)}" for a, behind in by_first.items())
 
 
@@ -259,26 +242,33 @@ def _reach(board: Board) -> list[str]:
         ]
     return [
         f"With {seeds([noise.n])} and this much noise (paired differences scatter by {points(noise.paired, 2)}, "
-        f"{freedom([noise.df])}) a true gap of {points(noise.gap)} points between two arms would be shown four times "
-        f"in five, smaller ones less often.",
+        f"{freedom([noise.df])}) a true gap of {points(noise.gap)} points between two arms"
+        f"{' of a declared comparison' if board.declared.get(board.budget) else ''} would be shown four times in five, "
+        f"smaller ones less often.",
         _rule(board),
     ]
 
 
 def _rule(board: Board) -> str:
     """When "ahead" is said, in the words of a reader."""
-    pairs = board.pairs[board.budget]
-    if len(pairs) == 1:
+    pairs = [pair for pair in board.pairs[board.budget] if pair.compared.declared]
+    if len(pairs) == 1 and len(board.at(board.budget)) < 3:
         return (
             f"\u201cAhead\u201d is said where the paired t test stays below 5 %{_flipped(board)}. Intervals are 95 % "
             f"Student t."
         )
     return (
         f"\u201cAhead\u201d is said where two paired t tests stay below 5 %: one with the noise that all arms share "
-        f"and Holm\u2019s correction over all {len(pairs)} pairs, one with the noise of the two arms alone and its p "
-        f"times {len(board.at(board.budget)) - 1}{_flipped(board)}. Intervals of differences are 95 % Student t, each "
-        f"on its own, and the wider of what the two kinds of noise give."
+        f"and {_holm(board, len(pairs))}, one with the noise of the two arms alone and its p "
+        f"times {reach_of([(pair.a, pair.b) for pair in pairs])}{_flipped(board)}. Intervals of "
+        f"differences are 95 % Student t, each on its own, and the wider of what the two kinds of noise give."
     )
+
+
+def _holm(board: Board, comparisons: int) -> str:
+    """Return over what Holm's correction runs."""
+    which = f"the {comparisons} declared" if board.declared.get(board.budget) else f"all {comparisons}"
+    return f"Holm\u2019s correction over {which} pairs"
 
 
 def _flipped(board: Board) -> str:

@@ -6,13 +6,13 @@ import itertools
 import math
 import statistics as plain
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from workbench.report.gains import Groups, gains
 from workbench.report.noise import residual_df
-from workbench.report.power import smallest_gap
+from workbench.report.power import family_of, smallest_gap
 from workbench.report.resampling import example_sd
 from workbench.report.statistics import Compared, Estimate, pooled_sd, t_interval
 
@@ -117,22 +117,23 @@ def noise(
     tuned: Tuned,
     suite: tuple[str, ...],
     tasks: Iterable[str],
-    arms: list[tuple[str, ...]],
+    arms: Mapping[str, tuple[str, ...]],
     seeds: Mapping[str, int],
     examples: Mapping[str, float],
+    declared: Sequence[tuple[str, str]] = (),
 ) -> Iterator[Noise]:
-    """Of the mean score over `suite` first, then of each task. `arms` are the runs of each arm at one budget.
+    """Yield the noise of the mean score over `suite`, then of each task. `arms` are the runs of each at one budget.
 
-    `examples` is the number of test examples of each task whose metric is an accuracy.
+    `examples` is the number of test examples of each task whose metric is an accuracy; `declared` are the comparisons
+    that were declared beforehand, for which the smallest gap holds (for all pairs where there are none).
     """
     each = [(task, (task,)) for task in tasks]
     for name, parts in (("mean", suite), *(each if len(each) > 1 else ())):
-        runs = [[r for r in arm if all(p in tuned.get(r, {}) for p in parts)] for arm in arms]
+        had = {arm: [r for r in ids if all(p in tuned.get(r, {}) for p in parts)] for arm, ids in arms.items()}
+        runs = [ids for ids in had.values() if ids]
         within = [_by_finetuning_seed(tuned[r], parts) for arm in runs for r in arm]
         values = [{seeds[r]: plain.fmean(mean_of(tuned, r, p) for p in parts) for r in arm} for arm in runs]
-        gaps = [
-            [a[s] - b[s] for s in sorted(a.keys() & b.keys())] for a, b in itertools.combinations(values, 2) if a and b
-        ]
+        gaps = [[a[s] - b[s] for s in sorted(a.keys() & b.keys())] for a, b in itertools.combinations(values, 2)]
         paired, n = pooled_sd(gaps), min(map(len, gaps), default=0)
         df = residual_df([frozenset(v) for v in values])
         yield Noise(
@@ -143,7 +144,9 @@ def noise(
             _examples(tuned, [r for arm in runs for r in arm], parts, examples),
             n,
             df,
-            None if paired is None else smallest_gap(paired, sum(map(bool, values)), n),
+            None
+            if paired is None
+            else smallest_gap(paired, len(runs), n, family_of([a for a in had if had[a]], declared)),
         )
 
 

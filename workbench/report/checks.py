@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from workbench.report import reached
-from workbench.report.answer import named, several
+from workbench.report import declared, reached
 from workbench.report.curves import CONVENTIONS
 from workbench.report.doubts import BAG, beaten, caveat
 from workbench.report.frames import Frames
+from workbench.report.phrases import named, several
 from workbench.report.reading import FINISHED
 from workbench.report.spending import TOLERANCE
 from workbench.report.tables import Board, Cell
@@ -25,7 +25,7 @@ def warnings(frames: Frames, boards: Iterable[Board], missing: Mapping[str, str]
     found = [text for board in boards for text in doubtful(board, frames.axis)]
     found += [f"{name} is not part of any score here: {why}." for name, why in missing.items()]
     found += unfinished(frames)
-    found += flattered(frames)
+    found += [*declared.warning(frames), *flattered(frames)]
     found += [text for board in boards[:1] for text in unequal_at(board)]
     found += data_differs(frames)
     found += environments_differ(frames)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from workbench.report.frames import Frames
-from workbench.report.statistics import Compared, pairwise
+from workbench.report.statistics import Compared, by_mean, with_declared
 from workbench.report.tables import Board
 
 Curve = tuple[tuple[float, float], ...]  # (spent, score), by what was spent
@@ -60,7 +60,8 @@ def at(found: Curves, amount: float) -> dict[str, dict[int, float]]:
     return {arm: by_seed for arm, by_seed in scores.items() if by_seed}
 
 
-def compared(scores: Mapping[str, Mapping[int, float]]) -> tuple[list[str], dict[tuple[str, str], Compared]]:
-    """Arms by their mean, best first, and every two of them."""
-    order = sorted(scores, key=lambda arm: -math.fsum(scores[arm].values()) / len(scores[arm]))
-    return order, pairwise(scores)
+def compared(
+    scores: Mapping[str, Mapping[int, float]], declared: Sequence[tuple[str, str]] = ()
+) -> tuple[list[str], dict[tuple[str, str], Compared]]:
+    """Return the arms by their mean, best first, and every two of them; only `declared` pairs are claimed, if any."""
+    return by_mean(scores), with_declared(scores, declared)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workbench.report import compute
-from workbench.report.answer import named, several
 from workbench.report.curves import CONVENTIONS
 from workbench.report.doubts import caveat
 from workbench.report.frames import Frames
+from workbench.report.phrases import named, several
 from workbench.report.spending import TOLERANCE, ratios
 from workbench.report.statistics import Compared, Estimate, t_interval
 from workbench.report.tables import Board
@@ -52,7 +52,7 @@ def held(board: Board, frames: Frames, convention: str) -> Held | None:
     if amount is None:
         return None
     scores = compute.at(found, amount)
-    order, pairs = compute.compared(scores)
+    order, pairs = compute.compared(scores, board.declared.get(board.budget, ()))
     estimates = {arm: t_interval([by[s] for s in sorted(by)]) for arm, by in scores.items()}
     return Held(convention, amount, estimates, tuple(order), pairs, ratios(board, board.budget, convention))
 

@@ -101,6 +101,7 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
         "tasks": dict(found.tasks),
         "match": list(found.match),
         "tuning": list(found.tuning),
+        "contrasts": list(found.contrasts),
         "runs": list(found.runs),
         "untrained": list(found.untrained),
     }

@@ -173,6 +173,8 @@ def render(found: Frames, results: list[Board], missing: Mapping[str, str], aske
         "pairs_notes": [pairs_note(board, asked) for board in results],
         "over": over,
         "least_df": LEAST_DF,
+        "verdict": sheets.verdict,
+        "pair_of": lambda pair: frozenset((pair.a, pair.b)),
         "doubted": [{b: {c.arm for c in doubted(board, b)} for b in board.budgets} for board in results],
         "known": known,
         "table_note": TABLE_NOTE,

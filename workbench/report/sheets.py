@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.report.columns import OF_SCORES, readable
 from workbench.report.frames import Frames
 from workbench.report.statistics import Compared, Estimate
-from workbench.report.tables import SPENT, Board, Cell
+from workbench.report.tables import SPENT, Board, Cell, Pair
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +36,8 @@ PAIRS = (
     "p_flip",
     "verdict",
     "order",
+    "declared",
+    "contrast",
     "runs_a",
     "runs_b",
 )
@@ -128,11 +130,20 @@ def pairs(board: Board) -> list[Row]:
                 "suite": board.suite, "label": board.label, "budget": budget, "a": pair.a, "b": pair.b,
                 **_estimate("difference", d.estimate), "df": d.estimate.df, "p": d.p,
                 "p_adjusted": pair.compared.adjusted, "p_flip": pair.compared.flip,
-                "verdict": "ahead" if pair.compared.claimed else "not told apart", "order": pair.compared.order,
+                "verdict": verdict(pair), "order": pair.compared.order,
+                "declared": "yes" if pair.compared.declared and board.declared.get(budget) else "no",
+                "contrast": board.labels.get(frozenset((pair.a, pair.b)), ""),
                 "runs_a": " ".join(runs[pair.a][s] for s in d.seeds),
                 "runs_b": " ".join(runs[pair.b][s] for s in d.seeds),
             })  # fmt: skip
     return rows
+
+
+def verdict(pair: Pair) -> str:
+    """Return what may be said of the first arm of a pair."""
+    if not pair.compared.declared:
+        return "exploratory"
+    return "ahead" if pair.compared.claimed else "not told apart"
 
 
 def tasks(board: Board) -> list[Row]:

@@ -23,7 +23,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from workbench.report.noise import (
@@ -82,7 +82,8 @@ class Compared:
 
     `adjusted` is the adjusted p, `flip` the p of the permutation test (from six seeds), `order` the almost stochastic
     order (where it was asked for; smaller is clearer), `noise` the standard deviation of paired differences shared by
-    all arms and `df` its degrees of freedom.
+    all arms and `df` its degrees of freedom. `declared` is false for a pair that an experiment which declared its
+    comparisons did not name: such a pair is exploratory, and nothing is claimed of it.
     """
 
     difference: Difference
@@ -91,6 +92,7 @@ class Compared:
     order: float | None
     noise: float | None
     df: int
+    declared: bool = True
 
     @property
     def estimate(self) -> Estimate:
@@ -107,7 +109,7 @@ class Compared:
     @property
     def claimed(self) -> bool:
         """Whether "a is ahead of b" may be said."""
-        return self.verdict == "ahead"
+        return self.declared and self.verdict == "ahead"
 
 
 def mean_and_sd(values: Sequence[float]) -> tuple[float, float | None]:
@@ -145,7 +147,7 @@ def pairwise(
 
     Noise is estimated from all `arms`, also those that no comparison of the family names.
     """
-    ordered = sorted(arms, key=lambda arm: -mean_and_sd(list(arms[arm].values()))[0])
+    ordered = by_mean(arms)
     comparisons = list(itertools.combinations(ordered, 2)) if family is None else list(family)
     if not comparisons:
         return {}
@@ -161,6 +163,27 @@ def pairwise(
         )
         for a, b in comparisons
     }
+
+
+def by_mean(arms: Mapping[str, Scores]) -> list[str]:
+    """Return the names of the arms, the highest mean first."""
+    return sorted(arms, key=lambda arm: -mean_and_sd(list(arms[arm].values()))[0])
+
+
+def with_declared(
+    arms: Mapping[str, Scores], declared: Sequence[tuple[str, str]], order: bool = False
+) -> dict[tuple[str, str], Compared]:
+    """Compare every two arms, the higher mean first; `declared` comparisons are adjusted for themselves alone.
+
+    The others are exploratory: adjusted for all pairs, and never claimed. Without declared ones that is `pairwise`.
+    """
+    named = {frozenset(pair) for pair in declared}
+    every = pairwise(arms, order)
+    first = [pair for pair in every if frozenset(pair) in named]
+    if not first:
+        return every
+    family = pairwise(arms, order, first)
+    return {pair: family.get(pair) or replace(compared, declared=False) for pair, compared in every.items()}
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import math
 import statistics as plain
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from workbench.published import Column, beside
+from workbench.report import declared
 from workbench.report.bytask import Noise, TaskCell, mean_of, noise, task_cells
 from workbench.report.curves import CONVENTIONS
+from workbench.report.declared import Families, Labels
 from workbench.report.frames import Frames
 from workbench.report.gains import Groups, gains
-from workbench.report.statistics import Compared, Difference, Estimate, pairwise, t_interval
+from workbench.report.statistics import Compared, Difference, Estimate, t_interval, with_declared
 from workbench.scoring import counted, place_of, score_label
 
 SPENT = ("steps", "tokens", "seconds", *(f"flops_{c}" for c in CONVENTIONS), "finetune_seconds")
@@ -43,7 +45,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two arms at one budget, the better first, corrected for all pairs at that budget."""
+    """Two arms at one budget, the better first, corrected for the declared pairs at that budget, or for all."""
 
     a: str
     b: str
@@ -78,6 +80,8 @@ class Board:
     finetunings: tuple[int, ...]
     published: Column | None
     conventions: Mapping[str, str] = field(default_factory=dict)  # budget -> how its runs' FLOPs are counted
+    declared: Families = field(default_factory=dict)  # budget -> the pairs of arms that were declared beforehand
+    labels: Labels = field(default_factory=dict)
 
     @property
     def budget(self) -> str:
@@ -135,7 +139,12 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
     examples = {
         s["task"]: s["test_rows"] for s in frames.rows("scores") if s["suite"] == suite and s["metric"] == "accuracy"
     }
-    at = {b: [ids for (budget, _), ids in arms.items() if budget == b] for b in budgets}
+    at = {b: {arm: ids for (budget, arm), ids in arms.items() if budget == b} for b in budgets}
+    families = {
+        b: tuple(p for p in pairs if set(p) <= at[b].keys())
+        for b, pairs in declared.families(frames).items()
+        if b in at
+    }
     return Board(
         suite,
         score_label(suite, metrics),
@@ -144,15 +153,17 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
         budgets,
         trained,
         next((c for c in cells if c.arm == UNTRAINED), None),
-        {b: compare([c for c in trained if c.budget == b], order) for b in budgets},
+        {b: compare([c for c in trained if c.budget == b], order, families.get(b, ())) for b in budgets},
         tuple(task_cells(tuned, metrics, _groups(runs, tuned), seeds, bare)),
-        {b: tuple(noise(tuned, tasks, metrics, at[b], seeds, examples)) for b in budgets},
+        {b: tuple(noise(tuned, tasks, metrics, at[b], seeds, examples, families.get(b, ()))) for b in budgets},
         _baselines(frames, metrics),
         scores,
         {r: lacking for r, lacking in missing.items() if lacking},
         tuple(sorted({len(seeds) for found in tuned.values() for seeds in found.values()})),
         beside(frames.axis, dict.fromkeys(c.arm for c in trained)),
         {str(row["budget"]): str(row["convention"]) for row in runs.values() if row["role"] != UNTRAINED},
+        {b: pairs for b, pairs in families.items() if pairs},
+        declared.labels(frames),
     )
 
 
@@ -198,9 +209,12 @@ def _by_compute(cells: Iterable[Cell]) -> tuple[str, ...]:
     return tuple(sorted(compute, key=lambda budget: (plain.fmean(compute[budget]), budget)))
 
 
-def compare(cells: Iterable[Cell], order: bool = False) -> tuple[Pair, ...]:
-    """Every two of these arms, which had one budget; `order` adds the almost stochastic order."""
-    found = pairwise({cell.arm: cell.scores for cell in cells}, order=order)
+def compare(cells: Iterable[Cell], order: bool = False, family: Sequence[tuple[str, str]] = ()) -> tuple[Pair, ...]:
+    """Compare every two of these arms, which had one budget; `order` adds the almost stochastic order.
+
+    Where a `family` of pairs was declared, the others are exploratory.
+    """
+    found = with_declared({cell.arm: cell.scores for cell in cells}, family, order)
     return tuple(Pair(a, b, compared) for (a, b), compared in found.items())
 
 

@@ -1,0 +1,127 @@
+"""Comparisons between arms that an experiment file declares beforehand, in CONTRASTS.
+
+    CONTRASTS = [("rtd", "bert-mlm"), ("rtd", "electra-15", "a loss on all tokens")]      values of the only axis
+    CONTRASTS = {"tying": [("embeddings", "none")]}                                       values of a named axis
+    CONTRASTS = [({"generator.kind": "unigram"}, {"generator.width": 0.25})]              keys and values of an arm
+
+An arm is named by those of its keys that matter; one of VARIANTS by all keys that it sets. Where further axes vary,
+arms are compared that are equal in them. A third entry is a label, which reports print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.errors import InputError, suggest
+
+Cell = Mapping[str, Any]  # dotted keys and values of one arm
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Two arms, each by the keys and values that pick it."""
+
+    a: Cell
+    b: Cell
+    label: str = ""
+
+    def __str__(self) -> str:
+        return f"{told(self.a)} against {told(self.b)}"
+
+
+def told(arm: Cell) -> str:
+    """Return `rtd` or `generator.width=0.25`."""
+    return ", ".join(str(value) if key == "objective" else f"{key}={value}" for key, value in arm.items())
+
+
+def read(raw: Any, axes: Mapping[str, Sequence[Any]], cells: Sequence[Cell], where: str) -> tuple[Contrast, ...]:
+    """Return the contrasts of an experiment file. Raises InputError for an arm that it does not have, and for others.
+
+    `cells` are the arms of the experiment, `where` is how messages name CONTRASTS.
+    """
+    contrasts = tuple(_contrast(entry, key, axes, where) for key, entry in _entries(raw, axes, where))
+    seen: dict[frozenset[int], Contrast] = {}
+    for contrast in contrasts:
+        for side in (contrast.a, contrast.b):
+            if not matching(side, cells, axes):
+                raise InputError(f"{where} names {told(side)}, which is no arm of it{_near(side, cells)}")
+        pairs = list(expand(contrast, cells, axes))
+        if not pairs:
+            raise InputError(f"{where}: no two arms that are equal in everything else are {contrast}")
+        for pair in map(frozenset, pairs):
+            if len(pair) == 1:
+                raise InputError(f"{where} compares {told(contrast.a)} with itself")
+            if pair in seen:
+                raise InputError(f"{where} declares {contrast} twice, the first time as {seen[pair]}")
+            seen[pair] = contrast
+    return contrasts
+
+
+def _entries(raw: Any, axes: Mapping[str, Sequence[Any]], where: str) -> Iterator[tuple[str, Any]]:
+    """Yield each declared pair with the key that plain values in it are of; "" where there is no such key."""
+    varying = [key for key, values in axes.items() if len(values) > 1]
+    groups = raw if isinstance(raw, Mapping) else {varying[0] if len(varying) == 1 else "": raw}
+    for key, entries in groups.items():
+        if key not in axes and key != "":
+            raise InputError(f"{where}: {key!r} is no key of AXES{suggest(str(key), axes)}")
+        if isinstance(entries, str) or not isinstance(entries, Sequence):
+            raise InputError(f"{where} must be a list of pairs of arms, or a dict of axes and such lists")
+        yield from ((key, entry) for entry in entries)
+
+
+def _contrast(entry: Any, key: str, axes: Mapping[str, Sequence[Any]], where: str) -> Contrast:
+    if isinstance(entry, str) or not isinstance(entry, Sequence) or len(entry) not in (2, 3):
+        raise InputError(f"{where}: {entry!r} is not a pair of arms, as in ('rtd', 'bert-mlm')")
+    label = entry[2] if len(entry) == 3 else ""
+    if not isinstance(label, str):
+        raise InputError(f"{where}: the label of {entry[:2]!r} is {label!r}, which is not text")
+    one, two = (_arm(side, key, axes, where) for side in entry[:2])
+    return Contrast(one, two, label)
+
+
+def _arm(side: Any, key: str, axes: Mapping[str, Sequence[Any]], where: str) -> Cell:
+    if isinstance(side, Mapping):
+        return dict(side)
+    if not key:
+        names = ", ".join(axes)
+        raise InputError(f"{where}: {side!r} could be of any of the axes {names}; write {{axis: [(one, other)]}}")
+    return {key: side}
+
+
+def _near(side: Cell, cells: Sequence[Cell]) -> str:
+    """Return which value may have been meant."""
+    if len(side) != 1:
+        return ""
+    [(key, value)] = side.items()
+    return suggest(str(value), {str(cell[key]) for cell in cells if key in cell})
+
+
+def matching(arm: Cell, cells: Sequence[Cell], axes: Collection[str]) -> list[int]:
+    """Return the numbers of the cells that are this arm: equal in its keys, without keys of a variant that it lacks."""
+    return [
+        number
+        for number, cell in enumerate(cells)
+        if all(key in cell and same(cell[key], value) for key, value in arm.items())
+        and all(key in arm or key in axes for key in cell)
+    ]
+
+
+def expand(contrast: Contrast, cells: Sequence[Cell], axes: Collection[str]) -> Iterator[tuple[int, int]]:
+    """Yield the numbers of every two cells that the contrast compares: equal in all keys that neither arm names."""
+    for one in matching(contrast.a, cells, axes):
+        for two in matching(contrast.b, cells, axes):
+            rest = (cells[one].keys() | cells[two].keys()) - contrast.a.keys() - contrast.b.keys()
+            if all(key in cells[one] and key in cells[two] and same(cells[one][key], cells[two][key]) for key in rest):
+                yield one, two
+
+
+def same(value: Any, other: Any) -> bool:
+    """Return whether two values of a key are one; those of the command line are text, a file may hold numbers."""
+    if value == other or str(value) == str(other):
+        return True
+    try:
+        return float(value) == float(other)
+    except (TypeError, ValueError):
+        return False
