@@ -28,6 +28,7 @@ LINES = (
     "plan",
     "objectives",
     "corruption export",
+    "plausibility",
     "models data unigram",
     "losses vocabulary flops tracking",
     "kernels over",

@@ -140,7 +140,7 @@ def _noted(
 def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host) -> None:
     """Everything up to the exported encoder and done.json."""
     from workbench import kernels, tracking, trainer
-    from workbench.export import export
+    from workbench.export import export, export_heads
 
     parent = parent_of(run)
     if parent is not None and (parent.damage or not parent.trained):
@@ -164,6 +164,8 @@ def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host) -> None
     check(prepared)  # its tokenizer is exported
     with run.staged("encoder") as folder:
         export(model.encoder, prepared.tokenizer, folder, spec, facts)  # type: ignore[arg-type]
+    with run.staged("heads") as folder:
+        export_heads(model, folder)
     run.finish(facts | judged(run, spec, corpus))
 
 
@@ -266,14 +268,14 @@ def measure(run: RunDir, tasks: TasksSpec, suite: Suite, host: Host, since: str)
     if not missing:
         return
     run.check_encoder()
-    encoder = {"encoder": run.encoder_digest()}
+    weights = run.weight_digests()
     with progress.measuring(run.run_id, len(missing)) as told:
         for task, seed, name in missing:
             what = f"{task.act} {run.run_id} on {task.name} (seed {seed})"
             trace = run.path / f"failures/{name.removesuffix('.json')}.log"
             with _noted(what, partial(_note_score, run, name, task, seed), trace, (InputError,)):
                 score = take(run.path / "encoder", task, tasks, seed, host, partial(told.step, task.name))
-                run.write_json(f"scores/{name}", score.to_json() | encoder)
+                run.write_json(f"scores/{name}", score.to_json() | weights)
                 run.clear_failure(name)
                 told.scored(task.name, score.value)
 

@@ -16,6 +16,7 @@ from workbench.kernels.portable import sample
 from workbench.losses import gather, share
 from workbench.models.encoder import Encoder, build_generator_body, seeded
 from workbench.models.heads import MlmHead
+from workbench.plausibility import Scorer, masked_scorers, pseudo_log_likelihood, summed
 from workbench.spec import RunSpec
 from workbench.tensors import Batch, Corruption, Guess
 from workbench.unigram import WordFrequencies
@@ -136,6 +137,19 @@ class Generator(nn.Module):
             "replaced_rate": share(ids != batch.ids, real_tokens(batch)),
         }
         return Corruption(ids, masked.positions, masked.weights, masked.targets, guess.loss, metrics)
+
+    def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
+        """Return the sum (B,) of log q(token): its pseudo-log-likelihood, or the log of word frequencies."""
+        special = self.spec.data.special
+        if self.words is not None:
+            return summed(self.words.log_share[ids], ids, attention, special)
+        return pseudo_log_likelihood(self.body, self.head, ids, attention, special)
+
+    def scorers(self) -> dict[str, Scorer]:
+        """Return the ways in which a generator with weights scores sentences by itself; of any other, none."""
+        if self.words is not None:
+            return {}
+        return masked_scorers(self.body, self.head, self.spec.data.special, "generator-")
 
     def guess(self, batch: Batch, masked: Corruption) -> Guess:
         """What it would write at the picks, and how well it knows what stood there."""

@@ -10,12 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
+from torch import nn
 
 from workbench import __version__
 from workbench.data.foreign import TOKENIZER_FILES
-from workbench.files import read_object
+from workbench.files import read_object, write_new
 from workbench.models.encoder import Encoder
 from workbench.spec import RunSpec
+from workbench.tensorfile import content
+from workbench.unigram import WordFrequencies
+
+WEIGHTS = "model.safetensors"
 
 
 def export(encoder: Encoder, tokenizer: Path, folder: Path, spec: RunSpec, facts: dict[str, Any]) -> None:
@@ -31,6 +36,22 @@ def export(encoder: Encoder, tokenizer: Path, folder: Path, spec: RunSpec, facts
             shutil.copyfile(file, folder / file.name)
     limit_length(folder / "tokenizer_config.json", spec.encoder.positions)
     (folder / "README.md").write_text(card(spec, facts), encoding="utf-8")
+
+
+def export_heads(objective: nn.Module, folder: Path) -> None:
+    """Fill `folder` with every weight of an objective that is not its encoder's: heads and generator.
+
+    With the exported encoder they are all that scoring sentences takes. Names are those of `named_parameters`; word
+    frequencies, which are counted and not learned, are kept under `log_share`.
+    """
+    encoder: nn.Module = objective.encoder  # type: ignore[assignment]
+    own = {id(weight) for weight in encoder.parameters()}
+    kept = {name: weight for name, weight in objective.named_parameters() if id(weight) not in own}
+    for name, part in objective.named_modules():
+        if isinstance(part, WordFrequencies):
+            kept[f"{name}.log_share"] = part.log_share  # type: ignore[assignment]
+    _, parts = content(kept)
+    write_new(folder / WEIGHTS, b"".join(parts))
 
 
 def limit_length(settings: Path, positions: int) -> None:
@@ -66,7 +87,8 @@ A text encoder of {spec.encoder.layers} layers x {spec.encoder.hidden} ({spec.en
 - corpus: {", ".join(spec.data.corpus)} (fingerprint `{spec.data.fingerprint}`), rows of {spec.data.length} tokens
 - tokenizer: {spec.data.tokenizer}, {spec.encoder.vocab} entries
 - texts: up to {spec.encoder.positions} tokens, to which the tokenizer cuts with `truncation=True`{untrained}
-- no head: the heads of pre-training are not in here, so it fills no masks and classifies nothing before fine-tuning
+- no head: the heads of pre-training are not in here but in the folder `heads` of the run, so it fills no masks and
+  classifies nothing before fine-tuning
 - made by workbench {__version__}, after Clark et al. 2020, "ELECTRA: Pre-training Text Encoders as Discriminators
   Rather Than Generators"
 

@@ -98,9 +98,9 @@ def _json_names(folder: Path, inner: str) -> list[str]:
         return []
 
 
-def encoder_digest(done: Mapping[str, Any]) -> str:
-    """Return one hash over the files of a run's encoder, which its scores carry."""
-    return digest(done.get("encoder", {}), 64)
+def weights_digest(done: Mapping[str, Any], part: str) -> str:
+    """Return one hash over the files of a run's "encoder" or "heads", which its scores carry."""
+    return digest(done.get(part, {}), 64)
 
 
 def fault(folder: Path, full: bool = False) -> str | None:
@@ -142,7 +142,7 @@ def _fault(folder: Path, full: bool, found: dict[str, dict[str, Any]]) -> str | 
         return "is not a folder of its own but a link or a file"
     record, must = spec_record(folder)
     parse(record["spec"])
-    for name in ("checkpoints", "encoder", "failures", "scores", "wandb"):
+    for name in ("checkpoints", "encoder", "failures", "heads", "scores", "wandb"):
         try:
             own_folder(folder / name)
         except InputError:
@@ -182,8 +182,10 @@ def _score_fault(folder: Path, name: str, done: Mapping[str, Any] | None, must: 
         return f"scores/{name} has a value that is not among its values"
     if isinstance(sha := score.get("digest"), str) and name != score_file(score["task"], sha, score["seed"]):
         return f"scores/{name} is the score of {ascii(score['task'])[:80]} with seed {score['seed']}"
-    if done is not None and (must or "encoder" in score) and score.get("encoder") != encoder_digest(done):
+    if done is not None and (must or "encoder" in score) and score.get("encoder") != weights_digest(done, "encoder"):
         return f"scores/{name} is of another encoder"
+    if done is not None and "heads" in score and score["heads"] != weights_digest(done, "heads"):
+        return f"scores/{name} is of other heads"
     return None
 
 

@@ -20,8 +20,8 @@ from workbench.files import open_regular, read_sealed
 NAME = "manifest.json"
 FORMAT = 1
 FILES = ("spec.json", "plan.json", "env.json", "metrics.jsonl", "objective.py", "wanted.json", "done.json")
-FOLDERS = ("checkpoints", "encoder", "failures", "scores")
-SPARED = ("checkpoints", "encoder")  # may be deleted whole to save room: no report reads them
+FOLDERS = ("checkpoints", "encoder", "failures", "heads", "scores")
+SPARED = ("checkpoints", "encoder", "heads")  # may be deleted whole to save room: no report reads them
 
 Entries = dict[str, dict[str, Any]]  # name below the run's folder -> {"bytes": ..., "sha256": ...}
 

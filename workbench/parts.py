@@ -96,7 +96,11 @@ class Special(Part):
 
 
 class DataSpec(Part):
-    """Which text, cut how. `fingerprint` and `special` are filled in when the data is prepared."""
+    """Which text, cut how. `fingerprint` and `special` are filled in when the data is prepared.
+
+    `held_out` is the share of the text, chosen by its hash, that pre-training does not see; of `docs` a part is always
+    held out, and none besides.
+    """
 
     corpus: Annotated[Names, Field(min_length=1)] = ("docs",)
     revision: str | None = None
@@ -104,6 +108,7 @@ class DataSpec(Part):
     tokenizer: str = "wordpiece"
     lowercase: bool = True
     length: Annotated[int, Field(ge=8)] = 128
+    held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
     fingerprint: str = ""
     special: Special = Special()
 

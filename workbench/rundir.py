@@ -200,6 +200,7 @@ class RunDir:
             "finished": now(),
             "metrics_bytes": health.size(self.path / "metrics.jsonl"),
             "encoder": health.hashes(self.path / "encoder"),
+            "heads": health.hashes(self.path / "heads"),
             "final": {key: _mean(row.get(key) for row in tail) for key in last if key not in _RUNNING_TOTALS},
             "manifest": manifest.NAME,
             "run_id": self.run_id,
@@ -321,19 +322,32 @@ class RunDir:
 
     def check_encoder(self) -> None:
         """Raises InputError when a file of the encoder is not as it was when training ended, or another is there."""
-        stated = self.read_json("done.json").get("encoder", {})
-        found = health.hashes(self.path / "encoder")
+        self._check_weights("encoder")
+
+    def check_heads(self) -> None:
+        """Raises the same for the heads."""
+        self._check_weights("heads")
+
+    def _check_weights(self, part: str) -> None:
+        stated = self.read_json("done.json").get(part, {})
+        found = health.hashes(self.path / part)
         for name in sorted(stated.keys() | found.keys()):
             if stated.get(name) != found.get(name):
                 how = "was not there when training ended" if name not in stated else "has changed since it was written"
                 raise DamagedRun(
-                    f"{self.path / 'encoder' / name} {how if name in found else 'is missing'}; "
+                    f"{self.path / part / name} {how if name in found else 'is missing'}; "
                     f"move the run's folder away and give the same command again"
                 )
 
     def encoder_digest(self) -> str:
         """Return the hash over the encoder's files that scores carry. The run is trained."""
-        return health.encoder_digest(self.read_json("done.json"))
+        return health.weights_digest(self.read_json("done.json"), "encoder")
+
+    def weight_digests(self) -> dict[str, str]:
+        """Return the hashes that scores carry: over the encoder's files, and over the heads' where there are any."""
+        done = self.read_json("done.json")
+        parts = ("encoder", "heads") if "heads" in done else ("encoder",)  # older versions kept no heads
+        return {part: health.weights_digest(done, part) for part in parts}
 
     # -- state, read from the files each time
 

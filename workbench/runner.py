@@ -205,7 +205,7 @@ def load_suite(base: RunSpec) -> Suite:
     """The tasks asked for; those that cannot be had are said at once."""
     from workbench import tasks
 
-    suite = tasks.load(base.tasks)
+    suite = tasks.load(base.tasks, text=lambda: (base.data, prepare(base)[1].folder))
     for name, why in suite.missing.items():
         log.warning("%s is left out: %s", name, why)
     return suite

@@ -199,6 +199,8 @@ class RunSpec(Part):
             del full["corruption"]["generator_random"]
         if self.optim.generator_lr is None:
             del full["optim"]["generator_lr"]
+        if not self.data.held_out:
+            del full["data"]["held_out"]
         del full["start"]
         parent = self.parent()
         if self.start is not None and parent is not None:

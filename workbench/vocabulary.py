@@ -44,6 +44,26 @@ def guess(
     return Guess(samples, loss, right, surprise)
 
 
+def log_likelihood(features: Tensor, table: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+    """Return log softmax(features @ table.T + bias)[target] (N,) of features (N, E), in fp32 or wider; no gradient."""
+    half = torch.is_autocast_enabled(features.device.type)
+    with torch.autocast(features.device.type, enabled=False):
+        dtype = torch.bfloat16 if half else features.dtype
+        x, words, ops = features.to(dtype), table.to(dtype), kernels.of(features.to(dtype))
+        found = []
+        for part in torch.arange(len(x), device=x.device).split(_rows_at_once(words)):
+            none = torch.zeros(len(part), device=x.device)
+            logits = kernels.linear_words(x[part], words)
+            found.append(ops.vocabulary(logits, bias, targets[part], none, None, none, None, 1.0, False)[1])
+        return torch.cat(found) if found else torch.zeros(0, device=x.device)
+
+
+def _rows_at_once(words: Tensor) -> int:
+    """Return how many rows of logits over a table (V, E) are held at once: whole tiles, for tile registers."""
+    fit = max(1, CHUNK.get(words.device.type, CHUNK["cpu"]) // words.element_size() // len(words))
+    return fit // 32 * 32 or fit
+
+
 class _Vocabulary(torch.autograd.Function):
     """The loss of a row with likelihood q of its target is -log(exp(copy) + exp(write) q); `copy` None is none."""
 
@@ -59,9 +79,7 @@ class _Vocabulary(torch.autograd.Function):
             learns = any(ctx.needs_input_grad)
             d_features, d_table, d_bias = torch.empty_like(x), torch.empty_like(table), torch.zeros_like(bias)
             share = weights / weights.sum().clamp(min=1e-6)
-            room = CHUNK.get(x.device.type, CHUNK["cpu"]) // words.element_size()
-            fit = max(1, room // len(table))
-            many = fit // 32 * 32 or fit  # whole tiles, where they are products on tile registers
+            many = _rows_at_once(words)
             ops = kernels.of(x)
             found = []
             for start in range(0, len(x), many):

@@ -18,8 +18,10 @@ from workbench.memory import check_address_space
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
+    from workbench.spec import RunSpec
 
 log = logging.getLogger("workbench")
+HELD_OUT = 0.02  # of a corpus that has no held-out part of its own
 REHEARSAL = "WORKBENCH_REHEARSAL"  # environment variable: try a whole command before it takes a night
 TRIED = (4, 4)  # steps of a run and rows of a step in a rehearsal; a dearer run matched in FLOPs still gets a step
 Objectives = Annotated[
@@ -30,7 +32,12 @@ Scale = Annotated[str | None, typer.Option(help="nano (default), micro, mini, sm
 Corpora = Annotated[
     list[str] | None, typer.Option("--corpus", help="docs (built in), a file, folder, glob or hub name; repeatable.")
 ]
-Tasks = Annotated[str | None, typer.Option(help="probes, linear, glue, none, names (CoLA,RTE), or a file my.csv.")]
+Tasks = Annotated[
+    str | None,
+    typer.Option(
+        help="probes, linear, pairs, blimp, glue, none, names (CoLA,RTE), a file my.csv, or a folder of minimal pairs."
+    ),
+]
 BudgetText = Annotated[str | None, typer.Option("--budget", help="flops=1e17, tokens=2e6, steps=1000 or seconds=600.")]
 Seeds = Annotated[int | None, typer.Option(min=1, max=1000, help="Pre-training seeds of every run (default 1).")]
 Runs = Annotated[Path, typer.Option("--runs", help="Folder of the run store.")]
@@ -92,7 +99,17 @@ def base_spec(
     from workbench.offline import stay_local
 
     stay_local(base)
-    return base
+    return _with_held_out(base, "data.held_out" in overrides)
+
+
+def _with_held_out(base: RunSpec, given: bool) -> RunSpec:
+    """Return the spec with a part of its text held out where pairs are to be made of that, and none is by itself."""
+    from workbench import tasks
+
+    if given or set(base.data.corpus) == {"docs"} or not tasks.of_corpus(base.tasks):
+        return base
+    log.warning("pairs are made of text that pre-training does not see: --set data.held_out=%g is in effect", HELD_OUT)
+    return base.changed({"data.held_out": HELD_OUT})
 
 
 def given_keys(sets: list[str] | None) -> set[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.cache import alone, discard, faults, is_whole, staged
-from workbench.data import sources, tokenizer
+from workbench.data import held_out, sources, tokenizer
 from workbench.data.progress import Progress, shown
 from workbench.data.shards import SHARD, Shards, Text, encode, token_type
 from workbench.errors import InputError
@@ -51,7 +51,8 @@ def prepare(spec: RunSpec, progress: Progress | None = None, cache: Path | None 
     """
     root = cache or cache_root()
     found = sources.resolve(spec.data)
-    origin = digest([[sources.identity(source) for source in found], spec.data.column], 64)
+    less = [spec.data.held_out] if spec.data.held_out else []  # older prepared data keep their names
+    origin = digest([[sources.identity(source) for source in found], spec.data.column, *less], 64)
     words = _wordpiece(spec) if spec.data.tokenizer == "wordpiece" else _content(spec.data, root)
     key = digest([FORMAT, SHARD, origin, words], 16)
     folder = root / "data" / key
@@ -152,7 +153,9 @@ def _build(
     text = Text()
     with staged(folder) as temporary, closing(Shards(temporary, token_type(vocab))) as shards:
         shutil.copytree(words, temporary / "tokenizer")
-        encode(text.counted(_documents(spec.data, found, "encoding", progress)), encoder, special.sep, shards)
+        with held_out.writing(temporary) if spec.data.held_out else nullcontext(None) as aside:
+            documents = _documents(spec.data, found, "encoding", progress, aside=aside)
+            encode(text.counted(documents), encoder, special.sep, shards)
         counts = shards.finish()
         tokens = sum(shard["tokens"] for shard in counts)
         if not tokens:
@@ -176,9 +179,17 @@ def _build(
 
 
 def _documents(
-    data: DataSpec, found: list[sources.Source], stage: str, progress: Progress, hub_limit: float = math.inf
+    data: DataSpec,
+    found: list[sources.Source],
+    stage: str,
+    progress: Progress,
+    hub_limit: float = math.inf,
+    aside: Callable[[str], None] | None = None,
 ) -> Iterator[str]:
-    """All documents, but no more than `hub_limit` characters of a hub data set. Raises InputError if there are none."""
+    """Yield all documents, at most `hub_limit` characters of a hub data set. Raises InputError if there are none.
+
+    What is held out goes to `aside`.
+    """
     known = not any(isinstance(source, sources.Hub) for source in found)
     total = sum(source.size for source in found) if known else 0
     done = count = 0
@@ -190,9 +201,11 @@ def _documents(
 
     for source in found:
         left = hub_limit if isinstance(source, sources.Hub) else math.inf
+        share = 0.0 if isinstance(source, sources.Docs) else data.held_out
         for document in sources.read(source, data.column, advance):
-            count += 1
-            yield document
+            if kept := held_out.without(document, share, aside):
+                count += 1
+                yield kept
             if (left := left - len(document)) <= 0:
                 break
     if not count:

@@ -63,6 +63,40 @@ def _bias(attention: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return torch.zeros(attention.shape, dtype=wide).masked_fill_(~attention.bool(), -torch.inf)
 
 
+@torch.no_grad()
+def states_at(model: Any, ids: Tensor, places: Tensor) -> Tensor:
+    """Return the last hidden states (B, D) of one position, places (B,), of each full row of ids (B, L); no gradient.
+
+    The last layer computes keys and values of all positions, and the rest of it at the one position only.
+    """
+    half = torch.is_autocast_enabled("cpu")
+    with torch.autocast("cpu", enabled=False):
+        config, layers = model.config, list(model.encoder.layer)
+        dtype = torch.bfloat16 if half else model.embeddings.word_embeddings.weight.dtype
+        hidden = _embed(model, ids, None, Drop(0, 0.0), dtype)
+        apply: Any = Layers.apply
+        below = [tensor for layer in layers[:-1] for tensor in weights(layer)]
+        hidden = apply(hidden, None, config, (0.0, 0.0), 0, False, *below)
+        return _last_layer(hidden, places, config, *(each.to(dtype) for each in weights(layers[-1])))
+
+
+def _last_layer(
+    hidden: Tensor, places: Tensor, config: Any, wq: Tensor, bq: Tensor, wk: Tensor, bk: Tensor, wv: Tensor,
+    bv: Tensor, wo: Tensor, bo: Tensor, g1: Tensor, c1: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor,
+    g2: Tensor, c2: Tensor,
+) -> Tensor:  # fmt: skip
+    """One layer's output (B, D) at places (B,) of hidden (B, L, D)."""
+    heads, eps, width = config.num_attention_heads, config.layer_norm_eps, hidden.shape[-1]
+    here = hidden[torch.arange(len(hidden)), places]
+    query = F.linear(here, wq, bq).unflatten(1, (heads, -1))[:, :, None]  # (B, H, 1, d)
+    key, value = F.linear(hidden, torch.cat([wk, wv]), torch.cat([bk, bv])).unflatten(2, (2, heads, -1)).unbind(2)
+    scores = (query @ key.permute(0, 2, 3, 1)).float() * (width // heads) ** -0.5  # (B, H, 1, L)
+    context = (scores.softmax(-1).to(hidden.dtype) @ value.transpose(1, 2)).flatten(1)
+    middle = F.layer_norm(F.linear(context, wo, bo) + here, [width], g1, c1, eps)
+    fed = F.linear(F.gelu(F.linear(middle, w1, b1)), w2, b2)
+    return F.layer_norm(fed + middle, [width], g2, c2, eps)
+
+
 def can(model: Any, ids: Tensor) -> bool:
     """Whether `hidden_states` computes what `model` does at ids: an ELECTRA encoder with GELU, on a CPU, eagerly."""
     config = model.config

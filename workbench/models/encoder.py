@@ -76,6 +76,13 @@ class Encoder(nn.Module):
         hidden: Tensor = model(input_ids=ids, attention_mask=attention).last_hidden_state
         return hidden
 
+    def states_at(self, ids: Tensor, attention: Tensor | None, places: Tensor) -> Tensor:
+        """Hidden states (B, D) of one position a row, places (B,); no gradient."""
+        if blocks.can(self.model, ids) and not self.plain and attention is None:
+            return blocks.states_at(self.model, ids, places)
+        hidden: Tensor = self(ids, attention)
+        return hidden[torch.arange(len(ids), device=ids.device), places]
+
     def _hugging_face(self) -> Any:
         if not isinstance(self.model, Electra):
             return self.model

@@ -45,6 +45,13 @@ class MlmHead(nn.Module):
         """log q(target) (B, N) at hidden (B, N, D), and whether the target is the likeliest word, bool (B, N)."""
         return token_log_likelihood(self._transform(hidden), self.table.weight, self.bias, targets)
 
+    @torch.no_grad()
+    def log_likelihood(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """log q(target) (N,) at hidden (N, D), in fp32 or wider; no gradient."""
+        if self._stepwise:
+            return self.likelihood(hidden[None], targets[None])[0][0]
+        return vocabulary.log_likelihood(self._transform(hidden), self.table.weight, self.bias, targets)
+
     def loss(self, hidden: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         """Mean cross-entropy () at hidden (B, N, D) over weights (B, N), and whether the target is likeliest (B, N)."""
         if self._stepwise:

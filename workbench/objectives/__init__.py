@@ -96,6 +96,12 @@ def source_file(spec: RunSpec) -> Path | None:
     return _files.get(f"{spec.objective}@{spec.source}")
 
 
+def keep_source(spec: RunSpec, path: Path) -> None:
+    """Read the spec's objective from its copy in a run's folder, where the file itself was not named here."""
+    if spec.source and path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest()[:16] == spec.source:
+        _files.setdefault(f"{spec.objective}@{spec.source}", path.resolve())
+
+
 def load(spec: RunSpec) -> ModuleType:
     """The module of the spec's objective. Raises InputError if it cannot be loaded or lacks one of its three parts."""
     path = source_file(spec)

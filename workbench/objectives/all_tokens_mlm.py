@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from typing import Self
 
+import torch
 from pydantic import model_validator
-from torch import nn
+from torch import Tensor, nn
 
 from workbench import flops
 from workbench.corruption import Generator, real_tokens
 from workbench.flops import Flops
 from workbench.frequencies import Frequencies
-from workbench.losses import binary_loss, binary_ratios, share
+from workbench.losses import binary_loss, binary_ratios, copy_mixture_loss, share
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.heads import BinaryHead, MlmHead
 from workbench.parts import Part
+from workbench.plausibility import Scorer, summed
 from workbench.spec import RunSpec
 from workbench.tensors import Batch, StepLoss
 
@@ -52,7 +54,7 @@ def floors(words: Frequencies) -> dict[str, float]:
 class Objective(nn.Module):
     def __init__(self, encoder: Encoder, spec: RunSpec, options: Options) -> None:
         super().__init__()
-        self.encoder, self.options = encoder, options
+        self.encoder, self.spec, self.options = encoder, spec, options
         self.generator = Generator(encoder, spec)
         with seeded(spec.seed, "init", "head"):
             self.head = MlmHead(encoder, encoder.table)
@@ -71,3 +73,17 @@ class Objective(nn.Module):
         metrics = fake.metrics | binary_ratios("copy", gate, untouched, real) | {"mlm_accuracy": share(right, real)}
         parts = {"generator_loss": fake.loss, "mlm_loss": loss, "copy_loss": copying}
         return StepLoss(total, parts, metrics)
+
+    def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
+        """Return the sum (B,) of log p(token) under the copy mixture, in one pass over the sentence as it is.
+
+        Every token is its own input here: p = D + (1 - D) softmax(token) (Clark et al. 2020, section 3.4).
+        """
+        hidden = self.encoder(ids, attention)  # (B, L, D)
+        likelihood = self.head.log_likelihood(hidden.flatten(0, 1), ids.flatten()).view_as(ids)
+        mixed = -copy_mixture_loss(self.gate(hidden), likelihood, torch.ones_like(ids, dtype=torch.bool))
+        return summed(mixed, ids, attention, self.spec.data.special)
+
+    def scorers(self) -> dict[str, Scorer]:
+        """Return the ways to score sentences, `score` first."""
+        return {"copy-mixture": lambda s: self.score(s.ids, s.attention)} | self.generator.scorers()

@@ -6,7 +6,7 @@ Shares are `corruption.mask` and `corruption.random`; no generator.
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 
 from workbench import flops
 from workbench.corruption import mask_tokens, real_tokens
@@ -16,6 +16,7 @@ from workbench.losses import gather, share
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.heads import MlmHead
 from workbench.parts import Part
+from workbench.plausibility import Scorer, masked_scorers, pseudo_log_likelihood
 from workbench.spec import RunSpec
 from workbench.tensors import Batch, StepLoss
 
@@ -52,3 +53,11 @@ class Objective(nn.Module):
             "replaced_rate": share(masked.ids != batch.ids, real_tokens(batch)),
         }
         return StepLoss(loss, {"mlm_loss": loss}, metrics)
+
+    def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
+        """Return the pseudo-log-likelihood (B,) of sentences, each token masked on its own (Salazar et al. 2020)."""
+        return pseudo_log_likelihood(self.encoder, self.head, ids, attention, self.spec.data.special)
+
+    def scorers(self) -> dict[str, Scorer]:
+        """Return the ways to score sentences, `score` first."""
+        return masked_scorers(self.encoder, self.head, self.spec.data.special)

@@ -5,7 +5,7 @@ Clark et al. 2020, section 3.4: how much of the gain comes from never seeing [MA
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 
 from workbench import flops
 from workbench.corruption import Generator
@@ -15,6 +15,7 @@ from workbench.losses import gather, share
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.heads import MlmHead
 from workbench.parts import Part
+from workbench.plausibility import Scorer, summed
 from workbench.spec import RunSpec
 from workbench.tensors import Batch, StepLoss
 
@@ -39,7 +40,7 @@ def floors(words: Frequencies) -> dict[str, float]:
 class Objective(nn.Module):
     def __init__(self, encoder: Encoder, spec: RunSpec, options: Options) -> None:
         super().__init__()
-        self.encoder, self.options = encoder, options
+        self.encoder, self.spec, self.options = encoder, spec, options
         self.generator = Generator(encoder, spec)
         with seeded(spec.seed, "init", "head"):
             self.head = MlmHead(encoder, encoder.table)
@@ -51,3 +52,17 @@ class Objective(nn.Module):
         metrics = fake.metrics | {"mlm_accuracy": share(right, fake.weights)}
         total = fake.loss + self.options.weight * loss
         return StepLoss(total, {"generator_loss": fake.loss, "mlm_loss": loss}, metrics)
+
+    def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
+        """Return the sum (B,) of log p(token) at every token of the sentence as it is, in one pass.
+
+        That is the input it was trained on, less the generator's samples; there is no [MASK] in it. For masked language
+        models this is the "holistic" score of Zaczynska et al. 2020.
+        """
+        hidden = self.encoder(ids, attention)  # (B, L, D)
+        likelihood = self.head.log_likelihood(hidden.flatten(0, 1), ids.flatten()).view_as(ids)
+        return summed(likelihood, ids, attention, self.spec.data.special)
+
+    def scorers(self) -> dict[str, Scorer]:
+        """Return the ways to score sentences, `score` first."""
+        return {"one-pass": lambda s: self.score(s.ids, s.attention)} | self.generator.scorers()

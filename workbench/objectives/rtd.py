@@ -7,7 +7,8 @@ weights that both own.
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
 from workbench import flops
 from workbench.corruption import Generator, real_tokens
@@ -17,6 +18,7 @@ from workbench.losses import binary_loss, binary_ratios
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.heads import BinaryHead
 from workbench.parts import Part
+from workbench.plausibility import Scorer, summed
 from workbench.spec import RunSpec
 from workbench.tensors import Batch, StepLoss
 
@@ -41,7 +43,7 @@ def floors(words: Frequencies) -> dict[str, float]:
 class Objective(nn.Module):
     def __init__(self, encoder: Encoder, spec: RunSpec, options: Options) -> None:
         super().__init__()
-        self.encoder, self.options = encoder, options
+        self.encoder, self.spec, self.options = encoder, spec, options
         self.generator = Generator(encoder, spec)
         with seeded(spec.seed, "init", "head"):
             self.head = BinaryHead(encoder, spec.head)
@@ -54,3 +56,28 @@ class Objective(nn.Module):
         total = fake.loss + self.options.weight * loss
         metrics = fake.metrics | binary_ratios("discriminator", logits, replaced, real)
         return StepLoss(total, {"generator_loss": fake.loss, "discriminator_loss": loss}, metrics)
+
+    def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
+        """Return the sum (B,) of log P(original) over the tokens of the sentence as it is, in one pass.
+
+        As Xia et al. 2022, "Prompting ELECTRA", score options.
+        """
+        logits = self.head(self.encoder(ids, attention))  # (B, L), above 0 means replaced
+        return summed(F.logsigmoid(-logits.float()), ids, attention, self.spec.data.special)
+
+    def electric(self, ids: Tensor, attention: Tensor | None) -> Tensor:
+        """Return the sum (B,) of log q(token) - logit, the generator's probability corrected by the head.
+
+        What log p(token | others) is at the optimum, up to a constant (Clark et al. 2020, "Pre-training transformers as
+        energy-based cloze models"; roughly so here, since lucky samples are labelled original).
+        """
+        logits = self.head(self.encoder(ids, attention))
+        return self.generator.score(ids, attention) - summed(logits, ids, attention, self.spec.data.special)
+
+    def scorers(self) -> dict[str, Scorer]:
+        """Return the ways to score sentences, `score` first."""
+        return {
+            "originality": lambda s: self.score(s.ids, s.attention),
+            "electric": lambda s: self.electric(s.ids, s.attention),
+            **self.generator.scorers(),
+        }

@@ -1,35 +1,40 @@
-"""Downstream tasks: what an encoder is worth. GLUE, the built-in probes, a person's own table, and linear probes."""
+"""Downstream tasks: what an encoder is worth. GLUE, probes, linear probes, minimal pairs, or a person's own files."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from workbench.errors import InputError, suggest
 from workbench.files import user_path
-from workbench.parts import TasksSpec
+from workbench.parts import DataSpec, TasksSpec
 from workbench.scoring import PROBES
 from workbench.tasks.task import Examples, Measure, Suite, Task, held_out
 
-__all__ = ["Examples", "Measure", "Suite", "Task", "known", "load", "local"]
+__all__ = ["Examples", "HeldOut", "Measure", "Suite", "Task", "known", "load", "local", "of_corpus"]
+HeldOut = Callable[[], tuple[DataSpec, Path]]  # a corpus, and the folder in which it is prepared
 
 
 def known() -> list[dict[str, str]]:
-    """Name, suite, metric and a line on every task that has a name, without reading any data."""
-    from workbench.tasks import glue, probes
+    """Return name, suite, metric and a line on every task that has a name, without reading any data."""
+    from workbench.tasks import blimp, glue, probes
     from workbench.tasks.linear import names as linear
 
     rows = [(row.name, "glue", row.metric, row.summary) for row in glue.ROWS.values()]
     rows += [(probe.name, "probes", probe.metric, probe.summary) for probe in probes.PROBES.values()]
+    rows += [("pairs", "pairs", "accuracy", "which sentence is as the held-out text has it, without fine-tuning")]
+    rows += [(each.name, "blimp", "accuracy", f"{each.summary}, without fine-tuning") for each in blimp.NAMED.values()]
     rows += linear.known()
     return [dict(zip(("name", "suite", "metric", "summary"), row, strict=True)) for row in rows]
 
 
-def load(tasks: TasksSpec, cache: Path | None = None) -> Suite:
-    """Every task that `tasks.names` asks for, ready for `finetune`, with baselines.
+def load(tasks: TasksSpec, cache: Path | None = None, text: HeldOut | None = None) -> Suite:
+    """Return every measure that `tasks.names` asks for, ready for `measures.take`, with baselines.
 
-    Names are `none`, `glue`, `probes`, single tasks, stand-ins beside GLUE's folders (`QNLI-devsplit`), paths to
-    tables, and those of linear probes (`workbench.tasks.linear.names`). Tasks that `glue` lacks are named in `missing`;
-    a task asked for by its own name must be there. Raises InputError.
+    Names are `none`, `glue`, `probes`, `pairs`, `blimp` and its sets, single tasks, stand-ins beside GLUE's folders
+    (`QNLI-devsplit`), paths to tables and to minimal pairs, and those of linear probes
+    (`workbench.tasks.linear.names`). Tasks that `glue` lacks are named in `missing`; a task asked for by its own name
+    must be there. `text` prepares the corpus, for pairs made of it. Raises InputError.
     """
     from workbench.tasks import baselines, glue, probes, table
     from workbench.tasks.linear import names as linear
@@ -58,34 +63,61 @@ def load(tasks: TasksSpec, cache: Path | None = None) -> Suite:
     found += [table.load(Path(name), tasks) for kind, name in places if kind == "table"]
     measures: list[Measure] = [baselines.added(held_out(task, tasks.held_out), cache) for task in found]
     measures += linear.load([each for name in names for each in linear.place(name) or []], tasks, cache)
+    measures += [_pairs(kind, name, tasks, text) for kind, name in places if kind in ("pairs", "blimp", "sentences")]
     _distinct(measures)
     return Suite(tuple(measures), missing)
 
 
+def _pairs(kind: str, name: str, tasks: TasksSpec, text: HeldOut | None) -> Measure:
+    """Return minimal pairs of one kind. Raises InputError."""
+    from workbench.tasks import blimp, pairs
+
+    if kind == "pairs":
+        if text is None:
+            raise InputError("--tasks pairs: there is no corpus to make pairs of")
+        return pairs.load(*text(), tuning=bool(tasks.held_out))
+    if tasks.held_out:
+        raise InputError(f"--tasks {name}: settings cannot be searched for on the pairs that are reported; use pairs")
+    return blimp.load(name, tasks.blimp) if kind == "blimp" else blimp.load_path(name)
+
+
+def of_corpus(tasks: TasksSpec) -> bool:
+    """Return whether a task is made of the corpus's held-out text. Raises InputError for a name that is none."""
+    return any(_place(name)[0] == "pairs" for name in tasks.names if name != "none")
+
+
 def local(tasks: TasksSpec) -> bool:
-    """Whether no task is on the hub. Raises InputError for a name that is none."""
+    """Return whether no task is on the hub. Raises InputError for a name that is none."""
     from workbench.tasks.linear import names as linear
 
-    glue = any(_place(name)[0] == "glue" or linear.needs_glue(name) for name in tasks.names if name != "none")
-    return not glue or (tasks.glue is not None and user_path(tasks.glue, "--set tasks.glue:").is_dir())
+    kinds = {_place(name)[0] for name in tasks.names if name != "none"}
+    glue = "glue" in kinds or any(map(linear.needs_glue, tasks.names))
+    glue = not glue or (tasks.glue is not None and user_path(tasks.glue, "--set tasks.glue:").is_dir())
+    blimp = "blimp" not in kinds or (tasks.blimp is not None and user_path(tasks.blimp, "--set tasks.blimp:").exists())
+    return glue and blimp
 
 
 def _place(name: str) -> tuple[str, str]:
-    """Which part reads this name, and the name as that part spells it. Raises InputError."""
-    from workbench.tasks import glue, table
+    """Return which part reads this name, and the name as that part spells it. Raises InputError."""
+    from workbench.tasks import blimp, glue, table
     from workbench.tasks.linear import names as linear
 
     words = {"glue": ("glue", "glue"), "probes": ("probes", "probes")} | {p: ("probes", p) for p in PROBES}
+    words |= {"pairs": ("pairs", "pairs")} | {each: ("blimp", each) for each in blimp.NAMED}
     if name.lower() in words:
         return words[name.lower()]
     if linear.place(name):
         return "linear", name
+    if blimp.holds_pairs(name):
+        return "sentences", name
     if table.is_table(name):
         return "table", name
     if row := glue.row_of(name):
         return "glue", row.name
-    known = ["none", "glue", "probes", "linear", *glue.ROWS, *PROBES]
-    raise InputError(f"--tasks names an unknown task {name!r}{suggest(name, known)}, or a table's path")
+    known = ["none", "glue", "probes", "linear", *glue.ROWS, *PROBES, "pairs", *blimp.NAMED]
+    raise InputError(
+        f"--tasks names an unknown task {name!r}{suggest(name, known)}, or the path of a table or of minimal pairs"
+    )
 
 
 def _distinct(tasks: list[Measure]) -> None:

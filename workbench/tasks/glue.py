@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from workbench.errors import InputError
 from workbench.files import user_path
+from workbench.tasks.hub import fetch
 from workbench.tasks.rows import checked_text, rows_of, text_of
 from workbench.tasks.task import Examples, Suite, Task, sealed
 
@@ -106,7 +106,8 @@ def load(names: Iterable[str], where: str | None, rows: int | None = None) -> Su
     folder = user_path(place, "--set tasks.glue:")
     local = folder.is_dir()
     if not local:
-        found = _fetch(place, [row.config for row in asked if row.name in ROWS])
+        patterns = [f"{row.config}/*.parquet" for row in asked if row.name in ROWS]
+        found = fetch(place, patterns, "--set tasks.glue", "the folder that holds CoLA, MRPC and the others")
         if isinstance(found, str):
             return Suite((), {row.name: found for row in asked})
         folder = found
@@ -200,20 +201,6 @@ def _target(row: Row, label: str, where: str) -> int | float:
 
 
 # ---- the hub's layout: cola/train-00000-of-00001.parquet ... ----
-
-
-def _fetch(name: str, configs: list[str]) -> Path | str:
-    """The local copy of a hub dataset's parquet files, or why there is none."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    neither = f"tasks.glue={name!r} is no folder here"
-    if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name):
-        raise InputError(f"{neither}, nor a name on the hub; give the folder that holds CoLA, MRPC and the others")
-    try:
-        return Path(snapshot_download(name, repo_type="dataset", allow_patterns=[f"{c}/*.parquet" for c in configs]))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
-        return f"{neither}, and the hub gave none ({type(error).__name__}); name a folder with --set tasks.glue=DIR"
 
 
 def _hub(folder: Path, row: Row) -> dict[str, Examples] | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from workbench.host import Host
 from workbench.parts import TasksSpec
 from workbench.tasks.linear.problem import LinearProbe
+from workbench.tasks.minimal_pairs import PairSet
 from workbench.tasks.score import Progress, Score, score_name
 from workbench.tasks.task import Measure, Suite, Task
 
@@ -32,6 +33,10 @@ def take(
         from workbench.tasks.linear.measure import probe
 
         return probe(encoder, measure, spec, seed, host, progress)
+    if isinstance(measure, PairSet):
+        from workbench.tasks.zero_shot import zero_shot
+
+        return zero_shot(encoder, measure, spec, seed, host, progress)
     raise TypeError(f"nothing is known of how to measure {type(measure).__name__}")
 
 
