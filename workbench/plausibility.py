@@ -64,8 +64,9 @@ def pseudo_log_likelihood(
     rows, places = scored(ids, attention, special).nonzero(as_tuple=True)  # a copy each
     columns = torch.arange(ids.shape[1], device=ids.device)
     found = torch.zeros(ids.shape, dtype=torch.float64, device=ids.device)
-    for part in torch.arange(len(rows), device=ids.device).split(max(1, TOKENS // ids.shape[1])):
-        row, place = rows[part], places[part][:, None]
+    size = max(1, TOKENS // ids.shape[1])
+    for start in range(0, len(rows), size):
+        row, place = rows[start : start + size], places[start : start + size, None]
         hide = columns == place
         if words is not None:
             hide |= (columns > place) & (words[row] == words[row].gather(1, place))

@@ -41,12 +41,12 @@ def load(encoder: Path, asked: Sequence[str], device: str) -> Scoring:
     run = RunDir(encoder.parent)
     if not (run.path / "spec.json").is_file():
         raise InputError(
-            f"{encoder}: sentences are scored with the heads of pre-training, so name the folder `encoder` of a run"
+            f"{encoder}: sentences are scored with the heads of pre-training, so name the folder encoder of a run"
         )
     spec = run.spec()
     if not (run.path / "heads" / WEIGHTS).is_file():
         raise InputError(
-            f"{run.run_id} has no folder `heads`, without which it cannot score sentences: an older version finished "
+            f"{run.run_id} has no folder heads, without which it cannot score sentences: an older version finished "
             f"it, or the folder was deleted; train it again in another store"
         )
     run.check_encoder()

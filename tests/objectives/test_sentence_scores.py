@@ -1,0 +1,183 @@
+"""Sentence scores against slow loops in float64, and what no score may depend on: padding, order, special tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from objective_oracle import shaken, tiny
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from workbench import objectives
+from workbench.plausibility import Sentences, pseudo_log_likelihood, scored
+from workbench.trainer import plainly
+
+LENGTH = 9
+REGISTRY = [name for name in objectives.names() if hasattr(objectives.load(tiny(name)).Objective, "score")]
+
+
+def made(name: str, **changes: Any) -> tuple[Any, Any]:
+    """An objective with weights that are far from their first ones, in float64, without dropout."""
+    spec = tiny(name, changes)
+    model = plainly(shaken(spec).double().eval())
+    return spec, model
+
+
+def sentence(spec: Any, seed: int, length: int = LENGTH) -> Tensor:
+    """One row of ids: [CLS], words, [SEP]."""
+    special = spec.data.special
+    words = torch.randint(8, spec.encoder.vocab, (length - 2,), generator=torch.Generator().manual_seed(seed))
+    return torch.cat([torch.tensor([special.cls]), words, torch.tensor([special.sep])])
+
+
+def by_hand(encoder: Any, head: Any, ids: Tensor, mask: int, words: list[int] | None = None) -> float:
+    """The pseudo-log-likelihood of one full row, a pass for each token, by whole softmax distributions."""
+    total = 0.0
+    for place in range(1, len(ids) - 1):
+        copy = ids.clone()
+        copy[place] = mask
+        for later in range(place + 1, len(ids) - 1):
+            if words is not None and words[later] == words[place]:
+                copy[later] = mask
+        distribution = head(encoder(copy[None]))[0, place].softmax(-1)
+        total += float(distribution[ids[place]].log())
+    return total
+
+
+def test_every_objective_of_ours_scores_sentences() -> None:
+    assert {"bert-mlm", "rtd", "electra-15", "replace-mlm", "all-tokens-mlm", "adversarial"} <= set(REGISTRY)
+
+
+@pytest.mark.parametrize("words", [None, [-1, 0, 0, 1, 2, 2, 2, 3, -1]], ids=["original", "word-l2r"])
+def test_pseudo_log_likelihood_is_that_of_a_slow_loop(words: list[int] | None) -> None:
+    spec, model = made("bert-mlm")
+    rows = torch.stack([sentence(spec, seed) for seed in range(3)])
+    name = "pll" if words is None else "pll-word-l2r"
+    given = torch.tensor([words or [-1] * LENGTH] * 3)
+    with torch.no_grad():
+        found = model.scorers()[name](Sentences(rows, None, given))
+        expected = [by_hand(model.encoder, model.head, row, spec.data.special.mask, words) for row in rows]
+    assert found.dtype == torch.float64 and found.tolist() == pytest.approx(expected, rel=1e-6)
+    if words is None:
+        assert model.score(rows, None).tolist() == found.tolist()
+
+
+def test_a_toy_model_by_hand() -> None:
+    """A head that ignores its input has the same distribution everywhere: the score is a sum of three logarithms."""
+    spec, model = made("bert-mlm")
+    with torch.no_grad():
+        model.head.table.weight.zero_()
+        model.head.bias.copy_(torch.arange(spec.encoder.vocab) / 10)
+    special = spec.data.special
+    ids = torch.tensor([[special.cls, 9, 20, 9, special.sep]])
+    total = torch.arange(spec.encoder.vocab, dtype=torch.float64).div(10).exp().sum().log()
+    assert float(model.score(ids, None)) == pytest.approx(0.9 + 2.0 + 0.9 - 3 * float(total), rel=1e-6)
+
+
+def test_the_generator_s_own_score_is_its_pseudo_log_likelihood() -> None:
+    for name in ("rtd", "electra-15", "replace-mlm", "all-tokens-mlm"):
+        spec, model = made(name)
+        row = sentence(spec, 1)
+        with torch.no_grad():
+            found = model.scorers()["generator-pll"](Sentences(row[None], None, torch.zeros(1, LENGTH).long()))
+            expected = by_hand(model.generator.body, model.generator.head, row, spec.data.special.mask)
+        assert float(found) == pytest.approx(expected, rel=1e-6)
+
+
+def test_replace_mlm_predicts_every_token_in_one_pass() -> None:
+    spec, model = made("replace-mlm")
+    row = sentence(spec, 2)
+    with torch.no_grad():
+        logs = model.head(model.encoder(row[None]))[0].log_softmax(-1)
+        expected = sum(float(logs[place, row[place]]) for place in range(1, LENGTH - 1))
+        assert float(model.score(row[None], None)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_all_tokens_mlm_uses_its_mixture() -> None:
+    """p = D + (1 - D) q at every token, since every token is what the input holds."""
+    spec, model = made("all-tokens-mlm")
+    row = sentence(spec, 3)
+    with torch.no_grad():
+        hidden = model.encoder(row[None])
+        copy, q = model.gate(hidden)[0].sigmoid(), model.head(hidden)[0].softmax(-1)
+        inner = range(1, LENGTH - 1)
+        expected = sum(float((copy[t] + (1 - copy[t]) * q[t, row[t]]).log()) for t in inner)
+        assert float(model.score(row[None], None)) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["transformer", "unigram", "uniform"])
+def test_electric_corrects_the_generator_by_the_head(kind: str) -> None:
+    """log q - logit; with the same logit everywhere it ranks sentences of one length as the generator does."""
+    spec, model = made("rtd", **({"generator.kind": kind} | ({} if kind == "transformer" else {"tying": "none"})))
+    if kind == "unigram":
+        model.generator.words.count(torch.arange(spec.encoder.vocab))
+    rows = torch.stack([sentence(spec, seed) for seed in range(4)])
+    with torch.no_grad():
+        logits = model.head(model.encoder(rows))[:, 1:-1].sum(1)
+        own = model.generator.score(rows, None)
+        assert model.electric(rows, None).tolist() == pytest.approx((own - logits).tolist(), rel=1e-6)
+        for weight in model.head.parameters():
+            weight.zero_()
+        assert model.electric(rows, None).tolist() == pytest.approx(own.tolist(), rel=1e-6)
+        assert model.score(rows, None).tolist() == pytest.approx(
+            [(LENGTH - 2) * F.logsigmoid(torch.tensor(0.0)).item()] * 4
+        )
+    if kind == "uniform":
+        assert own.unique().numel() == 1
+    assert ("generator-pll" in model.scorers()) == (kind == "transformer")
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+@given(lengths=st.lists(st.integers(3, LENGTH), min_size=1, max_size=4), seed=st.integers(0, 99))
+@settings(max_examples=8, deadline=None)
+def test_padding_and_neighbours_change_no_score(name: str, lengths: list[int], seed: int) -> None:
+    spec, model = _kept(name)
+    special = spec.data.special
+    rows = [sentence(spec, seed + number, length) for number, length in enumerate(lengths)]
+    width = max(lengths) + 2
+    ids = torch.stack([F.pad(row, (0, width - len(row)), value=special.pad) for row in rows])
+    attention = torch.arange(width) < torch.tensor(lengths)[:, None]
+    words = torch.arange(width).expand(len(rows), -1)
+    with torch.no_grad():
+        for scorer in model.scorers().values():
+            together = scorer(Sentences(ids, attention, words))
+            alone = [float(scorer(Sentences(row[None], None, words[:1, : len(row)]))) for row in rows]
+            assert together.shape == (len(rows),) and together.tolist() == pytest.approx(alone, rel=1e-6, abs=1e-6)
+
+
+_models: dict[str, tuple[Any, Any]] = {}
+
+
+def _kept(name: str) -> tuple[Any, Any]:
+    return _models.setdefault(name, made(name))
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_the_fast_ways_score_as_the_plain_ones(name: str) -> None:
+    """The compiled kernels and a last layer at one position only, in fp32."""
+    spec = tiny(name)
+    fast, plain = shaken(spec).eval(), plainly(shaken(spec).eval())
+    rows = torch.stack([sentence(spec, seed) for seed in range(3)])
+    given = Sentences(rows, None, torch.arange(LENGTH).expand(3, -1))
+    with torch.no_grad():
+        for (label, one), other in zip(fast.scorers().items(), plain.scorers().values(), strict=True):
+            assert one(given).tolist() == pytest.approx(other(given).tolist(), rel=2e-5), label
+
+
+def test_special_tokens_and_padding_are_never_scored() -> None:
+    spec = tiny("bert-mlm")
+    s = spec.data.special
+    ids = torch.tensor([[s.cls, 9, s.mask, s.unk, s.sep, s.pad, 9]])
+    attention = torch.tensor([[1, 1, 1, 1, 1, 1, 0]])
+    assert scored(ids, attention, s).tolist() == [[False, True, False, True, False, False, False]]
+    assert scored(ids, None, s).tolist() == [[False, True, False, True, False, False, True]]
+
+
+def test_a_sentence_of_no_words_scores_nothing() -> None:
+    spec, model = made("bert-mlm")
+    ids = torch.tensor([[spec.data.special.cls, spec.data.special.sep]])
+    assert float(pseudo_log_likelihood(model.encoder, model.head, ids, None, spec.data.special)) == 0.0
