@@ -101,8 +101,11 @@ def _handled(handler: Callable[[int, Any], None], *kinds: signal.Signals) -> Ite
             signal.signal(kind, old)
 
 
-def interruptible(work: Callable[[], T]) -> T:
-    """`work()` in a thread, so that a signal need not wait until compiled code comes back to Python."""
+def interruptible(work: Callable[[], T], seconds: float | None = None) -> T:
+    """Return `work()`, done in a thread, so that a signal need not wait until compiled code comes back to Python.
+
+    Raises TimeoutError where that takes longer than `seconds`; the thread is then left to itself.
+    """
     result: Future[T] = Future()
 
     def carry_out() -> None:
@@ -112,7 +115,7 @@ def interruptible(work: Callable[[], T]) -> T:
             result.set_exception(error)
 
     threading.Thread(target=carry_out, daemon=True).start()
-    return result.result()
+    return result.result(seconds)
 
 
 def end_with_parent(parent: int) -> None:

@@ -7,7 +7,9 @@ import os
 import resource
 import shutil
 import socket
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from workbench.data import tokenizer
-from workbench.data.foreign import check_encoder_folder, check_tokenizer_folder
+from workbench.data.foreign import check_encoder_folder, check_tokenizer_folder, patience
 from workbench.errors import InputError
 from workbench.host import Host
 from workbench.models.electra import Config, Electra
 from workbench.parts import DataSpec, TasksSpec
+from workbench.tasks import encoded
 from workbench.tasks.classifier import load_encoder
 from workbench.tasks.encoded import encode
 from workbench.tasks.finetune import finetune
@@ -312,6 +315,45 @@ def test_a_bad_tokenizer_is_refused_wherever_it_is_named(case: str, folder: Path
     for attempt in (lambda: encode(folder, TASK, 16), lambda: tokenizer.train_or_load(spec, 0, [], cache=tmp_path)):
         said = refusal(attempt)
         assert told in said and str(folder) in said
+
+
+def split_by(pattern: str) -> Change:
+    """A tokenizer whose regular expression is this one."""
+
+    def change(folder: Path) -> None:
+        raw = json.loads((folder / "tokenizer.json").read_text())
+        raw["pre_tokenizer"] = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+        (folder / "tokenizer.json").write_text(json.dumps(raw))
+
+    return change
+
+
+def test_a_tokenizer_that_panics_leaves_nothing_but_a_sentence(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    split_by("(a+)+$")(folder)
+    rows = Examples(["a" * 40 + "!"] * 4, None, [0, 1] * 2)
+    said = refusal(lambda: encode(folder, replace(TASK, train=rows), 16))
+    assert "cannot read these texts" in said and "retry-limit" in said and str(folder) in said
+    assert capfd.readouterr().err == ""
+
+
+def test_a_tokenizer_that_takes_minutes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "LEAST", 0.05)
+    said = refusal(lambda: patience.in_time(lambda: time.sleep(20), 1000, "mine"))
+    assert said.startswith("mine: its tokenizer took more than") and "1,000 characters" in said
+    assert patience.in_time(lambda: 7, 1000, "mine") == 7
+
+
+def test_texts_are_read_in_pieces(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces change nothing, whether rows or characters end them."""
+    pairs = Examples([f"word {n}" * n for n in range(9)], ["other word"] * 9, [0] * 9)
+    task, first = replace(TASK, train=pairs, fingerprint=""), None
+    for piece, characters in ((1000, 1 << 20), (2, 1 << 20), (1000, 40)):
+        monkeypatch.setattr(encoded, "PIECE", piece)
+        monkeypatch.setattr(encoded, "CHARACTERS", characters)
+        found = encode(folder, task, 16)["train"]
+        now = [[row.tolist() for row in rows] for rows in (found.ids, found.types or [])]
+        assert len(found) == 9 and now == (first or now)
+        first = now
 
 
 def test_ids_beyond_the_vocabulary_are_refused_before_training(folder: Path) -> None:

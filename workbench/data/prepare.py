@@ -155,7 +155,7 @@ def _build(
         shutil.copytree(words, temporary / "tokenizer")
         with held_out.writing(temporary) if spec.data.held_out else nullcontext(None) as aside:
             documents = _documents(spec.data, found, "encoding", progress, aside=aside)
-            encode(text.counted(documents), encoder, special.sep, shards)
+            encode(text.counted(documents), encoder, special.sep, shards, spec.data.tokenizer)
         counts = shards.finish()
         tokens = sum(shard["tokens"] for shard in counts)
         if not tokens:

@@ -7,12 +7,14 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from workbench.data.foreign import in_time
 from workbench.data.tokenizer import pieces
 from workbench.errors import InputError
 
@@ -88,8 +90,11 @@ class Shards:
         self.file = None
 
 
-def encode(documents: Iterable[str], encoder: Tokenizer, sep: int, shards: Shards) -> None:
-    """Encode on all cores; reading the next batch and writing the last one go on beside it."""
+def encode(documents: Iterable[str], encoder: Tokenizer, sep: int, shards: Shards, name: str) -> None:
+    """Encode on all cores; reading the next batch and writing the last one go on beside it.
+
+    `name` is what a person called the tokenizer.
+    """
     batches = _batches(documents, _cuttable(encoder))
     writing: Future[None] | None = None
     with ThreadPoolExecutor(2) as threads:
@@ -97,7 +102,8 @@ def encode(documents: Iterable[str], encoder: Tokenizer, sep: int, shards: Shard
         while (batch := coming.result()) is not None:
             coming = threads.submit(next, batches, None)
             texts, ends = batch
-            encodings = encoder.encode_batch_fast(texts, add_special_tokens=False)
+            work = partial(encoder.encode_batch_fast, texts, add_special_tokens=False)
+            encodings = in_time(work, sum(map(len, texts)), name, mute=False)
             if writing is not None:
                 writing.result()
             writing = threads.submit(_write, encodings, ends, sep, shards)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from workbench.errors import InputError
 from workbench.tasks.task import Examples, Task, sealed
 
 POOL = 16  # batches whose rows are sorted by length among themselves
+PIECE, CHARACTERS = 1000, 1 << 20  # rows and characters that a tokenizer is given at once
 _KEPT = 16  # tasks whose ids are remembered between calls
 _memory: dict[tuple[str, str, int], dict[str, Encoded]] = {}
 
@@ -62,8 +64,7 @@ def encode(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
         while len(_memory) >= _KEPT:
             _memory.pop(next(iter(_memory)))
         tokenizer = load_foreign(folder)
-        with foreign.refusing(folder, "holds a tokenizer that cannot read this task's texts"):
-            _memory[key] = {part: _encode(tokenizer, rows, task.regression, length) for part, rows in parts.items()}
+        _memory[key] = {part: _encode(tokenizer, rows, task.regression, length, folder) for part, rows in parts.items()}
     return _memory[key]
 
 
@@ -83,15 +84,20 @@ def _content(files: Mapping[str, Path]) -> str:
     return hashlib.sha256(b"\0".join(files[name].read_bytes() for name in sorted(files))).hexdigest()
 
 
-def _encode(tokenizer: Any, examples: Examples, regression: bool, length: int) -> Encoded:
+def _encode(tokenizer: Any, examples: Examples, regression: bool, length: int, folder: Path) -> Encoded:
     apart = _separator(tokenizer) if examples.second is not None else None
     room = length - (apart is not None)
-    found = tokenizer(examples.first, examples.second, truncation="longest_first", max_length=room)
-    types = found.get("token_type_ids") if "token_type_ids" in tokenizer.model_input_names else None
-    rows = found["input_ids"]
-    if apart is not None:
-        rows = [_separated(ids, found.sequence_ids(number), apart) for number, ids in enumerate(rows)]
-        types = None
+    rows: list[list[int]] = []
+    segments: list[list[int]] = []
+    for part, characters in _pieces(examples):
+        work = partial(tokenizer, part.first, part.second, truncation="longest_first", max_length=room)
+        found = foreign.in_time(work, characters, folder)
+        ids = found["input_ids"]
+        if apart is not None:
+            ids = [_separated(row, found.sequence_ids(number), apart) for number, row in enumerate(ids)]
+        rows += ids
+        segments += found.get("token_type_ids") or []
+    types = segments if apart is None and segments and "token_type_ids" in tokenizer.model_input_names else None
     empty = [
         next((i for i in (tokenizer.eos_token_id, tokenizer.bos_token_id, tokenizer.unk_token_id) if i is not None), 0)
     ]
@@ -101,6 +107,18 @@ def _encode(tokenizer: Any, examples: Examples, regression: bool, length: int) -
         np.array(examples.targets, dtype=np.float32 if regression else np.int64),
         tokenizer.pad_token_id or 0,
     )
+
+
+def _pieces(examples: Examples) -> Iterator[tuple[Examples, int]]:
+    """Yield the rows in order, PIECE at most and about CHARACTERS characters at a time, with their characters."""
+    rows: list[int] = []
+    characters = 0
+    for row, first in enumerate(examples.first):
+        rows.append(row)
+        characters += len(first) + (len(examples.second[row]) if examples.second is not None else 0)
+        if len(rows) == PIECE or characters > CHARACTERS or row + 1 == len(examples):
+            yield examples.take(rows), characters
+            rows, characters = [], 0
 
 
 def _separator(tokenizer: Any) -> int | None:

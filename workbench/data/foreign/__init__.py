@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from workbench.data.foreign.configuration import CAUSAL, LAST, check_configuration
 from workbench.data.foreign.encoder_folder import EncoderFiles, check_encoder_folder
+from workbench.data.foreign.patience import in_time
 from workbench.data.foreign.tokenizer_folder import (
     TOKENIZER_FILES,
     check_tokenizer_folder,
@@ -19,5 +20,5 @@ from workbench.data.foreign.view import refusing, view
 
 __all__ = [
     "CAUSAL", "LAST", "TOKENIZER_FILES", "EncoderFiles", "check_configuration", "check_encoder_folder",
-    "check_tokenizer_folder", "kind_of_tokenizer", "longest_text", "refusing", "view",
+    "check_tokenizer_folder", "in_time", "kind_of_tokenizer", "longest_text", "refusing", "view",
 ]  # fmt: skip

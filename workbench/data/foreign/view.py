@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,12 @@ def view(folder: Path, files: Mapping[str, Path], config: Mapping[str, Any] | No
 
 
 @contextmanager
-def refusing(folder: Path | str, what: str) -> Iterator[None]:
+def refusing(folder: Path | str, what: str, mute: bool = True) -> Iterator[None]:
     """Turn whatever a library raises inside into an InputError: "FOLDER WHAT: the first line of what it said".
 
-    The library's log and progress bars are silent meanwhile.
+    The library's log and progress bars are silent meanwhile, and with `mute` so is standard error as a whole.
     """
-    with _silent():
+    with _silent(), _muted() if mute else nullcontext():
         try:
             yield
         except InputError:
@@ -74,3 +75,20 @@ def _silent() -> Iterator[None]:
         logging.set_verbosity(shown)
         if bar:
             logging.enable_progress_bar()
+
+
+@contextmanager
+def _muted() -> Iterator[None]:
+    """Drop what is written to standard error inside, as a library in Rust does with its panics before it raises."""
+    try:
+        kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:  # there is no standard error
+        yield
+        return
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
