@@ -93,7 +93,7 @@ class Forked:
     def kill(self, number: int) -> None:
         os.kill(self.pid, number)
 
-    def wait(self, seconds: float = 300.0) -> int:
+    def wait(self, seconds: float = 900.0) -> int:
         """Its exit code, minus the signal if that ended it. Raises TimeoutError."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
