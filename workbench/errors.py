@@ -49,6 +49,17 @@ def one_line(error: BaseException) -> str:
     """Return the type and message of an error that somebody else's code raised, on one line."""
     try:
         message = " ".join(str(error).split())
-    except Exception:  # its own __str__ fails
+    except (KeyboardInterrupt, Interrupted):
+        raise
+    except BaseException:  # its own __str__ fails, or exits
         message = ""
     return f"{type(error).__name__}: {message[:200]}" if message else type(error).__name__
+
+
+def encodable(text: str) -> bool:
+    """Return whether the text can be written as UTF-8, which half of a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -29,8 +29,7 @@ from typing import Any
 from workbench import contrasts
 from workbench.blame import blaming
 from workbench.contrasts import Contrast
-from workbench.errors import InputError, suggest
-from workbench.files import encodable
+from workbench.errors import InputError, encodable, suggest
 from workbench.parts import LATER_TASK_FIELDS, UNITS, Budget, TasksSpec
 from workbench.spec import RunSpec, digest, known_keys
 
@@ -38,6 +37,7 @@ SHARE = "budget.share"
 EQUAL_WITHIN = 0.02  # arms whose FLOPs differ by more are not called equal; steps are whole, so some difference is left
 _AT_EQUAL = re.compile(r",?\s*\bat (an )?equal (compute|cost|budget|time|flops|number of \w+)\b,?", re.IGNORECASE)
 
+NAMES = ("QUESTION", "AXES", "VARIANTS", "MATCH", "CONTRASTS")
 LARGEST = 1 << 20  # bytes of an experiment file
 MOST_RUNS = 100_000
 
@@ -74,14 +74,18 @@ class Experiment:
             for objective in self.axes.get("objective", ()):
                 yield fixed | {"objective": objective} | dict(variant)
 
+    def check_size(self, seeds: int = 1) -> None:
+        """Raise InputError for more runs than can be listed."""
+        many = seeds * (math.prod(map(len, self.axes.values())) + len(self.variants))
+        if many > MOST_RUNS:
+            raise InputError(f"{self.name} with {seeds} seeds is {many:,} runs; give fewer values, up to {MOST_RUNS:,}")
+
     def runs(self, base: RunSpec, seeds: int) -> Iterator[RunSpec]:
         """One spec a seed and cell; seeds vary slowest, so that whole comparisons come in early.
 
         Raises InputError naming the first cell that cannot be built.
         """
-        many = seeds * (math.prod(map(len, self.axes.values())) + len(self.variants))
-        if many > MOST_RUNS:
-            raise InputError(f"{self.name} with {seeds} seeds is {many:,} runs; give fewer values, up to {MOST_RUNS:,}")
+        self.check_size(seeds)
         for seed in range(base.seed, base.seed + seeds):
             for values in self.cells():
                 yield changed(base, values | {"seed": seed})
@@ -125,7 +129,7 @@ def changed(base: RunSpec, values: Mapping[str, Any]) -> RunSpec:
             amount = {unit.removeprefix("budget."): given.pop(unit)}
             base = base.replace(budget={"convention": base.budget.convention} | amount)
         return base.changed(given)
-    except (InputError, ValueError) as error:
+    except (InputError, ValueError, TypeError) as error:
         told = ", ".join(f"{key}={value}" for key, value in values.items() if key != "seed")
         raise InputError(f"no run with {told} can be made: {error}") from None
 
@@ -147,26 +151,38 @@ def load(word: str) -> Experiment:
     module = importlib.util.module_from_spec(found)
     with blaming(str(path), kind="experiment file"):
         found.loader.exec_module(module)
-    question, axes = getattr(module, "QUESTION", None), getattr(module, "AXES", None)
+        said = {name: _copied(getattr(module, name, None)) for name in NAMES}
+    question, axes = said["QUESTION"], said["AXES"]
     if not isinstance(question, str) or not isinstance(axes, Mapping):
         raise InputError(f"experiment file {path} needs QUESTION, a sentence, and AXES, a dict of keys and values")
     if not encodable(question):
         raise InputError(f"experiment file {path}: QUESTION holds half of a surrogate pair, which is no text")
     for key, values in axes.items():
         check_key(key, f"AXES of experiment file {path}")
-        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+        if not isinstance(values, tuple) or not values:
             raise InputError(f"experiment file {path}: AXES[{key!r}] must be a list of values")
-    variants, match = getattr(module, "VARIANTS", ()), getattr(module, "MATCH", None)
-    if not isinstance(variants, Sequence) or not all(isinstance(one, Mapping) for one in variants):
+    variants, match = said["VARIANTS"] or (), said["MATCH"]
+    if not isinstance(variants, tuple) or not all(isinstance(one, Mapping) for one in variants):
         raise InputError(f"experiment file {path}: VARIANTS must be a list of dicts of keys and values")
     for key in (key for variant in variants for key in variant):
         check_key(key, f"VARIANTS of experiment file {path}")
     if match not in (None, *UNITS):
         raise InputError(f"experiment file {path}: MATCH={match!r} is not one of {', '.join(UNITS)}")
-    made = Experiment(path.stem.replace("_", "-"), question, dict(axes), tuple(variants), match)
-    declared = getattr(module, "CONTRASTS", ())
+    made = Experiment(path.stem.replace("_", "-"), question, axes, variants, match)
+    made.check_size()
     where = f"CONTRASTS of experiment file {path}"
-    return replace(made, contrasts=contrasts.read(declared, made.axes, list(made.cells()), where))
+    return replace(made, contrasts=contrasts.read(said["CONTRASTS"] or (), made.axes, list(made.cells()), where))
+
+
+def _copied(value: Any) -> Any:
+    """Return a value with dicts and tuples of Python's own: what a person's classes do shows here, not later."""
+    if isinstance(value, Mapping):
+        return {key: _copied(value[key]) for key in value}
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray, memoryview)):
+        if len(value) > MOST_RUNS:
+            raise ValueError(f"a list of {len(value):,} values; up to {MOST_RUNS:,} runs can be made")
+        return tuple(_copied(each) for each in value)
+    return value
 
 
 def check_key(key: str, where: str) -> None:

@@ -72,15 +72,6 @@ def _lies(path: Path) -> bool:
         return False
 
 
-def encodable(text: str) -> bool:
-    """Return whether the text can be written as UTF-8, which half of a surrogate pair cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def plain(value: Any) -> Any:
     """`value` as JSON can hold it: NaN and infinity are None, numpy and torch scalars are numbers."""
     if isinstance(value, float):

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from workbench.errors import encodable
+
 Positive = Annotated[int, Field(gt=0)]
 Rate = Annotated[float, Field(ge=0, le=1)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
@@ -25,6 +27,16 @@ class Part(BaseModel):
     """A frozen piece of a spec: unknown keys, NaN and infinity are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _is_text(self) -> Self:
+        """Refuse words that no file can hold, such as arguments of a command line that are not UTF-8."""
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            for word in value if isinstance(value, tuple) else (value,):
+                if isinstance(word, str) and not encodable(word):
+                    raise ValueError(f"{name}={word!r:.80} is not text in UTF-8, so no record could hold it; rename it")
+        return self
 
 
 class EncoderSpec(Part):

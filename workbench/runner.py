@@ -133,13 +133,16 @@ def check(host: Host, specs: Sequence[RunSpec]) -> None:
 
 
 def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
-    """The store, the tasks and the data of a job. Raises InputError, or OSError for the disk."""
+    """The store, the tasks and the data of a job. Raises InputError, or OSError for the disk.
+
+    The store is made last, so that nothing is left of a command whose words cannot be used.
+    """
     check(host, job.specs)
     code_version()
-    store = RunStore(root)
+    RunStore.check(root)
     suite = load_suite(job.base)
     base, prepared = prepare(job.base)
-    return Session(job, store, base, prepared, suite, host, workers)
+    return Session(job, RunStore(root), base, prepared, suite, host, workers)
 
 
 def enroll(session: Session, specs: Sequence[RunSpec], **facts: Any) -> tuple[list[RunSpec], list[RunSpec]]:

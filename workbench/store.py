@@ -24,6 +24,7 @@ from workbench.errors import InputError, suggest
 from workbench.files import (
     STAGE,
     TRASH,
+    can_hold_files,
     checked_name,
     discard,
     dumps,
@@ -92,10 +93,7 @@ class RunStore:
     """The runs below `root`, which is made if it is not there. Raises InputError when it cannot be a store."""
 
     def __init__(self, root: Path | str, create: bool = True) -> None:
-        try:
-            self.root = user_path(root, "--runs").resolve()
-        except RuntimeError:  # what pathlib makes of links that lead to one another
-            raise InputError(f"--runs {root}: its links lead in a circle; name another folder") from None
+        self.root = _resolved(root)
         mark = self.root / "store.json"
         if not self.root.is_dir():
             if os.path.lexists(self.root):
@@ -116,6 +114,13 @@ class RunStore:
             write_atomic(mark, (dumps({"format": FORMAT}) + "\n").encode())
         except ValueError as error:
             raise InputError(f"{self.root} is not a store of runs that can be used here: {error}") from None
+
+    @classmethod
+    def check(cls, root: Path | str) -> None:
+        """Raise InputError or OSError where `root` is no store and cannot become one. Nothing is written."""
+        path = _resolved(root)
+        if os.path.lexists(path / "store.json") or not can_hold_files(path):
+            cls(root)
 
     @classmethod
     def existing(cls, root: Path | str) -> RunStore:
@@ -275,6 +280,13 @@ class RunStore:
         except InputError as error:
             return ExperimentRecord(name, damage=f"{path.name}: {error}")
         return ExperimentRecord(**values, covered=has_seal)
+
+
+def _resolved(root: Path | str) -> Path:
+    try:
+        return user_path(root, "--runs").resolve()
+    except RuntimeError:  # what pathlib makes of links that lead to one another
+        raise InputError(f"--runs {root}: its links lead in a circle; name another folder") from None
 
 
 def _shortage(path: Path) -> str:

@@ -168,6 +168,19 @@ def test_a_loop_of_links_is_no_store(workbench: Command, tmp_path: Path) -> None
         ("raise SystemExit(0)\n", "mine.py, line 1: SystemExit: 0"),
         ("raise GeneratorExit\n", "mine.py, line 1: GeneratorExit"),
         ('QUESTION = "\\ud800?"\nAXES = {"optim.lr": (1e-3,)}\n', "QUESTION"),
+        ('QUESTION = "Which?"\nAXES = {"data.column": ("\\ud800",)}\n', "data: column='\\ud800' is not text"),
+        ('QUESTION = "Which?"\nAXES = {"optim.lr": b"ab"}\n', "must be a list of values"),
+        ('QUESTION = "Which?"\nAXES = {"budget.share": ([],)}\n', "no run with budget.share=() can be made"),
+        (
+            'QUESTION = "Which?"\nAXES = {key: range(9999) for key in ("optim.lr", "batch.size", "encoder.hidden")}\n',
+            "999,700,029,999 runs",
+        ),
+        ('QUESTION = "Which?"\nAXES = {"optim.lr": range(10**12)}\n', "a list of 1,000,000,000,000 values"),
+        (
+            'QUESTION = "Which?"\nclass Odd(dict):\n    def __getitem__(self, key):\n        raise SystemExit(0)\n'
+            'AXES = Odd({"optim.lr": (1e-3,)})\n',
+            "mine.py, line 4: SystemExit: 0",
+        ),
         ('QUESTION = "Which?"\nAXES = {"seed": (1, 2)}\n', "--seeds N"),
     ],
 )
@@ -195,6 +208,7 @@ def cost(spec):
         ("return Flops(1, -1, 1)", "-1, not a number"),
         ("return 1 / 0", "idea.py, line 6: cost(spec) raised ZeroDivisionError"),
         ("raise SystemExit(0)", "SystemExit"),
+        ("return Flops(10**400, 1, 1)", "not a number of operations"),
     ],
 )
 def test_an_objective_that_gives_no_price(cost: str, named: str, workbench: Command, tmp_path: Path) -> None:
@@ -213,6 +227,22 @@ def test_an_objective_that_cannot_be_built(raised: str, workbench: Command, tmp_
         done = workbench(*words, *more, cwd=tmp_path)
         assert done.returncode == 2 and done.stderr.count("\n") == 1 and "idea.py, line 10" in done.stderr, done.stderr
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        ("class Objective:\n    def __init__(self, *given): pass\n", "must be a torch module that keeps the encoder"),
+        ("def Objective(*given): return None\n", "must be a torch module that keeps the encoder"),
+        ("from torch import nn\nclass Objective(nn.Module):\n    def __init__(self, *given):\n"
+         "        super().__init__()\n", "must be a torch module that keeps the encoder"),
+        ("from workbench.spec import Part\nclass Options(Part):\n    odd: object = object()\n", "Options raised"),
+    ],
+)  # fmt: skip
+def test_an_objective_that_is_something_else(code: str, named: str, workbench: Command, tmp_path: Path) -> None:
+    (tmp_path / "idea.py").write_text(OBJECTIVE.format(cost="return price(spec)") + code)
+    done = workbench("run", "ablation", "--objective", "./idea.py", "--tasks", "none", cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and named in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("raised", ["SystemExit(0)", "GeneratorExit('no')", "FileNotFoundError('mine')"])
@@ -264,3 +294,17 @@ def test_too_few_addresses_are_said(gigabytes: float, text: Path, tmp_path: Path
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
     )  # fmt: skip
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "ulimit -v" in done.stderr, done.stderr
+
+
+def test_words_that_are_not_utf_8(workbench: Command, tmp_path: Path) -> None:
+    done = workbench("run", "ablation", "--set", "data.column=caf\udce9", cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "is not text in UTF-8" in done.stderr, done.stderr
+
+
+def test_no_store_is_left_of_a_table_that_cannot_be_used(workbench: Command, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("text,label\na,1\n")
+    done = workbench("run", "ablation", "--tasks", "t.csv", cwd=tmp_path)
+    assert done.returncode == 2 and "t.csv" in done.stderr and not (tmp_path / "runs").exists(), done.stderr
+    (tmp_path / "file").touch()
+    done = workbench("run", "ablation", "--tasks", "t.csv", "--runs", "file/runs", cwd=tmp_path)
+    assert done.returncode == 2 and "file/runs" in done.stderr and "t.csv" not in done.stderr, done.stderr

@@ -62,6 +62,12 @@ def test_binary_and_endless_fields_are_no_text(tmp_path: Path) -> None:
     assert "line 1: column 'text' holds 1,048,577 characters, more than 1,048,576" in refused(path)
 
 
+def test_a_label_is_text(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"text": "a", "label": "\\ud800"}\n')
+    assert "line 1: the label holds half of a surrogate pair" in refused(path)
+
+
 def test_a_table_has_to_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = labelled(tmp_path / "t.csv", 2)
     monkeypatch.setattr(rows, "LARGEST", 50)

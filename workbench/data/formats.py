@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.data.streams import FREE, LINE, PACKINGS, RATIO, Advance, chunks, ignore, lines
-from workbench.errors import InputError
-from workbench.files import encodable
+from workbench.errors import InputError, encodable
 
 Reader = Callable[[Path, str, Advance], Iterator[str]]
 LONGEST = 1 << 24  # characters; a longer document is cut, at a line end where it has one, so that memory stays bounded

@@ -10,7 +10,6 @@ import ast
 import functools
 import hashlib
 import importlib.util
-import math
 import sys
 from dataclasses import dataclass
 from fractions import Fraction
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
 GROUP = "workbench.objectives"
 PARTS = ("Options", "cost", "Objective")
+MOST = 1e100  # operations of a row; numbers far above what floats can hold are a mistake
 _files: dict[str, Path] = {}  # objectives given as files in this process, by name and hash
 
 
@@ -140,15 +140,25 @@ def cost(spec: RunSpec) -> Flops:
     if not isinstance(found, Flops):
         raise InputError(f"{file_of(module)}: cost(spec) gives {found!r:.80}, not a workbench.flops.Flops")
     for amount in (found.paper, found.sparse, found.matmul, *found.still):
-        if not isinstance(amount, (int, float, Fraction)) or not math.isfinite(amount) or amount < 0:
+        if not isinstance(amount, (int, float, Fraction)) or not 0 <= amount <= MOST:
             raise InputError(f"{file_of(module)}: cost(spec) holds {amount!r:.40}, not a number of operations")
     return found
 
 
 def build(spec: RunSpec, encoder: Encoder) -> nn.Module:
-    """Return the spec's objective around an encoder. What its `__init__` raises passes: one run fails by it."""
+    """Return the spec's objective around an encoder. What its `__init__` raises passes: one run fails by it.
+
+    Raises InputError for something other than a module with an encoder.
+    """
+    from torch import nn
+
     module = load(spec)
-    made: nn.Module = module.Objective(encoder, spec, module.Options(**spec.options))
+    made = module.Objective(encoder, spec, module.Options(**spec.options))
+    if not isinstance(made, nn.Module) or not isinstance(getattr(made, "encoder", None), nn.Module):
+        raise InputError(
+            f"{file_of(module)}: Objective(encoder, spec, options) must be a torch module that keeps the encoder as "
+            f"`self.encoder`"
+        )
     return made
 
 
@@ -161,8 +171,8 @@ def with_options(spec: RunSpec) -> RunSpec:
     """The spec with the objective's options checked and written out in full, and its parent's. Raises InputError."""
     module = load(spec)
     with blaming(file_of(module), "Options raised"):
-        options = parse_part(module.Options, spec.options, "options")
-    spec = spec.replace(options=options.model_dump(mode="json"))
+        options = parse_part(module.Options, spec.options, "options").model_dump(mode="json")
+    spec = spec.replace(options=options)
     parent = spec.parent()
     if spec.start is None or parent is None:
         return spec

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.data.formats import ROWS, unpackable
-from workbench.errors import InputError
-from workbench.files import encodable
+from workbench.errors import InputError, encodable
 
 LARGEST = 1 << 30  # bytes
 LONGEST = 1 << 20  # characters of a text; encoders read thousands

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.draws import seed_of
-from workbench.errors import InputError, suggest
+from workbench.errors import InputError, encodable, suggest
 from workbench.files import user_path
 from workbench.parts import TasksSpec
 from workbench.tasks.rows import FORMATS, checked_text, rows_of
@@ -112,6 +112,8 @@ def _label(value: Any, path: Path, where: str) -> Any:
         value = value.strip()
         if len(value) > LONGEST_LABEL:
             raise InputError(f"{path}, {where}: the label has {len(value)} characters, and {LONGEST_LABEL} are allowed")
+        if not encodable(value):
+            raise InputError(f"{path}, {where}: the label holds half of a surrogate pair, which is no text")
     elif isinstance(value, (int, float)) and abs(value) > LARGEST_LABEL:
         raise InputError(f"{path}, {where}: the label is beyond {LARGEST_LABEL:g} in size, the largest that is allowed")
     if value is None or value == "" or value != value or str(value).lower() == "nan":
