@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import InputError
+from workbench.errors import InputError, encodable
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 STAGE, TRASH = ".tmp-", ".trash-"
@@ -28,6 +28,7 @@ DISK = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO)  # a fault of 
 SEAL = "content_sha256"  # the last key of a sealed object
 _SEAL = re.compile(rb',"content_sha256":"([0-9a-f]{64})"\}\n')
 _SEAL_BYTES = len(f',"{SEAL}":"') + 64 + len('"}\n')
+DEEPEST = 256  # folders in one another; the library makes them recursively
 ADVICE = " and give the same command again"
 
 
@@ -43,7 +44,7 @@ def cache_root() -> Path:
     """Return $WORKBENCH_CACHE, or ~/.cache/workbench. Raises InputError where no such folder can be made."""
     chosen = os.environ.get("WORKBENCH_CACHE")
     root = user_path(chosen or "~/.cache/workbench", "WORKBENCH_CACHE").absolute()
-    if not can_hold_files(root):
+    if not can_hold_files(root) or not encodable(str(root)):  # libraries in Rust take paths in UTF-8 only
         raise InputError(f"the cache folder {str(root)[:200]!r} cannot be made; set WORKBENCH_CACHE to one that can")
     return root
 
@@ -62,7 +63,12 @@ def user_path(text: str | os.PathLike[str], option: str) -> Path:
 def can_hold_files(folder: Path) -> bool:
     """Return whether files can be written in `folder`, or in the nearest folder above it that exists."""
     place = next((parent for parent in (folder, *folder.absolute().parents) if _lies(parent)), Path("/"))
-    return place.is_dir() and os.access(place, os.W_OK | os.X_OK) and not place.is_relative_to("/proc")
+    return (
+        len(folder.parts) < DEEPEST
+        and place.is_dir()
+        and os.access(place, os.W_OK | os.X_OK)
+        and not place.is_relative_to("/proc")
+    )
 
 
 def _lies(path: Path) -> bool:

@@ -102,7 +102,7 @@ class RunStore:
                 raise InputError(f"there are no runs in {self.root}: no such folder; say where they are with --runs")
             try:
                 self.root.mkdir(parents=True, exist_ok=True)
-            except FileNotFoundError:  # /proc takes no folders, and says so in these words
+            except (FileNotFoundError, RecursionError):  # /proc takes no folders, and says so in these words
                 raise InputError(f"{self.root} cannot be made; choose another folder with --runs") from None
         try:
             read_object(mark, format=FORMAT)

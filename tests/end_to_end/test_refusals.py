@@ -170,7 +170,10 @@ def test_a_loop_of_links_is_no_store(workbench: Command, tmp_path: Path) -> None
         ('QUESTION = "\\ud800?"\nAXES = {"optim.lr": (1e-3,)}\n', "QUESTION"),
         ('QUESTION = "Which?"\nAXES = {"data.column": ("\\ud800",)}\n', "data: column='\\ud800' is not text"),
         ('QUESTION = "Which?"\nAXES = {"optim.lr": b"ab"}\n', "must be a list of values"),
-        ('QUESTION = "Which?"\nAXES = {"budget.share": ([],)}\n', "no run with budget.share=(), objective=rtd can be made"),
+        (
+            'QUESTION = "Which?"\nAXES = {"budget.share": ([],)}\n',
+            "no run with budget.share=(), objective=rtd can be made",
+        ),
         (
             'QUESTION = "Which?"\nAXES = {key: range(9999) for key in ("optim.lr", "batch.size", "encoder.hidden")}\n',
             "999,700,029,999 runs",
@@ -299,6 +302,17 @@ def test_too_few_addresses_are_said(gigabytes: float, text: Path, tmp_path: Path
 def test_words_that_are_not_utf_8(workbench: Command, tmp_path: Path) -> None:
     done = workbench("run", "ablation", "--set", "data.column=caf\udce9", cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "is not text in UTF-8" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("cache", ["caf\udce9", "a/" * 1500])
+def test_a_cache_that_libraries_cannot_use(cache: str, workbench: Command, tmp_path: Path) -> None:
+    done = workbench("run", "ablation", "--tasks", "none", cwd=tmp_path, WORKBENCH_CACHE=cache)
+    assert done.returncode == 2 and "WORKBENCH_CACHE" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_a_store_thousands_of_folders_deep(workbench: Command, tmp_path: Path) -> None:
+    done = workbench("run", "ablation", "--tasks", "none", "--runs", "a/" * 1500 + "b", cwd=tmp_path)
+    assert done.returncode == 2 and "--runs" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_no_store_is_left_of_a_table_that_cannot_be_used(workbench: Command, tmp_path: Path) -> None:

@@ -144,9 +144,11 @@ def _folder(path: Path) -> list[Source]:
 
 
 def _file(path: Path) -> File:
-    found = path.resolve()
     try:
+        found = path.resolve()
         status = found.stat()
+    except RuntimeError:  # what pathlib makes of links that lead to one another
+        raise InputError(f"corpus file {path} cannot be read: its links lead in a circle") from None
     except OSError as error:
         raise InputError(f"corpus file {path} cannot be read: {error.strerror}") from None
     if not stat.S_ISREG(status.st_mode):
