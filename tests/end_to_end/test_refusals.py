@@ -304,9 +304,9 @@ def test_words_that_are_not_utf_8(workbench: Command, tmp_path: Path) -> None:
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "is not text in UTF-8" in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("cache", ["caf\udce9", "a/" * 1500])
-def test_a_cache_that_libraries_cannot_use(cache: str, workbench: Command, tmp_path: Path) -> None:
-    done = workbench("run", "ablation", "--tasks", "none", cwd=tmp_path, WORKBENCH_CACHE=cache)
+@pytest.mark.parametrize("named", ["caf\udce9", "a/" * 1500])
+def test_a_cache_that_libraries_cannot_use(named: str, workbench: Command, tmp_path: Path) -> None:
+    done = workbench("run", "ablation", "--tasks", "none", cwd=tmp_path, WORKBENCH_CACHE=named)
     assert done.returncode == 2 and "WORKBENCH_CACHE" in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 
