@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.data.streams import PACKINGS, lines
-from workbench.errors import InputError
-from workbench.files import encodable, user_path
+from workbench.errors import InputError, encodable
+from workbench.files import user_path
 from workbench.tasks.hub import fetch
 from workbench.tasks.minimal_pairs import PairSet, sealed
 from workbench.tasks.rows import rows_of
