@@ -11,6 +11,7 @@ PROBES = ("package", "order", "next", "signature")
 LINEAR = tuple(f"linear:{name}" for name in PROBES)  # the same, read out of frozen states
 SUITES = ("glue", "probes", "pairs", "blimp", "minimal-pairs", "linear", "table")  # in the order of reports
 FROM_PATHS = ("minimal-pairs", "linear", "table")  # suites whose tasks are named by paths
+ZERO_SHOT = ("pairs", "blimp", "minimal-pairs")  # suites that nothing is trained for
 
 
 def place_of(suite: str) -> tuple[int, str]:

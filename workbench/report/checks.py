@@ -121,7 +121,7 @@ def spread(cells: list[Cell], column: str, tolerance: float = TOLERANCE) -> tupl
 
 def mute(board: Board) -> list[str]:
     """Tasks on which no arm at the largest budget does better than always giving the commonest answer."""
-    chance = board.baselines.get("majority", {})
+    chance = {**board.baselines.get("chance", {}), **board.baselines.get("majority", {})}
     best: dict[str, float] = {}
     for cell in board.task_cells:
         if cell.budget == board.budget:

@@ -29,7 +29,21 @@ RUN = (
     "run_id", "role", "arm", "seed", "budget", "state", "reason", "steps", "tokens", "seconds",
     *(f"flops_{c}" for c in CONVENTIONS), "convention", "finetune_seconds", "spec", "data", "code", "path",
 )  # fmt: skip
-SCORE = ("run_id", "suite", "task", "metric", "seed", "value", "seconds", "train_rows", "test_rows", "digest", "path")
+SCORE = (
+    "run_id",
+    "suite",
+    "task",
+    "metric",
+    "seed",
+    "value",
+    "seconds",
+    "train_rows",
+    "test_rows",
+    "digest",
+    "scorer",
+    "ties",
+    "path",
+)
 OTHER = ("run_id", "task", "seed", "split", "metric", "value")
 BASELINE = ("run_id", "task", "baseline", "value")
 STRETCH = ("run_id", "step", "first_step", "last_step", "rows")

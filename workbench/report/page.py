@@ -25,6 +25,7 @@ from workbench.report import (
     svg,
     tuned,
     words,
+    zero_shot,
 )
 from workbench.report.answer import answer
 from workbench.report.asked import Asked
@@ -152,6 +153,7 @@ def render(found: Frames, results: list[Board], missing: Mapping[str, str], aske
         "curved": [figures.has_curve(board) for board in results],
         "held": [equal.under_each(board, found) for board in results],
         "unequal": [{b: unequal(board, b) for b in board.budgets} for board in results],
+        "zero_shot": [zero_shot.notes(board, found) for board in results],
         "advice": [
             advice.advise(board, found, asked.budget_under(board.convention()), board.convention()) for board in results
         ],

@@ -114,9 +114,10 @@ def _score(raw: dict[str, Any]) -> dict[str, Any]:
     words = {k: raw.get(k) for k in ("task", "suite", "metric")}
     if not all(isinstance(word, str) and word for word in words.values()) or not isinstance(raw.get("seed"), int):
         raise ValueError("a score needs task, suite, metric and seed")
-    numbers = {k: number(raw.get(k)) for k in ("value", "seconds", "train_rows", "test_rows")}
+    numbers = {k: number(raw.get(k)) for k in ("value", "seconds", "train_rows", "test_rows", "ties")}
     values = {str(s): {str(m): number(v) for m, v in part(part(raw, "values"), s).items()} for s in part(raw, "values")}
     baselines = {str(k): number(v) for k, v in part(raw, "baselines").items()}
     settings = {k: part(raw, "finetune").get(k) for k in part(raw, "finetune")}
     return words | numbers | {"seed": raw["seed"], "digest": str(raw.get("digest") or ""), "values": values,
+                              "scorer": str(raw.get("scorer") or ""),
                               "baselines": baselines, "finetune": settings}  # fmt: skip

@@ -21,7 +21,7 @@ from workbench.report.declared import Families, Labels
 from workbench.report.frames import Frames
 from workbench.report.gains import Groups, gains
 from workbench.report.statistics import Compared, Difference, Estimate, t_interval, with_declared
-from workbench.scoring import counted, place_of, score_label
+from workbench.scoring import ZERO_SHOT, counted, place_of, score_label
 
 SPENT = ("steps", "tokens", "seconds", *(f"flops_{c}" for c in CONVENTIONS), "finetune_seconds")
 UNTRAINED, NO_BUDGET = "untrained", "none"
@@ -160,7 +160,7 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
         scores,
         {r: lacking for r, lacking in missing.items() if lacking},
         tuple(sorted({len(seeds) for found in tuned.values() for seeds in found.values()})),
-        beside(frames.axis, dict.fromkeys(c.arm for c in trained)),
+        None if suite in ZERO_SHOT else beside(frames.axis, dict.fromkeys(c.arm for c in trained)),
         {str(row["budget"]): str(row["convention"]) for row in runs.values() if row["role"] != UNTRAINED},
         {b: pairs for b, pairs in families.items() if pairs},
         declared.labels(frames),
