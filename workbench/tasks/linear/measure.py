@@ -46,7 +46,7 @@ def probe(
     found: dict[str, dict[str, Any]] = {}
     with _threads(host.threads):
         for step, (name, inputs, asked) in enumerate(_views(train, tests), 1):
-            found[name] = _layer(task, inputs, asked, spec.control and task.kind == "words")
+            found[name] = _layer(task, inputs, asked, name == MIXED and spec.control and task.kind == "words")
             if progress is not None:
                 progress(step, steps)
     first = next(iter(task.tests))
