@@ -50,11 +50,11 @@ def zero_shot(
     values: dict[str, dict[str, float]] = {}
     details: dict[str, Any] = {"scorer": scoring.name, "cut": texts.cut, "tie_within": TIE}
     for name, scorer in {scoring.name: scoring.scorer, **scoring.beside}.items():
-        good, bad = _scores(scoring, name, scorer, texts, pairs, half, device, progress)
+        good, bad, exact = _scores(scoring, name, scorer, texts, pairs, half, device, progress)
         wins = won(good, bad)
         if name == scoring.name:
             values = by_group(pairs, wins)
-            details |= {"ties": int((wins == 0.5).sum()), "pairs": len(wins)}
+            details |= {"ties": int((wins == 0.5).sum()), "pairs": len(wins), "in_fp32": exact}
         else:
             values[name] = {"accuracy": by_group(pairs, wins)["mean"]["accuracy"]}
     return Score(
@@ -111,8 +111,8 @@ class Tokenized:
 def _scores(
     scoring: Scoring, name: str, scorer: Scorer, texts: Tokenized, pairs: PairSet, half: bool, device: str,
     progress: Progress | None,
-) -> tuple[Floats, Floats]:  # fmt: skip
-    """Return the scores of the good and the bad sentences, (N,) each, as good as fp32 decides."""
+) -> tuple[Floats, Floats, int]:  # fmt: skip
+    """Return the scores of the good and the bad sentences, (N,) each, and how many pairs fp32 decided."""
     found = np.full(len(texts.ids), np.nan)
     first, second = texts.place[: len(pairs.good)], texts.place[len(pairs.good) :]
 
@@ -135,7 +135,7 @@ def _scores(
     everything = np.unique(np.concatenate([first, second]))
     if not half:
         fill(everything, True, found)
-        return found[first], found[second]
+        return found[first], found[second], len(first)
     fill(everything, False, found)
     coarse = found[first] - found[second]
     tried = np.arange(len(first))[:: max(1, len(first) // TRIED)]
@@ -144,4 +144,5 @@ def _scores(
     near = np.abs(coarse) <= margin
     fill(np.unique(np.concatenate([first[near], second[near]])), True, exact)
     # A pair is compared within one precision: near ones in fp32, the others as they were.
-    return np.where(near, exact[first], found[first]), np.where(near, exact[second], found[second])
+    good, bad = (np.where(near, exact[side], found[side]) for side in (first, second))
+    return good, bad, int(near.sum())
