@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from workbench import kernels
+from workbench.data import foreign
 from workbench.data.tokenizer import load_foreign
 from workbench.errors import Diverged
 from workbench.host import Host
@@ -88,9 +90,11 @@ class Tokenized:
     def __init__(self, encoder: Path, texts: Sequence[str], length: int) -> None:
         unique = list(dict.fromkeys(texts))
         tokenizer = load_foreign(encoder)
-        whole = tokenizer(unique, truncation=False, verbose=False)
+        read, characters = partial(tokenizer, unique, verbose=False), sum(map(len, unique))
+        whole = foreign.in_time(partial(read, truncation=False), characters, encoder)
         self.cut = sum(len(row) > length for row in whole["input_ids"])
-        found = tokenizer(unique, truncation=True, max_length=length) if self.cut else whole
+        short = partial(read, truncation=True, max_length=length)
+        found = foreign.in_time(short, characters, encoder) if self.cut else whole
         self.ids = [np.array(row, dtype=np.int64) for row in found["input_ids"]]
         self._words = found.word_ids
         where = {text: number for number, text in enumerate(unique)}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +112,8 @@ def _of_words(reader: Reader, words: list[str]) -> dict[str, list[int]]:
 
 
 def _ids(reader: Reader, texts: list[str]) -> list[list[int]]:
-    with foreign.refusing(reader.folder, REFUSED):
-        found: list[list[int]] = reader.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+    work = partial(reader.tokenizer, texts, add_special_tokens=False, verbose=False)
+    found: list[list[int]] = foreign.in_time(work, sum(map(len, texts)), reader.folder)["input_ids"]
     return found
 
 
