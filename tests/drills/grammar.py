@@ -15,7 +15,7 @@ import typer
 from .fuzz import ODD, judge
 from .small import environment, fork, limit, preload, write_table, write_text
 
-SECONDS, ADDRESSES = 30.0, 6 << 30  # of one command
+SECONDS, ADDRESSES = 120.0, 6 << 30  # of one command: plans time a few steps of each objective, once
 READS = ("report", "status", "runs", "diff", "export", "verify")  # commands that need a store
 SPENDS = ("bench", "worker", "evaluate")  # commands that compute by themselves: only with a value that is refused
 
