@@ -25,8 +25,6 @@ from workbench.verify import Verified, verify
 SPEC = RunSpec.model_validate({"budget": {"steps": 4}})
 HARMLESS = {  # of an unfinished run: (file, damage) -> why nothing that reads the store is misled
     ("metrics.jsonl", "longer"): "what follows the newest checkpoint is dropped and logged again",
-    ("plan.json", "removed"): "it is made anew",
-    ("env.json", "removed"): "it is made anew",
 }  # fmt: skip
 
 

@@ -146,7 +146,7 @@ def test_an_empty_folder_in_the_way_is_filled(store: RunStore) -> None:
 def test_every_state_is_read_from_files(store: RunStore) -> None:
     run = store.open(SPEC)
     assert run.state == "new"
-    run.write_json("plan.json", {"steps": 4})
+    run.write_json("plan.json", {"steps": 4, "tokens": 512, "flops": {}})
     assert run.state == "interrupted"
     with run.lease():
         assert run.state == "running" and f"process {os.getpid()}" in run.note
@@ -182,7 +182,7 @@ def test_without_tasks_trained_is_done(store: RunStore) -> None:
 def test_a_dead_owner_is_not_running(store: RunStore) -> None:
     run = store.open(SPEC)
     code = f"import os; from workbench.store import *; r = RunStore({str(store.root)!r}).get({run.run_id!r})\n"
-    code += "with r.lease(): r.write_json('plan.json', {}); os.kill(os.getpid(), 9)"
+    code += "with r.lease(): r.write_json('plan.json', dict(steps=1, tokens=1, flops={})); os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
     assert (run.path / "lease").exists() and run.state == "interrupted"
     with run.lease(), pytest.raises(LeaseHeld, match=run.run_id), RunDir(run.path).lease():
@@ -273,7 +273,7 @@ def again():
     n = 0
     while True:
         n += 1
-        run.write_json("plan.json", {"n": n, "again": [n] * 2000})
+        run.write_json("plan.json", {"n": n, "again": [n] * 2000, "steps": 1, "tokens": 1, "flops": {}})
         os.write(out, n.to_bytes(4, "little"))
 import random, signal, time
 draw = random.Random(1)
@@ -373,7 +373,7 @@ def whole(store: RunStore, seed: int) -> RunDir:
     run = finish(store.open(SPEC.replace(seed=seed)))
     run.want(["package-0.json"])
     score(run)
-    run.write_json("env.json", {"python": "3"})
+    run.write_json("env.json", {"python": "3", "versions": {}, "machine": {}})
     return run
 
 

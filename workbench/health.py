@@ -26,6 +26,10 @@ _KINDS: dict[str, dict[str, Any]] = {
     "scores": {"task": str, "metric": str, "seed": int, "value": (*_NUMBER, type(None))},
     "failures": {"task": str, "seed": int, "kind": str, "message": str, "time": str},
 }
+_FACTS: dict[str, dict[str, Any]] = {  # which tell these files from others of the run
+    "plan.json": {"steps": _NUMBER, "tokens": _NUMBER, "flops": dict},
+    "env.json": {"versions": dict, "machine": dict},
+}
 _SPEC_KEYS = {"format", "run_id", "identity_sha", "spec_sha", "spec"}
 LOOKS = 5  # at a run whose manifest is being replaced meanwhile
 _EDGE = 1 << 16  # bytes read at either end of metrics.jsonl to see whether it is whole
@@ -150,6 +154,7 @@ def _fault(folder: Path, full: bool, found: dict[str, dict[str, Any]]) -> str | 
     for name in ("plan.json", "env.json", "error.json", "wanted.json", "done.json"):
         with contextlib.suppress(FileNotFoundError):  # an owner may take one away while we look
             found[name] = read(folder, name, must)
+            check_fields(name, found[name], _FACTS.get(name, {}))
     for name in found.get("wanted.json", {}).get("scores", ()):
         checked_name(name, "the name of a score")
     done = found.get("done.json")
@@ -166,10 +171,21 @@ def _fault(folder: Path, full: bool, found: dict[str, dict[str, Any]]) -> str | 
                 return f"{name} is not a regular file"
     if done is None and score_names(folder) and os.path.lexists(folder / manifest.NAME):
         return "done.json is missing"
+    lost = next((name for name in ("plan.json", "env.json") if name not in found), None)
+    if done is None and lost and _saved(folder):
+        return f"{lost} is missing"
     if done is not None and done.get("manifest") and listed is None:
         return f"{manifest.NAME} is missing"
     told = _manifest_fault(folder, listed, full) if listed is not None else None
     return told or _rows_fault(folder / "metrics.jsonl", done)
+
+
+def _saved(folder: Path) -> bool:
+    """Return whether a run has a checkpoint, which is never written before its plan and its environment are."""
+    try:
+        return any(name.startswith("step-") for name in os.listdir(folder / "checkpoints"))
+    except OSError:
+        return False
 
 
 def _score_fault(folder: Path, name: str, done: Mapping[str, Any] | None, must: bool) -> str | None:

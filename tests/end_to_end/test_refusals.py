@@ -46,6 +46,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     "seeds as an axis": (["sweep", "--over", "seed=1,2"], "--seeds N"),
     "clearing what is needed": (["run", "ablation", "--set", "tying=unset"], "tying always has a value"),
     "home of nobody as text": (["run", "ablation", "--corpus", "~nobodyx/x", "--tasks", "none"], "~nobodyx"),
+    "a line end in a name": (["status", "--runs", "no\nruns"], "no\\nruns"),
     "home of nobody as runs": (["status", "--runs", "~nobodyx/x"], "~nobodyx"),
     "home of nobody as table": (["run", "ablation", "--tasks", "~nobodyx/x.csv"], "~nobodyx"),
     "home of nobody as objective": (["run", "ablation", "--objective", "~nobodyx/x.py"], "~nobodyx"),

@@ -91,7 +91,8 @@ def main() -> None:
 
 
 def _fail(sentence: str, code: int) -> int:
-    sys.stderr.write(f"workbench: {sentence}\n")
+    line = sentence.replace("\n", "\\n")  # of a name that somebody typed
+    sys.stderr.write(f"workbench: {line}\n")
     return code
 
 

@@ -33,7 +33,7 @@ def of_task(task: Task) -> LinearProbe:
 
 def is_tagged(name: str) -> bool:
     """Whether a name is that of a file of tagged sentences, or of a folder with one."""
-    path = Path(name).expanduser()
+    path = user_path(name, "--tasks")
     return bool(tagged.format_of(path)) or (path.is_dir() and bool(_files(path)))
 
 
