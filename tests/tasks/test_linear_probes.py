@@ -14,6 +14,7 @@ from workbench import tasks
 from workbench.errors import InputError
 from workbench.host import Host
 from workbench.parts import TasksSpec
+from workbench.tasks import minimal_pairs
 from workbench.tasks.linear import baselines, measure, problem, readout, sources
 from workbench.tasks.linear.problem import LinearProbe, Tagged, sealed
 from workbench.tasks.linear.scores import points
@@ -45,13 +46,17 @@ def tagger(rule: Callable[[list[str]], list[int]] = by_end, train: int = 120, te
     return sealed(probe, SPEC)
 
 
-def pairs(paradigms: int = 6, rows: int = 30) -> LinearProbe:
+def pair_set(paradigms: int, rows: int = 30) -> minimal_pairs.PairSet:
     """The right sentence has `bada`, the wrong one `kefe` in its place."""
-    made = {}
-    for number in range(paradigms):
-        texts = [" ".join(words) for words in sentences(rows, number)]
-        made[f"paradigm {number}"] = [(f"{text} bada", f"{text} kefe") for text in texts]
-    return sealed(sources.of_pairs("toy", made), SPEC)
+    texts = [[" ".join(words) for words in sentences(rows, number)] for number in range(paradigms)]
+    flat = [text for each in texts for text in each]
+    names = [f"paradigm {number}" for number, each in enumerate(texts) for _ in each]
+    good, bad = [f"{text} bada" for text in flat], [f"{text} kefe" for text in flat]
+    return minimal_pairs.sealed("toy", "minimal-pairs", good, bad, {"paradigm": names})
+
+
+def pairs(paradigms: int = 6) -> LinearProbe:
+    return sealed(sources.of_pairs(pair_set(paradigms)), SPEC)
 
 
 def test_a_tagger_learns_what_words_say_and_tells_its_layers(encoder: Path) -> None:
@@ -210,7 +215,7 @@ def test_what_cannot_be_probed_is_said_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="every word to learn from has the tag 'O'"):
         sources.of_tagged(str(tmp_path / "one.iob2"))
     with pytest.raises(InputError, match="2 paradigms, and 3 are needed"):
-        sources.of_pairs("few", {"a": [("x", "y")], "b": [("x", "y")]})
+        sources.of_pairs(pair_set(2))
     number = Task("n", "table", (), "spearman", ("spearman",), 1.0, Examples(["a"], None, [1.0]), {})
     with pytest.raises(InputError, match="linear probes classify"):
         sources.of_task(number)
@@ -238,6 +243,18 @@ def test_names_choose_linear_probes(tmp_path: Path) -> None:
     assert [(task.name, seed) for task, seed, _ in expected(Suite(suite.tasks[1:]), TasksSpec(seeds=3))] == [
         ("linear:mine", 0), ("linear:some-pos", 0),
     ]  # fmt: skip
+    folder = tmp_path / "zorro"
+    folder.mkdir()
+    made = pair_set(3)
+    for paradigm in sorted(set(made.groups["paradigm"])):
+        of = [row for row, name in enumerate(made.groups["paradigm"]) if name == paradigm]
+        found = [{"sentence_good": made.good[row], "sentence_bad": made.bad[row]} for row in of]
+        (folder / f"{paradigm}.jsonl").write_text("\n".join(map(json.dumps, found)), encoding="utf-8")
+    (zorro,) = tasks.load(TasksSpec(names=(f"linear:{folder}",)), tmp_path / "cache").tasks
+    assert (zorro.name, zorro.suite, zorro.baselines["majority"]) == ("linear:zorro", "linear", 50.0)
+    (named,) = tasks.load(TasksSpec(names=("linear:blimp",), blimp=str(folder)), tmp_path / "cache").tasks
+    assert named.name == "linear:blimp" and not tasks.local(TasksSpec(names=("linear:blimp-fast",)))
+    assert tasks.local(TasksSpec(names=("linear:blimp",), blimp=str(folder)))
     assert not tasks.local(TasksSpec(names=("linear:CoLA",))) and tasks.local(TasksSpec(names=("linear", names[0])))
     assert {"linear:package", "linear:order"} <= {row["name"] for row in tasks.known()}
 

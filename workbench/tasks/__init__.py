@@ -93,7 +93,9 @@ def local(tasks: TasksSpec) -> bool:
     kinds = {_place(name)[0] for name in tasks.names if name != "none"}
     glue = "glue" in kinds or any(map(linear.needs_glue, tasks.names))
     glue = not glue or (tasks.glue is not None and user_path(tasks.glue, "--set tasks.glue:").is_dir())
-    blimp = "blimp" not in kinds or (tasks.blimp is not None and user_path(tasks.blimp, "--set tasks.blimp:").exists())
+    blimp = not ("blimp" in kinds or any(map(linear.needs_blimp, tasks.names))) or (
+        tasks.blimp is not None and user_path(tasks.blimp, "--set tasks.blimp:").exists()
+    )
     return glue and blimp
 
 

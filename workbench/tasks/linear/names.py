@@ -1,4 +1,4 @@
-"""The names of linear probes under `--tasks`: `linear`, `linear:NAME`, or a path to tagged sentences."""
+"""The names of linear probes under `--tasks`: `linear`, `linear:NAME`, `linear:PATH`, or a path to tagged sentences."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from workbench.errors import InputError, suggest
 from workbench.parts import TasksSpec
 from workbench.scoring import LINEAR, PROBES
-from workbench.tasks import glue, probes, table
+from workbench.tasks import blimp, glue, probes, table
 from workbench.tasks.linear import baselines
 from workbench.tasks.linear.problem import LinearProbe, sealed
-from workbench.tasks.linear.sources import PREFIX, is_tagged, of_tagged, of_task
+from workbench.tasks.linear.sources import PREFIX, is_tagged, of_pairs, of_tagged, of_task
 from workbench.tasks.task import Task
 
 
@@ -31,16 +31,16 @@ def place(name: str) -> list[str] | None:
     if not name.lower().startswith(PREFIX):
         return [name] if is_tagged(name) else None
     rest = name[len(PREFIX) :]
-    if rest.lower() in PROBES:
+    if rest.lower() in (*PROBES, *blimp.NAMED):
         return [rest.lower()]
     if row := glue.row_of(rest):
         return [row.name]
-    if is_tagged(rest) or table.is_table(rest):
+    if rest and (is_tagged(rest) or blimp.holds_pairs(rest) or table.is_table(rest)):
         return [rest]
-    there = [*PROBES, *glue.ROWS]
+    there = [*PROBES, *glue.ROWS, *blimp.NAMED]
     raise InputError(
-        f"--tasks {name}: no linear probe {rest!r}{suggest(rest, there)}, or a path: a table, a file of tagged "
-        f"sentences (.conllu, .iob2) or a folder with one"
+        f"--tasks {name}: no linear probe {rest!r}{suggest(rest, there)}, or a path: a table, tagged sentences "
+        f"(.conllu, .iob2) or minimal pairs (.jsonl), or a folder of either"
     )
 
 
@@ -49,10 +49,25 @@ def needs_glue(name: str) -> bool:
     return any(rest not in PROBES and glue.row_of(rest) is not None for rest in place(name) or [])
 
 
+def needs_blimp(name: str) -> bool:
+    """Return whether a linear probe reads a set of BLiMP by its name."""
+    return any(rest in blimp.NAMED for rest in place(name) or [])
+
+
 def load(names: Sequence[str], spec: TasksSpec, cache: Path | None) -> list[LinearProbe]:
     """The probes of these names, as `place` gives them, with their baselines. Raises InputError."""
-    found = [of_tagged(name) if is_tagged(name) else of_task(_task(name, spec)) for name in dict.fromkeys(names)]
-    return [baselines.added(sealed(probe, spec), cache) for probe in found]
+    return [baselines.added(sealed(_probe(name, spec), spec), cache) for name in dict.fromkeys(names)]
+
+
+def _probe(name: str, spec: TasksSpec) -> LinearProbe:
+    if name in blimp.NAMED:
+        return of_pairs(blimp.load(name, spec.blimp))
+    if name not in PROBES and glue.row_of(name) is None:
+        if is_tagged(name):
+            return of_tagged(name)
+        if blimp.holds_pairs(name):
+            return of_pairs(blimp.load_path(name))
+    return of_task(_task(name, spec))
 
 
 def _task(name: str, spec: TasksSpec) -> Task:

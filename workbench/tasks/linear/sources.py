@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from workbench.draws import seed_of
 from workbench.errors import InputError
 from workbench.files import user_path
 from workbench.tasks.linear.problem import LinearProbe, Tagged
+from workbench.tasks.minimal_pairs import PairSet
 from workbench.tasks.task import Examples, Task
 
 PREFIX = "linear:"
@@ -34,7 +36,11 @@ def of_task(task: Task) -> LinearProbe:
 def is_tagged(name: str) -> bool:
     """Whether a name is that of a file of tagged sentences, or of a folder with one."""
     path = user_path(name, "--tasks")
-    return bool(tagged.format_of(path)) or (path.is_dir() and bool(_files(path)))
+    if tagged.format_of(path):
+        return True
+    with contextlib.suppress(OSError):  # a folder that cannot be looked into is none
+        return path.is_dir() and bool(_files(path))
+    return False
 
 
 def of_tagged(name: str) -> LinearProbe:
@@ -131,22 +137,24 @@ def _tagged(sentences: list[tagged.Sentence], labels: tuple[str, ...]) -> Tagged
 # ---- minimal pairs ----
 
 
-def of_pairs(name: str, pairs: Mapping[str, list[tuple[str, str]]]) -> LinearProbe:
+def of_pairs(pairs: PairSet) -> LinearProbe:
     """Which of two sentences is right, learnt on two thirds of the paradigms and tested on the others.
 
-    `pairs` has right and wrong sentence by paradigm; hashes of their names decide the side. Raises InputError.
+    Hashes of the paradigms' names decide the side. Raises InputError for too few of them.
     """
-    order = sorted(pairs, key=lambda paradigm: (seed_of(0, "linear", "paradigm", paradigm), paradigm))
+    paradigm_of = pairs.groups["paradigm"]
+    labels = tuple(sorted(set(paradigm_of)))
+    order = sorted(labels, key=lambda paradigm: (seed_of(0, "linear", "paradigm", paradigm), paradigm))
     if len(order) < PARADIGMS:
-        raise InputError(f"--tasks {PREFIX}{name}: {len(order)} paradigms, and {PARADIGMS} are needed to hold one out")
-    cut = len(order) // PARADIGMS
-    labels = tuple(sorted(pairs))
-    train, test = (_paired({paradigm: pairs[paradigm] for paradigm in sorted(side)}, labels)
-                   for side in (order[cut:], order[:cut]))  # fmt: skip
+        raise InputError(
+            f"--tasks {PREFIX}{pairs.name}: {len(order)} paradigms, and {PARADIGMS} are needed to hold one out"
+        )
+    aside = set(order[: len(order) // PARADIGMS])
+    numbers = [labels.index(paradigm) for paradigm in paradigm_of]
+    whole = Examples(list(pairs.good), list(pairs.bad), numbers)
+    train, test = (
+        whole.take([row for row, paradigm in enumerate(paradigm_of) if (paradigm in aside) is side])
+        for side in (False, True)
+    )
     tests: dict[str, Examples | Tagged] = {"held-out paradigms": test}
-    return LinearProbe(PREFIX + name, "pairs", labels, "accuracy", ("accuracy",), train, tests)
-
-
-def _paired(pairs: Mapping[str, list[tuple[str, str]]], labels: tuple[str, ...]) -> Examples:
-    rows = [(right, wrong, labels.index(paradigm)) for paradigm, found in pairs.items() for right, wrong in found]
-    return Examples([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows])
+    return LinearProbe(PREFIX + pairs.name, "pairs", labels, "accuracy", ("accuracy",), train, tests)
