@@ -18,7 +18,8 @@ PACKAGE = ROOT / "workbench"
 # Top to bottom. A part imports what stands on lines below its own; parts on one line do not see each other.
 LINES = (
     "cli",
-    "launch sweep show",
+    "study",
+    "launch sweep show sequential",
     "bench",
     "runner",
     "cells",

@@ -13,7 +13,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from workbench.data.prepare import prepare as prepare_data
 from workbench.environment import code_version
 from workbench.errors import Interrupted
 from workbench.host import Host, cores
-from workbench.job import Job, distinct, equal, plans
+from workbench.job import Job, Match, distinct, equal, plans
 from workbench.offline import stay_local
 from workbench.parts import CorruptionSpec, GeneratorSpec, OptimSpec, ScheduleSpec, TasksSpec
 from workbench.redact import redact_words
@@ -150,24 +150,29 @@ def enroll(session: Session, specs: Sequence[RunSpec], **facts: Any) -> tuple[li
 
     `facts` go into the record.
     """
-    own = [bind(spec, session.prepared) for spec in specs]
-    bound, matches = equal(session.job.experiment, distinct(own))
-    ids = dict(zip((spec.run_id for spec in distinct(own)), (spec.run_id for spec in bound), strict=True))
-    named = {spec.run_id: ids[mine.run_id] for spec, mine in zip(specs, own, strict=True)}
+    bound, matches, _ = _bound(session, specs)
     baselines = distinct(map(untrained, bound)) if session.suite.tasks else ()
-    facts = {"match": [match.to_json() for match in matches], "contrasts": _contrasts(session, named), **facts}
+    facts = {"match": [match.to_json() for match in matches], "contrasts": contrasts_of(session, specs), **facts}
     session.store.extend_experiment(_record(session, bound, baselines, facts))
     for spec in [*baselines, *bound]:
         session.store.open(spec)
     return list(baselines), bound
 
 
-def _contrasts(session: Session, named: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the declared contrasts as the record keeps them.
+def _bound(session: Session, specs: Sequence[RunSpec]) -> tuple[list[RunSpec], list[Match], dict[str, str]]:
+    """Return the runs with data and matched budgets, the matches, and ids in the store by the ids of `specs`."""
+    own = [bind(spec, session.prepared) for spec in specs]
+    bound, matches = equal(session.job.experiment, distinct(own))
+    ids = dict(zip((spec.run_id for spec in distinct(own)), (spec.run_id for spec in bound), strict=True))
+    return bound, matches, {spec.run_id: ids[mine.run_id] for spec, mine in zip(specs, own, strict=True)}
 
-    `named` are the runs' ids in the store by those before data was bound. `seen` is for how many seeds both arms were
-    trained when this was written: a contrast is declared beforehand where that is none.
+
+def contrasts_of(session: Session, specs: Sequence[RunSpec]) -> list[dict[str, Any]]:
+    """Return the contrasts that are declared between these runs, as the record keeps them.
+
+    `seen` is for how many seeds both arms are trained by now: a contrast is declared beforehand where that is none.
     """
+    named = _bound(session, specs)[2]
     rows = []
     for declared in session.job.declared:
         pairs = [(named[a], named[b]) for a, b in declared.runs if a in named and b in named]
@@ -195,7 +200,7 @@ def carry_out_specs(session: Session, specs: Sequence[RunSpec], **facts: Any) ->
 
 def conclude(session: Session, todo: Sequence[str], out: Path | None) -> Outcome:
     """What became of the runs, and the report on their record."""
-    states = {run_id: _state(session.store.get(run_id), session.base.tasks, session.suite) for run_id in todo}
+    states = {run_id: state_of(session.store.get(run_id), session.base.tasks, session.suite) for run_id in todo}
 
     from workbench.report import write
 
@@ -278,7 +283,9 @@ def work(root: Path, record: str, todo: Sequence[str], host: Host, words: Sequen
     suite = load_suite(base)
     _, prepared = prepare(store.get(todo[0]).spec())
     cells.carry_out_all(store, todo, base.tasks, suite, prepared, host, since or now())
-    return any(_state(store.get(run_id), base.tasks, suite)[0] not in ("done", "trained", "running") for run_id in todo)
+    return any(
+        state_of(store.get(run_id), base.tasks, suite)[0] not in ("done", "trained", "running") for run_id in todo
+    )
 
 
 def score(session: Session, run_id: str) -> float | None:
@@ -295,7 +302,8 @@ def score(session: Session, run_id: str) -> float | None:
     return math.fsum(means) / len(means) if means else None
 
 
-def _state(run: RunDir, tasks: TasksSpec, suite: Suite) -> tuple[str, str]:
+def state_of(run: RunDir, tasks: TasksSpec, suite: Suite) -> tuple[str, str]:
+    """Return what became of a run and a note on it; "done" is a trained run with all of its scores."""
     state = run.state
     if state in ("done", "trained"):
         if cells.complete(run, tasks, suite):

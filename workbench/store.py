@@ -47,7 +47,14 @@ from workbench.spec import RunSpec, digest, parse
 
 __all__ = ["FORMAT", "ExperimentRecord", "LeaseHeld", "LeaseLost", "RunDir", "RunStore", "State"]
 
-COUNTED = ("runs", "untrained", "match", "tuning", "contrasts")  # lists of a record whose lengths stand beside them
+COUNTED = (
+    "runs",
+    "untrained",
+    "match",
+    "tuning",
+    "contrasts",
+    "looks",
+)  # lists of a record whose lengths stand beside them
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,8 @@ class ExperimentRecord:
     `untrained` are the runs of 0 steps, one a seed; `base` and `tasks` are spec and fine-tuning as plain data. `match`
     says of which unit every run got the same (see `job.Match`); `tuning` are the trials of a search. `contrasts` are
     the declared comparisons: arms as keys and values, their runs, when each was declared, and for how many seeds both
-    arms were trained by then.
+    arms were trained by then. `design` is the plan of a command that adds seeds: at which numbers of them it looks;
+    `looks` are those that it took, each with what it found.
     """
 
     name: str
@@ -73,6 +81,8 @@ class ExperimentRecord:
     match: list[dict[str, Any]] = field(default_factory=list)
     tuning: list[dict[str, Any]] = field(default_factory=list)
     contrasts: list[dict[str, Any]] = field(default_factory=list)
+    design: dict[str, Any] = field(default_factory=dict)
+    looks: list[dict[str, Any]] = field(default_factory=list)
     command: str = ""
     updated: str = ""
     damage: str | None = None
@@ -230,6 +240,8 @@ class RunStore:
                 untrained=_union(before.untrained, record.untrained),
                 tuning=_trials(before.tuning, record.tuning),
                 contrasts=_contrasts(before.contrasts, record.contrasts),
+                design=before.design or record.design,
+                looks=_looks(before.looks, record.looks),
                 command=redact(record.command),
                 updated=now(),
             )
@@ -266,7 +278,7 @@ class RunStore:
         known = {f.name for f in dataclasses.fields(ExperimentRecord)} - {"damage", "covered"}
         if not (has_seal or raw.keys() <= {"format", *known}):
             return ExperimentRecord(name, damage=f"{path.name} is not what was written there (it lacks its hash)")
-        later: dict[str, Any] = {"match": [], "tuning": [], "contrasts": []}  # records made before these existed
+        later: dict[str, Any] = {key: [] for key in ("match", "tuning", "contrasts", "looks")} | {"design": {}}
         values = later | {key: value for key, value in raw.items() if key in known}
         blank = ExperimentRecord("")
         for key in known:
@@ -329,6 +341,14 @@ def _contrasts(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]
         first = found.setdefault(key, contrast)
         runs = {side: _union(first.get(side, ()), contrast.get(side, ())) for side in ("runs_a", "runs_b")}
         found[key] = first | runs
+    return list(found.values())
+
+
+def _looks(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each look once, as it was taken first."""
+    found: dict[Any, dict[str, Any]] = {}
+    for look in (*before, *after):
+        found.setdefault(look.get("seeds"), look)
     return list(found.values())
 
 

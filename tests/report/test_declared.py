@@ -78,19 +78,19 @@ def test_what_is_decided_and_what_is_not_stand_apart() -> None:
 def test_a_comparison_declared_when_scores_were_there_does_not_narrow_the_correction() -> None:
     found, frames = study(made.LEVELS, declare(ELECTRA, seen=2))
     whole, _ = study(made.LEVELS, [])
-    assert found.pairs == whole.pairs and not found.declared
+    assert found.pairs == whole.pairs and not found.families
     [said] = declared.warning(frames)
     assert said in checks.warnings(frames, [found], {})
     assert "rtd against bert-mlm (2) and rtd against electra-15 (2)" in said and "over all pairs" in said
     mixed, frames = study(made.LEVELS, [*declare(ELECTRA[:1]), *declare(ELECTRA[1:], seen=1)])
-    assert mixed.declared == {mixed.budget: ELECTRA[:1]} and "exploratory" in declared.warning(frames)[0]
+    assert mixed.family.pairs == ELECTRA[:1] and "exploratory" in declared.warning(frames)[0]
 
 
 def test_runs_that_are_missing_leave_a_contrast_out() -> None:
     found, _ = study({"rtd": 70.0, "bert-mlm": 65.0, "untrained": 60.0}, declare(ELECTRA))
-    assert found.declared == {found.budget: ELECTRA[:1]}
+    assert found.family.pairs == ELECTRA[:1]
     broken = [{"runs_a": 3, "runs_b": None}, {"runs_a": ["gone"], "runs_b": [7]}, "no mapping", {}]
-    assert not study(made.LEVELS, broken)[0].declared  # type: ignore[arg-type]
+    assert not study(made.LEVELS, broken)[0].families  # type: ignore[arg-type]
 
 
 def test_the_smallest_gap_is_that_of_the_declared_comparisons() -> None:

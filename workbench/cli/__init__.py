@@ -37,6 +37,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "verify": read.verify,
     "diff": read.diff,
     "export": read.export,
+    "plan-study": ask.plan_study,
     "flops": ask.flops,
     "bench": ask.bench,
     "list": ask.list_,

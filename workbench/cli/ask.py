@@ -1,4 +1,4 @@
-"""Commands that answer without a run store: flops, bench, list."""
+"""Commands that answer before anything is run: plan-study, flops, bench, list."""
 
 from __future__ import annotations
 
@@ -10,15 +10,22 @@ import typer
 from workbench.cli.words import (
     AsJson,
     BudgetText,
+    Corpora,
     Device,
+    MatchText,
     Objectives,
     Plain,
     Precision,
+    Runs,
     Scale,
     Sets,
+    Threads,
+    Workers,
     base_spec,
     emit,
+    given_keys,
     host_of,
+    in_effect,
     rehearsed,
 )
 from workbench.errors import InputError, suggest
@@ -38,6 +45,51 @@ def flops(
 
     priced = price(base, objective)
     emit(priced.to_json() if as_json else show.price_table(priced), as_json)
+
+
+def plan_study(
+    experiment: Annotated[str, typer.Argument(help="Name or file of an experiment, such as ablation.")],
+    sd: Annotated[
+        float | None,
+        typer.Option(min=1e-9, help="Assumed standard deviation of paired differences, in points, without a store."),
+    ] = None,
+    noise_of: Annotated[
+        str | None, typer.Option(help="Experiment or record whose runs say how noisy scores are (default: EXPERIMENT).")
+    ] = None,
+    objective: Objectives = None,
+    set_: Sets = None,
+    scale: Scale = None,
+    corpus: Corpora = None,
+    budget: BudgetText = None,
+    match: MatchText = None,
+    runs: Runs = Path("runs"),
+    workers: Workers = 1,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """What gap an experiment can show with so many seeds, and what that costs here; nothing is run.
+
+    The noise is that between seeds in a store of runs (--runs, --noise-of), or one that is assumed (--sd).
+    """
+    if sd is not None and noise_of is not None:
+        raise InputError(f"--sd {sd:g} and --noise-of {noise_of} contradict each other; keep one")
+    host = host_of(device, precision, None, threads)
+    base = base_spec(scale, set_, corpus, None, budget)
+    from workbench import study
+    from workbench.job import job_of
+    from workbench.over import grid
+    from workbench.store import RunStore
+
+    found = in_effect(grid(experiment, {}, match, base), set_)
+    job = job_of(found, base, 1, objective or [], given_keys(set_))
+    if sd is not None:
+        noise = [study.Noise("any measure", sd, "as assumed")]
+    else:
+        noise = study.measured(RunStore.existing(runs), noise_of or found.name)
+    rows = [study.designs(job, one.sd, host, workers) for one in noise]
+    emit(study.as_json(job, noise, rows) if as_json else study.as_text(job, noise, rows), as_json)
 
 
 def bench(

@@ -18,6 +18,8 @@ from workbench.cli.words import (
     DryRun,
     MatchText,
     MicroBatch,
+    MostCompute,
+    MostSeeds,
     Objectives,
     Out,
     Plain,
@@ -37,6 +39,7 @@ from workbench.cli.words import (
     host_of,
     in_effect,
     rehearsed,
+    seeds_of,
     writable,
 )
 from workbench.errors import InputError
@@ -45,6 +48,7 @@ from workbench.signals import end_with_parent
 
 if TYPE_CHECKING:
     from workbench.job import Job
+    from workbench.sequential import Limit
 
 
 def run(
@@ -57,6 +61,8 @@ def run(
     budget: BudgetText = None,
     match: MatchText = None,
     seeds: Seeds = None,
+    most_seeds: MostSeeds = None,
+    most_compute: MostCompute = None,
     runs: Runs = Path("runs"),
     out: Out = None,
     workers: Workers = 1,
@@ -77,13 +83,13 @@ def run(
     gets, and every other one gets as many FLOPs as that spends, in steps of its own number.
     """
     host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain)
-    base, seeds = base_spec(scale, set_, corpus, tasks, budget), rehearsed(seeds or 1, 2)
+    base, (count, limit) = base_spec(scale, set_, corpus, tasks, budget), seeds_of(seeds, most_seeds, most_compute)
     from workbench.job import job_of, one_arm_as_given
     from workbench.over import grid
 
     found = in_effect(grid(experiment, {}, match, base), set_)
-    job = one_arm_as_given(job_of(found, base, seeds or 1, objective or [], given_keys(set_)))
-    _carry_out(job, runs, host, workers, out, dry_run, as_json)
+    job = one_arm_as_given(job_of(found, base, count, objective or [], given_keys(set_)))
+    _carry_out(job, runs, host, workers, out, dry_run, as_json, limit)
 
 
 def sweep_(
@@ -119,6 +125,8 @@ def sweep_(
     tasks: Tasks = None,
     budget: BudgetText = None,
     seeds: Seeds = None,
+    most_seeds: MostSeeds = None,
+    most_compute: MostCompute = None,
     runs: Runs = Path("runs"),
     out: Out = None,
     workers: Workers = 1,
@@ -141,7 +149,8 @@ def sweep_(
     training rows held out, and then reports them on other seeds, by scores on the test rows.
     """
     host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain)
-    base, seeds = base_spec(scale, set_, corpus, tasks, budget), rehearsed(seeds or 1, 2)
+    base = base_spec(scale, set_, corpus, tasks, budget)
+    count, limit = seeds_of(seeds, most_seeds, most_compute, search=bool(trials or axis == "tune"))
     trials = rehearsed(trials, 3) if trials or axis == "tune" else None
     from workbench.job import job_of
     from workbench.over import Range, grid, parse_over, unit_of
@@ -152,7 +161,8 @@ def sweep_(
         if ranges:
             raise InputError(f"--over {ranges[0]}={space[ranges[0]]} is a range: say how often to try, with --trials N")
         found = in_effect(grid(axis, space, match, base, words), set_)
-        _carry_out(job_of(found, base, seeds or 1, words, given_keys(set_)), runs, host, workers, out, dry_run, as_json)
+        job = job_of(found, base, count, words, given_keys(set_))
+        _carry_out(job, runs, host, workers, out, dry_run, as_json, limit)
         return
     from workbench import sweep
 
@@ -164,11 +174,11 @@ def sweep_(
             _carry_out(jobs[0], runs, host, workers, out, dry_run, as_json)
             return
         writable(out)
-        outcome = sweep.tune(jobs, search, seeds or 1, runs, host, workers, out)
+        outcome = sweep.tune(jobs, search, count, runs, host, workers, out)
     else:
         if not space:
             raise InputError("--trials needs a space to search, as in --over optim.lr=1e-4..1e-3:log")
-        search = sweep.Search(space, trials or 10, sampler, seeds or 1, storage)
+        search = sweep.Search(space, trials or 10, sampler, count, storage)
         found = in_effect(grid(axis, space, match, base, words), set_)
         job = sweep.search_job(found, base, search, words, given_keys(set_))
         if dry_run:
@@ -180,21 +190,31 @@ def sweep_(
     raise typer.Exit(outcome.exit_code)
 
 
-def _carry_out(job: Job, runs: Path, host: Host, workers: int, out: Path | None, dry_run: bool, as_json: bool) -> None:
+def _carry_out(
+    job: Job, runs: Path, host: Host, workers: int, out: Path | None, dry_run: bool, as_json: bool,
+    limit: Limit | None = None,
+) -> None:  # fmt: skip
+    """Print the plan of a job, or carry it out: as it is, or by adding seeds up to a limit."""
+    from workbench import runner
+
     if dry_run:
-        from workbench import runner, show
+        from workbench import sequential, show
         from workbench.job import plans
 
         runner.check(host, job.specs)
+        job = sequential.whole(job, limit, host, workers) if limit else job
         priced, matches = plans(job)
         table = (
             show.plan_json(job, priced, matches) if as_json else show.plan_table(job, priced, matches, host, workers)
         )
         emit(table, as_json)
         return
-    from workbench import runner
+    if limit:
+        from workbench import sequential
 
-    outcome = runner.execute(job, runs, host, workers, writable(out))
+        outcome = sequential.execute(job, limit, runs, host, workers, writable(out))
+    else:
+        outcome = runner.execute(job, runs, host, workers, writable(out))
     emit(outcome.to_json() if as_json else outcome.summary(), as_json)
     raise typer.Exit(outcome.exit_code)
 

@@ -18,6 +18,8 @@ from workbench.memory import check_address_space
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
+    from workbench.parts import Budget
+    from workbench.sequential import Limit
     from workbench.spec import RunSpec
 
 log = logging.getLogger("workbench")
@@ -39,7 +41,17 @@ Tasks = Annotated[
     ),
 ]
 BudgetText = Annotated[str | None, typer.Option("--budget", help="flops=1e17, tokens=2e6, steps=1000 or seconds=600.")]
-Seeds = Annotated[int | None, typer.Option(min=1, max=1000, help="Pre-training seeds of every run (default 1).")]
+Seeds = Annotated[
+    str | None,
+    typer.Option(
+        help="Pre-training seeds of every run (default 1), or auto: add seeds until every comparison in CONTRASTS is "
+        "decided, or cannot be within the limit."
+    ),
+]
+MostSeeds = Annotated[int | None, typer.Option(min=2, max=1000, help="Of --seeds auto: as many at most (default 12).")]
+MostCompute = Annotated[
+    str | None, typer.Option(help="Of --seeds auto: what all runs may take together, as flops=1e17 or seconds=36000.")
+]
 Runs = Annotated[Path, typer.Option("--runs", help="Folder of the run store.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
@@ -122,6 +134,39 @@ def given_keys(sets: list[str] | None) -> set[str]:
 def rehearsed(count: int | None, most: int) -> int | None:
     """Return how many seeds, trials or turns a command makes: `count`, but no more than `most` in a rehearsal."""
     return min(count or most, most) if os.environ.get(REHEARSAL) else count
+
+
+def seeds_of(
+    seeds: str | None, most_seeds: int | None, most_compute: str | None, search: bool = False
+) -> tuple[int, Limit | None]:
+    """Return how many seeds a command may take, and with --seeds auto the limit up to which it adds them.
+
+    Raises InputError.
+    """
+    if seeds != "auto":
+        for option, value in (("--most-seeds", most_seeds), ("--most-compute", most_compute)):
+            if value is not None:
+                raise InputError(f"{option} {value} limits --seeds auto, which was not given; add it, or leave it out")
+        if seeds is not None and not (seeds.isascii() and seeds.isdigit() and 1 <= int(seeds[:9]) <= 1000):
+            raise InputError(f"--seeds {seeds[:80]!r} is neither a number from 1 to 1000 nor auto")
+        return rehearsed(int(seeds or 1), 2) or 1, None
+    if search:
+        raise InputError("--seeds auto decides comparisons that were declared, and a search has none; say a number")
+    if os.environ.get(REHEARSAL):
+        return 2, None
+    from workbench.sequential import MOST_SEEDS, Limit
+
+    return most_seeds or MOST_SEEDS, Limit(most_seeds or MOST_SEEDS, compute_of(most_compute))
+
+
+def compute_of(text: str | None) -> Budget | None:
+    """Return what --most-compute allows all runs together. Raises InputError."""
+    from workbench.spec import parse_budget
+
+    try:
+        return parse_budget(text) if text else None
+    except InputError as error:
+        raise InputError(str(error).replace("--budget", "--most-compute")) from None
 
 
 def writable(out: Path | None) -> Path | None:

@@ -73,7 +73,7 @@ def _range(column: str, low: float, high: float) -> str:
 def _between(board: Board, found: Curves, axis: str, wanted: Amount) -> str:
     """Within what was measured: read off between budgets, unless the order differs at the budgets on either side."""
     scores = compute.at(found, wanted.value)
-    order, pairs = compute.compared(scores, board.declared.get(board.budget, ()))
+    order, pairs = compute.compared(scores, board.family)
     amounts = {x for by_seed in found.values() for curve in by_seed.values() for x, _ in curve}
     below = max((x for x in amounts if x <= wanted.value * NEAR), default=wanted.value)
     above = min((x for x in amounts if x >= wanted.value / NEAR), default=wanted.value)
@@ -100,8 +100,8 @@ def _behind(scores: Scores, first: str, arm: str) -> bool:
 def _beyond(board: Board, axis: str, wanted: Amount, far: float) -> str:
     """Beyond the largest budget: the arm that was ahead there, where it stays ahead in the worst case."""
     arms = {named(axis, arm): points for arm, points in extrapolation.measured(board, wanted.column).items()}
-    declared = [(named(axis, a), named(axis, b)) for a, b in board.declared.get(board.budget, ())]
-    lead = extrapolation.lead(arms, wanted.value, declared)
+    family = board.family.renamed({cell.arm: named(axis, cell.arm) for cell in board.cells})
+    lead = extrapolation.lead(arms, wanted.value, family)
     if lead.refusal:
         return f"There is no recommendation for {wanted}, {far:.3g} times beyond what was measured: {lead.refusal}."
     first = next(cell.arm for cell in board.at(board.budget) if named(axis, cell.arm) == lead.first)
@@ -129,7 +129,7 @@ def _doubts(board: Board, axis: str, arm: str) -> str:
 
 def _chosen(board: Board, scores: Scores, axis: str, wanted: Amount | str, caveat: str) -> str:
     """The arm that is ahead of every other, or those among which nothing decides."""
-    order, pairs = compute.compared(scores, board.declared.get(board.budget, ()))
+    order, pairs = compute.compared(scores, board.family)
     if len(order) < 2:
         return f"There is no recommendation for {wanted}: fewer than two arms can be read off there.{caveat}"
     first = order[0]

@@ -35,7 +35,7 @@ def answer(board: Board, axis: str) -> Answer:
     cells = board.at(board.budget)
     names = {c.arm: named(axis, c.arm) for c in cells}
     plural = several(axis)
-    if board.declared.get(board.budget):
+    if board.family.pairs:
         return _declared(board, names, plural)
     pairs = board.pairs[board.budget]
     lead = [p for p in pairs if p.a == cells[0].arm]
@@ -66,7 +66,7 @@ def _declared(board: Board, names: dict[str, str], plural: str) -> Answer:
     )
     if claimed:
         sentence, doubt = f"{doubt} {sentence}".strip(), ""
-    rest = [*_unequal(board, names), *_against_untrained(cells, names), *_reach(board)]
+    rest = [*decided.planned(board), *_unequal(board, names), *_against_untrained(cells, names), *_reach(board)]
     return Answer(sentence, tuple(text for text in (doubt, decided.exploratory(board, names), *rest) if text))
 
 
@@ -243,7 +243,7 @@ def _reach(board: Board) -> list[str]:
     return [
         f"With {seeds([noise.n])} and this much noise (paired differences scatter by {points(noise.paired, 2)}, "
         f"{freedom([noise.df])}) a true gap of {points(noise.gap)} points between two arms"
-        f"{' of a declared comparison' if board.declared.get(board.budget) else ''} would be shown four times in five, "
+        f"{' of a declared comparison' if board.family.pairs else ''} would be shown four times in five, "
         f"smaller ones less often.",
         _rule(board),
     ]
@@ -267,7 +267,7 @@ def _rule(board: Board) -> str:
 
 def _holm(board: Board, comparisons: int) -> str:
     """Return over what Holm's correction runs."""
-    which = f"the {comparisons} declared" if board.declared.get(board.budget) else f"all {comparisons}"
+    which = f"the {comparisons} declared" if board.family.pairs else f"all {comparisons}"
     return f"Holm\u2019s correction over {which} pairs"
 
 

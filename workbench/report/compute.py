@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 
+from workbench.report import declared
+from workbench.report.declared import Family
 from workbench.report.frames import Frames
-from workbench.report.statistics import Compared, by_mean, with_declared
+from workbench.report.statistics import Compared
 from workbench.report.tables import Board
 
 Curve = tuple[tuple[float, float], ...]  # (spent, score), by what was spent
@@ -61,7 +64,9 @@ def at(found: Curves, amount: float) -> dict[str, dict[int, float]]:
 
 
 def compared(
-    scores: Mapping[str, Mapping[int, float]], declared: Sequence[tuple[str, str]] = ()
+    scores: Mapping[str, Mapping[int, float]], family: Family
 ) -> tuple[list[str], dict[tuple[str, str], Compared]]:
-    """Return the arms by their mean, best first, and every two of them; only `declared` pairs are claimed, if any."""
-    return by_mean(scores), with_declared(scores, declared)
+    """Return the arms by their mean, best first, and every two of them; see `declared.compare` for the family."""
+    pairs = declared.compare(scores, family)
+    wins = Counter(first for first, _ in pairs)  # every two are compared, the higher mean first
+    return sorted(scores, key=lambda arm: -wins[arm]), pairs

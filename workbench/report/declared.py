@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench.report.frames import Frames
+from workbench.report.group_sequential import Plan, final, looks, plan_of, unseen
+from workbench.report.statistics import Compared, Scores, pairwise
 from workbench.report.words import listing
 
-Families = Mapping[str, tuple[tuple[str, str], ...]]  # budget -> pairs of arms
 Labels = Mapping[frozenset[str], str]  # two arms -> what the experiment file calls their comparison
+
+
+@dataclass(frozen=True)
+class Family:
+    """The pairs of arms that were declared beforehand, and the plan of looks at them where seeds are added by one."""
+
+    pairs: tuple[tuple[str, str], ...] = ()
+    plan: Plan | None = None
+
+    def renamed(self, names: Mapping[str, str]) -> Family:
+        """Return the family with its arms called by other names."""
+        return replace(self, pairs=tuple((names.get(a, a), names.get(b, b)) for a, b in self.pairs))
+
+
+NOTHING = Family()
+Families = Mapping[str, Family]  # by budget
 
 
 def contrasts(frames: Frames, late: bool = False) -> list[Mapping[str, Any]]:
@@ -21,13 +39,35 @@ def contrasts(frames: Frames, late: bool = False) -> list[Mapping[str, Any]]:
     return [row for row in rows if isinstance(row, Mapping) and bool(row.get("seen")) == late]
 
 
+def compare(arms: Mapping[str, Scores], family: Family, order: bool = False) -> dict[tuple[str, str], Compared]:
+    """Compare every two arms, the higher mean first; the pairs of the `family` are adjusted for themselves alone.
+
+    The others are exploratory: adjusted for all pairs, and never claimed. Where nothing was declared this is
+    `statistics.pairwise`. Where seeds are added by a plan, only those count that the looks taken so far are about.
+    """
+    if family.plan is not None and family.pairs:
+        arms = {arm: family.plan.upto(family.plan.taken - 1, scores) for arm, scores in arms.items()}
+    named = {frozenset(pair) for pair in family.pairs}
+    every = pairwise(arms, order)
+    first = [pair for pair in every if frozenset(pair) in named]
+    if not first:
+        return every
+    if family.plan is None:
+        mine = pairwise(arms, order, first)
+    else:
+        taken = looks(family.plan, arms, first)
+        mine = final(taken) if taken else {pair: unseen(every[pair]) for pair in first}
+    return {pair: mine.get(pair) or replace(compared, declared=False) for pair, compared in every.items()}
+
+
 def families(frames: Frames) -> Families:
-    """Return the pairs of arms that were declared beforehand, at each budget."""
+    """Return what was declared beforehand, at each budget."""
+    plan = plan_of(frames.record)
     found: dict[str, dict[tuple[str, str], None]] = {}
     for row in contrasts(frames):
         for budget, a, b in _arms(frames, row):
             found.setdefault(budget, {}).setdefault((a, b))
-    return {budget: tuple(pairs) for budget, pairs in found.items()}
+    return {budget: Family(tuple(pairs), plan) for budget, pairs in found.items()}
 
 
 def labels(frames: Frames) -> Labels:

@@ -52,7 +52,7 @@ def held(board: Board, frames: Frames, convention: str) -> Held | None:
     if amount is None:
         return None
     scores = compute.at(found, amount)
-    order, pairs = compute.compared(scores, board.declared.get(board.budget, ()))
+    order, pairs = compute.compared(scores, board.family)
     estimates = {arm: t_interval([by[s] for s in sorted(by)]) for arm, by in scores.items()}
     return Held(convention, amount, estimates, tuple(order), pairs, ratios(board, board.budget, convention))
 

@@ -16,7 +16,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from workbench.report.statistics import LEVEL, Estimate, t_interval, with_declared
+from workbench.report import declared
+from workbench.report.declared import NOTHING, Family
+from workbench.report.statistics import LEVEL, Estimate, t_interval
 from workbench.report.tables import Board
 from workbench.report.words import interval, listing
 
@@ -124,12 +126,12 @@ class Lead:
     refusal: str
 
 
-def lead(arms: Mapping[str, Points], amount: float, declared: Sequence[tuple[str, str]] = ()) -> Lead:
+def lead(arms: Mapping[str, Points], amount: float, family: Family = NOTHING) -> Lead:
     """The worst case for the leader: it gains nothing more, while the others keep their gain per doubling.
 
     The leader at the largest budget is the only arm that can come out, so no arm is put forward against the order that
-    was measured. Its margins over the others are corrected for their number (Bonferroni). Where comparisons were
-    `declared` beforehand, only they show that it leads.
+    was measured. Its margins over the others are corrected for their number (Bonferroni). Where a family of
+    comparisons was declared beforehand, only they show that it leads.
     """
     ends = {arm: points[-1][0] for arm, points in arms.items()}
     last = {arm: points[-1][1] for arm, points in arms.items()}
@@ -137,8 +139,8 @@ def lead(arms: Mapping[str, Points], amount: float, declared: Sequence[tuple[str
     first, rivals = order[0], order[1:]
     if max(ends.values()) > SAME * min(ends.values()):
         return Lead(first, {}, "the largest budgets of the arms are not one amount")
-    pairs = with_declared(last, declared)
-    level = [rival for rival in rivals if not pairs[first, rival].claimed]
+    pairs = declared.compare(last, family)
+    level = [rival for rival in rivals if (first, rival) not in pairs or not pairs[first, rival].claimed]
     if level:
         return Lead(first, {}, f"at the largest budget {first} is not shown to be ahead of {listing(level)}")
     extensions = {arm: extension(points) for arm, points in arms.items()}

@@ -116,6 +116,8 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
         "match": list(found.match),
         "tuning": list(found.tuning),
         "contrasts": list(found.contrasts),
+        "design": dict(found.design),
+        "looks": list(found.looks),
         "runs": list(found.runs),
         "untrained": list(found.untrained),
     }

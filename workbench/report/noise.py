@@ -117,13 +117,15 @@ def two_sided(means: Array, variances: Array, seeds: Array, df: Array | int) -> 
     return np.asarray(2 * stats.t.sf(ratio, df), dtype=float)
 
 
-def wider(shared: Array, shared_df: int, own: Array, own_df: Array, seeds: Array) -> tuple[Array, Array]:
-    """Return half of the wider of both 95 % intervals, and the degrees of freedom of that one, for each pair."""
+def wider(
+    shared: Array, shared_df: int, own: Array, own_df: Array, seeds: Array, alpha: float = 0.05
+) -> tuple[Array, Array]:
+    """Return half of the wider of both intervals of 1 - alpha, and the degrees of freedom of that one, of each pair."""
     import numpy as np
     from scipy import stats
 
     halves = [
-        stats.t.ppf(0.975, df) * np.sqrt(variance[0] / seeds)
+        stats.t.isf(alpha / 2, df) * np.sqrt(variance[0] / seeds)
         for variance, df in ((shared, float(shared_df)), (own, own_df[0]))
     ]
     return np.maximum(*halves), np.where(halves[0] >= halves[1], float(shared_df), own_df[0])

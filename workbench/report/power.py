@@ -125,7 +125,7 @@ class _Draws:
         own = stats.t.isf(ALPHA / 2 / reach, noise.own_df[:, 0]) * np.sqrt(noise.own[:, 0] / seeds)
         self.least = own - self.means[:, 0]
         if FEWEST <= seeds <= FLIPPED:
-            self.least = np.maximum(self.least, _flipped(residuals[:, 0] - residuals[:, 1]))
+            self.least = np.maximum(self.least, flip_bounds(residuals[:, 0] - residuals[:, 1]))
 
     def power(self, gap: float) -> float:
         """Return the share of draws in which the first arm is claimed ahead of the second, at this true gap."""
@@ -141,7 +141,7 @@ class _Draws:
         return claimed
 
 
-def _flipped(differences: Array) -> Array:
+def flip_bounds(differences: Array) -> Array:
     """Return the gap above which the permutation test has p below 5 %, for each row of differences (draws, seeds).
 
     A flip of some signs reaches the sum that was seen where the mean of the flipped differences, or of the others, is

@@ -131,7 +131,7 @@ def pairs(board: Board) -> list[Row]:
                 **_estimate("difference", d.estimate), "df": d.estimate.df, "p": d.p,
                 "p_adjusted": pair.compared.adjusted, "p_flip": pair.compared.flip,
                 "verdict": verdict(pair), "order": pair.compared.order,
-                "declared": "yes" if pair.compared.declared and board.declared.get(budget) else "no",
+                "declared": "yes" if pair.compared.declared and budget in board.families else "no",
                 "contrast": board.labels.get(frozenset((pair.a, pair.b)), ""),
                 "runs_a": " ".join(runs[pair.a][s] for s in d.seeds),
                 "runs_b": " ".join(runs[pair.b][s] for s in d.seeds),

@@ -23,7 +23,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from workbench.report.noise import (
@@ -141,17 +141,22 @@ def t_interval(values: Iterable[float], level: float = LEVEL) -> Estimate:
 
 
 def pairwise(
-    arms: Mapping[str, Scores], order: bool = False, family: Sequence[tuple[str, str]] | None = None
+    arms: Mapping[str, Scores],
+    order: bool = False,
+    family: Sequence[tuple[str, str]] | None = None,
+    share: float = 1.0,
 ) -> dict[tuple[str, str], Compared]:
     """Compare every two arms, the higher mean first, or the declared `family` of comparisons, adjusted for all of them.
 
-    Noise is estimated from all `arms`, also those that no comparison of the family names.
+    Noise is estimated from all `arms`, also those that no comparison of the family names. `share` is how much of the
+    error rate this look at the experiment may spend (see `group_sequential`): every p is divided by it, and intervals
+    are as wide as that takes.
     """
     ordered = by_mean(arms)
     comparisons = list(itertools.combinations(ordered, 2)) if family is None else list(family)
     if not comparisons:
         return {}
-    tests = _tests(arms, ordered, comparisons)
+    tests = _tests(arms, ordered, comparisons, share)
     return {
         (a, b): Compared(
             tests.differences[a, b],
@@ -170,22 +175,6 @@ def by_mean(arms: Mapping[str, Scores]) -> list[str]:
     return sorted(arms, key=lambda arm: -mean_and_sd(list(arms[arm].values()))[0])
 
 
-def with_declared(
-    arms: Mapping[str, Scores], declared: Sequence[tuple[str, str]], order: bool = False
-) -> dict[tuple[str, str], Compared]:
-    """Compare every two arms, the higher mean first; `declared` comparisons are adjusted for themselves alone.
-
-    The others are exploratory: adjusted for all pairs, and never claimed. Without declared ones that is `pairwise`.
-    """
-    named = {frozenset(pair) for pair in declared}
-    every = pairwise(arms, order)
-    first = [pair for pair in every if frozenset(pair) in named]
-    if not first:
-        return every
-    family = pairwise(arms, order, first)
-    return {pair: family.get(pair) or replace(compared, declared=False) for pair, compared in every.items()}
-
-
 @dataclass(frozen=True)
 class _Tests:
     differences: dict[tuple[str, str], Difference]
@@ -194,8 +183,8 @@ class _Tests:
     df: int
 
 
-def _tests(arms: Mapping[str, Scores], ordered: list[str], comparisons: list[tuple[str, str]]) -> _Tests:
-    """Both t tests of each comparison and their adjusted p."""
+def _tests(arms: Mapping[str, Scores], ordered: list[str], comparisons: list[tuple[str, str]], share: float) -> _Tests:
+    """Return both t tests of each comparison and their adjusted p."""
     import numpy as np
 
     df = residual_df([frozenset(arms[arm]) for arm in ordered])
@@ -211,9 +200,9 @@ def _tests(arms: Mapping[str, Scores], ordered: list[str], comparisons: list[tup
     if found.any():
         used = columns[found]
         own, own_df = noise.own[:, used], noise.own_df[:, used]
-        p_shared[:, found] = two_sided(means[:, used], noise.shared, counts[used], df)
-        p_own[:, found] = two_sided(means[:, used], own, counts[used], own_df)
-        half[found], freedom[found] = wider(noise.shared, df, own, own_df, counts[used])
+        p_shared[:, found] = np.minimum(1.0, two_sided(means[:, used], noise.shared, counts[used], df) / share)
+        p_own[:, found] = np.minimum(1.0, two_sided(means[:, used], own, counts[used], own_df) / share)
+        half[found], freedom[found] = wider(noise.shared, df, own, own_df, counts[used], ALPHA * share)
     total, raw = adjusted(p_shared, p_own, reach_of(comparisons))[0], np.maximum(p_shared, p_own)[0]
     return _Tests(
         {

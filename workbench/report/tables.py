@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import math
 import statistics as plain
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from workbench.published import Column, beside
 from workbench.report import declared
 from workbench.report.bytask import Noise, TaskCell, mean_of, noise, task_cells
 from workbench.report.curves import CONVENTIONS
-from workbench.report.declared import Families, Labels
+from workbench.report.declared import NOTHING, Families, Family, Labels
 from workbench.report.frames import Frames
 from workbench.report.gains import Groups, gains
-from workbench.report.statistics import Compared, Difference, Estimate, t_interval, with_declared
+from workbench.report.group_sequential import Look, looks
+from workbench.report.statistics import Compared, Difference, Estimate, t_interval
 from workbench.scoring import ZERO_SHOT, counted, place_of, score_label
 
 SPENT = ("steps", "tokens", "seconds", *(f"flops_{c}" for c in CONVENTIONS), "finetune_seconds")
@@ -80,12 +81,18 @@ class Board:
     finetunings: tuple[int, ...]
     published: Column | None
     conventions: Mapping[str, str] = field(default_factory=dict)  # budget -> how its runs' FLOPs are counted
-    declared: Families = field(default_factory=dict)  # budget -> the pairs of arms that were declared beforehand
+    families: Families = field(default_factory=dict)  # budget -> what was declared beforehand, if anything
     labels: Labels = field(default_factory=dict)
+    looks: tuple[Look, ...] = ()  # at the declared comparisons of the largest budget, where seeds are added by a plan
 
     @property
     def budget(self) -> str:
         return self.budgets[-1]
+
+    @property
+    def family(self) -> Family:
+        """What was declared beforehand at the largest budget; a family without pairs where nothing was."""
+        return self.families.get(self.budget, NOTHING)
 
     def convention(self, budget: str | None = None) -> str:
         """Return how the FLOPs of a budget are counted, by default those of the largest: as its runs' specs say."""
@@ -141,10 +148,11 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
     }
     at = {b: {arm: ids for (budget, arm), ids in arms.items() if budget == b} for b in budgets}
     families = {
-        b: tuple(p for p in pairs if set(p) <= at[b].keys())
-        for b, pairs in declared.families(frames).items()
+        b: replace(family, pairs=tuple(p for p in family.pairs if set(p) <= at[b].keys()))
+        for b, family in declared.families(frames).items()
         if b in at
     }
+    families = {b: family for b, family in families.items() if family.pairs}
     return Board(
         suite,
         score_label(suite, metrics),
@@ -153,18 +161,29 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
         budgets,
         trained,
         next((c for c in cells if c.arm == UNTRAINED), None),
-        {b: compare([c for c in trained if c.budget == b], order, families.get(b, ())) for b in budgets},
+        {b: compare([c for c in trained if c.budget == b], order, families.get(b, NOTHING)) for b in budgets},
         tuple(task_cells(tuned, metrics, _groups(runs, tuned), seeds, bare)),
-        {b: tuple(noise(tuned, tasks, metrics, at[b], seeds, examples, families.get(b, ()))) for b in budgets},
+        {
+            b: tuple(noise(tuned, tasks, metrics, at[b], seeds, examples, families.get(b, NOTHING).pairs))
+            for b in budgets
+        },
         _baselines(frames, metrics),
         scores,
         {r: lacking for r, lacking in missing.items() if lacking},
         tuple(sorted({len(seeds) for found in tuned.values() for seeds in found.values()})),
         None if suite in ZERO_SHOT else beside(frames.axis, dict.fromkeys(c.arm for c in trained)),
         {str(row["budget"]): str(row["convention"]) for row in runs.values() if row["role"] != UNTRAINED},
-        {b: pairs for b, pairs in families.items() if pairs},
+        families,
         declared.labels(frames),
+        _looks([c for c in trained if c.budget == budgets[-1]], families.get(budgets[-1], NOTHING)),
     )
+
+
+def _looks(cells: Iterable[Cell], family: Family) -> tuple[Look, ...]:
+    """Return the looks that were taken at the declared comparisons of these arms."""
+    if family.plan is None or not family.pairs:
+        return ()
+    return tuple(looks(family.plan, {cell.arm: cell.scores for cell in cells}, family.pairs))
 
 
 def _groups(runs: Mapping[str, Mapping[str, Any]], ids: Iterable[str]) -> Groups:
@@ -209,12 +228,12 @@ def _by_compute(cells: Iterable[Cell]) -> tuple[str, ...]:
     return tuple(sorted(compute, key=lambda budget: (plain.fmean(compute[budget]), budget)))
 
 
-def compare(cells: Iterable[Cell], order: bool = False, family: Sequence[tuple[str, str]] = ()) -> tuple[Pair, ...]:
+def compare(cells: Iterable[Cell], order: bool = False, family: Family = NOTHING) -> tuple[Pair, ...]:
     """Compare every two of these arms, which had one budget; `order` adds the almost stochastic order.
 
-    Where a `family` of pairs was declared, the others are exploratory.
+    Where the `family` has pairs that were declared, the others are exploratory.
     """
-    found = with_declared({cell.arm: cell.scores for cell in cells}, family, order)
+    found = declared.compare({cell.arm: cell.scores for cell in cells}, family, order)
     return tuple(Pair(a, b, compared) for (a, b), compared in found.items())
 
 

@@ -1,0 +1,237 @@
+"""`--seeds auto`: what is carried out and written down, when it ends, and that a kill brings no further look."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench import cells, experiment, runner, sequential
+from workbench.cli.words import seeds_of
+from workbench.data.prepare import Prepared
+from workbench.errors import InputError, Interrupted
+from workbench.host import Host
+from workbench.job import Job, job_of
+from workbench.parts import Budget, Special
+from workbench.presets import resolve
+from workbench.report import frames
+from workbench.report.answer import answer
+from workbench.report.tables import boards
+from workbench.runner import Session
+from workbench.sequential import Limit
+from workbench.store import ExperimentRecord, RunStore
+from workbench.tasks import Suite
+from workbench.tasks.measures import expected
+from workbench.tasks.task import Examples, Task
+
+BASE = resolve("nano", {"budget.steps": 4, "tasks.names": "package", "tasks.seeds": 1})
+ROWS = Examples(["a", "b"], None, [0, 1])
+TASK = Task("package", "probes", ("x", "y"), "accuracy", ("accuracy",), 1.0, ROWS, {"test": ROWS})
+Truth = Callable[[str, int], float]
+
+
+@dataclass
+class Machine:
+    """Stands in for training and measuring: a run's score is `truth(objective, seed)`. `left` runs, then a signal."""
+
+    root: Path
+    truth: Truth
+    left: int = 10_000
+    trained: list[str] = field(default_factory=list)
+
+    def begin(self, job: Job, root: Path, host: Host, workers: int) -> Session:
+        special = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
+        prepared = Prepared(root, "f" * 16, 1, 1, 1, BASE.encoder.vocab, special, root)
+        store = RunStore(self.root)
+        return Session(job, store, runner.bind(job.base, prepared), prepared, Suite((TASK,)), host, workers)
+
+    def carry_out_all(self, store: RunStore, todo: Sequence[str], tasks: Any, suite: Suite, *_: Any) -> None:
+        for run_id in todo:
+            run = store.get(run_id)
+            if run.trained:
+                continue
+            if self.left == 0:
+                raise Interrupted(15)
+            self.left -= 1
+            spec = run.spec()
+            steps, flops = spec.budget.steps or 0, dict.fromkeys(("paper", "paper-sparse", "matmul"), 1.0)
+            rows = [{"step": n + 1, "tokens": n, "flops": flops, "seconds": 1.0} for n in range(steps)]
+            (run.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+            run.finish({"steps": steps, "tokens": 16, "flops": flops})
+            self.trained.append(f"{spec.objective}-{spec.budget.steps}-{spec.seed}")
+            value = self.truth("untrained" if spec.budget.steps == 0 else spec.objective, spec.seed)
+            for task, seed, name in expected(suite, tasks):
+                digest = name.rsplit("-", 2)[1]
+                score = {
+                    "format": 1, "task": task.name, "suite": task.suite, "metric": task.metric, "seed": seed,
+                    "value": value, "values": {"test": {"accuracy": value}}, "baselines": {}, "train_rows": 2,
+                    "test_rows": 2, "steps": 1, "seconds": 1.0, "finetune": {}, "data": "d", "digest": digest,
+                    "code": "x",
+                }  # fmt: skip
+                run.write_json(f"scores/{name}", score | {"encoder": run.encoder_digest()})
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Machine]:
+    def made(truth: Truth, name: str = "runs") -> Machine:
+        one = Machine(tmp_path / name, truth)
+        monkeypatch.setattr(runner, "begin", one.begin)
+        monkeypatch.setattr(cells, "carry_out_all", one.carry_out_all)
+        monkeypatch.setattr("os.fsync", lambda descriptor: None)
+        monkeypatch.setattr("workbench.report.write", lambda *_, **__: Path("report.html"))
+        return one
+
+    return made
+
+
+def scattered(gaps: dict[str, float]) -> Truth:
+    return lambda arm, seed: 50 + gaps.get(arm, 0.0) + random.Random(f"{arm}/{seed}").gauss(0, 1)
+
+
+def job(most: int = 12, words: Sequence[str] = ("rtd", "bert-mlm")) -> Job:
+    return job_of(experiment.load("ablation"), BASE, most, words)
+
+
+def go(one: Machine, limit: Limit = Limit(), job: Job | None = None) -> ExperimentRecord:  # noqa: B008 - frozen
+    job = job or globals()["job"](limit.seeds)
+    outcome = sequential.execute(job, limit, one.root, Host())
+    return RunStore(one.root).experiment(outcome.record)
+
+
+def stands(record: ExperimentRecord) -> list[tuple[int, list[tuple[str, str, str]]]]:
+    return [(look["seeds"], [(f["a"], f["b"], f["status"]) for f in look["found"]]) for look in record.looks]
+
+
+def test_what_is_clear_ends_at_the_first_look(machine: Callable[..., Machine]) -> None:
+    one = machine(scattered({"rtd": 60.0}))
+    record = go(one)
+    assert record.design["seeds"] == [4, 6, 9, 12] and record.design["measure"] == "probes"
+    assert stands(record) == [(4, [("rtd", "bert-mlm", "decided")])]
+    assert len(one.trained) == 12 and {int(name[-1]) for name in one.trained} == {0, 1, 2, 3}
+    [board] = boards(frames.read(RunStore(one.root), record.name))
+    assert answer(board, "objective").sentence.startswith("rtd is ahead of bert-mlm by ")
+
+
+def test_what_cannot_be_decided_ends_at_the_limit_at_the_latest(machine: Callable[..., Machine]) -> None:
+    record = go(machine(scattered({"rtd": 0.5})), Limit(6))
+    assert len(record.looks) <= 2
+    assert {status for _, found in stands(record) for *_, status in found} <= {"open", "out of reach", "not decided"}
+    assert all(status != "open" for *_, status in stands(record)[-1][1])
+
+
+def test_a_command_that_is_killed_again_and_again_takes_the_same_looks(machine: Callable[..., Machine]) -> None:
+    """Whatever the moment: the plan stands before the first run, and every look before the next block."""
+    truth = scattered({"rtd": 1.5})
+    whole = go(machine(truth, "whole"), Limit(6))
+    assert len(whole.looks) == 2
+    one = machine(truth, "killed")
+    for _ in range(100):
+        one.left = 4
+        try:
+            record = go(one, Limit(6))
+            break
+        except Interrupted:
+            [found] = RunStore(one.root).experiments()
+            assert found.design["seeds"] == [4, 6]
+            assert stands(found) == stands(whole)[: len(found.looks)]
+            [board] = boards(frames.read(RunStore(one.root), found.name)) or [None]
+            seeds = {pair.difference.estimate.n for pair in board.pairs[board.budget]} if board else {0}
+            assert seeds == ({found.looks[-1]["seeds"]} if found.looks else {0})  # never those of the block under way
+    assert stands(record) == stands(whole) and record.looks[0]["found"] == whole.looks[0]["found"]
+    assert sorted(one.trained) == sorted(set(one.trained)) and len(record.runs) == len(whole.runs)
+
+
+def test_a_look_is_written_down_before_it_is_used(
+    machine: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = machine(scattered({"rtd": 60.0}))
+    told: list[list[int]] = []
+
+    def conclude(session: Session, *_: Any) -> Any:
+        told.append([look["seeds"] for look in session.store.experiment(session.record).looks])
+        raise Interrupted(9)
+
+    monkeypatch.setattr(runner, "conclude", conclude)
+    with pytest.raises(Interrupted):
+        go(one)
+    assert told == [[4]]
+
+
+def test_a_look_waits_for_runs_that_are_not_done(
+    machine: Callable[..., Machine], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = machine(scattered({}))
+    monkeypatch.setattr(one, "carry_out_all", lambda *_: None)
+    monkeypatch.setattr(cells, "carry_out_all", lambda *_: None)  # as where other processes are at the runs
+    assert go(one).looks == []
+    assert "the look at 4 seeds waits for 12 runs that are not done" in caplog.text
+
+
+def test_a_plan_is_not_changed_once_it_is_made(machine: Callable[..., Machine]) -> None:
+    one = machine(scattered({"rtd": 60.0}))
+    go(one)
+    with pytest.raises(InputError, match=r"was planned with --most-seeds 12 from seed 0, which later .* cannot change"):
+        go(one, Limit(20))
+    assert len(go(one).looks) == 1 and len(one.trained) == 12
+
+
+def test_scores_that_were_there_before_are_no_test(machine: Callable[..., Machine]) -> None:
+    one = machine(scattered({}))
+    runner.execute(job(2), one.root, Host())
+    with pytest.raises(InputError, match=r"2 seeds of rtd and bert-mlm are trained already.*--set seed=N"):
+        go(one)
+    record = go(
+        one, job=job_of(experiment.load("ablation"), BASE.changed({"seed": 50}), 4, ("rtd", "bert-mlm")), limit=Limit(4)
+    )
+    assert record.design["first"] == 50 and record.looks
+
+
+def test_nothing_declared_is_refused(machine: Callable[..., Machine]) -> None:
+    with pytest.raises(InputError, match="mask-rate declares none among these runs; declare some, or give a number"):
+        go(machine(scattered({})), job=job_of(experiment.load("mask-rate"), BASE, 4, []))
+    assert not (machine(scattered({})).root / "experiments").exists()
+
+
+def test_compute_limits_the_seeds() -> None:
+    priced, _ = sequential.plans(job(1))
+    one = sum(plan.flops["matmul"] for _, plan in priced)
+    for unit, seeds in (("flops", 6), ("tokens", 5), ("steps", 4)):
+        cost = {"flops": one, "tokens": sum(p.tokens for _, p in priced), "steps": sum(p.steps for _, p in priced)}[
+            unit
+        ]
+        amount = (seeds + 0.5) * cost
+        budget = Budget.model_validate({unit: int(amount) if unit == "steps" else amount})
+        assert sequential.most_seeds(job(), Limit(12, budget), Host(), 1) == seeds
+    with pytest.raises(InputError, match=r"leaves 1 seed of 2 arms \(each seed of all arms takes .* flops\)"):
+        sequential.most_seeds(job(), Limit(12, Budget(flops=1.5 * one)), Host(), 1)
+    with pytest.raises(InputError, match="3 seeds of 2 arms, which show no difference, however large"):
+        sequential.most_seeds(job(), Limit(3), Host(), 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (("0", None, None), "--seeds '0' is neither a number from 1 to 1000 nor auto"),
+        (("many", None, None), "neither a number"),
+        (("1001", None, None), "neither a number"),
+        (("5", 8, None), "--most-seeds 8 limits --seeds auto, which was not given"),
+        ((None, None, "flops=1e9"), "--most-compute flops=1e9 limits --seeds auto"),
+        (("auto", 8, "flops=x"), "--most-compute 'flops=x': 'x' is not a positive number"),
+        (("auto", None, None, True), "a search has none"),
+    ],
+)
+def test_words_that_cannot_be_are_refused(given: tuple[Any, ...], sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        seeds_of(*given)
+    assert sentence in str(caught.value)
+
+
+def test_words_become_a_limit() -> None:
+    assert seeds_of("7", None, None) == (7, None) and seeds_of(None, None, None) == (1, None)
+    assert seeds_of("auto", None, None) == (12, Limit(12))
+    assert seeds_of("auto", 30, "seconds=3600") == (30, Limit(30, Budget(seconds=3600)))
