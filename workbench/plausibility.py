@@ -15,7 +15,7 @@ from workbench.models.encoder import Encoder
 from workbench.models.heads import MlmHead
 from workbench.parts import Special
 
-TOKENS = 1 << 14  # padded tokens of masked copies that are computed at once
+TOKENS = 1 << 13  # padded tokens of masked copies that are computed at once
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 TOKENS = 1 << 13  # of sentences that are scored at once
 TIE = 1e-6  # scores that differ by less than this share of the larger one tie: float32 tells no more
 TRIED = 512  # pairs scored in both precisions, to see how much bf16 changes
-SAFE = 4  # times the largest such change: a difference beyond that is decided in bf16
+SAFE = 2  # times the largest such change, which lies beyond three deviations: larger differences are decided in bf16
 
 
 def zero_shot(
