@@ -14,7 +14,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from workbench import objectives
+from workbench import objectives, tasks
 from workbench.data import tokenizer
 from workbench.errors import Diverged, InputError
 from workbench.export import export, export_heads
@@ -232,6 +232,23 @@ def test_a_folder_of_json_lines_is_a_task_and_its_files_are_paradigms(tmp_path: 
     assert (task.name, task.suite, task.groups) == ("zorro", "minimal-pairs", {"paradigm": ("a", "b", "c")})
     assert blimp.holds_pairs(str(folder / "a.jsonl")) and blimp.load_path(str(folder / "a.jsonl")).good == ("Good a.",)
     assert not blimp.holds_pairs(str(write_pairs(tmp_path / "t.jsonl", [{"text": "x", "label": 1}])))
+
+
+def test_a_task_of_glue_is_meant_by_its_name_whatever_folders_lie_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("CoLA", "zorro"):
+        (tmp_path / name).mkdir()
+        write_pairs(tmp_path / name / "a.jsonl", [{"sentence_good": "a", "sentence_bad": "b"}])
+    with pytest.raises(InputError, match="task CoLA cannot be had: no train"):
+        tasks.load(TasksSpec(names="CoLA", glue=str(tmp_path)))
+    assert [task.name for task in tasks.load(TasksSpec(names="./CoLA,zorro")).tasks] == ["CoLA", "zorro"]
+    with pytest.raises(InputError, match="settings cannot be searched for on the pairs that are reported"):
+        tasks.load(TasksSpec(names="zorro", held_out=0.2))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="there are no JSON lines of minimal pairs in this folder"):
+        tasks.load(TasksSpec(names="empty"))
 
 
 def test_blimp_s_three_sets_lie_in_one_folder(tmp_path: Path) -> None:

@@ -114,8 +114,10 @@ def _place(name: str) -> tuple[str, str]:
         return "sentences", name
     if table.is_table(name):
         return "table", name
-    if row := glue.row_of(name):
+    if row := glue.row_of(name):  # also where a folder of that name lies here, which ./NAME would mean
         return "glue", row.name
+    if user_path(name, "--tasks").is_dir():
+        return "sentences", name
     known = ["none", "glue", "probes", "linear", *glue.ROWS, *PROBES, "pairs", *blimp.NAMED]
     raise InputError(
         f"--tasks names an unknown task {name!r}{suggest(name, known)}, or the path of a table or of minimal pairs"

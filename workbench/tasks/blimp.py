@@ -80,10 +80,8 @@ def load_path(text: str) -> PairSet:
 
 
 def holds_pairs(text: str) -> bool:
-    """Return whether a path is a folder, or a file of JSON lines that begins with a minimal pair."""
+    """Return whether a path is a file of JSON lines that begins with a minimal pair."""
     path = user_path(text, "--tasks")
-    if path.is_dir():
-        return True
     if not (path.is_file() and _readable(path) and path.suffix.lower() != ".parquet"):
         return False
     first = next((line for line in lines(path) if line.strip()), "")
