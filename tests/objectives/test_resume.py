@@ -14,6 +14,7 @@ from torch import nn
 
 from workbench import checkpoint
 from workbench.errors import DamagedRun, InputError
+from workbench.lease import LeaseLost
 from workbench.optimizer import make_optimizer
 from workbench.resume import check_log, inherit, restore, save
 from workbench.spec import RunSpec
@@ -54,7 +55,7 @@ def test_a_checkpoint_holds_each_weight_and_moment_once_under_its_name(tmp_path:
     assert moments.keys() == {f"{name}.{key}" for name in kept for key in ("exp_avg", "exp_avg_sq", "step")}
     assert all(moments[f"{name}.exp_avg"].shape == weight.shape for name, weight in kept.items())
     assert {float(value) for name, value in moments.items() if name.endswith(".step")} == {1.0}
-    assert found.state["run_id"] == "run" and (found.state["seconds"], found.state["saving"]) == (2.5, 0.5)
+    assert found.state["run_id"] == "run" and found.state["step"] == 5 and (found.state["seconds"], found.state["saving"]) == (2.5, 0.5)
 
 
 def test_a_log_that_changed_since_the_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -119,7 +120,49 @@ def test_a_child_that_takes_all_goes_on_in_its_parents_place(tmp_path: Path) -> 
     optimizer = make_optimizer(fresh, spec.optim)
     assert inherit(parent, spec, fresh, optimizer) == (5, 2.5, 0.5)
     assert all(torch.equal(weights(fresh)[name], value) for name, value in weights(model).items())
-    assert len(optimizer.state) == len(list(fresh.parameters()))
+    found = checkpoint.newest(parent.path / "checkpoints")
+    assert found is not None
+    moments = {
+        f"{name}.{key}": value for name, p in fresh.named_parameters() for key, value in optimizer.state[p].items()
+    }
+    saved = found.tensors("optimizer")
+    assert moments.keys() == saved.keys()
+    assert all(torch.equal(moments[name], saved[name]) for name in saved)
+
+
+@pytest.mark.parametrize("take", ["all", "encoder"])
+def test_checkpoints_of_older_versions_tell_neither_the_log_nor_the_time_of_saving(take: str, tmp_path: Path) -> None:
+    parent, model = trained(tmp_path / "parent", tiny("bert-mlm"))
+    found = checkpoint.newest(parent.path / "checkpoints")
+    assert found is not None
+    tensors = {part: found.tensors(part) for part in ("model", "optimizer")}
+    state = {"seconds": 2.5, "run_id": "parent"}
+    checkpoint.save(parent.path / "checkpoints", 6, tensors, state)
+    (parent.path / "done.json").write_text(json.dumps(DONE | {"steps": 6}))
+    check_log(parent, 6, LOGGED)
+    spec = child("bert-mlm", take)
+    fresh = shaken(spec, 1)
+    step = 6 if take == "all" else 0
+    assert inherit(parent, spec, fresh, make_optimizer(fresh, spec.optim)) == (step, 2.5, 0.0)
+
+
+def test_a_parent_with_another_runs_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
+    parent, model = trained(tmp_path / "one", tiny("bert-mlm"))
+    parent.path.rename(tmp_path / "other")
+    spec = child("bert-mlm", "all")
+    with pytest.raises(DamagedRun) as error:
+        inherit(RunDir(tmp_path / "other"), spec, model, make_optimizer(model, spec.optim))
+    place = tmp_path / "other" / "checkpoints" / "step-00000005"
+    assert str(error.value) == f"{place} belongs to run one, not to other; move it away"
+
+
+def test_nothing_is_saved_after_the_lease_was_lost(tmp_path: Path) -> None:
+    spec = tiny("bert-mlm")
+    run, model = trained(tmp_path / "run", spec)
+    with run.lease(), pytest.raises(LeaseLost):
+        (run.path / "lease").unlink()
+        save(run, 6, 3.0, 0.75, model, make_optimizer(model, spec.optim), LOGGED)
+    assert [path.name for path in (run.path / "checkpoints").glob("step-*")] == ["step-00000005"]
 
 
 @pytest.mark.parametrize(("objective", "take"), [("rtd", "encoder"), ("rtd", "generator"), ("bert-mlm", "encoder")])
