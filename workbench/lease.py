@@ -40,7 +40,7 @@ class Lease:
         self.lost = False
         self._file = -1
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._live, name="lease", daemon=True)
+        self._thread = threading.Thread(target=self._live, daemon=True)
 
     def check(self) -> None:
         """Raises LeaseLost unless this process still owns the folder. Costs one small read."""
@@ -81,7 +81,7 @@ class Lease:
             "machine": machine(),
             "beat": self.beat,
         }
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             with disk_errors(path):
                 write_all(self._file, dumps(content).encode())
@@ -128,6 +128,7 @@ class Lease:
             if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL):
                 raise
             os.close(self._file)
+            self._file = -1  # the number may soon be that of another thread's file
             self._create(lease)  # no hard links here: then a kill before the next line leaves a lease of no one
         draft.unlink(missing_ok=True)
 
@@ -137,8 +138,7 @@ class Lease:
         self.stage.mkdir()
         try:
             self._create(self.stage / "lease")  # a faster taker may sweep our staging folder away at any moment
-            os.rename(self.folder / f"{STAGE}{seen.token}", fence)
-            shutil.rmtree(fence, ignore_errors=True)
+            os.rename(self.folder / f"{STAGE}{seen.token}", fence)  # the next owner sweeps it up
             # From here on only we may replace this lease: its owner can neither write nor release it.
             now = read(self.folder)
             if now is None or now.content != seen.content:
