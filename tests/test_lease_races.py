@@ -235,10 +235,14 @@ def test_another_was_faster_where_there_are_no_hard_links(
         leave(folder)
         raise OSError(errno.EOPNOTSUPP, "no hard links here")
 
+    closed: list[int] = []
+    close = os.close
+    monkeypatch.setattr(os, "close", lambda file: closed.append(file) or (close(file) if file > 2 else None))
     monkeypatch.setattr(os, "link", refuse)
     with pytest.raises(LeaseHeld):
         acquire(folder)
     assert (folder / "lease").read_text() == content()
+    assert all(file > 2 for file in closed)
 
 
 @pytest.mark.parametrize("beat", [0.125, 10.0])

@@ -21,6 +21,9 @@ from pathlib import Path
 from workbench.files import STAGE, TRASH, disk_errors, dumps, sweep, write_all
 from workbench.owner import BEAT, GRACE, Seen, fate, machine, process, read, silence
 
+NO_FILE = -1  # where a descriptor would be
+HANGING = 5.0  # seconds that giving back waits for a heartbeat which a disk keeps from ending
+
 
 class LeaseHeld(RuntimeError):
     """Someone else is at work in this folder."""
@@ -38,7 +41,7 @@ class Lease:
         self.token = uuid.uuid4().hex
         self.stage = folder / f"{STAGE}{self.token}"
         self.lost = False
-        self._file = -1
+        self._file = NO_FILE
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._live, daemon=True)
 
@@ -56,7 +59,7 @@ class Lease:
         """Give the folder back. Harmless when it is lost already."""
         self._stop.set()
         if self._thread.is_alive():
-            self._thread.join(timeout=5)
+            self._thread.join(timeout=HANGING)
         # Moved into our own staging folder: after a takeover that folder is gone, and the new owner's lease is safe.
         with contextlib.suppress(LeaseLost, OSError):
             self.check()
@@ -66,9 +69,9 @@ class Lease:
     def _drop(self) -> None:
         self.lost = True
         shutil.rmtree(self.stage, ignore_errors=True)
-        if self._file >= 0:
+        if self._file != NO_FILE:
             os.close(self._file)
-            self._file = -1
+            self._file = NO_FILE
 
     def _create(self, path: Path) -> None:
         me = process(os.getpid())
@@ -128,7 +131,7 @@ class Lease:
             if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL):
                 raise
             os.close(self._file)
-            self._file = -1  # the number may soon be that of another thread's file
+            self._file = NO_FILE  # the number may soon be that of another thread's file
             self._create(lease)  # no hard links here: then a kill before the next line leaves a lease of no one
         draft.unlink(missing_ok=True)
 

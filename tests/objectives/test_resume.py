@@ -55,7 +55,8 @@ def test_a_checkpoint_holds_each_weight_and_moment_once_under_its_name(tmp_path:
     assert moments.keys() == {f"{name}.{key}" for name in kept for key in ("exp_avg", "exp_avg_sq", "step")}
     assert all(moments[f"{name}.exp_avg"].shape == weight.shape for name, weight in kept.items())
     assert {float(value) for name, value in moments.items() if name.endswith(".step")} == {1.0}
-    assert found.state["run_id"] == "run" and found.state["step"] == 5 and (found.state["seconds"], found.state["saving"]) == (2.5, 0.5)
+    assert found.state["run_id"] == "run" and found.state["step"] == 5
+    assert (found.state["seconds"], found.state["saving"]) == (2.5, 0.5)
 
 
 def test_a_log_that_changed_since_the_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -132,7 +133,7 @@ def test_a_child_that_takes_all_goes_on_in_its_parents_place(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("take", ["all", "encoder"])
 def test_checkpoints_of_older_versions_tell_neither_the_log_nor_the_time_of_saving(take: str, tmp_path: Path) -> None:
-    parent, model = trained(tmp_path / "parent", tiny("bert-mlm"))
+    parent, _ = trained(tmp_path / "parent", tiny("bert-mlm"))
     found = checkpoint.newest(parent.path / "checkpoints")
     assert found is not None
     tensors = {part: found.tensors(part) for part in ("model", "optimizer")}

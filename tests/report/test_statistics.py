@@ -192,3 +192,38 @@ def test_the_permutation_test_can_object() -> None:
     objected = Compared(found.difference, 0.01, 0.06, None, found.noise, found.df)
     assert not objected.claimed and Compared(found.difference, 0.01, 0.04, None, found.noise, found.df).claimed
     assert not Compared(found.difference, 0.06, 0.04, None, found.noise, found.df).claimed
+
+
+NOISY = {
+    "a": {0: 61.0, 1: 65.5, 2: 63.1, 3: 60.4, 4: 62.0, 5: 64.2},
+    "b": {0: 58.2, 1: 61.7, 2: 60.3, 3: 57.1, 4: 58.8, 5: 60.9},
+    "c": {0: 57.0, 1: 62.0, 2: 59.0, 3: 58.0, 4: 57.2, 5: 61.5},
+}
+
+
+def test_the_order_is_that_of_the_two_arms_and_found_where_asked_for() -> None:
+    """Drawn anew for every pair: an arm of other scores would be another number."""
+    assert all(one.order is None for one in pairwise(NOISY).values())
+    for (a, b), one in pairwise(NOISY, order=True).items():
+        assert one.order is not None and one.order == almost_order(list(NOISY[a].values()), list(NOISY[b].values()))
+
+
+def test_there_is_no_permutation_test_where_nothing_can_be_claimed() -> None:
+    [same] = pairwise({"a": {s: v + 1 for s, v in NOISY["b"].items()}, "b": NOISY["b"]}).values()
+    assert same.adjusted is same.flip is None
+    assert all(one.flip is not None for one in pairwise(NOISY).values())
+
+
+def test_rounding_is_no_noise_and_the_smallest_noise_is() -> None:
+    """Sixty points carry an error of 1e-14 by rounding; differences that scatter by 1e-7 were measured."""
+    [nothing] = pairwise({"a": dict.fromkeys(range(4), 0.0), "b": dict.fromkeys(range(4), 0.0)}).values()
+    assert nothing.adjusted is nothing.difference.p is nothing.estimate.half is None
+    gaps = [1.0, 1.0 + 2e-7, 1.0 - 2e-7, 1.0]
+    b = dict(enumerate([61.2, 65.7, 63.3, 60.1]))
+    [found] = pairwise({"a": {s: v + gaps[s] for s, v in b.items()}, "b": b}).values()
+    assert found.claimed and found.estimate.half == pytest.approx(T3 * plain.stdev(gaps) / 2, rel=1e-3)
+
+
+def test_arms_without_any_score_can_be_compared() -> None:
+    [found] = pairwise({"a": {}, "b": {}}).values()
+    assert found.adjusted is found.noise is found.difference.p is None and found.difference.seeds == ()

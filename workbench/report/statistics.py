@@ -192,8 +192,7 @@ def _tests(arms: Mapping[str, Scores], ordered: list[str], comparisons: list[tup
     noise = pair_noise(variances, counts, len(ordered), df)
     place = {frozenset(pair): i for i, pair in enumerate(itertools.combinations(ordered, 2))}
     columns = np.array([place[frozenset(pair)] for pair in comparisons])
-    biggest = max((abs(v) for scores in arms.values() for v in scores.values()), default=0.0)
-    known = df >= LEAST_DF and float(noise.shared[0, 0]) > (1e-12 * biggest) ** 2
+    known = df >= LEAST_DF and float(noise.shared[0, 0]) > _rounding(arms) ** 2
     found = np.array([known and counts[c] > 1 for c in columns])
     p_shared, p_own = (np.ones((1, len(columns))) for _ in range(2))
     half, freedom = (np.full(len(columns), np.nan) for _ in range(2))
@@ -213,6 +212,11 @@ def _tests(arms: Mapping[str, Scores], ordered: list[str], comparisons: list[tup
         math.sqrt(float(noise.shared[0, 0])) if df > 0 else None,
         df,
     )
+
+
+def _rounding(arms: Mapping[str, Scores]) -> float:
+    """Return the standard deviation up to which scores differ by rounding alone."""
+    return 1e-12 * max(abs(score) for scores in arms.values() for score in scores.values())
 
 
 def _gaps(arms: Mapping[str, Scores], a: str, b: str) -> list[float]:
