@@ -1,7 +1,8 @@
 """Scales and recipes: table rows of dotted keys that a person can read, and override with `--set key=value`.
 
 `small`, `base` and `large` are the paper's (tables 6 and 7). `nano` is the demo's, chosen by measurement (docs/log.md).
-`micro` and `mini` are for studies of an hour or a night on two cores; their rates are not tuned yet.
+`micro` and `mini` are for studies of an hour or a night on two cores. With micro's settings one run of RTD was seen to
+get past token frequencies; mini's have not been tried for long enough, and neither was searched for each objective yet.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ SCALES: dict[str, dict[str, Any]] = {
         "encoder.hidden": 128, "encoder.layers": 2, "encoder.heads": 2, "encoder.vocab": 8192, "encoder.positions": 64,
         "encoder.init": 0.08, "encoder.position_init": "sinusoidal", "encoder.dropout": 0.0,
         "encoder.attention_dropout": 0.0, "corruption.generator_mask": 0.8, "corruption.generator_random": 0.1,
-        "data.length": 64, "batch.size": 64, "optim.lr": 7e-4, "generator.width": 1.0, "budget.flops": 2e14,
+        "data.length": 64, "batch.size": 32, "optim.lr": 1.5e-3, "generator.width": 1.0, "budget.flops": 2e14,
         "tasks.lr": 1e-3, "tasks.layer_decay": 0.7, "tasks.length": 64, "tasks.dropout": 0.0, "tasks.seeds": 3,
     },
     "mini": {
@@ -59,9 +60,10 @@ SCALES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
-# What an objective has otherwise than its scale, by scale and objective: any dotted key. The rows of a scale come from
-# one search over one space for all of its objectives, with as many trials for each, on rows and a seed that no report
-# uses (`workbench sweep tune`; docs/log.md, 2026-11-22).
+# What an objective has otherwise than its scale, by scale and objective: any dotted key. nano's rows come from one
+# search over one space for all objectives, with as many trials for each, on rows and a seed that no report uses
+# (`workbench sweep tune`). Those of micro and mini are from single runs: with the paper's weight of 50 gradients of the
+# detection loss came in spikes (docs/log.md, both 2026-11-22).
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "nano": {
         "rtd": {"optim.lr": 2.97e-3, "options.weight": 9.34},
@@ -70,6 +72,8 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
         "all-tokens-mlm": {"optim.lr": 2.97e-3, "options.weight": 6.32},
         "bert-mlm": {"optim.lr": 3.26e-3},
     },
+    "micro": {"rtd": {"options.weight": 10.0}, "electra-15": {"options.weight": 10.0}},
+    "mini": {"rtd": {"options.weight": 10.0}, "electra-15": {"options.weight": 10.0}},
 }
 
 RECIPES: dict[str, dict[str, Any]] = {
