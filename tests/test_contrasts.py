@@ -111,6 +111,8 @@ def test_a_further_axis_makes_a_contrast_of_each_of_its_values(tmp_path: Path) -
 def test_contrasts_without_both_arms_are_left_out_and_named(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "workbench"):
         job = job_of(experiment.load("ablation"), BASE, 1, ["rtd", "bert-mlm"])
+        assert not caplog.records, "a command that is refused later says nothing but why"
+        job.warn()
     assert [str(d.contrast) for d in job.declared] == ["rtd against bert-mlm"]
     [said] = [record.getMessage() for record in caplog.records]
     assert "5 contrasts that are not compared" in said and "rtd against electra-15" in said

@@ -25,7 +25,7 @@ log = logging.getLogger("workbench")
 class Job:
     """What a command asks for, before any data is read: `specs` are the runs, `words` the objectives as typed.
 
-    `declared` are the contrasts whose two arms are among these runs.
+    `declared` are the contrasts whose two arms are among these runs, `left_out` the others.
     """
 
     experiment: Experiment
@@ -33,6 +33,15 @@ class Job:
     specs: tuple[RunSpec, ...]
     words: tuple[str, ...]
     declared: tuple[Declared, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    def warn(self) -> None:
+        """Name the contrasts that are left out on stderr, once the command is known to be one that can be done."""
+        if self.left_out:
+            log.warning(
+                "%s declares %d contrasts that are not compared, since an arm of each is not among these runs: %s",
+                self.experiment.name, len(self.left_out), "; ".join(self.left_out),
+            )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,7 @@ def job_of(
     specs = [spec.replace(source=sources[spec.objective]) for spec in found.runs(base, seeds)]
     keys = {*given, *found.axes, *(key for variant in found.variants for key in variant)}
     runs = list(_with_presets(specs, keys))
-    return Job(found, base, distinct(runs), tuple(words), _declared(found, runs))
+    return Job(found, base, distinct(runs), tuple(words), *_declared(found, runs))
 
 
 def _with_typed(found: Experiment, names: Sequence[str]) -> tuple[Contrast, ...]:
@@ -110,10 +119,10 @@ def _by_name(arm: contrasts.Cell) -> contrasts.Cell:
     return {**arm, "objective": objectives.find(word)[0]} if word.endswith(".py") else arm
 
 
-def _declared(found: Experiment, runs: Sequence[RunSpec]) -> tuple[Declared, ...]:
-    """Return the contrasts with their runs, which come seed by seed in the order of the cells.
+def _declared(found: Experiment, runs: Sequence[RunSpec]) -> tuple[tuple[Declared, ...], tuple[str, ...]]:
+    """Return the contrasts with their runs, and those left out since an arm of them is not among the runs.
 
-    Contrasts whose arms are not all there are left out, and named on stderr. Raises InputError where both are one run.
+    `runs` come seed by seed in the order of the cells. Raises InputError where both arms of a contrast are one run.
     """
     cells, kept, missing = list(found.cells()), [], []
     for contrast in found.contrasts:
@@ -124,12 +133,7 @@ def _declared(found: Experiment, runs: Sequence[RunSpec]) -> tuple[Declared, ...
             if any(a == b for a, b in ids):
                 raise InputError(f"{found.name} compares {contrast}, which are the same runs under these settings")
             kept.append(Declared(_whole(found, contrast, cells[one], cells[two]), tuple(ids)))
-    if missing:
-        log.warning(
-            "%s declares %d contrasts that are not compared, since an arm of each is not among these runs: %s",
-            found.name, len(missing), "; ".join(missing),
-        )  # fmt: skip
-    return tuple(kept)
+    return tuple(kept), tuple(missing)
 
 
 def _whole(found: Experiment, contrast: Contrast, one: contrasts.Cell, two: contrasts.Cell) -> Contrast:

@@ -142,7 +142,9 @@ def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
     RunStore.check(root)
     suite = load_suite(job.base)
     base, prepared = prepare(job.base)
-    return Session(job, RunStore(root), base, prepared, suite, host, workers)
+    store = RunStore(root)
+    job.warn()
+    return Session(job, store, base, prepared, suite, host, workers)
 
 
 def enroll(session: Session, specs: Sequence[RunSpec], **facts: Any) -> tuple[list[RunSpec], list[RunSpec]]:

@@ -204,6 +204,7 @@ def _carry_out(
         runner.check(host, job.specs)
         job = sequential.whole(job, limit, host, workers) if limit else job
         priced, matches = plans(job)
+        job.warn()
         table = (
             show.plan_json(job, priced, matches) if as_json else show.plan_table(job, priced, matches, host, workers)
         )
