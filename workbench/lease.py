@@ -186,7 +186,7 @@ def acquire(folder: Path, patience: float | None = None, beat: float = BEAT, gra
             gone = known == "dead" or silent >= limit
             staged = bool(seen.token) and (folder / f"{STAGE}{seen.token}").is_dir()
             won = gone and staged and lease._take(seen)
-            if gone and not staged and silent >= (min(5.0, limit) if known == "dead" else limit):
+            if gone and not staged and silent >= min(5.0, limit):  # a taker may be between its two steps
                 _salvage(folder, seen)
                 continue
         if won:

@@ -13,7 +13,7 @@ from scipy import stats
 
 from workbench.report.noise import adjusted, holm
 from workbench.report.resampling import almost_order, example_sd, flip_test
-from workbench.report.statistics import Compared, pairwise, pooled_sd, t_interval
+from workbench.report.statistics import ALPHA, Compared, pairwise, pooled_sd, t_interval, t_quantile
 
 T2 = 0.95 * math.sqrt(2 / (1 - 0.95**2))  # the 97.5 % point of Student's t with 2 degrees of freedom, in closed form
 T3 = 3.182446305284263  # and with 3, from a table
@@ -23,7 +23,7 @@ SCORES = st.lists(SCORE, min_size=2, max_size=10)
 
 def test_interval_of_three_values_by_hand() -> None:
     found = t_interval([67.0, 68.0, 69.0])
-    assert (found.mean, found.sd, found.n) == (68.0, 1.0, 3)
+    assert (found.mean, found.sd, found.n, found.df) == (68.0, 1.0, 3, 2)
     assert found.half == pytest.approx(T2 / math.sqrt(3), rel=1e-9)
     assert found.low == pytest.approx(68 - 2.4841377, abs=1e-6)
     assert found.high == pytest.approx(68 + 2.4841377, abs=1e-6)
@@ -82,11 +82,12 @@ def test_what_varies_with_the_seed_alone_cancels() -> None:
     assert found.claimed and found.estimate.half == pytest.approx(T3 * math.sqrt(0.02 / 3) / 2)
 
 
-@pytest.mark.parametrize("gap", [0.0, 1.0])
+@pytest.mark.parametrize("gap", [0.0, 1.0, 0.1])
 def test_differences_without_spread_claim_nothing(gap: float) -> None:
     b = {0: 61.2, 1: 65.7, 2: 63.3, 3: 60.1}
     [found] = pairwise({"a": {s: v + gap for s, v in b.items()}, "b": b}).values()
     assert found.difference.p is found.estimate.half is found.adjusted is None and found.verdict == "open"
+    assert found.estimate.n == 4 and found.estimate.sd == pytest.approx(0, abs=1e-12)
 
 
 @pytest.mark.parametrize("others", [1, 3])
@@ -227,3 +228,35 @@ def test_rounding_is_no_noise_and_the_smallest_noise_is() -> None:
 def test_arms_without_any_score_can_be_compared() -> None:
     [found] = pairwise({"a": {}, "b": {}}).values()
     assert found.adjusted is found.noise is found.difference.p is None and found.difference.seeds == ()
+
+
+def test_two_seeds_of_two_arms_have_noise_though_nothing_is_claimed_from_it() -> None:
+    [found] = pairwise({"a": {0: 3.0, 1: 5.0}, "b": {0: 1.0, 1: 2.0}}).values()
+    assert found.df == 1 and found.noise == found.estimate.sd == pytest.approx(plain.stdev([2.0, 3.0]))
+    assert found.adjusted is None
+
+
+def test_arms_that_share_one_seed_are_not_compared() -> None:
+    """Others of the family are, with three degrees of freedom and more."""
+    arms = {"a": NOISY["a"], "b": NOISY["b"], "c": {0: 57.0, 9: 60.0}}
+    found = pairwise(arms)
+    assert found["a", "c"].adjusted is found["a", "c"].estimate.half is None and found["a", "c"].estimate.n == 1
+    assert found["a", "b"].adjusted is not None and found["a", "b"].estimate.sd == pytest.approx(
+        plain.stdev([NOISY["a"][s] - NOISY["b"][s] for s in range(6)])
+    )
+
+
+@pytest.mark.parametrize("arms", [("a", "b"), ("b", "c"), ("a", "b", "c")])
+def test_a_look_that_may_spend_a_quarter_has_four_times_the_p(arms: tuple[str, ...]) -> None:
+    scores = {arm: NOISY[arm] for arm in arms}
+    whole, look = pairwise(scores), pairwise(scores, share=0.25)
+    for pair, one in look.items():
+        p, adjusted = whole[pair].difference.p, whole[pair].adjusted
+        assert p is not None and one.difference.p == pytest.approx(min(1.0, 4 * p))
+        assert adjusted is not None and one.adjusted == pytest.approx(min(1.0, 4 * adjusted))
+        if len(arms) == 2:
+            assert one.estimate.sd is not None
+            reach = t_quantile(1 - ALPHA / 4, 6) / math.sqrt(6)
+            assert one.estimate.half == pytest.approx(reach * one.estimate.sd)
+    if arms == ("b", "c"):
+        assert p > 0.25, "a p above one would be seen"

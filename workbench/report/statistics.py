@@ -194,14 +194,16 @@ def _tests(arms: Mapping[str, Scores], ordered: list[str], comparisons: list[tup
     columns = np.array([place[frozenset(pair)] for pair in comparisons])
     known = df >= LEAST_DF and float(noise.shared[0, 0]) > _rounding(arms) ** 2
     found = np.array([known and counts[c] > 1 for c in columns])
-    p_shared, p_own = (np.ones((1, len(columns))) for _ in range(2))
-    half, freedom = (np.full(len(columns), np.nan) for _ in range(2))
+    p_shared, p_own = np.ones((2, 1, len(columns)))
+    half, freedom = np.zeros((2, len(columns)))
     if found.any():
         used = columns[found]
         own, own_df = noise.own[:, used], noise.own_df[:, used]
-        p_shared[:, found] = np.minimum(1.0, two_sided(means[:, used], noise.shared, counts[used], df) / share)
+        p_shared[:, found] = np.minimum(
+            1.0, two_sided(means[:, used], noise.shared, counts[used], noise.shared_df) / share
+        )
         p_own[:, found] = np.minimum(1.0, two_sided(means[:, used], own, counts[used], own_df) / share)
-        half[found], freedom[found] = wider(noise.shared, df, own, own_df, counts[used], ALPHA * share)
+        half[found], freedom[found] = wider(noise.shared, noise.shared_df, own, own_df, counts[used], ALPHA * share)
     total, raw = adjusted(p_shared, p_own, reach_of(comparisons))[0], np.maximum(p_shared, p_own)[0]
     return _Tests(
         {
