@@ -6,8 +6,6 @@ B rows, L positions, K picks, V vocabulary. Sources: Clark et al. 2020, sections
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 
@@ -155,6 +153,7 @@ class Generator(nn.Module):
         """What it would write at the picks, and how well it knows what stood there."""
         draws = uniform(batch.keys, "sample", masked.targets.shape[1])
         if self.words is not None:
-            return cast(Guess, self.words(draws, masked.targets, masked.weights))
+            guess: Guess = self.words(draws, masked.targets, masked.weights)
+            return guess
         hidden = gather(self.body(masked.ids, batch.attention), masked.positions)  # (B, K, D)
         return self.head.guess(hidden, masked.targets, masked.weights, draws, self.spec.generator.temperature)

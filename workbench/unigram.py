@@ -56,7 +56,9 @@ class WordFrequencies(nn.Module):
         words = torch.searchsorted(self.cumulative, draws * self.cumulative[-1], right=True)
         samples = words.clamp(max=len(self.cumulative) - 1)
         right = targets == self.log_share.argmax()
-        return Guess(samples, weighted_mean(-self.log_share[targets], weights), right, -self.log_share[samples])
+        # Slots that do not count may hold special tokens, whose log share is minus infinity.
+        losses = -self.log_share[targets].masked_fill(weights == 0, 0.0)
+        return Guess(samples, weighted_mean(losses, weights), right, -self.log_share[samples])
 
 
 def count_words(model: nn.Module, counts: Callable[[], NDArray[np.int64]]) -> None:

@@ -196,6 +196,21 @@ def test_bert_shares(mask: float, random: float) -> None:
         assert stats.chisquare(observed[possible], expected[possible]).pvalue > SIGNIFICANT
 
 
+def test_draws_go_by_names_that_outlive_a_version() -> None:
+    """A run that another version goes on with must see what it would have seen: names of draws are part of it."""
+    spec, batch = long_rows("paper", rows=3)
+    positions, _ = pick_positions(batch, spec)
+    coin, words = (uniform(batch.keys, name, spec.picks) for name in ("mask", "words"))
+    words = (words * spec.encoder.vocab).long()
+    border = float(coin[0, 0])  # a coin that falls on the border belongs to what comes after it
+    masked = mask_tokens(batch, spec, border, 0.5)
+    shown = masked.ids.gather(1, positions)
+    expected = torch.where(coin < border, MASK, torch.where(coin < border + 0.5, words, masked.targets))
+    assert torch.equal(shown, expected) and float(masked.loss) == 0.0
+    shown = mask_tokens(batch, spec, border).ids.gather(1, positions)
+    assert torch.equal(shown, torch.where(coin < border, MASK, masked.targets))
+
+
 def test_random_words_come_from_the_whole_vocabulary() -> None:
     spec, batch = long_rows("paper", encoder__vocab=50)
     masked = mask_tokens(batch, spec, 0.0, 1.0)
@@ -283,9 +298,10 @@ def test_a_certain_word_is_always_drawn_and_no_gradient_passes(dtype: torch.dtyp
     assert samples.dtype == torch.int64 and not samples.requires_grad
 
 
-def test_realised_rates_are_reported() -> None:
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_realised_rates_are_reported(temperature: float) -> None:
     """Replaced is what differs from the original, so less than what was picked; both over real tokens."""
-    spec = tiny("rtd")
+    spec = tiny("rtd", {"generator.temperature": temperature})
     batch, objective = synthetic(spec, rows=12, lengths=[24, 12] * 6), shaken(spec)
     fake = objective.generator(batch)
     assert batch.attention is not None
@@ -297,3 +313,31 @@ def test_realised_rates_are_reported() -> None:
     best = logits.argmax(-1).gather(1, fake.positions)
     right = ((best == fake.targets) & (fake.weights > 0)).sum()
     assert [float(x) for x in fake.metrics["generator_accuracy"]] == [float(right), float(fake.weights.sum())]
+    there = logits.gather(1, fake.positions[..., None].expand(-1, -1, logits.shape[-1]))
+    drawn = sample_tokens(there, batch.keys, temperature)
+    assert torch.equal(replace_tokens(batch, fake, drawn), fake.ids)  # one sampler, whoever asks for the words
+    surprise = -(there / temperature).log_softmax(-1).gather(2, drawn[..., None])[..., 0]
+    assert [float(x.detach()) for x in fake.metrics["generator_entropy"]] == [
+        pytest.approx(float((surprise * fake.weights).sum().detach()), rel=1e-5),
+        float(fake.weights.sum()),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["unigram", "uniform"])
+def test_a_generator_of_word_frequencies_writes_and_scores_by_them(kind: str) -> None:
+    spec = tiny("rtd", {"generator.kind": kind})
+    batch, generator = synthetic(spec, rows=4, lengths=[24, 12, 2, 9]), shaken(spec).generator
+    generator.words.count(torch.arange(spec.encoder.vocab))
+    masked = mask_tokens(batch, spec, 1.0)
+    guess, share = generator.guess(batch, masked), generator.words.log_share
+    draws = uniform(batch.keys, "sample", spec.picks)
+    assert torch.equal(guess.samples, generator.words(draws, masked.targets, masked.weights).samples)
+    assert float(guess.loss) == pytest.approx(float(-share[masked.targets[masked.weights > 0]].mean()), rel=1e-5)
+    assert generator.scorers() == {}
+
+    found = generator.score(batch.ids, batch.attention)
+    for row, ids in enumerate(batch.ids.tolist()):
+        words = [share[word] for word in ids if word not in (PAD, CLS, SEP, MASK)]
+        assert float(found[row]) == pytest.approx(float(sum(words)), rel=1e-5)
+    batch.ids[1, 20] = 9  # after the end of its row
+    assert torch.equal(generator.score(batch.ids, batch.attention), found)
