@@ -95,3 +95,10 @@ def test_floors_are_of_what_is_logged(name: str) -> None:
     found = floors_of(spec, words)
     assert found and found.keys() <= loss.parts.keys() | loss.metrics.keys()
     assert all(np.isfinite(value) and value > 0 for value in found.values())
+
+
+def test_adversarial_detection_has_the_floors_of_rtd() -> None:
+    """Its generator has another aim than words, and no floor."""
+    words = frequencies(np.arange(40), tiny("rtd"), {"mask_rate": 0.3, "replaced_rate": 0.25})
+    rtd = floors_of(tiny("rtd"), words)
+    assert floors_of(tiny("adversarial"), words) == {name: rtd[name] for name in rtd if "discriminator" in name}

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from objective_oracle import NAMES, TINY, build, synthetic, tiny
 
 from workbench import objectives
 from workbench.errors import InputError
+from workbench.models.encoder import build_encoder
 from workbench.plan import plan
 from workbench.presets import resolve
 from workbench.spec import RunSpec
@@ -222,3 +224,93 @@ def test_an_installed_package_adds_an_objective(value: str, tmp_path: Path, monk
     spec = objectives.with_options(resolve("nano", TINY | {"objective": name, "source": source}))
     assert torch.isfinite(build(spec)(synthetic(spec)).total)
     assert objectives.source_file(spec) is None
+
+
+BODY = "    return flops.encoder(spec.encoder, spec.data.length) + head\n"
+
+
+def priced(folder: Path, body: str) -> tuple[Path, RunSpec]:
+    """An objective whose `cost` ends in `body`."""
+    text = IDEA.replace(BODY, f"    from workbench.flops import Flops\n    {body}\n")
+    assert text != IDEA
+    path = write(folder, text)
+    return path, spec_of(path)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return None", "cost(spec) gives None, not a workbench.flops.Flops"),
+        ("return Flops('many', 1, 1)", "cost(spec) holds 'many', not a number of operations"),
+        ("return Flops(1, 1, -1)", "cost(spec) holds -1, not a number of operations"),
+        ("return Flops(1, 2e100, 1)", "cost(spec) holds 2e+100, not a number of operations"),
+    ],
+)
+def test_a_cost_that_is_no_number_is_refused(body: str, said: str, tmp_path: Path) -> None:
+    path, spec = priced(tmp_path, body)
+    with pytest.raises(InputError) as error:
+        objectives.cost(spec)
+    assert str(error.value) == f"{path}: {said}"
+
+
+def test_a_cost_that_fails_is_told_with_its_line(tmp_path: Path) -> None:
+    path, spec = priced(tmp_path, "return 1 / 0")
+    line = path.read_text().splitlines().index("    return 1 / 0") + 1
+    with pytest.raises(InputError) as error:
+        objectives.cost(spec)
+    assert str(error.value) == f"{path}, line {line}: cost(spec) raised ZeroDivisionError: division by zero"
+
+
+def test_the_largest_cost_is_still_one(tmp_path: Path) -> None:
+    _, spec = priced(tmp_path, "return Flops(1e100, 0, 1)")
+    assert objectives.cost(spec).paper == objectives.MOST
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("self.encoder, self.spec, self.options = encoder, spec, options", "self.spec, self.body = spec, encoder"),
+        ("class Objective(nn.Module):\n", "class Objective:\n    def __new__(cls, *given):\n        return 1\n"),
+        ("class Objective(nn.Module):\n", "class Objective:\n    def __new__(cls, encoder, *rest):\n"
+         "        from types import SimpleNamespace\n        return SimpleNamespace(encoder=encoder)\n"),
+    ],
+    ids=["no encoder", "no module", "an encoder in no module"],
+)  # fmt: skip
+def test_an_objective_that_is_no_module_with_an_encoder_is_refused(before: str, after: str, tmp_path: Path) -> None:
+    assert before in IDEA
+    path = write(tmp_path, IDEA.replace(before, after))
+    spec = spec_of(path)
+    with pytest.raises(InputError) as error:
+        objectives.build(spec, build_encoder(spec))
+    assert str(error.value) == (
+        f"{path}: Objective(encoder, spec, options) must be a torch module that keeps the encoder as `self.encoder`"
+    )
+
+
+def test_an_objective_is_given_its_encoder_its_spec_and_its_options(tmp_path: Path) -> None:
+    spec = spec_of(write(tmp_path), shown=0.25)
+    encoder = build_encoder(spec)
+    made: Any = objectives.build(spec, encoder)
+    assert made.encoder is encoder and made.spec is spec and made.options.shown == 0.25
+
+
+def test_the_copy_beside_a_run_is_read_where_it_is_the_same_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_of(write(tmp_path))
+    known = objectives.source_file(spec)
+    copy = tmp_path / "kept" / ".." / "copy.py"
+    (tmp_path / "kept").mkdir()
+    objectives.keep_source(spec, copy)  # there is none yet
+    copy.write_text(IDEA)
+    objectives.keep_source(spec, copy)
+    assert objectives.source_file(spec) == known, "the file that was named here goes first"
+    monkeypatch.setattr(objectives, "_files", {})
+    objectives.keep_source(spec, tmp_path / "missing.py")
+    other = write(tmp_path, IDEA + "\n", "other.py")
+    objectives.keep_source(spec, other)
+    assert objectives.source_file(spec) is None
+    objectives.keep_source(tiny("rtd"), copy)  # built in: no source
+    assert objectives.source_file(tiny("rtd")) is None
+    objectives.keep_source(spec, copy)
+    assert objectives.source_file(spec) == tmp_path / "copy.py"
