@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from objective_oracle import shaken, tiny
+from objective_oracle import PAD, shaken, tiny
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
@@ -109,6 +109,42 @@ def test_all_tokens_mlm_uses_its_mixture() -> None:
         assert float(model.score(row[None], None)) == pytest.approx(expected, rel=1e-6)
 
 
+WAYS = {
+    "adversarial": ["originality", "electric"],
+    "all-tokens-mlm": ["copy-mixture"],
+    "electra-15": ["originality", "electric"],
+    "replace-mlm": ["one-pass"],
+    "rtd": ["originality", "electric"],
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_an_objective_s_own_score_goes_first(name: str) -> None:
+    """Tables name the ways to score; the generator's own follow."""
+    spec, model = _kept(name)
+    ways, row = model.scorers(), sentence(spec, 4)[None]
+    assert list(ways)[: len(WAYS[name])] == WAYS[name]
+    assert all(way.startswith("generator-") for way in list(ways)[len(WAYS[name]) :])
+    given = Sentences(row, None, torch.zeros_like(row))
+    with torch.no_grad():
+        assert float(ways[WAYS[name][0]](given)) == float(model.score(row, None))
+        if "electric" in ways:
+            assert float(ways["electric"](given)) == float(model.electric(row, None))
+
+
+@pytest.mark.parametrize("name", ["adversarial", "electra-15", "rtd"])
+def test_detectors_sum_what_speaks_for_originals(name: str) -> None:
+    """Logits above zero mean replaced: originality falls with them, and so does the corrected generator."""
+    spec, model = _kept(name)
+    row = sentence(spec, 5)[None]
+    with torch.no_grad():
+        logits = model.head(model.encoder(row))[0, 1:-1]
+        expected = sum(float((1 - logit.sigmoid()).log()) for logit in logits)
+        assert float(model.score(row, None)) == pytest.approx(expected, rel=1e-4)
+        own = float(model.generator.score(row, None))
+        assert float(model.electric(row, None)) == pytest.approx(own - float(logits.sum()), rel=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["transformer", "unigram", "uniform"])
 def test_electric_corrects_the_generator_by_the_head(kind: str) -> None:
     """log q - logit; with the same logit everywhere it ranks sentences of one length as the generator does."""
@@ -132,14 +168,17 @@ def test_electric_corrects_the_generator_by_the_head(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-@given(lengths=st.lists(st.integers(3, LENGTH), min_size=1, max_size=4), seed=st.integers(0, 99))
+@given(
+    lengths=st.lists(st.integers(3, LENGTH), min_size=1, max_size=4),
+    seed=st.integers(0, 99),
+    filling=st.sampled_from([PAD, 9]),  # attention alone tells where a sentence ends
+)
 @settings(max_examples=8, deadline=None)
-def test_padding_and_neighbours_change_no_score(name: str, lengths: list[int], seed: int) -> None:
+def test_padding_and_neighbours_change_no_score(name: str, lengths: list[int], seed: int, filling: int) -> None:
     spec, model = _kept(name)
-    special = spec.data.special
     rows = [sentence(spec, seed + number, length) for number, length in enumerate(lengths)]
     width = max(lengths) + 2
-    ids = torch.stack([F.pad(row, (0, width - len(row)), value=special.pad) for row in rows])
+    ids = torch.stack([F.pad(row, (0, width - len(row)), value=filling) for row in rows])
     attention = torch.arange(width) < torch.tensor(lengths)[:, None]
     words = torch.arange(width).expand(len(rows), -1)
     with torch.no_grad():
