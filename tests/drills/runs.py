@@ -451,7 +451,7 @@ def secrets(folder: Path, count: int) -> str:
 def changed_settings(folder: Path, count: int) -> str:
     """Goal 14: every key that decides a run gives it another folder, and a folder of another run is refused."""
     store = RunStore(folder / "runs")
-    base = presets.resolve("nano")
+    base = presets.resolve("nano", {"corruption.generator_mask": 0.5})  # leaves room for random words
     run = store.open(base)
     wanted, keys = run.path / "spec.json", [key for key in known_keys() if key not in NOT_THE_RUN]
     tried = 0

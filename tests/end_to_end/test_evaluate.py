@@ -41,9 +41,9 @@ def test_settings_follow_the_size_and_stand_with_the_scores(
     rows = json.loads(done.stdout)
     assert [row["seed"] for row in rows] == [0, 1]
     for row in rows:
-        assert (row["settings"], row["length"], row["read_at"]) == ("small", 24, "first token")
-        assert (row["finetune"]["lr"], row["finetune"]["layer_decay"], row["finetune"]["dropout"]) == (3e-4, 0.8, 0.1)
-    assert "by the settings of small: rate 0.0003, layer decay 0.8" in done.stderr and "24 tokens" in done.stderr
+        assert (row["settings"], row["length"], row["read_at"]) == ("mini", 24, "first token")
+        assert (row["finetune"]["lr"], row["finetune"]["layer_decay"], row["finetune"]["dropout"]) == (1e-3, 0.7, 0.0)
+    assert "by the settings of mini: rate 0.001, layer decay 0.7" in done.stderr and "24 tokens" in done.stderr
 
 
 def test_words_of_ones_own_win_and_the_table_names_the_settings(

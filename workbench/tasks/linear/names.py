@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.errors import InputError, suggest
+from workbench.files import user_path
 from workbench.parts import TasksSpec
 from workbench.scoring import LINEAR, PROBES
 from workbench.tasks import blimp, glue, probes, table
@@ -35,13 +36,18 @@ def place(name: str) -> list[str] | None:
         return [rest.lower()]
     if row := glue.row_of(rest):
         return [row.name]
-    if rest and (is_tagged(rest) or blimp.holds_pairs(rest) or table.is_table(rest)):
+    if rest and (is_tagged(rest) or _is_pairs(rest) or table.is_table(rest)):
         return [rest]
     there = [*PROBES, *glue.ROWS, *blimp.NAMED]
     raise InputError(
         f"--tasks {name}: no linear probe {rest!r}{suggest(rest, there)}, or a path: a table, tagged sentences "
         f"(.conllu, .iob2) or minimal pairs (.jsonl), or a folder of either"
     )
+
+
+def _is_pairs(rest: str) -> bool:
+    """Return whether a path is minimal pairs: a file that begins with one, or a folder, where it is not tagged words."""
+    return blimp.holds_pairs(rest) or user_path(rest, "--tasks").is_dir()
 
 
 def needs_glue(name: str) -> bool:
@@ -65,7 +71,7 @@ def _probe(name: str, spec: TasksSpec) -> LinearProbe:
     if name not in PROBES and glue.row_of(name) is None:
         if is_tagged(name):
             return of_tagged(name)
-        if blimp.holds_pairs(name):
+        if _is_pairs(name):
             return of_pairs(blimp.load_path(name))
     return of_task(_task(name, spec))
 
