@@ -46,7 +46,7 @@ def place(name: str) -> list[str] | None:
 
 
 def _is_pairs(rest: str) -> bool:
-    """Return whether a path is minimal pairs: a file that begins with one, or a folder, where it is not tagged words."""
+    """Return whether a path is a file that begins with a minimal pair, or a folder (tagged words come first)."""
     return blimp.holds_pairs(rest) or user_path(rest, "--tasks").is_dir()
 
 
