@@ -13,6 +13,7 @@ from workbench.contrasts import Contrast
 from workbench.errors import InputError
 from workbench.job import Job, job_of
 from workbench.presets import resolve
+from workbench.spec import flat
 from workbench.store import ExperimentRecord, RunStore
 
 BASE = resolve("nano", {"budget.steps": 4})
@@ -31,16 +32,9 @@ def compared(job: Job) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     found = []
     for declared in job.declared:
         for ids in declared.runs:
-            one, two = (_flat(specs[run_id].model_dump()) for run_id in ids)
+            one, two = (flat(specs[run_id].model_dump()) for run_id in ids)
             keys = [key for key in one if one[key] != two[key]]
             found.append(({key: one[key] for key in keys}, {key: two[key] for key in keys}))
-    return found
-
-
-def _flat(raw: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in raw.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
     return found
 
 

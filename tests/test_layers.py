@@ -28,6 +28,7 @@ LINES = (
     "optimizer resume",
     "plan",
     "objectives",
+    "detection",
     "corruption export",
     "plausibility",
     "models data unigram",

@@ -16,7 +16,7 @@ from workbench.models.encoder import Encoder, build_generator_body, seeded
 from workbench.models.heads import MlmHead
 from workbench.plausibility import Scorer, masked_scorers, pseudo_log_likelihood, summed
 from workbench.spec import RunSpec
-from workbench.tensors import Batch, Corruption, Guess
+from workbench.tensors import Batch, Corruption, Guess, ordinary
 from workbench.unigram import WordFrequencies
 
 
@@ -34,10 +34,7 @@ def pick_positions(batch: Batch, spec: RunSpec) -> tuple[Tensor, Tensor]:
     Returns:
         positions (B, K) int64; weights (B, K) float, 1 on slots that count.
     """
-    special = spec.data.special
-    candidates = real_tokens(batch)
-    for token in (special.pad, special.cls, special.sep, special.mask):
-        candidates = candidates & (batch.ids != token)
+    candidates = ordinary(batch.ids, batch.attention, spec.data.special)
     slots = torch.arange(spec.picks, device=batch.ids.device)
     counted = slots < _wanted(batch, spec)[:, None]
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from workbench.models.encoder import Encoder
 from workbench.models.heads import MlmHead
 from workbench.parts import Special
+from workbench.tensors import ordinary
 
 TOKENS = 1 << 13  # padded tokens of masked copies that are computed at once
 
@@ -34,17 +35,9 @@ class Sentences:
 Scorer = Callable[[Sentences], Tensor]  # the log-plausibility of each sentence (B,), float64
 
 
-def scored(ids: Tensor, attention: Tensor | None, special: Special) -> Tensor:
-    """Return which tokens count, (B, L) bool: not [PAD], [CLS], [SEP] or [MASK], and not padding."""
-    counted = torch.ones_like(ids, dtype=torch.bool) if attention is None else attention.bool()
-    for token in (special.pad, special.cls, special.sep, special.mask):
-        counted = counted & (ids != token)
-    return counted
-
-
 def summed(values: Tensor, ids: Tensor, attention: Tensor | None, special: Special) -> Tensor:
     """Return the sum (B,) of values (B, L) over the tokens that count."""
-    return values.double().masked_fill(~scored(ids, attention, special), 0.0).sum(1)
+    return values.double().masked_fill(~ordinary(ids, attention, special), 0.0).sum(1)
 
 
 def pseudo_log_likelihood(
@@ -61,7 +54,7 @@ def pseudo_log_likelihood(
     masked too: Kauf and Ivanova 2023, "A better way to do masked language model scoring" (word-l2r), which cures the
     inflated scores of words of several tokens. Only masked positions go through the vocabulary.
     """
-    rows, places = scored(ids, attention, special).nonzero(as_tuple=True)  # a copy each
+    rows, places = ordinary(ids, attention, special).nonzero(as_tuple=True)  # a copy each
     columns = torch.arange(ids.shape[1], device=ids.device)
     found = torch.zeros(ids.shape, dtype=torch.float64, device=ids.device)
     size = max(1, TOKENS // ids.shape[1])

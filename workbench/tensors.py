@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
+
+from workbench.parts import Special
 
 Ratio = tuple[Tensor, Tensor]  # numerator and denominator, both (): summed apart, so that means over steps are exact
 
@@ -63,3 +66,14 @@ class StepLoss:
     total: Tensor
     parts: dict[str, Tensor]
     metrics: dict[str, Ratio] = field(default_factory=dict)
+
+
+def ordinary(ids: Tensor, attention: Tensor | None, special: Special) -> Tensor:
+    """Return which of the tokens ids (B, L) are text, (B, L) bool: not [PAD], [CLS], [SEP] or [MASK], and not padding.
+
+    [UNK] is text. `attention` (B, L) is true on tokens, None where every row is full.
+    """
+    found = torch.ones_like(ids, dtype=torch.bool) if attention is None else attention.bool()
+    for token in (special.pad, special.cls, special.sep, special.mask):
+        found = found & (ids != token)
+    return found

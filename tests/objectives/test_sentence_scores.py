@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from workbench import objectives
-from workbench.plausibility import Sentences, pseudo_log_likelihood, scored
+from workbench.plausibility import Sentences, pseudo_log_likelihood
+from workbench.tensors import ordinary
 from workbench.trainer import plainly
 
 LENGTH = 9
@@ -129,7 +130,7 @@ def test_an_objective_s_own_score_goes_first(name: str) -> None:
     with torch.no_grad():
         assert float(ways[WAYS[name][0]](given)) == float(model.score(row, None))
         if "electric" in ways:
-            assert float(ways["electric"](given)) == float(model.electric(row, None))
+            assert float(ways["electric"](given)) == float(model.detector.electric(row, None))
 
 
 @pytest.mark.parametrize("name", ["adversarial", "electra-15", "rtd"])
@@ -142,7 +143,7 @@ def test_detectors_sum_what_speaks_for_originals(name: str) -> None:
         expected = sum(float((1 - logit.sigmoid()).log()) for logit in logits)
         assert float(model.score(row, None)) == pytest.approx(expected, rel=1e-4)
         own = float(model.generator.score(row, None))
-        assert float(model.electric(row, None)) == pytest.approx(own - float(logits.sum()), rel=1e-5)
+        assert float(model.detector.electric(row, None)) == pytest.approx(own - float(logits.sum()), rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["transformer", "unigram", "uniform"])
@@ -155,10 +156,10 @@ def test_electric_corrects_the_generator_by_the_head(kind: str) -> None:
     with torch.no_grad():
         logits = model.head(model.encoder(rows))[:, 1:-1].sum(1)
         own = model.generator.score(rows, None)
-        assert model.electric(rows, None).tolist() == pytest.approx((own - logits).tolist(), rel=1e-6)
+        assert model.detector.electric(rows, None).tolist() == pytest.approx((own - logits).tolist(), rel=1e-6)
         for weight in model.head.parameters():
             weight.zero_()
-        assert model.electric(rows, None).tolist() == pytest.approx(own.tolist(), rel=1e-6)
+        assert model.detector.electric(rows, None).tolist() == pytest.approx(own.tolist(), rel=1e-6)
         assert model.score(rows, None).tolist() == pytest.approx(
             [(LENGTH - 2) * F.logsigmoid(torch.tensor(0.0)).item()] * 4
         )
@@ -212,8 +213,8 @@ def test_special_tokens_and_padding_are_never_scored() -> None:
     s = spec.data.special
     ids = torch.tensor([[s.cls, 9, s.mask, s.unk, s.sep, s.pad, 9]])
     attention = torch.tensor([[1, 1, 1, 1, 1, 1, 0]])
-    assert scored(ids, attention, s).tolist() == [[False, True, False, True, False, False, False]]
-    assert scored(ids, None, s).tolist() == [[False, True, False, True, False, False, True]]
+    assert ordinary(ids, attention, s).tolist() == [[False, True, False, True, False, False, False]]
+    assert ordinary(ids, None, s).tolist() == [[False, True, False, True, False, False, True]]
 
 
 def test_a_sentence_of_no_words_scores_nothing() -> None:

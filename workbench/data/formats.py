@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from workbench.data.streams import FREE, LINE, PACKINGS, RATIO, Advance, chunks, ignore, lines
+from workbench.data.streams import FREE, LINE, PACKINGS, RATIO, Advance, chunks, ignore, lines, unpacked_suffix
 from workbench.errors import InputError, encodable
 
 Reader = Callable[[Path, str, Advance], Iterator[str]]
@@ -24,10 +24,8 @@ ROWS = 256  # of Parquet read at once
 
 def kind_of(path: Path) -> str:
     """ ".txt", ".jsonl", ".parquet", ".csv", or "" for a file of another kind; packings are looked through."""
-    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
-    if suffixes and suffixes[-1] in PACKINGS:
-        suffixes.pop()
-    return suffixes[-1] if suffixes and suffixes[-1] in READERS else ""
+    suffix = unpacked_suffix(path)
+    return suffix if suffix in READERS else ""
 
 
 def read(path: Path, column: str, advance: Advance = ignore) -> Iterator[str]:

@@ -21,6 +21,14 @@ STEP = 1 << 10  # packed bytes that are unpacked at once: to 32 MB at most, as z
 RATIO, FREE = 500, 32 << 20  # a file may unpack to 500 times its size, which no text does, or to 32 MiB
 
 
+def unpacked_suffix(path: Path) -> str:
+    """Return the file's suffix in small letters, looking through a packing: ".jsonl" of `a.JSONL.gz`, or ""."""
+    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
+    if suffixes and suffixes[-1] in PACKINGS:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
+
+
 def ignore(_: int) -> None:
     """Nobody watches."""
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.data.streams import PACKINGS, lines
+from workbench.data.streams import lines, unpacked_suffix
 from workbench.errors import InputError
 
 FORMATS = {".conllu": "pos", ".iob2": "ner", ".iob": "ner", ".bio": "ner", ".conll": "ner"}
@@ -39,10 +39,8 @@ class Sentence:
 
 def format_of(path: Path) -> str:
     """ ".conllu", ".iob2" or another of FORMATS, "" for a file of another kind; packings are looked through."""
-    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
-    if suffixes and suffixes[-1] in PACKINGS:
-        suffixes.pop()
-    return suffixes[-1] if suffixes and suffixes[-1] in FORMATS else ""
+    suffix = unpacked_suffix(path)
+    return suffix if suffix in FORMATS else ""
 
 
 def read(path: Path) -> list[Sentence]:

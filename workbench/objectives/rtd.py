@@ -8,17 +8,17 @@ weights that both own.
 from __future__ import annotations
 
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
 
 from workbench import flops
 from workbench.corruption import Generator, real_tokens
+from workbench.detection import Detector
 from workbench.flops import Flops
 from workbench.frequencies import Frequencies
 from workbench.losses import binary_loss, binary_ratios
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.heads import BinaryHead
 from workbench.parts import Part
-from workbench.plausibility import Scorer, summed
+from workbench.plausibility import Scorer
 from workbench.spec import RunSpec
 from workbench.tensors import Batch, StepLoss
 
@@ -57,27 +57,15 @@ class Objective(nn.Module):
         metrics = fake.metrics | binary_ratios("discriminator", logits, replaced, real)
         return StepLoss(total, {"generator_loss": fake.loss, "discriminator_loss": loss}, metrics)
 
+    @property
+    def detector(self) -> Detector:
+        """What scores sentences."""
+        return Detector(self.encoder, self.head, self.generator)
+
     def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
-        """Return the sum (B,) of log P(original) over the tokens of the sentence as it is, in one pass.
-
-        As Xia et al. 2022, "Prompting ELECTRA", score options.
-        """
-        logits = self.head(self.encoder(ids, attention))  # (B, L), above 0 means replaced
-        return summed(F.logsigmoid(-logits.float()), ids, attention, self.spec.data.special)
-
-    def electric(self, ids: Tensor, attention: Tensor | None) -> Tensor:
-        """Return the sum (B,) of log q(token) - logit, the generator's probability corrected by the head.
-
-        What log p(token | others) is at the optimum, up to a constant (Clark et al. 2020, "Pre-training transformers as
-        energy-based cloze models"; roughly so here, since lucky samples are labelled original).
-        """
-        logits = self.head(self.encoder(ids, attention))
-        return self.generator.score(ids, attention) - summed(logits, ids, attention, self.spec.data.special)
+        """Return the sum (B,) of log P(original) over the tokens of sentences ids (B, L), in one pass."""
+        return self.detector.originality(ids, attention)
 
     def scorers(self) -> dict[str, Scorer]:
         """Return the ways to score sentences, `score` first."""
-        return {
-            "originality": lambda s: self.score(s.ids, s.attention),
-            "electric": lambda s: self.electric(s.ids, s.attention),
-            **self.generator.scorers(),
-        }
+        return self.detector.scorers()

@@ -6,18 +6,17 @@ field. Without `UID` the file is the paradigm. Files may be packed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.data.streams import PACKINGS, lines
+from workbench.data.streams import PACKINGS, lines, unpacked_suffix
 from workbench.errors import InputError, encodable
 from workbench.files import user_path
 from workbench.tasks.hub import fetch
 from workbench.tasks.minimal_pairs import PairSet, sealed
-from workbench.tasks.rows import rows_of
+from workbench.tasks.rows import json_rows, rows_of
 
 HUB = "nyu-mll/blimp"
 LONGEST = 1 << 16  # characters of a sentence
@@ -120,28 +119,12 @@ def _files(path: Path) -> list[Path]:
 
 
 def _readable(path: Path) -> bool:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in PACKINGS:
-        suffixes.pop()
-        return suffixes[-1:] == [".jsonl"]
-    return suffixes[-1:] in ([".jsonl"], [".parquet"])
+    return unpacked_suffix(path) == ".jsonl" or path.suffix.lower() == ".parquet"
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    if path.suffix.lower() == ".parquet":
-        yield from ((f"{path}, {where}", row) for where, row in rows_of(path))
-        return
-    for number, line in enumerate(lines(path), 1):
-        where = f"{path}, line {number}"
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{where} is not JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise InputError(f"{where} is not a JSON object")
-        yield where, row
+    found = rows_of(path) if path.suffix.lower() == ".parquet" else json_rows(path, lines(path))
+    yield from ((f"{path}, {where}", row) for where, row in found)
 
 
 def _text(row: dict[str, Any], key: str, where: str) -> str:

@@ -10,7 +10,7 @@ import csv
 import io
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ def rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         _check_size(path)
         yield from _parquet_rows(path)
     elif kind == ".jsonl":
-        yield from _json_rows(path, text_of(path))
+        yield from json_rows(path, text_of(path).split("\n"))
     else:
         yield from _delimited_rows(path, text_of(path), "," if kind == ".csv" else "\t")
 
@@ -82,8 +82,9 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise InputError(f"{path} cannot be read as parquet: {str(error).splitlines()[0][:200]}") from None
 
 
-def _json_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for number, line in enumerate(text.split("\n"), 1):
+def json_rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield ("line 7", object) of each line of JSON that is not blank. Raises InputError naming file and line."""
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
