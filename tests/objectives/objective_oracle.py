@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -270,3 +270,45 @@ def slow_parts(name: str, objective: Any, batch: Batch, seen: Seen) -> dict[str,
         logits = binary_logits(encoder, objective.head, ids, batch)
         parts["discriminator_loss"] = slow_detection(logits, batch, seen, places)
     return parts
+
+
+# What is reported beside the losses, as hits and among how many
+
+
+def slow_accuracy(logits: np.ndarray, batch: Batch, places: list[tuple[int, int]]) -> tuple[int, int]:
+    """At how many of the places the likeliest word is the original."""
+    return sum(int(logits[at].argmax()) == int(batch.ids[at]) for at in places), len(places)
+
+
+def slow_answers(name: str, logits: np.ndarray, labels: np.ndarray, places: list[tuple[int, int]]) -> dict[str, Any]:
+    """How often the sign of a logit tells its label, and how often it says yes."""
+    said = [(float(logits[at]) > 0, bool(labels[at])) for at in places]
+    return {
+        f"{name}_accuracy": (sum(yes == label for yes, label in said), len(said)),
+        f"{name}_precision": (said.count((True, True)), sum(yes for yes, _ in said)),
+        f"{name}_recall": (said.count((True, True)), sum(label for _, label in said)),
+        f"{name}_positive_rate": (sum(yes for yes, _ in said), len(said)),
+    }
+
+
+def slow_metrics(name: str, objective: Any, batch: Batch, seen: Seen) -> dict[str, tuple[int, int]]:
+    """Every metric of the objective that is a count."""
+    ids, encoder, real, picks = seen.main_input, objective.encoder, list(real_places(batch)), list(counted(seen))
+    changed = ids != batch.ids.numpy()
+    found = {"replaced_rate": (sum(bool(changed[at]) for at in real), len(real))}
+    if name != "bert-mlm":
+        words = word_logits(objective.generator.body, objective.generator.head, seen.inputs[0], batch)
+        found["generator_accuracy"] = slow_accuracy(words, batch, picks)
+    if MAIN_PART.get(name) == "mlm_loss":
+        words = word_logits(encoder, objective.head, ids, batch)
+        found["mlm_accuracy"] = slow_accuracy(words, batch, real if name == "all-tokens-mlm" else picks)
+    else:
+        logits = binary_logits(encoder, objective.head, ids, batch)
+        found |= slow_answers("discriminator", logits, changed, picks if name == "electra-15" else real)
+    if name == "all-tokens-mlm":
+        found |= slow_answers("copy", binary_logits(encoder, objective.gate, ids, batch), ~changed, real)
+    return found
+
+
+def counts_of(metrics: dict[str, Any], names: Iterable[str]) -> dict[str, tuple[float, float]]:
+    return {name: (float(metrics[name][0]), float(metrics[name][1])) for name in names}

@@ -10,7 +10,19 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from objective_oracle import binary_logits, build, counted, observe, shaken, slow_bce, synthetic, tiny, word_logits
+from objective_oracle import (
+    binary_logits,
+    build,
+    counted,
+    counts_of,
+    observe,
+    shaken,
+    slow_bce,
+    slow_metrics,
+    synthetic,
+    tiny,
+    word_logits,
+)
 from torch import Tensor
 
 from workbench.errors import InputError
@@ -87,8 +99,9 @@ def test_the_reward_is_the_discriminators_loss_and_the_baseline_tends_to_it() ->
 
 
 @pytest.mark.parametrize("lengths", [None, (24, 7, 2, 15, 3, 23, 24, 24, 12, 24, 19, 4)], ids=["full", "padded"])
-def test_its_parts_are_those_of_a_slow_loop(lengths: tuple[int, ...] | None) -> None:
-    spec = tiny("adversarial")
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_its_parts_are_those_of_a_slow_loop(temperature: float, lengths: tuple[int, ...] | None) -> None:
+    spec = tiny("adversarial", {"generator.temperature": temperature})
     objective, batch = shaken(spec), synthetic(spec, lengths=lengths)
     samples: list[Tensor] = []
     real = adversarial.sample_tokens
@@ -107,7 +120,8 @@ def test_its_parts_are_those_of_a_slow_loop(lengths: tuple[int, ...] | None) -> 
         slot = next(s for s, at in enumerate(seen.positions[row]) if at == place and seen.weights[row, s])
         word = int(samples[0][row, slot])
         log_softmax = words[row, place] - np.logaddexp.reduce(words[row, place])
-        losses.append(-log_softmax[word])
+        drawn_from = words[row, place] / temperature
+        losses.append(np.logaddexp.reduce(drawn_from) - drawn_from[word])
         mlm.append(-log_softmax[int(batch.ids[row, place])])
         rewards.append(slow_bce(float(verdicts[row, place]), word != int(batch.ids[row, place])))
         state = seen.hidden[0][row, place].detach().numpy()
@@ -123,6 +137,10 @@ def test_its_parts_are_those_of_a_slow_loop(lengths: tuple[int, ...] | None) -> 
     assert parts["baseline_loss"] == pytest.approx(np.mean(cross_entropy), rel=1e-3)
     total = 50 * parts["discriminator_loss"] + parts["reinforce_loss"] + parts["baseline_loss"]
     assert seen.loss.total.item() == pytest.approx(total, rel=1e-5)
+    metrics = slow_metrics("adversarial", objective, batch, seen)
+    assert counts_of(seen.loss.metrics, metrics) == metrics
+    surprise, among = seen.loss.metrics["generator_entropy"]
+    assert float(surprise / among) == pytest.approx(np.mean(losses), rel=1e-4)
 
 
 def test_each_loss_reaches_its_own_weights() -> None:

@@ -14,11 +14,13 @@ from objective_oracle import (
     NAMES,
     WITH_GENERATOR,
     counted,
+    counts_of,
     framed,
     observe,
     real_places,
     shaken,
     slow_corrupted,
+    slow_metrics,
     slow_parts,
     synthetic,
     tiny,
@@ -39,6 +41,8 @@ def check(name: str, spec: RunSpec, batch: Batch) -> None:
     assert {part: float(value.detach()) for part, value in seen.loss.parts.items()} == pytest.approx(expected, rel=2e-5)
     total = expected.get("generator_loss", 0.0) + WEIGHT[name] * expected[MAIN_PART[name]]
     assert float(seen.loss.total.detach()) == pytest.approx(total, rel=2e-5)
+    metrics = slow_metrics(name, objective, batch, seen)
+    assert counts_of(seen.loss.metrics, metrics) == metrics
 
     originals, picked = batch.ids.numpy(), set(counted(seen))
     for row, place in np.ndindex(originals.shape):
