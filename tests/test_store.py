@@ -633,6 +633,22 @@ def test_damaged_records_are_named_and_never_overwritten(store: RunStore, conten
     assert path.read_text() == content
 
 
+@pytest.mark.parametrize("key", ["match", "tuning", "contrasts", "looks"])
+@pytest.mark.parametrize("rows", [[1], [{}], [{"seeds": "three"}], [{"seeds": True}], [None]])
+def test_rows_that_cannot_be_used_are_damage_in_records_of_old_commands_too(
+    store: RunStore, key: str, rows: list[object]
+) -> None:
+    """Records of the first commands carry no hash, so that somebody may have written into them."""
+    store.extend_experiment(record())
+    path = store.root / "experiments" / "ablation-nano-1.json"
+    old = {k: v for k, v in json.loads(path.read_text()).items() if k not in ("content_sha256", "counts")}
+    path.write_text(dumps(old))
+    assert store.experiment("ablation-nano-1").runs == list(record().runs)
+    path.write_text(dumps(old | {key: rows}))
+    with pytest.raises(InputError, match=rf"ablation-nano-1\.json has a row of '{key}' that cannot be used"):
+        store.experiment("ablation-nano-1")
+
+
 def test_secrets_stay_out_of_records(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_API_TOKEN", "planted-token-4711")
     run = store.open(SPEC)

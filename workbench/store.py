@@ -57,6 +57,15 @@ COUNTED = (
 )  # lists of a record whose lengths stand beside them
 
 
+# What the rows of these lists hold at least.
+ROWS: dict[str, dict[str, Any]] = {
+    "match": {"unit": str, "amount": (int, float), "convention": str, "given": str, "reference": str},
+    "tuning": {"objective": str, "trial": int, "values": dict, "seeds": list, "run_ids": list},
+    "contrasts": {"label": str, "a": dict, "b": dict, "runs_a": list, "runs_b": list, "seen": int},
+    "looks": {"seeds": int},
+}
+
+
 @dataclass(frozen=True)
 class ExperimentRecord:
     """One question and the runs that answer it. A record that cannot be read has `damage` and nothing else.
@@ -284,6 +293,9 @@ class RunStore:
         for key in known:
             if not isinstance(values.get(key), type(getattr(blank, key))):
                 return ExperimentRecord(name, damage=f"{path.name} has no usable {key!r}")
+        for key, kinds in ROWS.items():
+            if not all(isinstance(row, dict) and _holds(row, kinds) for row in values[key]):
+                return ExperimentRecord(name, damage=f"{path.name} has a row of {key!r} that cannot be used")
         if values["name"] != name:
             return ExperimentRecord(name, damage=f"{path.name} is the record of {ascii(values['name'])[:80]}")
         try:
@@ -299,6 +311,11 @@ def _resolved(root: Path | str) -> Path:
         return user_path(root, "--runs").resolve()
     except RuntimeError:  # what pathlib makes of links that lead to one another
         raise InputError(f"--runs {root}: its links lead in a circle; name another folder") from None
+
+
+def _holds(row: Mapping[str, Any], kinds: Mapping[str, Any]) -> bool:
+    """Return whether a row has each field, of its kind and not a truth value."""
+    return all(isinstance(row.get(key), kind) and not isinstance(row[key], bool) for key, kind in kinds.items())
 
 
 def _shortage(path: Path) -> str:
