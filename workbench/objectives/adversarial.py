@@ -34,7 +34,7 @@ class Options(Part):
 
 
 def cost(spec: RunSpec) -> Flops:
-    """Of one forward pass over one row: RTD's, and the baseline's product at the picks."""
+    """Return the operations of one forward pass over one row: RTD's, and the baseline's product at the picks."""
     body = flops.encoder(spec.encoder, spec.data.length)
     return flops.generator(spec) + body + flops.binary_head(spec, "all") + flops.baseline(spec)
 

@@ -41,7 +41,7 @@ class Options(Part):
 
 
 def cost(spec: RunSpec) -> Flops:
-    """Of one forward pass over one row: the softmax runs over every position."""
+    """Return the operations of one forward pass over one row: the softmax runs over every position."""
     head = flops.lm_head(spec.encoder, spec.data.length, "all") + flops.gate(spec)
     return flops.generator(spec) + flops.encoder(spec.encoder, spec.data.length) + head
 

@@ -26,7 +26,7 @@ class Options(Part):
 
 
 def cost(spec: RunSpec) -> Flops:
-    """Of one forward pass over one row."""
+    """Return the operations of one forward pass over one row."""
     return flops.encoder(spec.encoder, spec.data.length) + flops.lm_head(spec.encoder, spec.data.length, spec.picks)
 
 

@@ -28,7 +28,7 @@ class Options(Part):
 
 
 def cost(spec: RunSpec) -> Flops:
-    """Of one forward pass over one row."""
+    """Return the operations of one forward pass over one row."""
     body = flops.encoder(spec.encoder, spec.data.length)
     return flops.generator(spec) + body + flops.binary_head(spec, spec.picks)
 

@@ -27,7 +27,7 @@ class Options(Part):
 
 
 def cost(spec: RunSpec) -> Flops:
-    """Of one forward pass over one row."""
+    """Return the operations of one forward pass over one row."""
     head = flops.lm_head(spec.encoder, spec.data.length, spec.picks)
     return flops.generator(spec) + flops.encoder(spec.encoder, spec.data.length) + head
 
