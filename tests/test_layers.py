@@ -42,12 +42,15 @@ LINES = (
     "manifest",
     "owner environment progress signals",
     "files redact presets tensorfile frequencies collapse contrasts",
-    "spec host tensors draws scoring blame",
+    "spec host tensors draws scoring blame words_seen",
     "parts memory",
     "errors",
 )
 LEVEL = {part: level for level, line in enumerate(LINES) for part in line.split()}
-REPORT_SEES = {"report", "store", "collapse", "experiment", "published", "scoring", "files", "spec", "parts", "errors"}
+REPORT_SEES = {
+    "report", "store", "collapse", "experiment", "published", "scoring", "files", "spec", "parts", "errors",
+    "words_seen",
+}  # fmt: skip
 
 HOMES = {
     "typer": {"cli"},

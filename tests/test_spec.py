@@ -204,7 +204,10 @@ def test_override_given_twice() -> None:
         ({"corruption.mask": 0.9, "corruption.random": 0.2}, "mask (0.9) and random (0.2) together exceed 1"),
         ({"corruption.generator_random": 0.1}, "generator_mask (1) and generator_random (0.1) together exceed 1"),
         ({"optim.generator_lr": "0"}, "optim.generator_lr='0' cannot be used"),
-        ({"budget.steps": 5, "budget.tokens": 5}, "budget takes exactly one of steps, tokens, flops and seconds"),
+        (
+            {"budget.steps": 5, "budget.tokens": 5},
+            "budget takes exactly one of steps, tokens, words, flops and seconds",
+        ),
         ({"encoder.depth": 3}, "unknown key 'encoder.depth'"),
         ({"recipe": "papr"}, "unknown recipe 'papr'; did you mean 'paper'?"),
         ({"seed": "-1"}, "seed='-1' cannot be used"),

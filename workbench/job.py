@@ -17,6 +17,7 @@ from workbench.parts import Budget
 from workbench.plan import Plan, plan
 from workbench.progress import counted
 from workbench.spec import RunSpec, value_at
+from workbench.words_seen import MOST_EPOCHS, words_per_token
 
 log = logging.getLogger("workbench")
 
@@ -191,6 +192,24 @@ def plans(job: Job) -> tuple[list[tuple[RunSpec, Plan]], list[Match]]:
         raise InputError(f"{error} ({'; '.join(match.sentence() for match in matches)})") from None
 
 
+def check_epochs(priced: Iterable[tuple[RunSpec, Plan]], most: float | None) -> None:
+    """Raise InputError where a run would see its text more than `most` times.
+
+    Where no limit is given, more epochs than BabyLM allows its entries are said.
+    """
+    spec, found = max(priced, key=lambda each: each[1].epochs or 0)
+    if found.epochs is None or found.epochs <= (MOST_EPOCHS if most is None else most):
+        return
+    seen = (
+        f"{spec.objective} sees the {spec.data.words:,} words of {', '.join(spec.data.corpus)} {found.epochs:.4g} times"
+    )
+    if most is not None:
+        raise InputError(f"{seen}, more than --most-epochs {most:g}; lower the budget, or give more text")
+    log.warning(
+        "%s; an entry to BabyLM's challenge may do so %d times (--most-epochs 10 refuses more)", seen, MOST_EPOCHS
+    )
+
+
 def flops_ratio(priced: Iterable[tuple[RunSpec, Plan]]) -> float | None:
     """Return the largest FLOPs of an arm over the smallest at one budget, under the convention of the budget.
 
@@ -250,7 +269,10 @@ def _spent(spec: RunSpec, unit: str) -> float:
     own = plan(spec)
     if unit == "steps":
         return own.steps
-    exact = Fraction(own.tokens if unit == "tokens" else own.flops[spec.budget.convention])
+    if unit == "words":
+        exact = own.tokens * words_per_token(spec.data)
+    else:
+        exact = Fraction(own.tokens if unit == "tokens" else own.flops[spec.budget.convention])
     amount = float(exact)
     while plan(spec.replace(budget={unit: amount, "convention": spec.budget.convention})).steps < own.steps:
         amount = math.nextafter(amount, math.inf)  # a float may have been rounded down

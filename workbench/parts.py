@@ -13,7 +13,8 @@ Rate = Annotated[float, Field(ge=0, le=1)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 Tying = Literal["none", "tokens", "embeddings", "all", "gdes"]
 Recipe = Literal["paper", "released"]
-UNITS = ("steps", "tokens", "flops", "seconds")  # of budgets
+UNITS = ("steps", "tokens", "words", "flops", "seconds")  # of budgets
+COUNTS = ("data.words", "data.tokens")  # keys that follow from the text, and tell no two runs apart
 
 
 def _split(value: Any) -> Any:
@@ -110,8 +111,8 @@ class Special(Part):
 class DataSpec(Part):
     """Which text, cut how. `fingerprint` and `special` are filled in when the data is prepared.
 
-    `held_out` is the share of the text, chosen by its hash, that pre-training does not see; of `docs` a part is always
-    held out, and none besides.
+    So are `words` and `tokens`, what the prepared text holds; they are 0 until then. `held_out` is the share of the
+    text, chosen by its hash, that pre-training does not see; of `docs` a part is always held out, and none besides.
     """
 
     corpus: Annotated[Names, Field(min_length=1)] = ("docs",)
@@ -122,6 +123,8 @@ class DataSpec(Part):
     length: Annotated[int, Field(ge=8)] = 128
     held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
     fingerprint: str = ""
+    words: Annotated[int, Field(ge=0)] = 0
+    tokens: Annotated[int, Field(ge=0)] = 0
     special: Special = Special()
 
 
@@ -200,10 +203,14 @@ class ScheduleSpec(Part):
 
 
 class Budget(Part):
-    """How much may be spent: exactly one of the four. FLOPs are counted under `convention`."""
+    """How much may be spent: exactly one of the units. FLOPs are counted under `convention`.
+
+    `words` are words of the text seen in training, each epoch counting again (`words_seen`).
+    """
 
     steps: Annotated[int, Field(ge=0, le=10**12)] | None = None
     tokens: Annotated[float, Field(gt=0, le=1e18)] | None = None
+    words: Annotated[float, Field(gt=0, le=1e18)] | None = None
     flops: Annotated[float, Field(gt=0, le=1e30)] | None = None
     seconds: Annotated[float, Field(gt=0, le=1e10)] | None = None
     convention: Literal["paper", "paper-sparse", "matmul"] = "paper"
@@ -212,7 +219,8 @@ class Budget(Part):
     def _exactly_one(self) -> Self:
         given = [k for k in UNITS if getattr(self, k) is not None]
         if len(given) != 1:
-            raise ValueError(f"budget takes exactly one of steps, tokens, flops and seconds, got {given or 'none'}")
+            units = f"{', '.join(UNITS[:-1])} and {UNITS[-1]}"
+            raise ValueError(f"budget takes exactly one of {units}, got {given or 'none'}")
         return self
 
     def part(self, share: float) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from workbench.errors import InputError
 from workbench.flops import CONVENTIONS, Convention, Flops, number
 from workbench.health import check_fields
 from workbench.spec import RunSpec, digest
+from workbench.words_seen import epochs_of_words, words_of_tokens, words_per_token
 
 # Share of the measured matrix-product speed that whole training steps reach; see docs/log.md.
 EFFICIENCY = 0.35
@@ -23,8 +24,9 @@ EFFICIENCY = 0.35
 class Plan:
     """One run's cost. FLOPs are training FLOPs (forward and backward) under each convention; memory is an estimate.
 
-    Tokens and FLOPs include those of the runs that it starts from, `parent`: its id and what it has spent, which holds
-    its own parents' share. Of `steps` the first `first` are the parent's, where this run goes on in its stead.
+    Tokens, words and FLOPs include those of the runs that it starts from, `parent`: its id and what it has spent, which
+    holds its own parents' share. `words` are seen in `epochs` of the text, both None where the text is not prepared or
+    an older version prepared it. Of `steps` the first `first` are the parent's, where this run goes on in its stead.
     """
 
     steps: int
@@ -39,6 +41,8 @@ class Plan:
     budget: dict[str, Any]
     first: int = 0
     parent: dict[str, Any] | None = None
+    words: float | None = None
+    epochs: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As written to plan.json."""
@@ -73,9 +77,11 @@ def plan(spec: RunSpec, seconds_per_step: float | None = None, before: Plan | No
     rows = own * spec.batch.size
     spent: Mapping[str, int | float] = before.flops if before is not None else dict.fromkeys(CONVENTIONS, 0)
     parameters = count_parameters(spec)
+    tokens = rows * spec.data.length + (before.tokens if before is not None else 0)
+    words = words_of_tokens(tokens, spec.data) if spec.data.words else None
     return Plan(
         steps=first + own,
-        tokens=rows * spec.data.length + (before.tokens if before is not None else 0),
+        tokens=tokens,
         rows=rows,
         picks=spec.picks,
         warmup_steps=warmup_steps(spec, first + own),
@@ -86,6 +92,8 @@ def plan(spec: RunSpec, seconds_per_step: float | None = None, before: Plan | No
         budget={spec.budget.unit: spec.budget.amount, "convention": spec.budget.convention},
         first=first,
         parent=_origin(origin, before),
+        words=words,
+        epochs=epochs_of_words(words, spec.data) if words is not None else None,
     )
 
 
@@ -199,6 +207,8 @@ def _paid(spec: RunSpec, before: Plan | None) -> Fraction:
         return Fraction(before.budget[unit])
     if unit == "steps":
         return Fraction(_steps_spent(before))
+    if unit == "words":
+        return before.tokens * words_per_token(spec.data)
     return Fraction(before.tokens if unit == "tokens" else before.flops[spec.budget.convention])
 
 
@@ -220,8 +230,7 @@ def _steps(
             return 0  # known once this machine has been timed, at the start of the run
         price: int | float | Fraction = Fraction(seconds_per_step)
     else:
-        tokens = spec.batch.size * spec.data.length
-        price = tokens if budget.unit == "tokens" else per_step[budget.convention]
+        price = _price(spec, per_step)
     steps = int(left // price)
     if steps < 1:
         parents = " after what its parent spends" if spec.start is not None else ""
@@ -230,6 +239,14 @@ def _steps(
             f"{budget.unit}; give more, or a smaller --set batch.size"
         )
     return steps
+
+
+def _price(spec: RunSpec, per_step: Mapping[Convention, int | Fraction]) -> int | Fraction:
+    """Return what a step takes of a budget in tokens, words or FLOPs."""
+    tokens = spec.batch.size * spec.data.length
+    if spec.budget.unit == "words":
+        return tokens * words_per_token(spec.data)
+    return tokens if spec.budget.unit == "tokens" else per_step[spec.budget.convention]
 
 
 def _memory(spec: RunSpec, parameters: dict[str, int]) -> int:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import cells, live, objectives
-from workbench.data.prepare import Prepared, bind
+from workbench.data.prepare import Prepared, bind, counted
 from workbench.data.prepare import prepare as prepare_data
 from workbench.environment import code_version
 from workbench.errors import Interrupted
@@ -81,11 +81,23 @@ def prepare(base: RunSpec, cache: Path | None = None) -> tuple[RunSpec, Prepared
     return bind(base, prepared), prepared
 
 
+def with_words(base: RunSpec) -> RunSpec:
+    """Return the base with the words of its text counted, which prepares the text."""
+    return base if base.data.words else counted(base, prepare_data(base))
+
+
+def text_facts(prepared: Prepared) -> dict[str, Any]:
+    """Return what a plan and an experiment's record tell of the text: its words, and those of each source."""
+    return {"words": prepared.words, "tokens": prepared.tokens, "documents": prepared.documents,
+            "sources": dict(prepared.sources)}  # fmt: skip
+
+
 def prepared_facts(base: RunSpec) -> dict[str, Any]:
     """What `workbench data prepare` prints: where the shards are, and what they hold."""
     spec, found = prepare(base)
     return {
         "corpus": ", ".join(spec.data.corpus), "documents": found.documents, "tokens": found.tokens,
+        "words": found.words, "sources": dict(found.sources),
         "bytes": found.bytes, "vocab": found.vocab, "fingerprint": found.fingerprint, "folder": str(found.folder),
     }  # fmt: skip
 
@@ -328,6 +340,7 @@ def _record(
         runs=[spec.run_id for spec in specs],
         untrained=[spec.run_id for spec in baselines],
         command=shlex.join(["workbench", *sys.argv[1:]]),
+        text=text_facts(session.prepared),
         **facts,
     )
 

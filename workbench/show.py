@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from workbench.job import Job, Match
 
 Row = Mapping[str, Any]
+MOST_SOURCES = 12  # of a text that are named one by one
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -40,6 +41,7 @@ def plan_rows(plans: Sequence[tuple[RunSpec, Plan]]) -> list[dict[str, Any]]:
     return [
         {
             "objective": spec.objective, "seed": spec.seed, "steps": plan.steps, "tokens": plan.tokens,
+            "words": plan.words, "epochs": plan.epochs,
             "warmup_steps": plan.warmup_steps, "flops": plan.flops, "parameters": plan.parameters,
             "memory_bytes": plan.memory_bytes,
         }
@@ -47,8 +49,10 @@ def plan_rows(plans: Sequence[tuple[RunSpec, Plan]]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def plan_json(job: Job, plans: Sequence[tuple[RunSpec, Plan]], matches: Sequence[Match]) -> dict[str, Any]:
-    """The plan as one document."""
+def plan_json(
+    job: Job, plans: Sequence[tuple[RunSpec, Plan]], matches: Sequence[Match], text: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The plan as one document. `text` is what the runs learn from, empty where it is not prepared yet."""
     from workbench.job import flops_ratio, is_equal
 
     ratio = flops_ratio(plans)
@@ -56,6 +60,7 @@ def plan_json(job: Job, plans: Sequence[tuple[RunSpec, Plan]], matches: Sequence
         "experiment": job.experiment.name, "question": asked(job.experiment.question, is_equal(ratio)),
         "base": job.base.model_dump(mode="json"), "match": [match.to_json() for match in matches],
         "convention": job.base.budget.convention, "flops_ratio": ratio, "equal_compute": is_equal(ratio),
+        "text": dict(text),
         "runs": [row | {"cell": _cell_of(job, spec)} for row, (spec, _) in zip(plan_rows(plans), plans, strict=True)],
     }  # fmt: skip
 
@@ -69,9 +74,10 @@ def _cell_of(job: Job, spec: RunSpec) -> dict[str, Any]:
 
 
 def plan_table(
-    job: Job, plans: Sequence[tuple[RunSpec, Plan]], matches: Sequence[Match], host: Host, workers: int = 1
-) -> str:
-    """What would run, and what it would cost here with so many workers."""
+    job: Job, plans: Sequence[tuple[RunSpec, Plan]], matches: Sequence[Match], host: Host, workers: int = 1,
+    text: Mapping[str, Any] | None = None,
+) -> str:  # fmt: skip
+    """What would run, and what it would cost here with so many workers. `text` is what the runs learn from."""
     from workbench.bench.estimate import training_seconds
     from workbench.job import flops_ratio, is_equal
 
@@ -90,7 +96,7 @@ def plan_table(
         rows.append({
             "objective": spec.objective, **_cell_of(job, spec), "seed": spec.seed,
             "steps": plan.steps if spec.budget.unit != "seconds" else "as time allows",
-            "tokens": _short(plan.tokens), f"FLOPs ({stated})": _short(plan.flops[stated]),
+            "tokens": _short(plan.tokens), **_seen(plan), f"FLOPs ({stated})": _short(plan.flops[stated]),
             **paid,
             **{name: _short(plan.flops[name]) for name in others},
             "encoder": _short(parts["encoder"]), "generator": _short(parts.get("generator", 0)),
@@ -108,6 +114,7 @@ def plan_table(
         "",
         f"scale {base.scale}, recipe {base.recipe}, corpus {', '.join(base.data.corpus)}, rows of {base.data.length} "
         f"tokens, {base.batch.size} rows a step, {_rates([spec for spec, _ in plans])}",
+        *text_lines(text or {}),
         *(match.sentence() for match in matches),
         *_spending(ratio, stated),
         f"tasks {', '.join(base.tasks.names) or 'none'}: {base.tasks.seeds} fine-tuning seeds each",
@@ -115,6 +122,22 @@ def plan_table(
         f"{_runs_at_once(workers)}); fine-tuning comes on top",
     ]
     return "\n".join(lines)
+
+
+def _seen(plan: Plan) -> dict[str, str]:
+    """Words that a run sees, and in how many epochs, where the words of its text are counted."""
+    return {"words": _short(plan.words), "epochs": f"{plan.epochs:.3g}"} if plan.words and plan.epochs else {}
+
+
+def text_lines(text: Mapping[str, Any]) -> list[str]:
+    """Return a line on the words of the text, and of each of its sources, the largest first."""
+    if not text:
+        return []
+    ordered = sorted(text["sources"].items(), key=lambda pair: -pair[1])
+    named = [f"{name} {words:,}" for name, words in ordered[:MOST_SOURCES]]
+    left = ordered[MOST_SOURCES:]
+    named += [f"{len(left)} others {sum(words for _, words in left):,}"] if left else []
+    return [f"text: {text['words']:,} words in {text['tokens']:,} tokens; {', '.join(named)}"]
 
 
 def _rates(specs: Sequence[RunSpec]) -> str:
@@ -173,7 +196,8 @@ def price_table(plan: Plan) -> str:
         {"convention": name, "a step": plan.flops_per_step[name], "the run": plan.flops[name]} for name in plan.flops
     ]
     parts = [{"part": name, "parameters": count} for name, count in plan.parameters.items()]
-    return f"{plan.steps:,} steps, {plan.tokens:,} tokens\n\n{table(rows)}\n\n{table(parts)}"
+    words = f", {plan.words:,.0f} words in {plan.epochs:.3g} epochs" if plan.words and plan.epochs else ""
+    return f"{plan.steps:,} steps, {plan.tokens:,} tokens{words}\n\n{table(rows)}\n\n{table(parts)}"
 
 
 def bench_table(rows: Sequence[Row]) -> str:
@@ -233,7 +257,10 @@ def scale_rows() -> list[dict[str, Any]]:
 def corpus_rows() -> list[dict[str, Any]]:
     return [
         {"name": "docs", "summary": "docstrings and language reference found on this machine; nothing to download"},
-        {"name": "FILE|FOLDER|GLOB", "summary": ".txt, .jsonl, .parquet, .csv, each plain or .gz, .xz, .zst"},
+        {
+            "name": "FILE|FOLDER|GLOB",
+            "summary": ".txt, .jsonl, .parquet, .csv, BabyLM's .train, each plain or .gz, .xz, .zst",
+        },
         {"name": "OWNER/NAME", "summary": "a Hugging Face dataset, streamed; --set data.revision=... pins it"},
     ]
 

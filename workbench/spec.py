@@ -201,6 +201,9 @@ class RunSpec(Part):
             del full["optim"]["generator_lr"]
         if not self.data.held_out:
             del full["data"]["held_out"]
+        del full["data"]["words"], full["data"]["tokens"]  # the fingerprint stands for them
+        if self.budget.words is None:
+            del full["budget"]["words"]
         del full["start"]
         parent = self.parent()
         if self.start is not None and parent is not None:
@@ -332,10 +335,10 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def parse_budget(text: str) -> Budget:
-    """`flops=1e17`, `tokens=2e6`, `steps=1000` or `seconds=600`. Raises InputError."""
+    """`flops=1e17`, `tokens=2e6`, `words=1e8`, `steps=1000` or `seconds=600`. Raises InputError."""
     unit, equals, amount = text.partition("=")
     if not equals or unit not in UNITS:
-        raise InputError(f"--budget {text!r} must be one of flops=, tokens=, steps= or seconds= and a number")
+        raise InputError(f"--budget {text!r} must be one of flops=, tokens=, words=, steps= or seconds= and a number")
     try:
         number = float(amount)
         return Budget.model_validate({unit: int(number) if unit == "steps" and number.is_integer() else number})

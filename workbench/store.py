@@ -76,7 +76,8 @@ class ExperimentRecord:
     says of which unit every run got the same (see `job.Match`); `tuning` are the trials of a search. `contrasts` are
     the declared comparisons: arms as keys and values, their runs, when each was declared, and for how many seeds both
     arms were trained by then. `design` is the plan of a command that adds seeds: at which numbers of them it looks;
-    `looks` are those that it took, each with what it found.
+    `looks` are those that it took, each with what it found. `text` is what the runs were trained on: words, tokens,
+    documents, and the words of each source.
     """
 
     name: str
@@ -92,6 +93,7 @@ class ExperimentRecord:
     contrasts: list[dict[str, Any]] = field(default_factory=list)
     design: dict[str, Any] = field(default_factory=dict)
     looks: list[dict[str, Any]] = field(default_factory=list)
+    text: dict[str, Any] = field(default_factory=dict)
     command: str = ""
     updated: str = ""
     damage: str | None = None
@@ -287,7 +289,8 @@ class RunStore:
         known = {f.name for f in dataclasses.fields(ExperimentRecord)} - {"damage", "covered"}
         if not (has_seal or raw.keys() <= {"format", *known}):
             return ExperimentRecord(name, damage=f"{path.name} is not what was written there (it lacks its hash)")
-        later: dict[str, Any] = {key: [] for key in ("match", "tuning", "contrasts", "looks")} | {"design": {}}
+        later: dict[str, Any] = {key: [] for key in ("match", "tuning", "contrasts", "looks")}
+        later |= {"design": {}, "text": {}}
         values = later | {key: value for key, value in raw.items() if key in known}
         blank = ExperimentRecord("")
         for key in known:

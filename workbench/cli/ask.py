@@ -27,6 +27,7 @@ from workbench.cli.words import (
     host_of,
     in_effect,
     rehearsed,
+    with_words,
 )
 from workbench.errors import InputError, suggest
 
@@ -39,7 +40,7 @@ def flops(
     as_json: AsJson = False,
 ) -> None:
     """Training FLOPs of one run under the three conventions, its steps, tokens and parameters."""
-    base = base_spec(scale, set_, None, None, budget)
+    base = with_words(base_spec(scale, set_, None, None, budget))
     from workbench import show
     from workbench.plan import price
 
@@ -83,6 +84,7 @@ def plan_study(
     from workbench.store import RunStore
 
     found = in_effect(grid(experiment, {}, match, base), set_)
+    base = with_words(base, found)
     job = job_of(found, base, 1, objective or [], given_keys(set_))
     if sd is not None:
         noise = [study.Noise("any measure", sd, "as assumed")]

@@ -19,6 +19,7 @@ from workbench.cli.words import (
     MatchText,
     MicroBatch,
     MostCompute,
+    MostEpochs,
     MostSeeds,
     Objectives,
     Out,
@@ -40,6 +41,7 @@ from workbench.cli.words import (
     in_effect,
     rehearsed,
     seeds_of,
+    with_words,
     writable,
 )
 from workbench.errors import InputError
@@ -63,6 +65,7 @@ def run(
     seeds: Seeds = None,
     most_seeds: MostSeeds = None,
     most_compute: MostCompute = None,
+    most_epochs: MostEpochs = None,
     runs: Runs = Path("runs"),
     out: Out = None,
     workers: Workers = 1,
@@ -88,7 +91,9 @@ def run(
     from workbench.over import grid
 
     found = in_effect(grid(experiment, {}, match, base), set_)
+    base = with_words(base, found, always=most_epochs is not None)
     job = one_arm_as_given(job_of(found, base, count, objective or [], given_keys(set_)))
+    _check_epochs(job, most_epochs)
     _carry_out(job, runs, host, workers, out, dry_run, as_json, limit)
 
 
@@ -127,6 +132,7 @@ def sweep_(
     seeds: Seeds = None,
     most_seeds: MostSeeds = None,
     most_compute: MostCompute = None,
+    most_epochs: MostEpochs = None,
     runs: Runs = Path("runs"),
     out: Out = None,
     workers: Workers = 1,
@@ -161,7 +167,9 @@ def sweep_(
         if ranges:
             raise InputError(f"--over {ranges[0]}={space[ranges[0]]} is a range: say how often to try, with --trials N")
         found = in_effect(grid(axis, space, match, base, words), set_)
+        base = with_words(base, found, always=most_epochs is not None)
         job = job_of(found, base, count, words, given_keys(set_))
+        _check_epochs(job, most_epochs)
         _carry_out(job, runs, host, workers, out, dry_run, as_json, limit)
         return
     from workbench import sweep
@@ -169,7 +177,9 @@ def sweep_(
     if axis == "tune":
         search = sweep.Search(sweep.default_space(base, space), trials or 10, sampler, tuning_seeds, storage)
         unit = unit_of(match, None, base)
+        base = with_words(base, unit=unit, always=most_epochs is not None)
         jobs = sweep.tune_jobs(base, search, words, unit, given_keys(set_))
+        _check_epochs(jobs[1], most_epochs)
         if dry_run:
             _carry_out(jobs[0], runs, host, workers, out, dry_run, as_json)
             return
@@ -180,7 +190,9 @@ def sweep_(
             raise InputError("--trials needs a space to search, as in --over optim.lr=1e-4..1e-3:log")
         search = sweep.Search(space, trials or 10, sampler, count, storage)
         found = in_effect(grid(axis, space, match, base, words), set_)
+        base = with_words(base, found, always=most_epochs is not None)
         job = sweep.search_job(found, base, search, words, given_keys(set_))
+        _check_epochs(job, most_epochs)
         if dry_run:
             _carry_out(job, runs, host, workers, out, dry_run, as_json)
             return
@@ -188,6 +200,14 @@ def sweep_(
         outcome = sweep.execute(job, search, runs, host, workers, out)
     emit(outcome.to_json() if as_json else outcome.summary(), as_json)
     raise typer.Exit(outcome.exit_code)
+
+
+def _check_epochs(job: Job, most: float | None) -> None:
+    """Refuse runs that see their text more often than `most`, or than can be said of it."""
+    from workbench.job import check_epochs, plans
+
+    if job.base.data.words:
+        check_epochs(plans(job)[0], most)
 
 
 def _carry_out(
@@ -205,10 +225,13 @@ def _carry_out(
         job = sequential.whole(job, limit, host, workers) if limit else job
         priced, matches = plans(job)
         job.warn()
-        table = (
-            show.plan_json(job, priced, matches) if as_json else show.plan_table(job, priced, matches, host, workers)
+        text = runner.text_facts(runner.prepare(job.base)[1]) if job.base.data.words else {}
+        emit(
+            show.plan_json(job, priced, matches, text)
+            if as_json
+            else show.plan_table(job, priced, matches, host, workers, text),
+            as_json,
         )
-        emit(table, as_json)
         return
     if limit:
         from workbench import sequential

@@ -40,7 +40,9 @@ Tasks = Annotated[
         help="probes, linear, pairs, blimp, glue, none, names (CoLA,RTE), a file my.csv, or a folder of minimal pairs."
     ),
 ]
-BudgetText = Annotated[str | None, typer.Option("--budget", help="flops=1e17, tokens=2e6, steps=1000 or seconds=600.")]
+BudgetText = Annotated[
+    str | None, typer.Option("--budget", help="flops=1e17, tokens=2e6, words=1e8, steps=1000 or seconds=600.")
+]
 Seeds = Annotated[
     str | None,
     typer.Option(
@@ -72,9 +74,13 @@ MatchText = Annotated[
     str | None,
     typer.Option(
         "--match",
-        help="What all runs get the same of: flops (default), tokens, steps or seconds; none leaves each the --budget "
-        "as it is given, so that the report is not at equal compute.",
+        help="What all runs get the same of: flops (default), tokens, words, steps or seconds; none leaves each the "
+        "--budget as it is given, so that the report is not at equal compute.",
     ),
+]
+MostEpochs = Annotated[
+    float | None,
+    typer.Option(min=1e-9, help="Refuse runs that see the text more often; BabyLM's challenge allows its entries 10."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
 
@@ -122,6 +128,22 @@ def _with_held_out(base: RunSpec, given: bool) -> RunSpec:
         return base
     log.warning("pairs are made of text that pre-training does not see: --set data.held_out=%g is in effect", HELD_OUT)
     return base.changed({"data.held_out": HELD_OUT})
+
+
+def with_words(base: RunSpec, found: Experiment | None = None, unit: str | None = None, always: bool = False) -> Any:
+    """Return the spec with the words of its text counted where a plan needs them, which prepares the text.
+
+    That is for budgets and matches in words, for text in BabyLM's files, and `always` where epochs are limited.
+    """
+    keys = [key for row in (found.axes, *found.variants) for key in row] if found else []
+    units = (base.budget.unit, unit, found and found.match, *(key.removeprefix("budget.") for key in keys))
+    from workbench.data.sources import is_babylm
+
+    if not (always or "words" in units or is_babylm(base.data)):
+        return base
+    from workbench import runner
+
+    return runner.with_words(base)
 
 
 def given_keys(sets: list[str] | None) -> set[str]:

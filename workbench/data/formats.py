@@ -1,5 +1,7 @@
 """Documents out of one file: blank-line separated text, JSON Lines, CSV and Parquet, each also packed.
 
+BabyLM's SOURCE.train is such text, with one utterance or paragraph a line.
+
 Raises InputError naming file and line for whatever is not as it should be.
 """
 
@@ -23,7 +25,7 @@ ROWS = 256  # of Parquet read at once
 
 
 def kind_of(path: Path) -> str:
-    """ ".txt", ".jsonl", ".parquet", ".csv", or "" for a file of another kind; packings are looked through."""
+    """Return ".txt" or another key of READERS, or "" for a file of another kind; packings are looked through."""
     suffix = unpacked_suffix(path)
     return suffix if suffix in READERS else ""
 
@@ -197,4 +199,4 @@ def cut(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-READERS: dict[str, Reader] = {".txt": _text, ".jsonl": _jsonl, ".csv": _csv, ".parquet": _parquet}
+READERS: dict[str, Reader] = {".txt": _text, ".train": _text, ".jsonl": _jsonl, ".csv": _csv, ".parquet": _parquet}

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,16 @@ from workbench.parts import DataSpec, Special
 from workbench.spec import RunSpec, digest
 
 FORMAT = 1
+COUNTED = 2  # version of what a manifest counts; older ones have no words, so text that they stand for is prepared anew
 HUB_SAMPLE = 4 * tokenizer.SAMPLE  # characters of a hub data set that are streamed for a vocabulary, before the rest
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Token shards on disk. `tokens` includes the [SEP] after each document; `bytes` are those of the text."""
+    """Token shards on disk. `tokens` includes the [SEP] after each document; `bytes` and `words` are of the text.
+
+    Words are what blanks separate, as BabyLM counts them; `sources` are their numbers by file or data set.
+    """
 
     folder: Path
     fingerprint: str
@@ -42,6 +47,8 @@ class Prepared:
     vocab: int
     special: Special
     tokenizer: Path
+    words: int = 0
+    sources: Mapping[str, int] = field(default_factory=dict)
 
 
 def prepare(spec: RunSpec, progress: Progress | None = None, cache: Path | None = None) -> Prepared:
@@ -54,7 +61,7 @@ def prepare(spec: RunSpec, progress: Progress | None = None, cache: Path | None 
     less = [spec.data.held_out] if spec.data.held_out else []  # older prepared data keep their names
     origin = digest([[sources.identity(source) for source in found], spec.data.column, *less], 64)
     words = _wordpiece(spec) if spec.data.tokenizer == "wordpiece" else _content(spec.data, root)
-    key = digest([FORMAT, SHARD, origin, words], 16)
+    key = digest([FORMAT, SHARD, origin, words, COUNTED], 16)
     folder = root / "data" / key
     prepared = _read(folder)
     if prepared is None:
@@ -71,14 +78,19 @@ def prepare(spec: RunSpec, progress: Progress | None = None, cache: Path | None 
 
 
 def bind(spec: RunSpec, prepared: Prepared) -> RunSpec:
-    """The spec with what is known once its data is prepared: fingerprint, special tokens, size of the vocabulary."""
-    return spec.changed(
+    """The spec with what is known once its data is prepared: fingerprint, counts, special tokens, vocabulary size."""
+    return counted(spec, prepared).changed(
         {
             "data.fingerprint": prepared.fingerprint,
             "data.special": prepared.special.model_dump(),
             "encoder.vocab": prepared.vocab,
         }
     )
+
+
+def counted(spec: RunSpec, prepared: Prepared) -> RunSpec:
+    """Return the spec with the words and tokens of its text, by which plans count words and epochs."""
+    return spec.changed({"data.words": prepared.words, "data.tokens": prepared.tokens})
 
 
 def _wordpiece(spec: RunSpec) -> list[Any]:
@@ -106,6 +118,8 @@ def _read(folder: Path) -> Prepared | None:
         vocab=raw["vocab"],
         special=Special.model_validate(raw["special"]),
         tokenizer=folder / "tokenizer",
+        words=raw["words"],
+        sources=raw["sources"],
     )
 
 
@@ -150,11 +164,11 @@ def _build(
     words = tokenizer.train_or_load(spec.data, spec.encoder.vocab, read(), origin, root)
     encoder, special = tokenizer.fast(words), tokenizer.special(words)
     vocab = tokenizer.size(encoder)
-    text = Text()
+    text, by_source = Text(), Counter[str]()
     with staged(folder) as temporary, closing(Shards(temporary, token_type(vocab))) as shards:
         shutil.copytree(words, temporary / "tokenizer")
         with held_out.writing(temporary) if spec.data.held_out else nullcontext(None) as aside:
-            documents = _documents(spec.data, found, "encoding", progress, aside=aside)
+            documents = _documents(spec.data, found, "encoding", progress, aside=aside, words=by_source)
             encode(text.counted(documents), encoder, special.sep, shards, spec.data.tokenizer)
         counts = shards.finish()
         tokens = sum(shard["tokens"] for shard in counts)
@@ -167,6 +181,8 @@ def _build(
             "tokens": tokens,
             "documents": text.documents,
             "bytes": text.bytes,
+            "words": by_source.total(),
+            "sources": dict(by_source),
             "vocab": vocab,
             "special": special.model_dump(),
             "dtype": shards.dtype.str,
@@ -185,10 +201,11 @@ def _documents(
     progress: Progress,
     hub_limit: float = math.inf,
     aside: Callable[[str], None] | None = None,
+    words: Counter[str] | None = None,
 ) -> Iterator[str]:
     """Yield all documents, at most `hub_limit` characters of a hub data set. Raises InputError if there are none.
 
-    What is held out goes to `aside`.
+    What is held out goes to `aside`. `words` gathers how many words each source has.
     """
     known = not any(isinstance(source, sources.Hub) for source in found)
     total = sum(source.size for source in found) if known else 0
@@ -205,6 +222,8 @@ def _documents(
         for document in sources.read(source, data.column, advance):
             if kept := held_out.without(document, share, aside):
                 count += 1
+                if words is not None:
+                    words[sources.name_of(source)] += len(kept.split())
                 yield kept
             if (left := left - len(document)) <= 0:
                 break

@@ -7,7 +7,9 @@ exists, a glob (`*`, `?`, `[`), a hub name "owner/name" or "owner/name:config".
 from __future__ import annotations
 
 import errno
+import functools
 import glob
+import logging
 import os
 import re
 import stat
@@ -18,13 +20,15 @@ from typing import Any
 
 from workbench.cache import read_entry, write_entry
 from workbench.data import docs, formats
-from workbench.data.streams import PACKINGS, Advance, ignore
+from workbench.data.streams import PACKINGS, Advance, ignore, unpacked_suffix
 from workbench.errors import InputError
 from workbench.files import cache_root, user_path
 from workbench.parts import DataSpec
 from workbench.spec import digest
 
+log = logging.getLogger("workbench")
 HUB_NAME = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<config>[\w.-]+))?$")
+TRAIN, HELD_BACK = ".train", (".dev", ".test")  # endings of BabyLM's files
 COMMIT = re.compile(r"^[0-9a-f]{40}$")
 KINDS = f"{', '.join(formats.READERS)}, each plain or with {', '.join(PACKINGS)}"
 
@@ -97,6 +101,15 @@ def identity(source: Source) -> list[Any]:
     return ["docs", source.fingerprint]
 
 
+def name_of(source: Source) -> str:
+    """Return what a source is called where its words are shown; a file's name goes without its packing."""
+    if isinstance(source, File):
+        return source.path.stem if source.path.suffix.lower() in PACKINGS else source.path.name
+    if isinstance(source, Hub):
+        return f"{source.name}:{source.config}" if source.config else source.name
+    return "docs"
+
+
 def _resolve(name: str, revision: str | None) -> list[Source]:
     if name == "docs":
         built_in = docs.info()
@@ -140,7 +153,50 @@ def _folder(path: Path) -> list[Source]:
         found += [Path(folder, leaf) for leaf in leaves if not leaf.startswith(".") and formats.kind_of(Path(leaf))]
     if not found:
         raise InputError(f"corpus folder {path} holds no file that can be read: {KINDS}")
+    _check_babylm(path, found)
     return [_file(leaf) for leaf in sorted(found)]
+
+
+def is_babylm(data: DataSpec) -> bool:
+    """Return whether text on this machine is named that lies in BabyLM's files, SOURCE.train."""
+    here = [name for name in data.corpus if name != "docs" and (not HUB_NAME.match(name) or os.path.exists(name))]
+    files = [source for name in here for source in _resolve(name, None) if isinstance(source, File)]
+    return any(unpacked_suffix(file.path) == TRAIN for file in files)
+
+
+def _check_babylm(folder: Path, found: list[Path]) -> None:
+    """Say what of a folder with SOURCE.train files is not trained on. Raises InputError for mixed contents.
+
+    Two folders below it with the same sources are, say, the text of 10 million words and that of 100 million.
+    """
+    train = [path for path in found if unpacked_suffix(path) == TRAIN]
+    if not train:
+        return
+    if other := next((path for path in sorted(found) if path not in train), None):
+        raise InputError(
+            f"corpus folder {folder} holds BabyLM's {train[0].name} and other text, {other.name}; move one of them, or "
+            f"name the files, as in --corpus '{folder}/*{TRAIN}'"
+        )
+    names: dict[str, Path] = {}
+    for path in sorted(train):
+        source = path.name.partition(TRAIN)[0]
+        if source in names:
+            raise InputError(
+                f"corpus folder {folder} holds {source}{TRAIN} twice, in {names[source].parent} and in {path.parent}; "
+                f"name one of these folders"
+            )
+        names[source] = path
+    aside = {path.name for path in folder.rglob("*") if unpacked_suffix(path) in HELD_BACK}
+    if aside:
+        _say(
+            f"corpus folder {folder}: {', '.join(sorted(aside))} are not read; only SOURCE{TRAIN} files are trained on"
+        )
+
+
+@functools.cache
+def _say(sentence: str) -> None:
+    """Warn once in a process, however often the names of a corpus are looked up."""
+    log.warning("%s", sentence)
 
 
 def _file(path: Path) -> File:

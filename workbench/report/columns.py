@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 NAMES = {"role": "kind", "spec": "spec_hash", "data": "data_fingerprint", "code": "code_version"}
 OF_SCORES = {"seed": "fine_tuning_seed", "digest": "fine_tuning_settings_hash"}  # where a row is one fine-tuning
 COUNTS = {
-    "steps", "tokens", "step", "first_step", "last_step", "rows", "train_rows", "test_rows", "seed", "seeds",
+    "steps", "tokens", "words", "step", "first_step", "last_step", "rows", "train_rows", "test_rows", "seed", "seeds",
     "fine_tuning_seed", "gain_seeds", "finetunings", "ties",
 }  # fmt: skip
 MOST = 2**63  # what 64 bits hold

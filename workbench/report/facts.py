@@ -8,9 +8,10 @@ from typing import Any
 
 from workbench.report import checks, spending, words
 from workbench.report.frames import Frames
-from workbench.report.reading import FINISHED, flatten
+from workbench.report.reading import FINISHED, flatten, number, part
 from workbench.report.tables import Board
 
+MOST_SOURCES = 12  # of a text that are named one by one
 SECTIONS = (("training", "Training"), ("setup", "What was run"), ("runs", "Every run"))
 
 
@@ -72,11 +73,37 @@ def facts(found: Frames, results: list[Board]) -> list[tuple[str, str]]:
         ("Pre-training seeds", words.seeds(counts) if counts else "none with scores"),
         ("Runs", f"{done} of {len(runs)} trained"),
         ("Encoder", f"{layers} layers of {width} ({spec.get('scale')})" if layers else "unknown"),
-        ("Text", str(spec.get("data.corpus") or "unknown")),
+        ("Text", text(found, str(spec.get("data.corpus") or "unknown"))),
+        *([("Words seen by a run", seen)] if (seen := words_seen(found)) else []),
         ("Pre-training in all", f"{words.power(flops)} FLOPs ({convention}), {words.duration(seconds)}"),
         ("Fine-tuning in all", words.duration(tuning)),
     ]
     return told
+
+
+def text(found: Frames, names: str) -> str:
+    """Return the names of the text, with its words and those of each source where they were written down."""
+    told = found.record["text"]
+    total, sources = number(told.get("words")), part(told, "sources")
+    if math.isnan(total):
+        return names
+    ordered = sorted(((str(name), number(count)) for name, count in sources.items()), key=lambda pair: -pair[1])
+    named = [f"{name} {count:,.0f}" for name, count in ordered[:MOST_SOURCES]]
+    named += [f"{len(ordered) - MOST_SOURCES} others"] if len(ordered) > MOST_SOURCES else []
+    by_source = f": {', '.join(named)}" if len(ordered) > 1 else ""
+    return f"{names} ({total:,.0f} words{by_source})"
+
+
+def words_seen(found: Frames) -> str:
+    """Return the words that finished runs saw in training and in how many epochs; "" where no words were counted."""
+    runs = [r for r in found.rows("runs") if r["role"] == "arm" and r["state"] in FINISHED and known(r["words"])]
+    if not runs:
+        return ""
+    ends = [(min(r[key] for r in runs), max(r[key] for r in runs)) for key in ("words", "epochs")]
+    (few, many), (low, high) = ends
+    if many <= few * 1.005:
+        return f"{words.count(many)} ({high:.3g} epochs)"
+    return f"{words.count(few)} to {words.count(many)} ({low:.3g} to {high:.3g} epochs)"
 
 
 def scale_note(found: Frames) -> str:

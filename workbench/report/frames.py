@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from workbench.parts import COUNTS
 from workbench.report import reading
 from workbench.report.curves import CONVENTIONS, MOST_BINS, MOST_IN_ALL, MOST_ROWS
 from workbench.report.naming import arm_names, budget_of, code_of
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("workbench")
 RUN = (
-    "run_id", "role", "arm", "seed", "budget", "state", "reason", "steps", "tokens", "seconds",
+    "run_id", "role", "arm", "seed", "budget", "state", "reason", "steps", "tokens", "words", "epochs", "seconds",
     *(f"flops_{c}" for c in CONVENTIONS), "convention", "finetune_seconds", "spec", "data", "code", "path",
 )  # fmt: skip
 SCORE = (
@@ -118,6 +119,7 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
         "contrasts": list(found.contrasts),
         "design": dict(found.design),
         "looks": list(found.looks),
+        "text": dict(found.text),
         "runs": list(found.runs),
         "untrained": list(found.untrained),
     }
@@ -196,13 +198,15 @@ def _add(pile: _Pile, store: RunStore, run_id: str, role: str, state: Mapping[st
     row["state"], row["reason"] = state["state"], state["note"] or ("not begun" if state["state"] == "new" else "")
     try:
         spec, row["spec"] = reading.spec_of(folder)
-        pile.settings[run_id], row["seed"] = flatten(spec), spec["seed"]
+        pile.settings[run_id] = {key: value for key, value in flatten(spec).items() if key not in COUNTS}
+        row["seed"] = spec["seed"]
         row["budget"], row["convention"] = budget_of(reading.part(spec, "budget"))
         row["data"] = reading.part(spec, "data").get("fingerprint", "")
         if row["state"] == "damaged":
             return
         curve, fault = reading.curve_of(folder, pile.most_rows)
         row |= reading.totals(folder, curve.last)
+        row |= reading.seen(spec, row["tokens"])
     except (ValueError, OSError) as error:
         if row["state"] != "damaged":
             row["state"], row["reason"] = "damaged", str(error)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from workbench.store import RunStore
 
 RUN = (
-    "run_id", "role", "arm", "seed", "budget", "state", "steps", "tokens", "seconds", "flops_paper",
+    "run_id", "role", "arm", "seed", "budget", "state", "steps", "tokens", "words", "epochs", "seconds",
+    "flops_paper",
     "flops_paper-sparse", "flops_matmul", "spec", "data", "code",
 )  # fmt: skip
 LATEX = (

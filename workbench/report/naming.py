@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from workbench.parts import UNITS
 from workbench.report.reading import number, part
 
 UNTRAINED = "untrained"
@@ -22,7 +23,7 @@ SPOKEN = {
 
 def budget_of(budget: Mapping[str, Any]) -> tuple[str, str]:
     """Return `2,000,000 tokens`, `60 seconds` or `1e17 FLOPs (paper)`, and the convention that FLOPs are counted by."""
-    unit = next(k for k in ("steps", "tokens", "flops", "seconds") if not math.isnan(number(budget.get(k))))
+    unit = next(k for k in UNITS if not math.isnan(number(budget.get(k))))
     amount, convention = number(budget[unit]), str(budget.get("convention") or "paper")
     text = f"{amount:,.0f}" if amount < 1e9 and amount.is_integer() else f"{amount:.6g}".replace("e+", "e")
     return f"{text} FLOPs ({convention})" if unit == "flops" else f"{text} {unit}", convention
@@ -68,7 +69,7 @@ def arm_names(
 
 
 def _aside(key: str) -> bool:
-    """Whether a setting leaves a run in its arm: seed, budget, and what is no part of a run's identity."""
+    """Return whether a setting leaves a run in its arm: seed, budget, and what is no part of a run's identity."""
     return key in ("seed", "scale") or key.startswith(("budget.", "tasks."))
 
 

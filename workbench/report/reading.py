@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from workbench.files import read_object
+from workbench.parts import UNITS, DataSpec
 from workbench.report import curves
 from workbench.report.curves import CONVENTIONS
+from workbench.words_seen import epochs_of_words, words_of_tokens
 
 FINISHED = ("trained", "done")  # pre-training is over, so the encoder may be scored
 
@@ -56,7 +58,7 @@ def spec_of(folder: Path) -> tuple[dict[str, Any], str]:
         raise ValueError("spec.json cannot be read") from None
     spec = part(raw, "spec")
     budget = part(spec, "budget")
-    given = [k for k in ("steps", "tokens", "flops", "seconds") if not math.isnan(number(budget.get(k)))]
+    given = [k for k in UNITS if not math.isnan(number(budget.get(k)))]
     if len(given) != 1 or not isinstance(spec.get("seed"), int):
         raise ValueError("spec.json holds no usable spec")
     return spec, str(raw.get("identity_sha") or "")
@@ -79,6 +81,16 @@ def totals(folder: Path, last: Mapping[str, float]) -> dict[str, float]:
     if wrong:
         raise ValueError(f"done.json has no usable {', '.join(wrong)}")
     return found
+
+
+def seen(spec: Mapping[str, Any], tokens: float) -> dict[str, float]:
+    """Return the words that a run saw in so many tokens, and in how many epochs; NaN where no words were counted."""
+    try:
+        data = DataSpec.model_validate(part(spec, "data"))
+        words = words_of_tokens(tokens, data)
+    except ValueError:  # also for NaN tokens
+        return {"words": math.nan, "epochs": math.nan}
+    return {"words": words, "epochs": epochs_of_words(words, data)}
 
 
 def floors(folder: Path) -> dict[str, float]:

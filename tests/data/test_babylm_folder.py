@@ -1,0 +1,74 @@
+"""BabyLM's folder of SOURCE.train files as a corpus, and what stands in its way, each in a sentence."""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+
+import pytest
+
+from workbench.data import sources
+from workbench.data.prepare import prepare
+from workbench.data.progress import silent
+from workbench.errors import InputError
+from workbench.parts import DataSpec
+from workbench.presets import resolve
+
+
+def folder_of(path: Path, **texts: str) -> Path:
+    path.mkdir(parents=True)
+    for name, text in texts.items():
+        name = name.replace("__", ".")
+        raw = text.encode()
+        (path / name).write_bytes(lzma.compress(raw) if name.endswith(".xz") else raw)
+    return path
+
+
+def read(path: Path) -> list[str]:
+    return list(sources.documents(DataSpec(corpus=(str(path),))))
+
+
+def test_sources_are_read_packed_or_not_without_dev_and_test(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = folder_of(
+        tmp_path / "babylm", childes__train="one two\nthree\n", bnc_spoken__train__xz="four\n\nfive six seven\n",
+        childes__dev="held", childes__test__xz="out",
+    )  # fmt: skip
+    assert read(path) == ["four", "five six seven", "one two\nthree"]
+    assert "childes.dev, childes.test.xz are not read" in caplog.text and caplog.text.count("not read") == 1
+    assert sources.is_babylm(DataSpec(corpus=(str(path),)))
+    assert sources.is_babylm(DataSpec(corpus=(str(path / "*.train"),)))
+    assert not sources.is_babylm(DataSpec(corpus=("docs",)))
+
+
+def test_words_are_told_by_source(tmp_path: Path) -> None:
+    path = folder_of(
+        tmp_path / "babylm",
+        childes__train="what is that ?\n" * 300,
+        bnc_spoken__train__xz="yes  no\n" * 200,
+    )
+    spec = resolve("nano", {"data.corpus": str(path), "encoder.vocab": 60, "batch.size": 2, "data.length": 16})
+    prepared = prepare(spec, silent, tmp_path / "cache")
+    assert prepared.sources == {"bnc_spoken.train": 400, "childes.train": 1200} and prepared.words == 1600
+    assert prepare(spec, silent, tmp_path / "cache").sources == prepared.sources  # from the cache
+
+
+def test_folders_that_can_be_meant_in_two_ways_are_refused(tmp_path: Path) -> None:
+    mixed = folder_of(tmp_path / "mixed", childes__train="a", notes__txt="b")
+    with pytest.raises(InputError, match=r"BabyLM's childes\.train and other text, notes\.txt; move one"):
+        read(mixed)
+    assert read(mixed / "*.train") == ["a"]
+    folder_of(tmp_path / "both" / "train_10M", childes__train="a")
+    folder_of(tmp_path / "both" / "train_100M", childes__train="a b")
+    with pytest.raises(InputError, match=r"childes\.train twice, in .*train_100M and in .*train_10M; name one"):
+        read(tmp_path / "both")
+    with pytest.raises(InputError, match="no file that can be read"):
+        read(folder_of(tmp_path / "held", childes__dev="a"))
+
+
+def test_real_text_of_babylms_sources(real_data: Path, tmp_path: Path) -> None:
+    """The words that are counted are those that the data's own description states, in millions."""
+    for name in ("simple_wiki", "gutenberg", "wiki_en_topics"):
+        raw = (real_data / "text_babylm_tiny" / f"{name}.txt.xz").read_bytes()
+        (tmp_path / f"{name}.train.xz").write_bytes(raw)
+    counts = [sum(len(each.split()) for each in read(file)) for file in sorted(tmp_path.iterdir())]
+    assert [round(count / 1e6, 1) for count in counts] == [2.3, 1.3, 1.0]

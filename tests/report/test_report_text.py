@@ -1,0 +1,49 @@
+"""Words and epochs in reports, beside runs of versions that counted none."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from made import PROBES, recorded, scored, spec_of, trained
+
+from workbench.report import facts, frames
+from workbench.report.tables import boards
+from workbench.store import RunStore
+
+COUNTS = {"data.words": 60_000, "data.tokens": 100_000}
+TEXT = {"words": 60_000, "tokens": 100_000, "documents": 9, "sources": {"bnc.train": 10_000, "childes.train": 50_000}}
+
+
+def test_runs_that_count_words_stay_in_the_arm_of_those_that_did_not(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    specs = [spec_of("rtd", seed, {"steps": 60}, **(COUNTS if seed else {})) for seed in range(3)]
+    bare = [spec_of("bert-mlm", seed, {"steps": 0}) for seed in range(3)]
+    for spec in (*bare, *specs):
+        run = trained(store, spec, spec.budget.steps or 0)
+        for task in PROBES:
+            scored(run, task, 0, 60.0 + spec.seed)
+    found = frames.read(store, recorded(store, specs, bare, text=TEXT))
+    (board,) = boards(found)
+    (cell,) = board.at(board.budget)
+    assert cell.arm == "rtd" and len(cell.scores) == 3
+    assert cell.gain is not None and cell.gain.estimate.n == 3  # each has the untrained encoder of its seed
+
+    rows = {row["seed"]: row for row in found.rows("runs") if row["role"] == "arm"}
+    assert math.isnan(rows[0]["words"]) and math.isnan(rows[0]["epochs"])
+    seen = 60 * 4096 * 30 / 32 * 0.6  # of rows of 32 tokens, 30 are of the text
+    assert rows[1]["words"] == pytest.approx(seen) and rows[1]["epochs"] == pytest.approx(seen / 60_000)
+    told = dict(facts.facts(found, [board]))
+    assert told["Text"] == "docs (60,000 words: childes.train 50,000, bnc.train 10,000)"
+    assert told["Words seen by a run"] == "138 k (2.3 epochs)"
+    assert not any(key.startswith("data.words") for key, _ in facts.settings(found)["same"])
+
+
+def test_records_of_older_versions_name_the_text_alone(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    spec = spec_of("rtd", 0, {"steps": 60})
+    trained(store, spec)
+    found = frames.read(store, recorded(store, [spec]))
+    told = dict(facts.facts(found, []))
+    assert told["Text"] == "docs" and "Words seen by a run" not in told
