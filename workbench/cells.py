@@ -19,16 +19,18 @@ from workbench.environment import changes, environment
 from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, ParentFailed, one_line
 from workbench.files import DISK
 from workbench.frequencies import frequencies
-from workbench.health import check_fields
+from workbench.health import check_fields, inside
 from workbench.host import Host
 from workbench.lease import LeaseHeld, LeaseLost
 from workbench.parts import TasksSpec
 from workbench.plan import Plan, plan
+from workbench.points import step_of
 from workbench.redact import redact
 from workbench.signals import heed
 from workbench.spec import RunSpec
 from workbench.store import RunDir, RunStore
 from workbench.tasks import Measure, Suite
+from workbench.wanted import Wanted, place_of, plan_of, usable
 
 log = logging.getLogger("workbench")
 WAIT = 1.0  # seconds between looks at runs that other processes are at work on
@@ -42,9 +44,9 @@ def carry_out_all(
     A failure is written down and the next run begins; one written down after `since` is not tried again. Disk and
     signals end it all. The run of a worker that died is taken over.
     """
-    left, waited = list(todo), False
+    left, waited, wanted = list(todo), False, Wanted(tasks, suite, prepared.tokenizer if prepared else None)
     while left:
-        held = [run_id for run_id in left if not _settle(store.get(run_id), tasks, suite, prepared, host, since)]
+        held = [run_id for run_id in left if not _settle(store.get(run_id), wanted, prepared, host, since)]
         if held and held == left:
             if not waited:
                 log.warning("waiting for %d runs that other processes are at work on", len(held))
@@ -53,7 +55,7 @@ def carry_out_all(
         left = held
 
 
-def _settle(run: RunDir, tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host, since: str) -> bool:
+def _settle(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since: str) -> bool:
     """See to one run, and to its parent before it. False if one of the two is another's for now.
 
     Nothing is read from or written to a damaged one: it is named, and the others go on.
@@ -63,15 +65,15 @@ def _settle(run: RunDir, tasks: TasksSpec, suite: Suite, prepared: Prepared, hos
             "%s is damaged: %s; move that folder away and give the same command again", run.path, damage
         )  # fmt: skip
         return True
-    if settled(run, tasks, suite, since):
+    if settled(run, wanted, since):
         return True
     parent = None if run.trained else parent_of(run)
-    if parent is not None and not _settle(parent, parent.spec().tasks, Suite(()), prepared, host, since):
+    if parent is not None and not _settle(parent, Wanted(parent.spec().tasks, Suite(()), None), prepared, host, since):
         return False
     try:
         with run.lease(patience=0):
-            if not settled(run, tasks, suite, since):  # another may have seen to it between our look and our lease
-                carry_out(run, tasks, suite, prepared, host, since)
+            if not settled(run, wanted, since):  # another may have seen to it between our look and our lease
+                carry_out(run, wanted, prepared, host, since)
     except LeaseHeld:
         return False
     except LeaseLost as error:
@@ -82,15 +84,15 @@ def _settle(run: RunDir, tasks: TasksSpec, suite: Suite, prepared: Prepared, hos
     return True
 
 
-def settled(run: RunDir, tasks: TasksSpec, suite: Suite, since: str) -> bool:
+def settled(run: RunDir, wanted: Wanted, since: str) -> bool:
     """Whether nothing is left to do: all is there, it diverged, or what is missing failed after the time `since`."""
     if run.trained:
-        return all(_failed(run, name, since) for _, _, name in _missing(run, tasks, suite))
+        return all(_failed(run, name, since) for _, _, name in wanted.missing(run))
     error = run.error()
     return error is not None and (error["kind"] == "diverged" or error["time"] >= since)
 
 
-def carry_out(run: RunDir, tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host, since: str) -> None:
+def carry_out(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since: str) -> None:
     """Train a run if it is not trained, then measure what has no score.
 
     A failed training ends in error.json, a failed measurement in a file of its own: the run and its other scores stay
@@ -99,9 +101,9 @@ def carry_out(run: RunDir, tasks: TasksSpec, suite: Suite, prepared: Prepared, h
     run.clear_error()
     if not run.trained:
         with _noted(run.run_id, run.fail, run.path / "error.log"):
-            pretrain(run, run.spec(), prepared, host)
+            pretrain(run, run.spec(), prepared, host, wanted)
     if run.trained:
-        measure(run, tasks, suite, host, since)
+        measure(run, wanted, host, since)
 
 
 @contextlib.contextmanager
@@ -137,10 +139,11 @@ def _noted(
         log.warning("%s failed: %s; see %s", what, message, trace)
 
 
-def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host) -> None:
-    """Everything up to the exported encoder and done.json."""
+def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host, wanted: Wanted) -> None:
+    """Train a run up to the exported encoder and done.json, keeping its weights where scores are wanted."""
     from workbench import kernels, tracking, trainer
     from workbench.export import export, export_heads
+    from workbench.snapshots import Snapshots
 
     parent = parent_of(run)
     if parent is not None and (parent.damage or not parent.trained):
@@ -154,10 +157,11 @@ def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host) -> None
     source = objectives.source_file(spec)
     if source is not None:
         run.write("objective.py", source.read_bytes())
+    snapshots = Snapshots(run, spec, priced, prepared.tokenizer, wanted.points(spec, priced))
     mirror = tracking.mirror(host.track, run.path, run.run_id, spec.model_dump(mode="json"))
     try:
         with progress.training(run.run_id) as bar:
-            model = trainer.train(run, spec, priced, corpus, host, run.check, bar, mirror, parent)
+            model = trainer.train(run, spec, priced, corpus, host, run.check, bar, mirror, parent, snapshots)
     finally:
         mirror.close()
     facts = {"steps": priced.steps, "tokens": priced.tokens, "flops": priced.flops}
@@ -214,7 +218,7 @@ def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
     }  # fmt: skip
     facts = environment(host.command or sys.argv, device=host.resolved_device(), precision=precision) | ways
     before = run.read_json("env.json") if (run.path / "env.json").is_file() else facts
-    with _usable(run):
+    with usable(run):
         check_fields("env.json", before, {"versions": dict, "machine": dict})
     changed = changes(before, facts) if checkpoint.steps(run.path / "checkpoints") else []
     for each in changed:
@@ -231,53 +235,44 @@ def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
 def _plan_once(run: RunDir, spec: RunSpec, corpus: Corpus, host: Host, parent: RunDir | None) -> Plan:
     """The plan in the run directory, made when the run first begins: seconds are turned into steps only once."""
     if (run.path / "plan.json").is_file():
-        return _plan_of(run)
+        return plan_of(run)
     from workbench import trainer
 
     timed = trainer.seconds_per_step(spec, corpus, host) if spec.budget.unit == "seconds" else None
-    priced = plan(spec, timed, _plan_of(parent) if parent is not None else None)
+    priced = plan(spec, timed, plan_of(parent) if parent is not None else None)
     run.write_json("plan.json", priced.to_json())
     return priced
 
 
-def _plan_of(run: RunDir) -> Plan:
-    """What plan.json says. Raises InputError."""
-    raw = run.read_json("plan.json")
-    with _usable(run):
-        return Plan.from_json(raw)
-
-
-@contextlib.contextmanager
-def _usable(run: RunDir) -> Iterator[None]:
-    """A file of the run that holds what it should not is a DamagedRun error that says what to do."""
-    try:
-        yield
-    except ValueError as error:
-        raise DamagedRun(f"{run.path}: {error}; move that folder away and give the same command again") from None
-
-
-def measure(run: RunDir, tasks: TasksSpec, suite: Suite, host: Host, since: str) -> None:
+def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
     """Take each score that is missing, but for those that failed after the time `since`.
 
     A score names the run and carries the hash of the encoder that it is of.
     """
-    from workbench.tasks.measures import expected, take
+    from workbench.tasks.measures import take
 
-    run.want(name for _, _, name in expected(suite, tasks))
-    missing = [each for each in _missing(run, tasks, suite) if not _failed(run, each[2], since)]
+    run.want(name for _, _, name in wanted.expected(run))
+    missing = [each for each in wanted.missing(run) if not _failed(run, each[2], since)]
     if not missing:
         return
-    run.check_encoder()
-    weights = run.weight_digests()
+    digests = {place: run.weight_digests(place) for place in {place_of(name) for _, _, name in missing}}
+    unchecked = set(digests)
     with progress.measuring(run.run_id, len(missing)) as told:
         for task, seed, name in missing:
-            what = f"{task.act} {run.run_id} on {task.name} (seed {seed})"
-            trace = run.path / f"failures/{name.removesuffix('.json')}.log"
+            place = place_of(name)
+            at = f", step {step_of(place):,}" if place else ""
+            what = f"{task.act} {run.run_id} on {task.name} (seed {seed}{at})"
+            trace = run.path / run.failure_log(name)
             with _noted(what, partial(_note_score, run, name, task, seed), trace, (InputError,)):
-                score = take(run.path / "encoder", task, tasks, seed, host, partial(told.step, task.name))
-                run.write_json(f"scores/{name}", score.to_json() | weights)
+                if place in unchecked:
+                    run.check_encoder(place)
+                    unchecked.remove(place)
+                folder = run.path / place / "encoder"
+                score = take(folder, task, wanted.tasks, seed, host, partial(told.step, task.name))
+                run.write_json(inside("scores", name), score.to_json() | digests[place])
                 run.clear_failure(name)
-                told.scored(task.name, score.value)
+                if not place:
+                    told.scored(task.name, score.value)
 
 
 def _failed(run: RunDir, name: str, since: str) -> bool:
@@ -291,12 +286,6 @@ def _note_score(
     run.fail_score(name, task.name, seed, kind, message, trace, task.act)
 
 
-def complete(run: RunDir, tasks: TasksSpec, suite: Suite) -> bool:
-    """Trained, and every score of the suite is there."""
-    return run.trained and not any(True for _ in _missing(run, tasks, suite))
-
-
-def _missing(run: RunDir, tasks: TasksSpec, suite: Suite) -> Iterator[tuple[Measure, int, str]]:
-    from workbench.tasks.measures import expected
-
-    return (each for each in expected(suite, tasks) if not (run.path / "scores" / each[2]).is_file())
+def complete(run: RunDir, wanted: Wanted) -> bool:
+    """Return whether a run is trained and has every score that is wanted."""
+    return run.trained and not any(True for _ in wanted.missing(run))

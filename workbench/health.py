@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "done.json": {"steps": int, "tokens": _NUMBER, "flops": dict, "seconds": _NUMBER, "final": dict},
     "error.json": {"kind": str, "message": str, "time": str},
     "wanted.json": {"scores": list},
+    "point.json": {"step": int, "mark": str, "tokens": _NUMBER, "flops": dict, "encoder": dict, "heads": dict},
     "scores": {"task": str, "metric": str, "seed": int, "value": (*_NUMBER, type(None))},
     "failures": {"task": str, "seed": int, "kind": str, "message": str, "time": str},
 }
@@ -32,6 +34,7 @@ _FACTS: dict[str, dict[str, Any]] = {  # which tell these files from others of t
 }
 _SPEC_KEYS = {"format", "run_id", "identity_sha", "spec_sha", "spec"}
 LOOKS = 5  # at a run whose manifest is being replaced meanwhile
+POINT = re.compile(r"\d{8,}")  # the folder of a point: its step
 _EDGE = 1 << 16  # bytes read at either end of metrics.jsonl to see whether it is whole
 
 
@@ -52,10 +55,17 @@ def read(folder: Path, name: str, must: bool = False) -> dict[str, Any]:
     value, has_seal = read_sealed(folder / name, format=None if name in _UNNUMBERED else FORMAT)
     if has_seal and name != "spec.json" and (owner := value.pop("run_id", None)) != folder.name:
         raise ValueError(f"{name} is of the run {ascii(owner)[:80]}")
-    check_fields(name, value, _KINDS.get(name.partition("/")[0], {}))
+    check_fields(name, value, _KINDS.get(_kind(name), {}))
     if must and not has_seal:
         raise ValueError(f"{name} is not what was written there (it lacks the hash of itself)")
     return value
+
+
+def _kind(name: str) -> str:
+    """Return which kind of file this is: its own name, or that of the folder it is in; points have the same kinds."""
+    parts = name.split("/")
+    inner = parts[2:] if parts[0] == "points" else parts
+    return inner[0] if inner else ""
 
 
 def check_fields(name: str, value: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
@@ -89,8 +99,28 @@ def score_names(folder: Path) -> list[str]:
 
 
 def failure_names(folder: Path) -> list[str]:
-    """Return the names of the scores whose last fine-tuning failed."""
+    """Return the names of the scores whose last measurement failed."""
     return _json_names(folder, "failures")
+
+
+def points(folder: Path) -> list[str]:
+    """Return the points of a run as prefixes of the names of their files, such as "points/00000100/", in order."""
+    try:
+        names = sorted((name for name in os.listdir(folder / "points") if POINT.fullmatch(name)), key=int)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [f"points/{name}/" for name in names]
+
+
+def point_names(folder: Path, inner: str) -> list[str]:
+    """Return the names of the files in a folder of every point, such as "points/00000100/CoLA.json" of `scores`."""
+    return [place + name for place in points(folder) for name in _json_names(folder / place, inner)]
+
+
+def inside(inner: str, name: str) -> str:
+    """Return where the file of a score lies: "scores/CoLA.json", or "points/00000100/scores/CoLA.json"."""
+    place, slash, file = name.rpartition("/")
+    return f"{place}{slash}{inner}/{file}"
 
 
 def _json_names(folder: Path, inner: str) -> list[str]:
@@ -146,7 +176,7 @@ def _fault(folder: Path, full: bool, found: dict[str, dict[str, Any]]) -> str | 
         return "is not a folder of its own but a link or a file"
     record, must = spec_record(folder)
     parse(record["spec"])
-    for name in ("checkpoints", "encoder", "failures", "heads", "scores", "wandb"):
+    for name in ("checkpoints", "encoder", "failures", "heads", "points", "scores", "wandb"):
         try:
             own_folder(folder / name)
         except InputError:
@@ -155,7 +185,7 @@ def _fault(folder: Path, full: bool, found: dict[str, dict[str, Any]]) -> str | 
         with contextlib.suppress(FileNotFoundError):  # an owner may take one away while we look
             found[name] = read(folder, name, must)
             check_fields(name, found[name], _FACTS.get(name, {}))
-    for name in found.get("wanted.json", {}).get("scores", ()):
+    for name in _wanted(found.get("wanted.json", {})):
         checked_name(name, "the name of a score")
     done = found.get("done.json")
     listed = manifest.read(folder) if done is not None else None
@@ -165,6 +195,9 @@ def _fault(folder: Path, full: bool, found: dict[str, dict[str, Any]]) -> str | 
     for name in failure_names(folder):
         checked_name(name, "the name of a score")
         read(folder, f"failures/{name}", must)
+    for place in points(folder):
+        if told := _point_fault(folder, place, must or listed is not None):
+            return told
     for name in ("lease", "metrics.jsonl"):
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISREG(os.lstat(folder / name).st_mode):
@@ -180,6 +213,40 @@ def _fault(folder: Path, full: bool, found: dict[str, dict[str, Any]]) -> str | 
     return told or _rows_fault(folder / "metrics.jsonl", done)
 
 
+def _wanted(wanted: Mapping[str, Any]) -> list[str]:
+    """Return the parts of the names of all scores that a run is to have."""
+    return [*wanted.get("scores", ()), *(part for name in wanted.get("points", ()) for part in str(name).split("/"))]
+
+
+def _point_fault(folder: Path, place: str, must: bool) -> str | None:
+    """Return what is wrong with a point of a run: its record, or a score that was measured there."""
+    for name in ("", "encoder", "heads", "scores", "failures"):
+        try:
+            own_folder(folder / place / name)
+        except InputError:
+            return f"{place}{name} is not a folder of its own but a link or a file"
+    point = read(folder, f"{place}point.json", must=True)
+    for name in _json_names(folder / place, "scores"):
+        if told := _score_fault(folder, name, point, must, place):
+            return told
+    for name in _json_names(folder / place, "failures"):
+        checked_name(name, "the name of a score")
+        read(folder, f"{place}failures/{name}", must)
+    return None
+
+
+def weights_fault(folder: Path, place: str) -> str | None:
+    """Return how the weights of a point differ from what its record says; None where they do not. Never raises."""
+    try:
+        point = read(folder, f"{place}point.json", must=True)
+        for part in ("encoder", "heads"):
+            if hashes(folder / place / part) != point[part]:
+                return f"{place}{part} has changed since it was written"
+    except (ValueError, OSError) as error:
+        return reason(error)
+    return None
+
+
 def _saved(folder: Path) -> bool:
     """Return whether a run has a checkpoint, which is never written before its plan and its environment are."""
     try:
@@ -188,20 +255,24 @@ def _saved(folder: Path) -> bool:
         return False
 
 
-def _score_fault(folder: Path, name: str, done: Mapping[str, Any] | None, must: bool) -> str | None:
-    """Return what is wrong with a score: its content, its place, or the encoder that it was measured on."""
+def _score_fault(folder: Path, name: str, done: Mapping[str, Any] | None, must: bool, place: str = "") -> str | None:
+    """Return what is wrong with a score: its content, its place, or the encoder that it was measured on.
+
+    `done` is the record of that encoder, that of the run's end or of the point at `place`.
+    """
     checked_name(name, "the name of a score")
-    score = read(folder, f"scores/{name}", must)
-    check_fields(f"scores/{name}", {"values": {}, "baselines": {}} | score, {"values": dict, "baselines": dict})
+    path = f"{place}scores/{name}"
+    score = read(folder, path, must)
+    check_fields(path, {"values": {}, "baselines": {}} | score, {"values": dict, "baselines": dict})
     stated = [part[score["metric"]] for part in score.get("values", {}).values() if score["metric"] in part]
     if stated and score["value"] not in stated:
-        return f"scores/{name} has a value that is not among its values"
+        return f"{path} has a value that is not among its values"
     if isinstance(sha := score.get("digest"), str) and name != score_file(score["task"], sha, score["seed"]):
-        return f"scores/{name} is the score of {ascii(score['task'])[:80]} with seed {score['seed']}"
+        return f"{path} is the score of {ascii(score['task'])[:80]} with seed {score['seed']}"
     if done is not None and (must or "encoder" in score) and score.get("encoder") != weights_digest(done, "encoder"):
-        return f"scores/{name} is of another encoder"
+        return f"{path} is of another encoder"
     if done is not None and "heads" in score and score["heads"] != weights_digest(done, "heads"):
-        return f"scores/{name} is of other heads"
+        return f"{path} is of other heads"
     return None
 
 

@@ -20,8 +20,8 @@ from workbench.files import open_regular, read_sealed
 NAME = "manifest.json"
 FORMAT = 1
 FILES = ("spec.json", "plan.json", "env.json", "metrics.jsonl", "objective.py", "wanted.json", "done.json")
-FOLDERS = ("checkpoints", "encoder", "failures", "heads", "scores")
-SPARED = ("checkpoints", "encoder", "heads")  # may be deleted whole to save room: no report reads them
+FOLDERS = ("checkpoints", "encoder", "failures", "heads", "points", "scores")
+SPARED = ("checkpoints", "encoder", "heads")  # may be deleted whole to save room, also those of a point
 
 Entries = dict[str, dict[str, Any]]  # name below the run's folder -> {"bytes": ..., "sha256": ...}
 
@@ -98,10 +98,10 @@ def _usable(name: str, said: Any) -> bool:
 
 def differences(folder: Path, files: Entries, full: bool) -> Iterator[Difference]:
     """Yield each listed file that is missing or changed: by its size, or with `full` by its SHA-256 as well."""
-    gone = {top for top in SPARED if not os.path.lexists(folder / top)}
+    gone = {place for place in map(_spared, files) if place and not os.path.lexists(folder / place)}
     links = {inner for inner in _folders_of(files) if os.path.islink(folder / inner)}
     for name, said in files.items():
-        if name.partition("/")[0] in gone:
+        if _spared(name) in gone:
             yield Difference(name, "spared", f"{name} was deleted with its folder")
             continue
         try:
@@ -118,6 +118,13 @@ def differences(folder: Path, files: Entries, full: bool) -> Iterator[Difference
 def unexpected(folder: Path, files: Entries) -> list[str]:
     """Return the files of a finished run that its manifest does not name."""
     return [name for name in listing(folder) if name not in files]
+
+
+def _spared(name: str) -> str:
+    """Return the folder of a file that may be deleted whole, such as "encoder" or "points/00000100/heads", else ""."""
+    folders = name.split("/")[:-1]
+    inner = folders[2:3] if folders[:1] == ["points"] else folders[:1]
+    return "/".join(folders[:3] if folders[:1] == ["points"] else folders[:1]) if set(inner) & set(SPARED) else ""
 
 
 def _folders_of(files: Entries) -> set[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from workbench.errors import encodable
 
@@ -261,7 +262,8 @@ class TasksSpec(Part):
     `overlap`, decay running during warm-up; and no `bias_correction` of Adam (docs/electra.md 5 and 7).
     `rows` caps the training rows of a task; `epochs` left out means each task's own number. With `held_out` that share
     of the training rows is measured on in place of the test rows, which stay unseen. With `control` linear probes of
-    words are also fitted to control tasks (Hewitt and Liang 2019).
+    words are also fitted to control tasks (Hewitt and Liang 2019). `at` says at which points of training the measures
+    that train no weights are also taken (see `workbench.points`).
     """
 
     names: Names = ("probes",)
@@ -290,9 +292,21 @@ class TasksSpec(Part):
     blimp: str | None = None
     scorers: Names = ("default", "generator-pll")
     control: bool = False
+    at: str = "auto"
+
+    @field_validator("at")
+    @classmethod
+    def _is_schedule(cls, value: str) -> str:
+        """Accept the four schedules that `workbench.points` knows."""
+        if value in ("auto", "none", "words") or re.fullmatch(r"log:([1-9]|[1-4]\d|50)", value):
+            return value
+        raise ValueError(
+            f"--evaluate-at {value[:80]!r} (tasks.at) is none of auto, none, words and log:N with N from 1 to 50, "
+            f"such as log:6"
+        )
 
 
 # Fields of TasksSpec that say what is measured, not how an encoder is fine-tuned: no settings of a fine-tuning.
-DATA_KEYS = {"names", "glue", "seeds", "text", "pair", "label", "kind", "held_out", "blimp", "scorers", "control"}
+DATA_KEYS = {"names", "glue", "seeds", "text", "pair", "label", "kind", "held_out", "blimp", "scorers", "control", "at"}
 # Fields that came later: while they have their default, records keep the names that they had before.
-LATER_TASK_FIELDS = ("held_out", "blimp", "scorers", "control")
+LATER_TASK_FIELDS = ("held_out", "blimp", "scorers", "control", "at")

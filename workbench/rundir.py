@@ -124,6 +124,7 @@ class RunDir:
         """A new folder that takes the place of `name`, such as "encoder", when the block ends well."""
         target = self.file(name)
         with self._guarded() as stage:
+            target.parent.mkdir(exist_ok=True)
             draft = (stage or self.path) / f"{STAGE}{uuid.uuid4().hex}"
             try:
                 with disk_errors(target):
@@ -137,7 +138,7 @@ class RunDir:
             finally:
                 with contextlib.suppress(OSError):
                     discard(draft, stage)
-            sync_folder(self.path)
+            sync_folder(target.parent)
 
     def remove(self, name: str) -> None:
         """Take away a file of this run, if it is there."""
@@ -239,13 +240,22 @@ class RunDir:
         self.remove("error.log")
 
     def want(self, scores: Iterable[str]) -> None:
-        """Name score files that this run is to have; it is `done` when all that were ever asked for are there."""
-        named = {checked_name(name, "the name of a score") for name in scores}
-        if not named <= (before := self._wanted()):
-            self.write_json("wanted.json", {"format": FORMAT, "scores": sorted(named | before)})
+        """Name score files that this run is to have; it is `done` when all that were ever asked for are there.
 
-    def _wanted(self) -> set[str]:
-        return set(self.read_json("wanted.json")["scores"]) if self._has("wanted.json") else set()
+        A score of a point is named with its place, such as "points/00000100/CoLA-1a2b3c4d-0.json".
+        """
+        named = set(scores)
+        for part in (part for name in named for part in name.split("/")):
+            checked_name(part, "the name of a score")
+        if not named <= (before := _wanted(self.read_json("wanted.json") if self._has("wanted.json") else {})):
+            every = sorted(named | before)
+            listed = {"scores": [name for name in every if "/" not in name]}
+            later = {"points": found} if (found := [name for name in every if "/" in name]) else {}
+            self.write_json("wanted.json", {"format": FORMAT, **listed, **later})
+
+    def points(self) -> list[str]:
+        """Return the places at which training kept its weights, such as "points/00000100/", in order."""
+        return health.points(self.path)
 
     def scores(self) -> dict[str, dict[str, Any]]:
         """File name and content of every score. Raises InputError naming the first damaged one."""
@@ -256,25 +266,31 @@ class RunDir:
     ) -> None:
         """Write down why a measurement ended without a score; a traceback goes to a file beside it."""
         if trace:
-            self.write(f"failures/{name.removesuffix('.json')}.log", redact(trace).encode(errors="replace"))
+            self.write(self.failure_log(name), redact(trace).encode(errors="replace"))
         told = {"task": task, "seed": seed, "kind": kind, "message": redact(message), "time": now(), "act": act}
-        self.write_json(f"failures/{name}", {"format": FORMAT, **told})
+        self.write_json(health.inside("failures", name), {"format": FORMAT, **told})
+
+    @staticmethod
+    def failure_log(name: str) -> str:
+        """Return the file for the traceback of a measurement that failed."""
+        return f"{health.inside('failures', name).removesuffix('.json')}.log"
 
     def failure(self, name: str) -> dict[str, Any] | None:
         """Return why the last measurement for this score failed, as `fail_score` wrote it; None where none did."""
-        return self.read_json(f"failures/{name}") if self._has(f"failures/{name}") else None
+        file = health.inside("failures", name)
+        return self.read_json(file) if self._has(file) else None
 
     def clear_failure(self, name: str) -> None:
         """A failed measurement is tried again, or did end well."""
-        self.remove(f"failures/{name}")
-        self.remove(f"failures/{name.removesuffix('.json')}.log")
+        self.remove(health.inside("failures", name))
+        self.remove(self.failure_log(name))
 
     def failures(self) -> dict[str, str]:
         """Return the names of scores whose last measurement failed, each with a sentence that says why."""
         told = {}
-        for name in health.failure_names(self.path):
+        for name in [*health.failure_names(self.path), *health.point_names(self.path, "failures")]:
             with contextlib.suppress(InputError):  # an owner may take one away while we look
-                found = self.read_json(f"failures/{name}")
+                found = self.read_json(health.inside("failures", name))
                 act = found.get("act", "fine-tuning")  # older versions measured in no other way
                 told[name] = f"{act} on {found['task']} (seed {found['seed']}) {found['kind']}: {found['message']}"
         return told
@@ -320,22 +336,29 @@ class RunDir:
         except (OSError, ValueError, TypeError, KeyError):
             return {}
 
-    def check_encoder(self) -> None:
-        """Raises InputError when a file of the encoder is not as it was when training ended, or another is there."""
-        self._check_weights("encoder")
+    def check_encoder(self, place: str = "") -> None:
+        """Raises InputError when a file of the encoder is not as it was when training ended, or another is there.
 
-    def check_heads(self) -> None:
+        `place` is that of a point, whose weights were kept earlier.
+        """
+        self._check_weights("encoder", place)
+
+    def check_heads(self, place: str = "") -> None:
         """Raises the same for the heads."""
-        self._check_weights("heads")
+        self._check_weights("heads", place)
 
-    def _check_weights(self, part: str) -> None:
-        stated = self.read_json("done.json").get(part, {})
-        found = health.hashes(self.path / part)
+    def _weights_record(self, place: str) -> dict[str, Any]:
+        """Return the record that holds the hashes of the weights at the run's end, or at a point."""
+        return self.read_json(f"{place}point.json" if place else "done.json")
+
+    def _check_weights(self, part: str, place: str) -> None:
+        stated = self._weights_record(place).get(part, {})
+        found = health.hashes(self.path / place / part)
         for name in sorted(stated.keys() | found.keys()):
             if stated.get(name) != found.get(name):
                 how = "was not there when training ended" if name not in stated else "has changed since it was written"
                 raise DamagedRun(
-                    f"{self.path / part / name} {how if name in found else 'is missing'}; "
+                    f"{self.path / place / part / name} {how if name in found else 'is missing'}; "
                     f"move the run's folder away and give the same command again"
                 )
 
@@ -343,9 +366,9 @@ class RunDir:
         """Return the hash over the encoder's files that scores carry. The run is trained."""
         return health.weights_digest(self.read_json("done.json"), "encoder")
 
-    def weight_digests(self) -> dict[str, str]:
+    def weight_digests(self, place: str = "") -> dict[str, str]:
         """Return the hashes that scores carry: over the encoder's files, and over the heads' where there are any."""
-        done = self.read_json("done.json")
+        done = self._weights_record(place)
         parts = ("encoder", "heads") if "heads" in done else ("encoder",)  # older versions kept no heads
         return {part: health.weights_digest(done, part) for part in parts}
 
@@ -407,10 +430,23 @@ class RunDir:
 
     def _scored(self, wanted: Mapping[str, Any] | None) -> bool:
         """Return whether all scores that were ever asked for are there; `wanted` is what wanted.json holds."""
-        there = set(health.score_names(self.path))
+        there = {*health.score_names(self.path), *health.point_names(self.path, "scores")}
         if wanted and wanted["scores"]:
-            return set(wanted["scores"]) <= there
+            return _wanted(wanted) <= there
         return bool(there) or self.spec().tasks.names in ((), ("none",))
+
+
+def home_of(encoder: Path) -> tuple[RunDir, str]:
+    """Return the run whose encoder is in this folder, and the place of its point, "" for the end of training."""
+    home = encoder.parent
+    if home.parent.name == "points" and health.POINT.fullmatch(home.name):
+        return RunDir(home.parent.parent), f"points/{home.name}/"
+    return RunDir(home), ""
+
+
+def _wanted(record: Mapping[str, Any]) -> set[str]:
+    """Return the names of the scores that a run is to have, those of its points included."""
+    return {*record.get("scores", ()), *record.get("points", ())}
 
 
 def _warnings(done: Mapping[str, Any]) -> list[str]:

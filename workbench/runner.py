@@ -32,6 +32,7 @@ from workbench.rundir import now
 from workbench.spec import RunSpec
 from workbench.store import ExperimentRecord, RunDir, RunStore
 from workbench.tasks import Suite
+from workbench.wanted import Wanted
 
 log = logging.getLogger("workbench")
 
@@ -125,6 +126,11 @@ class Session:
     workers: int
 
     @property
+    def wanted(self) -> Wanted:
+        """The scores that every run of the job is to have."""
+        return Wanted(self.base.tasks, self.suite, self.prepared.tokenizer)
+
+    @property
     def record(self) -> str:
         """The name of the experiment's record in the store."""
         return self.job.experiment.record_name(self.base)
@@ -214,7 +220,8 @@ def carry_out_specs(session: Session, specs: Sequence[RunSpec], **facts: Any) ->
 
 def conclude(session: Session, todo: Sequence[str], out: Path | None) -> Outcome:
     """What became of the runs, and the report on their record."""
-    states = {run_id: state_of(session.store.get(run_id), session.base.tasks, session.suite) for run_id in todo}
+    states = {run_id: _state(session.store.get(run_id), session.wanted) for run_id in todo}
+    _warn_of_pointless([session.store.get(run_id) for run_id in todo], session.wanted)
 
     from workbench.report import write
 
@@ -297,9 +304,8 @@ def work(root: Path, record: str, todo: Sequence[str], host: Host, words: Sequen
     suite = load_suite(base)
     _, prepared = prepare(store.get(todo[0]).spec())
     cells.carry_out_all(store, todo, base.tasks, suite, prepared, host, since or now())
-    return any(
-        state_of(store.get(run_id), base.tasks, suite)[0] not in ("done", "trained", "running") for run_id in todo
-    )
+    wanted = Wanted(base.tasks, suite, prepared.tokenizer)
+    return any(_state(store.get(run_id), wanted)[0] not in ("done", "trained", "running") for run_id in todo)
 
 
 def score(session: Session, run_id: str) -> float | None:
@@ -307,7 +313,7 @@ def score(session: Session, run_id: str) -> float | None:
     from workbench.tasks.measures import expected
 
     run, tasks = session.store.get(run_id), session.base.tasks
-    if not cells.complete(run, tasks, session.suite):
+    if not cells.complete(run, Wanted(tasks, session.suite, None)):
         return None
     values: dict[str, list[float]] = {}
     for task, _, name in expected(session.suite, tasks):
@@ -317,13 +323,29 @@ def score(session: Session, run_id: str) -> float | None:
 
 
 def state_of(run: RunDir, tasks: TasksSpec, suite: Suite) -> tuple[str, str]:
-    """Return what became of a run and a note on it; "done" is a trained run with all of its scores."""
+    """Return what became of a run and a note on it; "done" is a trained run with all scores of its end."""
+    return _state(run, Wanted(tasks, suite, None))
+
+
+def _state(run: RunDir, wanted: Wanted) -> tuple[str, str]:
+    """Return the same, where the scores of its points are wanted as well."""
     state = run.state
     if state in ("done", "trained"):
-        if cells.complete(run, tasks, suite):
+        if cells.complete(run, wanted):
             return "done", "; ".join(run.warnings())
         return "unfinished", "; ".join(run.failures().values()) or "some scores are missing"
     return state, run.note
+
+
+def _warn_of_pointless(runs: Sequence[RunDir], wanted: Wanted) -> None:
+    """Say how many runs were trained without the points that are asked for, which cannot be measured afterwards."""
+    without = [run.run_id for run in runs if not run.damage and wanted.without_points(run)]
+    if without:
+        log.warning(
+            "%d of %d runs kept no weights during training, as --evaluate-at was another or an older version trained "
+            "them, so they have scores of their end alone: %s%s", len(without), len(runs), without[0],
+            " and others" if len(without) > 1 else "",
+        )  # fmt: skip
 
 
 def _record(

@@ -28,6 +28,7 @@ from workbench.optimizer import lr_factor, make_optimizer, set_rate
 from workbench.plan import Plan
 from workbench.resume import check_log, inherit, restore, save
 from workbench.signals import stop_signals
+from workbench.snapshots import Snapshots
 from workbench.spec import RunSpec
 from workbench.store import RunDir
 from workbench.tensors import Ratio, StepLoss
@@ -63,10 +64,12 @@ def train(
     progress: Progress | None = None,
     mirror: Any = None,
     parent: RunDir | None = None,
+    snapshots: Snapshots | None = None,
 ) -> nn.Module:
     """Pre-train to the end of the plan, from the newest good checkpoint if there is one, else from its parent's.
 
     `guard` raises if this process no longer owns the run; it is asked before anything is written.
+    `snapshots` are the points at which weights are kept for scores; time spent on them counts as saving.
     Raises Diverged before the weights change, Interrupted after a checkpoint, OSError where the disk fails. Where
     memory runs out a step is computed again in smaller micro-batches.
     """
@@ -96,7 +99,12 @@ def train(
             f"move that folder away and give the same command again"
         )
     room = max(1, 2 - len(checkpoint.steps(run.path / "checkpoints")))  # checkpoints still to be made room for
-    checkpoint.room(run.path, room * 12 * sum(p.numel() for p in model.parameters()))
+    size = sum(p.numel() for p in model.parameters())
+    kept = 0
+    if snapshots is not None:
+        snapshots.begin(done)
+        kept = snapshots.room(done, size)
+    checkpoint.room(run.path, room * 12 * size + kept)
 
     micro = host.rows_at_once(spec.batch.size)
     half = host.resolved_precision(spec.encoder.hidden) == "bf16"
@@ -121,7 +129,8 @@ def train(
 
             last = step == plan.steps or bool(stopped)
             keep = last or due(step, host, time.monotonic() - saved, took)
-            if keep or step % host.log_every == 0:
+            point = snapshots is not None and snapshots.due(step)
+            if keep or point or step % host.log_every == 0:
                 rows = window.rows(device)  # the only line that waits for the device
                 guard()
                 metrics.append(rows)
@@ -131,6 +140,10 @@ def train(
                     raise diverged(rows, spec, checkpoint.steps(run.path / "checkpoints"))
                 if progress is not None:
                     progress(step, plan.steps, rows[-1])
+            if snapshots is not None and point:
+                begun = time.monotonic()
+                snapshots.keep(model, step, window.seconds)
+                window.saving += time.monotonic() - begun
             if keep:
                 begun = time.monotonic()
                 metrics.sync()

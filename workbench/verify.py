@@ -118,7 +118,7 @@ def _listed(run: RunDir) -> Iterator[Difference]:
 
 def _sealed_late(run: RunDir, name: str) -> bool:
     """Return whether a file carries its own hash and run: a command killed at this moment leaves such a file."""
-    if not name.startswith(("scores/", "failures/", "wanted.json")):
+    if not {"scores", "failures", "wanted.json"} & set(name.split("/")):
         return False
     try:
         return name.endswith(".log") or bool(health.read(run.path, name, must=True))
@@ -143,6 +143,9 @@ def _unlisted(run: RunDir) -> Iterator[Difference]:
         name = f"checkpoints/step-{step:08d}"
         if told := checkpoint.problem(run.path / name):
             yield Difference(name, "changed", f"{name} is damaged: {told}")
+    for place in health.points(run.path):
+        if told := health.weights_fault(run.path, place):
+            yield Difference(place.rstrip("/"), "changed", told)
     yield from _strangers(run)
 
 

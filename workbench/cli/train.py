@@ -16,6 +16,7 @@ from workbench.cli.words import (
     Corpora,
     Device,
     DryRun,
+    EvaluateAt,
     MatchText,
     MicroBatch,
     MostCompute,
@@ -60,6 +61,7 @@ def run(
     scale: Scale = None,
     corpus: Corpora = None,
     tasks: Tasks = None,
+    evaluate_at: EvaluateAt = None,
     budget: BudgetText = None,
     match: MatchText = None,
     seeds: Seeds = None,
@@ -86,7 +88,10 @@ def run(
     gets, and every other one gets as many FLOPs as that spends, in steps of its own number.
     """
     host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain)
-    base, (count, limit) = base_spec(scale, set_, corpus, tasks, budget), seeds_of(seeds, most_seeds, most_compute)
+    base, (count, limit) = (
+        base_spec(scale, set_, corpus, tasks, budget, evaluate_at),
+        seeds_of(seeds, most_seeds, most_compute),
+    )
     from workbench.job import job_of, one_arm_as_given
     from workbench.over import grid
 
@@ -128,6 +133,7 @@ def sweep_(
     scale: Scale = None,
     corpus: Corpora = None,
     tasks: Tasks = None,
+    evaluate_at: EvaluateAt = None,
     budget: BudgetText = None,
     seeds: Seeds = None,
     most_seeds: MostSeeds = None,
@@ -155,7 +161,7 @@ def sweep_(
     training rows held out, and then reports them on other seeds, by scores on the test rows.
     """
     host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain)
-    base = base_spec(scale, set_, corpus, tasks, budget)
+    base = base_spec(scale, set_, corpus, tasks, budget, evaluate_at)
     count, limit = seeds_of(seeds, most_seeds, most_compute, search=bool(trials or axis == "tune"))
     trials = rehearsed(trials, 3) if trials or axis == "tune" else None
     from workbench.job import job_of

@@ -40,6 +40,13 @@ Tasks = Annotated[
         help="probes, linear, pairs, blimp, glue, none, names (CoLA,RTE), a file my.csv, or a folder of minimal pairs."
     ),
 ]
+EvaluateAt = Annotated[
+    str | None,
+    typer.Option(
+        help="At which points of training zero-shot and linear measures are taken as well: auto (the default: up to "
+        "6 on a log scale, for at most 5 % of a run's compute), log:N, words (BabyLM's schedule) or none."
+    ),
+]
 BudgetText = Annotated[
     str | None, typer.Option("--budget", help="flops=1e17, tokens=2e6, words=1e8, steps=1000 or seconds=600.")
 ]
@@ -86,8 +93,9 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop
 
 
 def base_spec(
-    scale: str | None, sets: list[str] | None, corpus: list[str] | None, tasks: str | None, budget: str | None
-) -> Any:
+    scale: str | None, sets: list[str] | None, corpus: list[str] | None, tasks: str | None, budget: str | None,
+    evaluate_at: str | None = None,
+) -> Any:  # fmt: skip
     """The spec that the words ask for. Two words that say different things about one field are refused."""
     from workbench import presets
     from workbench.spec import parse_budget, parse_overrides
@@ -95,7 +103,10 @@ def base_spec(
     overrides = parse_overrides(sets or [])
     scale_set = overrides.pop("scale", None)
     given = {"data.corpus": ",".join(corpus) if corpus else None, "tasks.names": tasks, "scale": scale}
-    options = {"data.corpus": "--corpus", "tasks.names": "--tasks", "scale": "--scale"}
+    given["tasks.at"] = evaluate_at
+    options = {
+        "data.corpus": "--corpus", "tasks.names": "--tasks", "scale": "--scale", "tasks.at": "--evaluate-at",
+    }  # fmt: skip
     for key, value in given.items():
         other = scale_set if key == "scale" else overrides.get(key)
         if value is not None and other is not None and other != value:

@@ -15,7 +15,7 @@ from workbench.errors import InputError
 from workbench.export import WEIGHTS
 from workbench.models.encoder import build_encoder
 from workbench.plausibility import Scorer
-from workbench.rundir import RunDir
+from workbench.rundir import home_of
 from workbench.spec import RunSpec
 from workbench.unigram import WordFrequencies
 
@@ -38,22 +38,23 @@ def load(encoder: Path, asked: Sequence[str], device: str) -> Scoring:
 
     `asked` are names of scorers: the first that the objective has counts. Raises InputError where there is none.
     """
-    run = RunDir(encoder.parent)
+    run, place = home_of(encoder)
     if not (run.path / "spec.json").is_file():
         raise InputError(
             f"{encoder}: sentences are scored with the heads of pre-training, so name the folder encoder of a run"
         )
     spec = run.spec()
-    if not (run.path / "heads" / WEIGHTS).is_file():
+    heads = encoder.parent / "heads"
+    if not (heads / WEIGHTS).is_file():
         raise InputError(
             f"{run.run_id} has no folder heads, without which it cannot score sentences: an older version finished "
             f"it, or the folder was deleted; train it again in another store"
         )
-    run.check_encoder()
-    run.check_heads()
+    run.check_encoder(place)
+    run.check_heads(place)
     objectives.keep_source(spec, run.path / "objective.py")
     model = objectives.build(spec, build_encoder(spec))
-    _fill(model, encoder, run.path / "heads", spec)
+    _fill(model, encoder, heads, spec)
     model.to(device).eval().requires_grad_(False)
     known = _scorers(model)
     if not known:

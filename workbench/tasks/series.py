@@ -1,0 +1,90 @@
+"""Which measures are taken at which points of a run, and what that costs.
+
+Only measures that train no weights are: zero-shot pairs and linear probes. Those of one suite share their points, as a
+report shows their mean. `auto` goes from the cheapest suite to the dearest and gives each the longest of SERIES whose
+price, with those before it, stays within SHARE of the run's training FLOPs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench import points
+from workbench.parts import TasksSpec
+from workbench.plan import Plan
+from workbench.points import Point
+from workbench.spec import RunSpec
+from workbench.tasks.price import measured_along, price
+from workbench.tasks.task import Measure, Suite
+
+SHARE = 0.05  # of a run's training FLOPs that `auto` may spend on scores before its end
+SERIES = (6, 3, 2)  # points of `auto`, each a part of the one before
+
+
+@dataclass(frozen=True)
+class Series:
+    """The measures of one suite and their points. `each` is what one point costs, as a share of training."""
+
+    suite: str
+    measures: tuple[Measure, ...]
+    points: tuple[Point, ...]
+    each: float
+
+    @property
+    def share(self) -> float:
+        """Return what all points cost, as a share of the run's training FLOPs."""
+        return self.each * len(self.points)
+
+
+def series(spec: RunSpec, plan: Plan, tasks: TasksSpec, suite: Suite, tokenizer: Path) -> list[Series]:
+    """Return the points of each suite that can be measured during training, the cheapest first; some have none.
+
+    Raises InputError where the `words` schedule is asked for and the words of the corpus are not counted.
+    """
+    suites: dict[str, list[Measure]] = {}
+    for measure in suite.tasks:
+        if measured_along(measure):
+            suites.setdefault(measure.suite, []).append(measure)
+    if not suites or plan.steps == plan.first or tasks.at == "none" or tasks.held_out:
+        return []  # a search goes by the scores of its runs' ends
+    whole = (plan.steps - plan.first) * plan.flops_per_step["matmul"]
+    each = {name: sum(price(m, spec, tasks, tokenizer) for m in found) / whole for name, found in suites.items()}
+    made, spent = [], 0.0
+    for name in sorted(suites, key=lambda name: (each[name], name)):
+        chosen = _chosen(spec, plan, tasks.at, each[name], SHARE - spent)
+        spent += each[name] * len(chosen)
+        made.append(Series(name, tuple(suites[name]), tuple(chosen), each[name]))
+    return made
+
+
+def _chosen(spec: RunSpec, plan: Plan, setting: str, each: float, left: float) -> list[Point]:
+    """Return the points of a suite of which one costs `each`, where `auto` may spend what is `left`."""
+    if setting == "words":
+        from workbench.words_seen import words_per_token
+
+        return points.word_points(spec, plan, words_per_token(spec.data))
+    convention = spec.budget.convention
+    if setting != "auto":
+        return points.log_points(plan, points.count_of(setting), convention)
+    found = (points.log_points(plan, count, convention) for count in SERIES)
+    return next((one for one in found if one and len(one) * each <= left), [])
+
+
+def steps(found: Iterable[Series]) -> list[Point]:
+    """Return every point at which some suite is measured, in order."""
+    return sorted({point for one in found for point in one.points}, key=lambda point: point.step)
+
+
+def sentence(found: Sequence[Series]) -> str:
+    """Return what is measured during training and what that costs; "" where nothing could be."""
+    if not found:
+        return ""
+    taken = [f"{one.suite} at {len(one.points)} points ({100 * one.share:.2g} %)" for one in found if one.points]
+    left = [f"{one.suite} (one point would cost {100 * one.each:.2g} %)" for one in found if not one.points]
+    told = f"scores during training: {', '.join(taken)} of a run's compute at most" if taken else ""
+    if left:
+        none = f"no scores of {', '.join(left)} during training; --evaluate-at log:6 takes them whatever they cost"
+        told = f"{told}; {none}" if told else none
+    return told

@@ -1,0 +1,94 @@
+"""Which scores a run is to have: those of its end, and those of the points at which it kept its weights."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.errors import DamagedRun
+from workbench.health import inside
+from workbench.parts import TasksSpec
+from workbench.plan import Plan
+from workbench.points import Point, step_of
+from workbench.spec import RunSpec
+from workbench.store import RunDir
+from workbench.tasks import Measure, Suite
+
+if TYPE_CHECKING:
+    from workbench.tasks.series import Series
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The scores that a command asks for. `tokenizer` is that of the prepared corpus, by which points are priced."""
+
+    tasks: TasksSpec
+    suite: Suite
+    tokenizer: Path | None
+
+    @property
+    def along(self) -> bool:
+        """Whether some measure may be taken during training as well."""
+        from workbench.tasks.price import measured_along
+
+        return self.tokenizer is not None and any(map(measured_along, self.suite.tasks))
+
+    def points(self, spec: RunSpec, plan: Plan) -> list[Point]:
+        """Return the points of a run at which something is to be measured."""
+        from workbench.tasks.series import steps
+
+        return steps(self._series(spec, plan))
+
+    def expected(self, run: RunDir) -> Iterator[tuple[Measure, int, str]]:
+        """Yield each score that a trained run is to have: its measure, its seed and its name.
+
+        Those of the run's end come first, then those of the points at which its weights were kept.
+        """
+        from workbench.tasks.measures import expected
+
+        yield from expected(self.suite, self.tasks)
+        kept = {step_of(place): place for place in run.points()}
+        if not kept or not self.along:
+            return
+        for series in self._series(run.spec(), plan_of(run)):
+            for place in (kept[point.step] for point in series.points if point.step in kept):
+                for measure, seed, name in expected(Suite(series.measures), self.tasks):
+                    yield measure, seed, place + name
+
+    def missing(self, run: RunDir) -> Iterator[tuple[Measure, int, str]]:
+        """Yield those that are not there."""
+        return (each for each in self.expected(run) if not (run.path / inside("scores", each[2])).is_file())
+
+    def without_points(self, run: RunDir) -> bool:
+        """Return whether a trained run kept its weights at none of the points that are asked for."""
+        return self.along and run.trained and not run.points() and bool(self.points(run.spec(), plan_of(run)))
+
+    def _series(self, spec: RunSpec, plan: Plan) -> list[Series]:
+        from workbench.tasks.series import series
+
+        return series(spec, plan, self.tasks, self.suite, self.tokenizer) if self.tokenizer else []
+
+
+def place_of(name: str) -> str:
+    """Return the place of the point that a score is of, such as "points/00000100/", "" for the run's end."""
+    before, slash, _ = name.rpartition("/")
+    return before + slash
+
+
+def plan_of(run: RunDir) -> Plan:
+    """What plan.json says. Raises InputError."""
+    raw = run.read_json("plan.json")
+    with usable(run):
+        return Plan.from_json(raw)
+
+
+@contextlib.contextmanager
+def usable(run: RunDir) -> Iterator[None]:
+    """A file of the run that holds what it should not is a DamagedRun error that says what to do."""
+    try:
+        yield
+    except ValueError as error:
+        raise DamagedRun(f"{run.path}: {error}; move that folder away and give the same command again") from None
