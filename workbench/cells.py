@@ -271,8 +271,7 @@ def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
                 score = take(folder, task, wanted.tasks, seed, host, partial(told.step, task.name))
                 run.write_json(inside("scores", name), score.to_json() | digests[place])
                 run.clear_failure(name)
-                if not place:
-                    told.scored(task.name, score.value)
+                told.scored(task.name, None if place else score.value)
 
 
 def _failed(run: RunDir, name: str, since: str) -> bool:

@@ -15,10 +15,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Measuring:
-    """`step(task, step, steps)` while one score is taken, `scored(task, value)` when it is there."""
+    """`step(task, step, steps)` while one score is taken, `scored(task, value)` when it is there.
+
+    A score of a point before the end of training has no `value` here: only those of the end are averaged.
+    """
 
     step: Callable[[str, int, int], None]
-    scored: Callable[[str, float], None]
+    scored: Callable[[str, float | None], None]
 
 
 def _terminal() -> bool:
@@ -91,15 +94,16 @@ def measuring(name: str, total: int) -> Iterator[Measuring]:
             said = time.monotonic()
             say(f"{name}: score {done + 1} of {total}, {task}, step {at:,} of {steps:,}")
 
-    def scored(task: str, value: float) -> None:
+    def scored(task: str, value: float | None) -> None:
         nonlocal done
         done += 1
-        scores.setdefault(task, []).append(value)
+        if value is not None:
+            scores.setdefault(task, []).append(value)
 
     yield Measuring(step, scored)
     if total:
         means = ", ".join(f"{task} {sum(values) / len(values):.1f}" for task, values in scores.items())
-        say(f"{name}: {total} scores in {clock(time.monotonic() - begun)}: {means}")
+        say(f"{name}: {total} scores in {clock(time.monotonic() - begun)}{f': {means}' if means else ''}")
 
 
 def clock(seconds: float) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import cells, live, objectives
-from workbench.data.prepare import Prepared, bind, counted
+from workbench.data.prepare import Prepared, already, bind, counted
 from workbench.data.prepare import prepare as prepare_data
 from workbench.environment import code_version
 from workbench.errors import Interrupted
@@ -27,11 +27,13 @@ from workbench.host import Host, cores
 from workbench.job import Job, Match, distinct, equal, plans
 from workbench.offline import stay_local
 from workbench.parts import CorruptionSpec, GeneratorSpec, OptimSpec, ScheduleSpec, TasksSpec
+from workbench.plan import plan
+from workbench.progress import say
 from workbench.redact import redact_words
 from workbench.rundir import now
 from workbench.spec import RunSpec
 from workbench.store import ExperimentRecord, RunDir, RunStore
-from workbench.tasks import Suite
+from workbench.tasks import Suite, series
 from workbench.wanted import Wanted
 
 log = logging.getLogger("workbench")
@@ -162,7 +164,33 @@ def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
     base, prepared = prepare(job.base)
     store = RunStore(root)
     job.warn()
+    if told := series.sentence(points_of(job, prepared, suite)):
+        say(told)
     return Session(job, store, base, prepared, suite, host, workers)
+
+
+def points_of(job: Job, prepared: Prepared, suite: Suite) -> list[dict[str, Any]]:
+    """Return which suites are measured at how many points during training, and what that costs (`series.rows`)."""
+    wanted = Wanted(job.base.tasks, suite, prepared.tokenizer)
+    if not wanted.along or not job.specs:
+        return []
+    arms = distinct(bind(spec, prepared) for spec in job.specs if spec.seed == job.specs[0].seed)
+    return series.rows(wanted.series(spec, plan(spec)) for spec in equal(job.experiment, arms)[0])
+
+
+def planned_points(job: Job) -> tuple[str, list[dict[str, Any]]]:
+    """Return the same before a command, as a sentence and as rows, as far as its text is prepared already."""
+    from workbench import tasks
+
+    if not tasks.along(job.base.tasks):
+        return "", []
+    prepared = already(job.base)
+    if prepared is None:
+        return "scores during training: how many is known once the text is prepared (workbench data prepare)", []
+    base = bind(job.base, prepared)
+    suite = tasks.load(base.tasks, text=lambda: (base.data, prepared.folder))
+    found = points_of(job, prepared, suite)
+    return series.sentence(found), found
 
 
 def enroll(session: Session, specs: Sequence[RunSpec], **facts: Any) -> tuple[list[RunSpec], list[RunSpec]]:

@@ -40,7 +40,7 @@ class Wanted:
         """Return the points of a run at which something is to be measured."""
         from workbench.tasks.series import steps
 
-        return steps(self._series(spec, plan))
+        return steps(self.series(spec, plan))
 
     def expected(self, run: RunDir) -> Iterator[tuple[Measure, int, str]]:
         """Yield each score that a trained run is to have: its measure, its seed and its name.
@@ -53,7 +53,7 @@ class Wanted:
         kept = {step_of(place): place for place in run.points()}
         if not kept or not self.along:
             return
-        for series in self._series(run.spec(), plan_of(run)):
+        for series in self.series(run.spec(), plan_of(run)):
             for place in (kept[point.step] for point in series.points if point.step in kept):
                 for measure, seed, name in expected(Suite(series.measures), self.tasks):
                     yield measure, seed, place + name
@@ -66,7 +66,8 @@ class Wanted:
         """Return whether a trained run kept its weights at none of the points that are asked for."""
         return self.along and run.trained and not run.points() and bool(self.points(run.spec(), plan_of(run)))
 
-    def _series(self, spec: RunSpec, plan: Plan) -> list[Series]:
+    def series(self, spec: RunSpec, plan: Plan) -> list[Series]:
+        """Return the points of each suite of measures in a run of this spec and plan."""
         from workbench.tasks.series import series
 
         return series(spec, plan, self.tasks, self.suite, self.tokenizer) if self.tokenizer else []

@@ -232,12 +232,12 @@ def _carry_out(
         priced, matches = plans(job)
         job.warn()
         text = runner.text_facts(runner.prepare(job.base)[1]) if job.base.data.words else {}
-        emit(
-            show.plan_json(job, priced, matches, text)
-            if as_json
-            else show.plan_table(job, priced, matches, host, workers, text),
-            as_json,
-        )
+        sentence, rows = runner.planned_points(job)
+        if as_json:
+            emit(show.plan_json(job, priced, matches, text) | {"points": rows}, as_json)
+        else:
+            table = show.plan_table(job, priced, matches, host, workers, text)
+            emit("\n".join([table, *([sentence] if sentence else [])]), as_json)
         return
     if limit:
         from workbench import sequential

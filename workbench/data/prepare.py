@@ -11,7 +11,7 @@ import json
 import math
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
@@ -58,10 +58,7 @@ def prepare(spec: RunSpec, progress: Progress | None = None, cache: Path | None 
     """
     root = cache or cache_root()
     found = sources.resolve(spec.data)
-    less = [spec.data.held_out] if spec.data.held_out else []  # older prepared data keep their names
-    origin = digest([[sources.identity(source) for source in found], spec.data.column, *less], 64)
-    words = _wordpiece(spec) if spec.data.tokenizer == "wordpiece" else _content(spec.data, root)
-    key = digest([FORMAT, SHARD, origin, words, COUNTED], 16)
+    key, origin = _key(spec, found, root)
     folder = root / "data" / key
     prepared = _read(folder)
     if prepared is None:
@@ -75,6 +72,20 @@ def prepare(spec: RunSpec, progress: Progress | None = None, cache: Path | None 
     assert prepared is not None, "what was just written can be read"
     _enough(prepared, spec)
     return prepared
+
+
+def already(spec: RunSpec, cache: Path | None = None) -> Prepared | None:
+    """Return the token shards of a spec's corpus if an earlier command made them. Raises what `prepare` does."""
+    root = cache or cache_root()
+    return _read(root / "data" / _key(spec, sources.resolve(spec.data), root)[0])
+
+
+def _key(spec: RunSpec, found: Sequence[sources.Source], root: Path) -> tuple[str, str]:
+    """Return the name of a corpus in the cache, and the digest of what it is made from."""
+    less = [spec.data.held_out] if spec.data.held_out else []  # older prepared data keep their names
+    origin = digest([[sources.identity(source) for source in found], spec.data.column, *less], 64)
+    words = _wordpiece(spec) if spec.data.tokenizer == "wordpiece" else _content(spec.data, root)
+    return digest([FORMAT, SHARD, origin, words, COUNTED], 16), origin
 
 
 def bind(spec: RunSpec, prepared: Prepared) -> RunSpec:

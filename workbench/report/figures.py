@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from workbench.report import along, marks, panels, plots, scaling, strips
+from workbench.report import along, during, marks, panels, plots, scaling, strips
 from workbench.report.curves import MOST_BINS, PLACE
 from workbench.report.frames import STRETCH, Frames
 from workbench.report.marks import Axis, Style
@@ -100,7 +100,7 @@ class Drawn:
         self.looks = marks.styles(run["arm"] for run in runs if run["role"] != UNTRAINED)
         self.keys = {arm: look.swatch() for arm, look in self.looks.items()}
         self.along = [self._along(board, f"a{i}") for i, board in enumerate(self.boards)]
-        self.compute = [[self._main(board, f"c{i}")] for i, board in enumerate(self.boards)]
+        self.compute = [self._main_figures(board, f"c{i}") for i, board in enumerate(self.boards)]
         self.extensions = [
             scaling.panels(board, self.looks, main_axis(board), f"p{i}") for i, board in enumerate(self.boards)
         ]
@@ -115,10 +115,27 @@ class Drawn:
         caption = f"{'; '.join([POINTS_NOTE, BARS_NOTE, *said])}."
         return [Figure(wide, narrow, caption)] if wide else []
 
+    def _main_figures(self, board: Board, name: str) -> list[Figure]:
+        """Scores along training where runs were measured before their end, and scores of ends against compute."""
+        if not board.places:
+            return [self._main(board, name)]
+        ends = [self._main(board, name)] if len(board.budgets) > 1 else []
+        return [self._during(board, f"d{name}"), *ends]
+
+    def _during(self, board: Board, name: str) -> Figure:
+        """Scores along training, a line per arm."""
+        axis = main_axis(board)
+        wide, remarks = during.draw(board, self.frames, self.looks, axis, self.rows, WIDE, f"{name}w")
+        narrow, _ = during.draw(board, self.frames, self.looks, axis, self.rows, NARROW, f"{name}n")
+        if board.untrained is not None:
+            remarks.append("The grey line and band are the untrained encoders, which spent nothing")
+        arms = tuple(arm for arm in self.looks if arm in board.arms)
+        return Figure(wide, narrow, f"{'. '.join(remarks)}.", arms)
+
     def _main(self, board: Board, name: str) -> Figure:
         """Score against compute, or arms side by side where compute does not differ."""
         axis = main_axis(board)
-        if not has_curve(board):
+        if not several_amounts(board):
             return self._side(board, name)
         strip = len(board.budgets) > 1
         wide, remarks = plots.against(board, self.frames, self.looks, axis, self.rows, WIDE, f"{name}w", strip)
@@ -177,6 +194,8 @@ def pictures(frames: Frames, boards: Iterable[Board]) -> list[str]:
 
 
 def _picture(board: Board, frames: Frames, looks: Mapping[str, Style], rows: Mapping[str, int]) -> str:
+    if board.places:
+        return during.draw(board, frames, looks, main_axis(board), rows, WIDE, "picture", legend=True)[0]
     if not has_curve(board):
         return strips.side_by_side(board, looks, rows, spent_by_all(board), True, "picture")
     strip = len(board.budgets) > 1
@@ -184,7 +203,12 @@ def _picture(board: Board, frames: Frames, looks: Mapping[str, Style], rows: Map
 
 
 def has_curve(board: Board) -> bool:
-    """Whether there is anything to see along an axis of compute: several places, or the paper's own results."""
+    """Return whether there is anything to see along an axis of compute: several places, or the paper's own results."""
+    return bool(board.places) or several_amounts(board)
+
+
+def several_amounts(board: Board) -> bool:
+    """Return the same of the ends of training alone."""
     axis = main_axis(board)
     spent = all(cell.spent[axis.column] > 0 for cell in board.cells)
     paper = board.label == "GLUE" and axis.column == "flops_paper"

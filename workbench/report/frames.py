@@ -46,7 +46,12 @@ SCORE = (
     "path",
 )
 OTHER = ("run_id", "task", "seed", "split", "metric", "value")
+PLACE = ("steps", "tokens", "seconds", *(f"flops_{c}" for c in CONVENTIONS))
 BASELINE = ("run_id", "task", "baseline", "value")
+POINT = (
+    "run_id", "arm", "budget", "seed", "mark", "before_end_of_decay", "steps", "tokens", "seconds",
+    *(f"flops_{c}" for c in CONVENTIONS), "suite", "task", "metric", "value", "scorer", "digest", "path",
+)  # fmt: skip
 STRETCH = ("run_id", "step", "first_step", "last_step", "rows")
 
 
@@ -71,6 +76,7 @@ class Frames:
     bins: Mapping[str, int] = field(default_factory=dict)  # run id -> steps that one stretch of its curve covers
     logged: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # run id -> its rows of `curves`
     floors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # run id -> metric -> by frequencies alone
+    points: pd.DataFrame = field(default_factory=lambda: no_points())  # POINT: scores along training, and at its end
 
     @property
     def axis(self) -> str:
@@ -100,6 +106,14 @@ class _Pile:
     uncovered: list[str] = field(default_factory=list)  # finished runs without a manifest
     bins: dict[str, int] = field(default_factory=dict)
     floors: dict[str, dict[str, float]] = field(default_factory=dict)
+    points: list[dict[str, Any]] = field(default_factory=list)
+
+
+def no_points() -> pd.DataFrame:
+    """Return a table of points without rows."""
+    import pandas as pd
+
+    return pd.DataFrame(columns=list(POINT))
 
 
 def read(store: RunStore, name: str, verify: bool = True) -> Frames:
@@ -156,6 +170,7 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
         pile.bins,
         {run_id: list(rows) for run_id, rows in itertools.groupby(pile.curves, key=lambda row: row["run_id"])},
         pile.floors,
+        pd.DataFrame(_along(pile, kept), columns=list(POINT)),
     )
 
 
@@ -237,6 +252,34 @@ def _add(pile: _Pile, store: RunStore, run_id: str, role: str, state: Mapping[st
     row["finetune_seconds"] = math.fsum(s["seconds"] for s in scores if not math.isnan(s["seconds"]))
     if row["state"] in FINISHED:
         pile.scores += scores
+        for point, taken, fault in reading.points_of(folder):
+            pile.notes += [f"{run_id}: {fault}"] if fault else []
+            pile.points += [
+                {"run_id": run_id, **score, **point, "path": f"{run_id}/{score['path']}"} for score in taken
+            ]
+
+
+def _along(pile: _Pile, kept: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the scores of points that were made as those of the run's end that are `kept`, and these at their end.
+
+    Only tasks that some run was measured on before its end have rows.
+    """
+    same = {(row["run_id"], row["task"], row["digest"]) for row in kept}
+    taken = [row for row in pile.points if (row["run_id"], row["task"], row["digest"]) in same]
+    tasks = {row["task"] for row in taken}
+    runs = {row["run_id"]: row for row in pile.runs}
+    ends = [
+        {**row, **{key: runs[row["run_id"]][key] for key in PLACE}, "mark": reading.END}
+        for row in kept if row["task"] in tasks and runs[row["run_id"]]["role"] == "arm"
+    ]  # fmt: skip
+    made = []
+    for row in (*taken, *ends):
+        run = runs[row["run_id"]]
+        decays = str(pile.settings[row["run_id"]].get("schedule.kind")) != "constant"
+        said = "yes" if decays and row["mark"] != reading.END else "no"
+        made.append({**row, **{key: run[key] for key in ("arm", "budget", "seed")}, "before_end_of_decay": said})
+    place = {run_id: number for number, run_id in enumerate(runs)}
+    return sorted(made, key=lambda row: (place[row["run_id"]], row["task"], row["steps"]))
 
 
 def choose(scores: list[dict[str, Any]], tasks: Mapping[str, Any], notes: list[str]) -> list[dict[str, Any]]:

@@ -198,9 +198,8 @@ TABLE_NOTE = (
 
 
 def crossed(board: Board) -> list[str]:
-    """A sentence for each change of places between budgets."""
-    axis = figures.main_axis(board)
-    return [crossings.sentence(crossing, axis) for crossing in crossings.crossings(board, axis.column)]
+    """Return sentences on where arms change places, and by which amount of compute they have not."""
+    return crossings.sentences(board, figures.main_axis(board))
 
 
 def pairs_note(board: Board, asked: Asked) -> str:

@@ -67,7 +67,7 @@ def against(
             remarks.append("Intervals that reach beyond the axis are cut off; the tables have them in full")
         if published:
             _published(ax, wide, tips)
-        _untrained(ax, board, tips, frames.by_id(), rows)
+        untrained(ax, board, tips, frames.by_id(), rows)
         for line, value in lines.items():
             if line != "untrained":
                 ax.axhline(value, color=COLOURS["muted"], lw=1, ls=(0, (1.5, 2.5)), zorder=1)
@@ -75,9 +75,9 @@ def against(
             _arm(ax, [c for c in cells if c.arm == arm], looks[arm], axis, apart, tips)
             if apart:
                 _runs(ax, board, arm, looks[arm], axis, tips, frames.by_id(), rows)
-        _line_labels(ax, lines)
+        line_labels(ax, lines)
         if legend:
-            ax.legend([_key(looks[arm]) for arm in board.arms], [short(arm) for arm in board.arms], frameon=False)
+            ax.legend([key(looks[arm]) for arm in board.arms], [short(arm) for arm in board.arms], frameon=False)
         log_ticks(ax, low, high, 7 if wide else 4)
         ax.set_xlabel(f"{axis.label} (log scale)")
         if others:
@@ -102,7 +102,7 @@ def _strip(
     ax.set_xlabel("each grey block is one budget, its arms side by side" if wide else "one block for each budget")
 
 
-def _key(look: Style) -> Any:
+def key(look: Style) -> Any:
     from matplotlib.lines import Line2D
 
     return Line2D([], [], color=look.colour, ls=look.dashes, lw=2, marker=look.marker, ms=8, mew=0)
@@ -134,7 +134,7 @@ def _arm(ax: Axes, cells: list[Cell], look: Style, axis: Axis, bars: bool, tips:
         ax.plot(x, e.mean, look.marker, ms=9, color=look.colour, mew=0, gid=gid, zorder=4)
 
 
-def _untrained(
+def untrained(
     ax: Axes, board: Board, tips: Tips, runs: Mapping[str, Mapping[str, Any]], rows: Mapping[str, int]
 ) -> None:
     """The untrained encoders spent nothing, so they have no place on a log axis: a band, and marks at its left end."""
@@ -160,7 +160,7 @@ def _limits(ax: Axes, board: Board, lines: Mapping[str, float], published: bool,
     return cut
 
 
-def _line_labels(ax: Axes, lines: Mapping[str, float]) -> None:
+def line_labels(ax: Axes, lines: Mapping[str, float]) -> None:
     """Words at the right end of the horizontal lines, moved apart where lines are close."""
     low, high = ax.get_ylim()
     gap = (high - low) * 0.045

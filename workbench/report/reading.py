@@ -14,6 +14,7 @@ from workbench.report import curves
 from workbench.report.curves import CONVENTIONS
 from workbench.words_seen import epochs_of_words, words_of_tokens
 
+END = "end"  # the mark of the end of training among the points of a run
 FINISHED = ("trained", "done")  # pre-training is over, so the encoder may be scored
 
 
@@ -120,6 +121,23 @@ def scores_of(folder: Path) -> Iterator[tuple[dict[str, Any], str]]:
             yield _score(read_object(path)) | {"path": path.name}, ""
         except (OSError, ValueError) as error:
             yield {}, f"scores/{path.name} is left out: {error}"
+
+
+def points_of(folder: Path) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], str]]:
+    """Yield what each point of a run says of itself, its scores, and what is wrong with it ("" for nothing)."""
+    for path in sorted((folder / "points").glob("*/point.json"), key=lambda path: (len(path.parent.name), path)):
+        place = path.parent.relative_to(folder)
+        try:
+            raw = read_object(path)
+        except (OSError, ValueError) as error:
+            yield {}, [], f"{place} is left out: {error}"
+            continue
+        point = {"mark": str(raw.get("mark") or ""), "steps": number(raw.get("step"))}
+        point |= {key: number(raw.get(key)) for key in ("tokens", "seconds")}
+        point |= {f"flops_{c}": number(part(raw, "flops").get(c)) for c in CONVENTIONS}
+        found = list(scores_of(path.parent))
+        scores = [score | {"path": f"{place}/scores/{score['path']}"} for score, _ in found if score]
+        yield point, scores, "; ".join(f"{place}/{fault}" for _, fault in found if fault)
 
 
 def _score(raw: dict[str, Any]) -> dict[str, Any]:

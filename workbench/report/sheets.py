@@ -80,6 +80,7 @@ def sheets(frames: Frames, boards: Iterable[Board]) -> dict[str, pd.DataFrame]:
         "scores.csv": frames.scores.rename(columns=OF_SCORES),
         "metrics.csv": frames.other.rename(columns=OF_SCORES),
         "curves.csv": frames.curves,
+        "points.csv": frames.points.rename(columns={"digest": OF_SCORES["digest"]}),
     }
     return {name: readable(sheet) for name, sheet in found.items()}
 

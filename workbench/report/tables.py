@@ -21,6 +21,7 @@ from workbench.report.declared import NOTHING, Families, Family, Labels
 from workbench.report.frames import Frames
 from workbench.report.gains import Groups, gains
 from workbench.report.group_sequential import Look, looks
+from workbench.report.places import Place, places
 from workbench.report.statistics import Compared, Difference, Estimate, t_interval
 from workbench.scoring import ZERO_SHOT, counted, place_of, score_label
 
@@ -83,6 +84,7 @@ class Board:
     conventions: Mapping[str, str] = field(default_factory=dict)  # budget -> how its runs' FLOPs are counted
     families: Families = field(default_factory=dict)  # budget -> what was declared beforehand, if anything
     labels: Labels = field(default_factory=dict)
+    places: tuple[Place, ...] = ()  # scores along training, where runs were measured before their end
     looks: tuple[Look, ...] = ()  # at the declared comparisons of the largest budget, where seeds are added by a plan
 
     @property
@@ -175,6 +177,7 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
         {str(row["budget"]): str(row["convention"]) for row in runs.values() if row["role"] != UNTRAINED},
         families,
         declared.labels(frames),
+        places(frames, suite, tasks),
         _looks([c for c in trained if c.budget == budgets[-1]], families.get(budgets[-1], NOTHING)),
     )
 

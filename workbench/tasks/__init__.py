@@ -86,6 +86,12 @@ def of_corpus(tasks: TasksSpec) -> bool:
     return any(_place(name)[0] == "pairs" for name in tasks.names if name != "none")
 
 
+def along(tasks: TasksSpec) -> bool:
+    """Return whether some measure is taken during training as well. Raises InputError for a name that is none."""
+    kinds = {_place(name)[0] for name in tasks.names if name != "none"}
+    return tasks.at != "none" and not kinds.isdisjoint(("pairs", "blimp", "sentences", "linear"))
+
+
 def local(tasks: TasksSpec) -> bool:
     """Return whether no task is on the hub. Raises InputError for a name that is none."""
     from workbench.tasks.linear import names as linear

@@ -7,9 +7,10 @@ price, with those before it, stays within SHARE of the run's training FLOPs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from workbench import points
 from workbench.parts import TasksSpec
@@ -18,6 +19,7 @@ from workbench.points import Point
 from workbench.spec import RunSpec
 from workbench.tasks.price import measured_along, price
 from workbench.tasks.task import Measure, Suite
+from workbench.words_seen import words_per_token
 
 SHARE = 0.05  # of a run's training FLOPs that `auto` may spend on scores before its end
 SERIES = (6, 3, 2)  # points of `auto`, each a part of the one before
@@ -62,8 +64,6 @@ def series(spec: RunSpec, plan: Plan, tasks: TasksSpec, suite: Suite, tokenizer:
 def _chosen(spec: RunSpec, plan: Plan, setting: str, each: float, left: float) -> list[Point]:
     """Return the points of a suite of which one costs `each`, where `auto` may spend what is `left`."""
     if setting == "words":
-        from workbench.words_seen import words_per_token
-
         return points.word_points(spec, plan, words_per_token(spec.data))
     convention = spec.budget.convention
     if setting != "auto":
@@ -77,14 +77,40 @@ def steps(found: Iterable[Series]) -> list[Point]:
     return sorted({point for one in found for point in one.points}, key=lambda point: point.step)
 
 
-def sentence(found: Sequence[Series]) -> str:
-    """Return what is measured during training and what that costs; "" where nothing could be."""
-    if not found:
-        return ""
-    taken = [f"{one.suite} at {len(one.points)} points ({100 * one.share:.2g} %)" for one in found if one.points]
-    left = [f"{one.suite} (one point would cost {100 * one.each:.2g} %)" for one in found if not one.points]
-    told = f"scores during training: {', '.join(taken)} of a run's compute at most" if taken else ""
+def rows(runs: Iterable[Sequence[Series]]) -> list[dict[str, Any]]:
+    """Return for each suite how many points the runs of an experiment get, and what they cost at most.
+
+    `one_point` and `all_points` are shares of a run's training FLOPs.
+    """
+    found: dict[str, list[Series]] = {}
+    for one in (one for run in runs for one in run):
+        found.setdefault(one.suite, []).append(one)
+    return [
+        {
+            "suite": suite, "least_points": min(len(one.points) for one in several),
+            "most_points": max(len(one.points) for one in several), "one_point": max(one.each for one in several),
+            "all_points": max(one.share for one in several),
+        }
+        for suite, several in found.items()
+    ]  # fmt: skip
+
+
+def sentence(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return in words what `rows` found; "" where nothing can be measured during training."""
+    taken = [
+        f"{row['suite']} at {_span(row['least_points'], row['most_points'])} points "
+        f"(at most {100 * row['all_points']:.2g} % of a run's compute)"
+        for row in found if row["most_points"]
+    ]  # fmt: skip
+    left = [
+        f"{row['suite']}, of which one costs {100 * row['one_point']:.2g} %" for row in found if not row["most_points"]
+    ]
+    told = [f"scores during training: {', '.join(taken)}"] if taken else []
     if left:
-        none = f"no scores of {', '.join(left)} during training; --evaluate-at log:6 takes them whatever they cost"
-        told = f"{told}; {none}" if told else none
-    return told
+        none = f"no point fits for {'; '.join(left)} (--evaluate-at log:6 takes them whatever they cost)"
+        told.append(none if taken else f"scores during training: {none}")
+    return "; ".join(told)
+
+
+def _span(least: int, most: int) -> str:
+    return str(least) if least == most else f"{least} to {most}"

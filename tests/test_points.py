@@ -1,0 +1,273 @@
+"""Points of training: which steps they are, what is kept there, and that a killed run keeps the same."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from workbench import cells, objectives, points, runner, snapshots
+from workbench.data.prepare import Prepared
+from workbench.errors import InputError, Interrupted
+from workbench.host import Host
+from workbench.plan import plan
+from workbench.presets import resolve
+from workbench.rundir import RunDir, now
+from workbench.spec import RunSpec
+from workbench.store import RunStore
+from workbench.tasks import Suite, measures
+from workbench.tasks.minimal_pairs import PairSet, sealed
+from workbench.verify import verify
+
+TINY: dict[str, Any] = {
+    "encoder.hidden": 16, "encoder.layers": 1, "encoder.heads": 2, "encoder.vocab": 200, "encoder.positions": 16,
+    "data.length": 16, "batch.size": 4, "generator.width": 0.5, "encoder.dropout": 0.1, "tasks.names": "pairs",
+    "budget.steps": 20, "tasks.at": "log:3",
+}  # fmt: skip
+HOST = Host(device="cpu", threads=1, log_every=1, save_every=3)
+WORDS = ["red", "green", "blue", "cat", "dog", "sees", "likes", "hill", "river", "house"]
+STEPS = [1, 4]  # 4.6 % and 21.5 % of 20 steps; 1 % rounds to none
+
+
+def spec_of(objective: str = "rtd", **keys: Any) -> RunSpec:
+    given = {key.replace("__", "."): value for key, value in keys.items()}
+    return objectives.with_options(resolve("nano", TINY | {"objective": objective} | given))
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    folder = tmp_path_factory.mktemp("corpus")
+    lines = [" ".join(WORDS[(i * i + j * (i % 7)) % 10] for j in range(9)) for i in range(400)]
+    (folder / "text.txt").write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+    base = spec_of().changed({"data.corpus": str(folder / "text.txt")})
+    return runner.prepare(base, folder / "cache")[1]
+
+
+@pytest.fixture(scope="module")
+def toy() -> Suite:
+    good = [" ".join(WORDS[(i * j) % 10] for j in range(1, 6)) for i in range(1, 20)]
+    bad = [" ".join(reversed(text.split())) for text in good]
+    return Suite((sealed("toy", "minimal-pairs", good, bad, {"paradigm": ["a"] * len(good)}),))
+
+
+def carried_out(spec: RunSpec, prepared: Prepared, suite: Suite, root: Path, since: str = "") -> RunDir:
+    run = RunStore(root).open(runner.bind(spec, prepared))
+    cells.carry_out_all(RunStore(root), [run.run_id], spec.tasks, suite, prepared, HOST, since or now())
+    return run
+
+
+def weights(run: RunDir, place: str) -> dict[str, bytes]:
+    folder = run.path / place
+    return {f"{part}/{f.name}": f.read_bytes() for part in ("encoder", "heads") for f in (folder / part).iterdir()}
+
+
+def values(run: RunDir) -> dict[str, float]:
+    return {p: run.read_json(p)["value"] for p in (str(f.relative_to(run.path)) for f in run.path.rglob("scores/*"))}
+
+
+# ---- which steps ----
+
+
+def test_log_points_have_equal_distances_over_two_decades() -> None:
+    shares = points.shares(6)
+    assert [round(float(100 * share), 2) for share in shares] == [1, 2.15, 4.64, 10, 21.54, 46.42]
+    assert points.shares(3) == shares[::2], "a shorter series is a part of a longer one"
+    found = points.log_points(plan(spec_of(budget__steps=10_000)), 6, "matmul")
+    assert [p.step for p in found] == [100, 215, 464, 1000, 2154, 4642]
+    assert [p.mark for p in found] == ["1 %", "2.15 %", "4.64 %", "10 %", "21.5 %", "46.4 %"]
+    assert [p.step for p in points.log_points(plan(spec_of()), 3, "matmul")] == STEPS
+
+
+def test_points_of_a_branch_lie_in_its_own_part_and_count_what_its_trunk_spent() -> None:
+    trunk = {"schedule.kind": "constant"}
+    spec = spec_of(schedule__kind="wsd", start__parent=trunk, start__share=0.05, budget__steps=1000)
+    found = points.log_points(plan(spec), 6, "matmul")
+    assert [p.step for p in found] == [100, 215, 464], "those below 50 are the trunk's"
+    child = spec_of(
+        start__take="encoder", start__parent={"objective": "bert-mlm"}, budget__steps=None, budget__tokens=64_000
+    )
+    priced = plan(child)
+    spent = [snapshots.spent(priced, child, p.step)["flops"]["paper"] for p in points.log_points(priced, 2, "paper")]
+    assert spent == [], "half of its budget is the parent's, so 1 % and 10 % were passed before it began"
+    (late,) = points.log_points(priced, 8, "paper")[-1:]
+    share = snapshots.spent(priced, child, late.step)["flops"]["paper"] / priced.flops["paper"]
+    assert late.mark == "56.2 %" and share == pytest.approx(0.562, abs=0.002)
+
+
+def test_word_points_are_the_last_steps_before_each_amount() -> None:
+    spec = spec_of(budget__steps=None, budget__tokens=64.0 * 10**6)
+    found = points.word_points(spec, plan(spec), Fraction(1, 2))  # 32 words a step, 32 million in all
+    assert [p.mark for p in found] == [f"{n} M words" for n in (*range(1, 11), 20, 30)]
+    assert found[0].step == 31_250 and found[-1].step * 32 <= 30_000_000 < (found[-1].step + 1) * 32
+
+
+@pytest.mark.parametrize("text", ["log:0", "log:51", "sometimes", "log:", "6"])
+def test_other_words_are_refused_in_a_sentence(text: str) -> None:
+    with pytest.raises(InputError, match=r"--evaluate-at .* is none of auto, none, words and log:N"):
+        spec_of(tasks__at=text)
+
+
+def test_the_setting_is_no_part_of_what_a_run_or_a_score_is(toy: Suite) -> None:
+    one, other = spec_of(tasks__at="none"), spec_of(tasks__at="words")
+    assert one.run_id == other.run_id
+    names = [[name for *_, name in measures.expected(toy, spec.tasks)] for spec in (one, other)]
+    assert names[0] == names[1]
+
+
+# ---- what is kept ----
+
+
+def test_a_point_is_what_a_run_that_ends_there_at_the_same_rates_exports(
+    prepared: Prepared, toy: Suite, tmp_path: Path
+) -> None:
+    """With a constant rate a run of four steps is the first four of twenty: equal weights, equal scores."""
+    same = {"schedule__kind": "constant", "schedule__warmup": 2}
+    run = carried_out(spec_of(**same), prepared, toy, tmp_path / "a")
+    short = carried_out(spec_of(budget__steps=4, tasks__at="none", **same), prepared, toy, tmp_path / "b")
+    assert run.points() == [f"points/{step:08d}/" for step in STEPS] and not short.points()
+    place = run.points()[1]
+    for part in ("encoder", "heads"):
+        mine, theirs = (load_file(f / part / "model.safetensors") for f in (run.path / place, short.path))
+        assert mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in theirs)
+    assert {name: value for name, value in values(run).items() if name.startswith(place)} == {
+        f"{place}{name}": value for name, value in values(short).items()
+    }
+    point = run.read_json(f"{place}point.json")
+    assert (point["step"], point["mark"], point["tokens"]) == (4, "21.5 %", 4 * 64)
+    assert point["flops"] == plan(short.spec()).flops and 0 < point["seconds"] < run.metrics()[-1]["seconds"]
+
+
+def test_keeping_points_changes_nothing_of_the_training(prepared: Prepared, toy: Suite, tmp_path: Path) -> None:
+    runs = [carried_out(spec_of(tasks__at=at), prepared, toy, tmp_path / at[:3]) for at in ("log:6", "none")]
+    assert weights(runs[0], "") == weights(runs[1], "") and runs[0].points() and not runs[1].points()
+    rows = [[(row["step"], row["loss"], row["gradient_norm"]) for row in run.metrics()] for run in runs]
+    assert rows[0] == rows[1]
+    assert runs[0].metrics()[-1]["saving_share"] > 0
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_killed_run_keeps_the_same_points(
+    prepared: Prepared, toy: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    """Killed at the point of step 4, before or after it was kept, with the last checkpoint at step 3."""
+    whole = carried_out(spec_of(), prepared, toy, tmp_path / "whole")
+    real = snapshots.Snapshots.keep
+
+    def killed(self: Any, model: Any, step: int, seconds: float) -> None:
+        if step != 4 or after:
+            real(self, model, step, seconds)
+        if step == 4:
+            raise Interrupted(9)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshots.Snapshots, "keep", killed)
+        with pytest.raises(Interrupted):
+            carried_out(spec_of(), prepared, toy, tmp_path / "cut")
+    cut = RunStore(tmp_path / "cut").get(whole.run_id)
+    assert len(cut.points()) == 1 + after and not cut.trained and verify(RunStore(tmp_path / "cut")).exit_code == 0
+    if after:  # what lies beyond the checkpoint is kept anew, so that all points are of one training
+        (cut.path / "points/00000004/encoder/model.safetensors").write_bytes(b"of another training")
+    carried_out(spec_of(), prepared, toy, tmp_path / "cut")
+    assert cut.points() == whole.points()
+    assert all(weights(cut, place) == weights(whole, place) for place in ["", *whole.points()])
+    assert values(cut) == values(whole) and len(values(cut)) == 3
+    assert verify(RunStore(tmp_path / "cut")).exit_code == 0
+
+
+def test_room_for_points_is_checked_beforehand(
+    prepared: Prepared, toy: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[int]] = []
+    monkeypatch.setattr("workbench.trainer.checkpoint.room", lambda folder, needed: asked[-1].append(needed))
+    for at in ("none", "log:3"):
+        asked.append([])
+        run = carried_out(spec_of(tasks__at=at), prepared, toy, tmp_path / at[:3])
+    taken = sum(f.stat().st_size for place in run.points() for f in (run.path / place).rglob("*") if f.is_file())
+    assert asked[1][0] - asked[0][0] >= 0.9 * taken, "checked once, before the first step"
+
+
+# ---- what is measured ----
+
+
+def test_one_score_of_a_point_fails_alone_and_is_tried_again(
+    prepared: Prepared, toy: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = measures.take
+
+    def fails(encoder: Path, measure: Any, *rest: Any) -> Any:
+        if encoder.parent.name == "00000004":
+            raise ValueError("no")
+        return real(encoder, measure, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(measures, "take", fails)
+        run = carried_out(spec_of(), prepared, toy, tmp_path)
+    assert len(values(run)) == 2 and run.state == "trained" and "scoring on toy" in run.note
+    assert [path.parent.parent.name for path in run.path.rglob("failures/*.json")] == ["00000004"]
+    assert verify(RunStore(tmp_path)).exit_code == 0
+    carried_out(spec_of(), prepared, toy, tmp_path, since="2100-01-01")
+    assert len(values(run)) == 3 and run.state == "done" and "toy" not in run.note
+    assert not list(run.path.rglob("failures/*")) and verify(RunStore(tmp_path)).exit_code == 0
+
+
+def test_a_run_that_kept_nothing_has_scores_of_its_end_alone(
+    prepared: Prepared, toy: Suite, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = carried_out(spec_of(tasks__at="none"), prepared, toy, tmp_path)
+    wanted = cells.Wanted(spec_of().tasks, toy, prepared.tokenizer)
+    runner._warn_of_pointless([run], wanted)
+    assert "1 of 1 runs kept no weights during training" in caplog.text and run.run_id in caplog.text
+    assert cells.complete(run, wanted) and run.state == "done"
+
+
+@pytest.mark.parametrize("damage", ["changed", "missing", "stranger"])
+def test_verify_names_what_is_wrong_with_a_point(prepared: Prepared, toy: Suite, tmp_path: Path, damage: str) -> None:
+    run = carried_out(spec_of(), prepared, toy, tmp_path)
+    file = run.path / "points/00000004/heads/model.safetensors"
+    if damage == "changed":
+        data = bytearray(file.read_bytes())
+        data[-1] ^= 1
+        file.write_bytes(data)
+    elif damage == "missing":
+        next((run.path / "points/00000004/scores").iterdir()).unlink()
+    else:
+        (file.parent / "extra").write_text("x")
+    found = verify(RunStore(tmp_path))
+    assert found.exit_code == 1 and "points/00000004" in found.text()
+
+
+def test_weights_of_points_may_be_deleted_once_they_are_measured(
+    prepared: Prepared, toy: Suite, tmp_path: Path
+) -> None:
+    run = carried_out(spec_of(), prepared, toy, tmp_path)
+    for place in run.points():
+        shutil.rmtree(run.path / place / "encoder")
+        shutil.rmtree(run.path / place / "heads")
+    assert run.state == "done" and not run.damage
+    carried_out(spec_of(), prepared, toy, tmp_path)
+    assert run.state == "done" and len(values(run)) == 3
+
+
+def test_a_score_of_another_point_is_damage(prepared: Prepared, toy: Suite, tmp_path: Path) -> None:
+    run = carried_out(spec_of(), prepared, toy, tmp_path)
+    (one,), (other,) = (list((run.path / place / "scores").iterdir()) for place in run.points())
+    other.write_bytes(one.read_bytes())
+    assert run.damage is not None and "is of another encoder" in run.damage
+
+
+def test_fine_tuning_is_never_done_along_training(prepared: Prepared, toy: Suite) -> None:
+    from workbench.tasks import Examples, Task
+
+    rows = Examples(["a", "b"], None, [0, 1])
+    task = Task("mine", "table", ("x", "y"), "accuracy", ("accuracy",), 1.0, rows, {"dev": rows})
+    spec = runner.bind(spec_of(), prepared)
+    both = cells.Wanted(spec.tasks, replace(toy, tasks=(*toy.tasks, task)), prepared.tokenizer)
+    assert [one.suite for one in both.series(spec, plan(spec))] == ["minimal-pairs"]
+    assert not cells.Wanted(spec.tasks, Suite((task,)), prepared.tokenizer).along
+    assert isinstance(toy.tasks[0], PairSet)
