@@ -117,6 +117,13 @@ def point_names(folder: Path, inner: str) -> list[str]:
     return [place + name for place in points(folder) for name in _json_names(folder / place, inner)]
 
 
+def check_score_name(name: str) -> None:
+    """Raise InputError where this can be the name of no score: neither of the run's end nor of a point."""
+    place, _, file = name.rpartition("/")
+    at_point = place.startswith("points/") and POINT.fullmatch(place.removeprefix("points/"))
+    checked_name(file if at_point else name, "the name of a score")
+
+
 def inside(inner: str, name: str) -> str:
     """Return where the file of a score lies: "scores/CoLA.json", or "points/00000100/scores/CoLA.json"."""
     place, slash, file = name.rpartition("/")
@@ -185,8 +192,9 @@ def _fault(folder: Path, full: bool, found: dict[str, dict[str, Any]]) -> str | 
         with contextlib.suppress(FileNotFoundError):  # an owner may take one away while we look
             found[name] = read(folder, name, must)
             check_fields(name, found[name], _FACTS.get(name, {}))
-    for name in _wanted(found.get("wanted.json", {})):
-        checked_name(name, "the name of a score")
+    wanted = found.get("wanted.json", {})
+    for name in (*wanted.get("scores", ()), *wanted.get("points", ())):
+        check_score_name(name)
     done = found.get("done.json")
     listed = manifest.read(folder) if done is not None else None
     for name in score_names(folder):
@@ -211,11 +219,6 @@ def _fault(folder: Path, full: bool, found: dict[str, dict[str, Any]]) -> str | 
         return f"{manifest.NAME} is missing"
     told = _manifest_fault(folder, listed, full) if listed is not None else None
     return told or _rows_fault(folder / "metrics.jsonl", done)
-
-
-def _wanted(wanted: Mapping[str, Any]) -> list[str]:
-    """Return the parts of the names of all scores that a run is to have."""
-    return [*wanted.get("scores", ()), *(part for name in wanted.get("points", ()) for part in str(name).split("/"))]
 
 
 def _point_fault(folder: Path, place: str, must: bool) -> str | None:

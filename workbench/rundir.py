@@ -245,8 +245,8 @@ class RunDir:
         A score of a point is named with its place, such as "points/00000100/CoLA-1a2b3c4d-0.json".
         """
         named = set(scores)
-        for part in (part for name in named for part in name.split("/")):
-            checked_name(part, "the name of a score")
+        for name in named:
+            health.check_score_name(name)
         if not named <= (before := _wanted(self.read_json("wanted.json") if self._has("wanted.json") else {})):
             every = sorted(named | before)
             listed = {"scores": [name for name in every if "/" not in name]}

@@ -45,7 +45,7 @@ def compared(board: Board, column: str) -> list[Compared]:
 
     Where seeds are added by a plan, only the ends count, as its looks are at these alone.
     """
-    found = []
+    found: list[Compared] = []
     for budget in board.budgets:
         spent = {cell.arm: cell.spent[column] for cell in board.at(budget)}
         found.append((next(iter(spent.values())), _equal(board.pairs[budget], spent)))
