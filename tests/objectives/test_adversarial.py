@@ -104,14 +104,17 @@ def test_its_parts_are_those_of_a_slow_loop(temperature: float, lengths: tuple[i
     spec = tiny("adversarial", {"generator.temperature": temperature})
     objective, batch = shaken(spec), synthetic(spec, lengths=lengths)
     samples: list[Tensor] = []
+    asked: list[float] = []
     real = adversarial.sample_tokens
 
-    def spy(*args: Any) -> Tensor:
-        samples.append(real(*args))
+    def spy(logits: Tensor, keys: Tensor, at: float = 1.0) -> Tensor:
+        asked.append(at)
+        samples.append(real(logits, keys, at))
         return samples[0]
 
     with mock.patch.object(adversarial, "sample_tokens", spy):
         seen = observe(objective, batch)
+    assert asked == [temperature]
     words = word_logits(objective.generator.body, objective.generator.head, seen.inputs[0], batch)
     verdicts = binary_logits(objective.encoder, objective.head, seen.main_input, batch)
     baseline = objective.baseline
@@ -162,6 +165,12 @@ def test_each_loss_reaches_its_own_weights() -> None:
 def test_a_generator_without_weights_cannot_be_rewarded() -> None:
     with pytest.raises(InputError, match=r"generator\.kind=uniform has no weights"):
         build(tiny("adversarial", {"generator.kind": "uniform"}))
+
+
+def test_a_generator_that_is_not_trained_cannot_be_rewarded() -> None:
+    frozen = {"start.take": "generator", "start.freeze_generator": True, "generator.width": 1.0, "tying": "none"}
+    with pytest.raises(InputError, match=r"^adversarial trains its generator, which start\.freeze_generator forbids$"):
+        build(tiny("adversarial", frozen))
 
 
 def test_the_generator_learns_to_fool_a_discriminator_that_stays_as_it_is() -> None:

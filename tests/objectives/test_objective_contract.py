@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 import torch
 from objective_oracle import build, observe, shaken, synthetic, tiny
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from workbench import losses, objectives
 from workbench.flops import CONVENTIONS
+from workbench.models.encoder import seeded
+from workbench.models.heads import BinaryHead, MlmHead
 from workbench.tensors import Batch, StepLoss
 from workbench.trainer import plainly
 
@@ -198,3 +201,28 @@ def test_a_step_of_training_lowers_the_loss_of_its_batch(name: str) -> None:
         optimizer.zero_grad()
         totals.append(loss.item())
     assert totals[-1] < totals[0]
+
+
+DETECTORS, WORDS = ("adversarial", "electra-15", "rtd"), ("all-tokens-mlm", "bert-mlm", "replace-mlm")
+
+
+@pytest.mark.parametrize("recipe", ["paper", "released"])
+@pytest.mark.parametrize("name", [*DETECTORS, *WORDS])
+def test_new_weights_are_drawn_from_the_seed_and_the_name_of_their_part(name: str, recipe: str) -> None:
+    """So that equal seeds start alike whatever else an objective draws, and old runs can be made again."""
+    spec = tiny(name, {"seed": 3}, recipe=recipe)
+    made = build(spec)
+    fresh: dict[str, nn.Module] = {}
+    with seeded(3, "init", "head"):
+        fresh["head"] = (
+            BinaryHead(made.encoder, spec.head) if name in DETECTORS else MlmHead(made.encoder, made.encoder.table)
+        )
+        if name == "all-tokens-mlm":
+            fresh["gate"] = BinaryHead(made.encoder, "linear")
+    if name == "adversarial":
+        with seeded(3, "init", "baseline"):
+            fresh["baseline"] = BinaryHead(made.generator.body, "linear")
+    for part, expected in fresh.items():
+        found, weights = getattr(made, part).state_dict(), expected.state_dict()
+        assert found.keys() == weights.keys()
+        assert all(torch.equal(found[key], weight) for key, weight in weights.items()), part

@@ -226,6 +226,34 @@ def test_an_installed_package_adds_an_objective(value: str, tmp_path: Path, monk
     assert objectives.source_file(spec) is None
 
 
+@pytest.mark.parametrize("value", ["no_such_module_anywhere", "no_such_package_anywhere.part:Objective"])
+def test_an_installed_package_whose_module_is_missing(
+    value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "stranger-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.2\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text(f"[workbench.objectives]\nhalf-masked = {value}\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    name, source = objectives.find("half-masked")
+    with pytest.raises(InputError, match=f"'half-masked' of {value}.*No module named"):
+        objectives.load(RunSpec(objective=name, source=source))
+
+
+def test_an_installed_folder_without_a_file_has_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A namespace package has no file of its own whose text could be hashed."""
+    (tmp_path / "stranger_folder").mkdir()
+    info = tmp_path / "stranger-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.2\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text("[workbench.objectives]\nfolder = stranger_folder\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    name, source = objectives.find("folder")
+    assert (name, source) == ("folder", "folder")
+    with pytest.raises(InputError, match="has no"):
+        objectives.load(RunSpec(objective=name, source=source))
+
+
 BODY = "    return flops.encoder(spec.encoder, spec.data.length) + head\n"
 
 

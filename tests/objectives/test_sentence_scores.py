@@ -133,6 +133,16 @@ def test_an_objective_s_own_score_goes_first(name: str) -> None:
             assert float(ways["electric"](given)) == float(model.detector.electric(row, None))
 
 
+@pytest.mark.parametrize("name", ["bert-mlm", *WAYS])
+def test_the_padding_of_a_row_changes_no_score(name: str) -> None:
+    spec, model = _kept(name)
+    row = sentence(spec, 6)[None]
+    padded = torch.nn.functional.pad(row, (0, 4), value=spec.data.special.pad)
+    attention = torch.tensor([[True] * LENGTH + [False] * 4])
+    with torch.no_grad():
+        assert float(model.score(padded, attention)) == pytest.approx(float(model.score(row, None)), rel=1e-5)
+
+
 @pytest.mark.parametrize("name", ["adversarial", "electra-15", "rtd"])
 def test_detectors_sum_what_speaks_for_originals(name: str) -> None:
     """Logits above zero mean replaced: originality falls with them, and so does the corrected generator."""
