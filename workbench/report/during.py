@@ -22,10 +22,11 @@ from workbench.report.words import interval, seeds, short
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+APART = 0.004  # of the width of the figure between the intervals of two arms
 HOLLOW = "before the end of a decaying rate"
 NOTE = (
     "A line joins the points of one training, as means over pre-training seeds; bars are 95 % t intervals, each on its "
-    "own. The last point of a line is the end of training"
+    "own and drawn a little aside. The last point of a line is the end of training"
 )
 HOLLOW_NOTE = (
     "Hollow marks are points before the end of a run whose learning rate decays: a run that ended there would have let "
@@ -55,9 +56,10 @@ def draw(
         for line, value in bare.items():
             if line != "untrained":
                 ax.axhline(value, color=COLOURS["muted"], lw=1, ls=(0, (1.5, 2.5)), zorder=1)
-        for arm in board.arms:
+        for number, arm in enumerate(board.arms):
+            aside = (high / low) ** (APART * (number - (len(board.arms) - 1) / 2))
             for line_of_arm in lines(board.places, arm):
-                _line(ax, line_of_arm, looks[arm], axis, tips)
+                _line(ax, line_of_arm, looks[arm], axis, aside, tips)
         plots.line_labels(ax, bare)
         _legend(ax, board, looks, legend)
         log_ticks(ax, low, high, 7 if wide else 4)
@@ -76,13 +78,13 @@ def _limits(board: Board, bare: Mapping[str, float]) -> tuple[float, float, bool
     return span([*(e.mean for e in estimates), *bare.values()], ends)
 
 
-def _line(ax: Axes, line: Sequence[Place], look: Style, axis: Axis, tips: Tips) -> None:
-    """Draw the points of one arm at one budget, and the line through them."""
+def _line(ax: Axes, line: Sequence[Place], look: Style, axis: Axis, aside: float, tips: Tips) -> None:
+    """Draw the points of one arm at one budget and the line through them; intervals stand `aside` by that factor."""
     found = [(place.spent[axis.column], place.estimate, place) for place in line]
     ax.plot([x for x, _, _ in found], [e.mean for _, e, _ in found], color=look.colour, ls=look.dashes, lw=2, zorder=3)
     for x, e, place in found:
         if e.half is not None:
-            ax.errorbar(x, e.mean, yerr=e.half, color=look.colour, capsize=3, lw=1.2, alpha=0.8, zorder=3)
+            ax.errorbar(x * aside, e.mean, yerr=e.half, color=look.colour, capsize=3, lw=1.2, alpha=0.8, zorder=3)
         gid = f"tip-{len(tips)}"
         at = "the end of training" if place.mark == END else f"{place.mark} of its budget"
         tips[gid] = (f"{place.arm}: {interval(e.mean, e.half)}, {seeds([e.n])}, {at}, {axis.say(x)}", "")
@@ -101,4 +103,5 @@ def _legend(ax: Axes, board: Board, looks: Mapping[str, Style], arms: bool) -> N
         handles.append(Line2D([], [], ls="", marker="o", ms=8, mfc="none", mec=ink, mew=1.5))
         names.append(HOLLOW)
     if handles:
-        ax.legend(handles, names, frameon=False, fontsize=11, loc="upper left")
+        above: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 3, "borderaxespad": 0.2}
+        ax.legend(handles, names, frameon=False, fontsize=11, **above)
