@@ -192,6 +192,19 @@ def test_room_for_points_is_checked_beforehand(
     assert asked[1][0] - asked[0][0] >= 0.9 * taken, "checked once, before the first step"
 
 
+def test_words_are_counted_in_the_prepared_text(
+    prepared: Prepared, toy: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a hundredth of its amounts: after 100, 200 ... words. Also for runs whose spec does not say how many."""
+    monkeypatch.setattr(points, "WORDS", tuple(range(100, 700, 100)))
+    run = carried_out(spec_of(tasks__at="words"), prepared, toy, tmp_path)
+    per_step = 4 * 14 * prepared.words / prepared.tokens  # two of sixteen tokens are [CLS] and [SEP]
+    assert [points.step_of(place) for place in run.points()] == [int(n / per_step) for n in range(100, 700, 100)]
+    assert len(values(run)) == 7 and run.state == "done"
+    older = run.spec().changed({"data.words": 0, "data.tokens": 0})
+    assert cells.Wanted(older.tasks, toy, prepared).points(older, plan(run.spec()))
+
+
 # ---- what is measured ----
 
 
@@ -220,7 +233,7 @@ def test_a_run_that_kept_nothing_has_scores_of_its_end_alone(
     prepared: Prepared, toy: Suite, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = carried_out(spec_of(tasks__at="none"), prepared, toy, tmp_path)
-    wanted = cells.Wanted(spec_of().tasks, toy, prepared.tokenizer)
+    wanted = cells.Wanted(spec_of().tasks, toy, prepared)
     runner._warn_of_pointless([run], wanted)
     assert "1 of 1 runs kept no weights during training" in caplog.text and run.run_id in caplog.text
     assert cells.complete(run, wanted) and run.state == "done"
@@ -267,7 +280,7 @@ def test_fine_tuning_is_never_done_along_training(prepared: Prepared, toy: Suite
     rows = Examples(["a", "b"], None, [0, 1])
     task = Task("mine", "table", ("x", "y"), "accuracy", ("accuracy",), 1.0, rows, {"dev": rows})
     spec = runner.bind(spec_of(), prepared)
-    both = cells.Wanted(spec.tasks, replace(toy, tasks=(*toy.tasks, task)), prepared.tokenizer)
+    both = cells.Wanted(spec.tasks, replace(toy, tasks=(*toy.tasks, task)), prepared)
     assert [one.suite for one in both.series(spec, plan(spec))] == ["minimal-pairs"]
-    assert not cells.Wanted(spec.tasks, Suite((task,)), prepared.tokenizer).along
+    assert not cells.Wanted(spec.tasks, Suite((task,)), prepared).along
     assert isinstance(toy.tasks[0], PairSet)

@@ -44,7 +44,7 @@ def carry_out_all(
     A failure is written down and the next run begins; one written down after `since` is not tried again. Disk and
     signals end it all. The run of a worker that died is taken over.
     """
-    left, waited, wanted = list(todo), False, Wanted(tasks, suite, prepared.tokenizer if prepared else None)
+    left, waited, wanted = list(todo), False, Wanted(tasks, suite, prepared)
     while left:
         held = [run_id for run_id in left if not _settle(store.get(run_id), wanted, prepared, host, since)]
         if held and held == left:

@@ -33,7 +33,7 @@ def facts(run: RunDir) -> dict[str, Any]:
         holder = read(run.path)
         found["worker"] = holder.owner.get("pid") if holder else None
         if run.trained:
-            found["note"] = f"measuring, {len(health.score_names(run.path))} scores so far, {found['note']}"
+            found["note"] = f"measuring, {_scores(run)} scores so far, {found['note']}"
             return found
         plan = run.read_json("plan.json")
         found["steps"], row = plan["steps"], last_row(run)
@@ -42,6 +42,11 @@ def facts(run: RunDir) -> dict[str, Any]:
             left = (plan["steps"] - row["step"]) * plan["tokens"] / plan["steps"] / pace if pace else None
             found |= {"step": row["step"], "loss": row["loss"], "tokens_per_second": pace, "seconds_left": left}
     return found
+
+
+def _scores(run: RunDir) -> int:
+    """Return how many scores a run has, those of its points included."""
+    return len(health.score_names(run.path)) + len(health.point_names(run.path, "scores"))
 
 
 def last_row(run: RunDir) -> dict[str, Any] | None:

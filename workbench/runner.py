@@ -130,7 +130,7 @@ class Session:
     @property
     def wanted(self) -> Wanted:
         """The scores that every run of the job is to have."""
-        return Wanted(self.base.tasks, self.suite, self.prepared.tokenizer)
+        return Wanted(self.base.tasks, self.suite, self.prepared)
 
     @property
     def record(self) -> str:
@@ -171,7 +171,7 @@ def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
 
 def points_of(job: Job, prepared: Prepared, suite: Suite) -> list[dict[str, Any]]:
     """Return which suites are measured at how many points during training, and what that costs (`series.rows`)."""
-    wanted = Wanted(job.base.tasks, suite, prepared.tokenizer)
+    wanted = Wanted(job.base.tasks, suite, prepared)
     if not wanted.along or not job.specs:
         return []
     arms = distinct(bind(spec, prepared) for spec in job.specs if spec.seed == job.specs[0].seed)
@@ -332,7 +332,7 @@ def work(root: Path, record: str, todo: Sequence[str], host: Host, words: Sequen
     suite = load_suite(base)
     _, prepared = prepare(store.get(todo[0]).spec())
     cells.carry_out_all(store, todo, base.tasks, suite, prepared, host, since or now())
-    wanted = Wanted(base.tasks, suite, prepared.tokenizer)
+    wanted = Wanted(base.tasks, suite, prepared)
     return any(_state(store.get(run_id), wanted)[0] not in ("done", "trained", "running") for run_id in todo)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.data.prepare import Prepared, counted
 from workbench.errors import DamagedRun
 from workbench.health import inside
 from workbench.parts import TasksSpec
@@ -23,18 +23,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The scores that a command asks for. `tokenizer` is that of the prepared corpus, by which points are priced."""
+    """The scores that a command asks for, of the end of a run alone where there is no `prepared` text.
+
+    Points are priced by its tokenizer, and the `words` schedule counts by its words.
+    """
 
     tasks: TasksSpec
     suite: Suite
-    tokenizer: Path | None
+    prepared: Prepared | None
 
     @property
     def along(self) -> bool:
         """Whether some measure may be taken during training as well."""
         from workbench.tasks.price import measured_along
 
-        return self.tokenizer is not None and any(map(measured_along, self.suite.tasks))
+        return self.prepared is not None and any(map(measured_along, self.suite.tasks))
 
     def points(self, spec: RunSpec, plan: Plan) -> list[Point]:
         """Return the points of a run at which something is to be measured."""
@@ -70,7 +73,9 @@ class Wanted:
         """Return the points of each suite of measures in a run of this spec and plan."""
         from workbench.tasks.series import series
 
-        return series(spec, plan, self.tasks, self.suite, self.tokenizer) if self.tokenizer else []
+        if self.prepared is None:
+            return []
+        return series(counted(spec, self.prepared), plan, self.tasks, self.suite, self.prepared.tokenizer)
 
 
 def place_of(name: str) -> str:

@@ -124,6 +124,11 @@ def sentences(board: Board, axis: Axis) -> list[str]:
     told = [sentence(crossing, axis) for crossing in between(found)]
     if not board.places:
         return told
+    if any(family.plan is not None for family in board.families.values()):
+        return [
+            *told,
+            "Points before the end are not compared: seeds were added by a plan, whose looks are at ends alone.",
+        ]
     shown, crossed = claims(found), {frozenset((one.before, one.after)) for one in between(found)}
     amounts: dict[frozenset[str], list[float]] = {}
     for amount, pairs in found:
