@@ -180,6 +180,28 @@ def test_a_killed_run_keeps_the_same_points(
     assert verify(RunStore(tmp_path / "cut")).exit_code == 0
 
 
+def test_points_of_another_setting_beyond_the_checkpoint_are_taken_away(
+    prepared: Prepared, toy: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after the point of step 9 was kept, with the last checkpoint at step 6, and gone on with otherwise."""
+    real = snapshots.Snapshots.keep
+
+    def killed(self: Any, model: Any, step: int, seconds: float) -> None:
+        real(self, model, step, seconds)
+        if step == 9:
+            raise Interrupted(9)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshots.Snapshots, "keep", killed)
+        with pytest.raises(Interrupted):
+            carried_out(spec_of(tasks__at="log:6"), prepared, toy, tmp_path)
+    (run,) = RunStore(tmp_path).runs()
+    assert [points.step_of(place) for place in run.points()] == [1, 2, 4, 9]
+    carried_out(spec_of(), prepared, toy, tmp_path)
+    assert [points.step_of(place) for place in run.points()] == [1, 2, 4], "the others are of this training"
+    assert len(values(run)) == 3 and run.state == "done" and verify(RunStore(tmp_path)).exit_code == 0
+
+
 def test_room_for_points_is_checked_beforehand(
     prepared: Prepared, toy: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
