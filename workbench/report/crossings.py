@@ -16,6 +16,10 @@ from workbench.report.statistics import ALPHA, Difference
 from workbench.report.tables import Board, Pair
 from workbench.report.words import interval, listing
 
+NOTE = (
+    "Paired by seed. \u201cAhead\u201d holds by the rule of every comparison at its own amount, and after Holm\u2019s "
+    "correction over all pairs at all amounts; the intervals are 95 %, each on its own."
+)
 Compared = tuple[float, Sequence[Pair]]  # an amount that some arms have spent, and the pairs of them
 Claims = Mapping[frozenset[str], Sequence[tuple[float, Pair]]]  # two arms -> where one of them is ahead, in order
 
@@ -114,7 +118,7 @@ def sentence(crossing: Crossing, axis: Axis) -> str:
     return (
         f"{crossing.after} overtakes {crossing.before} between {axis.say(crossing.low)}, where {crossing.before} is "
         f"ahead by {interval(before.mean, before.half)} points, and {axis.say(crossing.high)}, where {crossing.after} "
-        f"is ahead by {interval(after.mean, after.half)} (paired; corrected for every pair and every point)."
+        f"is ahead by {interval(after.mean, after.half)}."
     )
 
 
@@ -151,4 +155,4 @@ def _ahead(of_pair: Sequence[tuple[float, Pair]], amounts: Sequence[float], axis
     last = f"by {axis.say(end)} it has not been overtaken"
     if high < end:
         last = f"from there to {axis.say(end)} neither is shown ahead"
-    return f"{first.a} is ahead of {first.b} {at} ({often}, corrected for every pair and point); {last}."
+    return f"{first.a} is ahead of {first.b} {at} ({often}); {last}."

@@ -151,6 +151,7 @@ def render(found: Frames, results: list[Board], missing: Mapping[str, str], aske
         "extension_note": figures.EXTENSION_NOTE,
         "extension_rows": [scaling.rows(board, figures.main_axis(board)) for board in results],
         "crossings": [crossed(board) for board in results],
+        "crossing_note": crossings.NOTE,
         "curved": [figures.has_curve(board) for board in results],
         "held": [equal.under_each(board, found) for board in results],
         "unequal": [{b: unequal(board, b) for b in board.budgets} for board in results],
