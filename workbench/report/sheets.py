@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 TABLE = (
-    "suite", "label", "budget", "arm", "seeds", "score", "low", "high", "sd", "gain_seeds", "gain", "gain_low",
+    "suite", "label", "budget", "arm", "seeds", "score", "low", "high", "sd", "median",
+    "gain_seeds", "gain", "gain_low",
     "gain_high", "gain_df", "gain_p", "gain_p_adjusted", *SPENT, "published", "published_source", "runs",
 )  # fmt: skip
 PAIRS = (
@@ -99,12 +100,19 @@ def _cell(board: Board, cell: Cell) -> Row:
         "budget": cell.budget,
         "arm": cell.arm,
         **_estimate("score", cell.estimate),
+        "median": median(board, cell),
         **_gain(cell.gain),
         **cell.spent,
         "published": published,
         "published_source": column.source if column and published is not None else "",
         "runs": " ".join(cell.runs),
     }
+
+
+def median(board: Board, cell: Cell) -> float:
+    """Return an arm's score by the convention of published results: of each task the median over fine-tuning seeds."""
+    found = {c.task: c.median for c in board.task_cells if (c.budget, c.arm) == (cell.budget, cell.arm)}
+    return sum(found[task] for task in board.tasks) / len(board.tasks)
 
 
 def _estimate(name: str, e: Estimate) -> Row:
