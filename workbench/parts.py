@@ -293,6 +293,7 @@ class TasksSpec(Part):
     scorers: Names = ("default", "generator-pll")
     control: bool = False
     at: str = "auto"
+    babylm: str | None = None
 
     @field_validator("at")
     @classmethod
@@ -307,6 +308,9 @@ class TasksSpec(Part):
 
 
 # Fields of TasksSpec that say what is measured, not how an encoder is fine-tuned: no settings of a fine-tuning.
-DATA_KEYS = {"names", "glue", "seeds", "text", "pair", "label", "kind", "held_out", "blimp", "scorers", "control", "at"}
+DATA_KEYS = {
+    "names", "glue", "seeds", "text", "pair", "label", "kind", "held_out", "blimp", "scorers", "control", "at",
+    "babylm",
+}  # fmt: skip
 # Fields that came later: while they have their default, records keep the names that they had before.
-LATER_TASK_FIELDS = ("held_out", "blimp", "scorers", "control", "at")
+LATER_TASK_FIELDS = ("held_out", "blimp", "scorers", "control", "at", "babylm")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 GLUE = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE")
 PROBES = ("package", "order", "next", "signature")
 LINEAR = tuple(f"linear:{name}" for name in PROBES)  # the same, read out of frozen states
-SUITES = ("glue", "probes", "pairs", "blimp", "minimal-pairs", "linear", "table")  # in the order of reports
+SUITES = ("glue", "babylm", "probes", "pairs", "blimp", "minimal-pairs", "linear", "table")  # in the order of reports
 FROM_PATHS = ("minimal-pairs", "linear", "table")  # suites whose tasks are named by paths
 ZERO_SHOT = ("pairs", "blimp", "minimal-pairs")  # suites that nothing is trained for
 

@@ -17,13 +17,17 @@ HeldOut = Callable[[], tuple[DataSpec, Path]]  # a corpus, and the folder in whi
 
 def known() -> list[dict[str, str]]:
     """Return name, suite, metric and a line on every task that has a name, without reading any data."""
-    from workbench.tasks import blimp, glue, probes
+    from workbench.tasks import babylm_glue, blimp, glue, probes
     from workbench.tasks.linear import names as linear
 
     rows = [(row.name, "glue", row.metric, row.summary) for row in glue.ROWS.values()]
     rows += [(probe.name, "probes", probe.metric, probe.summary) for probe in probes.PROBES.values()]
     rows += [("pairs", "pairs", "accuracy", "which sentence is as the held-out text has it, without fine-tuning")]
     rows += [(each.name, "blimp", "accuracy", f"{each.summary}, without fine-tuning") for each in blimp.NAMED.values()]
+    rows += [
+        (babylm_glue.PREFIX + name, babylm_glue.SUITE, "accuracy", row.summary)
+        for name, row in babylm_glue.ROWS.items()
+    ]
     rows += linear.known()
     return [dict(zip(("name", "suite", "metric", "summary"), row, strict=True)) for row in rows]
 
@@ -31,12 +35,12 @@ def known() -> list[dict[str, str]]:
 def load(tasks: TasksSpec, cache: Path | None = None, text: HeldOut | None = None) -> Suite:
     """Return every measure that `tasks.names` asks for, ready for `measures.take`, with baselines.
 
-    Names are `none`, `glue`, `probes`, `pairs`, `blimp` and its sets, single tasks, stand-ins beside GLUE's folders
-    (`QNLI-devsplit`), paths to tables and to minimal pairs, and those of linear probes
+    Names are `none`, `glue`, `babylm`, `probes`, `pairs`, `blimp` and its sets, single tasks, stand-ins beside GLUE's
+    folders (`QNLI-devsplit`), paths to tables and to minimal pairs, and those of linear probes
     (`workbench.tasks.linear.names`). Tasks that `glue` lacks are named in `missing`; a task asked for by its own name
     must be there. `text` prepares the corpus, for pairs made of it. Raises InputError.
     """
-    from workbench.tasks import baselines, glue, probes, table
+    from workbench.tasks import babylm_glue, baselines, glue, probes, table
     from workbench.tasks.linear import names as linear
 
     names = list(dict.fromkeys(tasks.names))
@@ -60,6 +64,8 @@ def load(tasks: TasksSpec, cache: Path | None = None, text: HeldOut | None = Non
         missing |= suite.missing
     if probe_names:
         found += probes.load(dict.fromkeys(probe_names), tasks.rows)
+    babylm, absent = babylm_glue.load([name for kind, name in places if kind == "babylm"], tasks.babylm, tasks.rows)
+    found, missing = found + babylm, missing | absent
     found += [table.load(Path(name), tasks) for kind, name in places if kind == "table"]
     measures: list[Measure] = [baselines.added(held_out(task, tasks.held_out), cache) for task in found]
     measures += linear.load([each for name in names for each in linear.place(name) or []], tasks, cache)
@@ -107,13 +113,16 @@ def local(tasks: TasksSpec) -> bool:
 
 def _place(name: str) -> tuple[str, str]:
     """Return which part reads this name, and the name as that part spells it. Raises InputError."""
-    from workbench.tasks import blimp, glue, table
+    from workbench.tasks import babylm_glue, blimp, glue, table
     from workbench.tasks.linear import names as linear
 
     words = {"glue": ("glue", "glue"), "probes": ("probes", "probes")} | {p: ("probes", p) for p in PROBES}
     words |= {"pairs": ("pairs", "pairs")} | {each: ("blimp", each) for each in blimp.NAMED}
     if name.lower() in words:
         return words[name.lower()]
+    if name.lower() == babylm_glue.SUITE or name.lower().startswith(babylm_glue.PREFIX):
+        babylm_glue.names_of(name)  # raises where there is no such task
+        return "babylm", name.lower()
     if linear.place(name):
         return "linear", name
     if blimp.holds_pairs(name):
@@ -124,7 +133,7 @@ def _place(name: str) -> tuple[str, str]:
         return "glue", row.name
     if user_path(name, "--tasks").is_dir():
         return "sentences", name
-    known = ["none", "glue", "probes", "linear", *glue.ROWS, *PROBES, "pairs", *blimp.NAMED]
+    known = ["none", "glue", babylm_glue.SUITE, "probes", "linear", *glue.ROWS, *PROBES, "pairs", *blimp.NAMED]
     raise InputError(
         f"--tasks names an unknown task {name!r}{suggest(name, known)}, or the path of a table or of minimal pairs"
     )

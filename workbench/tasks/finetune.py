@@ -81,11 +81,12 @@ def finetune(
 
     values = {part: points(task, outputs, parts[part], seed) for part, outputs in predicted.items()}
     first = next(iter(values))
+    kept = {"predicted": predicted[first].argmax(1).tolist()} if task.suite == "babylm" else {}
     return Score(
         task=task.name, suite=task.suite, metric=task.metric, seed=seed, value=values[first][task.metric],
         values=values, baselines=dict(task.baselines), train_rows=len(task.train), test_rows=len(parts[first]),
         steps=steps, seconds=time.perf_counter() - begun, finetune=task.settings(spec), data=task.fingerprint,
-        digest=score_digest(task, spec),
+        digest=score_digest(task, spec), details=kept,
     )  # fmt: skip
 
 

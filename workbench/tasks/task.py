@@ -73,7 +73,7 @@ class Task:
     """
 
     name: str
-    suite: Literal["glue", "probes", "table"]
+    suite: Literal["glue", "probes", "table", "babylm"]
     labels: tuple[str, ...]
     metric: str
     metrics: tuple[str, ...]

@@ -32,6 +32,7 @@ Floats = NDArray[np.float64]
 TOKENS = 1 << 13  # of sentences that are scored at once
 TIE = 1e-6  # scores that differ by less than this share of the larger one tie: float32 tells no more
 TRIED = 512  # pairs scored in both precisions, to see how much bf16 changes
+MADE = ("blimp", "minimal-pairs")  # suites of which each choice is kept, so that predictions can be written
 SAFE = 2  # times the largest such change, which lies beyond three deviations: larger differences are decided in bf16
 
 
@@ -50,15 +51,19 @@ def zero_shot(
     half = host.resolved_precision(scoring.spec.encoder.hidden) == "bf16"
 
     values: dict[str, dict[str, float]] = {}
+    chosen: dict[str, str] = {}
     details: dict[str, Any] = {"scorer": scoring.name, "cut": texts.cut, "tie_within": TIE}
     for name, scorer in {scoring.name: scoring.scorer, **scoring.beside}.items():
         good, bad, exact = _scores(scoring, name, scorer, texts, pairs, half, device, progress)
         wins = won(good, bad)
+        if pairs.suite in MADE:
+            chosen[name] = as_signs(wins)
         if name == scoring.name:
             values = by_group(pairs, wins)
             details |= {"ties": int((wins == 0.5).sum()), "pairs": len(wins), "in_fp32": exact}
         else:
             values[name] = {"accuracy": by_group(pairs, wins)["mean"]["accuracy"]}
+    details |= {"chosen": chosen} if chosen else {}
     return Score(
         task=pairs.name, suite=pairs.suite, metric=pairs.metric, seed=seed, value=values["mean"][pairs.metric],
         values=values, baselines=dict(pairs.baselines), train_rows=0, test_rows=len(pairs.good), steps=0,
@@ -71,6 +76,11 @@ def won(good: Floats, bad: Floats) -> Floats:
     """Return 1 for each pair whose good sentence has the higher score, 0.5 for a tie, else 0."""
     tied = np.abs(good - bad) <= TIE * np.maximum(np.maximum(np.abs(good), np.abs(bad)), 1.0)
     return np.where(tied, 0.5, good > bad)
+
+
+def as_signs(wins: Floats) -> str:
+    """Return a character for each pair, as scores keep it: "+" the good sentence won, "-" the bad one, "=" neither."""
+    return "".join("-=+"[round(2 * float(win))] for win in wins)
 
 
 def by_group(pairs: PairSet, wins: Floats) -> dict[str, dict[str, float]]:
