@@ -19,7 +19,7 @@ PACKAGE = ROOT / "workbench"
 LINES = (
     "cli",
     "study",
-    "launch sweep show sequential",
+    "launch sweep show sequential babylm",
     "bench",
     "runner",
     "cells",

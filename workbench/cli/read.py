@@ -125,8 +125,19 @@ def export(
     runs: Runs = Path("runs"),
     out: Annotated[Path | None, typer.Option(help="File to write (default: stdout).")] = None,
     no_verify: NoVerify = False,
+    babylm: Annotated[
+        Path | None, typer.Option(help="A new folder for models, predictions and collated files in BabyLM's layout.")
+    ] = None,
 ) -> None:
-    """One long table of every score, each row with run, seeds, spec, data fingerprint and code version."""
+    """One long table of every score, each row with run, seeds, spec, data fingerprint and code version.
+
+    With --babylm, models by words seen, predictions and scores as BabyLM's evaluation pipeline lays them out.
+    """
+    if babylm is not None:
+        if out is not None or form != "csv":
+            raise InputError("--babylm writes a folder of its own; leave --out and --format out")
+        _export_babylm(experiment, runs, babylm)
+        return
     if form not in ("csv", "parquet", "latex"):
         raise InputError(f"--format {form!r} is not one of csv, parquet and latex")
     if form == "parquet" and out is None:
@@ -150,3 +161,18 @@ def export(
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(out, data)
     typer.echo(str(out))
+
+
+def _export_babylm(experiment: str, runs: Path, out: Path) -> None:
+    """Write the folder, and print its scores."""
+    writable(out.parent)
+    from workbench import show
+    from workbench.babylm import export as exporting
+    from workbench.report import find_record
+    from workbench.store import RunStore
+
+    store = RunStore.existing(runs)
+    rows = exporting.export(store, find_record(store, experiment), out)
+    shown = ("run_id", "revision", "backend", "task", "pipeline", "ours", "ties")
+    table = [{key: round(row[key], 2) if isinstance(row[key], float) else row[key] for key in shown} for row in rows]
+    emit("\n".join([*([show.table(table)] if table else []), str(out)]), False)

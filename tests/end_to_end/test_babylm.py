@@ -1,0 +1,98 @@
+"""BabyLM from its folder of text to its layout of models and predictions, by the real commands."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from drills.small import write_text
+
+from .conftest import SETS, Command
+
+PAIRS = {"turn_taking": 4, "hypernym": 6}
+
+
+@pytest.fixture(scope="module")
+def folder(workbench: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a run of some words and its untrained encoder, measured on a set of pairs under BabyLM's name."""
+    place = tmp_path_factory.mktemp("babylm")
+    (place / "text").mkdir()
+    write_text(place / "text" / "childes.train")
+    (place / "supplement_filtered").mkdir()
+    for name, count in PAIRS.items():
+        rows = [
+            {"sentence_good": f"the cat sees a dog {'on a hill ' * i}.", "sentence_bad": f"hill a {'cat the ' * i}."}
+            for i in range(count)
+        ]
+        path = place / "supplement_filtered" / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = workbench(*words(), cwd=place)
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+def words(*more: str) -> list[str]:
+    given = ["run", "ablation", "--objective", "rtd", "--corpus", "text", "--match", "words"]
+    return [*given, "--budget", "words=5000", "--tasks", "supplement_filtered", *SETS, *more]
+
+
+def test_the_plan_and_the_runs_see_the_words_that_were_asked_for(folder: Path, workbench: Command) -> None:
+    done = workbench(*words("--dry-run", "--json"), cwd=folder)
+    plan = json.loads(done.stdout)
+    text = (folder / "text" / "childes.train").read_text()
+    assert plan["text"]["words"] == len(text.split()) and list(plan["text"]["sources"]) == ["childes.train"]
+    for row in plan["runs"]:
+        assert 4700 < row["words"] <= 5000 and row["epochs"] == pytest.approx(row["words"] / len(text.split()))
+    refused = workbench(*words("--most-epochs", "0.1"), cwd=folder)
+    assert refused.returncode == 2 and "--most-epochs 0.1" in refused.stderr and refused.stderr.count("\n") == 1
+
+
+def test_export_writes_models_predictions_and_scores(folder: Path, workbench: Command) -> None:
+    done = workbench("export", "ablation", "--babylm", "out", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "supplement_filtered has 10 rows in 2 where BabyLM expects 5,218 in 5" in done.stderr
+    out = folder / "out"
+    with open(out / "scores.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert sorted(row["backend"] for row in rows) == ["mlm", "originality"]
+    for row in rows:
+        score = next(
+            json.loads(path.read_text()) for path in folder.glob(f"runs/{row['run_id']}/scores/supplement*.json")
+        )
+        of_detector = row["backend"] == "originality"
+        value = score["value"] if of_detector else score["values"]["generator-pll"]["accuracy"]
+        assert float(row["ours"]) == value
+        path = f"main/zero_shot/{row['backend']}/blimp/supplement_filtered/predictions.json"
+        content = json.loads((out / "results" / row["run_id"] / path).read_text())
+        shares = [
+            sum(each["pred"].startswith("the cat sees") for each in content[name]["predictions"]) / count
+            for name, count in PAIRS.items()
+        ]
+        assert float(row["pipeline"]) == pytest.approx(100 * sum(shares) / 2)
+        file = out / "results" / row["run_id"] / f"all_full_preds_and_fast_scores_{row['backend']}.json"
+        assert json.loads(file.read_text())["blimp_supplement"] is None  # it has too few rows
+
+
+def test_exported_models_load(folder: Path, workbench: Command) -> None:
+    from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+
+    done = workbench("export", "ablation", "--babylm", "models-out", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    (rtd,) = (folder / "models-out" / "models").glob("rtd*")
+    model, info = AutoModelForMaskedLM.from_pretrained(rtd / "main", output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    assert model.config.hidden_size == 16  # the generator
+    assert AutoModel.from_pretrained(rtd / "main" / "encoder").config.hidden_size == 32
+    inputs = AutoTokenizer.from_pretrained(rtd / "main")("the cat sees a dog", return_tensors="pt")
+    assert model(**inputs).logits.shape[:2] == inputs["input_ids"].shape
+
+
+def test_a_place_that_holds_something_is_refused(folder: Path, workbench: Command) -> None:
+    (folder / "full").mkdir()
+    (folder / "full" / "notes.txt").write_text("mine")
+    for more in (["--babylm", "full"], ["--babylm", "new", "--format", "latex"]):
+        done = workbench("export", "ablation", *more, cwd=folder)
+        assert done.returncode == 2 and "--babylm" in done.stderr and "Traceback" not in done.stderr
+    assert [path.name for path in (folder / "full").iterdir()] == ["notes.txt"] and not (folder / "new").exists()

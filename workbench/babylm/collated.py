@@ -1,0 +1,67 @@
+"""All predictions of a run in the one file that BabyLM's leaderboard takes, and a table of their scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workbench.babylm.predictions import Predicted
+
+FULL = (
+    "blimp", "blimp_supplement", "ewok", "entity_tracking_filtered", "comps", "global_piqa_parallel",
+    "global_piqa_nonparallel", "reading", "aoa_surprisals", "aoa",
+)  # fmt: skip
+FAST = (
+    "blimp", "blimp_supplement", "ewok", "entity_tracking_filtered", "global_piqa_parallel", "global_piqa_nonparallel",
+    "reading",
+)  # fmt: skip
+
+
+def collated(by_revision: Mapping[str, Sequence[Predicted]], track: Sequence[str]) -> dict[str, Any]:
+    """Return the content of `all_full_preds_and_fast_scores_BACKEND.json`.
+
+    Tasks that are not there, or whose number of rows is not what BabyLM checks for, are null. Fast scores are shares,
+    one entry for each revision of the track in its order.
+    """
+    main = [each for each in by_revision.get("main", ()) if each.fast is None and not each.counts]
+    found: dict[str, Any] = {key: None for key in FULL}
+    found |= {each.key: each.predictions for each in main if each.key != "glue"}
+    found["glue"] = {name: rows for each in main if each.key == "glue" for name, rows in each.predictions.items()}
+    fast = {
+        name: {each.key: each.fast for each in several if each.fast is not None and not each.counts}
+        for name, several in by_revision.items()
+    }
+    found["fast_eval_results"] = {key: [fast.get(name, {}).get(key) for name in track] for key in FAST}
+    return found
+
+
+def rows(run_id: str, by_revision: Mapping[str, Sequence[Predicted]], backend: str) -> list[dict[str, Any]]:
+    """Return a row for each file of predictions, and one for the mean of the tasks of each revision.
+
+    `pipeline` is BabyLM's accuracy: the mean over paradigms, ties counted as right. `with_f1` has F1 in its place for
+    the tasks of which its tables show that. `ours` counts a tie as half. The mean is over fast or full sets apart.
+    """
+    table = []
+    for revision, several in by_revision.items():
+        names = {"run_id": run_id, "revision": revision, "backend": backend}
+        mine = [names | _row(each) for each in several]
+        table += mine
+        for fast, word in ((False, "tasks"), (True, "fast sets")):
+            chosen = [row for row, each in zip(mine, several, strict=True) if (each.fast is not None) == fast]
+            table += [names | _mean(chosen, word)] if len(chosen) > 1 else []
+    return table
+
+
+def _row(each: Predicted) -> dict[str, Any]:
+    return {
+        "task": each.file.split("/")[-2], "pipeline": each.value,
+        "with_f1": each.value if each.f1 is None else each.f1, "ours": each.ours, "ties": each.ties, "rows": each.rows,
+        "missing": each.counts,
+    }  # fmt: skip
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], word: str) -> dict[str, Any]:
+    """Return the unweighted mean of some tasks, as one row."""
+    means = {key: sum(row[key] for row in rows) / len(rows) for key in ("pipeline", "with_f1", "ours")}
+    sums = {key: sum(row[key] for row in rows) for key in ("ties", "rows")}
+    return {"task": f"mean of {len(rows)} {word}", **means, **sums, "missing": ""}

@@ -1,0 +1,114 @@
+"""One revision of a run as a Hugging Face folder that `AutoModelForMaskedLM.from_pretrained` loads.
+
+The masked language model is the part of an objective that learned to fill [MASK]: of BERT MLM the encoder with its
+head, of every objective with a generator the generator. Then the encoder, which is what is fine-tuned, lies beside it
+in `encoder`, for `AutoModel`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from workbench.corruption import Generator
+from workbench.data.foreign import TOKENIZER_FILES
+from workbench.errors import InputError
+from workbench.models.electra import Electra
+from workbench.models.encoder import Encoder, plain_weights
+from workbench.models.heads import BinaryHead, MlmHead
+from workbench.rundir import RunDir
+from workbench.spec import RunSpec
+from workbench.tasks import scorer
+
+HEAD = "detection_head.safetensors"
+
+
+def write(run: RunDir, weights: Path, folder: Path, revision: str) -> None:
+    """Fill `folder` from the `encoder` and `heads` that lie in `weights`. Raises InputError."""
+    model = scorer.load(weights / "encoder", [scorer.DEFAULT], "cpu").model
+    spec, found = run.spec(), masked_lm(model)
+    folder.mkdir(parents=True)
+    if found is None:
+        shutil.copytree(weights / "encoder", folder, dirs_exist_ok=True)
+    else:
+        _save_masked_lm(*found, folder)
+        for file in (weights / "encoder").iterdir():
+            if file.name in TOKENIZER_FILES:
+                shutil.copyfile(file, folder / file.name)
+        if found[0] is not model.encoder:
+            shutil.copytree(weights / "encoder", folder / "encoder")
+    head = getattr(model, "head", None)
+    if isinstance(head, BinaryHead):
+        _save_tensors(dict(head.named_parameters()), folder / HEAD)
+    (folder / "README.md").write_text(card(spec, model, revision), encoding="utf-8")
+
+
+def masked_lm(model: nn.Module) -> tuple[Encoder, MlmHead] | None:
+    """Return encoder and head of the part that learned to fill [MASK]; None where the objective has none."""
+    generator, head = getattr(model, "generator", None), getattr(model, "head", None)
+    if isinstance(generator, Generator):
+        return None if generator.words is not None else (generator.body, generator.head)
+    encoder = getattr(model, "encoder", None)
+    return (encoder, head) if isinstance(head, MlmHead) and isinstance(encoder, Encoder) else None
+
+
+def _save_masked_lm(encoder: Encoder, head: MlmHead, folder: Path) -> None:
+    """Write config.json and model.safetensors of an `ElectraForMaskedLM`, whose head is ours under other names."""
+    if not isinstance(encoder.model, Electra):
+        raise InputError(
+            f"encoder.family={encoder.spec.family}: masked language models are exported for the family electra only; "
+            f"the folder encoder of each run loads with AutoModel"
+        )
+    facts = {"architectures": ["ElectraForMaskedLM"], "dtype": "float32", **encoder.model.config.facts()}
+    (folder / "config.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    body = {f"electra.{name}": weight for name, weight in plain_weights(encoder.model).items()}
+    own = {
+        "generator_predictions.dense.weight": head.dense.weight, "generator_predictions.dense.bias": head.dense.bias,
+        "generator_predictions.LayerNorm.weight": head.norm.weight,
+        "generator_predictions.LayerNorm.bias": head.norm.bias, "generator_lm_head.bias": head.bias,
+    }  # fmt: skip
+    _save_tensors(body | own, folder / "model.safetensors")
+
+
+def _save_tensors(weights: dict[str, Tensor], path: Path) -> None:
+    from safetensors.torch import save_file
+
+    apart = {name: weight.detach().cpu().contiguous().clone() for name, weight in weights.items()}
+    save_file(apart, path, metadata={"format": "pt"})
+
+
+def card(spec: RunSpec, model: nn.Module, revision: str) -> str:
+    """Return a model card that says which part of the objective is which file."""
+    found = masked_lm(model)
+    if found is None:
+        lines = [
+            f"- `model.safetensors`: the encoder, for `AutoModel`. The objective `{spec.objective}` has no part that "
+            "learned to fill [MASK], so it is no masked language model: `AutoModelForMaskedLM` makes a random head"
+        ]
+    elif found[0] is getattr(model, "encoder", None):
+        lines = ["- `model.safetensors`: encoder and masked language model in one, for `AutoModelForMaskedLM`"]
+    else:
+        lines = [
+            "- `model.safetensors`: the **generator**, for `AutoModelForMaskedLM`: the only part that learned to fill "
+            "[MASK]. Its scores are not those of the encoder.",
+            "- `encoder/`: the **encoder**, for `AutoModel`: this is what to fine-tune",
+        ]
+    if isinstance(head := getattr(model, "head", None), BinaryHead):
+        lines.append(
+            f"- `{HEAD}`: the head by which the encoder tells replaced tokens: logit = out.weight h + out.bias"
+            + (", where h = gelu(dense.weight h + dense.bias)" if head.dense is not None else "")
+            + " at each of its states h; above 0 means replaced"
+        )
+    return f"""---
+library_name: transformers
+pipeline_tag: {"fill-mask" if found is not None else "feature-extraction"}
+---
+# {spec.run_id}, revision {revision}
+
+Pre-trained with the objective `{spec.objective}` on {", ".join(spec.data.corpus)}; rows of {spec.data.length} tokens.
+
+{chr(10).join(lines)}
+"""

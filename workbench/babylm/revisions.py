@@ -1,0 +1,74 @@
+"""Which weights of a run stand for which of BabyLM's revisions: `main` and `chck_1M` to `chck_1000M`."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.rundir import RunDir
+from workbench.words_seen import words_of_tokens
+
+MILLION = 1_000_000
+SMALL = (*range(1, 10), *range(10, 101, 10))  # millions of words seen, of the track strict-small
+STRICT = (*SMALL, *range(200, 1001, 100))
+MARK = re.compile(r"([\d,]+) M words")  # what a point is called that was kept by `--evaluate-at words`
+
+
+@dataclass(frozen=True)
+class Revision:
+    """A revision and where its weights lie below the run's folder: "" for the end of training, else "points/STEP"."""
+
+    name: str
+    place: str
+
+    def folder(self, run: RunDir) -> Path:
+        """Return the folder that holds `encoder`, `heads` and `scores` of this revision."""
+        return run.path / self.place
+
+
+def revisions(run: RunDir) -> list[Revision]:
+    """Return the revisions that a trained run has weights of, `main` first, then by words seen."""
+    found = {millions: place for place, millions in _kept(run)}
+    if (last := _at_end(run)) is not None:
+        found[last] = ""
+    return [Revision("main", ""), *(Revision(f"chck_{count}M", found[count]) for count in sorted(found))]
+
+
+def missing(run: RunDir) -> list[str]:
+    """Return the revisions of the run's track that it has no weights of, up to the words that it saw."""
+    names = {revision.name for revision in revisions(run)}
+    most = seen(run) / MILLION
+    return [f"chck_{count}M" for count in STRICT if count <= most and f"chck_{count}M" not in names]
+
+
+def track(run: RunDir) -> tuple[str, ...]:
+    """Return the names of all revisions of the run's track: strict-small up to 100 million words seen, else strict."""
+    small = seen(run) < 101 * MILLION
+    return tuple(f"chck_{count}M" for count in (SMALL if small else STRICT))
+
+
+def seen(run: RunDir) -> float:
+    """Return the words that a run saw, 0 where the words of its text were not counted."""
+    spec = run.spec()
+    return words_of_tokens(run.read_json("done.json")["tokens"], spec.data) if spec.data.words else 0.0
+
+
+def _kept(run: RunDir) -> list[tuple[str, int]]:
+    """Return place and millions of words of each point that was kept by words."""
+    found = []
+    for path in sorted((run.path / "points").glob("*/point.json")):
+        mark = MARK.fullmatch(str(json.loads(path.read_text(encoding="utf-8")).get("mark")))
+        if mark:
+            found.append((f"points/{path.parent.name}", int(mark[1].replace(",", ""))))
+    return found
+
+
+def _at_end(run: RunDir) -> int | None:
+    """Return the millions of words that the run's last step is the last to see no more than."""
+    spec, words = run.spec(), seen(run)
+    if not words:
+        return None
+    step = words_of_tokens(spec.batch.size * spec.data.length, spec.data)
+    return next((count for count in STRICT if words <= count * MILLION * (1 + 1e-12) < words + step), None)
