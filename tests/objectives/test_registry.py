@@ -205,12 +205,7 @@ def test_a_file_that_this_process_was_not_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["stranger_idea", "stranger_idea:Objective"])
 def test_an_installed_package_adds_an_objective(value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, name="stranger_idea.py")
-    info = tmp_path / "stranger-1.2.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.2\n", encoding="utf-8")
-    points = f"[workbench.objectives]\nhalf-masked = {value}\nrtd = nothing.of_ours\n"
-    (info / "entry_points.txt").write_text(points, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
+    installed(tmp_path, f"half-masked = {value}\nrtd = nothing.of_ours", monkeypatch)
     monkeypatch.delitem(sys.modules, "stranger_idea", raising=False)
     monkeypatch.setattr(objectives, "_files", {})  # other tests gave the same text as a file
 
@@ -226,15 +221,21 @@ def test_an_installed_package_adds_an_objective(value: str, tmp_path: Path, monk
     assert objectives.source_file(spec) is None
 
 
+def installed(folder: Path, points: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a package "stranger 1.2" with these entry points importable from a folder."""
+    info = folder / "stranger-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.2\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text(f"[workbench.objectives]\n{points}\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(folder)
+
+
 @pytest.mark.parametrize("value", ["no_such_module_anywhere", "no_such_package_anywhere.part:Objective"])
 def test_an_installed_package_whose_module_is_missing(
     value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    info = tmp_path / "stranger-1.2.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.2\n", encoding="utf-8")
-    (info / "entry_points.txt").write_text(f"[workbench.objectives]\nhalf-masked = {value}\n", encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
+    installed(tmp_path, f"half-masked = {value}", monkeypatch)
+    assert [e.summary for e in objectives.listing() if e.name == "half-masked"] == [""]
     name, source = objectives.find("half-masked")
     with pytest.raises(InputError, match=f"'half-masked' of {value}.*No module named"):
         objectives.load(RunSpec(objective=name, source=source))
@@ -243,15 +244,31 @@ def test_an_installed_package_whose_module_is_missing(
 def test_an_installed_folder_without_a_file_has_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A namespace package has no file of its own whose text could be hashed."""
     (tmp_path / "stranger_folder").mkdir()
-    info = tmp_path / "stranger-1.2.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.2\n", encoding="utf-8")
-    (info / "entry_points.txt").write_text("[workbench.objectives]\nfolder = stranger_folder\n", encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
+    installed(tmp_path, "folder = stranger_folder", monkeypatch)
     name, source = objectives.find("folder")
     assert (name, source) == ("folder", "folder")
     with pytest.raises(InputError, match="has no"):
         objectives.load(RunSpec(objective=name, source=source))
+
+
+def test_installed_objectives_are_listed_after_ours_whatever_their_files_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stranger_silent.py").write_text("x = 1\n", encoding="utf-8")
+    (tmp_path / "stranger_broken.py").write_text("def\n", encoding="utf-8")
+    points = "bert-mlm = nothing.of_ours\nquiet = stranger_silent\nbroken = stranger_broken"
+    installed(tmp_path, points, monkeypatch)
+    listed = [(entry.name, entry.summary) for entry in objectives.listing() if entry.source == "stranger 1.2"]
+    assert listed == [("broken", ""), ("quiet", "")]
+    assert objectives.names()[-2:] == ["broken", "quiet"]
+
+
+def test_options_that_raise_are_told_with_their_file(tmp_path: Path) -> None:
+    raising = "class Options(Part):\n    shown: float = 0.5\n\n    def model_post_init(self, _):\n        1 / 0\n"
+    text = IDEA.replace("class Options(Part):\n    shown: float = 0.5\n", raising)
+    assert text != IDEA
+    with pytest.raises(InputError, match=r"half_masked\.py, line \d+: Options raised ZeroDivisionError"):
+        spec_of(write(tmp_path, text))
 
 
 BODY = "    return flops.encoder(spec.encoder, spec.data.length) + head\n"
