@@ -164,7 +164,7 @@ def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
     base, prepared = prepare(job.base)
     store = RunStore(root)
     job.warn()
-    if told := series.sentence(points_of(job, prepared, suite)):
+    if told := series.sentence(points_of(job, prepared, suite), base.tasks.at):
         say(told)
     return Session(job, store, base, prepared, suite, host, workers)
 
@@ -190,7 +190,7 @@ def planned_points(job: Job) -> tuple[str, list[dict[str, Any]]]:
     base = bind(job.base, prepared)
     suite = tasks.load(base.tasks, text=lambda: (base.data, prepared.folder))
     found = points_of(job, prepared, suite)
-    return series.sentence(found), found
+    return series.sentence(found, base.tasks.at), found
 
 
 def enroll(session: Session, specs: Sequence[RunSpec], **facts: Any) -> tuple[list[RunSpec], list[RunSpec]]:

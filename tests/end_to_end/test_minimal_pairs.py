@@ -97,3 +97,32 @@ def test_a_corpus_without_a_held_out_part_gives_one_up(folder: Path, workbench: 
     words = ["run", "ablation", "--objective", "bert-mlm", "--corpus", "text.txt", "--tasks", "pairs", "--dry-run"]
     done = workbench(*words, *SETS, cwd=folder)
     assert done.returncode == 0 and "--set data.held_out=0.02 is in effect" in done.stderr
+
+
+def test_the_plan_says_what_scores_during_training_cost(folder: Path, workbench: Command) -> None:
+    """The text of the plan and its JSON, for text that is prepared already; nothing is trained or written."""
+    before = sorted(folder.glob("runs/**/*"))
+    told = workbench(*words("--evaluate-at", "log:6", "--dry-run"), cwd=folder)
+    assert told.returncode == 0, told.stderr
+    last = told.stdout.splitlines()[-1]
+    assert (
+        last.startswith("scores during training: minimal-pairs at 1 to 2 points (at most ")
+        and " pairs at 1 to 2 points" in last
+    )
+    facts = json.loads(workbench(*words("--evaluate-at", "log:6", "--dry-run", "--json"), cwd=folder).stdout)
+    assert [row["suite"] for row in facts["points"]] == ["minimal-pairs", "pairs"]
+    assert all(row["all_points"] > row["one_point"] > 0.05 for row in facts["points"])
+    short = workbench(*words("--evaluate-at", "log:2", "--dry-run"), cwd=folder).stdout.splitlines()[-1]
+    assert short.endswith(": none, as no point of --evaluate-at log:2 lies within so short a run")
+    auto = workbench(*words("--dry-run"), cwd=folder).stdout.splitlines()[-1]
+    assert auto.startswith("scores during training: no point fits for minimal-pairs, of which one costs ")
+    assert sorted(folder.glob("runs/**/*")) == before
+
+
+def test_words_for_points_that_cannot_be_used_are_refused(workbench: Command, folder: Path) -> None:
+    for given, why in (
+        (("--evaluate-at", "sometimes"), "is none of auto, none, words and log:N"),
+        (("--evaluate-at", "log:2", "--set", "tasks.at=none"), "contradict each other"),
+    ):
+        done = workbench(*words(*given), cwd=folder)
+        assert done.returncode == 2 and why in done.stderr and done.stderr.count("\n") <= 2, done.stderr

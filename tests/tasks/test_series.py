@@ -128,6 +128,11 @@ def test_what_is_asked_for_is_taken_whatever_it_costs(words: Path, pairs: PairSe
 
 def test_the_plan_says_how_many_points_and_what_they_cost(words: Path, pairs: PairSet, probe: LinearProbe) -> None:
     spec = spec_of(steps=900)
-    told = series.sentence(series.rows([series.series(spec, plan(spec), spec.tasks, Suite((pairs, probe)), words)]))
-    assert told.startswith("scores during training: linear at 6 points (at most ")
-    assert series.sentence([]) == ""
+    runs = [series.series(spec, plan(spec), spec.tasks, Suite((pairs, probe)), words)]
+    told = series.sentence(series.rows(runs), "auto")
+    each = [
+        f"{one.suite} at {len(one.points)} points (at most {100 * one.share:.2g} % of a run's compute)"
+        for one in runs[0]
+    ]
+    assert told == f"scores during training: {each[0]}, {each[1]}"
+    assert series.sentence([], "auto") == ""

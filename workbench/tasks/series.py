@@ -95,21 +95,27 @@ def rows(runs: Iterable[Sequence[Series]]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def sentence(found: Sequence[Mapping[str, Any]]) -> str:
-    """Return in words what `rows` found; "" where nothing can be measured during training."""
+def sentence(found: Sequence[Mapping[str, Any]], setting: str) -> str:
+    """Return in words what `rows` found under a setting; "" where nothing can be measured during training."""
     taken = [
         f"{row['suite']} at {_span(row['least_points'], row['most_points'])} points "
-        f"(at most {100 * row['all_points']:.2g} % of a run's compute)"
-        for row in found if row["most_points"]
-    ]  # fmt: skip
-    left = [
-        f"{row['suite']}, of which one costs {100 * row['one_point']:.2g} %" for row in found if not row["most_points"]
+        f"(at most {_percent(row['all_points'])} of a run's compute)"
+        for row in found
+        if row["most_points"]
     ]
-    told = [f"scores during training: {', '.join(taken)}"] if taken else []
-    if left:
-        none = f"no point fits for {'; '.join(left)} (--evaluate-at log:6 takes them whatever they cost)"
-        told.append(none if taken else f"scores during training: {none}")
-    return "; ".join(told)
+    left = [
+        f"{row['suite']}, of which one costs {_percent(row['one_point'])}" for row in found if not row["most_points"]
+    ]
+    told = [", ".join(taken)] if taken else []
+    if left and setting == "auto":
+        told.append(f"no point fits for {'; '.join(left)} (--evaluate-at log:6 takes them whatever they cost)")
+    elif left:
+        told.append(f"none, as no point of --evaluate-at {setting} lies within so short a run")
+    return f"scores during training: {'; '.join(told)}" if told else ""
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:,.0f} %"
 
 
 def _span(least: int, most: int) -> str:
