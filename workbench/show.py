@@ -50,7 +50,10 @@ def plan_rows(plans: Sequence[tuple[RunSpec, Plan]]) -> list[dict[str, Any]]:
 
 
 def plan_json(
-    job: Job, plans: Sequence[tuple[RunSpec, Plan]], matches: Sequence[Match], text: Mapping[str, Any]
+    job: Job,
+    plans: Sequence[tuple[RunSpec, Plan]],
+    matches: Sequence[Match],
+    text: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The plan as one document. `text` is what the runs learn from, empty where it is not prepared yet."""
     from workbench.job import flops_ratio, is_equal
@@ -60,7 +63,7 @@ def plan_json(
         "experiment": job.experiment.name, "question": asked(job.experiment.question, is_equal(ratio)),
         "base": job.base.model_dump(mode="json"), "match": [match.to_json() for match in matches],
         "convention": job.base.budget.convention, "flops_ratio": ratio, "equal_compute": is_equal(ratio),
-        "text": dict(text),
+        "text": dict(text or {}),
         "runs": [row | {"cell": _cell_of(job, spec)} for row, (spec, _) in zip(plan_rows(plans), plans, strict=True)],
     }  # fmt: skip
 
