@@ -253,6 +253,14 @@ def test_json_holds_everything_a_report_needs(encoder: Path, keyword: Task) -> N
     assert found["data"] == keyword.fingerprint and len(found["digest"]) == 8 and found["seconds"] > 0
 
 
+def test_what_was_predicted_is_kept_where_it_is_to_be_handed_in(encoder: Path, keyword: Task) -> None:
+    score = finetune(encoder, replace(keyword, epochs=0.5, suite="babylm"), SPEC, 1, CPU).to_json()
+    truth = next(iter(keyword.tests.values())).targets
+    right = sum(one == other for one, other in zip(score["predicted"], truth, strict=True))
+    assert 100 * right / len(truth) == pytest.approx(score["value"])
+    assert "predicted" not in finetune(encoder, replace(keyword, epochs=0.1), SPEC, 1, CPU).to_json()
+
+
 def test_weights_whose_sums_are_no_numbers_diverge(electra: Callable[..., Path], keyword: Task) -> None:
     folder = electra()
     weights = safetensors.torch.load_file(folder / "model.safetensors")
