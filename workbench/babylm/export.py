@@ -79,18 +79,24 @@ def _run(run: RunDir, pairs: Mapping[str, PairSet], out: Path) -> list[dict[str,
             path.write_text(json.dumps(each.predictions, ensure_ascii=False), encoding="utf-8")
     if lacking := missing(run):
         log.warning("%s has no weights of %s; train it with --evaluate-at words", run.run_id, ", ".join(lacking))
+    for fault in _faults(by_backend):
+        log.warning("%s: %s, so it is left out of the collated files", run.run_id, fault)
     tuned = by_backend.pop("finetune", {})
     table = []
     for backend, found in (by_backend or {"mlm": {}}).items():
         whole = {name: [*found.get(name, ()), *tuned.get(name, ())] for name in dict.fromkeys([*found, *tuned])}
         if not whole:
             continue
-        for fault in dict.fromkeys(each.counts for several in whole.values() for each in several if each.counts):
-            log.warning("%s: %s, so it is left out of the collated file", run.run_id, fault)
         path = out / "results" / run.run_id / f"all_full_preds_and_fast_scores_{backend}.json"
         path.write_text(json.dumps(collated.collated(whole, track(run)), ensure_ascii=False), encoding="utf-8")
         table += collated.rows(run.run_id, whole, backend)
     return table
+
+
+def _faults(by_backend: Mapping[str, Mapping[str, list[Predicted]]]) -> list[str]:
+    """Return each fault in a number of rows once."""
+    every = (each for found in by_backend.values() for several in found.values() for each in several)
+    return list(dict.fromkeys(each.counts for each in every if each.counts))
 
 
 def _predicted(run: RunDir, revision: Revision, pairs: Mapping[str, PairSet]) -> Iterator[tuple[str, Predicted]]:
