@@ -341,6 +341,17 @@ def test_too_little_held_out_text_is_said(tmp_path: Path) -> None:
         pairs.load(DataSpec(corpus="my.txt"), tmp_path, tuning=False)
 
 
+def test_the_headline_of_pairs_from_text_counts_every_pair_alike() -> None:
+    """The built-in text gives a third as many pairs of the kind `order` as of the others."""
+    found = pairs.load(DataSpec(corpus="docs"), Path(), tuning=True)
+    kinds = np.array(found.groups["kind"])
+    assert 0 < (kinds == "order").sum() < (kinds == "exchange").sum()
+    wins = np.where(kinds == "order", 1.0, 0.0)
+    values = zero_shot.by_group(found, wins)
+    assert values["kind"] == {"exchange": 0.0, "order": 100.0, "replace": 0.0}
+    assert values["mean"]["accuracy"] == pytest.approx(100 * (kinds == "order").mean())
+
+
 def test_the_halves_for_choosing_settings_and_for_reports_share_nothing(tmp_path: Path) -> None:
     parts = [f"Part {n}. The cat number {n} sat on the mat." for n in range(60)]
     (tmp_path / "held-out.jsonl").write_text("".join(json.dumps(part) + "\n" for part in parts))
