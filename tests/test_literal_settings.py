@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from workbench.cli import app
 from workbench.cli.words import base_spec
+from workbench.errors import InputError
+from workbench.parts import COUNTS
 from workbench.spec import field_of, known_keys, value_at
 
 # What must be said with a value, because the two are checked together.
@@ -48,6 +50,14 @@ def test_values_called_none_are_values_in_a_sweep_too() -> None:
     shown = CliRunner().invoke(app, ["sweep", "--over", "tying=none,tokens", "--dry-run", "--json"])
     assert shown.exit_code == 0, shown.exception
     assert '"none"' in shown.stdout
+
+
+@pytest.mark.parametrize("key", COUNTS)
+def test_what_is_counted_in_the_text_cannot_be_set(key: str) -> None:
+    for words in (["run", "ablation", "--set", f"{key}=5"], ["sweep", "--over", f"{key}=5,6"]):
+        refused = CliRunner().invoke(app, [*words, "--dry-run"])
+        assert isinstance(refused.exception, InputError)
+        assert str(refused.exception).startswith(f"{words[-2]} {key}: it is counted in the text, not set")
 
 
 @pytest.mark.parametrize("key", [key for key in known_keys() if type(None) in get_args(field_of(key).annotation)])  # type: ignore[union-attr]

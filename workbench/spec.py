@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from workbench.errors import InputError, suggest
 from workbench.parts import (
+    COUNTS,
     UNITS,
     BatchSpec,
     Budget,
@@ -287,8 +288,11 @@ def parse_override(text: str) -> tuple[str, Any]:
 def override_value(key: str, text: str, option: str) -> str | None:
     """Return the value that `option` (`--set`, `--over`) gives a field: the text itself, or None for `unset`.
 
-    Raises InputError where the field cannot be empty, and where `none` is meant to clear a field but is no value of it.
+    Raises InputError where the field cannot be empty, where `none` is meant to clear a field but is no value of it, and
+    for what is counted in the text.
     """
+    if key in COUNTS:
+        raise InputError(f"{option} {key}: it is counted in the text, not set; --budget words=N says how much is seen")
     field = field_of(key.removeprefix("start.parent."))
     if field is None:  # an option of an objective, whose own types decide
         return None if text == CLEAR else text

@@ -19,6 +19,7 @@ from typing import Any
 from workbench import presets
 from workbench.errors import InputError
 from workbench.owner import process
+from workbench.parts import COUNTS
 from workbench.spec import RunSpec, known_keys
 from workbench.store import RunStore
 
@@ -482,7 +483,7 @@ def changed_settings(folder: Path, count: int) -> str:
 
 # Fine-tuning, parents (there is none), labels, what depends on the objective, and budgets beside the one there is.
 NOT_THE_RUN = {key for key in known_keys() if key.startswith(("tasks.", "start."))}
-NOT_THE_RUN |= {"scale", "options", "budget.steps", "budget.tokens", "budget.seconds"}
+NOT_THE_RUN |= {"scale", "options", "budget.steps", "budget.tokens", "budget.words", "budget.seconds", *COUNTS}
 
 
 def _others(base: RunSpec, key: str) -> list[Any]:

@@ -222,7 +222,10 @@ def test_page_holds_all_of_it(tmp_path: Path) -> None:
     )
     path = store.root / "experiments" / f"{name}.json"
     trials = [
-        {"objective": arm, "trial": i, "values": {"optim.lr": 1e-3 * (i + 1)}, "run_ids": [], "score": score}
+        {
+            "objective": arm, "trial": i, "values": {"optim.lr": 1e-3 * (i + 1)}, "run_ids": [], "score": score,
+            "seeds": [9],
+        }
         for arm in levels for i, score in enumerate((61.0, 64.0, 63.0))
     ]  # fmt: skip
     trials += [{"objective": "rtd", "trial": 3, "values": {}, "run_ids": [], "score": None, "seeds": [9]}]
