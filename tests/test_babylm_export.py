@@ -12,6 +12,7 @@ import torch
 
 from workbench import objectives, plan, presets, trainer
 from workbench.babylm import collated, model_folder
+from workbench.babylm.export import whole as whole_runs
 from workbench.babylm.predictions import SETS, Predicted, of_labels, of_pairs
 from workbench.babylm.revisions import SMALL, missing, revisions, track
 from workbench.rundir import RunDir
@@ -103,6 +104,8 @@ def run_of(tmp_path: Path, words: float, **changes: Any) -> RunDir:
     (run.path / "metrics.jsonl").write_text(
         "".join(json.dumps(row | {"step": n + 1}) + "\n" for n in range(made.steps))
     )
+    (run.path / "encoder").mkdir()
+    (run.path / "encoder" / "model.safetensors").write_bytes(b"weights")
     run.finish({"steps": made.steps, "tokens": made.tokens, "flops": made.flops})
     return run
 
@@ -129,6 +132,16 @@ def test_revisions_that_a_run_lacks_are_named(tmp_path: Path) -> None:
     assert [revision.name for revision in revisions(run)] == ["main", "chck_1M"] and missing(run) == ["chck_2M"]
     large = run_of(tmp_path, 2.2e8, **{"seed": 5, "batch.size": 1_000_000})
     assert len(track(large)) == 28 and track(large)[-1] == "chck_1000M" and missing(large)[-1] == "chck_200M"
+
+
+def test_damaged_and_unfinished_runs_are_named_and_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    good, bad = run_of(tmp_path, 1e6), run_of(tmp_path, 1e6, seed=1)
+    begun = RunStore(tmp_path / "runs").open(presets.resolve("nano", {"seed": 2}))
+    (bad.path / "encoder" / "model.safetensors").write_bytes(b"weighty")  # as many bytes
+    assert whole_runs([good, bad, begun], verify=True) == [good]
+    assert f"{bad.run_id} is damaged and left out: encoder/model.safetensors has changed" in caplog.text
+    assert f"{begun.run_id} is not trained to its end" in caplog.text
+    assert whole_runs([good, bad, begun], verify=False) == [good, bad]
 
 
 SIZES = {

@@ -257,8 +257,36 @@ def test_a_run_that_kept_nothing_has_scores_of_its_end_alone(
     run = carried_out(spec_of(tasks__at="none"), prepared, toy, tmp_path)
     wanted = cells.Wanted(spec_of().tasks, toy, prepared)
     runner._warn_of_pointless([run], wanted)
-    assert "1 of 1 runs kept no weights during training" in caplog.text and run.run_id in caplog.text
+    assert "1 of 1 runs have no weights at points that are asked for" in caplog.text
+    assert f"{run.run_id} at 2 points" in caplog.text
     assert cells.complete(run, wanted) and run.state == "done"
+
+
+def test_more_points_than_a_run_kept_are_said(prepared: Prepared, toy: Suite, tmp_path: Path) -> None:
+    run = carried_out(spec_of(), prepared, toy, tmp_path)
+    assert cells.Wanted(spec_of().tasks, toy, prepared).unmeasured(run) == 0
+    more = cells.Wanted(spec_of(tasks__at="log:6").tasks, toy, prepared)
+    lacking = {p.step for p in more.points(run.spec(), plan(run.spec()))} - set(STEPS)
+    assert len(lacking) == more.unmeasured(run) == 2 and cells.complete(run, more)
+
+
+def test_a_point_whose_weights_were_deleted_keeps_its_scores_and_gets_no_others(
+    prepared: Prepared, toy: Suite, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = carried_out(spec_of(), prepared, toy, tmp_path)
+    shutil.rmtree(run.path / "points/00000004/encoder")
+    shutil.rmtree(run.path / "points/00000004/heads")
+    assert cells.Wanted(spec_of().tasks, toy, prepared).unmeasured(run) == 0
+    assert len(list(cells.Wanted(spec_of().tasks, toy, prepared).expected(run))) == 3
+    (pairs,) = toy.tasks
+    both = Suite((pairs, replace(pairs, name="other")))
+    carried_out(spec_of(), prepared, both, tmp_path)
+    found = sorted(name.rpartition("/")[0] for name in values(run) if "other" in name)
+    assert found == ["points/00000001/scores", "scores"]
+    wanted = cells.Wanted(spec_of().tasks, both, prepared)
+    assert cells.complete(run, wanted) and run.state == "done" and wanted.unmeasured(run) == 1
+    runner._warn_of_pointless([run], wanted)
+    assert f"the weights were deleted, so scores of these points are left out: {run.run_id} at 1 points" in caplog.text
 
 
 @pytest.mark.parametrize("damage", ["changed", "missing", "stranger"])

@@ -233,6 +233,12 @@ def test_budget_that_cannot_be_read(text: str) -> None:
         spec.parse_budget(text)
 
 
+@pytest.mark.parametrize("text", ["words=1e99", "steps=1e13"])
+def test_a_budget_that_is_too_large_is_called_that(text: str) -> None:
+    with pytest.raises(InputError, match=r"is more than 1e\+1\d (words|steps)$"):
+        spec.parse_budget(text)
+
+
 @pytest.mark.parametrize(
     ("text", "unit", "amount"),
     [

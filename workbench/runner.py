@@ -366,13 +366,15 @@ def _state(run: RunDir, wanted: Wanted) -> tuple[str, str]:
 
 
 def _warn_of_pointless(runs: Sequence[RunDir], wanted: Wanted) -> None:
-    """Say how many runs were trained without the points that are asked for, which cannot be measured afterwards."""
-    without = [run.run_id for run in runs if not run.damage and wanted.without_points(run)]
+    """Say how many runs have no weights at points that are asked for, which cannot be measured afterwards."""
+    without = {run.run_id: count for run in runs if not run.damage and (count := wanted.unmeasured(run))}
     if without:
+        name, count = next(iter(without.items()))
         log.warning(
-            "%d of %d runs kept no weights during training, as --evaluate-at was another or an older version trained "
-            "them, so they have scores of their end alone: %s%s", len(without), len(runs), without[0],
-            " and others" if len(without) > 1 else "",
+            "%d of %d runs have no weights at points that are asked for, as --evaluate-at was another, an older "
+            "version trained them, or the weights were deleted, "
+            "so scores of these points are left out: %s at %d points%s",
+            len(without), len(runs), name, count, " and others" if len(without) > 1 else "",
         )  # fmt: skip
 
 

@@ -346,6 +346,11 @@ def parse_budget(text: str) -> Budget:
     try:
         number = float(amount)
         return Budget.model_validate({unit: int(number) if unit == "steps" and number.is_integer() else number})
+    except ValidationError as error:
+        first = error.errors()[0]
+        too_many = first["type"] == "less_than_equal"
+        what = f"more than {float(first['ctx']['le']):g} {unit}" if too_many else f"not a positive number of {unit}"
+        raise InputError(f"--budget {text!r}: {amount!r} is {what}") from None
     except (ValueError, OverflowError):
         raise InputError(f"--budget {text!r}: {amount!r} is not a positive number of {unit}") from None
 

@@ -48,7 +48,8 @@ class Wanted:
     def expected(self, run: RunDir) -> Iterator[tuple[Measure, int, str]]:
         """Yield each score that a trained run is to have: its measure, its seed and its name.
 
-        Those of the run's end come first, then those of the points at which its weights were kept.
+        Those of the run's end come first, then those of the points at which its weights were kept. Where these were
+        deleted, only scores that are there already are expected.
         """
         from workbench.tasks.measures import expected
 
@@ -56,18 +57,29 @@ class Wanted:
         kept = {step_of(place): place for place in run.points()}
         if not kept or not self.along:
             return
+        whole = set(weighed(run))
         for series in self.series(run.spec(), plan_of(run)):
             for place in (kept[point.step] for point in series.points if point.step in kept):
                 for measure, seed, name in expected(Suite(series.measures), self.tasks):
-                    yield measure, seed, place + name
+                    if place in whole or (run.path / inside("scores", place + name)).is_file():
+                        yield measure, seed, place + name
 
     def missing(self, run: RunDir) -> Iterator[tuple[Measure, int, str]]:
         """Yield those that are not there."""
         return (each for each in self.expected(run) if not (run.path / inside("scores", each[2])).is_file())
 
-    def without_points(self, run: RunDir) -> bool:
-        """Return whether a trained run kept its weights at none of the points that are asked for."""
-        return self.along and run.trained and not run.points() and bool(self.points(run.spec(), plan_of(run)))
+    def unmeasured(self, run: RunDir) -> int:
+        """Return at how many points that are asked for a trained run has neither weights nor all scores."""
+        if not self.along or not run.trained:
+            return 0
+        asked = {
+            (point.step, name)
+            for series in self.series(run.spec(), plan_of(run))
+            for point in series.points
+            for name in _names(series, self.tasks)
+        }
+        had = {(step_of(name), name.rpartition("/")[2]) for _, _, name in self.expected(run) if place_of(name)}
+        return len({step for step, _ in asked - had})
 
     def series(self, spec: RunSpec, plan: Plan) -> list[Series]:
         """Return the points of each suite of measures in a run of this spec and plan."""
@@ -76,6 +88,18 @@ class Wanted:
         if self.prepared is None:
             return []
         return series(counted(spec, self.prepared), plan, self.tasks, self.suite, self.prepared.tokenizer)
+
+
+def _names(series: Series, tasks: TasksSpec) -> list[str]:
+    """Return the names of the scores of one point of a series."""
+    from workbench.tasks.measures import expected
+
+    return [name for _, _, name in expected(Suite(series.measures), tasks)]
+
+
+def weighed(run: RunDir) -> list[str]:
+    """Return the points of a run whose weights are still there; they may be deleted as whole folders."""
+    return [place for place in run.points() if all((run.path / place / part).is_dir() for part in ("encoder", "heads"))]
 
 
 def place_of(name: str) -> str:

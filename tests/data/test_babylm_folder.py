@@ -52,6 +52,15 @@ def test_words_are_told_by_source(tmp_path: Path) -> None:
     assert prepare(spec, silent, tmp_path / "cache").sources == prepared.sources  # from the cache
 
 
+def test_a_source_without_text_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = folder_of(
+        tmp_path / "babylm", childes__train="what is that ?\n" * 300, bnc_spoken__train="", subs__train="\n"
+    )
+    spec = resolve("nano", {"data.corpus": str(path), "encoder.vocab": 60, "batch.size": 2, "data.length": 16})
+    assert prepare(spec, silent, tmp_path / "cache").sources == {"childes.train": 1200}
+    assert "there is no text in bnc_spoken.train, subs.train" in caplog.text
+
+
 def test_folders_that_can_be_meant_in_two_ways_are_refused(tmp_path: Path) -> None:
     mixed = folder_of(tmp_path / "mixed", childes__train="a", notes__txt="b")
     with pytest.raises(InputError, match=r"BabyLM's childes\.train and other text, notes\.txt; move one"):
@@ -59,8 +68,10 @@ def test_folders_that_can_be_meant_in_two_ways_are_refused(tmp_path: Path) -> No
     assert read(mixed / "*.train") == ["a"]
     folder_of(tmp_path / "both" / "train_10M", childes__train="a")
     folder_of(tmp_path / "both" / "train_100M", childes__train="a b")
-    with pytest.raises(InputError, match=r"childes\.train twice, in .*train_100M and in .*train_10M; name one"):
+    with pytest.raises(InputError, match=r"childes\.train twice, as .*train_100M/childes\.train and as .*train_10M/"):
         read(tmp_path / "both")
+    with pytest.raises(InputError, match=r"twice, as .*/childes\.train and as .*/childes\.train\.xz; .*move one"):
+        read(folder_of(tmp_path / "packed", childes__train="a", childes__train__xz="a"))
     with pytest.raises(InputError, match="no file that can be read"):
         read(folder_of(tmp_path / "held", childes__dev="a"))
 

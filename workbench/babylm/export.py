@@ -15,10 +15,11 @@ import logging
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from workbench import health
 from workbench.babylm import collated, model_folder
 from workbench.babylm.predictions import SETS, Predicted, of_labels, of_pairs
 from workbench.babylm.revisions import Revision, missing, revisions, track
@@ -33,17 +34,18 @@ from workbench.tasks.minimal_pairs import PairSet
 log = logging.getLogger("workbench")
 
 
-def export(store: RunStore, record: str, out: Path) -> list[dict[str, Any]]:
+def export(store: RunStore, record: str, out: Path, verify: bool = True) -> list[dict[str, Any]]:
     """Write everything below `out`, which is not there yet or empty, in one step; return the rows of scores.csv.
 
-    Raises InputError where nothing is trained, or where the pairs that were scored are no longer to be had.
+    Runs that are not trained or damaged are named and left out; with `verify` every file is compared with its hash.
+    Raises InputError where no run is left, or where the pairs that were scored are no longer to be had.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"--babylm {out}: there is something in that place already; name a new folder")
     found = store.experiment(record)
-    runs = [run for run in map(store.get, found.runs) if run.trained and not run.damage]
+    runs = whole(map(store.get, found.runs), verify)
     if not runs:
-        raise InputError(f"{record} has no trained run to export")
+        raise InputError(f"{record} has no trained run to export; give its command again, which trains what is missing")
     pairs = _pairs(found.base_spec().tasks)
     draft = out.parent / f".{out.name}~{uuid.uuid4().hex}"
     try:
@@ -55,6 +57,19 @@ def export(store: RunStore, record: str, out: Path) -> list[dict[str, Any]]:
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return table
+
+
+def whole(runs: Iterable[RunDir], verify: bool) -> list[RunDir]:
+    """Return the trained runs whose files are what was written there, and name the others."""
+    kept = []
+    for run in runs:
+        if not run.trained:
+            log.warning("%s is not trained to its end, so it is left out", run.run_id)
+        elif fault := health.fault(run.path, full=verify):
+            log.warning("%s is damaged and left out: %s", run.run_id, fault)
+        else:
+            kept.append(run)
+    return kept
 
 
 def _pairs(tasks: TasksSpec) -> dict[str, PairSet]:
@@ -81,6 +96,8 @@ def _run(run: RunDir, pairs: Mapping[str, PairSet], out: Path) -> list[dict[str,
         log.warning("%s has no weights of %s; train it with --evaluate-at words", run.run_id, ", ".join(lacking))
     for fault in _faults(by_backend):
         log.warning("%s: %s, so it is left out of the collated files", run.run_id, fault)
+    if not by_backend:
+        log.warning("%s has no scores of BabyLM's tasks with predictions, so only models are written", run.run_id)
     tuned = by_backend.pop("finetune", {})
     table = []
     for backend, found in (by_backend or {"mlm": {}}).items():

@@ -136,7 +136,7 @@ def export(
     if babylm is not None:
         if out is not None or form != "csv":
             raise InputError("--babylm writes a folder of its own; leave --out and --format out")
-        _export_babylm(experiment, runs, babylm)
+        _export_babylm(experiment, runs, babylm, not no_verify)
         return
     if form not in ("csv", "parquet", "latex"):
         raise InputError(f"--format {form!r} is not one of csv, parquet and latex")
@@ -163,16 +163,16 @@ def export(
     typer.echo(str(out))
 
 
-def _export_babylm(experiment: str, runs: Path, out: Path) -> None:
+def _export_babylm(experiment: str, runs: Path, out: Path, verify: bool) -> None:
     """Write the folder, and print its scores."""
-    writable(out.parent)
+    writable(out.parent, "--babylm")
     from workbench import show
     from workbench.babylm import export as exporting
     from workbench.report import find_record
     from workbench.store import RunStore
 
     store = RunStore.existing(runs)
-    rows = exporting.export(store, find_record(store, experiment), out)
+    rows = exporting.export(store, find_record(store, experiment), out, verify)
     shown = ("run_id", "revision", "backend", "task", "pipeline", "ours", "ties")
     table = [{key: round(row[key], 2) if isinstance(row[key], float) else row[key] for key in shown} for row in rows]
     emit("\n".join([*([show.table(table)] if table else []), str(out)]), False)

@@ -202,12 +202,12 @@ def compute_of(text: str | None) -> Budget | None:
         raise InputError(str(error).replace("--budget", "--most-compute")) from None
 
 
-def writable(out: Path | None) -> Path | None:
+def writable(out: Path | None, flag: str = "--out") -> Path | None:
     """A folder in which files can be made. Raises InputError before anything is spent on what is to be written."""
     if out is None:
         return None
     if len(out.name) > 200 or not can_hold_files(out):
-        raise InputError(f"nothing can be written in {str(out)[:200]!r}; say --out with a folder that can be made")
+        raise InputError(f"nothing can be written in {str(out)[:200]!r}; say {flag} with a folder that can be made")
     return out
 
 

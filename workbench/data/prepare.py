@@ -8,6 +8,7 @@ content alone.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import shutil
 from collections import Counter
@@ -28,6 +29,7 @@ from workbench.parts import DataSpec, Special
 from workbench.spec import RunSpec, digest
 
 FORMAT = 1
+log = logging.getLogger("workbench")
 COUNTED = 2  # version of what a manifest counts; older ones have no words, so text that they stand for is prepared anew
 HUB_SAMPLE = 4 * tokenizer.SAMPLE  # characters of a hub data set that are streamed for a vocabulary, before the rest
 
@@ -185,6 +187,7 @@ def _build(
         tokens = sum(shard["tokens"] for shard in counts)
         if not tokens:
             raise _empty(spec.data)
+        _say_empty(found, by_source)
         text_hash, words_hash = text.hash.hexdigest(), tokenizer.content(words)
         manifest = {
             "format": FORMAT,
@@ -240,6 +243,13 @@ def _documents(
                 break
     if not count:
         raise _empty(data)
+
+
+def _say_empty(found: Sequence[sources.Source], words: Mapping[str, int]) -> None:
+    """Warn of files without any text, such as those of a copy that was cut short."""
+    empty = [name for name in map(sources.name_of, found) if not words.get(name)]
+    if empty:
+        log.warning("there is no text in %s, which the corpus names", ", ".join(empty))
 
 
 def _empty(data: DataSpec) -> InputError:

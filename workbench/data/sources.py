@@ -182,8 +182,8 @@ def _check_babylm(folder: Path, found: list[Path]) -> None:
         source = path.name.partition(TRAIN)[0]
         if source in names:
             raise InputError(
-                f"corpus folder {folder} holds {source}{TRAIN} twice, in {names[source].parent} and in {path.parent}; "
-                f"name one of these folders"
+                f"corpus folder {folder} holds {source}{TRAIN} twice, as {names[source]} and as {path}; "
+                f"name one of their folders, or move one of the files"
             )
         names[source] = path
     aside = {path.name for path in folder.rglob("*") if unpacked_suffix(path) in HELD_BACK}
