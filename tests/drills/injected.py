@@ -76,8 +76,9 @@ def killed_at_calls(folder: Path, count: int) -> str:
                 same(place, whole, f"{phase}, killed at {kind} {number} of {seen}")
                 kills += found.returncode != 0  # with fewer such calls than last time the command came to its end
                 tries += 1
-    assert kills >= 0.9 * tries, f"only {kills} of {tries} commands were killed"
-    return f"{kills} kills at calls in {', '.join(PHASES)}: all ended as undisturbed"
+    assert kills >= 0.75 * tries, f"only {kills} of {tries} commands were killed"
+    rest = f", {tries - kills} others made fewer such calls and ended" if kills < tries else ""
+    return f"{kills} kills at calls in {', '.join(PHASES)}{rest}: all ended as undisturbed"
 
 
 def counted(stage: Place, phase: str, calls: str, folder: Path, text: Path, table: Path) -> int:
