@@ -17,7 +17,7 @@ from objective_oracle import CLS, MASK, PAD, SEP, UNK, WITH_GENERATOR, shaken, s
 from scipy import stats
 
 from workbench import vocabulary
-from workbench.corruption import mask_tokens, pick_positions, replace_tokens, sample_tokens, write_tokens
+from workbench.corruption import mask_tokens, pick_positions, real_tokens, replace_tokens, sample_tokens, write_tokens
 from workbench.draws import row_keys, uniform
 from workbench.presets import resolve
 from workbench.spec import RunSpec
@@ -209,6 +209,40 @@ def test_draws_go_by_names_that_outlive_a_version() -> None:
     assert torch.equal(shown, expected) and float(masked.loss) == 0.0
     shown = mask_tokens(batch, spec, border).ids.gather(1, positions)
     assert torch.equal(shown, torch.where(coin < border, MASK, masked.targets))
+
+
+@pytest.mark.parametrize("recipe", ["paper", "released"])
+def test_picks_go_by_a_name_that_outlives_a_version(recipe: str) -> None:
+    spec, batch = long_rows(recipe, rows=3)
+    usable = ~torch.isin(batch.ids, torch.tensor([PAD, CLS, SEP, MASK]))
+    found, _ = pick_positions(batch, spec)
+    if recipe == "paper":
+        noise = uniform(batch.keys, "picks", batch.ids.shape[1])
+        expected = torch.where(usable, noise, -1.0).topk(spec.picks).indices
+    else:
+        share = uniform(batch.keys, "picks", spec.picks)
+        places = [row.nonzero().flatten() for row in usable]
+        expected = torch.stack([place[(u * len(place)).long()] for place, u in zip(places, share, strict=True)])
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("recipe", ["paper", "released"])
+def test_what_attention_leaves_out_is_never_picked_whatever_stands_there(recipe: str) -> None:
+    spec = tiny("rtd", recipe=recipe, corruption__rate=0.1)
+    batch = synthetic(spec, lengths=[8] * 12)
+    words = torch.where(torch.arange(spec.data.length) < 8, batch.ids, 9)  # ordinary words in place of padding
+    assert batch.attention is not None
+    positions, weights = pick_positions(Batch(words, batch.keys, batch.attention), spec)
+    assert weights.sum(1).tolist() == [1.0] * 12  # a tenth of eight tokens is one pick, not two
+    assert int(positions[weights > 0].max()) < 7
+    assert real_tokens(batch).dtype == real_tokens(Batch(words, batch.keys)).dtype == torch.bool
+
+
+def test_a_frozen_generator_has_nothing_to_train() -> None:
+    start = {"start.take": "generator", "generator.width": 1.0, "tying": "none", "start.parent.objective": "bert-mlm"}
+    frozen, free = (shaken(tiny("rtd", start | {"start.freeze_generator": each})) for each in (True, False))
+    assert not any(weight.requires_grad for weight in frozen.generator.parameters())
+    assert all(weight.requires_grad for weight in free.generator.parameters())
 
 
 def test_random_words_come_from_the_whole_vocabulary() -> None:

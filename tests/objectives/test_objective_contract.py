@@ -222,7 +222,10 @@ def test_new_weights_are_drawn_from_the_seed_and_the_name_of_their_part(name: st
     if name == "adversarial":
         with seeded(3, "init", "baseline"):
             fresh["baseline"] = BinaryHead(made.generator.body, "linear")
+    if name != "bert-mlm":
+        with seeded(3, "init", "generator-head"):
+            fresh["generator.head"] = MlmHead(made.generator.body, made.generator.body.table)
     for part, expected in fresh.items():
-        found, weights = getattr(made, part).state_dict(), expected.state_dict()
+        found, weights = made.get_submodule(part).state_dict(), expected.state_dict()
         assert found.keys() == weights.keys()
         assert all(torch.equal(found[key], weight) for key, weight in weights.items()), part
