@@ -238,6 +238,23 @@ def test_what_attention_leaves_out_is_never_picked_whatever_stands_there(recipe:
     assert real_tokens(batch).dtype == real_tokens(Batch(words, batch.keys)).dtype == torch.bool
 
 
+@pytest.mark.parametrize("recipe", ["paper", "released"])
+def test_rows_without_a_word_have_places_but_no_picks(recipe: str) -> None:
+    spec = tiny("rtd", recipe=recipe)
+    positions, weights = pick_positions(synthetic(spec, rows=2, lengths=[2, 2]), spec)
+    assert float(weights.sum()) == 0
+    assert int(positions.min()) >= 0 and int(positions.max()) < spec.data.length
+
+
+@pytest.mark.parametrize("recipe", ["paper", "released"])
+def test_a_word_at_the_last_place_of_a_row_can_be_picked(recipe: str) -> None:
+    spec = tiny("rtd", recipe=recipe)
+    batch = synthetic(spec, rows=100)
+    batch.ids[:, -1] = 9
+    positions, _ = pick_positions(batch, spec)
+    assert int(positions.max()) == spec.data.length - 1
+
+
 def test_a_frozen_generator_has_nothing_to_train() -> None:
     start = {"start.take": "generator", "generator.width": 1.0, "tying": "none", "start.parent.objective": "bert-mlm"}
     frozen, free = (shaken(tiny("rtd", start | {"start.freeze_generator": each})) for each in (True, False))

@@ -13,7 +13,7 @@ from scipy import stats
 
 from workbench.report.noise import adjusted, holm
 from workbench.report.resampling import almost_order, example_sd, flip_test
-from workbench.report.statistics import ALPHA, Compared, pairwise, pooled_sd, t_interval, t_quantile
+from workbench.report.statistics import ALPHA, Compared, by_mean, pairwise, pooled_sd, t_interval, t_quantile
 
 T2 = 0.95 * math.sqrt(2 / (1 - 0.95**2))  # the 97.5 % point of Student's t with 2 degrees of freedom, in closed form
 T3 = 3.182446305284263  # and with 3, from a table
@@ -27,6 +27,24 @@ def test_interval_of_three_values_by_hand() -> None:
     assert found.half == pytest.approx(T2 / math.sqrt(3), rel=1e-9)
     assert found.low == pytest.approx(68 - 2.4841377, abs=1e-6)
     assert found.high == pytest.approx(68 + 2.4841377, abs=1e-6)
+
+
+def test_arms_come_in_the_order_of_their_means() -> None:
+    """Neither of their names nor of any one seed, and a seed that an arm lacks does not count against it."""
+    arms = {"a": {0: 50.0, 1: 52.0}, "b": {0: 10.0, 1: 99.0}, "c": {0: 60.0, 1: 60.0, 2: 60.0}, "d": {7: 1.0}}
+    assert by_mean(arms) == ["c", "b", "a", "d"]
+
+
+def test_a_look_divides_the_p_of_shared_noise_by_its_share_too() -> None:
+    """Of two arms that differ by nearly the same at each seed the noise shared with a third decides."""
+    draws = np.random.default_rng(4)
+    one, third = draws.normal(50, 1, 4), draws.normal(50, 1, 4)
+    scores = {"a": one, "b": one + 2 + draws.normal(0, 1e-3, 4), "c": third}
+    arms = {arm: dict(enumerate(map(float, values))) for arm, values in scores.items()}
+    whole, look = (pairwise(arms, share=each)["b", "a"] for each in (1.0, 0.5))
+    own = stats.ttest_rel(scores["b"], scores["a"]).pvalue
+    assert whole.difference.p is not None and 10 * own < whole.difference.p < 0.5
+    assert look.difference.p == pytest.approx(2 * whole.difference.p, rel=1e-9)
 
 
 def test_one_value_has_no_interval_and_none_has_no_mean() -> None:
@@ -57,6 +75,7 @@ def test_difference_is_scipys_paired_test_over_shared_seeds(a: dict[int, float],
         return
     second = stats.ttest_rel([a[s] for s in shared], [b[s] for s in shared])
     assert found.difference.p == pytest.approx(second.pvalue, rel=1e-6)
+    assert found.difference.estimate.n == len(shared)
     low, high = second.confidence_interval(0.95)
     assert (found.estimate.low, found.estimate.high) == pytest.approx((low, high), rel=1e-6, abs=1e-9)
 
