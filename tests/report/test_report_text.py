@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from made import PROBES, recorded, scored, spec_of, trained
@@ -47,3 +48,21 @@ def test_records_of_older_versions_name_the_text_alone(tmp_path: Path) -> None:
     found = frames.read(store, recorded(store, [spec]))
     told = dict(facts.facts(found, []))
     assert told["Text"] == "docs" and "Words seen by a run" not in told
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"a": {}, "b": {"encoder.layers": 2, "encoder.hidden": 64}},
+            "The encoder here has 2 layers of 64, and another",
+        ),
+        ({"a": {}}, "Another encoder, another score"),
+    ],
+)
+def test_what_sets_the_numbers_apart_names_a_size_only_where_a_run_tells_it(
+    settings: dict[str, dict[str, int]], said: str
+) -> None:
+    """Kept pages whose settings were lost once said "None layers of None"."""
+    note = facts.scale_note(SimpleNamespace(settings=settings))  # type: ignore[arg-type]
+    assert note.startswith(said) and "None" not in note

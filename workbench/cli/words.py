@@ -30,7 +30,9 @@ Objectives = Annotated[
     list[str] | None, typer.Option("--objective", help="An objective's name, or a file ./my_idea.py; repeatable.")
 ]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Any field of the spec, as optim.lr=5e-4; repeatable.")]
-Scale = Annotated[str | None, typer.Option(help="nano (default), micro, mini, small, base or large.")]
+Scale = Annotated[
+    str | None, typer.Option(help="nano, micro, mini, small, base or large (default: nano; to evaluate, by size).")
+]
 Corpora = Annotated[
     list[str] | None, typer.Option("--corpus", help="docs (built in), a file, folder, glob or hub name; repeatable.")
 ]

@@ -107,11 +107,13 @@ def words_seen(found: Frames) -> str:
 
 
 def scale_note(found: Frames) -> str:
+    """Return what sets these numbers apart from published ones; the encoder's size only where the runs tell it."""
     spec: Mapping[str, Any] = next((s for s in found.settings.values() if s), {})
     layers, width = spec.get("encoder.layers"), spec.get("encoder.hidden")
+    size = f"The encoder here has {layers} layers of {width}, and another" if layers else "Another encoder, another"
     return (
-        f"The encoder here has {layers} layers of {width} and another score, another text and another budget may stand "
-        f"behind it: compare the order and the signs, not the size of the numbers."
+        f"{size} score, another text and another budget may stand behind these numbers: compare the order and the "
+        f"signs, not the size."
     )
 
 
