@@ -6,6 +6,8 @@ run. Words in capitals stand for something of the reader's; `MEANT` says what is
 
 from __future__ import annotations
 
+import itertools
+import lzma
 import os
 import re
 import shlex
@@ -63,6 +65,24 @@ def is_synopsis(words: tuple[str, ...]) -> bool:
 COMMANDS = list(dict.fromkeys(each for page in PAGES for each in typed(page)))
 
 
+def write_babylm(folder: Path, real_data: Path) -> None:
+    """Write the first rows of BabyLM's text, pairs and fine-tuning data, in its layout, where the pages look for it."""
+
+    def head(source: str, target: str, rows: int) -> None:
+        path = real_data / source
+        with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else open(path, encoding="utf-8") as file:
+            lines = list(itertools.islice(file, rows))
+        (folder / target).parent.mkdir(parents=True, exist_ok=True)
+        (folder / target).write_text("".join(lines), encoding="utf-8")
+
+    head("text_babylm_tiny/simple_wiki.txt.xz", "train_10M/simple_wiki.train", 3000)
+    head("blimp/data/causative.jsonl", "data/supplement_filtered/hypernym.jsonl", 8)
+    for name in ("blimp_filtered", "blimp_fast"):
+        head(f"blimp/{name}.jsonl.xz", f"blimp/{name}.jsonl", 20)
+    for part in ("train", "valid"):
+        head(f"glue_babylm/wsc.{part}.jsonl", f"babylm/wsc.{part}.jsonl", 40)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of somebody who follows the pages: their files, and a store with finished runs."""
@@ -87,19 +107,22 @@ def filled_in(words: tuple[str, ...], folder: Path, real_data: Path) -> list[str
     runs = sorted(path.parent.name for path in (folder / "runs").glob("bert-mlm-*/done.json"))
     meant = MEANT | {
         "A": runs[0], "B": runs[1], "RUN": runs[0], "STORE": "runs", "DIR": f"runs/{runs[0]}/encoder",
-        "tasks.glue=DIR": f"tasks.glue={real_data / 'glue'}",
+        "tasks.glue=DIR": f"tasks.glue={real_data / 'glue'}", "tasks.blimp=DIR": "tasks.blimp=blimp",
+        "tasks.babylm=DIR": "tasks.babylm=babylm",
     }  # fmt: skip
     return [meant.get(word, word) for word in words]
 
 
 def needs_real_data(words: tuple[str, ...]) -> bool:
-    return any(word.startswith("tasks.glue=") for word in words)
+    return any(word.startswith(("tasks.glue=", "tasks.blimp=", "tasks.babylm=")) for word in words)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("given", [each for each in COMMANDS if not is_synopsis(each.words)], ids=str)
 def test_a_documented_command_works_as_typed(given: Typed, folder: Path, request: pytest.FixtureRequest) -> None:
     real_data = request.getfixturevalue("real_data") if needs_real_data(given.words) else Path("unused")
+    if "tasks.babylm=DIR" in given.words:
+        write_babylm(folder, real_data)
     words = filled_in(given.words, folder, real_data)
     unknown = [word for word in words if re.fullmatch(r"[A-Z]{2,}", word)]
     assert not unknown, f"{given}: say in MEANT what {unknown[0]} stands for"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,23 @@ def test_exported_models_load(folder: Path, workbench: Command) -> None:
     assert AutoModel.from_pretrained(rtd / "main" / "encoder").config.hidden_size == 32
     inputs = AutoTokenizer.from_pretrained(rtd / "main")("the cat sees a dog", return_tensors="pt")
     assert model(**inputs).logits.shape[:2] == inputs["input_ids"].shape
+
+
+def test_an_objective_that_scores_no_sentences_is_exported_beside_the_others(folder: Path, workbench: Command) -> None:
+    """The objective of CONTRIBUTING defines no `score`, so it has no predictions, but it has an encoder."""
+    page = Path(__file__).parents[2] / "CONTRIBUTING.md"
+    source = re.search(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert source is not None and "score" not in source[1]
+    (folder / "my_idea.py").write_text(source[1], encoding="utf-8")
+    done = workbench(*words("--objective", "./my_idea.py", "--tasks", "none"), cwd=folder)
+    assert done.returncode == 0, done.stderr
+    done = workbench("export", "ablation", "--babylm", "both", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert len(list((folder / "both" / "models").glob("*/main/config.json"))) == 2
+    (mine,) = (folder / "both" / "models").glob("my-idea-*/main")
+    assert "has no part that learned to fill [MASK]" in (mine / "README.md").read_text()
+    (rtd,) = (folder / "both" / "models").glob("rtd-*/main")
+    assert "the **generator**" in (rtd / "README.md").read_text()
 
 
 def test_a_place_that_holds_something_is_refused(folder: Path, workbench: Command) -> None:

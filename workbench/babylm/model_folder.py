@@ -28,8 +28,8 @@ HEAD = "detection_head.safetensors"
 
 def write(run: RunDir, weights: Path, folder: Path, revision: str) -> None:
     """Fill `folder` from the `encoder` and `heads` that lie in `weights`. Raises InputError."""
-    model = scorer.load(weights / "encoder", [scorer.DEFAULT], "cpu").model
-    spec, found = run.spec(), masked_lm(model)
+    spec, model = scorer.put_together(weights / "encoder", "cpu")
+    found = masked_lm(model)
     folder.mkdir(parents=True)
     if found is None:
         shutil.copytree(weights / "encoder", folder, dirs_exist_ok=True)

@@ -38,6 +38,25 @@ def load(encoder: Path, asked: Sequence[str], device: str) -> Scoring:
 
     `asked` are names of scorers: the first that the objective has counts. Raises InputError where there is none.
     """
+    spec, model = put_together(encoder, device)
+    known = _scorers(model)
+    if not known:
+        raise InputError(
+            f"the objective {spec.objective} defines no score(ids, attention), so it cannot score sentences"
+        )
+    usual = next(iter(known))
+    names = list(dict.fromkeys(usual if name == DEFAULT else name for name in asked))
+    there = [name for name in names if name in known]
+    if not there:
+        raise InputError(f"tasks.scorers={','.join(asked)}: {spec.objective} has {', '.join(known)} and none of these")
+    return Scoring(spec, model, there[0], known[there[0]], {name: known[name] for name in there[1:]})
+
+
+def put_together(encoder: Path, device: str) -> tuple[RunSpec, nn.Module]:
+    """Return the spec and the objective, with its weights, of the run that an encoder's folder belongs to.
+
+    Raises InputError where the folder is of no run, or weights are missing or damaged.
+    """
     run, place = home_of(encoder)
     if not (run.path / "spec.json").is_file():
         raise InputError(
@@ -55,18 +74,7 @@ def load(encoder: Path, asked: Sequence[str], device: str) -> Scoring:
     objectives.keep_source(spec, run.path / "objective.py")
     model = objectives.build(spec, build_encoder(spec))
     _fill(model, encoder, heads, spec)
-    model.to(device).eval().requires_grad_(False)
-    known = _scorers(model)
-    if not known:
-        raise InputError(
-            f"the objective {spec.objective} defines no score(ids, attention), so it cannot score sentences"
-        )
-    usual = next(iter(known))
-    names = list(dict.fromkeys(usual if name == DEFAULT else name for name in asked))
-    there = [name for name in names if name in known]
-    if not there:
-        raise InputError(f"tasks.scorers={','.join(asked)}: {spec.objective} has {', '.join(known)} and none of these")
-    return Scoring(spec, model, there[0], known[there[0]], {name: known[name] for name in there[1:]})
+    return spec, model.to(device).eval().requires_grad_(False)
 
 
 def _scorers(model: nn.Module) -> dict[str, Scorer]:
