@@ -15,6 +15,7 @@ from workbench.babylm import collated, model_folder
 from workbench.babylm.export import whole as whole_runs
 from workbench.babylm.predictions import SETS, Predicted, of_labels, of_pairs
 from workbench.babylm.revisions import SMALL, missing, revisions, track
+from workbench.files import sealed as sealed_file
 from workbench.rundir import RunDir
 from workbench.store import RunStore
 from workbench.tasks.minimal_pairs import PairSet, sealed
@@ -113,7 +114,8 @@ def run_of(tmp_path: Path, words: float, **changes: Any) -> RunDir:
 def keep(run: RunDir, step: int, mark: str) -> None:
     folder = run.path / "points" / f"{step:08d}"
     folder.mkdir(parents=True)
-    (folder / "point.json").write_text(json.dumps({"mark": mark}))
+    facts = {"step": step, "mark": mark, "tokens": 1, "flops": {}, "encoder": {}, "heads": {}}
+    (folder / "point.json").write_bytes(sealed_file({"format": 1, **facts, "run_id": run.run_id}))
 
 
 def test_revisions_are_points_by_words_and_the_end_where_it_is_one(tmp_path: Path) -> None:
@@ -122,7 +124,7 @@ def test_revisions_are_points_by_words_and_the_end_where_it_is_one(tmp_path: Pat
     keep(run, 6, "2 M words")
     keep(run, 5, "50 %")  # of another schedule
     found = {revision.name: revision.place for revision in revisions(run)}
-    assert found == {"main": "", "chck_1M": "points/00000003", "chck_2M": "points/00000006", "chck_3M": ""}
+    assert found == {"main": "", "chck_1M": "points/00000003/", "chck_2M": "points/00000006/", "chck_3M": ""}
     assert missing(run) == [] and len(track(run)) == 19
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from workbench import cells, objectives, points, runner, snapshots
 from workbench.data.prepare import Prepared
 from workbench.errors import InputError, Interrupted
 from workbench.host import Host
-from workbench.plan import plan
+from workbench.plan import plan, spent_by
 from workbench.presets import resolve
 from workbench.rundir import RunDir, now
 from workbench.spec import RunSpec
@@ -93,16 +94,16 @@ def test_points_of_a_branch_lie_in_its_own_part_and_count_what_its_trunk_spent()
         start__take="encoder", start__parent={"objective": "bert-mlm"}, budget__steps=None, budget__tokens=64_000
     )
     priced = plan(child)
-    spent = [snapshots.spent(priced, child, p.step)["flops"]["paper"] for p in points.log_points(priced, 2, "paper")]
+    spent = [spent_by(priced, child, p.step)["flops"]["paper"] for p in points.log_points(priced, 2, "paper")]
     assert spent == [], "half of its budget is the parent's, so 1 % and 10 % were passed before it began"
     (late,) = points.log_points(priced, 8, "paper")[-1:]
-    share = snapshots.spent(priced, child, late.step)["flops"]["paper"] / priced.flops["paper"]
+    share = spent_by(priced, child, late.step)["flops"]["paper"] / priced.flops["paper"]
     assert late.mark == "56.2 %" and share == pytest.approx(0.562, abs=0.002)
 
 
 def test_word_points_are_the_last_steps_before_each_amount() -> None:
-    spec = spec_of(budget__steps=None, budget__tokens=64.0 * 10**6)
-    found = points.word_points(spec, plan(spec), Fraction(1, 2))  # 32 words a step, 32 million in all
+    spec = spec_of(budget__steps=None, budget__tokens=64.0 * 10**6, data__words=8, data__tokens=14)
+    found = points.word_points(spec, plan(spec))  # of 64 tokens of a step 56 are text, 32 words: 32 million in all
     assert [p.mark for p in found] == [f"{n} M words" for n in (*range(1, 11), 20, 30)]
     assert found[0].step == 31_250 and found[-1].step * 32 <= 30_000_000 < (found[-1].step + 1) * 32
 
@@ -151,24 +152,30 @@ def test_keeping_points_changes_nothing_of_the_training(prepared: Prepared, toy:
     assert runs[0].metrics()[-1]["saving_share"] > 0
 
 
+@contextmanager
+def killed_at(point: int, after: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Training inside is interrupted at the point of a step, before or after its weights are kept."""
+    real = snapshots.Snapshots.keep
+
+    def killed(self: Any, model: Any, step: int, seconds: float) -> None:
+        if step != point or after:
+            real(self, model, step, seconds)
+        if step == point:
+            raise Interrupted(9)
+
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(snapshots.Snapshots, "keep", killed)
+        yield
+
+
 @pytest.mark.parametrize("after", [False, True])
 def test_a_killed_run_keeps_the_same_points(
     prepared: Prepared, toy: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
     """Killed at the point of step 4, before or after it was kept, with the last checkpoint at step 3."""
     whole = carried_out(spec_of(), prepared, toy, tmp_path / "whole")
-    real = snapshots.Snapshots.keep
-
-    def killed(self: Any, model: Any, step: int, seconds: float) -> None:
-        if step != 4 or after:
-            real(self, model, step, seconds)
-        if step == 4:
-            raise Interrupted(9)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(snapshots.Snapshots, "keep", killed)
-        with pytest.raises(Interrupted):
-            carried_out(spec_of(), prepared, toy, tmp_path / "cut")
+    with killed_at(4, after, monkeypatch):
+        carried_out(spec_of(), prepared, toy, tmp_path / "cut")
     cut = RunStore(tmp_path / "cut").get(whole.run_id)
     assert len(cut.points()) == 1 + after and not cut.trained and verify(RunStore(tmp_path / "cut")).exit_code == 0
     if after:  # what lies beyond the checkpoint is kept anew, so that all points are of one training
@@ -184,17 +191,8 @@ def test_points_of_another_setting_beyond_the_checkpoint_are_taken_away(
     prepared: Prepared, toy: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed after the point of step 9 was kept, with the last checkpoint at step 6, and gone on with otherwise."""
-    real = snapshots.Snapshots.keep
-
-    def killed(self: Any, model: Any, step: int, seconds: float) -> None:
-        real(self, model, step, seconds)
-        if step == 9:
-            raise Interrupted(9)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(snapshots.Snapshots, "keep", killed)
-        with pytest.raises(Interrupted):
-            carried_out(spec_of(tasks__at="log:6"), prepared, toy, tmp_path)
+    with killed_at(9, True, monkeypatch):
+        carried_out(spec_of(tasks__at="log:6"), prepared, toy, tmp_path)
     (run,) = RunStore(tmp_path).runs()
     assert [points.step_of(place) for place in run.points()] == [1, 2, 4, 9]
     carried_out(spec_of(), prepared, toy, tmp_path)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import time
+from typing import Any
 
 import pytest
 
@@ -23,7 +26,6 @@ class Loses:
             pass
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("number", "raised"),
     [(signal.SIGTERM, Interrupted), (signal.SIGUSR1, Interrupted), (signal.SIGINT, KeyboardInterrupt)],
@@ -41,3 +43,44 @@ def test_a_signal_that_got_lost_is_heeded_at_the_next_step(number: int, raised: 
             raise AssertionError("training must not begin")
     assert went_on
     heed()  # outside of it, what came is over
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_a_destructor_loses_prints_no_traceback(number: int) -> None:
+    """Python's own hook writes "Exception ignored in" with a traceback; what others lose is still shown."""
+
+    class Broken:
+        def __del__(self) -> None:
+            raise ArithmeticError("a fault of a destructor")
+
+    shown = []
+    before, sys.unraisablehook = sys.unraisablehook, lambda lost: shown.append(lost.exc_type)
+    try:
+        with interrupting():
+            thing: object = Broken()
+            del thing
+            thing = Loses(number)
+            del thing
+        assert shown == [ArithmeticError]
+        thing = Broken()
+        del thing
+        assert shown == [ArithmeticError] * 2, "the former hook is back"
+    finally:
+        sys.unraisablehook = before
+
+
+def test_a_signal_while_handlers_are_put_back_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work is over by then; raised there, it would leave handlers that raise outside of every handler of errors."""
+    before, real = signal.getsignal(signal.SIGTERM), signal.signal
+    with interrupting():
+        sent = []
+
+        def slow(kind: int, handler: Any) -> Any:
+            if not sent:
+                sent.append(kind)
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(0)
+            return real(kind, handler)
+
+        monkeypatch.setattr(signal, "signal", slow)
+    assert sent and signal.getsignal(signal.SIGTERM) is before

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -122,9 +123,8 @@ def unexpected(folder: Path, files: Entries) -> list[str]:
 
 def _spared(name: str) -> str:
     """Return the folder of a file that may be deleted whole, such as "encoder" or "points/00000100/heads", else ""."""
-    folders = name.split("/")[:-1]
-    inner = folders[2:3] if folders[:1] == ["points"] else folders[:1]
-    return "/".join(folders[:3] if folders[:1] == ["points"] else folders[:1]) if set(inner) & set(SPARED) else ""
+    found = re.match(rf"(?:points/[^/]+/)?(?:{'|'.join(SPARED)})(?=/)", name)
+    return found[0] if found else ""
 
 
 def _folders_of(files: Entries) -> set[str]:

@@ -185,6 +185,17 @@ def _undrawn() -> AbstractContextManager[Any]:
     return Undrawn()
 
 
+def spent_by(plan: Plan, spec: RunSpec, step: int) -> dict[str, Any]:
+    """Return step, tokens and FLOPs at a step of a run's training, those of its parents included."""
+    before: Mapping[str, Any] = plan.parent or {"tokens": 0, "flops": dict.fromkeys(plan.flops_per_step, 0)}
+    own = step - plan.first
+    return {
+        "step": step,
+        "tokens": before["tokens"] + own * spec.batch.size * spec.data.length,
+        "flops": {name: before["flops"][name] + own * price for name, price in plan.flops_per_step.items()},
+    }
+
+
 def _origin(spec: RunSpec | None, before: Plan | None) -> dict[str, Any] | None:
     if spec is None or before is None:
         return None

@@ -16,9 +16,9 @@ from fractions import Fraction
 
 from workbench.plan import Plan
 from workbench.spec import RunSpec
+from workbench.words_seen import MILLION, steps_of_words, words_per_token
 
 DECADES = 2  # of compute that the points of `log:N` cover
-MILLION = 1_000_000
 WORDS = tuple(number * scale * MILLION for scale in (1, 10, 100) for number in range(1, 10)) + (1000 * MILLION,)  # noqa: RUF005
 
 
@@ -49,12 +49,19 @@ def log_points(plan: Plan, count: int, convention: str) -> list[Point]:
     return _within(plan, ((plan.first + round(steps), f"{100 * float(share):.3g} %") for share, steps in wanted))
 
 
-def word_points(spec: RunSpec, plan: Plan, words_per_token: Fraction) -> list[Point]:
-    """Return the points of `words`: the last step by which no more than so many words were seen, parents' included."""
-    per_step = spec.batch.size * spec.data.length * words_per_token
-    before = plan.parent["tokens"] * words_per_token if plan.parent else Fraction(0)
-    steps = ((plan.first + int((amount - before) // per_step), amount) for amount in WORDS)
-    return _within(plan, ((step, f"{amount // MILLION:,} M words") for step, amount in steps))
+def word_points(spec: RunSpec, plan: Plan) -> list[Point]:
+    """Return the points of `words`: the last step by which no more than so many words were seen, parents' included.
+
+    Raises InputError where the words of the corpus are not counted.
+    """
+    before = plan.parent["tokens"] * words_per_token(spec.data) if plan.parent else Fraction(0)
+    steps = ((plan.first + steps_of_words(amount - before, spec.data, spec.batch.size), amount) for amount in WORDS)
+    return _within(plan, ((step, mark_of_words(amount)) for step, amount in steps))
+
+
+def mark_of_words(amount: int) -> str:
+    """Return what the schedule `words` calls the point after so many words, such as "20 M words"."""
+    return f"{amount // MILLION:,} M words"
 
 
 def _within(plan: Plan, found: Iterable[tuple[int, str]]) -> list[Point]:

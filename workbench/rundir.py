@@ -257,9 +257,16 @@ class RunDir:
         """Return the places at which training kept its weights, such as "points/00000100/", in order."""
         return health.points(self.path)
 
-    def scores(self) -> dict[str, dict[str, Any]]:
-        """File name and content of every score. Raises InputError naming the first damaged one."""
-        return {name: self.read_json(f"scores/{name}") for name in health.score_names(self.path)}
+    def scores(self, place: str = "") -> dict[str, dict[str, Any]]:
+        """Return file name and content of every score, of the run's end or of the point at `place`.
+
+        Raises InputError naming the first damaged one.
+        """
+        return {name: self.read_json(f"{place}scores/{name}") for name in health.score_names(self.path / place)}
+
+    def has_weights(self, place: str = "") -> bool:
+        """Return whether encoder and heads are still there, which may be deleted as whole folders."""
+        return all((self.path / place / part).is_dir() for part in ("encoder", "heads"))
 
     def fail_score(
         self, name: str, task: str, seed: int, kind: str, message: str, trace: str = "", act: str = "fine-tuning"

@@ -30,18 +30,39 @@ def interrupting() -> Iterator[None]:
     """SIGTERM and SIGUSR1 raise Interrupted wherever they come, so that everything cleans up as after Ctrl-C.
 
     SIGINT is handled even where it was ignored, as a shell does in the background: whoever sends it there
-    means it.
+    means it. One that comes when the block is over, while the former handlers are put back, changes nothing any more.
     """
+    over = False
 
     def stop(number: int, frame: object) -> None:
-        _raised.append(number)
-        _end(number)
+        if not over:
+            _raised.append(number)
+            _end(number)
 
     try:
-        with _handled(stop, *_kinds()):
-            yield
+        with _handled(stop, *_kinds()), _lost_in_silence():
+            try:
+                yield
+            finally:
+                over = True
     finally:
         _raised.clear()  # whoever goes on in this process is not meant
+
+
+@contextmanager
+def _lost_in_silence() -> Iterator[None]:
+    """Python prints a traceback of what a destructor raised and goes on; not of our own exceptions, see `heed`."""
+    before = sys.unraisablehook
+
+    def hook(lost: sys.UnraisableHookArgs) -> None:
+        if not (_raised and isinstance(lost.exc_value, Interrupted | KeyboardInterrupt)):
+            before(lost)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def heed() -> None:

@@ -14,14 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
 from workbench import health
 from workbench.export import export, export_heads
 from workbench.files import sealed, write_new
-from workbench.plan import Plan
+from workbench.plan import Plan, spent_by
 from workbench.points import Point, step_of
 from workbench.spec import RunSpec
 from workbench.store import RunDir
@@ -57,7 +56,7 @@ class Snapshots:
     def keep(self, model: nn.Module, step: int, seconds: float) -> None:
         """Write the weights of a step. Raises LeaseLost, or OSError for the disk."""
         point = next(point for point in self.points if point.step == step)
-        facts = spent(self.plan, self.spec, step)
+        facts = {"steps": step, **spent_by(self.plan, self.spec, step)}
         with self.run.staged(f"points/{step:08d}") as draft:
             encoder, heads = draft / "encoder", draft / "heads"
             encoder.mkdir()
@@ -67,15 +66,3 @@ class Snapshots:
             record = facts | {"mark": point.mark, "seconds": seconds}
             record |= {"encoder": health.hashes(encoder), "heads": health.hashes(heads)}
             write_new(draft / "point.json", sealed({"format": FORMAT, **record, "run_id": self.run.run_id}))
-
-
-def spent(plan: Plan, spec: RunSpec, step: int) -> dict[str, Any]:
-    """Return steps, tokens and FLOPs up to a step of a run, those of its parents included."""
-    before: Any = plan.parent or {"tokens": 0, "flops": dict.fromkeys(plan.flops_per_step, 0)}
-    own = step - plan.first
-    return {
-        "step": step,
-        "steps": step,
-        "tokens": before["tokens"] + own * spec.batch.size * spec.data.length,
-        "flops": {name: before["flops"][name] + own * price for name, price in plan.flops_per_step.items()},
-    }

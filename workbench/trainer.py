@@ -25,7 +25,7 @@ from workbench.memory import is_memory
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import MlmHead
 from workbench.optimizer import lr_factor, make_optimizer, set_rate
-from workbench.plan import Plan
+from workbench.plan import Plan, spent_by
 from workbench.resume import check_log, inherit, restore, save
 from workbench.signals import stop_signals
 from workbench.snapshots import Snapshots
@@ -230,9 +230,7 @@ class Window:
     """
 
     def __init__(self, spec: RunSpec, plan: Plan, seconds: float, saving: float) -> None:
-        self.tokens = spec.batch.size * spec.data.length
-        self.flops, self.first = plan.flops_per_step, plan.first
-        self.before = plan.parent or {"tokens": 0, "flops": dict.fromkeys(plan.flops_per_step, 0)}
+        self.spec, self.plan, self.tokens = spec, plan, spec.batch.size * spec.data.length
         self.pending: list[tuple[int, dict[str, float], Tensor, Sums]] = []
         self.seconds, self.saving, self.last = seconds, saving, time.perf_counter()
 
@@ -257,10 +255,7 @@ class Window:
             ratios = {name: hits / among if among else None for name, hits, among in zip(
                 sums.ratios, flat[::2], flat[1::2], strict=True)}  # fmt: skip
             rows.append({
-                "step": step, "tokens": self.before["tokens"] + (step - self.first) * self.tokens,
-                "flops": {name: self.before["flops"][name] + (step - self.first) * price
-                          for name, price in self.flops.items()},
-                "seconds": self.seconds, **rates, **values, **ratios,
+                **spent_by(self.plan, self.spec, step), "seconds": self.seconds, **rates, **values, **ratios,
                 "tokens_per_second": self.tokens / each, "device_memory_bytes": memory,
                 "micro_batch": sums.micro, "saving_share": self.saving / self.seconds,
             })  # fmt: skip

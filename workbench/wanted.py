@@ -98,8 +98,8 @@ def _names(series: Series, tasks: TasksSpec) -> list[str]:
 
 
 def weighed(run: RunDir) -> list[str]:
-    """Return the points of a run whose weights are still there; they may be deleted as whole folders."""
-    return [place for place in run.points() if all((run.path / place / part).is_dir() for part in ("encoder", "heads"))]
+    """Return the points of a run whose weights are still there."""
+    return [place for place in run.points() if run.has_weights(place)]
 
 
 def place_of(name: str) -> str:

@@ -11,6 +11,7 @@ from fractions import Fraction
 from workbench.errors import InputError
 from workbench.parts import DataSpec
 
+MILLION = 1_000_000
 MOST_EPOCHS = 10  # of an entry to BabyLM's challenge
 
 
@@ -29,7 +30,7 @@ def words_of_tokens(tokens: float, data: DataSpec) -> float:
     return float(Fraction(tokens) * words_per_token(data))
 
 
-def steps_of_words(words: float, data: DataSpec, rows: int) -> int:
+def steps_of_words(words: float | Fraction, data: DataSpec, rows: int) -> int:
     """Return the last step by which no more than `words` words were seen, with so many `rows` in a step."""
     return int(Fraction(words) // (rows * data.length * words_per_token(data)))
 

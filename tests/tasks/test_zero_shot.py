@@ -338,18 +338,30 @@ def test_too_little_held_out_text_is_said(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"gives \d pairs of the kind 'exchange', and 100 are needed; .*data.held_out="
     ):
-        pairs.load(DataSpec(corpus="my.txt"), tmp_path, tuning=False)
+        pairs.load("pairs", DataSpec(corpus="my.txt"), tmp_path, tuning=False)
 
 
 def test_the_headline_of_pairs_from_text_counts_every_pair_alike() -> None:
     """The built-in text gives a third as many pairs of the kind `order` as of the others."""
-    found = pairs.load(DataSpec(corpus="docs"), Path(), tuning=True)
+    found = pairs.load("pairs", DataSpec(corpus="docs"), Path(), tuning=True)
     kinds = np.array(found.groups["kind"])
     assert 0 < (kinds == "order").sum() < (kinds == "exchange").sum()
     wins = np.where(kinds == "order", 1.0, 0.0)
     values = zero_shot.by_group(found, wins)
     assert values["kind"] == {"exchange": 0.0, "order": 100.0, "replace": 0.0}
     assert values["mean"]["accuracy"] == pytest.approx(100 * (kinds == "order").mean())
+
+
+@pytest.mark.parametrize("kind", ["exchange", "replace", "order"])
+def test_one_kind_alone_begins_with_the_same_pairs_and_has_more(kind: str) -> None:
+    whole = pairs.load("pairs", DataSpec(corpus="docs"), Path(), tuning=True)
+    alone = pairs.load(f"pairs:{kind}", DataSpec(corpus="docs"), Path(), tuning=True)
+    assert (alone.name, alone.suite) == (f"pairs:{kind}", whole.suite) and set(alone.groups["kind"]) == {kind}
+    given = zip(whole.good, whole.bad, whole.groups["kind"], strict=True)
+    shared = [(good, bad) for good, bad, its in given if its == kind]
+    found = list(zip(alone.good, alone.bad, strict=True))
+    assert found[: len(shared)] == shared and (len(found) > 3 * len(shared) or kind == "order")
+    assert len(set(found)) == len(found)
 
 
 def test_the_halves_for_choosing_settings_and_for_reports_share_nothing(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def _run(run: RunDir, pairs: Mapping[str, PairSet], out: Path) -> list[dict[str,
     """Write models and predictions of one run; return its scores."""
     by_backend: dict[str, dict[str, list[Predicted]]] = {}
     for revision in revisions(run):
-        if all((revision.folder(run) / part).is_dir() for part in ("encoder", "heads")):
+        if run.has_weights(revision.place):
             model_folder.write(run, revision.folder(run), out / "models" / run.run_id / revision.name, revision.name)
         else:
             log.warning("%s: the weights of %s were deleted, so no model is written", run.run_id, revision.name)
@@ -121,9 +121,7 @@ def _predicted(run: RunDir, revision: Revision, pairs: Mapping[str, PairSet]) ->
 
     Of several fine-tuning seeds the first is taken, as BabyLM's pipeline has one.
     """
-    scores = [
-        json.loads(path.read_text(encoding="utf-8")) for path in sorted(revision.folder(run).glob("scores/*.json"))
-    ]
+    scores = run.scores(revision.place).values()
     for score in sorted(scores, key=lambda score: (score["task"], score["seed"])):
         if score["suite"] == SUITE and "predicted" in score and score["seed"] == 0:
             yield "finetune", of_labels(score["task"], score["predicted"], score)

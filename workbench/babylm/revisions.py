@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench.points import WORDS, mark_of_words
 from workbench.rundir import RunDir
-from workbench.words_seen import words_of_tokens
+from workbench.words_seen import MILLION, words_of_tokens
 
-MILLION = 1_000_000
 SMALL = (*range(1, 10), *range(10, 101, 10))  # millions of words seen, of the track strict-small
 STRICT = (*SMALL, *range(200, 1001, 100))
-MARK = re.compile(r"([\d,]+) M words")  # what a point is called that was kept by `--evaluate-at words`
+MARKS = {mark_of_words(amount): amount // MILLION for amount in WORDS}  # of points kept by `--evaluate-at words`
 
 
 @dataclass(frozen=True)
 class Revision:
-    """A revision and where its weights lie below the run's folder: "" for the end of training, else "points/STEP"."""
+    """A revision and where its weights lie below the run's folder: "" for the end of training, else "points/STEP/"."""
 
     name: str
     place: str
@@ -57,12 +55,8 @@ def seen(run: RunDir) -> float:
 
 def _kept(run: RunDir) -> list[tuple[str, int]]:
     """Return place and millions of words of each point that was kept by words."""
-    found = []
-    for path in sorted((run.path / "points").glob("*/point.json")):
-        mark = MARK.fullmatch(str(json.loads(path.read_text(encoding="utf-8")).get("mark")))
-        if mark:
-            found.append((f"points/{path.parent.name}", int(mark[1].replace(",", ""))))
-    return found
+    marks = ((place, run.read_json(place + "point.json")["mark"]) for place in run.points())
+    return [(place, MARKS[mark]) for place, mark in marks if mark in MARKS]
 
 
 def _at_end(run: RunDir) -> int | None:

@@ -7,12 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.report.curves import CONVENTIONS
-from workbench.report.frames import Frames
+from workbench.report.frames import PLACE, Frames
 from workbench.report.reading import END
 from workbench.report.statistics import Estimate, t_interval
-
-SPENT = ("steps", "tokens", "seconds", *(f"flops_{c}" for c in CONVENTIONS))
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,7 @@ def places(frames: Frames, suite: str, tasks: Sequence[str]) -> tuple[Place, ...
 
 def _place(arm: str, budget: str, mark: str, found: Sequence[Mapping[str, Any]]) -> Place:
     ordered = sorted(found, key=lambda row: row["seed"])
-    spent = {column: plain.fmean(float(row[column]) for row in ordered) for column in SPENT}
+    spent = {column: plain.fmean(float(row[column]) for row in ordered) for column in PLACE}
     unfinished = any(row["before_end_of_decay"] == "yes" for row in ordered)
     runs = tuple(str(row["run_id"]) for row in ordered)
     return Place(arm, budget, mark, unfinished, {row["seed"]: row["score"] for row in ordered}, runs, spent)

@@ -17,12 +17,12 @@ HeldOut = Callable[[], tuple[DataSpec, Path]]  # a corpus, and the folder in whi
 
 def known() -> list[dict[str, str]]:
     """Return name, suite, metric and a line on every task that has a name, without reading any data."""
-    from workbench.tasks import babylm_glue, blimp, glue, probes
+    from workbench.tasks import babylm_glue, blimp, glue, pairs, probes
     from workbench.tasks.linear import names as linear
 
     rows = [(row.name, "glue", row.metric, row.summary) for row in glue.ROWS.values()]
     rows += [(probe.name, "probes", probe.metric, probe.summary) for probe in probes.PROBES.values()]
-    rows += [("pairs", "pairs", "accuracy", "which sentence is as the held-out text has it, without fine-tuning")]
+    rows += [(name, pairs.SUITE, "accuracy", summary) for name, summary in pairs.SUMMARIES.items()]
     rows += [(each.name, "blimp", "accuracy", f"{each.summary}, without fine-tuning") for each in blimp.NAMED.values()]
     rows += [
         (babylm_glue.PREFIX + name, babylm_glue.SUITE, "accuracy", row.summary)
@@ -35,8 +35,8 @@ def known() -> list[dict[str, str]]:
 def load(tasks: TasksSpec, cache: Path | None = None, text: HeldOut | None = None) -> Suite:
     """Return every measure that `tasks.names` asks for, ready for `measures.take`, with baselines.
 
-    Names are `none`, `glue`, `babylm`, `probes`, `pairs`, `blimp` and its sets, single tasks, stand-ins beside GLUE's
-    folders (`QNLI-devsplit`), paths to tables and to minimal pairs, and those of linear probes
+    Names are `none`, `glue`, `babylm`, `probes`, `pairs` or a kind of them, `blimp` and its sets, single tasks,
+    stand-ins beside GLUE's folders (`QNLI-devsplit`), paths to tables and to minimal pairs, and those of linear probes
     (`workbench.tasks.linear.names`). Tasks that `glue` lacks are named in `missing`; a task asked for by its own name
     must be there. `text` prepares the corpus, for pairs made of it. Raises InputError.
     """
@@ -80,8 +80,8 @@ def _pairs(kind: str, name: str, tasks: TasksSpec, text: HeldOut | None) -> Meas
 
     if kind == "pairs":
         if text is None:
-            raise InputError("--tasks pairs: there is no corpus to make pairs of")
-        return pairs.load(*text(), tuning=bool(tasks.held_out))
+            raise InputError(f"--tasks {name}: there is no corpus to make pairs of")
+        return pairs.load(name, *text(), tuning=bool(tasks.held_out))
     if tasks.held_out:
         raise InputError(f"--tasks {name}: settings cannot be searched for on the pairs that are reported; use pairs")
     return blimp.load(name, tasks.blimp) if kind == "blimp" else blimp.load_path(name)
@@ -113,11 +113,11 @@ def local(tasks: TasksSpec) -> bool:
 
 def _place(name: str) -> tuple[str, str]:
     """Return which part reads this name, and the name as that part spells it. Raises InputError."""
-    from workbench.tasks import babylm_glue, blimp, glue, table
+    from workbench.tasks import babylm_glue, blimp, glue, pairs, table
     from workbench.tasks.linear import names as linear
 
     words = {"glue": ("glue", "glue"), "probes": ("probes", "probes")} | {p: ("probes", p) for p in PROBES}
-    words |= {"pairs": ("pairs", "pairs")} | {each: ("blimp", each) for each in blimp.NAMED}
+    words |= {each: ("pairs", each) for each in pairs.NAMES} | {each: ("blimp", each) for each in blimp.NAMED}
     if name.lower() in words:
         return words[name.lower()]
     if name.lower() == babylm_glue.SUITE or name.lower().startswith(babylm_glue.PREFIX):
@@ -133,7 +133,7 @@ def _place(name: str) -> tuple[str, str]:
         return "glue", row.name
     if user_path(name, "--tasks").is_dir():
         return "sentences", name
-    known = ["none", "glue", babylm_glue.SUITE, "probes", "linear", *glue.ROWS, *PROBES, "pairs", *blimp.NAMED]
+    known = ["none", "glue", babylm_glue.SUITE, "probes", "linear", *glue.ROWS, *PROBES, *pairs.NAMES, *blimp.NAMED]
     raise InputError(
         f"--tasks names an unknown task {name!r}{suggest(name, known)}, or the path of a table or of minimal pairs"
     )

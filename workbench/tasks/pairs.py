@@ -3,7 +3,7 @@
 Three kinds, each a sentence and what became of it: `exchange`, two neighbouring words exchanged; `replace`, a word
 replaced by one of like frequency; `order`, two sentences that follow one another, exchanged. Which sentences, words and
 replacements are taken is decided by hashes of the texts. The headline is the accuracy over all pairs, so that a kind of
-which a text gives few adds no more noise than its share.
+which a text gives few adds no more noise than its share. `pairs:replace` and so on are more pairs of one kind alone.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from workbench.tasks.minimal_pairs import PairSet, sealed
 from workbench.tasks.probes import halves
 
 MOST, LEAST = 1000, 100  # pairs of a kind
+ALONE = 4000  # pairs at most where one kind is asked for by its name
 WORDS = (5, 16)  # of a sentence; rows of `nano` have 32 tokens
 TOGETHER = (8, 20)  # words of two sentences that are exchanged
 COUNT = 3  # a word is replaced, and replaces, if it occurs as often as this
@@ -34,23 +35,25 @@ END = re.compile(r"[.!?…。！？।؟][\"'”’»)\]]*$")
 Pair = tuple[str, str]  # good, bad
 
 
-def load(data: DataSpec, prepared: Path, tuning: bool) -> PairSet:
-    """Return the pairs of a prepared corpus, from the half of its held-out text that is reported on.
+def load(name: str, data: DataSpec, prepared: Path, tuning: bool) -> PairSet:
+    """Return the pairs of one of NAMES of a prepared corpus, from the half of its held-out text that is reported on.
 
     With `tuning` they are from the other half. Raises InputError where too little text was held out.
     """
     text = paragraphs(data, prepared, tuning)
-    made = {"exchange": exchanged(text), "replace": replaced(text), "order": reordered(text)}
+    kinds = KINDS if name == SUITE else (name.removeprefix(PREFIX),)
+    made = {kind: KINDS[kind](text) for kind in kinds}
     few = next((kind for kind, pairs in made.items() if len(pairs) < LEAST), None)
     if few is not None:
         raise InputError(
-            f"--tasks pairs: the held-out text of {', '.join(data.corpus)} gives {len(made[few])} pairs of the kind "
+            f"--tasks {name}: the held-out text of {', '.join(data.corpus)} gives {len(made[few])} pairs of the kind "
             f"{few!r}, and {LEAST} are needed; hold out more with --set data.held_out=, or choose other tasks"
         )
-    chosen = [(kind, pair) for kind, pairs in made.items() for pair in hashed(pairs)[:MOST]]
+    most = MOST if name == SUITE else ALONE
+    chosen = [(kind, pair) for kind, pairs in made.items() for pair in hashed(pairs)[:most]]
     return sealed(
-        "pairs",
-        "pairs",
+        name,
+        SUITE,
         [good for _, (good, _) in chosen],
         [bad for _, (_, bad) in chosen],
         {"all": ["pairs"] * len(chosen), "kind": [kind for kind, _ in chosen]},
@@ -137,3 +140,14 @@ def reordered(text: list[list[str]]) -> list[Pair]:
 def hashed(pairs: Iterable[Pair]) -> Sequence[Pair]:
     """Return the pairs in an order that hashes of their texts decide."""
     return sorted(pairs, key=lambda pair: (seed_of(0, "pairs", *pair), pair))
+
+
+SUITE, PREFIX = "pairs", "pairs:"
+KINDS = {"exchange": exchanged, "replace": replaced, "order": reordered}
+SUMMARIES = {
+    SUITE: "which sentence is as the held-out text has it, without fine-tuning",
+    "pairs:exchange": "the same, of pairs with two neighbouring words exchanged",
+    "pairs:replace": "the same, of pairs with a word replaced by one of like frequency",
+    "pairs:order": "the same, of two sentences in either order",
+}
+NAMES = tuple(SUMMARIES)

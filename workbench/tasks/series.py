@@ -19,7 +19,6 @@ from workbench.points import Point
 from workbench.spec import RunSpec
 from workbench.tasks.price import measured_along, price
 from workbench.tasks.task import Measure, Suite
-from workbench.words_seen import words_per_token
 
 SHARE = 0.05  # of a run's training FLOPs that `auto` may spend on scores before its end
 SERIES = (6, 3, 2)  # points of `auto`, each a part of the one before
@@ -64,7 +63,7 @@ def series(spec: RunSpec, plan: Plan, tasks: TasksSpec, suite: Suite, tokenizer:
 def _chosen(spec: RunSpec, plan: Plan, setting: str, each: float, left: float) -> list[Point]:
     """Return the points of a suite of which one costs `each`, where `auto` may spend what is `left`."""
     if setting == "words":
-        return points.word_points(spec, plan, words_per_token(spec.data))
+        return points.word_points(spec, plan)
     convention = spec.budget.convention
     if setting != "auto":
         return points.log_points(plan, points.count_of(setting), convention)
