@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from workbench import cells, objectives, points, runner, snapshots
+from workbench import cells, health, objectives, points, runner, snapshots
 from workbench.data.prepare import Prepared
 from workbench.errors import InputError, Interrupted
 from workbench.host import Host
@@ -150,6 +150,26 @@ def test_keeping_points_changes_nothing_of_the_training(prepared: Prepared, toy:
     rows = [[(row["step"], row["loss"], row["gradient_norm"]) for row in run.metrics()] for run in runs]
     assert rows[0] == rows[1]
     assert runs[0].metrics()[-1]["saving_share"] > 0
+
+
+def names(run: RunDir, place: str, file: str) -> bool:
+    """Whether the fault that is found in a run names the step and the file."""
+    told = str(health.fault(run.path))
+    return told.startswith(place) and Path(file).name in told
+
+
+def test_damage_in_a_point_is_named_with_its_step(prepared: Prepared, toy: Suite, tmp_path: Path) -> None:
+    run = carried_out(spec_of(), prepared, toy, tmp_path)
+    place = run.points()[0]
+    for name in (f"{place}point.json", f"{place}scores/{next(iter(run.scores(place)))}"):
+        whole = (run.path / name).read_bytes()
+        for content in (whole[:40], b"[]", whole.replace(b'"format"', b'"fromat"')):
+            (run.path / name).write_bytes(content)
+            assert names(run, place, name), content[:20]
+        (run.path / name).unlink()
+        assert names(run, place, name)
+        (run.path / name).write_bytes(whole)
+    assert health.fault(run.path) is None
 
 
 @contextmanager

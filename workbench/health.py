@@ -204,8 +204,12 @@ def _fault(folder: Path, full: bool, found: dict[str, dict[str, Any]]) -> str | 
         checked_name(name, "the name of a score")
         read(folder, f"failures/{name}", must)
     for place in points(folder):
-        if told := _point_fault(folder, place, must or listed is not None):
-            return told
+        try:
+            told = _point_fault(folder, place, must or listed is not None)
+        except (ValueError, OSError) as error:
+            told = reason(error)
+        if told:
+            return told if place in told else place + told
     for name in ("lease", "metrics.jsonl"):
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISREG(os.lstat(folder / name).st_mode):

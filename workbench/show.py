@@ -12,12 +12,12 @@ from workbench.host import Host, cores
 from workbench.plan import Plan, with_parents
 from workbench.progress import clock
 from workbench.spec import RunSpec, value_at
+from workbench.words_seen import by_source
 
 if TYPE_CHECKING:
     from workbench.job import Job, Match
 
 Row = Mapping[str, Any]
-MOST_SOURCES = 12  # of a text that are named one by one
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -136,11 +136,7 @@ def text_lines(text: Mapping[str, Any]) -> list[str]:
     """Return a line on the words of the text, and of each of its sources, the largest first."""
     if not text:
         return []
-    ordered = sorted(text["sources"].items(), key=lambda pair: -pair[1])
-    named = [f"{name} {words:,}" for name, words in ordered[:MOST_SOURCES]]
-    left = ordered[MOST_SOURCES:]
-    named += [f"{len(left)} others {sum(words for _, words in left):,}"] if left else []
-    return [f"text: {text['words']:,} words in {text['tokens']:,} tokens; {', '.join(named)}"]
+    return [f"text: {text['words']:,} words in {text['tokens']:,} tokens; {by_source(text['sources'])}"]
 
 
 def _rates(specs: Sequence[RunSpec]) -> str:

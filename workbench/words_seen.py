@@ -6,6 +6,7 @@ ratio of words and tokens of the whole corpus, which is counted when it is prepa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 
 from workbench.errors import InputError
@@ -13,6 +14,7 @@ from workbench.parts import DataSpec
 
 MILLION = 1_000_000
 MOST_EPOCHS = 10  # of an entry to BabyLM's challenge
+MOST_SOURCES = 12  # of a text that are named one by one
 
 
 def words_per_token(data: DataSpec) -> Fraction:
@@ -33,6 +35,15 @@ def words_of_tokens(tokens: float, data: DataSpec) -> float:
 def steps_of_words(words: float | Fraction, data: DataSpec, rows: int) -> int:
     """Return the last step by which no more than `words` words were seen, with so many `rows` in a step."""
     return int(Fraction(words) // (rows * data.length * words_per_token(data)))
+
+
+def by_source(words: Mapping[str, float]) -> str:
+    """Return the sources of a text with their words, the largest first and the small ones of many together."""
+    ordered = sorted(words.items(), key=lambda pair: -pair[1])
+    named, left = ordered[:MOST_SOURCES], ordered[MOST_SOURCES:]
+    told = [f"{name} {count:,.0f}" for name, count in named]
+    told += [f"{len(left)} others {sum(count for _, count in left):,.0f}"] if left else []
+    return ", ".join(told)
 
 
 def epochs_of_words(words: float, data: DataSpec) -> float:

@@ -239,7 +239,7 @@ def changes(laws: Mapping[str, Law], noise: float, key: object, seeds: int) -> l
     for i, (amount, _) in enumerate(points["rtd"]):
         pairs = pairwise({arm: found[i][1] for arm, found in points.items()})
         compared.append((amount, [Pair(a, b, one) for (a, b), one in pairs.items()]))
-    return crossings.between(compared)
+    return crossings.between(crossings.claims(compared))
 
 
 def test_claims_of_a_crossing_are_corrected_for_every_budget() -> None:
@@ -255,8 +255,8 @@ def test_claims_of_a_crossing_are_corrected_for_every_budget() -> None:
     few = [(1.0, compared(level, ahead)), (2.0, compared(ahead, level))]
     p = few[0][1][0].difference.p
     assert p is not None and 2 * p < 0.05 < 5 * p
-    assert len(crossings.between(few)) == 1
-    assert crossings.between([*few, *((x, tie) for x in (4.0, 8.0, 16.0))]) == []
+    assert len(crossings.between(crossings.claims(few))) == 1
+    assert crossings.between(crossings.claims([*few, *((x, tie) for x in (4.0, 8.0, 16.0))])) == []
 
 
 def test_noise_is_no_crossing() -> None:

@@ -17,12 +17,12 @@ ROOT = Path(__file__).parents[2]
 def test_counts_are_written_as_whole_numbers_and_means_as_they_are() -> None:
     table = pd.DataFrame({
         "steps": [4578.0, math.nan], "seed": [0.0, 1.0], "tokens": [0.5, 2.0], "flops_paper-sparse": [3.6e12, math.nan],
-        "flops_matmul": [1e22, 2e22], "value": [50.0, 49.5],
+        "flops_matmul": [1e22, 2e22], "micro_batch": [32.0, 16.0], "value": [50.0, 49.5],
     })  # fmt: skip
     assert sheets.text(columns.readable(table)).splitlines() == [
-        "steps,seed,tokens,flops_paper_sparse,flops_matmul,value",
-        "4578,0,0.5,3600000000000,1e+22,50.0",
-        ",1,2.0,,2e+22,49.5",
+        "steps,seed,tokens,flops_paper_sparse,flops_matmul,micro_batch,value",
+        "4578,0,0.5,3600000000000,1e+22,32,50.0",
+        ",1,2.0,,2e+22,16,49.5",
     ]
 
 

@@ -208,7 +208,7 @@ def test_a_bracket_is_hardly_ever_wrong() -> None:
     laws = {"late": lambda x: 40 + 6.0 * x, "early": lambda x: 55.0 + 0 * x, "behind": lambda x: 30 + 2.0 * x}
     stated = wrong = 0
     for number in range(200):
-        for one in crossings.between(curves(laws, ("cross", number), 5)):
+        for one in crossings.between(crossings.claims(curves(laws, ("cross", number), 5))):
             places = [one.low, one.high]
             stated += 1
             gap = [laws[one.after](x.bit_length() - 1) - laws[one.before](x.bit_length() - 1) for x in map(int, places)]

@@ -47,12 +47,14 @@ def export(store: RunStore, record: str, out: Path, verify: bool = True) -> list
     if not runs:
         raise InputError(f"{record} has no trained run to export; give its command again, which trains what is missing")
     pairs = _pairs(found.base_spec().tasks)
-    draft = out.parent / f".{out.name}~{uuid.uuid4().hex}"
+    there = next(place for place in out.absolute().parents if place.is_dir())  # the others are made at the end
+    draft = there / f".{out.name}~{uuid.uuid4().hex}"
     try:
         table = [row for run in runs for row in _run(run, pairs, draft)]
         _csv(table, draft / "scores.csv")
         if out.exists():
             out.rmdir()
+        out.parent.mkdir(parents=True, exist_ok=True)
         os.rename(draft, out)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

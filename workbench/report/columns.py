@@ -11,7 +11,7 @@ NAMES = {"role": "kind", "spec": "spec_hash", "data": "data_fingerprint", "code"
 OF_SCORES = {"seed": "fine_tuning_seed", "digest": "fine_tuning_settings_hash"}  # where a row is one fine-tuning
 COUNTS = {
     "steps", "tokens", "words", "step", "first_step", "last_step", "rows", "train_rows", "test_rows", "seed", "seeds",
-    "fine_tuning_seed", "gain_seeds", "finetunings", "ties",
+    "fine_tuning_seed", "gain_seeds", "finetunings", "ties", "micro_batch", "device_memory_bytes",
 }  # fmt: skip
 MOST = 2**63  # what 64 bits hold
 

@@ -41,7 +41,7 @@ class Crossing:
 
 def crossings(board: Board, column: str) -> list[Crossing]:
     """Return every change of places between arms that spent the same of a column of the runs."""
-    return between(compared(board, column))
+    return between(claims(compared(board, column)))
 
 
 def compared(board: Board, column: str) -> list[Compared]:
@@ -87,11 +87,11 @@ def _alike(a: float, b: float) -> bool:
     return 0 < high <= low * (1 + TOLERANCE)
 
 
-def between(found: Sequence[Compared]) -> list[Crossing]:
+def between(shown: Claims) -> list[Crossing]:
     """Return the closest two amounts that show each change of places."""
     made = [
         Crossing(one.a, two.a, low, high, one.difference, two.difference)
-        for of_pair in claims(found).values()
+        for of_pair in shown.values()
         for (low, one), (high, two) in itertools.pairwise(of_pair)
         if one.a != two.a
     ]
@@ -125,7 +125,9 @@ def sentence(crossing: Crossing, axis: Axis) -> str:
 def sentences(board: Board, axis: Axis) -> list[str]:
     """Return each change of places, and for every other pair by which amount there is none."""
     found = compared(board, axis.column)
-    told = [sentence(crossing, axis) for crossing in between(found)]
+    shown = claims(found)
+    crossings = between(shown)
+    told = [sentence(crossing, axis) for crossing in crossings]
     if not board.places:
         return told
     if any(family.plan is not None for family in board.families.values()):
@@ -133,7 +135,7 @@ def sentences(board: Board, axis: Axis) -> list[str]:
             *told,
             "Points before the end are not compared: seeds were added by a plan, whose looks are at ends alone.",
         ]
-    shown, crossed = claims(found), {frozenset((one.before, one.after)) for one in between(found)}
+    crossed = {frozenset((one.before, one.after)) for one in crossings}
     amounts: dict[frozenset[str], list[float]] = {}
     for amount, pairs in found:
         for pair in (pair for pair in pairs if pair.compared.declared):
