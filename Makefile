@@ -7,7 +7,7 @@
 # pip's own settings (PIP_INDEX_URL, PIP_FIND_LINKS, pip.conf ...) are respected.
 
 PYTHON ?= python3
-DEMO_ARGS ?= --seeds 2 --workers 2
+DEMO_ARGS ?= --seeds 4 --workers 2 --tasks pairs:replace,linear:next
 TEST_ARGS ?= -n 2
 MUTANTS ?= --sample 200
 VENV := .venv
@@ -24,7 +24,7 @@ endif
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo       pre-train, fine-tune and compare the five objectives on this machine"
+	@echo "make demo       pre-train, measure and compare the five objectives on this machine"
 	@echo "make picture    draw the README's picture anew, from the demo's runs"
 	@echo "make test       the tests that take minutes at most"
 	@echo "make test-slow  the tests that train for longer"

@@ -25,7 +25,8 @@ SIZES = (
     "data.length=16", "batch.size=4", "generator.width=0.5", "optim.lr=1e-3", "tasks.seeds=1", "tasks.epochs=1",
     # What nano was when the fixture was made; a scale may change, old runs may not.
     "encoder.init=0.12", "encoder.position_init=sinusoidal", "encoder.dropout=0", "encoder.attention_dropout=0",
-    "corruption.rate=0.3", "tasks.lr=2e-3", "tasks.layer_decay=0.9", "tasks.length=64", "tasks.dropout=0.1",
+    "corruption.rate=0.3", "corruption.generator_mask=1", "corruption.generator_random=0", "tasks.lr=2e-3",
+    "tasks.layer_decay=0.9", "tasks.length=64", "tasks.dropout=0.1",
     "budget.convention=paper",
 )  # fmt: skip
 

@@ -86,7 +86,7 @@ def test_specials_are_never_picked() -> None:
 
 
 def test_masked_language_models() -> None:
-    words = known(nano())
+    words = known(nano(**{"corruption.generator_mask": 1.0, "corruption.generator_random": 0.0}))
     alone = entropy(words.words)
     assert words.generator() == {"generator_loss": pytest.approx(alone)}  # all of its picks are [MASK]
     assert words.masked(0.85, 0.0) == pytest.approx(0.85 * alone)  # 15 % are seen as they are

@@ -30,7 +30,7 @@ ELSEWHERE = {
     "seed": 5, "optim__lr": 1e-3, "corruption__rate": 0.3, "encoder__dropout": 0.3, "batch__size": 8,
     "data__length": 64, "budget__steps": 10, "schedule__warmup": 1,
 }  # fmt: skip
-SIZES = {"encoder__hidden": 128, "encoder__layers": 3, "encoder__vocab": 777, "generator__width": 0.25, "tying": "none"}
+SIZES = {"encoder__hidden": 128, "encoder__layers": 3, "encoder__vocab": 777, "generator__width": 0.5, "tying": "none"}
 
 
 @pytest.mark.parametrize("name", objectives.names())

@@ -120,8 +120,8 @@ def test_released_differs_from_paper_where_the_code_does() -> None:
     assert (paper.tasks.weight_decay, released.tasks.weight_decay) == (0.0, 0.01)
 
 
-@pytest.mark.parametrize("scale", ["micro", "mini"])
-def test_generators_see_what_bert_does_between_nano_and_small(scale: str) -> None:
+@pytest.mark.parametrize("scale", ["nano", "micro", "mini"])
+def test_generators_below_small_see_what_bert_does(scale: str) -> None:
     """No arm is handicapped by its input; the authors' code shows all of them the same as well."""
     for recipe, expected in (("paper", (0.8, 0.1)), ("released", (0.85, 0.0))):
         shares = presets.resolve(scale, {"recipe": recipe}).corruption

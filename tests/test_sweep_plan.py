@@ -60,8 +60,8 @@ def test_variants_come_after_the_grid_with_what_the_file_holds_fixed(tmp_path: P
     first = [
         (0, "electra-15", "tokens", "transformer", 0.25, 1.0),
         (0, "electra-15", "tokens", "transformer", 0.5, 1.0),
-        (0, "electra-15", "tokens", "transformer", 0.5, 0.5),
-        (0, "electra-15", "none", "unigram", 0.5, 1.0),
+        (0, "electra-15", "tokens", "transformer", NANO.generator.width, 0.5),
+        (0, "electra-15", "none", "unigram", NANO.generator.width, 1.0),
     ]
     assert rows == [*first, *((1, *row[1:]) for row in first)]
 
@@ -102,7 +102,7 @@ def test_a_scale_may_prefer_another_weight_and_gives_way_to_what_is_asked_for() 
     """nano has weights of its own from a search, small has the paper's 50."""
     words = ["electra-15", "rtd", "bert-mlm"]
     by_name = {spec.objective: spec.options for spec in plan_job("ablation", NANO, 1, words).specs}
-    assert by_name["electra-15"] == {"weight": 4.06} and by_name["rtd"]["weight"] == 9.34
+    assert by_name["electra-15"] == {"weight": 6.71} and by_name["rtd"]["weight"] == 6.99
     assert "weight" not in by_name["bert-mlm"]
     asked = presets.resolve("nano", {"budget.steps": 100, "options.weight": 7.0})
     assert [spec.options["weight"] for spec in plan_job("ablation", asked, 1, words[:2]).specs] == [7.0, 7.0]
@@ -224,14 +224,14 @@ def test_a_plan_asks_at_equal_compute_only_where_it_is(match: str | None, monkey
     document = show.plan_json(job, priced, matches)
     assert ("At equal compute, what does" in text) == document["equal_compute"] == (match is None)
     assert document["question"].startswith("At equal compute, what" if match is None else "What does each step")
-    assert ("not at equal compute: an arm spends up to 2.1" in text) == (match is not None)
+    assert ("not at equal compute: an arm spends up to 2.46" in text) == (match is not None)
     assert "FLOPs (matmul)" in text
 
 
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({}, "peak learning rates 0.002 of bert-mlm, 0.0015 of replace-mlm and electra-15, 0.003 of rtd"),
+        ({}, "peak learning rates 0.002 of bert-mlm, 0.003 of replace-mlm and electra-15, 0.004 of rtd"),
         ({"optim.lr": 4e-4}, "peak learning rate 0.0004"),
         ({"optim.lr": 4e-4, "optim.generator_lr": 1e-3}, "peak learning rate 0.0004 (generator 0.001)"),
     ],
@@ -240,7 +240,7 @@ def test_a_plan_tells_the_rates_that_the_runs_have(
     asked: dict[str, Any], told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))
-    monkeypatch.setattr(presets, "OBJECTIVES", ROWS)
+    monkeypatch.setattr(presets, "OBJECTIVES", {"nano": ROWS["nano"] | {"rtd": {"optim.lr": 4e-3}}})
     base = presets.resolve("nano", {"budget.steps": 100} | asked)
     words = ["bert-mlm", "replace-mlm", "electra-15", "rtd"]
     job = job_of(experiment.load("ablation"), base, 1, words, set(asked))

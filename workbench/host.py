@@ -8,7 +8,7 @@ from typing import Literal
 
 from workbench.errors import InputError
 
-WIDE = 128  # width of an encoder from which bf16 pays on a CPU
+WIDE = 64  # width of an encoder from which bf16 pays on a CPU
 
 
 def cores() -> int:
@@ -66,8 +66,8 @@ class Host:
     def resolved_precision(self, width: int = 0) -> Literal["fp32", "bf16"]:
         """What is computed in, for an encoder of this width. Weights, optimizer and sums are in fp32 in any case.
 
-        Left open it is bf16 on CUDA, and on a CPU that multiplies bf16 in hardware from a width of WIDE on; narrower
-        products gain next to nothing (docs/log.md).
+        Left open it is bf16 on CUDA, and on a CPU that multiplies bf16 in hardware from a width of WIDE on, for which
+        it was measured (docs/log.md).
         """
         if self.precision != "auto":
             return self.precision

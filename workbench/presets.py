@@ -18,15 +18,18 @@ from workbench.spec import RunSpec, merge, parse
 # below Small the script's dense look-ups of embeddings would be most of the count (docs/decisions/0006).
 PAPER_SCALES = ("small", "base", "large")
 
-# Generators of micro and mini see what BERT MLM sees, and are as wide as the encoder: behind [MASK] alone, or at a half
-# or a quarter of the width, they were at token frequencies after 7 to 15 million tokens (docs/log.md, 2026-11-22).
+# Generators below small see what BERT MLM sees: behind [MASK] alone they stay at token frequencies for long. Those of
+# micro and mini are as wide as the encoder: at a half or a quarter of the width they had not left token frequencies
+# after 7 to 15 million tokens. nano's is a quarter as wide: its discriminator learns behind this one, and hardly behind
+# a stronger one. nano has one layer, with which every arm learns sooner than with two (docs/log.md, 2026-11-22).
 
 SCALES: dict[str, dict[str, Any]] = {
     "nano": {
-        "encoder.hidden": 64, "encoder.layers": 2, "encoder.heads": 2, "encoder.vocab": 2048, "encoder.positions": 64,
+        "encoder.hidden": 64, "encoder.layers": 1, "encoder.heads": 2, "encoder.vocab": 2048, "encoder.positions": 64,
         "encoder.init": 0.12, "encoder.position_init": "sinusoidal", "encoder.dropout": 0.0,
-        "encoder.attention_dropout": 0.0, "corruption.rate": 0.3, "data.length": 32, "batch.size": 32,
-        "optim.lr": 1.5e-3, "generator.width": 0.5, "budget.flops": 3.6e12,
+        "encoder.attention_dropout": 0.0, "corruption.rate": 0.3, "corruption.generator_mask": 0.8,
+        "corruption.generator_random": 0.1, "data.length": 32, "batch.size": 32, "optim.lr": 3e-3,
+        "generator.width": 0.25, "budget.flops": 1.4e12,
         "tasks.lr": 2e-3, "tasks.layer_decay": 0.6, "tasks.length": 32, "tasks.dropout": 0.0, "tasks.seeds": 2,
     },
     "micro": {
@@ -66,11 +69,11 @@ SCALES: dict[str, dict[str, Any]] = {
 # detection loss came in spikes (docs/log.md, both 2026-11-22).
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "nano": {
-        "rtd": {"optim.lr": 2.97e-3, "options.weight": 9.34},
-        "electra-15": {"optim.lr": 5.69e-4, "options.weight": 4.06},
-        "replace-mlm": {"optim.lr": 2.23e-3, "options.weight": 4.36},
-        "all-tokens-mlm": {"optim.lr": 2.97e-3, "options.weight": 6.32},
-        "bert-mlm": {"optim.lr": 3.26e-3},
+        "rtd": {"optim.lr": 3.78e-3, "options.weight": 6.99},
+        "electra-15": {"optim.lr": 4.13e-3, "options.weight": 6.71},
+        "replace-mlm": {"optim.lr": 4.18e-3, "options.weight": 1.24},
+        "all-tokens-mlm": {"optim.lr": 3.9e-3, "options.weight": 3.98},
+        "bert-mlm": {"optim.lr": 3.15e-3},
     },
     "micro": {"rtd": {"options.weight": 10.0}, "electra-15": {"options.weight": 10.0}},
     "mini": {"rtd": {"options.weight": 10.0}, "electra-15": {"options.weight": 10.0}},

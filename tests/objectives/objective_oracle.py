@@ -41,10 +41,14 @@ TINY: dict[str, Any] = {
 }  # fmt: skip
 
 
+ALL_MASKED = {"corruption.generator_mask": 1.0, "corruption.generator_random": 0.0}  # as in the paper, not as at nano
+
+
 def tiny(objective: str, overrides: dict[str, Any] | None = None, **keys: Any) -> RunSpec:
     """A spec of a few thousand weights; keyword `a__b=c` sets `a.b`."""
     keys = {key.replace("__", "."): value for key, value in keys.items()}
-    return objectives.with_options(resolve("nano", {"objective": objective} | TINY | (overrides or {}) | keys))
+    shown = ALL_MASKED if keys.get("recipe", "paper") == "paper" else {}
+    return objectives.with_options(resolve("nano", {"objective": objective} | TINY | shown | (overrides or {}) | keys))
 
 
 def build(spec: RunSpec) -> Any:

@@ -82,7 +82,7 @@ def test_axis_that_is_no_number_has_no_figure(tmp_path: Path) -> None:
     tree = parsed.page(write(store, name, tmp_path / "out"))
     rows = {r.find("th")[0].text: r.text for r in tree.by_id("table-1").find("table")[0].find("tr")}
     assert "83.6" in rows["none"] and "84.4" in rows["all"] and "+0.8" in rows["all"]
-    assert "The encoder here has 2 layers of 64" in tree.text
+    assert "The encoder here has 1 layer of 64" in tree.text
 
 
 def test_training_algorithms_stand_beside_what_the_paper_says_of_them() -> None:

@@ -262,7 +262,7 @@ def test_two_suites_have_two_answers(tmp_path: Path) -> None:
 
 def test_paper_table_stands_beside_with_its_scale(page: Path) -> None:
     table = parsed.page(page).by_id("table-1")
-    assert "measured at Base size" in table.text and "The encoder here has 2 layers of 64" in table.text
+    assert "measured at Base size" in table.text and "The encoder here has 1 layer of 64" in table.text
     rows = {r.find("th")[0].text.removesuffix(" †"): r for r in table.find("table")[0].find("tr")}
     assert "85.0" in rows["rtd"].text and "+2.8" in rows["rtd"].text
 

@@ -12,7 +12,7 @@ from workbench.presets import scale_of_encoder
 from workbench.tasks.encoder_facts import EncoderFacts, encoder_facts
 
 ENCODERS = {  # layers, width -> whose settings
-    "nano": (2, 64, "nano"), "smaller than nano": (2, 16, "nano"), "just above nano": (3, 64, "micro"),
+    "nano": (1, 64, "nano"), "smaller than nano": (2, 16, "nano"), "just above nano": (2, 64, "micro"),
     "micro": (2, 128, "micro"), "4 x 128": (4, 128, "mini"), "6 x 256": (6, 256, "small"),
     "ELECTRA-Small": (12, 256, "small"), "MiniLM": (12, 384, "small"), "generator of ELECTRA-Large": (24, 256, "small"),
     "DistilBERT": (6, 768, "base"), "BERT-Base": (12, 768, "base"), "BERT-Large": (24, 1024, "large"),

@@ -55,7 +55,7 @@ def probe() -> LinearProbe:
 
 def spec_of(objective: str = "bert-mlm", steps: int = 1000, **keys: Any) -> RunSpec:
     given = {key.replace("__", "."): value for key, value in keys.items()} | {"budget.steps": steps}
-    return objectives.with_options(resolve("nano", given | {"objective": objective}))
+    return objectives.with_options(resolve("nano", {"encoder.layers": 2} | given | {"objective": objective}))
 
 
 @pytest.mark.parametrize("name", ["bert-mlm", "rtd", "replace-mlm", "all-tokens-mlm", "electra-15"])

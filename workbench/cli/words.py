@@ -67,7 +67,7 @@ Runs = Annotated[Path, typer.Option("--runs", help="Folder of the run store.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 Precision = Annotated[
-    str, typer.Option(help="auto (bf16 on CUDA and, from a width of 128, on CPUs that have it), fp32 or bf16.")
+    str, typer.Option(help="auto (bf16 on CUDA and, from a width of 64, on CPUs that have it), fp32 or bf16.")
 ]
 Out = Annotated[Path | None, typer.Option(help="Folder for the report (default reports/NAME).")]
 Workers = Annotated[

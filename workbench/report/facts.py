@@ -10,8 +10,8 @@ from workbench.report import checks, spending, words
 from workbench.report.frames import Frames
 from workbench.report.reading import FINISHED, flatten, number, part
 from workbench.report.tables import Board
+from workbench.words_seen import by_source
 
-MOST_SOURCES = 12  # of a text that are named one by one
 SECTIONS = (("training", "Training"), ("setup", "What was run"), ("runs", "Every run"))
 
 
@@ -72,7 +72,7 @@ def facts(found: Frames, results: list[Board]) -> list[tuple[str, str]]:
         *([("Compute", compared)] if (compared := spending.told(found)) else []),
         ("Pre-training seeds", words.seeds(counts) if counts else "none with scores"),
         ("Runs", f"{done} of {len(runs)} trained"),
-        ("Encoder", f"{layers} layers of {width} ({spec.get('scale')})" if layers else "unknown"),
+        ("Encoder", f"{sized(layers, width)} ({spec.get('scale')})" if layers else "unknown"),
         ("Text", text(found, str(spec.get("data.corpus") or "unknown"))),
         *([("Words seen by a run", seen)] if (seen := words_seen(found)) else []),
         ("Pre-training in all", f"{words.power(flops)} FLOPs ({convention}), {words.duration(seconds)}"),
@@ -87,11 +87,8 @@ def text(found: Frames, names: str) -> str:
     total, sources = number(told.get("words")), part(told, "sources")
     if math.isnan(total):
         return names
-    ordered = sorted(((str(name), number(count)) for name, count in sources.items()), key=lambda pair: -pair[1])
-    named = [f"{name} {count:,.0f}" for name, count in ordered[:MOST_SOURCES]]
-    named += [f"{len(ordered) - MOST_SOURCES} others"] if len(ordered) > MOST_SOURCES else []
-    by_source = f": {', '.join(named)}" if len(ordered) > 1 else ""
-    return f"{names} ({total:,.0f} words{by_source})"
+    counts = {str(name): number(count) for name, count in sources.items()}
+    return f"{names} ({total:,.0f} words{f': {by_source(counts)}' if len(counts) > 1 else ''})"
 
 
 def words_seen(found: Frames) -> str:
@@ -106,11 +103,16 @@ def words_seen(found: Frames) -> str:
     return f"{words.count(few)} to {words.count(many)} ({low:.3g} to {high:.3g} epochs)"
 
 
+def sized(layers: Any, width: Any) -> str:
+    """`2 layers of 64`."""
+    return f"{layers} {'layer' if layers == 1 else 'layers'} of {width}"
+
+
 def scale_note(found: Frames) -> str:
     """Return what sets these numbers apart from published ones; the encoder's size only where the runs tell it."""
     spec: Mapping[str, Any] = next((s for s in found.settings.values() if s), {})
     layers, width = spec.get("encoder.layers"), spec.get("encoder.hidden")
-    size = f"The encoder here has {layers} layers of {width}, and another" if layers else "Another encoder, another"
+    size = f"The encoder here has {sized(layers, width)}, and another" if layers else "Another encoder, another"
     return (
         f"{size} score, another text and another budget may stand behind these numbers: compare the order and the "
         f"signs, not the size."

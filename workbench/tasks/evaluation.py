@@ -32,7 +32,8 @@ def evaluate(encoder: Path, suite: Suite, tasks: TasksSpec, scale: str, host: Ho
     tuned = [task for task, _, _ in wanted if isinstance(task, Task)]
     if tuned:
         progress.say(
-            f"{encoder}, {facts.layers} layers of {facts.hidden}, is fine-tuned by the settings of {scale}: "
+            f"{encoder}, {facts.layers} {'layer' if facts.layers == 1 else 'layers'} of {facts.hidden}, is fine-tuned "
+            f"by the settings of {scale}: "
             f"rate {tasks.lr:g}, layer decay {tasks.layer_decay:g}, weight decay {tasks.weight_decay:g}, "
             f"batch {tasks.batch}, epochs {epochs}, dropout {tasks.dropout:g}, texts of {length} tokens read at the "
             f"{place}, {tasks.seeds} seeds; --scale or --set tasks.lr=... chooses others"
