@@ -3,22 +3,24 @@
     python experiments/benchmarks/kept.py reports/kept/generator-size reports/kept/weight-tying
 
 The run folders of kept reports are gone; scores, baselines and spending are in their CSV files. Made again are the
-tables of comparisons (table, pairs, tasks and noise) and, in the page, the answers, the warnings about them, and the
-sections with these tables. Curves, figures against compute and settings stay as they were written.
+tables of comparisons (table, pairs, tasks and noise) and, in the page, the answers, the warnings about them, the
+figures of scores against compute, and the sections with these tables. Figures over the axis, training curves and
+settings stay as they were written.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
 
 from workbench.files import write_atomic
-from workbench.report import checks, columns, page, sheets
+from workbench.report import checks, columns, figures, page, sheets, svg
 from workbench.report.asked import Asked
-from workbench.report.frames import Frames
+from workbench.report.frames import RUN, SCORE, Frames
 from workbench.report.tables import boards
 
 AXES = {"generator-size": "generator.width", "weight-tying": "tying"}
@@ -31,18 +33,23 @@ def read(folder: Path) -> Frames:
     """Return what the CSV files of a kept report hold of its experiment."""
     files = {name: pd.read_csv(folder / f"{name}.csv") for name in ("runs", "scores", "metrics", "baselines")}
     tables = {name: columns.as_in_frames(table) for name, table in files.items()}
-    runs = tables["runs"].astype({"arm": str})
+    runs = with_columns(tables["runs"].astype({"arm": str}), RUN)
     baselines = tables["baselines"].query("task != 'mean'").assign(run_id="")
     text = (folder / "index.html").read_text(encoding="utf-8")
     record = {
         "name": _between(text, '<p class="kicker">workbench report<span>', "</span>"),
         "question": _between(text, "<h1>", "</h1>"),
-        "experiment": folder.name, "axis": AXES[folder.name], "command": "", "tasks": {}, "updated": "",
+        "experiment": folder.name, "axis": AXES[folder.name], "command": "", "tasks": {}, "text": {}, "updated": "",
     }  # fmt: skip
     return Frames(
-        record, runs, tables["scores"], tables["metrics"], baselines, pd.DataFrame(columns=["run_id", "step"]),
-        {run: {} for run in runs["run_id"]}, {}, (),
+        record, runs, with_columns(tables["scores"], SCORE), tables["metrics"], baselines,
+        pd.DataFrame(columns=["run_id", "step"]), {run: {} for run in runs["run_id"]}, {}, (),
     )  # fmt: skip
+
+
+def with_columns(table: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+    """Return the table with every column of today, without values where the report's version had none."""
+    return table.reindex(columns=list(dict.fromkeys([*table.columns, *names])))
 
 
 def _between(text: str, before: str, after: str) -> str:
@@ -51,7 +58,7 @@ def _between(text: str, before: str, after: str) -> str:
 
 def corrected(old: str, new: str, doubts: list[str]) -> str:
     """Return the old page with what follows from the scores taken from the new one, and the doubts added in front."""
-    names = re.findall(r'<section id="((?:table|conventions|tasks)-\d+)">', old)
+    names = re.findall(r'<section id="((?:compute|table|conventions|tasks)-\d+)">', old)
     for pattern in (ANSWERS, *(SECTION.format(name) for name in names)):
         before, after = (re.search(pattern, text, re.DOTALL) for text in (old, new))
         assert before is not None
@@ -78,6 +85,8 @@ def correct(folder: Path) -> None:
     new = page.render(found, results, {}, Asked())
     old = (folder / "index.html").read_text(encoding="utf-8")
     write_atomic(folder / "index.html", corrected(old, new, doubts).encode())
+    picture = figures.pictures(found, results)[0]
+    write_atomic(folder / "compute.svg", svg.alone(picture, page.template("colours.css")).encode())
 
 
 if __name__ == "__main__":

@@ -162,3 +162,13 @@ def test_every_run_leads_to_its_row_once() -> None:
     root = against(found, results, figures.WIDE, strip=True)
     links = [a.attrib["href"] for a in root.iter("a")]
     assert sorted(links) == sorted(f"#run-{i}" for i in range(len(found.settings)))
+
+
+@pytest.mark.parametrize(("seeds", "cut"), [(8, False), (2, True)])
+def test_a_figure_of_rows_says_where_intervals_leave_it(seeds: int, cut: bool) -> None:
+    """Two seeds have one degree of freedom, whose intervals are many times as long as their means lie apart."""
+    found = made.in_memory(made.noisy(made.LEVELS, seed_sd=2.0), ("bert-mlm", "replace-mlm", "rtd"), seeds)
+    results = board(found, "probes")
+    assert results is not None
+    drawn = figures.Drawn(found, [results], {run: i for i, run in enumerate(found.settings)})
+    assert (marks.CUT_NOTE in drawn.sides[0].caption) == cut

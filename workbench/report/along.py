@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.published import Finding, finding
 from workbench.report import strips, svg
 from workbench.report.frames import Frames
-from workbench.report.marks import Style, ends, levels, span
+from workbench.report.marks import CUT_NOTE, Style, ends, levels, span
 from workbench.report.naming import sizeless, spoken
 from workbench.report.strips import Tips
 from workbench.report.svg import COLOURS
@@ -146,7 +146,7 @@ def along(
             handles = [_handle(Style(i)) for i in range(len(drawn))]
             ax.legend(handles, [short(line.name, 40) for line in drawn], frameon=False, fontsize=11)
         picture = svg.write(figure, name, f"{board.label} along {spoken(key)}; the numbers are in the table", tips)
-    said = ["intervals that reach beyond the axis are cut off; the table has them in full"] if cut else []
+    said = [CUT_NOTE] if cut else []
     if several:
         said.append("above, means at their place; below, each grey block is one value, its runs side by side")
     if words:

@@ -177,13 +177,13 @@ class Drawn:
 
     def _side(self, board: Board, name: str) -> Figure:
         at = spent_by_all(board)
-        wide = strips.side_by_side(board, self.looks, self.rows, at, True, f"{name}w")
-        narrow = strips.side_by_side(board, self.looks, self.rows, at, False, f"{name}n")
+        wide, cut = strips.side_by_side(board, self.looks, self.rows, at, True, f"{name}w")
+        narrow, _ = strips.side_by_side(board, self.looks, self.rows, at, False, f"{name}n")
         baselines = [n for n in marks.levels(board) if n != UNTRAINED]
         grey = ["the untrained encoder (line and band)"] if board.untrained else []
         grey += [f"the baselines {listing(baselines)} (dotted)"] if baselines else []
         level = f" Grey: {listing(grey)}." if grey else ""
-        return Figure(wide, narrow, f"{POINTS_NOTE}; {BARS_NOTE}.{level}")
+        return Figure(wide, narrow, f"{POINTS_NOTE}; {BARS_NOTE}{f'; {marks.CUT_NOTE}' if cut else ''}.{level}")
 
 
 def pictures(frames: Frames, boards: Iterable[Board]) -> list[str]:
@@ -197,7 +197,7 @@ def _picture(board: Board, frames: Frames, looks: Mapping[str, Style], rows: Map
     if board.places:
         return during.draw(board, frames, looks, main_axis(board), rows, WIDE, "picture", legend=True)[0]
     if not has_curve(board):
-        return strips.side_by_side(board, looks, rows, spent_by_all(board), True, "picture")
+        return strips.side_by_side(board, looks, rows, spent_by_all(board), True, "picture")[0]
     strip = len(board.budgets) > 1
     return plots.against(board, frames, looks, main_axis(board), rows, WIDE, "picture", strip, legend=True)[0]
 

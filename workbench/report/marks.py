@@ -104,6 +104,9 @@ def ends(cells: Iterable[Cell]) -> list[float]:
     return [end for c in cells for end in (c.estimate.low, c.estimate.high) if end is not None]
 
 
+CUT_NOTE = "intervals that reach beyond the axis are cut off; the table has them in full"
+
+
 def span(xs: Sequence[float], ends: Sequence[float]) -> tuple[float, float, bool]:
     """Limits with room for every point `xs`; ends of intervals far beyond them are cut off, which the last one says."""
     low, high = min(xs), max(xs)

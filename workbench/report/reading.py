@@ -85,13 +85,16 @@ def totals(folder: Path, last: Mapping[str, float]) -> dict[str, float]:
 
 
 def seen(spec: Mapping[str, Any], tokens: float) -> dict[str, float]:
-    """Return the words that a run saw in so many tokens, and in how many epochs; NaN where no words were counted."""
+    """Return the words that a run saw in so many tokens, to a whole one, and in how many epochs of the text.
+
+    Both are NaN where no words were counted.
+    """
     try:
         data = DataSpec.model_validate(part(spec, "data"))
         words = words_of_tokens(tokens, data)
     except ValueError:  # also for NaN tokens
         return {"words": math.nan, "epochs": math.nan}
-    return {"words": words, "epochs": epochs_of_words(words, data)}
+    return {"words": float(round(words)), "epochs": epochs_of_words(words, data)}
 
 
 def floors(folder: Path) -> dict[str, float]:

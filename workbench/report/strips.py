@@ -103,10 +103,11 @@ def _amount(board: Board, budget: str, axis: Axis) -> str:
 
 def side_by_side(
     board: Board, looks: Mapping[str, Style], rows: Mapping[str, int], at: str, wide: bool, name: str
-) -> str:
+) -> tuple[str, bool]:
     """Arms of the largest budget, one below the other: their score, and their gain over the untrained encoder.
 
     `at` says what each arm spent, and stands on the axis: the arms are rows, so nothing is placed by compute.
+    Returns the figure and whether some interval leaves it.
     """
     cells, tips = board.at(board.budget)[::-1], Tips()
     gains = [c.gain.estimate for c in cells if c.gain is not None]
@@ -115,10 +116,10 @@ def side_by_side(
         figure = svg.figure(920 if wide else 380, height if wide or not gains else 2 * height)
         several = 2 if gains else 1
         axes = figure.subplots(*((1, several) if wide else (several, 1)), squeeze=False).ravel()
-        _scores(axes[0], board, cells, looks, rows, tips)
+        cut = _scores(axes[0], board, cells, looks, rows, tips)
         axes[0].set_xlabel(f"{short(board.label, 44)}\n{at if wide else at.replace(' (', chr(10) + '(')}")
         if gains:
-            _gains(axes[1], cells, gains, looks)
+            cut |= _gains(axes[1], cells, gains, looks)
             axes[1].set_xlabel("gain over the untrained encoder, paired")
         for i, ax in enumerate(axes):
             ax.set_yticks(range(len(cells)), [""] * len(cells) if wide and i else [short(c.arm) for c in cells])
@@ -129,13 +130,16 @@ def side_by_side(
             ax.set_axisbelow(True)
         _level_labels(axes[0], levels(board), 440 if wide and gains else 260 if not wide else 760)
         label = f"{board.label} of each arm, {at}; the numbers are in the table below"
-        return svg.write(figure, name, label, tips)
+        return svg.write(figure, name, label, tips), cut
 
 
 def _scores(
     ax: Axes, board: Board, cells: Sequence[Cell], looks: Mapping[str, Style], rows: Mapping[str, int], tips: Tips
-) -> None:
-    """Each arm's mean and interval, its runs a little below, and lines for what it takes no pre-training to reach."""
+) -> bool:
+    """Each arm's mean and interval, its runs a little below, and lines for what it takes no pre-training to reach.
+
+    Returns whether an interval leaves the figure.
+    """
     lines = levels(board)
     bare = board.untrained.estimate if board.untrained else None
     if bare is not None and bare.low is not None and bare.high is not None:
@@ -152,16 +156,20 @@ def _scores(
             place = (cell.scores[seed], y - 0.26)
             ax.plot(*place, look.marker, ms=5, color=look.colour, alpha=0.6, mew=0, gid=gid, zorder=4)
     seen = [*(board.run_scores[r] for c in cells for r in c.runs), *lines.values()]
-    ax.set_xlim(*span(seen, ends(cells))[:2])
+    left, right, cut = span(seen, ends(cells))
+    ax.set_xlim(left, right)
+    return cut
 
 
-def _gains(ax: Axes, cells: Sequence[Cell], gains: Sequence[Estimate], looks: Mapping[str, Style]) -> None:
+def _gains(ax: Axes, cells: Sequence[Cell], gains: Sequence[Estimate], looks: Mapping[str, Style]) -> bool:
     for y, cell in enumerate(cells):
         if cell.gain is not None:
             _row(ax, y, cell.gain.estimate, looks[cell.arm])
     reach = [end for e in gains for end in (e.low, e.high) if end is not None]
     ax.axvline(0, color=COLOURS["muted"], lw=1.2)
-    ax.set_xlim(*span([0.0, *(e.mean for e in gains)], reach)[:2])
+    left, right, cut = span([0.0, *(e.mean for e in gains)], reach)
+    ax.set_xlim(left, right)
+    return cut
 
 
 def _level_labels(ax: Axes, lines: Mapping[str, float], width: float) -> None:
