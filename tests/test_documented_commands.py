@@ -19,13 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from test_contributing import EXPERIMENT, OBJECTIVE
 
 ROOT = Path(__file__).parents[1]
 DOCS = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name != "log.md"]  # which records what was run
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS, ROOT / "reports/kept/README.md"]
-OBJECTIVE, EXPERIMENT = re.findall(
-    r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), flags=re.DOTALL
-)[:2]
 MEANT = {"EXPERIMENT": "ablation", "NAME": "ablation", "AXIS": "lambda", "WHAT": "objectives"}
 NEED_WORDS = ("run", "sweep", "report", "export", "evaluate", "list", "diff")
 FIRST = ["run", "ablation", "--objective", "bert-mlm", "--seeds", "2"]  # something for `status` and `diff` to read

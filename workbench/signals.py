@@ -30,7 +30,7 @@ def interrupting() -> Iterator[None]:
     """SIGTERM and SIGUSR1 raise Interrupted wherever they come, so that everything cleans up as after Ctrl-C.
 
     SIGINT is handled even where it was ignored, as a shell does in the background: whoever sends it there
-    means it. One that comes when the block is over, while the former handlers are put back, changes nothing any more.
+    means it. A signal that comes after the block, while the former handlers are put back, has no effect.
     """
     over = False
 
@@ -40,7 +40,7 @@ def interrupting() -> Iterator[None]:
             _end(number)
 
     try:
-        with _handled(stop, *_kinds()), _lost_in_silence():
+        with _handled(stop, *_kinds()), _without_traceback():
             try:
                 yield
             finally:
@@ -50,8 +50,8 @@ def interrupting() -> Iterator[None]:
 
 
 @contextmanager
-def _lost_in_silence() -> Iterator[None]:
-    """Python prints a traceback of what a destructor raised and goes on; not of our own exceptions, see `heed`."""
+def _without_traceback() -> Iterator[None]:
+    """Keep Python from printing the exception of a signal that a destructor raised; `heed` raises it again."""
     before = sys.unraisablehook
 
     def hook(lost: sys.UnraisableHookArgs) -> None:

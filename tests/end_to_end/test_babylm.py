@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 from pathlib import Path
 
 import pytest
 from drills.small import write_text
+from test_contributing import OBJECTIVE
 
 from .conftest import SETS, Command
 
@@ -92,10 +92,8 @@ def test_exported_models_load(folder: Path, workbench: Command) -> None:
 
 def test_an_objective_that_scores_no_sentences_is_exported_beside_the_others(folder: Path, workbench: Command) -> None:
     """The objective of CONTRIBUTING defines no `score`, so it has no predictions, but it has an encoder."""
-    page = Path(__file__).parents[2] / "CONTRIBUTING.md"
-    source = re.search(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert source is not None and "score" not in source[1]
-    (folder / "my_idea.py").write_text(source[1], encoding="utf-8")
+    assert "score" not in OBJECTIVE
+    (folder / "my_idea.py").write_text(OBJECTIVE, encoding="utf-8")
     done = workbench(*words("--objective", "./my_idea.py", "--tasks", "none"), cwd=folder)
     assert done.returncode == 0, done.stderr
     done = workbench("export", "ablation", "--babylm", "both", cwd=folder)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from workbench.presets import size_in_words
 from workbench.report import checks, spending, words
 from workbench.report.frames import Frames
 from workbench.report.reading import FINISHED, flatten, number, part
@@ -65,14 +66,14 @@ def facts(found: Frames, results: list[Board]) -> list[tuple[str, str]]:
     convention = str(next((r["convention"] for r in arms if known(r["convention"])), "paper"))
     flops = math.fsum(r[f"flops_{convention}"] for r in runs if known(r[f"flops_{convention}"]))
     budgets = list(dict.fromkeys(run["budget"] for run in arms if found.settings[run["run_id"]]))
-    layers, width = spec.get("encoder.layers"), spec.get("encoder.hidden")
+    layers, width = spec.get("encoder.layers", 0), spec.get("encoder.hidden", 0)
     told = [
         ("Score", scores or "none"),
         ("Budget of a run", words.listing(budgets) or "unknown"),
         *([("Compute", compared)] if (compared := spending.told(found)) else []),
         ("Pre-training seeds", words.seeds(counts) if counts else "none with scores"),
         ("Runs", f"{done} of {len(runs)} trained"),
-        ("Encoder", f"{sized(layers, width)} ({spec.get('scale')})" if layers else "unknown"),
+        ("Encoder", f"{size_in_words(layers, width)} ({spec.get('scale')})" if layers else "unknown"),
         ("Text", text(found, str(spec.get("data.corpus") or "unknown"))),
         *([("Words seen by a run", seen)] if (seen := words_seen(found)) else []),
         ("Pre-training in all", f"{words.power(flops)} FLOPs ({convention}), {words.duration(seconds)}"),
@@ -103,16 +104,11 @@ def words_seen(found: Frames) -> str:
     return f"{words.count(few)} to {words.count(many)} ({low:.3g} to {high:.3g} epochs)"
 
 
-def sized(layers: Any, width: Any) -> str:
-    """`2 layers of 64`."""
-    return f"{layers} {'layer' if layers == 1 else 'layers'} of {width}"
-
-
 def scale_note(found: Frames) -> str:
     """Return what sets these numbers apart from published ones; the encoder's size only where the runs tell it."""
     spec: Mapping[str, Any] = next((s for s in found.settings.values() if s), {})
-    layers, width = spec.get("encoder.layers"), spec.get("encoder.hidden")
-    size = f"The encoder here has {sized(layers, width)}, and another" if layers else "Another encoder, another"
+    layers, width = spec.get("encoder.layers", 0), spec.get("encoder.hidden", 0)
+    size = f"The encoder here has {size_in_words(layers, width)}, and another" if layers else "Another encoder, another"
     return (
         f"{size} score, another text and another budget may stand behind these numbers: compare the order and the "
         f"signs, not the size."

@@ -11,6 +11,7 @@ from workbench import progress
 from workbench.errors import Diverged
 from workbench.host import Host
 from workbench.parts import TasksSpec
+from workbench.presets import size_in_words
 from workbench.tasks.encoder_facts import encoder_facts
 from workbench.tasks.measures import expected, take
 from workbench.tasks.task import Suite, Task
@@ -32,7 +33,7 @@ def evaluate(encoder: Path, suite: Suite, tasks: TasksSpec, scale: str, host: Ho
     tuned = [task for task, _, _ in wanted if isinstance(task, Task)]
     if tuned:
         progress.say(
-            f"{encoder}, {facts.layers} {'layer' if facts.layers == 1 else 'layers'} of {facts.hidden}, is fine-tuned "
+            f"{encoder}, {size_in_words(facts.layers, facts.hidden)}, is fine-tuned "
             f"by the settings of {scale}: "
             f"rate {tasks.lr:g}, layer decay {tasks.layer_decay:g}, weight decay {tasks.weight_decay:g}, "
             f"batch {tasks.batch}, epochs {epochs}, dropout {tasks.dropout:g}, texts of {length} tokens read at the "
