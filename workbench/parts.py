@@ -86,6 +86,11 @@ class EncoderSpec(Part):
         return self
 
 
+def size_in_words(layers: int, width: int) -> str:
+    """Return the size of an encoder as reports and messages give it: `2 layers of 64`."""
+    return f"{layers} {'layer' if layers == 1 else 'layers'} of {width}"
+
+
 class GeneratorSpec(Part):
     """What writes the replaced tokens, and its size as fractions of the encoder's width and depth.
 

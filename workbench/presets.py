@@ -94,11 +94,6 @@ RECIPES: dict[str, dict[str, Any]] = {
 RELEASED_LR = {"small": 1e-4, "base": 1e-4, "large": 5e-5}
 
 
-def size_in_words(layers: int, width: int) -> str:
-    """Return the size of an encoder as reports and messages give it: `2 layers of 64`."""
-    return f"{layers} {'layer' if layers == 1 else 'layers'} of {width}"
-
-
 def scale_of_encoder(layers: int, hidden: int) -> str:
     """Return the scale whose fine-tuning settings suit an encoder of these sizes.
 

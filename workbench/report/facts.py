@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.presets import size_in_words
+from workbench.parts import size_in_words
 from workbench.report import checks, spending, words
 from workbench.report.frames import Frames
 from workbench.report.reading import FINISHED, flatten, number, part

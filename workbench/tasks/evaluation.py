@@ -10,8 +10,7 @@ from typing import Any
 from workbench import progress
 from workbench.errors import Diverged
 from workbench.host import Host
-from workbench.parts import TasksSpec
-from workbench.presets import size_in_words
+from workbench.parts import TasksSpec, size_in_words
 from workbench.tasks.encoder_facts import encoder_facts
 from workbench.tasks.measures import expected, take
 from workbench.tasks.task import Suite, Task
