@@ -99,6 +99,7 @@ def test_listing_imports_nothing_heavy() -> None:
         ("__init__", "unknown objective"),
         ("no/such.py", "no such file"),
         ("missing.py", "no such file"),
+        ("~nobody_of_this_name/rtd.py", "--objective ~nobody_of_this_name/rtd.py: no home folder"),
     ],
 )
 def test_unknown_names(word: str, said: str) -> None:
@@ -247,7 +248,7 @@ def test_an_installed_folder_without_a_file_has_no_source(tmp_path: Path, monkey
     installed(tmp_path, "folder = stranger_folder", monkeypatch)
     name, source = objectives.find("folder")
     assert (name, source) == ("folder", "folder")
-    with pytest.raises(InputError, match="has no"):
+    with pytest.raises(InputError, match=r"^stranger_folder has no Options and no cost and no Objective; "):
         objectives.load(RunSpec(objective=name, source=source))
 
 

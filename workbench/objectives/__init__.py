@@ -119,12 +119,11 @@ def load(spec: RunSpec) -> ModuleType:
         find(spec.objective)
         module = importlib.import_module(f"{__name__}.{spec.objective.replace('-', '_')}")
     missing = [part for part in PARTS if not hasattr(module, part)]
-    where = path or Path(module.__file__ or spec.objective)
     if missing:
-        raise InputError(f"{where} has no {' and no '.join(missing)}; an objective needs {', '.join(PARTS)}")
+        raise InputError(f"{file_of(module)} has no {' and no '.join(missing)}; an objective needs {', '.join(PARTS)}")
     if not (isinstance(module.Options, type) and issubclass(module.Options, Part)):
         raise InputError(
-            f"{where}: Options must be a class made from workbench.spec.Part, as in `class Options(Part):`"
+            f"{file_of(module)}: Options must be a class made from workbench.spec.Part, as in `class Options(Part):`"
         )
     return module
 
@@ -179,8 +178,7 @@ def with_options(spec: RunSpec) -> RunSpec:
     if parent.objective != spec.objective:
         parent = parent.replace(source=find(parent.objective)[1])
     parent = with_options(parent)
-    written = ("options", "source", "start")
-    given = {key: value for key, value in flat(spec.start.parent).items() if key.partition(".")[0] not in written}
+    given = {k: v for k, v in flat(spec.start.parent).items() if k.partition(".")[0] not in ("options", "start")}
     given |= {"options": parent.options, "source": parent.source}
     if parent.start is not None:
         given["start"] = parent.start.model_dump()
