@@ -115,6 +115,21 @@ def weights(changes: Callable[[dict[str, torch.Tensor]], object]) -> Change:
     return change
 
 
+def normalised(*steps: dict[str, Any]) -> Change:
+    """The tokenizer of the folder, with these steps one after the other as its normaliser."""
+
+    def change(folder: Path) -> None:
+        raw = json.loads((folder / "tokenizer.json").read_text())
+        raw["normalizer"] = {"type": "Sequence", "normalizers": list(steps)}
+        (folder / "tokenizer.json").write_text(json.dumps(raw))
+
+    return change
+
+
+def writes(letters: int) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * letters}
+
+
 def index(place: str) -> Change:
     """Shards: the weights of every tensor are said to lie in `place`; what is there is a copy of them."""
 
@@ -295,6 +310,9 @@ TOKENIZERS: dict[str, tuple[Change, str]] = {
         written("tokenizer.json", '{"model": {"type": "WordLevel", "vocab": {"a": -1}, "unk_token": "a"}}'),
         "no tokenizer that can",
     ),
+    "letters that become many": (normalised(writes(101)), "may write 101 characters for one; at most 100"),
+    "letters that become many in steps": (normalised(*[writes(10)] * 9), "may write 1e+09 characters for one"),
+    "long beginnings": (normalised({"type": "Prepend", "prepend": "a" * 200}), "may write 200 characters"),
     "huge": (written("tokenizer.json", "{", 100 << 20), "tokenizer.json has 104857600 bytes"),
     "a pipe": (replaced("tokenizer.json", os.mkfifo), "tokenizer.json is not a regular file"),
     "a pipe beside it": (lambda f: os.mkfifo(f / "special_tokens_map.json"), "map.json is not a regular"),
@@ -315,6 +333,11 @@ def test_a_bad_tokenizer_is_refused_wherever_it_is_named(case: str, folder: Path
     for attempt in (lambda: encode(folder, TASK, 16), lambda: tokenizer.train_or_load(spec, 0, [], cache=tmp_path)):
         said = refusal(attempt)
         assert told in said and str(folder) in said
+
+
+def test_a_normaliser_that_writes_as_much_as_is_allowed_is_used(folder: Path) -> None:
+    normalised({"type": "Lowercase"}, writes(100))(folder)
+    assert encode(folder, TASK, 16)
 
 
 def split_by(pattern: str) -> Change:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ VOCABULARIES = (
 )  # fmt: skip
 SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 TOKENIZER_FILES = (*VOCABULARIES, "merges.txt", *SETTINGS)
+MOST_GROWTH = 100  # characters that a normaliser may write for one; those in use write 1 to 3
 NO_LIMIT = 1 << 24  # transformers writes 1e30 where it knows of no limit
 CLASS = re.compile(r"[A-Za-z0-9]{1,60}(Tokenizer|TokenizerFast|Backend)")
 
@@ -31,7 +33,13 @@ def check_tokenizer_folder(folder: Path) -> dict[str, Path]:
     settings = {name: read_settings(folder, name, files[name]) for name in SETTINGS if name in files}
     _check_settings(folder, settings.get("tokenizer_config.json", {}))
     if "tokenizer.json" in files:
-        _check_vocabulary(folder, read_settings(folder, "tokenizer.json", files["tokenizer.json"], LARGEST_VOCABULARY))
+        raw = read_settings(folder, "tokenizer.json", files["tokenizer.json"], LARGEST_VOCABULARY)
+        _check_vocabulary(folder, raw)
+        if (growth := _growth(raw.get("normalizer"))) > MOST_GROWTH:
+            raise InputError(
+                f"{folder}: tokenizer.json has a normalizer that may write {growth:.3g} characters for one; "
+                f"at most {MOST_GROWTH} are allowed"
+            )
     elif "vocab.json" in files and not read_settings(folder, "vocab.json", files["vocab.json"], LARGEST_VOCABULARY):
         raise InputError(f"{folder}: vocab.json holds no tokens")
     elif "vocab.txt" in files and not files["vocab.txt"].stat().st_size:
@@ -63,6 +71,20 @@ def _check_vocabulary(folder: Path, raw: Mapping[str, Any]) -> None:
     first = (entry[0] if isinstance(entry, list) and entry else entry for entry in vocabulary)
     if all(ascii(token) in special for token in first):
         raise InputError(f"{folder}: tokenizer.json holds no tokens, so no text can be read with it")
+
+
+def _growth(normalizer: Any) -> float:
+    """Return how many characters the replacements of a normaliser may write for one, those after each other together.
+
+    Ten replacements of a letter by a thousand would fill any memory before a time limit is reached. What is no
+    normaliser counts as one: the library refuses it.
+    """
+    if not isinstance(normalizer, dict):
+        return 1
+    if normalizer.get("type") == "Sequence" and isinstance(steps := normalizer.get("normalizers"), list):
+        return math.prod(map(_growth, steps), start=1.0)
+    written = normalizer.get("content", normalizer.get("prepend"))
+    return max(1, len(written)) if isinstance(written, str) else 1
 
 
 def longest_text(folder: Path) -> int | None:
