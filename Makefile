@@ -2,7 +2,7 @@
 #
 # PYTHON     the interpreter the environment is made from, 3.11 or newer
 # DEMO_ARGS  what the demo is given besides, as in  make demo DEMO_ARGS="--seeds 3 --budget tokens=2e7"
-# MUTANTS    what `make mutants` is given besides, as in  make mutants MUTANTS="--seed other workbench/losses.py"
+# MUTANTS    what `make mutants` is given besides, as in  make mutants MUTANTS="--seed other workbench/models/losses.py"
 # TEST_ARGS  what pytest is given besides, as in  make test TEST_ARGS="-k resume -x" (default: two processes)
 # pip's own settings (PIP_INDEX_URL, PIP_FIND_LINKS, pip.conf ...) are respected.
 

@@ -10,16 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from workbench import objectives, plan, presets, trainer
+from workbench import objectives
 from workbench.babylm import collated, model_folder
-from workbench.babylm.export import whole as whole_runs
+from workbench.babylm.layout import whole as whole_runs
 from workbench.babylm.predictions import SETS, Predicted, of_labels, of_pairs
 from workbench.babylm.revisions import SMALL, missing, revisions, track
-from workbench.files import sealed as sealed_file
-from workbench.rundir import RunDir
-from workbench.store import RunStore
-from workbench.tasks.minimal_pairs import PairSet, sealed
-from workbench.tasks.zero_shot import as_signs
+from workbench.spec import presets
+from workbench.store.atomic import sealed as sealed_file
+from workbench.store.run_directory import RunDir
+from workbench.store.run_store import RunStore
+from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
+from workbench.tasks.zero_shot.preferences import as_signs
+from workbench.training import loop, plan
 
 
 def pairs_of(uids: list[str]) -> PairSet:
@@ -157,7 +159,7 @@ def test_hugging_face_fills_masks_with_the_logits_of_the_objective(tmp_path: Pat
     from transformers import AutoModelForMaskedLM
 
     spec = objectives.with_options(presets.resolve("nano", SIZES | {"tying": tying}).replace(objective=name))
-    model = trainer.build(spec).eval()
+    model = loop.build(spec).eval()
     with torch.no_grad():  # what training leaves: no bias is 0
         for weight in model.parameters():
             weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(weight.numel())) / 10)
@@ -177,7 +179,7 @@ def test_cards_say_which_part_fills_masks() -> None:
     def card(name: str, **changes: Any) -> str:
         spec = presets.resolve("nano", SIZES | changes).replace(objective=name)
         spec = objectives.with_options(spec)
-        return model_folder.card(spec, trainer.build(spec), "chck_2M")
+        return model_folder.card(spec, loop.build(spec), "chck_2M")
 
     assert "revision chck_2M" in card("bert-mlm") and "in one, for `AutoModelForMaskedLM`" in card("bert-mlm")
     assert "the **generator**, for `AutoModelForMaskedLM`" in card("rtd") and "detection_head" in card("rtd")

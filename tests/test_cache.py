@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from workbench import cache, owner
-from workbench.cache import alone, differences, faults, is_whole, read_entry, staged, write_entry
-from workbench.lease import LeaseHeld, acquire
-from workbench.store import RunStore
-from workbench.verify import verify
+from workbench.store import cache, owner
+from workbench.store.cache import alone, differences, faults, is_whole, read_entry, staged, write_entry
+from workbench.store.lease import LeaseHeld, acquire
+from workbench.store.run_store import RunStore
+from workbench.store.verify import verify
 
 CONTENT = {"manifest.json": b'{"mask": 4, "vocab": 1000}', "tokens.bin": bytes(range(256)) * 40, "words/a.json": b"[1]"}
 
@@ -239,7 +239,7 @@ def aged(path: Path, seconds: float) -> None:
 
 def test_what_a_killed_process_left_is_removed_at_once(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from workbench.cache import staged\n"
+        "import os, sys; from pathlib import Path; from workbench.store.cache import staged\n"
         "with staged(Path(sys.argv[1])) as f: (f / 'a').touch(); os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "made")], check=False)
@@ -306,7 +306,7 @@ CHILD = """
 import os, sys, time
 from pathlib import Path
 from workbench import cache, owner
-from workbench.lease import acquire
+from workbench.store.lease import acquire
 folder, name, mode = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 with cache.staged(folder / name) as stage:
     (stage / "file").write_text(name)
@@ -385,7 +385,7 @@ def test_a_namespace_without_a_proc_of_its_own_judges_nobody(tmp_path: Path) -> 
 
 def test_a_dead_owner_here_is_replaced_at_once(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from workbench.lease import acquire\n"
+        "import os, sys; from pathlib import Path; from workbench.store.lease import acquire\n"
         "acquire(Path(sys.argv[1])); os._exit(9)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)

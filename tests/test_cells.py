@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from test_integrity import finished
 
-from workbench import cells, runner
 from workbench.errors import DamagedRun, Diverged, InputError, Interrupted
-from workbench.files import sealed
-from workbench.host import Host
-from workbench.parts import TasksSpec
-from workbench.store import RunDir, RunStore
+from workbench.execution import experiment_runner, one_run
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
+from workbench.store.atomic import sealed
+from workbench.store.run_store import RunDir, RunStore
 from workbench.tasks import Examples, Suite, Task
-from workbench.tasks import finetune as module
+from workbench.tasks.finetuning import finetune as module
 from workbench.tasks.score import Score, score_name
 
 TASKS = TasksSpec(seeds=2)
@@ -65,8 +65,8 @@ def run(tuning: Tuning, tmp_path: Path) -> RunDir:
 def command(run: RunDir, *tasks: Task, since: str = "2000-01-01T00:00:00+00:00") -> tuple[str, str]:
     """What a command that asks for these tasks does with the run, and how the run ends."""
     suite = Suite(tasks)
-    cells.carry_out_all(RunStore(run.path.parent), [run.run_id], TASKS, suite, ANY, Host(device="cpu"), since)
-    return runner.state_of(run, TASKS, suite)
+    one_run.carry_out_all(RunStore(run.path.parent), [run.run_id], TASKS, suite, ANY, Host(device="cpu"), since)
+    return experiment_runner.state_of(run, TASKS, suite)
 
 
 def test_a_fine_tuning_that_diverges_is_no_fault_of_the_run(run: RunDir, tuning: Tuning) -> None:
@@ -145,6 +145,6 @@ def test_a_damaged_run_is_named_and_the_others_go_on(
     (run.path / "encoder" / "model.safetensors").write_bytes(bytes(400))
     assert run.damage is None
     ids = [run.run_id, other.run_id]
-    cells.carry_out_all(store, ids, TASKS, Suite((GOOD,)), ANY, Host(device="cpu"), "2000-01-01")
+    one_run.carry_out_all(store, ids, TASKS, Suite((GOOD,)), ANY, Host(device="cpu"), "2000-01-01")
     assert "model.safetensors has changed since it was written" in caplog.text
     assert not run.scores() and len(other.scores()) == 2

@@ -22,10 +22,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from workbench import checkpoint, files
 from workbench.errors import InputError
-from workbench.lease import LeaseLost, acquire
-from workbench.tensorfile import content
+from workbench.store import atomic, checkpoint
+from workbench.store.lease import LeaseLost, acquire
+from workbench.store.safetensors_writer import content
 
 DTYPES = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16,
@@ -223,7 +223,7 @@ def test_all_damaged_is_refused_with_a_way_out(pair: Path) -> None:
     ],
 )
 def test_hostile_manifests(pair: Path, manifest: Any) -> None:
-    (pair / "step-00000002" / "manifest.json").write_text(files.dumps(manifest) + "\n")
+    (pair / "step-00000002" / "manifest.json").write_text(atomic.dumps(manifest) + "\n")
     found = checkpoint.newest(pair)
     assert found is not None and found.step == 1
 
@@ -247,7 +247,7 @@ def test_a_pickle_with_a_true_manifest_is_refused_and_not_run(tmp_path: Path) ->
     (path / "model.safetensors").write_bytes(data)
     manifest = json.loads((path / "manifest.json").read_text())
     manifest["files"]["model.safetensors"] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    (path / "manifest.json").write_text(files.dumps(manifest) + "\n")
+    (path / "manifest.json").write_text(atomic.dumps(manifest) + "\n")
     found = checkpoint.newest(tmp_path)
     assert found is not None
     with pytest.raises(InputError, match="model"):

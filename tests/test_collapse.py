@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from workbench import collapse
-from workbench.collapse import Reach, half_width, mean_rates, reaches
+from workbench.spec import collapse
+from workbench.spec.collapse import Reach, half_width, mean_rates, reaches
 
 FLOORS = {"generator_loss": 6.16, "discriminator_loss": 0.59, "discriminator_auc": 0.55}
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from workbench import experiment
-from workbench.contrasts import Contrast
 from workbench.errors import InputError
-from workbench.job import Job, job_of
-from workbench.presets import resolve
-from workbench.spec import flat
-from workbench.store import ExperimentRecord, RunStore
+from workbench.execution.run_list import Job, job_of
+from workbench.spec import experiment
+from workbench.spec.contrasts import Contrast
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import flat
+from workbench.store.run_store import ExperimentRecord, RunStore
 
 BASE = resolve("nano", {"budget.steps": 4})
 

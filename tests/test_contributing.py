@@ -14,11 +14,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from workbench import experiment, objectives
-from workbench.draws import row_keys
+from workbench import objectives
 from workbench.models.encoder import build_encoder
-from workbench.presets import resolve
-from workbench.spec import RunSpec
+from workbench.rng import row_keys
+from workbench.spec import experiment
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch
 
 TEXT = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -83,8 +84,8 @@ def test_the_objective_deals_out_the_words_of_the_row(written: Path, picks: str)
 
 
 def test_the_objective_needs_no_floors(written: Path) -> None:
-    from workbench.cells import floors
     from workbench.data.corpus import Corpus
+    from workbench.execution.one_run import floors
 
     assert floors(spec_of(written), object.__new__(Corpus), {}) == {}  # whose words are not even counted
 

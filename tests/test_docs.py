@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench import presets, spec
+from workbench.spec import presets, run_spec
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -33,9 +33,9 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_settings_in_the_text_can_be_set(page: Path) -> None:
     given = re.findall(r"--set\s+([a-z_]+(?:\.[a-z_]+)*)=([^\s`,;)]*)", page.read_text(encoding="utf-8"))
     for key, value in given:
-        assert key.startswith("options.") or key in spec.known_keys(), f"{page.name}: --set {key}"
+        assert key.startswith("options.") or key in run_spec.known_keys(), f"{page.name}: --set {key}"
         if value and value == value.lower() and not key.startswith("options."):
-            presets.resolve("small", spec.parse_overrides([f"{key}={value}"]))
+            presets.resolve("small", run_spec.parse_overrides([f"{key}={value}"]))
 
 
 def test_files_named_in_the_text_exist() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from workbench.draws import row_keys, seed_of, uniform
+from workbench.rng import row_keys, seed_of, uniform
 
 MASK = (1 << 64) - 1
 

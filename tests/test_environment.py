@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import workbench
-from workbench import environment as module
-from workbench.environment import environment
-from workbench.files import dumps
-from workbench.redact import redact, redact_words
+from workbench.store import environment as module
+from workbench.store.atomic import dumps
+from workbench.store.environment import environment
+from workbench.store.redact import redact, redact_words
 
 
 def test_only_what_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_long_texts_take_time_in_proportion(part: str) -> None:
 
 
 def test_importing_it_is_light() -> None:
-    code = "import sys, workbench.environment, workbench.tracking, workbench.checkpoint, json\n"
+    code = "import sys, workbench.store.environment, workbench.tracking, workbench.store.checkpoint, json\n"
     code += "print(json.dumps(sorted({'torch','numpy','pandas','wandb','safetensors'} & set(sys.modules))))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ})
     assert json.loads(done.stdout) == []
@@ -140,6 +140,6 @@ def test_a_command_names_the_code_that_it_began_with(tmp_path: Path, monkeypatch
 def test_the_cores_of_a_process_are_those_it_may_use():
     """A cluster's scheduler gives four of 64 cores; threads for all 64 would stand in each other's way."""
     ask = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
-    ask += "; from workbench.host import cores; print(cores())"
+    ask += "; from workbench.spec.host import cores; print(cores())"
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "1"

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench import flops, objectives
-from workbench.flops import Flops
-from workbench.parts import EncoderSpec, GeneratorSpec
-from workbench.presets import resolve
-from workbench.spec import RunSpec
+from workbench import objectives
+from workbench.models import flops
+from workbench.models.flops import Flops
+from workbench.spec.parts import EncoderSpec, GeneratorSpec
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec
 
 ELECTRA = {  # hidden, layers, embedding, length, width of the generator
     "small_g64": (256, 12, 128, 128, 0.25),
@@ -296,7 +297,7 @@ def test_one_more_row_costs_what_torch_counts(family: str, embedding: int | None
     from torch.utils.flop_counter import FlopCounterMode
 
     from workbench.models.encoder import Encoder
-    from workbench.parts import Special
+    from workbench.spec.parts import Special
 
     enc = EncoderSpec(
         family=family, hidden=64, layers=2, heads=2, embedding=embedding, vocab=90, positions=40, attention="eager"
@@ -324,10 +325,10 @@ def test_every_objective_costs_what_torch_counts(name: str, recipe: str, sharing
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from workbench.draws import row_keys
     from workbench.models.encoder import build_encoder
+    from workbench.rng import row_keys
     from workbench.tensors import Batch
-    from workbench.trainer import plainly
+    from workbench.training.loop import plainly
 
     special = {f"data.special.{token}": place for place, token in enumerate(("pad", "unk", "cls", "sep", "mask"))}
     sizes = {"encoder.hidden": 64, "encoder.layers": 2, "encoder.embedding": 32, "encoder.heads": 2, "data.length": 24}

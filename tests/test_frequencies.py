@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from workbench.frequencies import Frequencies, detecting, entropy, frequencies, restoring
-from workbench.presets import resolve
-from workbench.spec import RunSpec
+from workbench.models.frequencies import Frequencies, detecting, entropy, frequencies, restoring
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec
 
 WORDS = np.array([0.5, 0.25, 0.15, 0.1, 0.0])
 UNIFORM = np.full(5, 0.2)

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from drills.small import TINY
 
-from workbench.cache import staged
 from workbench.data import tokenizer
-from workbench.export import export
-from workbench.files import write_atomic
 from workbench.models.encoder import build_encoder
-from workbench.presets import resolve
-from workbench.spec import RunSpec, parse_overrides
-from workbench.store import RunStore
+from workbench.models.export import export
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec, parse_overrides
+from workbench.store.atomic import write_atomic
+from workbench.store.cache import staged
+from workbench.store.run_store import RunStore
 
 SPEC: RunSpec = resolve("nano", parse_overrides(list(TINY)))
 

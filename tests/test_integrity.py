@@ -11,16 +11,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from workbench import checkpoint, manifest
 from workbench.cli.read import status
 from workbench.errors import InputError
-from workbench.files import dumps
-from workbench.report import find_record, frames
-from workbench.scoring import score_file
-from workbench.spec import RunSpec
-from workbench.store import ExperimentRecord, RunDir, RunStore
+from workbench.report import find_record
+from workbench.report.load import frames
+from workbench.spec.run_spec import RunSpec
+from workbench.spec.scoring import score_file
+from workbench.store import checkpoint, manifest
+from workbench.store.atomic import dumps
+from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
+from workbench.store.verify import Verified, verify
 from workbench.tracking import Metrics
-from workbench.verify import Verified, verify
 
 SPEC = RunSpec.model_validate({"budget": {"steps": 4}})
 HARMLESS = {  # of an unfinished run: (file, damage) -> why nothing that reads the store is misled

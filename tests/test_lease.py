@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 from drills.cells import BEAT, GRACE, take
 
-from workbench import owner
-from workbench.files import dumps, write_atomic
-from workbench.lease import Lease, LeaseHeld, LeaseLost
-from workbench.owner import alive, fate, machine, process, read
+from workbench.store import owner
+from workbench.store.atomic import dumps, write_atomic
+from workbench.store.lease import Lease, LeaseHeld, LeaseLost
+from workbench.store.owner import alive, fate, machine, process, read
 
 
 def names(folder: Path) -> list[str]:
@@ -125,7 +125,7 @@ def test_our_heartbeat_keeps_a_lease_that_others_watch(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def child(code: str, *words: str) -> Iterator[subprocess.Popen[str]]:
-    header = "import os, sys, time\nfrom pathlib import Path\nfrom workbench.lease import acquire, LeaseLost\n"
+    header = "import os, sys, time\nfrom pathlib import Path\nfrom workbench.store.lease import acquire, LeaseLost\n"
     process = subprocess.Popen([sys.executable, "-c", header + code, *words], stdout=subprocess.PIPE, text=True)
     with process:
         try:

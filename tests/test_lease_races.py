@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from workbench import lease as leases
-from workbench import owner
-from workbench.files import dumps
-from workbench.lease import Lease, LeaseHeld, LeaseLost, acquire
-from workbench.owner import machine, process, read
+from workbench.store import lease as leases
+from workbench.store import owner
+from workbench.store.atomic import dumps
+from workbench.store.lease import Lease, LeaseHeld, LeaseLost, acquire
+from workbench.store.owner import machine, process, read
 
 GONE = {"machine": machine(), "pid": 2**22 + 1}  # an owner on this machine that has died
 START = 1000.0  # what the clock shows when a test begins

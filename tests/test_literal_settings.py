@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from workbench.cli import app
-from workbench.cli.words import base_spec
+from workbench.cli.options import base_spec
 from workbench.errors import InputError
-from workbench.parts import COUNTS
-from workbench.spec import field_of, known_keys, value_at
+from workbench.spec.parts import COUNTS
+from workbench.spec.run_spec import field_of, known_keys, value_at
 
 # What must be said with a value, because the two are checked together.
 WITH = {

@@ -11,7 +11,7 @@ from mutation.__main__ import LIST, Change, documented
 
 @pytest.mark.parametrize("after", ["return a | b", "", "x = {'a': 1}", "return a ** 2 - [b][0]"])
 def test_an_entry_is_read_as_it_is_printed(after: str) -> None:
-    change = Change("workbench.flops.Flops.train", "return a + b", after)
+    change = Change("workbench.models.flops.Flops.train", "return a + b", after)
     assert documented(f"# Page\n\n{change}: a reason that goes on\n  over `two` lines\n") == {change}
 
 

@@ -14,8 +14,8 @@ from make_old_store import words
 
 from workbench.errors import InputError
 from workbench.report import find_record, write
-from workbench.store import RunStore
-from workbench.verify import verify
+from workbench.store.run_store import RunStore
+from workbench.store.verify import verify
 
 STORES = sorted((Path(__file__).parent / "fixtures").glob("store-*"))
 

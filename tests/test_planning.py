@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from workbench import objectives, plan, presets, progress
+from workbench import objectives, progress
 from workbench.errors import InputError
-from workbench.job import Job, job_of, plans
-from workbench.over import grid, parse_over
-from workbench.spec import RunSpec
+from workbench.execution.run_list import Job, job_of, plans
+from workbench.spec import presets
+from workbench.spec.axes import grid, parse_over
+from workbench.spec.run_spec import RunSpec
+from workbench.training import plan
 
 
 def made(name: str, **changes: Any) -> RunSpec:

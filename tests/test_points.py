@@ -13,18 +13,21 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from workbench import cells, health, objectives, points, runner, snapshots
+from workbench import objectives
 from workbench.data.prepare import Prepared
 from workbench.errors import InputError, Interrupted
-from workbench.host import Host
-from workbench.plan import plan, spent_by
-from workbench.presets import resolve
-from workbench.rundir import RunDir, now
-from workbench.spec import RunSpec
-from workbench.store import RunStore
+from workbench.execution import experiment_runner, one_run
+from workbench.spec.host import Host
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec
+from workbench.store import validation
+from workbench.store.run_directory import RunDir, now
+from workbench.store.run_store import RunStore
+from workbench.store.verify import verify
 from workbench.tasks import Suite, measures
-from workbench.tasks.minimal_pairs import PairSet, sealed
-from workbench.verify import verify
+from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
+from workbench.training import points, snapshots
+from workbench.training.plan import plan, spent_by
 
 TINY: dict[str, Any] = {
     "encoder.hidden": 16, "encoder.layers": 1, "encoder.heads": 2, "encoder.vocab": 200, "encoder.positions": 16,
@@ -47,7 +50,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     lines = [" ".join(WORDS[(i * i + j * (i % 7)) % 10] for j in range(9)) for i in range(400)]
     (folder / "text.txt").write_text("\n\n".join(lines) + "\n", encoding="utf-8")
     base = spec_of().changed({"data.corpus": str(folder / "text.txt")})
-    return runner.prepare(base, folder / "cache")[1]
+    return experiment_runner.prepare(base, folder / "cache")[1]
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +61,8 @@ def toy() -> Suite:
 
 
 def carried_out(spec: RunSpec, prepared: Prepared, suite: Suite, root: Path, since: str = "") -> RunDir:
-    run = RunStore(root).open(runner.bind(spec, prepared))
-    cells.carry_out_all(RunStore(root), [run.run_id], spec.tasks, suite, prepared, HOST, since or now())
+    run = RunStore(root).open(experiment_runner.bind(spec, prepared))
+    one_run.carry_out_all(RunStore(root), [run.run_id], spec.tasks, suite, prepared, HOST, since or now())
     return run
 
 
@@ -154,7 +157,7 @@ def test_keeping_points_changes_nothing_of_the_training(prepared: Prepared, toy:
 
 def names(run: RunDir, place: str, file: str) -> bool:
     """Whether the fault that is found in a run names the step and the file."""
-    told = str(health.fault(run.path))
+    told = str(validation.fault(run.path))
     return told.startswith(place) and Path(file).name in told
 
 
@@ -169,7 +172,7 @@ def test_damage_in_a_point_is_named_with_its_step(prepared: Prepared, toy: Suite
         (run.path / name).unlink()
         assert names(run, place, name)
         (run.path / name).write_bytes(whole)
-    assert health.fault(run.path) is None
+    assert validation.fault(run.path) is None
 
 
 @contextmanager
@@ -224,7 +227,7 @@ def test_room_for_points_is_checked_beforehand(
     prepared: Prepared, toy: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[list[int]] = []
-    monkeypatch.setattr("workbench.trainer.checkpoint.room", lambda folder, needed: asked[-1].append(needed))
+    monkeypatch.setattr("workbench.training.loop.checkpoint.room", lambda folder, needed: asked[-1].append(needed))
     for at in ("none", "log:3"):
         asked.append([])
         run = carried_out(spec_of(tasks__at=at), prepared, toy, tmp_path / at[:3])
@@ -242,7 +245,7 @@ def test_words_are_counted_in_the_prepared_text(
     assert [points.step_of(place) for place in run.points()] == [int(n / per_step) for n in range(100, 700, 100)]
     assert len(values(run)) == 7 and run.state == "done"
     older = run.spec().changed({"data.words": 0, "data.tokens": 0})
-    assert cells.Wanted(older.tasks, toy, prepared).points(older, plan(run.spec()))
+    assert one_run.Wanted(older.tasks, toy, prepared).points(older, plan(run.spec()))
 
 
 # ---- what is measured ----
@@ -273,19 +276,19 @@ def test_a_run_that_kept_nothing_has_scores_of_its_end_alone(
     prepared: Prepared, toy: Suite, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = carried_out(spec_of(tasks__at="none"), prepared, toy, tmp_path)
-    wanted = cells.Wanted(spec_of().tasks, toy, prepared)
-    runner._warn_of_pointless([run], wanted)
+    wanted = one_run.Wanted(spec_of().tasks, toy, prepared)
+    experiment_runner._warn_of_pointless([run], wanted)
     assert "1 of 1 runs have no weights at points that are asked for" in caplog.text
     assert f"{run.run_id} at 2 points" in caplog.text
-    assert cells.complete(run, wanted) and run.state == "done"
+    assert one_run.complete(run, wanted) and run.state == "done"
 
 
 def test_more_points_than_a_run_kept_are_said(prepared: Prepared, toy: Suite, tmp_path: Path) -> None:
     run = carried_out(spec_of(), prepared, toy, tmp_path)
-    assert cells.Wanted(spec_of().tasks, toy, prepared).unmeasured(run) == 0
-    more = cells.Wanted(spec_of(tasks__at="log:6").tasks, toy, prepared)
+    assert one_run.Wanted(spec_of().tasks, toy, prepared).unmeasured(run) == 0
+    more = one_run.Wanted(spec_of(tasks__at="log:6").tasks, toy, prepared)
     lacking = {p.step for p in more.points(run.spec(), plan(run.spec()))} - set(STEPS)
-    assert len(lacking) == more.unmeasured(run) == 2 and cells.complete(run, more)
+    assert len(lacking) == more.unmeasured(run) == 2 and one_run.complete(run, more)
 
 
 def test_a_point_whose_weights_were_deleted_keeps_its_scores_and_gets_no_others(
@@ -294,16 +297,16 @@ def test_a_point_whose_weights_were_deleted_keeps_its_scores_and_gets_no_others(
     run = carried_out(spec_of(), prepared, toy, tmp_path)
     shutil.rmtree(run.path / "points/00000004/encoder")
     shutil.rmtree(run.path / "points/00000004/heads")
-    assert cells.Wanted(spec_of().tasks, toy, prepared).unmeasured(run) == 0
-    assert len(list(cells.Wanted(spec_of().tasks, toy, prepared).expected(run))) == 3
+    assert one_run.Wanted(spec_of().tasks, toy, prepared).unmeasured(run) == 0
+    assert len(list(one_run.Wanted(spec_of().tasks, toy, prepared).expected(run))) == 3
     (pairs,) = toy.tasks
     both = Suite((pairs, replace(pairs, name="other")))
     carried_out(spec_of(), prepared, both, tmp_path)
     found = sorted(name.rpartition("/")[0] for name in values(run) if "other" in name)
     assert found == ["points/00000001/scores", "scores"]
-    wanted = cells.Wanted(spec_of().tasks, both, prepared)
-    assert cells.complete(run, wanted) and run.state == "done" and wanted.unmeasured(run) == 1
-    runner._warn_of_pointless([run], wanted)
+    wanted = one_run.Wanted(spec_of().tasks, both, prepared)
+    assert one_run.complete(run, wanted) and run.state == "done" and wanted.unmeasured(run) == 1
+    experiment_runner._warn_of_pointless([run], wanted)
     assert f"the weights were deleted, so scores of these points are left out: {run.run_id} at 1 points" in caplog.text
 
 
@@ -347,8 +350,8 @@ def test_fine_tuning_is_never_done_along_training(prepared: Prepared, toy: Suite
 
     rows = Examples(["a", "b"], None, [0, 1])
     task = Task("mine", "table", ("x", "y"), "accuracy", ("accuracy",), 1.0, rows, {"dev": rows})
-    spec = runner.bind(spec_of(), prepared)
-    both = cells.Wanted(spec.tasks, replace(toy, tasks=(*toy.tasks, task)), prepared)
+    spec = experiment_runner.bind(spec_of(), prepared)
+    both = one_run.Wanted(spec.tasks, replace(toy, tasks=(*toy.tasks, task)), prepared)
     assert [one.suite for one in both.series(spec, plan(spec))] == ["minimal-pairs"]
-    assert not cells.Wanted(spec.tasks, Suite((task,)), prepared).along
+    assert not one_run.Wanted(spec.tasks, Suite((task,)), prepared).along
     assert isinstance(toy.tasks[0], PairSet)

@@ -19,8 +19,8 @@ import optuna
 import pytest
 
 from workbench.errors import InputError
-from workbench.over import Range
-from workbench.sweep import Mirror, Search, Trial, database_address, open_storage
+from workbench.execution.search import Mirror, Search, Trial, database_address, open_storage
+from workbench.spec.axes import Range
 
 PASSWORD = "planted-pw"
 SPACE = {"optim.lr": Range(1e-4, 1e-2, log=True, whole=False)}

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from workbench.scoring import GLUE, PROBES, counted, mean_score, score_label
+from workbench.spec.scoring import GLUE, PROBES, counted, mean_score, score_label
 
 
 def test_the_eight_are_the_papers() -> None:

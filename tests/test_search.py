@@ -9,10 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench import presets
 from workbench.errors import InputError
-from workbench.over import Range
-from workbench.sweep import SAMPLERS, STARTUP, TUNING_SEEDS, Search, Study, Trial, default_space, own_spaces, tune_jobs
+from workbench.execution.search import (
+    SAMPLERS,
+    STARTUP,
+    TUNING_SEEDS,
+    Search,
+    Study,
+    Trial,
+    default_space,
+    own_spaces,
+    tune_jobs,
+)
+from workbench.spec import presets
+from workbench.spec.axes import Range
 
 SPACE = {
     "optim.lr": Range(1e-4, 1e-2, log=True, whole=False),

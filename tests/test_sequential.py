@@ -11,20 +11,21 @@ from typing import Any
 
 import pytest
 
-from workbench import cells, experiment, runner, sequential
-from workbench.cli.words import seeds_of
+from workbench.cli.options import seeds_of
 from workbench.data.prepare import Prepared
 from workbench.errors import InputError, Interrupted
-from workbench.host import Host
-from workbench.job import Job, job_of
-from workbench.parts import Budget, Special
-from workbench.presets import resolve
-from workbench.report import frames
-from workbench.report.answer import answer
-from workbench.report.tables import boards
-from workbench.runner import Session
-from workbench.sequential import Limit
-from workbench.store import ExperimentRecord, RunStore
+from workbench.execution import auto_seeds, experiment_runner, one_run
+from workbench.execution.auto_seeds import Limit
+from workbench.execution.experiment_runner import Session
+from workbench.execution.run_list import Job, job_of
+from workbench.report.comparison.boards import boards
+from workbench.report.load import frames
+from workbench.report.page.answer import answer
+from workbench.spec import experiment
+from workbench.spec.host import Host
+from workbench.spec.parts import Budget, Special
+from workbench.spec.presets import resolve
+from workbench.store.run_store import ExperimentRecord, RunStore
 from workbench.tasks import Suite
 from workbench.tasks.measures import expected
 from workbench.tasks.task import Examples, Task
@@ -48,7 +49,7 @@ class Machine:
         special = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
         prepared = Prepared(root, "f" * 16, 1, 1, 1, BASE.encoder.vocab, special, root)
         store = RunStore(self.root)
-        return Session(job, store, runner.bind(job.base, prepared), prepared, Suite((TASK,)), host, workers)
+        return Session(job, store, experiment_runner.bind(job.base, prepared), prepared, Suite((TASK,)), host, workers)
 
     def carry_out_all(self, store: RunStore, todo: Sequence[str], tasks: Any, suite: Suite, *_: Any) -> None:
         for run_id in todo:
@@ -80,8 +81,8 @@ class Machine:
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Machine]:
     def made(truth: Truth, name: str = "runs") -> Machine:
         one = Machine(tmp_path / name, truth)
-        monkeypatch.setattr(runner, "begin", one.begin)
-        monkeypatch.setattr(cells, "carry_out_all", one.carry_out_all)
+        monkeypatch.setattr(experiment_runner, "begin", one.begin)
+        monkeypatch.setattr(one_run, "carry_out_all", one.carry_out_all)
         monkeypatch.setattr("os.fsync", lambda descriptor: None)
         monkeypatch.setattr("workbench.report.write", lambda *_, **__: Path("report.html"))
         return one
@@ -99,7 +100,7 @@ def job(most: int = 12, words: Sequence[str] = ("rtd", "bert-mlm")) -> Job:
 
 def go(one: Machine, limit: Limit = Limit(), job: Job | None = None) -> ExperimentRecord:  # noqa: B008 - frozen
     job = job or globals()["job"](limit.seeds)
-    outcome = sequential.execute(job, limit, one.root, Host())
+    outcome = auto_seeds.execute(job, limit, one.root, Host())
     return RunStore(one.root).experiment(outcome.record)
 
 
@@ -156,7 +157,7 @@ def test_a_look_is_written_down_before_it_is_used(
         told.append([look["seeds"] for look in session.store.experiment(session.record).looks])
         raise Interrupted(9)
 
-    monkeypatch.setattr(runner, "conclude", conclude)
+    monkeypatch.setattr(experiment_runner, "conclude", conclude)
     with pytest.raises(Interrupted):
         go(one)
     assert told == [[4]]
@@ -167,7 +168,7 @@ def test_a_look_waits_for_runs_that_are_not_done(
 ) -> None:
     one = machine(scattered({}))
     monkeypatch.setattr(one, "carry_out_all", lambda *_: None)
-    monkeypatch.setattr(cells, "carry_out_all", lambda *_: None)  # as where other processes are at the runs
+    monkeypatch.setattr(one_run, "carry_out_all", lambda *_: None)  # as where other processes are at the runs
     assert go(one).looks == []
     assert "the look at 4 seeds waits for 12 runs that are not done" in caplog.text
 
@@ -182,7 +183,7 @@ def test_a_plan_is_not_changed_once_it_is_made(machine: Callable[..., Machine]) 
 
 def test_scores_that_were_there_before_are_no_test(machine: Callable[..., Machine]) -> None:
     one = machine(scattered({}))
-    runner.execute(job(2), one.root, Host())
+    experiment_runner.execute(job(2), one.root, Host())
     with pytest.raises(InputError, match=r"2 seeds of rtd and bert-mlm are trained already.*--set seed=N"):
         go(one)
     record = go(
@@ -198,7 +199,7 @@ def test_nothing_declared_is_refused(machine: Callable[..., Machine]) -> None:
 
 
 def test_compute_limits_the_seeds() -> None:
-    priced, _ = sequential.plans(job(1))
+    priced, _ = auto_seeds.plans(job(1))
     one = sum(plan.flops["matmul"] for _, plan in priced)
     for unit, seeds in (("flops", 6), ("tokens", 5), ("steps", 4)):
         cost = {"flops": one, "tokens": sum(p.tokens for _, p in priced), "steps": sum(p.steps for _, p in priced)}[
@@ -206,11 +207,11 @@ def test_compute_limits_the_seeds() -> None:
         ]
         amount = (seeds + 0.5) * cost
         budget = Budget.model_validate({unit: int(amount) if unit == "steps" else amount})
-        assert sequential.most_seeds(job(), Limit(12, budget), Host(), 1) == seeds
+        assert auto_seeds.most_seeds(job(), Limit(12, budget), Host(), 1) == seeds
     with pytest.raises(InputError, match=r"leaves 1 seed of 2 arms \(each seed of all arms takes .* flops\)"):
-        sequential.most_seeds(job(), Limit(12, Budget(flops=1.5 * one)), Host(), 1)
+        auto_seeds.most_seeds(job(), Limit(12, Budget(flops=1.5 * one)), Host(), 1)
     with pytest.raises(InputError, match="3 seeds of 2 arms, which show no difference, however large"):
-        sequential.most_seeds(job(), Limit(3), Host(), 1)
+        auto_seeds.most_seeds(job(), Limit(3), Host(), 1)
 
 
 @pytest.mark.parametrize(

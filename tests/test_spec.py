@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench import presets, spec
 from workbench.errors import InputError
-from workbench.experiment import changed
-from workbench.parts import Budget, EncoderSpec
-from workbench.spec import RunSpec
+from workbench.spec import presets, run_spec
+from workbench.spec.experiment import changed
+from workbench.spec.parts import Budget, EncoderSpec
+from workbench.spec.run_spec import RunSpec
 
 
 def at(length: int, rate: float, picks: str) -> RunSpec:
@@ -157,7 +157,9 @@ def test_a_budget_on_an_axis_or_of_a_parent_keeps_the_convention() -> None:
 
 
 def test_override_takes_the_type_of_its_field() -> None:
-    overrides = spec.parse_overrides(["optim.lr=1e-4", "encoder.embedding=unset", "data.corpus=a.txt, b.txt", "seed=7"])
+    overrides = run_spec.parse_overrides(
+        ["optim.lr=1e-4", "encoder.embedding=unset", "data.corpus=a.txt, b.txt", "seed=7"]
+    )
     run = presets.resolve("small", overrides)
     assert (run.optim.lr, run.encoder.embedding, run.data.corpus, run.seed) == (1e-4, None, ("a.txt", "b.txt"), 7)
 
@@ -178,15 +180,15 @@ def test_override_takes_the_type_of_its_field() -> None:
 )
 def test_override_that_cannot_be_read(text: str, message: str) -> None:
     with pytest.raises(InputError) as error:
-        spec.parse_overrides([text])
+        run_spec.parse_overrides([text])
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_override_given_twice() -> None:
-    assert spec.parse_overrides(["seed=1", "seed=1"]) == {"seed": "1"}
+    assert run_spec.parse_overrides(["seed=1", "seed=1"]) == {"seed": "1"}
     with pytest.raises(InputError, match="seed is given twice, as '1' and '2'; keep one"):
-        spec.parse_overrides(["seed=1", "seed=2"])
+        run_spec.parse_overrides(["seed=1", "seed=2"])
 
 
 @pytest.mark.parametrize(
@@ -230,13 +232,13 @@ def test_unknown_scale() -> None:
 )
 def test_budget_that_cannot_be_read(text: str) -> None:
     with pytest.raises(InputError, match="--budget"):
-        spec.parse_budget(text)
+        run_spec.parse_budget(text)
 
 
 @pytest.mark.parametrize("text", ["words=1e99", "steps=1e13"])
 def test_a_budget_that_is_too_large_is_called_that(text: str) -> None:
     with pytest.raises(InputError, match=r"is more than 1e\+1\d (words|steps)$"):
-        spec.parse_budget(text)
+        run_spec.parse_budget(text)
 
 
 @pytest.mark.parametrize(
@@ -249,12 +251,12 @@ def test_a_budget_that_is_too_large_is_called_that(text: str) -> None:
     ],
 )
 def test_budget(text: str, unit: str, amount: float) -> None:
-    budget = spec.parse_budget(text)
+    budget = run_spec.parse_budget(text)
     assert (budget.unit, budget.amount) == (unit, amount)
 
 
 def test_every_key_of_the_spec_can_be_set() -> None:
-    keys = spec.known_keys()
+    keys = run_spec.known_keys()
     for key in (
         "encoder.hidden",
         "generator.width",
@@ -319,8 +321,8 @@ def test_run_id_is_a_readable_folder_name() -> None:
 def test_identity_does_not_hang_on_the_order_of_keys_or_the_process() -> None:
     run = presets.resolve("small")
     shuffled = dict(reversed(run.model_dump(mode="json").items()))
-    assert spec.parse(shuffled).run_id == run.run_id
-    assert spec.digest({"b": 1, "a": [1.5, None, "é"]}) == "4fa79d67d7df"
+    assert run_spec.parse(shuffled).run_id == run.run_id
+    assert run_spec.digest({"b": 1, "a": [1.5, None, "é"]}) == "4fa79d67d7df"
 
 
 names = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=12)
@@ -345,7 +347,7 @@ overridden = st.fixed_dictionaries(
 @given(overridden)
 def test_a_spec_survives_json(overrides: dict[str, Any]) -> None:
     run = presets.resolve("small").changed(overrides)
-    again = spec.parse(json.loads(json.dumps(run.model_dump(mode="json"), allow_nan=False)))
+    again = run_spec.parse(json.loads(json.dumps(run.model_dump(mode="json"), allow_nan=False)))
     assert again == run
     assert again.run_id == run.run_id
 
@@ -361,5 +363,5 @@ def test_a_spec_cannot_be_changed_in_place() -> None:
 
 def test_merge_leaves_its_input_alone() -> None:
     raw = {"a": {"b": 1, "c": 2}}
-    assert spec.merge(raw, {"a.b": 3, "d.e": 4}) == {"a": {"b": 3, "c": 2}, "d": {"e": 4}}
+    assert run_spec.merge(raw, {"a.b": 3, "d.e": 4}) == {"a": {"b": 3, "c": 2}, "d": {"e": 4}}
     assert raw == {"a": {"b": 1, "c": 2}}

@@ -14,17 +14,19 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from workbench import cells, objectives, runner, trainer
+from workbench import objectives
 from workbench.data.prepare import Prepared
 from workbench.errors import InputError
-from workbench.host import Host
+from workbench.execution import experiment_runner, one_run
 from workbench.objectives import with_options
-from workbench.plan import plan
-from workbench.presets import resolve
-from workbench.rundir import RunDir, now
-from workbench.spec import RunSpec
-from workbench.store import RunStore
+from workbench.spec.host import Host
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec
+from workbench.store.run_directory import RunDir, now
+from workbench.store.run_store import RunStore
 from workbench.tasks import Suite
+from workbench.training import loop
+from workbench.training.plan import plan
 
 TINY: dict[str, Any] = {
     "encoder.hidden": 16, "encoder.layers": 1, "encoder.heads": 2, "encoder.vocab": 200, "encoder.positions": 16,
@@ -163,13 +165,13 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     lines = [" ".join(words[(i * i + j * (i % 7)) % 10] for j in range(9)) for i in range(400)]
     (folder / "text.txt").write_text("\n\n".join(lines) + "\n", encoding="utf-8")
     base = spec_of().changed({"data.corpus": str(folder / "text.txt")})
-    return runner.prepare(base, folder / "cache")[1]
+    return experiment_runner.prepare(base, folder / "cache")[1]
 
 
 def trained(spec: RunSpec, prepared: Prepared, root: Path, host: Host = HOST) -> RunDir:
     store = RunStore(root)
-    run = store.open(runner.bind(spec, prepared))
-    cells.carry_out_all(store, [run.run_id], spec.tasks, Suite(()), prepared, host, now())
+    run = store.open(experiment_runner.bind(spec, prepared))
+    one_run.carry_out_all(store, [run.run_id], spec.tasks, Suite(()), prepared, host, now())
     return run
 
 
@@ -182,14 +184,14 @@ def test_two_stage_starts_from_the_generator_which_then_stays(
     prepared: Prepared, tmp_path: Path, monkeypatch: Any
 ) -> None:
     first: dict[str, torch.Tensor] = {}
-    real = trainer.inherit
+    real = loop.inherit
 
     def spy(parent: RunDir, spec: RunSpec, model: Any, optimizer: Any) -> Any:
         found = real(parent, spec, model, optimizer)
         first.update({name: p.detach().clone() for name, p in model.named_parameters()})
         return found
 
-    monkeypatch.setattr(trainer, "inherit", spy)
+    monkeypatch.setattr(loop, "inherit", spy)
     child = trained(two_stage(budget__steps=16), prepared, tmp_path)
     parent = RunStore(tmp_path).open(child.spec().parent())
     assert child.trained and parent.state == "done" and not list((parent.path).glob("scores/*"))
@@ -236,7 +238,7 @@ def test_a_child_that_was_stopped_goes_on_from_itself(prepared: Prepared, tmp_pa
         path.unlink()
     steps[-1].rmdir()
     run.remove("done.json")
-    cells.carry_out_all(RunStore(tmp_path / "b"), [run.run_id], spec.tasks, Suite(()), prepared, HOST, now())
+    one_run.carry_out_all(RunStore(tmp_path / "b"), [run.run_id], spec.tasks, Suite(()), prepared, HOST, now())
     mine, theirs = weights(run), weights(whole)
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
     assert [row["step"] for row in run.metrics()] == list(range(1, 9))
@@ -261,12 +263,12 @@ def test_a_parent_is_trained_once_for_all_its_children(prepared: Prepared, tmp_p
 
 
 def test_a_parents_end_is_its_childrens_end(prepared: Prepared, tmp_path: Path) -> None:
-    spec = runner.bind(two_stage(budget__steps=16), prepared)
+    spec = experiment_runner.bind(two_stage(budget__steps=16), prepared)
     store = RunStore(tmp_path)
     child, parent = store.open(spec), store.open(spec.parent())
     with parent.lease():
         parent.fail("diverged", "loss nan at step 3", step=3)
-    cells.carry_out_all(store, [child.run_id], spec.tasks, Suite(()), prepared, HOST, now())
+    one_run.carry_out_all(store, [child.run_id], spec.tasks, Suite(()), prepared, HOST, now())
     assert (child.state, parent.state) == ("failed", "diverged")
     assert child.note == f"its parent {parent.run_id} diverged: loss nan at step 3"
 
@@ -285,14 +287,17 @@ def test_a_parents_lost_checkpoint_is_named(
 
 def test_while_another_trains_the_parent_its_children_wait(prepared: Prepared, tmp_path: Path) -> None:
     """A worker that finds the parent taken goes on with other runs, and comes back."""
-    child, other = runner.bind(branch(budget__steps=10), prepared), runner.bind(spec_of(budget__steps=3), prepared)
+    child, other = (
+        experiment_runner.bind(branch(budget__steps=10), prepared),
+        experiment_runner.bind(spec_of(budget__steps=3), prepared),
+    )
     store = RunStore(tmp_path)
     runs = [store.open(spec) for spec in (child, other)]
     parent = store.open(child.parent())
     ids = [run.run_id for run in runs]
     with ThreadPoolExecutor(1) as pool:
         with parent.lease():
-            work = pool.submit(cells.carry_out_all, store, ids, child.tasks, Suite(()), prepared, HOST, now())
+            work = pool.submit(one_run.carry_out_all, store, ids, child.tasks, Suite(()), prepared, HOST, now())
             deadline = time.monotonic() + 60
             while not runs[1].trained and time.monotonic() < deadline:
                 time.sleep(0.05)

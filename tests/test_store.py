@@ -19,11 +19,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from workbench import files
 from workbench.errors import InputError
-from workbench.files import dumps, loads, plain, read_object
-from workbench.spec import RunSpec, digest
-from workbench.store import ExperimentRecord, LeaseHeld, LeaseLost, RunDir, RunStore
+from workbench.spec.run_spec import RunSpec, digest
+from workbench.store import atomic
+from workbench.store.atomic import dumps, loads, plain, read_object
+from workbench.store.run_store import ExperimentRecord, LeaseHeld, LeaseLost, RunDir, RunStore
 
 SPEC = RunSpec.model_validate({"budget": {"steps": 4}})
 
@@ -181,7 +181,9 @@ def test_without_tasks_trained_is_done(store: RunStore) -> None:
 
 def test_a_dead_owner_is_not_running(store: RunStore) -> None:
     run = store.open(SPEC)
-    code = f"import os; from workbench.store import *; r = RunStore({str(store.root)!r}).get({run.run_id!r})\n"
+    code = (
+        f"import os; from workbench.store.run_store import *; r = RunStore({str(store.root)!r}).get({run.run_id!r})\n"
+    )
     code += "with r.lease(): r.write_json('plan.json', dict(steps=1, tokens=1, flops={})); os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
     assert (run.path / "lease").exists() and run.state == "interrupted"
@@ -266,8 +268,8 @@ def test_staged_folders_are_whole_or_absent(store: RunStore) -> None:
 def test_sigkill_while_writing_leaves_old_or_new(tmp_path: Path) -> None:
     code = """
 import os, sys
-from workbench.store import RunStore
-from workbench.spec import RunSpec
+from workbench.store.run_store import RunStore
+from workbench.spec.run_spec import RunSpec
 run = RunStore(sys.argv[1]).open(RunSpec())
 def again():
     n = 0
@@ -532,7 +534,7 @@ def test_hostile_names_stay_inside(store: RunStore, name: str) -> None:
 @given(st.text(max_size=300))
 def test_a_name_is_a_plain_name_or_refused(name: str) -> None:
     try:
-        files.checked_name(name, "a test")
+        atomic.checked_name(name, "a test")
     except InputError as error:
         assert "\n" not in str(error)
         assert str(error).isascii()

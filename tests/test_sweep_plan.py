@@ -10,15 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench import experiment, presets, show
 from workbench.bench import estimate
+from workbench.cli import terminal
 from workbench.errors import InputError
-from workbench.experiment import Experiment
-from workbench.host import Host
-from workbench.job import Job, equal, flops_ratio, is_equal, job_of, one_arm_as_given, plans
-from workbench.over import Range, grid, parse_over
-from workbench.plan import plan
-from workbench.spec import RunSpec, value_at
+from workbench.execution.run_list import Job, equal, flops_ratio, is_equal, job_of, one_arm_as_given, plans
+from workbench.spec import experiment, presets
+from workbench.spec.axes import Range, grid, parse_over
+from workbench.spec.experiment import Experiment
+from workbench.spec.host import Host
+from workbench.spec.run_spec import RunSpec, value_at
+from workbench.training.plan import plan
 
 NANO = presets.resolve("nano", {"budget.steps": 100})
 
@@ -220,8 +221,8 @@ def test_a_plan_asks_at_equal_compute_only_where_it_is(match: str | None, monkey
     monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))  # no step is timed
     job = run_job("ablation", presets.resolve("nano", {"budget.tokens": 2e6}), match=match)
     priced, matches = plans(job)
-    text = show.plan_table(job, priced, matches, Host(device="cpu"))
-    document = show.plan_json(job, priced, matches)
+    text = terminal.plan_table(job, priced, matches, Host(device="cpu"))
+    document = terminal.plan_json(job, priced, matches)
     assert ("At equal compute, what does" in text) == document["equal_compute"] == (match is None)
     assert document["question"].startswith("At equal compute, what" if match is None else "What does each step")
     assert ("not at equal compute: an arm spends up to 2.46" in text) == (match is not None)
@@ -245,7 +246,7 @@ def test_a_plan_tells_the_rates_that_the_runs_have(
     words = ["bert-mlm", "replace-mlm", "electra-15", "rtd"]
     job = job_of(experiment.load("ablation"), base, 1, words, set(asked))
     priced, matches = plans(job)
-    assert f"32 rows a step, {told}\n" in show.plan_table(job, priced, matches, Host(device="cpu"))
+    assert f"32 rows a step, {told}\n" in terminal.plan_table(job, priced, matches, Host(device="cpu"))
 
 
 @pytest.mark.parametrize(

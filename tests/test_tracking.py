@@ -22,9 +22,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import InputError
-from workbench.lease import LeaseLost, acquire
-from workbench.spec import RunSpec
-from workbench.store import RunDir, RunStore
+from workbench.spec.run_spec import RunSpec
+from workbench.store.lease import LeaseLost, acquire
+from workbench.store.run_store import RunDir, RunStore
 from workbench.tracking import Metrics, mirror
 from workbench.tracking import __main__ as side
 from workbench.tracking.sidecar import PATIENCE, ProcessMirror

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from workbench import host as hosts
 from workbench import objectives
 from workbench.bench.turns import made_up
 from workbench.data.corpus import Corpus
-from workbench.host import Host
-from workbench.plan import plan
-from workbench.presets import resolve
-from workbench.spec import RunSpec
-from workbench.store import RunStore
-from workbench.trainer import train
+from workbench.spec import host as hosts
+from workbench.spec.host import Host
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec
+from workbench.store.run_store import RunStore
+from workbench.training.loop import train
+from workbench.training.plan import plan
 
 NAMES = ("rtd", "bert-mlm")
 TINY = {

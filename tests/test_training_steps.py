@@ -16,14 +16,14 @@ from torch.nn import functional as F  # noqa: N812
 from workbench import objectives
 from workbench.bench.turns import made_up
 from workbench.data.corpus import Corpus
-from workbench.draws import row_keys
-from workbench.host import Host
-from workbench.plan import Plan, plan, warmup_steps
-from workbench.presets import resolve
-from workbench.spec import RunSpec
-from workbench.store import RunDir, RunStore
+from workbench.rng import row_keys
+from workbench.spec.host import Host
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec
+from workbench.store.run_store import RunDir, RunStore
 from workbench.tensors import Batch, StepLoss
-from workbench.trainer import build, gradients, train
+from workbench.training.loop import build, gradients, train
+from workbench.training.plan import Plan, plan, warmup_steps
 
 TINY = {
     "objective": "bert-mlm", "encoder.hidden": 32, "encoder.layers": 1, "encoder.heads": 2, "encoder.vocab": 60,

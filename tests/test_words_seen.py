@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
-from workbench import experiment, job, plan, presets
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import bind, prepare
-from workbench.data.progress import silent
+from workbench.data.progress_bar import silent
 from workbench.errors import InputError
-from workbench.job import Job, check_epochs, job_of, plans
-from workbench.over import grid
-from workbench.spec import RunSpec, parse_budget
-from workbench.words_seen import epochs_of_words, steps_of_words, words_of_tokens
+from workbench.execution import run_list
+from workbench.execution.run_list import Job, check_epochs, job_of, plans
+from workbench.spec import experiment, presets
+from workbench.spec.axes import grid
+from workbench.spec.run_spec import RunSpec, parse_budget
+from workbench.spec.words_seen import epochs_of_words, steps_of_words, words_of_tokens
+from workbench.training import plan
 
 COUNTS = {"data.words": 60_000, "data.tokens": 100_000}
 
@@ -121,6 +123,6 @@ def test_exact_amounts_survive_the_way_through_floats() -> None:
     """What a run spends in words buys the same number of steps again, whatever the ratio."""
     for words in (59_999, 61_803, 33_333):
         spec = spec_of(data__words=words, budget__words=None, budget__steps=977)
-        amount = job._spent(spec, "words")
+        amount = run_list._spent(spec, "words")
         again = spec.replace(budget={"words": amount})
         assert plan.plan(again).steps == 977 and Fraction(amount) > 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from workbench.parts import Special
+from workbench.spec.parts import Special
 
 Ratio = tuple[Tensor, Tensor]  # numerator and denominator, both (): summed apart, so that means over steps are exact
 

@@ -21,15 +21,15 @@ from typing import Any
 from record import here
 
 from workbench import objectives
+from workbench.cli.terminal import table
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import bind, prepare
-from workbench.host import Host
-from workbench.plan import plan
-from workbench.presets import resolve
-from workbench.show import table
-from workbench.spec import RunSpec, parse_overrides
-from workbench.store import RunStore
-from workbench.trainer import train
+from workbench.spec.host import Host
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec, parse_overrides
+from workbench.store.run_store import RunStore
+from workbench.training.loop import train
+from workbench.training.plan import plan
 
 STRETCHES = 10
 WAYS = ("fast", "plain", "other seed")

@@ -26,15 +26,15 @@ import numpy as np
 import torch
 from record import here
 
-from workbench import kernels
+from workbench import cpu
 from workbench.bench.machine import Quiet
 from workbench.data import tokenizer
-from workbench.host import Host
 from workbench.models.encoder import build_encoder
-from workbench.parts import TasksSpec
-from workbench.presets import resolve
-from workbench.tasks import glue
-from workbench.tasks.finetune import finetune
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
+from workbench.spec.presets import resolve
+from workbench.tasks.finetuning import glue
+from workbench.tasks.finetuning.finetune import finetune
 from workbench.tasks.task import Task
 
 PEERS = ("ours", "hf-trainer", "hf-trainer-dynamic")
@@ -72,7 +72,7 @@ def trainer(encoder: Path, task: Task, spec: TasksSpec, host: Host, dynamic: boo
     train, dev = encoded(task.train), encoded(next(iter(task.tests.values())))
 
     def work() -> float:
-        kernels.prepare(None, plain=True)  # tiny numbers are computed with, as they are where nobody asked for other
+        cpu.prepare(None, plain=True)  # tiny numbers are computed with, as they are where nobody asked for other
         torch.manual_seed(0)
         model = ElectraForSequenceClassification.from_pretrained(encoder, num_labels=len(task.labels))
         with tempfile.TemporaryDirectory() as folder:

@@ -26,12 +26,12 @@ from workbench.bench.machine import peak_memory
 from workbench.bench.turns import made_up
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import bind
-from workbench.host import Host
-from workbench.plan import plan
-from workbench.presets import resolve
-from workbench.store import RunStore
+from workbench.spec.host import Host
+from workbench.spec.presets import resolve
+from workbench.store.run_store import RunStore
 from workbench.tracking import Metrics
-from workbench.trainer import train
+from workbench.training.loop import train
+from workbench.training.plan import plan
 
 ROOT = Path(__file__).parents[2]
 POWERS = (6, 7, 8, 9, 10)  # of ten: tokens

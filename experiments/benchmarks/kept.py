@@ -17,11 +17,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from workbench.files import write_atomic
-from workbench.report import checks, columns, figures, page, sheets, svg
-from workbench.report.asked import Asked
-from workbench.report.frames import RUN, SCORE, Frames
-from workbench.report.tables import boards
+from workbench.report import columns, csv_tables
+from workbench.report.comparison.boards import boards
+from workbench.report.figures import selection, svg
+from workbench.report.load.frames import RUN, SCORE, Frames
+from workbench.report.options_asked import Asked
+from workbench.report.page import checks, document
+from workbench.store.atomic import write_atomic
 
 AXES = {"generator-size": "generator.width", "weight-tying": "tying"}
 SECTION = r'<section id="{}">.*?</section>'
@@ -63,7 +65,7 @@ def corrected(old: str, new: str, doubts: list[str]) -> str:
         before, after = (re.search(pattern, text, re.DOTALL) for text in (old, new))
         assert before is not None
         old = old.replace(before[0], after[0] if after else "", 1)
-    items = "".join(f"<li>{page.environment().from_string('{{ text }}').render(text=text)}</li>" for text in doubts)
+    items = "".join(f"<li>{document.environment().from_string('{{ text }}').render(text=text)}</li>" for text in doubts)
     if "<aside>" not in old:
         old = old.replace("<nav ", "<aside>\n<h2>Before you rely on it</h2>\n<ul></ul>\n</aside>\n<nav ", 1)
     aside = re.search(WARNINGS, old, re.DOTALL)
@@ -78,15 +80,15 @@ def correct(folder: Path) -> None:
     """Write the tables and the page of one kept report again."""
     found = read(folder)
     results = boards(found)
-    made = sheets.sheets(found, results)
+    made = csv_tables.sheets(found, results)
     for name in ("table.csv", "pairs.csv", "tasks.csv", "noise.csv"):
-        write_atomic(folder / name, sheets.text(made[name]).encode())
+        write_atomic(folder / name, csv_tables.text(made[name]).encode())
     doubts = [text for board in results for text in checks.doubtful(board, found.axis)]
-    new = page.render(found, results, {}, Asked())
+    new = document.render(found, results, {}, Asked())
     old = (folder / "index.html").read_text(encoding="utf-8")
     write_atomic(folder / "index.html", corrected(old, new, doubts).encode())
-    picture = figures.pictures(found, results)[0]
-    write_atomic(folder / "compute.svg", svg.alone(picture, page.template("colours.css")).encode())
+    picture = selection.pictures(found, results)[0]
+    write_atomic(folder / "compute.svg", svg.alone(picture, document.template("colours.css")).encode())
 
 
 if __name__ == "__main__":

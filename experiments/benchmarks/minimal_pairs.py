@@ -25,17 +25,17 @@ from typing import Any
 import torch
 from record import here
 
-from workbench import kernels, objectives
+from workbench import cpu, objectives
 from workbench.bench.machine import Quiet
 from workbench.data import formats, tokenizer
-from workbench.export import export, export_heads
-from workbench.host import Host
-from workbench.parts import TasksSpec
-from workbench.presets import resolve
-from workbench.store import RunStore
-from workbench.tasks import blimp, zero_shot
-from workbench.tasks.minimal_pairs import PairSet, sealed
-from workbench.trainer import build
+from workbench.models.export import export, export_heads
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
+from workbench.spec.presets import resolve
+from workbench.store.run_store import RunStore
+from workbench.tasks.zero_shot import blimp, preferences
+from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
+from workbench.training.loop import build
 
 WHOLE = 59_875
 SIDES = {"pll": "bert-mlm", "originality": "rtd", "one-pass": "replace-mlm", "copy-mixture": "all-tokens-mlm"}
@@ -92,7 +92,7 @@ def hf_loop(words: Path, vocab: int) -> Callable[[PairSet], None]:
         return float(logs[torch.arange(len(inner)), inner, ids[inner]].sum())
 
     def work(pairs: PairSet) -> None:
-        kernels.prepare(None, plain=True)
+        cpu.prepare(None, plain=True)
         with torch.inference_mode():
             for text in (*pairs.good, *pairs.bad):
                 score(text)
@@ -114,7 +114,7 @@ def main() -> None:
         torch.set_num_threads(chosen.threads)
     pairs = blimp.load("blimp-filtered", chosen.blimp)
     pairs = taken(pairs, max(1, len(pairs.good) // chosen.pairs))
-    zero_shot.TRIED = max(8, zero_shot.TRIED * len(pairs.good) // WHOLE)  # in proportion, as the time is
+    preferences.TRIED = max(8, preferences.TRIED * len(pairs.good) // WHOLE)  # in proportion, as the time is
     text = [document for _, document in zip(range(2000), formats.read(chosen.text, "text"), strict=False)]
     result: dict[str, Any] = here("cpu", chosen.threads) | {"pairs": len(pairs.good), "rows": []}
 
@@ -128,7 +128,7 @@ def main() -> None:
             encoder = finished(Path(place, "runs"), objective, words)
             for precision in ("auto", "fp32"):
                 host = Host(device="cpu", threads=chosen.threads, precision=precision)
-                work[f"{name}, {precision}"] = partial(zero_shot.zero_shot, encoder, pairs, spec, 0, host)
+                work[f"{name}, {precision}"] = partial(preferences.zero_shot, encoder, pairs, spec, 0, host)
         few = taken(pairs, 10)
         loop = hf_loop(words, tokenizer.size(tokenizer.fast(words)))
         work["hf-loop"] = partial(loop, few)

@@ -18,9 +18,9 @@ from transformers import BertConfig, BertForMaskedLM, ElectraConfig, ElectraForM
 from workbench.bench.turns import Enough, Turns, made_up
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import bind
-from workbench.host import Host
-from workbench.parts import EncoderSpec
-from workbench.spec import RunSpec, parse
+from workbench.spec.host import Host
+from workbench.spec.parts import EncoderSpec
+from workbench.spec.run_spec import RunSpec, parse
 
 RATE, WEIGHT, CLIP = 0.15, 50.0, 1.0
 ROWS = 4096  # rows of text that an epoch of the peers has, in memory

@@ -29,12 +29,12 @@ from workbench import objectives
 from workbench.bench.machine import Quiet
 from workbench.bench.process import Worker
 from workbench.bench.turns import made_up, window
+from workbench.cli.terminal import table
 from workbench.data.prepare import bind
-from workbench.host import Host
-from workbench.plan import plan
-from workbench.presets import resolve
-from workbench.show import table
-from workbench.spec import RunSpec
+from workbench.spec.host import Host
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec
+from workbench.training.plan import plan
 
 HERE = Path(__file__).parent
 # S is ELECTRA-Small with a batch for two cores, T a tiny model whose steps are short.
@@ -67,9 +67,9 @@ def same_loss(workload: str) -> dict[str, float]:
     import torch
     from peer_models import electra_pair
 
-    from workbench.corruption import mask_for_generator
     from workbench.data.corpus import Corpus
-    from workbench.trainer import build
+    from workbench.models.corruption import mask_for_generator
+    from workbench.training.loop import build
 
     spec = spec_of(workload, head="dense").changed({"encoder.dropout": 0.0, "encoder.attention_dropout": 0.0})
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():

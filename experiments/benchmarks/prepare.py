@@ -23,9 +23,9 @@ from record import here
 
 from workbench.data import sources, tokenizer
 from workbench.data.prepare import prepare
-from workbench.data.progress import silent
-from workbench.host import cores
-from workbench.presets import resolve
+from workbench.data.progress_bar import silent
+from workbench.spec.host import cores
+from workbench.spec.presets import resolve
 
 
 def bare(documents: list[str], folder: Path, batch: int) -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from workbench.environment import environment
+from workbench.store.environment import environment
 
 KEPT = ("command", "machine", "versions", "git", "threads", "started")
 

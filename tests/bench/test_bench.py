@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-import workbench.corruption
+import workbench.models.corruption
 from workbench import bench, objectives
 from workbench.bench import machine, turns
-from workbench.bench.parts import NAMES, Parts, Watched
+from workbench.bench.step_parts import NAMES, Parts, Watched
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import bind
-from workbench.host import Host
-from workbench.plan import plan
-from workbench.presets import resolve
 from workbench.report import write_bench
-from workbench.spec import RunSpec
-from workbench.store import RunStore
-from workbench.trainer import train
+from workbench.spec.host import Host
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec
+from workbench.store.run_store import RunStore
+from workbench.training.loop import train
+from workbench.training.plan import plan
 
 SMALL = {
     "encoder.hidden": 32, "encoder.layers": 1, "encoder.heads": 2, "encoder.vocab": 300, "encoder.positions": 32,
@@ -63,15 +63,15 @@ def shares_of(spec: RunSpec, folder: Path, corpus_type: type[Watched] = Watched)
 
 @pytest.mark.parametrize("name", objectives.names())
 def test_every_objective_has_shares_that_add_up(name: str, tmp_path: Path) -> None:
-    before = {key: getattr(workbench.corruption, key) for key in ("mask_tokens", "sample_tokens")}
+    before = {key: getattr(workbench.models.corruption, key) for key in ("mask_tokens", "sample_tokens")}
     shares = shares_of(small(name), tmp_path)
     assert tuple(shares) == NAMES
     assert sum(shares.values()) == pytest.approx(1)
-    generator = hasattr(workbench.corruption, "Generator") and name != "bert-mlm"
+    generator = hasattr(workbench.models.corruption, "Generator") and name != "bert-mlm"
     expected = set(NAMES) if generator else set(NAMES) - {"generator"}
     assert {part for part, share in shares.items() if share > 0} >= expected
     assert shares["generator"] > 0 if generator else shares["generator"] == 0
-    assert {key: getattr(workbench.corruption, key) for key in before} == before, "the marks were left in"
+    assert {key: getattr(workbench.models.corruption, key) for key in before} == before, "the marks were left in"
 
 
 class SlowCorpus(Watched):
@@ -89,7 +89,7 @@ def test_a_slow_corpus_is_charged_to_data(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("place", "part"),
-    [("workbench.corruption.mask_tokens", "sampling"), ("workbench.models.heads.BinaryHead.forward", "heads"),
+    [("workbench.models.corruption.mask_tokens", "sampling"), ("workbench.models.heads.BinaryHead.forward", "heads"),
      ("torch.nn.utils.get_total_norm", "optimizer"), ("workbench.tracking.Metrics.append", "logging")],
 )  # fmt: skip
 def test_what_is_slowed_down_is_found(place: str, part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

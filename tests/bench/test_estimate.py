@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from workbench import objectives, presets
+from workbench import objectives
 from workbench.bench import estimate
 from workbench.bench.estimate import Timed, step_seconds, training_seconds
-from workbench.host import Host
-from workbench.plan import Plan, plan
-from workbench.spec import RunSpec
+from workbench.spec import presets
+from workbench.spec.host import Host
+from workbench.spec.run_spec import RunSpec
+from workbench.training.plan import Plan, plan
 
 CPU = Host(device="cpu", precision="fp32", threads=1)
 

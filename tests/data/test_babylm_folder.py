@@ -9,10 +9,10 @@ import pytest
 
 from workbench.data import sources
 from workbench.data.prepare import prepare
-from workbench.data.progress import silent
+from workbench.data.progress_bar import silent
 from workbench.errors import InputError
-from workbench.parts import DataSpec
-from workbench.presets import resolve
+from workbench.spec.parts import DataSpec
+from workbench.spec.presets import resolve
 
 
 def folder_of(path: Path, **texts: str) -> Path:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from workbench.data.corpus import Corpus, permuted
 from workbench.data.prepare import Prepared
-from workbench.draws import row_keys
 from workbench.errors import InputError
-from workbench.parts import Special
+from workbench.rng import row_keys
+from workbench.spec.parts import Special
 
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
 

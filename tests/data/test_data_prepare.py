@@ -21,14 +21,14 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from workbench.cache import staged
 from workbench.data import docs, prepare, shards, sources, tokenizer
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, bind
-from workbench.data.progress import silent
+from workbench.data.progress_bar import silent
 from workbench.errors import InputError
-from workbench.presets import resolve
-from workbench.spec import RunSpec
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec
+from workbench.store.cache import staged
 
 
 @pytest.fixture(scope="module")
@@ -296,7 +296,7 @@ import signal, sys, time
 from workbench.data import shards, tokenizer
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 from workbench.data.prepare import prepare
-from workbench.presets import resolve
+from workbench.spec.presets import resolve
 tokenizer.SAMPLE = 200_000
 write = shards.Shards.write
 def slowly(self, ids):

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from workbench.data import formats, sources, streams
 from workbench.errors import InputError
-from workbench.parts import DataSpec
+from workbench.spec.parts import DataSpec
 
 DOCUMENTS = ["Once upon a time,\nthere was a “naïve” façade.", 'He said: "a, b"; and\tleft.', "Ünïcödé 🤗 日本", "last"]
 PACK: dict[str, Callable[[bytes], bytes]] = {

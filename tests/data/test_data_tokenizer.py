@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from workbench.data import docs, tokenizer
 from workbench.data.tokenizer import SPECIALS
 from workbench.errors import InputError
-from workbench.parts import DataSpec, Special
+from workbench.spec.parts import DataSpec, Special
 
 TRAIN = """
 import hashlib, json, sys

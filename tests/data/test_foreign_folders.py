@@ -21,13 +21,13 @@ from safetensors.torch import load_file, save_file
 from workbench.data import tokenizer
 from workbench.data.foreign import check_encoder_folder, check_tokenizer_folder, patience
 from workbench.errors import InputError
-from workbench.host import Host
 from workbench.models.electra import Config, Electra
-from workbench.parts import DataSpec, TasksSpec
-from workbench.tasks import encoded
-from workbench.tasks.classifier import load_encoder
-from workbench.tasks.encoded import encode
-from workbench.tasks.finetune import finetune
+from workbench.spec.host import Host
+from workbench.spec.parts import DataSpec, TasksSpec
+from workbench.tasks.finetuning import token_batches
+from workbench.tasks.finetuning.classifier import load_encoder
+from workbench.tasks.finetuning.finetune import finetune
+from workbench.tasks.finetuning.token_batches import encode
 from workbench.tasks.task import Examples, Task
 
 Change = Callable[[Path], object]
@@ -371,8 +371,8 @@ def test_texts_are_read_in_pieces(folder: Path, monkeypatch: pytest.MonkeyPatch)
     pairs = Examples([f"word {n}" * n for n in range(9)], ["other word"] * 9, [0] * 9)
     task, first = replace(TASK, train=pairs, fingerprint=""), None
     for piece, characters in ((1000, 1 << 20), (2, 1 << 20), (1000, 40)):
-        monkeypatch.setattr(encoded, "PIECE", piece)
-        monkeypatch.setattr(encoded, "CHARACTERS", characters)
+        monkeypatch.setattr(token_batches, "PIECE", piece)
+        monkeypatch.setattr(token_batches, "CHARACTERS", characters)
         found = encode(folder, task, 16)["train"]
         now = [[row.tolist() for row in rows] for rows in (found.ids, found.types or [])]
         assert len(found) == 9 and now == (first or now)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from workbench.data import held_out
 from workbench.data.prepare import prepare
-from workbench.presets import resolve
-from workbench.spec import RunSpec
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec
 
 SHORT = [f"document {n} says word{n % 7} and word{n % 11} again" for n in range(400)]
 

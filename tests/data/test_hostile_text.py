@@ -18,7 +18,7 @@ import zstandard
 
 from workbench.data import formats, sources, streams, tokenizer
 from workbench.errors import InputError
-from workbench.parts import DataSpec
+from workbench.spec.parts import DataSpec
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress, ".xz": lambda raw: lzma.compress(raw, preset=0), ".zst": zstandard.ZstdCompressor().compress,

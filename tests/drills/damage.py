@@ -10,13 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from workbench import cache
+from workbench.cpu import compiled
 from workbench.data import docs, prepare, tokenizer
-from workbench.data.progress import silent
-from workbench.kernels import compiled
-from workbench.parts import TasksSpec
-from workbench.presets import resolve
-from workbench.tasks import baselines, table
+from workbench.data.progress_bar import silent
+from workbench.spec.parts import TasksSpec
+from workbench.spec.presets import resolve
+from workbench.store import cache
+from workbench.tasks import baselines
+from workbench.tasks.finetuning import table
 
 from .small import write_table, write_text
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from workbench import checkpoint
-from workbench.health import rows
+from workbench.store import checkpoint
+from workbench.store.validation import rows
 from workbench.tracking import Metrics
 
 from .small import limit

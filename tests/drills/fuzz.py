@@ -15,7 +15,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from workbench.spec import known_keys
+from workbench.spec.run_spec import known_keys
 
 from .small import environment, limit, preload
 

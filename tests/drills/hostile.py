@@ -14,13 +14,14 @@ from typing import Any
 
 import torch
 
-from workbench import checkpoint, experiment, files
 from workbench.data import formats, sources, tokenizer
 from workbench.errors import InputError
-from workbench.parts import DataSpec, TasksSpec
-from workbench.tasks import table
-from workbench.tasks.classifier import load_encoder
-from workbench.tasks.encoded import encode
+from workbench.spec import experiment
+from workbench.spec.parts import DataSpec, TasksSpec
+from workbench.store import atomic, checkpoint
+from workbench.tasks.finetuning import table
+from workbench.tasks.finetuning.classifier import load_encoder
+from workbench.tasks.finetuning.token_batches import encode
 from workbench.tasks.task import Examples, Task
 
 from .disk import some
@@ -173,7 +174,7 @@ def _unreadable(here: Path, draw: random.Random) -> Iterator[tuple[str, Callable
 
     def strict(path: Path) -> object:
         try:
-            return files.read_object(path, format=1)
+            return atomic.read_object(path, format=1)
         except ValueError as error:
             raise InputError(str(error)) from None
 

@@ -16,12 +16,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from workbench import presets
 from workbench.errors import InputError
-from workbench.owner import process
-from workbench.parts import COUNTS
-from workbench.spec import RunSpec, known_keys
-from workbench.store import RunStore
+from workbench.spec import presets
+from workbench.spec.parts import COUNTS
+from workbench.spec.run_spec import RunSpec, known_keys
+from workbench.store.owner import process
+from workbench.store.run_store import RunStore
 
 from .small import (
     NOISY,

@@ -120,13 +120,13 @@ def preload() -> None:
     import transformers.models.electra.modeling_electra  # noqa: F401
 
     import workbench.cli
-    import workbench.export
+    import workbench.execution.experiment_runner
+    import workbench.models.export
     import workbench.report
-    import workbench.runner
-    import workbench.tasks.finetune
-    import workbench.trainer  # noqa: F401
+    import workbench.tasks.finetuning.finetune
+    import workbench.training.loop  # noqa: F401
     from workbench import objectives
-    from workbench.spec import RunSpec
+    from workbench.spec.run_spec import RunSpec
 
     for name in objectives.names():
         objectives.load(RunSpec(objective=name))

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from workbench.files import read_object, sealed
-from workbench.kernels import compiled
-from workbench.store import RunDir
+from workbench.cpu import compiled
+from workbench.store.atomic import read_object, sealed
+from workbench.store.run_store import RunDir
 
 from .conftest import SETS, Command
 

@@ -196,7 +196,7 @@ def test_an_experiment_file_with_a_mistake(text: str, named: str, workbench: Com
 
 
 OBJECTIVE = """
-from workbench.flops import Flops
+from workbench.models.flops import Flops
 from workbench.objectives.bert_mlm import Objective, Options, cost as price
 
 def cost(spec):
@@ -207,7 +207,7 @@ def cost(spec):
 @pytest.mark.parametrize(
     ("cost", "named"),
     [
-        ("return None", "gives None, not a workbench.flops.Flops"),
+        ("return None", "gives None, not a workbench.models.flops.Flops"),
         ("return Flops(float('nan'), 1, 1)", "nan, not a number"),
         ("return Flops(1, -1, 1)", "-1, not a number"),
         ("return 1 / 0", "idea.py, line 6: cost(spec) raised ZeroDivisionError"),
@@ -240,7 +240,7 @@ def test_an_objective_that_cannot_be_built(raised: str, workbench: Command, tmp_
         ("def Objective(*given): return None\n", "must be a torch module that keeps the encoder"),
         ("from torch import nn\nclass Objective(nn.Module):\n    def __init__(self, *given):\n"
          "        super().__init__()\n", "must be a torch module that keeps the encoder"),
-        ("from workbench.spec import Part\nclass Options(Part):\n    odd: object = object()\n", "Options raised"),
+        ("from workbench.spec.parts import Part\nclass Options(Part):\n    odd: object = object()\n", "Options raised"),
     ],
 )  # fmt: skip
 def test_an_objective_that_is_something_else(code: str, named: str, workbench: Command, tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_the_exported_encoder_needs_no_workbench(finished: Path) -> None:
     import torch
 
     from workbench.models.encoder import Encoder
-    from workbench.spec import parse
+    from workbench.spec.run_spec import parse
 
     path = next(path for name, path in runs_of(finished).items() if name.startswith("all-tokens"))
     script = (

@@ -19,9 +19,9 @@ from scipy import stats
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from workbench import kernels
-from workbench.kernels import compiled, portable
-from workbench.kernels.portable import Drop
+from workbench import cpu
+from workbench.cpu import compiled, portable
+from workbench.cpu.portable import Drop
 
 WAYS = [
     pytest.param(portable, torch.float64, id="portable-fp64"),
@@ -415,6 +415,6 @@ def test_a_target_that_is_no_word_is_refused() -> None:
 
 
 def test_other_types_and_devices_are_torchs() -> None:
-    assert kernels.of(torch.zeros(1, dtype=torch.float64)) is portable
-    assert kernels.of(torch.zeros(1, device="meta")) is portable
+    assert cpu.of(torch.zeros(1, dtype=torch.float64)) is portable
+    assert cpu.of(torch.zeros(1, device="meta")) is portable
     assert {"flush", *(name for name in vars(portable) if name in compiled.KERNELS)} == set(compiled.KERNELS)

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from workbench import kernels, vocabulary
-from workbench.kernels import compiled
-from workbench.kernels.portable import Drop
+from workbench import cpu
+from workbench.cpu import compiled, vocabulary_loss
+from workbench.cpu.portable import Drop
 
 BF16 = torch.bfloat16
 many = st.sampled_from([32, 64, 96])
@@ -44,7 +44,7 @@ def check(way: Callable[..., Any], *arguments: Any, rate: float = 0.0) -> None:
     tiled = computed(arguments)
     if rate:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(kernels, "tiled", lambda *_: False)
+            patch.setattr(cpu, "tiled", lambda *_: False)
             expected = computed(arguments)
     else:
         expected = computed(tuple(v.double() if isinstance(v, Tensor) else v for v in arguments))
@@ -60,16 +60,16 @@ def check(way: Callable[..., Any], *arguments: Any, rate: float = 0.0) -> None:
 def test_linear_split(rows: int, length: int, width: int, heads: int, seed: int) -> None:
     x, weight = numbers(seed, rows * length, heads * width), numbers(seed + 1, 3 * heads * width, heads * width)
     bias = torch.randn(3 * heads * width, generator=torch.Generator().manual_seed(seed))
-    assert kernels.tiled(x, *x.shape, width)
-    check(lambda x, weight, bias: kernels.linear_split(x, weight, bias, rows, heads), x, weight, bias)
+    assert cpu.tiled(x, *x.shape, width)
+    check(lambda x, weight, bias: cpu.linear_split(x, weight, bias, rows, heads), x, weight, bias)
 
 
 @settings(deadline=None, max_examples=15)
 @given(rows=many, width=many, inner=many, seed=seeds)
 def test_linear_gelu_and_its_backward(rows: int, width: int, inner: int, seed: int) -> None:
     x, weight, bias = numbers(seed, rows, width), numbers(seed + 1, inner, width, scale=0.1), torch.ones(inner) / 3
-    check(kernels.linear_gelu, x, weight, bias)
-    check(kernels.linear_gelu_backward, x, weight.t().contiguous(), numbers(seed + 2, rows, inner, scale=2), bias)
+    check(cpu.linear_gelu, x, weight, bias)
+    check(cpu.linear_gelu_backward, x, weight.t().contiguous(), numbers(seed + 2, rows, inner, scale=2), bias)
 
 
 @settings(deadline=None, max_examples=15)
@@ -78,10 +78,10 @@ def test_linear_norm_and_its_backward(rows: int, k: int, width: int, rate: float
     drop, wide = Drop(seed, rate), torch.Generator().manual_seed(seed)
     x, weight, residual = numbers(seed, rows, k), numbers(seed + 1, width, k, scale=0.2), numbers(seed + 2, rows, width)
     bias, gain, shift = (torch.randn(width, generator=wide) for _ in range(3))
-    check(lambda *given: kernels.linear_norm(*given, 1e-6, drop), x, weight, bias, residual, gain, shift, rate=rate)
-    _, added, means, stretches = kernels.linear_norm(x, weight, bias, residual, gain, shift, 1e-6, drop)
+    check(lambda *given: cpu.linear_norm(*given, 1e-6, drop), x, weight, bias, residual, gain, shift, rate=rate)
+    _, added, means, stretches = cpu.linear_norm(x, weight, bias, residual, gain, shift, 1e-6, drop)
     check(
-        lambda *given: kernels.linear_norm_backward(*given, drop),
+        lambda *given: cpu.linear_norm_backward(*given, drop),
         x, weight.t().contiguous(), residual, added, means[:, None], stretches[:, None], gain, rate=rate,
     )  # fmt: skip
 
@@ -97,17 +97,17 @@ def test_attention_and_its_backward(
     drop, scale = Drop(seed, rate), width**-0.5
     qkv = numbers(seed, 3, rows * heads, length, width)
     bias = torch.zeros(rows, length).masked_fill_(torch.arange(length) >= length - 7, -torch.inf) if padded else None
-    check(lambda *given: kernels.attention(*given, rows, scale, drop), qkv, bias, rate=rate)
-    chances, _ = kernels.attention(qkv, bias, rows, scale, drop)
+    check(lambda *given: cpu.attention(*given, rows, scale, drop), qkv, bias, rate=rate)
+    chances, _ = cpu.attention(qkv, bias, rows, scale, drop)
     given = numbers(seed + 1, rows * length, heads * width)
-    check(lambda *given: kernels.attention_backward(*given, rows, scale, drop), given, qkv, chances, rate=rate)
+    check(lambda *given: cpu.attention_backward(*given, rows, scale, drop), given, qkv, chances, rate=rate)
 
 
 @settings(deadline=None, max_examples=15)
 @given(rows=st.sampled_from([32, 512, 544, 1056]), m=many, n=many, seed=seeds)
 def test_outer(rows: int, m: int, n: int, seed: int) -> None:
     x, y = numbers(seed, rows, m), numbers(seed + 1, rows, n)
-    found = kernels.outer(x, y)
+    found = cpu.outer(x, y)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), x.double().t() @ y.double(), rtol=1e-5, atol=1e-3)  # sums in fp32
 
@@ -117,17 +117,17 @@ def test_outer(rows: int, m: int, n: int, seed: int) -> None:
 def test_linear_words_and_its_backward(rows: int, k: int, words: int, seed: int) -> None:
     """Of vocabularies that are and are not whole numbers of tiles; slopes by the table are written, then added to."""
     x, table = numbers(seed, rows, k), numbers(seed + 1, words, k)
-    logits = kernels.linear_words(x, table)
+    logits = cpu.linear_words(x, table)
     assert not logits[:, words:].any()
-    check(lambda x, table: kernels.linear_words(x, table)[:, :words], x, table)
+    check(lambda x, table: cpu.linear_words(x, table)[:, :words], x, table)
     slopes = torch.zeros_like(logits)
     slopes[:, :words] = numbers(seed + 2, rows, words)
     d_table = torch.full((words, k), torch.nan)
-    found = kernels.linear_words_backward(slopes, x, table, d_table, False)
+    found = cpu.linear_words_backward(slopes, x, table, d_table, False)
     exact = slopes[:, :words].double()
     assert (found.double() - exact @ table.double()).norm() < 6e-3 * found.double().norm()
     torch.testing.assert_close(d_table.double(), exact.t() @ x.double(), rtol=1e-5, atol=1e-3)
-    kernels.linear_words_backward(slopes, x, table, d_table, True)
+    cpu.linear_words_backward(slopes, x, table, d_table, True)
     torch.testing.assert_close(d_table.double(), 2 * exact.t() @ x.double(), rtol=1e-5, atol=2e-3)
 
 
@@ -135,7 +135,7 @@ def test_linear_words_and_its_backward(rows: int, k: int, words: int, seed: int)
 def test_loss_over_a_vocabulary_in_tiles_is_torchs(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Loss, gradients and samples in pieces of 64 rows, the last of which may be no whole tile."""
     words, width = 200, 32
-    monkeypatch.setitem(vocabulary.CHUNK, "cpu", 2 * 64 * words)
+    monkeypatch.setitem(vocabulary_loss.CHUNK, "cpu", 2 * 64 * words)
     draw = torch.Generator().manual_seed(0)
     learnt = [
         (torch.randn(size, generator=draw) * 0.3).requires_grad_() for size in ((rows, width), (words, width), (words,))
@@ -144,11 +144,11 @@ def test_loss_over_a_vocabulary_in_tiles_is_torchs(rows: int, monkeypatch: pytes
 
     def found() -> tuple[Any, ...]:
         with torch.autocast("cpu", torch.bfloat16):
-            guess = vocabulary.guess(*learnt, targets, torch.ones(rows), draws=draws)
+            guess = vocabulary_loss.guess(*learnt, targets, torch.ones(rows), draws=draws)
         return guess, *torch.autograd.grad(guess.loss, learnt)
 
     guess, *gradients = found()
-    monkeypatch.setattr(kernels, "tiled", lambda *_: False)
+    monkeypatch.setattr(cpu, "tiled", lambda *_: False)
     theirs, *expected = found()
     assert abs(guess.loss - theirs.loss) < 1e-3 and (guess.samples == theirs.samples).float().mean() > 0.95
     for one, other in zip(gradients, expected, strict=True):
@@ -157,7 +157,7 @@ def test_loss_over_a_vocabulary_in_tiles_is_torchs(rows: int, monkeypatch: pytes
 
 def test_other_sizes_are_torchs() -> None:
     x = numbers(0, 64, 32)
-    assert kernels.tiled(x, 64, 32) and not kernels.tiled(x, 64, 48) and not kernels.tiled(x.float(), 64, 32)
+    assert cpu.tiled(x, 64, 32) and not cpu.tiled(x, 64, 48) and not cpu.tiled(x.float(), 64, 32)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])
@@ -168,17 +168,17 @@ def test_threads_without_work_do_no_harm(threads: int) -> None:
     def words_backward() -> tuple[Tensor, Tensor]:
         torch.empty(threads, 64, 32).fill_(torch.nan)  # what fresh memory may hold
         d_table = torch.empty(40, 32)
-        slopes = kernels.linear_words(given, numbers(2, 40, 32))
-        return kernels.linear_words_backward(slopes, given, numbers(2, 40, 32), d_table, False), d_table
+        slopes = cpu.linear_words(given, numbers(2, 40, 32))
+        return cpu.linear_words_backward(slopes, given, numbers(2, 40, 32), d_table, False), d_table
 
     try:
         torch.set_num_threads(threads)
-        chances, _ = kernels.attention(qkv, None, 2, 0.2, Drop(0, 0.1))
-        slopes, sums = kernels.attention_backward(given, qkv, chances, 2, 0.2, Drop(0, 0.1))
-        outer, words = kernels.outer(given, given), words_backward()
+        chances, _ = cpu.attention(qkv, None, 2, 0.2, Drop(0, 0.1))
+        slopes, sums = cpu.attention_backward(given, qkv, chances, 2, 0.2, Drop(0, 0.1))
+        outer, words = cpu.outer(given, given), words_backward()
         torch.set_num_threads(1)
-        alone, its = kernels.attention_backward(given, qkv, chances, 2, 0.2, Drop(0, 0.1))
-        assert torch.equal(slopes, alone) and torch.equal(outer, kernels.outer(given, given))
+        alone, its = cpu.attention_backward(given, qkv, chances, 2, 0.2, Drop(0, 0.1))
+        assert torch.equal(slopes, alone) and torch.equal(outer, cpu.outer(given, given))
         torch.testing.assert_close(sums, its)
         d_x, d_table = words_backward()
         assert torch.equal(words[1], d_table)

@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from workbench import kernels
-from workbench.kernels import compiled, portable
-from workbench.models import blocks
+from workbench import cpu
+from workbench.cpu import compiled, layers, portable
 from workbench.models.electra import hugging_face
 from workbench.models.encoder import Encoder, build_encoder
-from workbench.presets import resolve
+from workbench.spec.presets import resolve
 
 ROWS, LENGTH, WIDTH = 5, 32, 48
 
@@ -56,7 +55,7 @@ def run(
 def ops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both kinds of kernels, where a compiler is."""
     if request.param == "portable":
-        monkeypatch.setattr(kernels, "of", lambda x: portable)
+        monkeypatch.setattr(cpu, "of", lambda x: portable)
     elif not compiled.available(torch.float32):
         pytest.skip("no C compiler on this machine, or not Linux")
 
@@ -70,7 +69,7 @@ def distance(one: Tensor, other: Tensor) -> float:
 @pytest.mark.parametrize("embedding", [24, WIDTH])
 def test_outputs_and_gradients_are_hugging_faces(embedding: int, padded: bool) -> None:
     encoder = encoder_of(embedding=embedding)
-    assert blocks.can(encoder.model, inputs(padded)[0])
+    assert layers.can(encoder.model, inputs(padded)[0])
     hidden, gradients = run(encoder, *inputs(padded))
     encoder.plain = True
     expected, theirs = run(encoder, *inputs(padded))
@@ -87,8 +86,8 @@ def test_outputs_and_gradients_are_hugging_faces(embedding: int, padded: bool) -
 def test_bf16_is_as_near_as_autocast_is(tiles: bool, padded: bool) -> None:
     """Of an odd size, and of one that tile registers take."""
     encoder = encoder_of(**({"hidden": 64, "heads": 2, "embedding": 32} if tiles else {}))
-    if tiles and kernels.of(torch.zeros(1)) is compiled and compiled.has_tiles(torch.bfloat16):
-        assert kernels.tiled(torch.zeros(1, dtype=torch.bfloat16), ROWS * LENGTH, LENGTH, 64 // 2)
+    if tiles and cpu.of(torch.zeros(1)) is compiled and compiled.has_tiles(torch.bfloat16):
+        assert cpu.tiled(torch.zeros(1, dtype=torch.bfloat16), ROWS * LENGTH, LENGTH, 64 // 2)
     encoder.plain = True
     exact, gradients = run(encoder, *inputs(padded))
     rough, rough_gradients = run(encoder, *inputs(padded), half=True)
@@ -107,7 +106,7 @@ def test_segments_are_added() -> None:
     segments = (torch.arange(LENGTH) > 6).long().expand(ROWS, -1)
     with torch.no_grad():
         expected = hugging_face(encoder.model).eval()(input_ids=ids, token_type_ids=segments).last_hidden_state
-        found = blocks.hidden_states(encoder.model, ids, None, segments)
+        found = layers.hidden_states(encoder.model, ids, None, segments)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 

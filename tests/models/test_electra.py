@@ -14,7 +14,7 @@ from transformers import AutoModel, ElectraConfig, ElectraForPreTraining, Electr
 from workbench.models import electra
 from workbench.models.electra import Electra, hugging_face
 from workbench.models.encoder import Encoder, build_encoder
-from workbench.presets import resolve
+from workbench.spec.presets import resolve
 
 
 def encoder_of(**keys: Any) -> Encoder:

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from workbench.data import tokenizer
-from workbench.export import export, limit_length
 from workbench.models.encoder import build_encoder
-from workbench.spec import RunSpec, parse
+from workbench.models.export import export, limit_length
+from workbench.spec.run_spec import RunSpec, parse
 
 FACTS = {"steps": 5, "tokens": 640, "flops": {"paper": 1e6}}
 
@@ -52,7 +52,7 @@ def test_a_shorter_limit_of_the_tokenizer_s_own_stays(tmp_path: Path) -> None:
 
 
 def test_the_card_names_what_is_there_and_what_is_not(tmp_path: Path) -> None:
-    from workbench.export import card
+    from workbench.models.export import card
 
     text = card(tiny(), FACTS)
     facts = yaml.safe_load(text.split("---")[1])

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModel, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
-from workbench.corruption import Generator
+from workbench.models.corruption import Generator
 from workbench.models.encoder import FAMILIES, Encoder, build_encoder
 from workbench.models.heads import BinaryHead, MlmHead
-from workbench.presets import resolve
-from workbench.spec import RunSpec
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec
 
 # Ours beside theirs; what is not named here is the encoder, whose names are Hugging Face's already.
 MLM_NAMES = {

@@ -18,7 +18,7 @@ import torch._dynamo
 import transformers.models.auto.modeling_auto  # noqa: F401
 from hypothesis import Phase, settings
 
-from workbench.kernels import compiled
+from workbench.cpu import compiled
 
 for family in ("albert", "bert", "deberta_v2", "electra", "mpnet", "roberta"):
     importlib.import_module(f"transformers.models.{family}.modeling_{family}")

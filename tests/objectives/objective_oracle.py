@@ -19,13 +19,14 @@ import torch
 from torch import Tensor, nn
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
-from workbench import corruption, objectives
-from workbench.draws import row_keys
+from workbench import objectives
+from workbench.models import corruption
 from workbench.models.electra import hugging_face
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import BinaryHead, MlmHead
-from workbench.presets import resolve
-from workbench.spec import RunSpec
+from workbench.rng import row_keys
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, Guess, StepLoss
 
 NAMES = ("all-tokens-mlm", "bert-mlm", "electra-15", "replace-mlm", "rtd")

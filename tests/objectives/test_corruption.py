@@ -16,11 +16,18 @@ from hypothesis import strategies as st
 from objective_oracle import CLS, MASK, PAD, SEP, UNK, WITH_GENERATOR, shaken, synthetic, tiny
 from scipy import stats
 
-from workbench import vocabulary
-from workbench.corruption import mask_tokens, pick_positions, real_tokens, replace_tokens, sample_tokens, write_tokens
-from workbench.draws import row_keys, uniform
-from workbench.presets import resolve
-from workbench.spec import RunSpec
+from workbench.cpu import vocabulary_loss
+from workbench.models.corruption import (
+    mask_tokens,
+    pick_positions,
+    real_tokens,
+    replace_tokens,
+    sample_tokens,
+    write_tokens,
+)
+from workbench.rng import row_keys, uniform
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch
 
 SIGNIFICANT = 1e-4  # draws are keyed, so a test that passes once always passes
@@ -309,7 +316,7 @@ def test_samples_follow_the_softmax(temperature: float) -> None:
     keys = row_keys(3, torch.arange(3000))
     samples = sample_tokens(logits, keys, temperature).flatten()
     draws, ones = uniform(keys, "sample", 10).flatten(), torch.ones(30000)
-    found = vocabulary.guess(  # in one pass, with the loss
+    found = vocabulary_loss.guess(  # in one pass, with the loss
         torch.zeros(30000, 1), torch.zeros(8, 1), logits[0, 0], ones.long(), ones, draws=draws, temperature=temperature
     )
     assert (found.samples != samples).sum() <= 3  # where rounding decides

@@ -9,13 +9,13 @@ from objective_oracle import build, synthetic, tiny
 from torch import Tensor
 
 from workbench import objectives
-from workbench.corruption import Generator, mask_tokens
-from workbench.draws import row_keys
-from workbench.frequencies import Frequencies, frequencies
+from workbench.models.corruption import Generator, mask_tokens
 from workbench.models.encoder import build_encoder
-from workbench.spec import RunSpec
+from workbench.models.frequencies import Frequencies, frequencies
+from workbench.models.unigram import count_words
+from workbench.rng import row_keys
+from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch
-from workbench.unigram import count_words
 
 ROWS = 20_000
 

@@ -12,15 +12,15 @@ from objective_oracle import CLS, MASK, PAD, SEP, WITH_GENERATOR, build, observe
 from torch.utils.flop_counter import FlopCounterMode
 
 from workbench import objectives
-from workbench.corruption import Generator
-from workbench.draws import row_keys, uniform
 from workbench.errors import InputError
+from workbench.models.corruption import Generator
 from workbench.models.encoder import build_encoder
-from workbench.optimizer import make_optimizer
-from workbench.plan import plan
+from workbench.models.unigram import count_words
+from workbench.rng import row_keys, uniform
 from workbench.tensors import Batch, StepLoss
-from workbench.trainer import plainly
-from workbench.unigram import count_words
+from workbench.training.loop import plainly
+from workbench.training.optimizer import make_optimizer
+from workbench.training.plan import plan
 
 VOCAB = 40
 COUNTS = np.random.default_rng(0).integers(0, 60, VOCAB)

@@ -11,8 +11,8 @@ import torch
 from objective_oracle import build
 
 from workbench import objectives
-from workbench.draws import row_keys
-from workbench.presets import resolve
+from workbench.rng import row_keys
+from workbench.spec.presets import resolve
 from workbench.tensors import Batch
 
 WORDS, COIN = math.log(30522), math.log(2)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from sklearn import metrics as sk
 from torch import Tensor
 
-from workbench import losses
-from workbench.losses import (
+from workbench.models import losses
+from workbench.models.losses import (
     binary_loss,
     binary_ratios,
     copy_mixture_loss,

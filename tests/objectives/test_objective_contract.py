@@ -11,12 +11,13 @@ from objective_oracle import build, observe, shaken, synthetic, tiny
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from workbench import losses, objectives
-from workbench.flops import CONVENTIONS
+from workbench import objectives
+from workbench.models import losses
 from workbench.models.encoder import seeded
+from workbench.models.flops import CONVENTIONS
 from workbench.models.heads import BinaryHead, MlmHead
 from workbench.tensors import Batch, StepLoss
-from workbench.trainer import plainly
+from workbench.training.loop import plainly
 
 REGISTRY = objectives.names()
 CLOSED = {"options.copy_loss": 1.0, "options.stop_gradient": True}

@@ -24,9 +24,9 @@ from torch.nn.utils import parametrize
 
 from workbench.errors import InputError
 from workbench.models.encoder import plain_weights
-from workbench.optimizer import make_optimizer
-from workbench.plan import count_parameters
-from workbench.presets import resolve
+from workbench.spec.presets import resolve
+from workbench.training.optimizer import make_optimizer
+from workbench.training.plan import count_parameters
 
 LENGTHS = (24, 7, 2, 15, 3, 23, 24, 24, 12, 24, 19, 4)
 PICKED_ONLY = ("bert-mlm", "replace-mlm", "electra-15")

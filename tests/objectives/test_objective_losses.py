@@ -27,7 +27,7 @@ from objective_oracle import (
 )
 
 from workbench.errors import InputError
-from workbench.spec import RunSpec
+from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch
 
 LENGTHS = (24, 7, 2, 15, 3, 23, 24, 24, 12, 24, 19, 4)  # a row of two has nothing to pick

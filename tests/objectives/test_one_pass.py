@@ -11,10 +11,9 @@ from objective_oracle import NAMES, shaken, synthetic, tiny
 from scipy import stats
 from torch import Tensor
 
-from workbench import vocabulary
-from workbench.kernels import portable
-from workbench.losses import copy_mixture_loss
-from workbench.trainer import plainly
+from workbench.cpu import portable, vocabulary_loss
+from workbench.models.losses import copy_mixture_loss
+from workbench.training.loop import plainly
 
 
 def inputs(rows: int = 21, width: int = 5, vocab: int = 150) -> tuple[list[Tensor], Tensor, Tensor]:
@@ -30,7 +29,7 @@ def test_loss_and_gradients_are_those_of_the_softmax(
     copying: bool, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Against autograd through the written-out formula, in chunks of several sizes, under a factor from above."""
-    monkeypatch.setitem(vocabulary.CHUNK, "cpu", chunk * 150 * 8)  # words of 8 bytes
+    monkeypatch.setitem(vocabulary_loss.CHUNK, "cpu", chunk * 150 * 8)  # words of 8 bytes
     (features, table, bias, gate), targets, weights = inputs()
     untouched = torch.arange(21) % 3 > 0
     likelihood = (features @ table.T + bias).log_softmax(-1).gather(-1, targets[:, None])[:, 0]
@@ -40,7 +39,7 @@ def test_loss_and_gradients_are_those_of_the_softmax(
     gradients = torch.autograd.grad(3 * expected, learnt)
 
     more: dict[str, Any] = {"gate": gate, "copied": untouched} if copying else {}
-    found = vocabulary.guess(features, table, bias, targets, weights, **more)
+    found = vocabulary_loss.guess(features, table, bias, targets, weights, **more)
     torch.testing.assert_close(found.loss.double(), expected, rtol=1e-6, atol=1e-6)
     for one, other in zip(torch.autograd.grad(3 * found.loss, learnt), gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
@@ -50,9 +49,9 @@ def test_loss_and_gradients_are_those_of_the_softmax(
 def test_rows_that_do_not_count_have_no_gradient() -> None:
     (features, table, bias, _), targets, weights = inputs()
     weights[::2] = 0
-    (gradient,) = torch.autograd.grad(vocabulary.guess(features, table, bias, targets, weights).loss, [features])
+    (gradient,) = torch.autograd.grad(vocabulary_loss.guess(features, table, bias, targets, weights).loss, [features])
     assert not gradient[::2].any() and gradient[1::2].any(1).all()
-    nothing = vocabulary.guess(features, table, bias, targets, weights * 0).loss
+    nothing = vocabulary_loss.guess(features, table, bias, targets, weights * 0).loss
     assert nothing == 0 and not torch.autograd.grad(nothing, [table])[0].any()
 
 
@@ -76,7 +75,7 @@ def test_samples_of_a_trained_looking_vocabulary_follow_it() -> None:
     numbers = torch.Generator().manual_seed(0)
     logits = torch.randn(5000, generator=numbers) * 3
     rows, draws = torch.ones(60_000), torch.rand(60_000, generator=numbers)
-    found = vocabulary.guess(torch.zeros(60_000, 1), torch.zeros(5000, 1), logits, rows.long(), rows, draws=draws)
+    found = vocabulary_loss.guess(torch.zeros(60_000, 1), torch.zeros(5000, 1), logits, rows.long(), rows, draws=draws)
     order = np.argsort(-logits.numpy())
     expected = logits.double().softmax(-1).numpy()[order]
     observed = np.bincount(found.samples, minlength=5000)[order]

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from workbench.errors import InputError
 from workbench.models.encoder import FAMILIES
-from workbench.optimizer import exempt, generator_alone, lr_factor, make_optimizer, set_rate
-from workbench.parts import OptimSpec
-from workbench.plan import Plan, plan
-from workbench.resume import restore, save
-from workbench.spec import RunSpec
-from workbench.store import RunDir
+from workbench.spec.parts import OptimSpec
+from workbench.spec.run_spec import RunSpec
+from workbench.store.run_store import RunDir
 from workbench.tensors import Batch
+from workbench.training.optimizer import exempt, generator_alone, lr_factor, make_optimizer, set_rate
+from workbench.training.plan import Plan, plan
+from workbench.training.resume import restore, save
 
 RATES = [0.0, *(0.01 * math.sin(0.3 * step) ** 2 + 1e-4 for step in range(1, 20))]
 

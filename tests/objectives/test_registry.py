@@ -15,9 +15,9 @@ from objective_oracle import NAMES, TINY, build, synthetic, tiny
 from workbench import objectives
 from workbench.errors import InputError
 from workbench.models.encoder import build_encoder
-from workbench.plan import plan
-from workbench.presets import resolve
-from workbench.spec import RunSpec
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec
+from workbench.training.plan import plan
 
 # What a stranger writes: half the picks are shown as they are, and a knob of its own.
 IDEA = dedent(
@@ -29,10 +29,10 @@ IDEA = dedent(
     from torch import nn
 
     from workbench import flops
-    from workbench.corruption import mask_tokens
-    from workbench.losses import gather, share, weighted_mean
+    from workbench.models.corruption import mask_tokens
+    from workbench.models.losses import gather, share, weighted_mean
     from workbench.models.heads import MlmHead
-    from workbench.parts import Part
+    from workbench.spec.parts import Part
     from workbench.tensors import StepLoss
 
 
@@ -277,7 +277,7 @@ BODY = "    return flops.encoder(spec.encoder, spec.data.length) + head\n"
 
 def priced(folder: Path, body: str) -> tuple[Path, RunSpec]:
     """An objective whose `cost` ends in `body`."""
-    text = IDEA.replace(BODY, f"    from workbench.flops import Flops\n    {body}\n")
+    text = IDEA.replace(BODY, f"    from workbench.models.flops import Flops\n    {body}\n")
     assert text != IDEA
     path = write(folder, text)
     return path, spec_of(path)
@@ -286,7 +286,7 @@ def priced(folder: Path, body: str) -> tuple[Path, RunSpec]:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("return None", "cost(spec) gives None, not a workbench.flops.Flops"),
+        ("return None", "cost(spec) gives None, not a workbench.models.flops.Flops"),
         ("return Flops('many', 1, 1)", "cost(spec) holds 'many', not a number of operations"),
         ("return Flops(1, 1, -1)", "cost(spec) holds -1, not a number of operations"),
         ("return Flops(1, 2e100, 1)", "cost(spec) holds 2e+100, not a number of operations"),

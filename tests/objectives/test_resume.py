@@ -12,13 +12,13 @@ import torch
 from objective_oracle import shaken, synthetic, tiny
 from torch import nn
 
-from workbench import checkpoint
 from workbench.errors import DamagedRun, InputError
-from workbench.lease import LeaseLost
-from workbench.optimizer import make_optimizer
-from workbench.resume import check_log, inherit, restore, save
-from workbench.spec import RunSpec
-from workbench.store import RunDir
+from workbench.spec.run_spec import RunSpec
+from workbench.store import checkpoint
+from workbench.store.lease import LeaseLost
+from workbench.store.run_store import RunDir
+from workbench.training.optimizer import make_optimizer
+from workbench.training.resume import check_log, inherit, restore, save
 
 DONE = {"format": 1, "tokens": 1, "flops": {}, "seconds": 0.0, "final": {}}
 LOGGED = {"rows": 5, "sha256": "abc"}

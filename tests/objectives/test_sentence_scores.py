@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from workbench import objectives
-from workbench.plausibility import Sentences, pseudo_log_likelihood
+from workbench.models.sentence_scores import Sentences, pseudo_log_likelihood
 from workbench.tensors import ordinary
-from workbench.trainer import plainly
+from workbench.training.loop import plainly
 
 LENGTH = 9
 REGISTRY = [name for name in objectives.names() if hasattr(objectives.load(tiny(name)).Objective, "score")]

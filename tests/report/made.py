@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench import manifest
-from workbench.files import read_object, sealed
-from workbench.presets import resolve
-from workbench.scoring import score_file
-from workbench.spec import RunSpec
-from workbench.store import ExperimentRecord, RunDir, RunStore
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec
+from workbench.spec.scoring import score_file
+from workbench.store import manifest
+from workbench.store.atomic import read_object, sealed
+from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
 
 if TYPE_CHECKING:
-    from workbench.report.frames import Frames
+    from workbench.report.load.frames import Frames
 
 ARMS = ("rtd", "electra-15", "replace-mlm", "all-tokens-mlm", "bert-mlm")
 PROBES = {"package": "accuracy", "order": "matthews", "next": "accuracy", "signature": "accuracy"}
@@ -187,7 +187,7 @@ def in_memory(
     """What `frames.read` would find in such a study, without the disk. `price(arm)` is the FLOPs of a step."""
     import pandas as pd
 
-    from workbench.report import frames
+    from workbench.report.load import frames
 
     keys = [("untrained", s, 0) for s in range(seeds)]
     keys += [(arm, s, steps) for steps in budgets for s in range(seeds) for arm in arms]

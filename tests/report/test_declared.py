@@ -11,13 +11,15 @@ import made
 import parsed
 import pytest
 
-from workbench.report import advice, checks, declared, write
-from workbench.report.answer import answer
-from workbench.report.frames import Frames
-from workbench.report.noise import adjusted, pair_noise, reach_of
-from workbench.report.power import family_of, smallest_gap, unit_gap
-from workbench.report.statistics import ALPHA, pairwise
-from workbench.report.tables import Board, board
+from workbench.report import write
+from workbench.report.comparison import declared
+from workbench.report.comparison.boards import Board, board
+from workbench.report.load.frames import Frames
+from workbench.report.page import advice, checks
+from workbench.report.page.answer import answer
+from workbench.report.statistics.noise import adjusted, pair_noise, reach_of
+from workbench.report.statistics.paired_comparison import ALPHA, pairwise
+from workbench.report.statistics.power import family_of, smallest_gap, unit_gap
 
 ELECTRA = (("rtd", "bert-mlm"), ("rtd", "electra-15"))
 

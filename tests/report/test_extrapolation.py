@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 import made
 import pytest
 
-from workbench.report import crossings, extrapolation
-from workbench.report.extrapolation import BEST, Extension, Points
-from workbench.report.marks import Axis
-from workbench.report.statistics import pairwise, t_interval
-from workbench.report.tables import Board, Pair, board
+from workbench.report.comparison import extrapolation
+from workbench.report.comparison.boards import Board, Pair, board
+from workbench.report.comparison.extrapolation import BEST, Extension, Points
+from workbench.report.figures.marks import Axis
+from workbench.report.page import crossings
+from workbench.report.statistics.paired_comparison import pairwise, t_interval
 
 Law = Callable[[float], float]  # doublings of the smallest budget -> true score
 CEILINGS = (60.0, 70.0, 80.0, 90.0, 95.0, 100.0)

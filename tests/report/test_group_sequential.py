@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from test_declared import ELECTRA, PAPER, declare
 from test_rule import FAR, noise_of, spreads
 
-from workbench.report.answer import answer
-from workbench.report.declared import Family, compare
-from workbench.report.group_sequential import Plan, final, looks, plan_of, schedule, still_shown
-from workbench.report.power import Family as Numbers
-from workbench.report.sequential_power import shown, simulate
-from workbench.report.statistics import ALPHA, pairwise
-from workbench.report.tables import Board, board
+from workbench.report.comparison.boards import Board, board
+from workbench.report.comparison.declared import Family, compare
+from workbench.report.page.answer import answer
+from workbench.report.statistics.group_sequential import Plan, final, looks, plan_of, schedule, still_shown
+from workbench.report.statistics.paired_comparison import ALPHA, pairwise
+from workbench.report.statistics.power import Family as Numbers
+from workbench.report.statistics.sequential_power import shown, simulate
 
 
 @given(st.integers(2, 1000))

@@ -18,12 +18,13 @@ import pytest
 from scipy import stats
 from test_declared import declare
 
-from workbench.report import advice, sheets, write
-from workbench.report.answer import answer
-from workbench.report.frames import Frames
-from workbench.report.group_sequential import schedule
-from workbench.report.power import family_of, unit_gap
-from workbench.report.tables import boards
+from workbench.report import csv_tables, write
+from workbench.report.comparison.boards import boards
+from workbench.report.load.frames import Frames
+from workbench.report.page import advice
+from workbench.report.page.answer import answer
+from workbench.report.statistics.group_sequential import schedule
+from workbench.report.statistics.power import family_of, unit_gap
 
 EXPERIMENTS = 200
 MOST = int(stats.binom.ppf(0.99, EXPERIMENTS, 0.05))  # false claims that a rate of 5 % stays within, 99 times in 100
@@ -50,7 +51,7 @@ def claims(frames: Frames) -> list[str]:
         said = answer(board, "objective")
         texts = [said.sentence, *said.further, advice.advise(board, frames, None, "paper")]
         found += [text for text in texts if CLAIM.search(text)]
-        found += [f"{row['a']} ahead of {row['b']}" for row in sheets.pairs(board) if row["verdict"] == "ahead"]
+        found += [f"{row['a']} ahead of {row['b']}" for row in csv_tables.pairs(board) if row["verdict"] == "ahead"]
     return found
 
 

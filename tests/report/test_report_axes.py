@@ -14,10 +14,13 @@ import made
 import parsed
 import pytest
 
-from workbench.report import along, checks, frames, write
-from workbench.report.answer import answer
-from workbench.report.tables import board, boards
-from workbench.store import RunStore
+from workbench.report import write
+from workbench.report.comparison.boards import board, boards
+from workbench.report.figures import along_axis
+from workbench.report.load import frames
+from workbench.report.page import checks
+from workbench.report.page.answer import answer
+from workbench.store.run_store import RunStore
 
 WIDTHS = (0.125, 0.25, 0.5, 1.0)
 LEVEL = {0.125: 66.0, 0.25: 70.0, 0.5: 69.0, 1.0: 67.0, "unigram": 63.0, "uniform": 61.0}
@@ -48,7 +51,7 @@ def test_one_line_for_each_encoder_and_a_place_of_its_own_for_what_has_no_size(t
     store, name = sweep(tmp_path, [*cells, {"generator.kind": "unigram"}, {"generator.kind": "uniform"}])
     found = frames.read(store, name)
     [results] = boards(found)
-    drawn = {line.name: line for line in along.lines(results, found)}
+    drawn = {line.name: line for line in along_axis.lines(results, found)}
     assert set(drawn) == {"discriminator of 64", "discriminator of 128", "without a size"}
     for hidden in (64, 128):
         places = drawn[f"discriminator of {hidden}"].places
@@ -78,7 +81,7 @@ def test_axis_that_is_no_number_has_no_figure(tmp_path: Path) -> None:
     store, name = sweep(tmp_path, [{"tying": t, "generator.width": 1.0} for t in ("none", "all")], axis="tying")
     found = frames.read(store, name)
     [results] = boards(found)
-    assert along.lines(results, found) == []
+    assert along_axis.lines(results, found) == []
     tree = parsed.page(write(store, name, tmp_path / "out"))
     rows = {r.find("th")[0].text: r.text for r in tree.by_id("table-1").find("table")[0].find("tr")}
     assert "83.6" in rows["none"] and "84.4" in rows["all"] and "+0.8" in rows["all"]
@@ -86,7 +89,7 @@ def test_axis_that_is_no_number_has_no_figure(tmp_path: Path) -> None:
 
 
 def test_training_algorithms_stand_beside_what_the_paper_says_of_them() -> None:
-    from workbench.published import finding
+    from workbench.spec.published import finding
 
     told = finding("objective", ("rtd", "rtd, two-stage"))
     assert told is not None and "58 %" in told.text and "figure 3" in told.text

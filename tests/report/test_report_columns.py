@@ -9,7 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from workbench.report import columns, frames, sheets
+from workbench.report import columns, csv_tables
+from workbench.report.load import frames
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +20,7 @@ def test_counts_are_written_as_whole_numbers_and_means_as_they_are() -> None:
         "steps": [4578.0, math.nan], "seed": [0.0, 1.0], "tokens": [0.5, 2.0], "flops_paper-sparse": [3.6e12, math.nan],
         "flops_matmul": [1e22, 2e22], "micro_batch": [32.0, 16.0], "value": [50.0, 49.5],
     })  # fmt: skip
-    assert sheets.text(columns.readable(table)).splitlines() == [
+    assert csv_tables.text(columns.readable(table)).splitlines() == [
         "steps,seed,tokens,flops_paper_sparse,flops_matmul,micro_batch,value",
         "4578,0,0.5,3600000000000,1e+22,32,50.0",
         ",1,2.0,,2e+22,16,49.5",
@@ -48,7 +49,15 @@ def test_kept_tables_have_the_names_and_numbers_of_today(path: Path) -> None:
 
 def test_every_column_is_explained() -> None:
     named = set(re.findall(r"`(\w+)`", (ROOT / "docs/columns.md").read_text()))
-    made = {*frames.RUN, *frames.STRETCH, *frames.BASELINE, *sheets.TABLE, *sheets.PAIRS, *sheets.TASKS, *sheets.NOISE}
+    made = {
+        *frames.RUN,
+        *frames.STRETCH,
+        *frames.BASELINE,
+        *csv_tables.TABLE,
+        *csv_tables.PAIRS,
+        *csv_tables.TASKS,
+        *csv_tables.NOISE,
+    }
     of_scores = {columns.OF_SCORES.get(name, name) for name in (*frames.SCORE, *frames.OTHER)}
     assert {columns.name_of(name) for name in made} | of_scores <= named
 

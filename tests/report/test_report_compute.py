@@ -17,10 +17,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.parts import Budget
-from workbench.report import advice, checks, compute, equal, frames, tuned, write
-from workbench.report.tables import Board, board
-from workbench.store import RunStore
+from workbench.report import write
+from workbench.report.comparison import compute
+from workbench.report.comparison.boards import Board, board
+from workbench.report.figures import tuned
+from workbench.report.load import frames
+from workbench.report.page import advice, checks, equal
+from workbench.spec.parts import Budget
+from workbench.store.run_store import RunStore
 
 BUDGETS = (15, 30, 60, 120, 240)
 

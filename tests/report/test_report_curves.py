@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.report import curves
+from workbench.report.load import training_curves
 
 
 def written(path: Path, rows: list[object]) -> Path:
@@ -21,7 +21,7 @@ def written(path: Path, rows: list[object]) -> Path:
 @pytest.mark.parametrize("steps", [1, 7, 119, 120, 121, 1000, 5003])
 def test_bins_hold_every_row_once(tmp_path: Path, steps: int) -> None:
     rows = [{"step": s, "loss": math.sin(s), "sometimes": s if s % 3 == 0 else None} for s in range(1, steps + 1)]
-    found = curves.read(written(tmp_path / "m.jsonl", list(rows)))
+    found = training_curves.read(written(tmp_path / "m.jsonl", list(rows)))
     assert len(found.rows) <= 120 and len(found.rows) >= min(steps, 60)
     assert sum(r["rows"] for r in found.rows) == steps and found.every == 1 and found.skipped == 0
     assert [r["first_step"] for r in found.rows[1:]] == [r["last_step"] + 1 for r in found.rows[:-1]]
@@ -39,7 +39,7 @@ def test_a_long_log_is_read_at_every_kth_row(tmp_path: Path) -> None:
     with path.open("w") as file:
         for step in range(1, 100_001):
             file.write(line.replace('"step": 1', f'"step": {step}') + "\n")
-    found = curves.read(path)
+    found = training_curves.read(path)
     assert found.every == math.ceil(path.stat().st_size / 1e7) > 1
     assert sum(r["rows"] for r in found.rows) == math.ceil(100_000 / found.every)
     assert found.rows[-1]["last_step"] > 99_900 and all(r["loss"] == 5.0 for r in found.rows)
@@ -49,10 +49,10 @@ def test_torn_tail_is_no_fault_and_a_bad_line_before_it_is(tmp_path: Path) -> No
     path = written(tmp_path / "m.jsonl", [{"step": 1, "loss": 2.0}])
     with path.open("a") as file:
         file.write('{"step": 2, "lo')
-    assert (curves.read(path).skipped, curves.read(path).last["step"]) == (0, 1)
+    assert (training_curves.read(path).skipped, training_curves.read(path).last["step"]) == (0, 1)
     with path.open("a") as file:
         file.write('\n{"step": 3, "loss": 1.0}\n[]\n{"step": 4, "loss": Infinity, "flops": {"paper": 8.0}}\n')
-    found = curves.read(path)
+    found = training_curves.read(path)
     assert found.skipped == 2 and found.last == {"step": 4, "flops.paper": 8.0}
 
 
@@ -63,19 +63,23 @@ def test_torn_tail_is_no_fault_and_a_bad_line_before_it_is(tmp_path: Path) -> No
 def test_any_bytes_are_survived(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]) -> None:
     path = tmp_path_factory.mktemp("bytes") / "m.jsonl"
     path.write_bytes(b"\n".join([*lines, b'{"step": 3, "loss": 1.5}', b""]))
-    found = curves.read(path)
+    found = training_curves.read(path)
     assert found.last["step"] == 3 and sum(r["rows"] for r in found.rows) >= 1
 
 
 def test_only_finite_numbers_are_numbers() -> None:
     row = {"step": 3, "loss": 1.5, "bad": float("nan"), "worse": -float("inf"), "flag": True, "word": "x", "no": None,
            "huge": 10**400, "flops": {"paper": 7, "matmul": float("inf"), "other": 1.0}}  # fmt: skip
-    assert curves.flat(row) == {"step": 3.0, "loss": 1.5, "flops.paper": 7.0}
-    assert curves.flat({"step": True}) is curves.flat({"loss": 1.0}) is curves.flat([]) is None
+    assert training_curves.flat(row) == {"step": 3.0, "loss": 1.5, "flops.paper": 7.0}
+    assert (
+        training_curves.flat({"step": True}) is training_curves.flat({"loss": 1.0}) is training_curves.flat([]) is None
+    )
 
 
 def test_fewer_rows_are_read_of_each_where_there_are_many(tmp_path: Path) -> None:
-    path = written(tmp_path / "m.jsonl", [{"step": step, "text": "x" * curves.TYPICAL_ROW} for step in range(1, 1001)])
-    found = curves.read(path, most=100)
+    path = written(
+        tmp_path / "m.jsonl", [{"step": step, "text": "x" * training_curves.TYPICAL_ROW} for step in range(1, 1001)]
+    )
+    found = training_curves.read(path, most=100)
     assert 50 <= sum(row["rows"] for row in found.rows) <= 100
     assert found.rows[-1]["last_step"] > 980

@@ -10,7 +10,9 @@ import made
 import parsed
 import pytest
 
-from workbench.report import frames, spending, write
+from workbench.report import write
+from workbench.report.comparison import spending
+from workbench.report.load import frames
 
 ARMS = ("rtd", "bert-mlm")
 ASKED = "At equal compute, what does each step from BERT to ELECTRA buy?"

@@ -12,8 +12,9 @@ from xml.etree import ElementTree
 import made
 import pytest
 
-from workbench.report import along, figures, frames, marks, plots
-from workbench.report.tables import Board, board, boards
+from workbench.report.comparison.boards import Board, board, boards
+from workbench.report.figures import along_axis, marks, plots, selection
+from workbench.report.load import frames
 from workbench.report.words import TIMES
 
 Place = tuple[float, float]
@@ -30,7 +31,7 @@ def study(arms: tuple[str, ...], seeds: int, budgets: tuple[int, ...], **more: A
 def against(found: frames.Frames, results: Board, size: tuple[int, int], strip: bool) -> ElementTree.Element:
     looks = marks.styles(results.arms)
     rows = {run: i for i, run in enumerate(found.settings)}
-    svg, _ = plots.against(results, found, looks, figures.main_axis(results), rows, size, "t", strip)
+    svg, _ = plots.against(results, found, looks, selection.main_axis(results), rows, size, "t", strip)
     return ElementTree.fromstring(svg)
 
 
@@ -59,7 +60,7 @@ def log_axis(root: ElementTree.Element) -> Mapping[str, float]:
     return {"scale": scale, "offset": x - a * scale, "bottom": top}
 
 
-@pytest.mark.parametrize("size", [figures.WIDE, figures.NARROW])
+@pytest.mark.parametrize("size", [selection.WIDE, selection.NARROW])
 def test_marks_of_several_budgets_stand_at_what_was_spent(size: tuple[int, int]) -> None:
     """Five arms of one budget share one place along the axis, though their marks overlap there."""
     found, results = study(made.ARMS, 3, (60, 120, 240, 480))
@@ -86,8 +87,8 @@ def test_marks_of_arms_that_spent_different_amounts_stand_at_their_own() -> None
         (60,),
         price=lambda arm: dict.fromkeys(("paper", "paper-sparse", "matmul"), prices.get(arm, 1e9)),
     )
-    assert figures.has_curve(results)
-    root = against(found, results, figures.WIDE, strip=False)
+    assert selection.has_curve(results)
+    root = against(found, results, selection.WIDE, strip=False)
     axis = log_axis(root)
     tips = [(tip, x) for tip, (x, _) in marks_by_tip(root) if not tip.startswith("untrained")]
     assert len(tips) == 3 * (3 + 1)
@@ -106,7 +107,7 @@ def test_a_caption_speaks_of_intervals_only_where_they_are_drawn() -> None:
         price=lambda arm: dict.fromkeys(("paper", "paper-sparse", "matmul"), prices.get(arm, 1e9)),
     )
     looks, rows = marks.styles(results.arms), {run: i for i, run in enumerate(found.settings)}
-    drawn = figures.Drawn(found, [results], rows)
+    drawn = selection.Drawn(found, [results], rows)
     assert drawn.looks == looks
     [[figure]] = drawn.compute
     assert "large ones are means" not in figure.caption and "rows of the next section" in figure.caption
@@ -116,8 +117,8 @@ def test_a_caption_speaks_of_intervals_only_where_they_are_drawn() -> None:
 
 def test_one_amount_of_compute_has_rows_instead_of_an_axis(tmp_path: Path) -> None:
     found, results = study(made.ARMS, 2, (60,))
-    assert not figures.has_curve(results)
-    [picture] = figures.pictures(found, [results])
+    assert not selection.has_curve(results)
+    [picture] = selection.pictures(found, [results])
     root = ElementTree.fromstring(picture)
     words = [text.text or "" for text in root.iter("text")]
     assert set(made.ARMS) <= set(words)  # each names its row
@@ -129,7 +130,7 @@ def test_one_amount_of_compute_has_rows_instead_of_an_axis(tmp_path: Path) -> No
 
 def test_words_above_the_rows_do_not_touch() -> None:
     found, results = study(made.ARMS, 2, (60,))
-    [picture] = figures.pictures(found, [results])
+    [picture] = selection.pictures(found, [results])
     places = [
         (float(t.attrib["y"]), float(t.attrib["x"]), len(t.text or "") * 6.2)
         for t in ElementTree.fromstring(picture).iter("text") if t.get("font-size") == "11px"
@@ -149,7 +150,7 @@ def test_lines_along_an_axis_stand_at_its_values(tmp_path: Path) -> None:
     found = frames.read(store, name)
     [results] = boards(found)
     rows = {run: i for i, run in enumerate(found.settings)}
-    root = ElementTree.fromstring(along.along(results, found, rows, figures.WIDE, "t")[0])
+    root = ElementTree.fromstring(along_axis.along(results, found, rows, selection.WIDE, "t")[0])
     ticks = {float(t.attrib["x"]) for t in root.iter("text") if (t.text or "") in ("1/8", "1/4", "1/2", "1")}
     means = [(x, y) for tip, (x, y) in marks_by_tip(root) if " seeds" in tip]
     middle = sorted(y for _, y in means)[len(means) // 2 - 1]
@@ -159,7 +160,7 @@ def test_lines_along_an_axis_stand_at_its_values(tmp_path: Path) -> None:
 
 def test_every_run_leads_to_its_row_once() -> None:
     found, results = study(made.ARMS, 3, (60, 120))
-    root = against(found, results, figures.WIDE, strip=True)
+    root = against(found, results, selection.WIDE, strip=True)
     links = [a.attrib["href"] for a in root.iter("a")]
     assert sorted(links) == sorted(f"#run-{i}" for i in range(len(found.settings)))
 
@@ -170,5 +171,5 @@ def test_a_figure_of_rows_says_where_intervals_leave_it(seeds: int, cut: bool) -
     found = made.in_memory(made.noisy(made.LEVELS, seed_sd=2.0), ("bert-mlm", "replace-mlm", "rtd"), seeds)
     results = board(found, "probes")
     assert results is not None
-    drawn = figures.Drawn(found, [results], {run: i for i, run in enumerate(found.settings)})
+    drawn = selection.Drawn(found, [results], {run: i for i, run in enumerate(found.settings)})
     assert (marks.CUT_NOTE in drawn.sides[0].caption) == cut

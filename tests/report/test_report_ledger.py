@@ -16,8 +16,9 @@ import pandas as pd
 import pytest
 
 from workbench.errors import InputError
-from workbench.report import frames, ledger, long
-from workbench.store import RunStore
+from workbench.report import long_table
+from workbench.report.load import frames, ledger
+from workbench.store.run_store import RunStore
 
 ARMS = ("rtd", "bert-mlm")
 
@@ -126,10 +127,10 @@ def test_runs_are_found_by_a_part_of_their_name(kept: tuple[RunStore, str]) -> N
         ledger.find_run(store, "nothing-of-the-kind")
 
 
-@pytest.mark.parametrize("form", sorted(long.FORMS))
+@pytest.mark.parametrize("form", sorted(long_table.FORMS))
 def test_export_holds_every_score_and_where_it_comes_from(kept: tuple[RunStore, str], form: str) -> None:
     store, name = kept
-    data = long.export(store, name, form)
+    data = long_table.export(store, name, form)
     files = {(r.run_id, p.name): json.loads(p.read_text()) for r in store.runs() for p in r.path.glob("scores/*.json")}
     counted = [f for (run, _), f in files.items() if store.get(run).state == "done"]
     if form == "latex":
@@ -164,7 +165,7 @@ def test_names_that_latex_would_read_are_escaped(tmp_path: Path) -> None:
     spec = made.spec_of("./a_b&c%.py", 0, {"steps": 8}, source="0" * 64)
     made.scored(made.trained(store, spec, 8), "order", 0, 60.0)
     found = frames.read(store, made.recorded(store, [spec]))
-    text = long.FORMS["latex"](long.table(found)).decode()
+    text = long_table.FORMS["latex"](long_table.table(found)).decode()
     assert r"a\_b\&c\%" in text
 
 

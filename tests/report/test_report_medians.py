@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from made import PROBES, study
 
-from workbench.report import frames, sheets
-from workbench.report.tables import boards
+from workbench.report import csv_tables
+from workbench.report.comparison.boards import boards
+from workbench.report.load import frames
 
 
 def test_table_has_the_mean_over_tasks_of_medians_over_fine_tuning_seeds(tmp_path: Path) -> None:
@@ -21,7 +22,7 @@ def test_table_has_the_mean_over_tasks_of_medians_over_fine_tuning_seeds(tmp_pat
 
     found = frames.read(*study(tmp_path, truth, arms=("rtd",), tunings=3))
     (board,) = boards(found)
-    row = next(row for row in sheets.table(board) if row["arm"] == "rtd")
+    row = next(row for row in csv_tables.table(board) if row["arm"] == "rtd")
     expected = [
         statistics.median([truth("rtd", 60, task, seed, tuning) for tuning in range(3)])
         for task in tasks

@@ -20,7 +20,7 @@ import pytest
 from scipy import stats
 
 from workbench.report import write
-from workbench.store import RunStore
+from workbench.store.run_store import RunStore
 
 CONVENTIONS = ("paper", "paper-sparse", "matmul")
 TASKS = ("package", "order", "next", "signature")

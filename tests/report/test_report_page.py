@@ -18,10 +18,12 @@ import parsed
 import pytest
 
 from workbench.errors import InputError, encodable
-from workbench.report import checks, find_record, frames, long, write
-from workbench.report.answer import answer
-from workbench.report.tables import Board, boards
-from workbench.store import RunStore
+from workbench.report import find_record, long_table, write
+from workbench.report.comparison.boards import Board, boards
+from workbench.report.load import frames
+from workbench.report.page import checks
+from workbench.report.page.answer import answer
+from workbench.store.run_store import RunStore
 
 TWO = ("rtd", "bert-mlm")
 HOSTILE = (
@@ -313,7 +315,7 @@ def test_damaged_and_unfinished_runs_are_named_and_hide_nothing(
     told = [line for line in caplog.messages if "left out" in line]
     assert len(told) == 3 and ids[0] in told[0] and ids[1] in told[1] and "no such folder" in told[2]
     caplog.clear()
-    long.export(store, name, "latex")
+    long_table.export(store, name, "latex")
     assert [line for line in caplog.messages if "left out" in line] == told
     asks_nothing(found)
     rows = {r.find("th")[0].text: [d.text for d in r.find("td")] for r in parsed.page(found).by_id("absent").find("tr")}

@@ -13,10 +13,11 @@ import pandas as pd
 import parsed
 import pytest
 
-from workbench.report import advice, checks, equal, write
-from workbench.report.answer import answer
-from workbench.report.frames import Frames
-from workbench.report.tables import Board, board
+from workbench.report import write
+from workbench.report.comparison.boards import Board, board
+from workbench.report.load.frames import Frames
+from workbench.report.page import advice, checks, equal
+from workbench.report.page.answer import answer
 
 TIED = dict.fromkeys((*made.ARMS, "untrained"), 65.0)
 

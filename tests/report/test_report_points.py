@@ -13,15 +13,17 @@ from typing import Any
 import made
 import pytest
 
-from workbench import health, manifest
-from workbench.files import sealed
-from workbench.report import crossings, during, write
-from workbench.report.frames import read
-from workbench.report.marks import Axis
-from workbench.report.places import lines
-from workbench.report.statistics import pairwise
-from workbench.report.tables import Board, Pair, boards
-from workbench.store import RunDir, RunStore
+from workbench.report import write
+from workbench.report.comparison.boards import Board, Pair, boards
+from workbench.report.comparison.training_points import lines
+from workbench.report.figures import during_training
+from workbench.report.figures.marks import Axis
+from workbench.report.load.frames import read
+from workbench.report.page import crossings
+from workbench.report.statistics.paired_comparison import pairwise
+from workbench.store import manifest, validation
+from workbench.store.atomic import sealed
+from workbench.store.run_store import RunDir, RunStore
 
 STEPS = 200
 SHARES = {"1 %": 0.01, "4.64 %": 0.0464, "10 %": 0.1, "21.5 %": 0.215, "46.4 %": 0.464}
@@ -37,12 +39,12 @@ def pointed(run: RunDir, mark: str, step: int, value: float) -> None:
     done = run.read_json("done.json")
     facts = {"step": step, "mark": mark, "tokens": step * 4096, "seconds": 0.1 * step}
     facts["flops"] = {name: total * step / done["steps"] for name, total in done["flops"].items()}
-    facts |= {part: health.hashes(place / part) for part in ("encoder", "heads")}
+    facts |= {part: validation.hashes(place / part) for part in ("encoder", "heads")}
     (place / "point.json").write_bytes(sealed({"format": 1, **facts, "run_id": run.run_id}))
     end = made.scored(run, "pairs", 0, value, suite="pairs", baselines={"chance": 50.0})
     (place / "scores").mkdir()
-    sealing = {"encoder": health.weights_digest(facts, "encoder"), "run_id": run.run_id}
-    score = {key: raw for key, raw in health.read(run.path, f"scores/{end.name}").items() if key != "encoder"}
+    sealing = {"encoder": validation.weights_digest(facts, "encoder"), "run_id": run.run_id}
+    score = {key: raw for key, raw in validation.read(run.path, f"scores/{end.name}").items() if key != "encoder"}
     (place / "scores" / end.name).write_bytes(sealed(score | sealing))
 
 
@@ -88,7 +90,7 @@ def test_every_score_of_a_point_is_in_the_table_with_its_place(study: tuple[RunS
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * 4 * (len(SHARES) + 1)
     for row in rows:
-        raw = health.read(store.root / row["run_id"], row["path"].removeprefix(f"{row['run_id']}/"))
+        raw = validation.read(store.root / row["run_id"], row["path"].removeprefix(f"{row['run_id']}/"))
         assert float(row["value"]) == raw["value"] and raw["task"] == row["task"] == "pairs"
         early = row["mark"] != "end"
         assert (row["before_end_of_decay"] == "yes") == early
@@ -111,10 +113,10 @@ def test_an_arm_is_a_line_of_means_with_intervals(study: tuple[RunStore, str, Pa
 
 def test_points_before_the_end_are_hollow_and_the_page_says_why(study: tuple[RunStore, str, Path]) -> None:
     html = study[2].read_text()
-    assert during.HOLLOW_NOTE.replace("'", "&#39;") in html and during.HOLLOW in html
+    assert during_training.HOLLOW_NOTE.replace("'", "&#39;") in html and during_training.HOLLOW in html
     assert "points.csv" in html and "pairs against compute" in html.casefold()
     alone = (study[2].parent / "compute.svg").read_text()
-    assert alone.count('fill="none"') >= 2 * len(SHARES) and during.HOLLOW in alone
+    assert alone.count('fill="none"') >= 2 * len(SHARES) and during_training.HOLLOW in alone
 
 
 def test_points_of_a_constant_rate_are_not_marked(tmp_path: Path) -> None:
@@ -122,7 +124,7 @@ def test_points_of_a_constant_rate_are_not_marked(tmp_path: Path) -> None:
     store, name = store_of(tmp_path, overtaking, seeds=2, **changes)
     html = write(store, name, tmp_path / "report").read_text()
     assert not any(place.unfinished for place in board_of(store, name).places)
-    assert during.HOLLOW not in html and during.NOTE in html
+    assert during_training.HOLLOW not in html and during_training.NOTE in html
 
 
 def test_a_crossing_is_bracketed_by_two_points_of_one_budget(study: tuple[RunStore, str, Path]) -> None:
@@ -165,7 +167,7 @@ def test_runs_without_points_leave_the_others_theirs(tmp_path: Path) -> None:
 def test_a_report_without_points_is_as_before(tmp_path: Path) -> None:
     store, name = made.study(tmp_path / "runs", made.noisy(made.LEVELS), ("rtd", "bert-mlm"), seeds=2)
     html = write(store, name, tmp_path / "report").read_text()
-    assert during.NOTE not in html and "Where arms change places" not in html
+    assert during_training.NOTE not in html and "Where arms change places" not in html
     with open(tmp_path / "report" / "points.csv", encoding="utf-8") as file:
         assert len(list(csv.reader(file))) == 1
 

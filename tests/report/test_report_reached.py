@@ -8,10 +8,11 @@ from pathlib import Path
 import made
 import parsed
 
-from workbench.report import frames, write
-from workbench.report.checks import collapsed
-from workbench.report.reached import reached
-from workbench.store import RunDir, RunStore
+from workbench.report import write
+from workbench.report.comparison.reached import reached
+from workbench.report.load import frames
+from workbench.report.page.checks import collapsed
+from workbench.store.run_store import RunDir, RunStore
 
 FLOORS = {"generator_loss": 6.2, "discriminator_loss": 0.33, "discriminator_auc": 0.53}
 

@@ -9,7 +9,7 @@ import made
 import pytest
 
 from workbench.report import find_record
-from workbench.store import RunStore
+from workbench.store.run_store import RunStore
 
 
 def record(store: RunStore, name: str, updated: str, *finished: bool) -> str:
@@ -22,7 +22,7 @@ def record(store: RunStore, name: str, updated: str, *finished: bool) -> str:
         else:
             run.write_json("env.json", made.ENV)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("workbench.store.now", lambda: updated)
+        patch.setattr("workbench.store.run_store.now", lambda: updated)
         return made.recorded(store, specs, name=name)
 
 

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 from made import PROBES, recorded, scored, spec_of, trained
 
-from workbench.report import facts, frames
-from workbench.report.tables import boards
-from workbench.store import RunStore
+from workbench.report.comparison.boards import boards
+from workbench.report.load import frames
+from workbench.report.page import facts
+from workbench.store.run_store import RunStore
 
 COUNTS = {"data.words": 60_000, "data.tokens": 100_000}
 TEXT = {"words": 60_000, "tokens": 100_000, "documents": 9, "sources": {"bnc.train": 10_000, "childes.train": 50_000}}

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.published import POINTS, TABLE_5, beside
 from workbench.report import words
-from workbench.report.naming import arm_name, budget_of
+from workbench.report.load.naming import arm_name, budget_of
+from workbench.spec.published import POINTS, TABLE_5, beside
 
 
 @given(st.floats(-100, 100), st.floats(1e-3, 50))

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from made import recorded, scored, spec_of, trained
 
-from workbench.published import BABYLM
+from workbench.execution.experiment_runner import untrained
 from workbench.report import write
-from workbench.runner import untrained
-from workbench.store import RunStore
+from workbench.spec.published import BABYLM
+from workbench.store.run_store import RunStore
 
 BUDGET = {"steps": 60}
 SCORERS = {"bert-mlm": "pll", "rtd": "originality"}

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from workbench.report.noise import adjusted, pair_noise, residual_df, two_sided
-from workbench.report.power import needed_seeds, smallest_gap, unit_gap
-from workbench.report.resampling import flip_test
-from workbench.report.statistics import ALPHA, pairwise, pooled_sd, t_quantile
+from workbench.report.statistics.noise import adjusted, pair_noise, residual_df, two_sided
+from workbench.report.statistics.paired_comparison import ALPHA, pairwise, pooled_sd, t_quantile
+from workbench.report.statistics.power import needed_seeds, smallest_gap, unit_gap
+from workbench.report.statistics.resampling import flip_test
 
 FAR = 1e4  # points by which arms that are no part of the null hypothesis are apart
 

@@ -11,9 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from workbench.report.noise import adjusted, holm
-from workbench.report.resampling import almost_order, example_sd, flip_test
-from workbench.report.statistics import ALPHA, Compared, by_mean, pairwise, pooled_sd, t_interval, t_quantile
+from workbench.report.statistics.noise import adjusted, holm
+from workbench.report.statistics.paired_comparison import (
+    ALPHA,
+    Compared,
+    by_mean,
+    pairwise,
+    pooled_sd,
+    t_interval,
+    t_quantile,
+)
+from workbench.report.statistics.resampling import almost_order, example_sd, flip_test
 
 T2 = 0.95 * math.sqrt(2 / (1 - 0.95**2))  # the 97.5 % point of Student's t with 2 degrees of freedom, in closed form
 T3 = 3.182446305284263  # and with 3, from a table

@@ -10,29 +10,30 @@ from typing import Any
 import made
 import pytest
 
-from workbench import experiment, study
 from workbench.errors import InputError
-from workbench.host import Host
-from workbench.job import job_of, plans
-from workbench.presets import resolve
-from workbench.report import frames
-from workbench.report.power import needed_seeds, smallest_gap
-from workbench.report.tables import boards
-from workbench.store import RunStore
+from workbench.execution import study_plan
+from workbench.execution.run_list import job_of, plans
+from workbench.report.comparison.boards import boards
+from workbench.report.load import frames
+from workbench.report.statistics.power import needed_seeds, smallest_gap
+from workbench.spec import experiment
+from workbench.spec.host import Host
+from workbench.spec.presets import resolve
+from workbench.store.run_store import RunStore
 
 BASE = resolve("nano", {"budget.flops": 1e11})
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study, "training_seconds", lambda runs, host: [10.0 for _ in runs])
+    monkeypatch.setattr(study_plan, "training_seconds", lambda runs, host: [10.0 for _ in runs])
 
 
 def test_each_row_says_what_the_rule_shows_and_what_all_runs_cost(quick: None) -> None:
     job = job_of(experiment.load("ablation"), BASE, 1, ["rtd", "bert-mlm", "electra-15"])
-    rows = study.designs(job, 2.0, Host(), 1, (2, 4, 8))
+    rows = study_plan.designs(job, 2.0, Host(), 1, (2, 4, 8))
     flops = sum(plan.flops["matmul"] for _, plan in plans(job)[0])
-    arms, family = study.arms_and_family(job)
+    arms, family = study_plan.arms_and_family(job)
     assert arms == 3 and family == ((0, 1), (2, 1), (0, 2))
     for row in rows:
         assert row.gap == smallest_gap(2.0, 3, row.seeds, family)
@@ -44,7 +45,7 @@ def test_each_row_says_what_the_rule_shows_and_what_all_runs_cost(quick: None) -
     assert last.gap < last.added_gap < 1.3 * last.gap and 4 < last.mean_seeds < 8
     assert last.mean_seconds == pytest.approx(30 * last.mean_seeds)
     assert needed_seeds(last.gap, 2.0, 3, family) == 8
-    assert study.designs(job, 2.0, Host(), 2, (4,))[0].seconds == 60.0
+    assert study_plan.designs(job, 2.0, Host(), 2, (4,))[0].seconds == 60.0
 
 
 def test_contrasts_of_several_budgets_are_planned_for_the_largest(quick: None, tmp_path: Path) -> None:
@@ -54,12 +55,12 @@ def test_contrasts_of_several_budgets_are_planned_for_the_largest(quick: None, t
         'CONTRASTS = {"objective": [("rtd", "bert-mlm")]}\n'
     )
     job = job_of(experiment.load(str(path)), BASE, 1, [])
-    assert len(job.declared) == 2 and study.arms_and_family(job) == (2, ((0, 1),))
+    assert len(job.declared) == 2 and study_plan.arms_and_family(job) == (2, ((0, 1),))
 
 
 def test_the_noise_is_that_of_the_report(tmp_path: Path) -> None:
     store, name = made.study(tmp_path / "runs", made.noisy(made.LEVELS), ("rtd", "bert-mlm"), seeds=5, tunings=1)
-    [found] = study.measured(store, "ablation")
+    [found] = study_plan.measured(store, "ablation")
     [board] = boards(frames.read(store, name, verify=False))
     noise = board.noise[board.budget][0]
     assert (found.sd, found.df, found.measure) == (noise.paired, 4, "probe score")
@@ -70,9 +71,9 @@ def test_the_noise_is_that_of_the_report(tmp_path: Path) -> None:
 def test_a_store_without_noise_is_refused(tmp_path: Path) -> None:
     store, _ = made.study(tmp_path / "runs", made.noisy(made.LEVELS), ("rtd", "bert-mlm"), seeds=1, tunings=1)
     with pytest.raises(InputError, match="has no two arms with two seeds in common and different scores; give --sd"):
-        study.measured(store, "ablation")
+        study_plan.measured(store, "ablation")
     with pytest.raises(InputError, match="holds no experiment 'weight-tying'"):
-        study.measured(RunStore(tmp_path / "runs"), "weight-tying")
+        study_plan.measured(RunStore(tmp_path / "runs"), "weight-tying")
 
 
 def test_the_command_prints_a_table_or_one_document(
@@ -80,7 +81,7 @@ def test_the_command_prints_a_table_or_one_document(
 ) -> None:
     from workbench.cli.ask import plan_study
 
-    monkeypatch.setattr(study.designs, "__defaults__", ((3, 4),))
+    monkeypatch.setattr(study_plan.designs, "__defaults__", ((3, 4),))
     words: dict[str, Any] = {"objective": ["rtd", "bert-mlm", "electra-15"], "budget": "flops=1e11"}
     plan_study("ablation", sd=0.5, **words)
     text = capsys.readouterr().out

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from workbench.data import tokenizer
-from workbench.parts import TasksSpec
+from workbench.spec.parts import TasksSpec
 from workbench.tasks.task import Examples, Task, sealed
 
 WORDS = [f"{a}{b}" for a in ("ba", "ke", "lo", "mi") for b in ("da", "fe", "go", "ni", "tu")]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.presets import scale_of_encoder
+from workbench.spec.presets import scale_of_encoder
 from workbench.tasks.encoder_facts import EncoderFacts, encoder_facts
 
 ENCODERS = {  # layers, width -> whose settings

@@ -15,9 +15,9 @@ import pytest
 
 from workbench import tasks
 from workbench.errors import InputError
-from workbench.parts import TasksSpec
-from workbench.tasks import glue
+from workbench.spec.parts import TasksSpec
 from workbench.tasks import rows as tables
+from workbench.tasks.finetuning import glue
 from workbench.tasks.task import Suite
 
 HEADERS = {

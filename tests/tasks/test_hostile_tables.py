@@ -11,9 +11,10 @@ import pytest
 from workbench import progress
 from workbench.data import formats
 from workbench.errors import InputError
-from workbench.parts import TasksSpec
-from workbench.tasks import rows, table
+from workbench.spec.parts import TasksSpec
+from workbench.tasks import rows
 from workbench.tasks.baselines import bag_of_words
+from workbench.tasks.finetuning import table
 
 
 def refused(path: Path) -> str:

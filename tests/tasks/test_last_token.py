@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from workbench.host import Host
-from workbench.parts import TasksSpec
-from workbench.tasks.classifier import Classifier, load_encoder, pooled, reads_last
-from workbench.tasks.encoded import encode
-from workbench.tasks.finetune import finetune
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
+from workbench.tasks.finetuning.classifier import Classifier, load_encoder, pooled, reads_last
+from workbench.tasks.finetuning.finetune import finetune
+from workbench.tasks.finetuning.token_batches import encode
 from workbench.tasks.task import Examples, Task, sealed
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}

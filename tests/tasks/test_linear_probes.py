@@ -12,14 +12,14 @@ import pytest
 
 from workbench import tasks
 from workbench.errors import InputError
-from workbench.host import Host
-from workbench.parts import TasksSpec
-from workbench.tasks import minimal_pairs
-from workbench.tasks.linear import baselines, measure, problem, readout, sources
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
+from workbench.tasks.linear import datasets, measure, problem, readout, word_baselines
 from workbench.tasks.linear.problem import LinearProbe, Tagged, sealed
 from workbench.tasks.linear.scores import points
 from workbench.tasks.measures import expected, take
 from workbench.tasks.task import Examples, Suite, Task
+from workbench.tasks.zero_shot import minimal_pairs
 
 WORDS = [f"{a}{b}" for a in ("ba", "ke", "lo", "mi") for b in ("da", "fe", "go", "ni", "tu")]
 SPEC = TasksSpec(length=24)
@@ -56,11 +56,11 @@ def pair_set(paradigms: int, rows: int = 30) -> minimal_pairs.PairSet:
 
 
 def pairs(paradigms: int = 6) -> LinearProbe:
-    return sealed(sources.of_pairs(pair_set(paradigms)), SPEC)
+    return sealed(datasets.of_pairs(pair_set(paradigms)), SPEC)
 
 
 def test_a_tagger_learns_what_words_say_and_tells_its_layers(encoder: Path) -> None:
-    task = baselines.added(tagger(), encoder.parent / "cache")
+    task = word_baselines.added(tagger(), encoder.parent / "cache")
     score = take(encoder, task, SPEC, 0, CPU)
     assert score.value == score.values["test"]["accuracy"] > 85
     layers = score.details["layers"]
@@ -103,7 +103,7 @@ def test_copies_of_a_row_choose_the_penalty_together() -> None:
 
 
 def test_pairs_are_learnt_on_other_paradigms(encoder: Path) -> None:
-    task = baselines.added(pairs(), encoder.parent / "cache")
+    task = word_baselines.added(pairs(), encoder.parent / "cache")
     train, test = task.train, task.tests["held-out paradigms"]
     assert set(train.targets).isdisjoint(test.targets) and len(set(test.targets)) == 2  # type: ignore[arg-type]
     score = take(encoder, task, SPEC, 0, CPU)
@@ -140,7 +140,7 @@ def test_matthews_weighs_labels_alike(encoder: Path) -> None:
     has = [int("bada" in words and "kefe" in words) for words in rows]
     texts = Examples([" ".join(words) for words in rows], None, has)
     task = Task("rare", "table", ("no", "yes"), "matthews", ("matthews", "accuracy"), 1.0, texts, {"dev": texts})
-    probe = sealed(sources.of_task(task), SPEC)
+    probe = sealed(datasets.of_task(task), SPEC)
     assert np.mean(has) < 0.2 and take(encoder, probe, SPEC, 0, CPU).value > 20
 
 
@@ -158,7 +158,7 @@ def test_words_alone_take_their_most_frequent_tag() -> None:
     train = Tagged([["a", "b", "a"], ["a", "c"]], [[0, 1, 0], [1, 1]])
     test = Tagged([["a", "b", "new"]], [[0, 1, 1]])
     probe = LinearProbe("n", "words", ("X", "Y"), "accuracy", ("accuracy",), train, {"test": test})
-    assert baselines._computed(probe) == {"majority": pytest.approx(200 / 3), "bag-of-words": 100.0}
+    assert word_baselines._computed(probe) == {"majority": pytest.approx(200 / 3), "bag-of-words": 100.0}
 
 
 # ---- rows and names ----
@@ -190,16 +190,16 @@ def test_files_folders_and_parts(tmp_path: Path) -> None:
     for seed, part in enumerate(("train", "dev", "test")):
         conllu(tmp_path / f"xx_toy-ud-{part}.conllu", 20 + seed, seed)
     for name in (tmp_path, tmp_path / "xx_toy-ud-train.conllu", tmp_path / "xx_toy-ud-test.conllu"):
-        probe = sources.of_tagged(str(name))
+        probe = datasets.of_tagged(str(name))
         assert probe.name == "linear:xx_toy-ud-pos" and len(probe.train) == 20
         assert [(part, len(rows)) for part, rows in probe.tests.items()] == [("test", 22), ("dev", 21)]
     (tmp_path / "xx_toy-ud-train.conllu").unlink()
-    probe = sources.of_tagged(str(tmp_path))
+    probe = datasets.of_tagged(str(tmp_path))
     assert len(probe.train) == 21 and list(probe.tests) == ["test"]
     alone = tmp_path / "alone"
     alone.mkdir()
     conllu(alone / "some.conllu", 100, 9)
-    probe = sources.of_tagged(str(alone / "some.conllu"))
+    probe = datasets.of_tagged(str(alone / "some.conllu"))
     assert probe.name == "linear:some-pos" and 5 < len(probe.tests["test"]) < 40
     assert len(probe.train) + len(probe.tests["test"]) == 100
 
@@ -208,17 +208,17 @@ def test_what_cannot_be_probed_is_said_in_a_sentence(tmp_path: Path) -> None:
     conllu(tmp_path / "a-train.conllu", 5, 0)
     conllu(tmp_path / "b-test.conllu", 5, 1)
     with pytest.raises(InputError, match="holds several sets"):
-        sources.of_tagged(str(tmp_path))
+        datasets.of_tagged(str(tmp_path))
     with pytest.raises(InputError, match="there is no such file"):
-        sources.of_tagged(str(tmp_path / "no.conllu"))
+        datasets.of_tagged(str(tmp_path / "no.conllu"))
     (tmp_path / "one.iob2").write_text("a\tO\n\nb\tO\n\n" * 40, encoding="utf-8")
     with pytest.raises(InputError, match="every word to learn from has the tag 'O'"):
-        sources.of_tagged(str(tmp_path / "one.iob2"))
+        datasets.of_tagged(str(tmp_path / "one.iob2"))
     with pytest.raises(InputError, match="2 paradigms, and 3 are needed"):
-        sources.of_pairs(pair_set(2))
+        datasets.of_pairs(pair_set(2))
     number = Task("n", "table", (), "spearman", ("spearman",), 1.0, Examples(["a"], None, [1.0]), {})
     with pytest.raises(InputError, match="linear probes classify"):
-        sources.of_task(number)
+        datasets.of_task(number)
     for name, message in (("linear:nosuch", "no linear probe 'nosuch'"), ("linear:", "no linear probe ''"),
                           ("linear:packge", "did you mean 'package'")):  # fmt: skip
         with pytest.raises(InputError, match=message):

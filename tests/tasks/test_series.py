@@ -11,17 +11,17 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from workbench import objectives
 from workbench.data import tokenizer
-from workbench.plan import plan
-from workbench.plausibility import Sentences
-from workbench.presets import resolve
-from workbench.spec import RunSpec
+from workbench.models.sentence_scores import Sentences
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec
 from workbench.tasks import Suite, series
 from workbench.tasks.linear.problem import LinearProbe
 from workbench.tasks.linear.problem import sealed as sealed_probe
-from workbench.tasks.minimal_pairs import PairSet, sealed
 from workbench.tasks.price import price
 from workbench.tasks.task import Examples
-from workbench.trainer import build
+from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
+from workbench.training.loop import build
+from workbench.training.plan import plan
 
 WORDS = [f"{a}{b}" for a in ("ba", "ke", "lo", "mi") for b in ("da", "fe", "go", "ni", "tu")]
 LENGTH = 7  # words of each sentence

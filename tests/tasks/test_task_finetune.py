@@ -21,14 +21,14 @@ import sklearn.metrics
 import torch
 
 from workbench.errors import Diverged, InputError, Interrupted
-from workbench.host import Host
-from workbench.parts import TasksSpec
 from workbench.signals import interrupting
-from workbench.tasks import finetune as module
-from workbench.tasks import glue
-from workbench.tasks.classifier import Classifier, load_encoder, longest
-from workbench.tasks.encoded import by_length, doubled, encode, shuffled
-from workbench.tasks.finetune import finetune, task_loss
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
+from workbench.tasks.finetuning import finetune as module
+from workbench.tasks.finetuning import glue
+from workbench.tasks.finetuning.classifier import Classifier, load_encoder, longest
+from workbench.tasks.finetuning.finetune import finetune, task_loss
+from workbench.tasks.finetuning.token_batches import by_length, doubled, encode, shuffled
 from workbench.tasks.score import score_digest, score_name
 from workbench.tasks.task import Examples, Task, held_out, sealed
 

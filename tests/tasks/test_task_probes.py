@@ -16,8 +16,8 @@ from workbench import tasks
 from workbench.data import docs
 from workbench.data.docs import Entry
 from workbench.errors import InputError
-from workbench.parts import TasksSpec
-from workbench.tasks import probes
+from workbench.spec.parts import TasksSpec
+from workbench.tasks.finetuning import probes
 from workbench.tasks.task import Examples, Task
 
 NOUNS = [f"{a}{b}" for a in "bdfgklmnprst" for b in ("ane", "olt", "ira", "ux", "eem", "ost", "aff", "igo")]

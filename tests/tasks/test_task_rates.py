@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from workbench.parts import TasksSpec
-from workbench.tasks.classifier import Classifier
-from workbench.tasks.rates import EPS, depth, layer_factor, lr_factor, make_optimizer, set_rates
+from workbench.spec.parts import TasksSpec
+from workbench.tasks.finetuning.classifier import Classifier
+from workbench.tasks.finetuning.rates import EPS, depth, layer_factor, lr_factor, make_optimizer, set_rates
 
 
 def test_the_released_codes_numbers() -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from workbench import tasks
 from workbench.errors import InputError
-from workbench.parts import TasksSpec
-from workbench.tasks import table
+from workbench.spec.parts import TasksSpec
+from workbench.tasks.finetuning import table
 from workbench.tasks.task import Task
 
 

@@ -17,15 +17,16 @@ import torch
 from workbench import objectives, tasks
 from workbench.data import tokenizer
 from workbench.errors import Diverged, InputError
-from workbench.export import export, export_heads
-from workbench.host import Host
-from workbench.parts import DataSpec, TasksSpec
-from workbench.presets import resolve
-from workbench.store import RunDir, RunStore
-from workbench.tasks import blimp, measures, pairs, zero_shot
-from workbench.tasks.minimal_pairs import PairSet, sealed
-from workbench.tasks.scorer import load
-from workbench.trainer import build
+from workbench.models.export import export, export_heads
+from workbench.spec.host import Host
+from workbench.spec.parts import DataSpec, TasksSpec
+from workbench.spec.presets import resolve
+from workbench.store.run_store import RunDir, RunStore
+from workbench.tasks import measures
+from workbench.tasks.zero_shot import blimp, held_out_pairs, preferences
+from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
+from workbench.tasks.zero_shot.scorer import load
+from workbench.training.loop import build
 
 CPU = Host(device="cpu", threads=1, precision="fp32")
 WORDS = [f"{a}{b}" for a in ("ba", "ke", "lo", "mi") for b in ("da", "fe", "go", "ni", "tu")]
@@ -87,7 +88,7 @@ def scored(run: RunDir, task: PairSet, **changes: Any) -> Any:
 
 def test_a_tie_counts_half_and_is_counted() -> None:
     good, bad = np.array([1.0, 0.0, -50.0, -50.0, 0.0]), np.array([0.0, 1.0, -50.00001, -50.001, 0.0])
-    assert zero_shot.won(good, bad).tolist() == [1.0, 0.0, 0.5, 1.0, 0.5]
+    assert preferences.won(good, bad).tolist() == [1.0, 0.0, 0.5, 1.0, 0.5]
 
 
 def test_a_scorer_that_knows_nothing_is_at_chance(finished: Callable[..., RunDir], toy: PairSet) -> None:
@@ -169,7 +170,7 @@ def test_what_is_put_together_again_scores_as_the_model_did(
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(torch.randn(weight.shape, generator=numbers) * 0.3)
-        texts = zero_shot.Tokenized(run.path / "encoder", toy.good, 16)
+        texts = preferences.Tokenized(run.path / "encoder", toy.good, 16)
         for _, given in texts.batches(np.arange(3), "cpu"):
             assert again.scorer(given).tolist() == pytest.approx(model.score(given.ids, None).tolist(), rel=1e-5)
             own = model.scorers()["generator-pll"](given)
@@ -181,7 +182,7 @@ def test_bf16_decides_only_what_fp32_would_decide_alike(
 ) -> None:
     run = finished("bert-mlm")
     exact = scored(run, toy)
-    monkeypatch.setattr(zero_shot, "TRIED", 8)
+    monkeypatch.setattr(preferences, "TRIED", 8)
     half = measures.take(run.path / "encoder", toy, TasksSpec(), 0, replace(CPU, precision="bf16"))
     assert half.values == exact.values and half.details["ties"] == exact.details["ties"]
 
@@ -209,7 +210,7 @@ def test_nan_names_the_run_and_the_pair(finished: Callable[..., RunDir], toy: Pa
     run = finished("bert-mlm")
     found = load(run.path / "encoder", ("default",), "cpu")
     broken = replace(found, scorer=lambda given: torch.where(given.ids[:, 1] == given.ids[0, 1], torch.nan, 0.0))
-    monkeypatch.setattr(zero_shot, "load", lambda *_: broken)
+    monkeypatch.setattr(preferences, "load", lambda *_: broken)
     with pytest.raises(Diverged, match=rf"{run.run_id}: the score \(pll\) of a sentence of pair \d+ of toy is nan"):
         scored(run, toy)
 
@@ -309,27 +310,27 @@ TEXT = (
 
 
 def test_each_kind_changes_what_its_name_says() -> None:
-    text = [list(pairs.sentences(line)) for line in TEXT]
+    text = [list(held_out_pairs.sentences(line)) for line in TEXT]
     assert [len(one) for one in text] == [3, 3]
-    for good, bad in pairs.exchanged(text):
-        before, after = pairs.WORD.findall(good), pairs.WORD.findall(bad)
+    for good, bad in held_out_pairs.exchanged(text):
+        before, after = held_out_pairs.WORD.findall(good), held_out_pairs.WORD.findall(bad)
         assert sorted(before) == sorted(after) and before[0] == after[0] and bad.endswith(".")
         first, second = (n for n, (a, b) in enumerate(zip(before, after, strict=True)) if a != b)
         assert second == first + 1
     many = [[f"The {a} {b} likes the {c} very much." for a in "abcdefgh" for b in "ijklmnop" for c in "qrstuvwxyz"]]
-    for good, bad in pairs.replaced(many):
+    for good, bad in held_out_pairs.replaced(many):
         assert sum(a != b for a, b in zip(good.split(), bad.split(), strict=True)) == 1
-    assert pairs.replaced(many) and pairs.exchanged(text)
-    for good, bad in pairs.reordered(text):
+    assert held_out_pairs.replaced(many) and held_out_pairs.exchanged(text)
+    for good, bad in held_out_pairs.reordered(text):
         assert sorted(good.split()) == sorted(bad.split()) and good != bad
-    assert len(pairs.reordered(text)) == 4
+    assert len(held_out_pairs.reordered(text)) == 4
 
 
 def test_words_of_scripts_without_blanks_are_characters() -> None:
     line = "我喜欢在公园里看书。他每天早上喝一杯茶。"
-    text = [list(pairs.sentences(line))]
+    text = [list(held_out_pairs.sentences(line))]
     assert text == [["我喜欢在公园里看书。", "他每天早上喝一杯茶。"]]
-    (good, bad), *_ = pairs.exchanged(text)
+    (good, bad), *_ = held_out_pairs.exchanged(text)
     assert sorted(good) == sorted(bad) and good != bad and good[0] == bad[0] and bad.endswith("。")
 
 
@@ -338,24 +339,24 @@ def test_too_little_held_out_text_is_said(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"gives \d pairs of the kind 'exchange', and 100 are needed; .*data.held_out="
     ):
-        pairs.load("pairs", DataSpec(corpus="my.txt"), tmp_path, tuning=False)
+        held_out_pairs.load("pairs", DataSpec(corpus="my.txt"), tmp_path, tuning=False)
 
 
 def test_the_headline_of_pairs_from_text_counts_every_pair_alike() -> None:
     """The built-in text gives a third as many pairs of the kind `order` as of the others."""
-    found = pairs.load("pairs", DataSpec(corpus="docs"), Path(), tuning=True)
+    found = held_out_pairs.load("pairs", DataSpec(corpus="docs"), Path(), tuning=True)
     kinds = np.array(found.groups["kind"])
     assert 0 < (kinds == "order").sum() < (kinds == "exchange").sum()
     wins = np.where(kinds == "order", 1.0, 0.0)
-    values = zero_shot.by_group(found, wins)
+    values = preferences.by_group(found, wins)
     assert values["kind"] == {"exchange": 0.0, "order": 100.0, "replace": 0.0}
     assert values["mean"]["accuracy"] == pytest.approx(100 * (kinds == "order").mean())
 
 
 @pytest.mark.parametrize("kind", ["exchange", "replace", "order"])
 def test_one_kind_alone_begins_with_the_same_pairs_and_has_more(kind: str) -> None:
-    whole = pairs.load("pairs", DataSpec(corpus="docs"), Path(), tuning=True)
-    alone = pairs.load(f"pairs:{kind}", DataSpec(corpus="docs"), Path(), tuning=True)
+    whole = held_out_pairs.load("pairs", DataSpec(corpus="docs"), Path(), tuning=True)
+    alone = held_out_pairs.load(f"pairs:{kind}", DataSpec(corpus="docs"), Path(), tuning=True)
     assert (alone.name, alone.suite) == (f"pairs:{kind}", whole.suite) and set(alone.groups["kind"]) == {kind}
     given = zip(whole.good, whole.bad, whole.groups["kind"], strict=True)
     shared = [(good, bad) for good, bad, its in given if its == kind]
@@ -368,6 +369,7 @@ def test_the_halves_for_choosing_settings_and_for_reports_share_nothing(tmp_path
     parts = [f"Part {n}. The cat number {n} sat on the mat." for n in range(60)]
     (tmp_path / "held-out.jsonl").write_text("".join(json.dumps(part) + "\n" for part in parts))
     one, other = (
-        {s for p in pairs.paragraphs(DataSpec(corpus="x"), tmp_path, side) for s in p} for side in (True, False)
+        {s for p in held_out_pairs.paragraphs(DataSpec(corpus="x"), tmp_path, side) for s in p}
+        for side in (True, False)
     )
     assert one and other and len(one | other) == 120 and not one & other

@@ -13,15 +13,15 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from workbench.corruption import Generator
 from workbench.data.foreign import TOKENIZER_FILES
 from workbench.errors import InputError
+from workbench.models.corruption import Generator
 from workbench.models.electra import Electra
 from workbench.models.encoder import Encoder, plain_weights
 from workbench.models.heads import BinaryHead, MlmHead
-from workbench.rundir import RunDir
-from workbench.spec import RunSpec
-from workbench.tasks import scorer
+from workbench.spec.run_spec import RunSpec
+from workbench.store.run_directory import RunDir
+from workbench.tasks.zero_shot import scorer
 
 HEAD = "detection_head.safetensors"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.points import WORDS, mark_of_words
-from workbench.rundir import RunDir
-from workbench.words_seen import MILLION, words_of_tokens
+from workbench.spec.words_seen import MILLION, words_of_tokens
+from workbench.store.run_directory import RunDir
+from workbench.training.points import WORDS, mark_of_words
 
 SMALL = (*range(1, 10), *range(10, 101, 10))  # millions of words seen, of the track strict-small
 STRICT = (*SMALL, *range(200, 1001, 100))

@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from workbench import objectives, presets
+from workbench import objectives
 from workbench.bench.machine import Quiet, available_memory, free_memory
 from workbench.bench.process import Worker
-from workbench.environment import environment
-from workbench.host import Host
-from workbench.plan import EFFICIENCY, Plan, plan
-from workbench.spec import RunSpec
+from workbench.spec import presets
+from workbench.spec.host import Host
+from workbench.spec.run_spec import RunSpec
+from workbench.store.environment import environment
+from workbench.training.plan import EFFICIENCY, Plan, plan
 
 LONGEST_STEP = 5.0  # seconds; longer ones are cut to fewer rows
 MEMORY_SHARE = 0.7  # of what is free; more is left to the system

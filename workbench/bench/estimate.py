@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from workbench.bench.machine import available_memory, ceiling
-from workbench.files import cache_root, read_object, write_atomic
-from workbench.host import Host, cores
-from workbench.parts import Special
-from workbench.plan import EFFICIENCY, Plan, plan
-from workbench.spec import RunSpec, digest
+from workbench.spec.host import Host, cores
+from workbench.spec.parts import Special
+from workbench.spec.run_spec import RunSpec, digest
+from workbench.store.atomic import cache_root, read_object, write_atomic
+from workbench.training.plan import EFFICIENCY, Plan, plan
 
 SHALLOW, DEEP = 1, 4
 WORK = {"cpu": 2e10, "cuda": 3e12}  # FLOPs of one timed step, about; a single row may need more
@@ -94,7 +94,7 @@ def _key(spec: RunSpec, host: Host) -> str:
     """What decides how fast a step is: the run but for seed, budget and data, and how and where it is computed."""
     import torch
 
-    from workbench.environment import cpu_name
+    from workbench.store.environment import cpu_name
 
     kept = spec.model_dump(mode="json", include=set(_DECIDES)) | {"rows": spec.batch.size, "length": spec.data.length}
     how = [host.device, host.precision, host.threads, host.plain, host.rows_at_once(spec.batch.size)]
@@ -150,12 +150,12 @@ def _timed(spec: RunSpec, host: Host) -> Timed:
     import numpy as np
     import torch
 
-    from workbench import kernels
-    from workbench.optimizer import make_optimizer
-    from workbench.trainer import build, total_norm
-    from workbench.unigram import count_words
+    from workbench import cpu
+    from workbench.models.unigram import count_words
+    from workbench.training.loop import build, total_norm
+    from workbench.training.optimizer import make_optimizer
 
-    kernels.prepare(host.threads, host.plain, host.device)
+    cpu.prepare(host.threads, host.plain, host.device)
     autocast = torch.autocast(host.device.partition(":")[0], torch.bfloat16, enabled=host.precision == "bf16")
     learning, update, clock = list[float](), list[float](), time.perf_counter
     with torch.random.fork_rng(devices=[]):
@@ -187,7 +187,7 @@ def _made_up(spec: RunSpec, number: int, device: str) -> Any:
     import numpy as np
     import torch
 
-    from workbench.draws import row_keys
+    from workbench.rng import row_keys
     from workbench.tensors import Batch
 
     shape = (spec.batch.size, spec.data.length)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from workbench.host import Host
+from workbench.spec.host import Host
 
 BUSY = 0.1  # cores that others may use, as a share of all, before we say so
 STOLEN = 0.02  # share of time that the hypervisor may give to others
@@ -89,9 +89,9 @@ def ceiling(host: Host, seconds: float = 0.5) -> float:
     """FLOP/s of the fastest square matrix product in the host's precision, of a few sizes, for about `seconds`."""
     import torch
 
-    from workbench import kernels
+    from workbench import cpu
 
-    kernels.prepare(host.threads, host.plain, host.device)
+    cpu.prepare(host.threads, host.plain, host.device)
     cuda = host.device.startswith("cuda")
     dtype = torch.bfloat16 if host.precision == "bf16" else torch.float32
     best = 0.0

@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any
 
 from workbench.errors import InputError
-from workbench.host import Host
-from workbench.spec import RunSpec
+from workbench.spec.host import Host
+from workbench.spec.run_spec import RunSpec
 
 
 class Worker:

@@ -18,16 +18,16 @@ import numpy as np
 
 from workbench import objectives
 from workbench.bench.machine import ceiling, peak_memory
-from workbench.bench.parts import Parts, Watched
+from workbench.bench.step_parts import Parts, Watched
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, bind
 from workbench.data.shards import SHARD, token_type
-from workbench.host import Host
-from workbench.parts import Special
-from workbench.plan import EFFICIENCY, plan
-from workbench.spec import RunSpec, parse
-from workbench.store import RunStore
-from workbench.trainer import train
+from workbench.spec.host import Host
+from workbench.spec.parts import Special
+from workbench.spec.run_spec import RunSpec, parse
+from workbench.store.run_store import RunStore
+from workbench.training.loop import train
+from workbench.training.plan import EFFICIENCY, plan
 
 TOKENS = 2_000_000  # of made-up text
 

@@ -19,9 +19,9 @@ import typer
 
 from workbench.cli import ask, read, train
 from workbench.errors import InputError, Interrupted, one_line
-from workbench.files import ADVICE, DISK, FULL, no_room
 from workbench.memory import address_space, is_memory
 from workbench.signals import interrupting
+from workbench.store.atomic import ADVICE, DISK, FULL, no_room
 
 app = typer.Typer(
     help="Which pre-training objective, generator size and weight tying make the best text encoder?",

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from workbench.cli.words import (
+from workbench.cli.options import (
     AsJson,
     BudgetText,
     Corpora,
@@ -41,11 +41,11 @@ def flops(
 ) -> None:
     """Training FLOPs of one run under the three conventions, its steps, tokens and parameters."""
     base = with_words(base_spec(scale, set_, None, None, budget))
-    from workbench import show
-    from workbench.plan import price
+    from workbench.cli import terminal
+    from workbench.training.plan import price
 
     priced = price(base, objective)
-    emit(priced.to_json() if as_json else show.price_table(priced), as_json)
+    emit(priced.to_json() if as_json else terminal.price_table(priced), as_json)
 
 
 def plan_study(
@@ -78,20 +78,21 @@ def plan_study(
         raise InputError(f"--sd {sd:g} and --noise-of {noise_of} contradict each other; keep one")
     host = host_of(device, precision, None, threads)
     base = base_spec(scale, set_, corpus, None, budget)
-    from workbench import study
-    from workbench.job import job_of
-    from workbench.over import grid
-    from workbench.store import RunStore
+    from workbench.cli import study_table
+    from workbench.execution import study_plan
+    from workbench.execution.run_list import job_of
+    from workbench.spec.axes import grid
+    from workbench.store.run_store import RunStore
 
     found = in_effect(grid(experiment, {}, match, base), set_)
     base = with_words(base, found)
     job = job_of(found, base, 1, objective or [], given_keys(set_))
     if sd is not None:
-        noise = [study.Noise("any measure", sd, "as assumed")]
+        noise = [study_plan.Noise("any measure", sd, "as assumed")]
     else:
-        noise = study.measured(RunStore.existing(runs), noise_of or found.name)
-    rows = [study.designs(job, one.sd, host, workers) for one in noise]
-    emit(study.as_json(job, noise, rows) if as_json else study.as_text(job, noise, rows), as_json)
+        noise = study_plan.measured(RunStore.existing(runs), noise_of or found.name)
+    rows = [study_plan.designs(job, one.sd, host, workers) for one in noise]
+    emit(study_plan.as_json(job, noise, rows) if as_json else study_table.as_text(job, noise, rows), as_json)
 
 
 def bench(
@@ -114,8 +115,9 @@ def bench(
 ) -> None:
     """Throughput of every objective at every scale here, next to what the machine could do, and where the time goes."""
     host = host_of(device, precision, micro_batch, threads, compile_, plain=plain)
-    from workbench import bench, progress, show
-    from workbench.spec import parse_overrides
+    from workbench import bench, progress
+    from workbench.cli import terminal
+    from workbench.spec.run_spec import parse_overrides
 
     trial = bool(rehearsed(None, 1))  # one step of the smallest encoder
     specs = bench.specs_of(objective or [], ["nano"] if trial else scale or [], parse_overrides(set_ or []))
@@ -125,7 +127,7 @@ def bench(
         from workbench.report import write_bench
 
         progress.say(f"charts: {write_bench(rows, out)}")
-    emit(rows if as_json else show.bench_table(rows), as_json)
+    emit(rows if as_json else terminal.bench_table(rows), as_json)
 
 
 def list_(
@@ -133,9 +135,9 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """What can be named on the command line."""
-    from workbench import show
+    from workbench.cli import terminal
 
-    if what not in show.LISTS:
-        raise InputError(f"cannot list {what!r}{suggest(what, show.LISTS)}")
-    rows = show.LISTS[what]()
-    emit(rows if as_json else show.table(rows), as_json)
+    if what not in terminal.LISTS:
+        raise InputError(f"cannot list {what!r}{suggest(what, terminal.LISTS)}")
+    rows = terminal.LISTS[what]()
+    emit(rows if as_json else terminal.table(rows), as_json)

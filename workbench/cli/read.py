@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from workbench.cli.words import AsJson, Runs, emit, writable
+from workbench.cli.options import AsJson, Runs, emit, writable
 from workbench.errors import InputError
 
 log = logging.getLogger("workbench")
@@ -34,9 +34,9 @@ def report(
     Every file is compared with the hash that was written down when its run ended; a run that differs is left out.
     """
     from workbench.report import find_record, write
-    from workbench.report.asked import Asked
-    from workbench.spec import parse_budget
-    from workbench.store import RunStore
+    from workbench.report.options_asked import Asked
+    from workbench.spec.run_spec import parse_budget
+    from workbench.store.run_store import RunStore
 
     writable(out)
     asked = Asked(order, parse_budget(budget) if budget else None, not no_verify)
@@ -50,9 +50,9 @@ def report(
 
 def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
     """What is done, running (and how far), interrupted, failed or damaged in a run store."""
-    from workbench import live
-    from workbench.report import ledger
-    from workbench.store import RunStore
+    from workbench.execution import live
+    from workbench.report.load import ledger
+    from workbench.store.run_store import RunStore
 
     store = RunStore.existing(runs)
     rows = [{**live.facts(found), "kind": ledger.kind(found)} for found in store.runs()]
@@ -75,9 +75,9 @@ def verify(
 
     Exit code 1 if any does. Runs of older versions, and those that are not finished, are named as not covered.
     """
-    from workbench import verify as verifying
-    from workbench.files import cache_root
-    from workbench.store import RunStore
+    from workbench.store import verify as verifying
+    from workbench.store.atomic import cache_root
+    from workbench.store.run_store import RunStore
 
     found = verifying.verify(RunStore.existing(store), cache_root())
     emit(found.to_json() if as_json else found.text(), as_json)
@@ -92,13 +92,13 @@ def runs_(
     as_json: AsJson = False,
 ) -> None:
     """The runs of a store with their settings, spending and scores: filter, sort, choose columns."""
-    from workbench import show
-    from workbench.report import ledger
-    from workbench.store import RunStore
+    from workbench.cli import terminal
+    from workbench.report.load import ledger
+    from workbench.store.run_store import RunStore
 
     found = ledger.rows(RunStore.existing(runs))
     shown = ledger.shown(found, ledger.chosen(found, where or [], sort), columns)
-    emit(shown if as_json else show.table(shown), as_json)
+    emit(shown if as_json else terminal.table(shown), as_json)
 
 
 def diff(
@@ -108,15 +108,15 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """Only what differs between two runs: in what they are, then in what came of them."""
-    from workbench import show
-    from workbench.report import ledger
-    from workbench.store import RunStore
+    from workbench.cli import terminal
+    from workbench.report.load import ledger
+    from workbench.store.run_store import RunStore
 
     store = RunStore.existing(runs)
     one, two = (ledger.row_of(ledger.find_run(store, word)) for word in (a, b))
     spec, came = ledger.differences(one, two)
     both = {"a": one["run_id"], "b": two["run_id"], "spec": spec, "result": came}
-    emit(both if as_json else ledger.as_text(one, two, show.table), as_json)
+    emit(both if as_json else ledger.as_text(one, two, terminal.table), as_json)
 
 
 def export(
@@ -147,14 +147,14 @@ def export(
         if os.path.lexists(out) and not out.is_file():
             raise InputError(f"--out {out} is no file that could be written; name another")
     from workbench.report import find_record
-    from workbench.store import RunStore
+    from workbench.store.run_store import RunStore
 
     store = RunStore.existing(runs)
     record = find_record(store, experiment)
-    from workbench.files import write_atomic
-    from workbench.report import long
+    from workbench.report import long_table
+    from workbench.store.atomic import write_atomic
 
-    data = long.export(store, record, form, not no_verify)
+    data = long_table.export(store, record, form, not no_verify)
     if out is None:
         sys.stdout.write(data.decode())
         return
@@ -166,13 +166,13 @@ def export(
 def _export_babylm(experiment: str, runs: Path, out: Path, verify: bool) -> None:
     """Write the folder, and print its scores."""
     writable(out.parent, "--babylm")
-    from workbench import show
-    from workbench.babylm import export as exporting
+    from workbench.babylm import layout as exporting
+    from workbench.cli import terminal
     from workbench.report import find_record
-    from workbench.store import RunStore
+    from workbench.store.run_store import RunStore
 
     store = RunStore.existing(runs)
     rows = exporting.export(store, find_record(store, experiment), out, verify)
     shown = ("run_id", "revision", "backend", "task", "pipeline", "ours", "ties")
     table = [{key: round(row[key], 2) if isinstance(row[key], float) else row[key] for key in shown} for row in rows]
-    emit("\n".join([*([show.table(table)] if table else []), str(out)]), False)
+    emit("\n".join([*([terminal.table(table)] if table else []), str(out)]), False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workbench.cli.words import (
+from workbench.cli.options import (
     AsJson,
     BudgetText,
     Compile,
@@ -46,12 +46,12 @@ from workbench.cli.words import (
     writable,
 )
 from workbench.errors import InputError
-from workbench.host import Host
 from workbench.signals import end_with_parent
+from workbench.spec.host import Host
 
 if TYPE_CHECKING:
-    from workbench.job import Job
-    from workbench.sequential import Limit
+    from workbench.execution.auto_seeds import Limit
+    from workbench.execution.run_list import Job
 
 
 def run(
@@ -92,8 +92,8 @@ def run(
         base_spec(scale, set_, corpus, tasks, budget, evaluate_at),
         seeds_of(seeds, most_seeds, most_compute),
     )
-    from workbench.job import job_of, one_arm_as_given
-    from workbench.over import grid
+    from workbench.execution.run_list import job_of, one_arm_as_given
+    from workbench.spec.axes import grid
 
     found = in_effect(grid(experiment, {}, match, base), set_)
     base = with_words(base, found, always=most_epochs is not None)
@@ -164,8 +164,8 @@ def sweep_(
     base = base_spec(scale, set_, corpus, tasks, budget, evaluate_at)
     count, limit = seeds_of(seeds, most_seeds, most_compute, search=bool(trials or axis == "tune"))
     trials = rehearsed(trials, 3) if trials or axis == "tune" else None
-    from workbench.job import job_of
-    from workbench.over import Range, grid, parse_over, unit_of
+    from workbench.execution.run_list import job_of
+    from workbench.spec.axes import Range, grid, parse_over, unit_of
 
     words, space = objective or [], parse_over(over or [])
     ranges = [key for key, values in space.items() if isinstance(values, Range)]
@@ -178,39 +178,39 @@ def sweep_(
         _check_epochs(job, most_epochs)
         _carry_out(job, runs, host, workers, out, dry_run, as_json, limit)
         return
-    from workbench import sweep
+    from workbench.execution import search
 
     if axis == "tune":
-        search = sweep.Search(sweep.default_space(base, space), trials or 10, sampler, tuning_seeds, storage)
+        wanted = search.Search(search.default_space(base, space), trials or 10, sampler, tuning_seeds, storage)
         unit = unit_of(match, None, base)
         base = with_words(base, unit=unit, always=most_epochs is not None)
-        jobs = sweep.tune_jobs(base, search, words, unit, given_keys(set_))
+        jobs = search.tune_jobs(base, wanted, words, unit, given_keys(set_))
         _check_epochs(jobs[1], most_epochs)
         if dry_run:
             _carry_out(jobs[0], runs, host, workers, out, dry_run, as_json)
             return
         writable(out)
-        outcome = sweep.tune(jobs, search, count, runs, host, workers, out)
+        outcome = search.tune(jobs, wanted, count, runs, host, workers, out)
     else:
         if not space:
             raise InputError("--trials needs a space to search, as in --over optim.lr=1e-4..1e-3:log")
-        search = sweep.Search(space, trials or 10, sampler, count, storage)
+        wanted = search.Search(space, trials or 10, sampler, count, storage)
         found = in_effect(grid(axis, space, match, base, words), set_)
         base = with_words(base, found, always=most_epochs is not None)
-        job = sweep.search_job(found, base, search, words, given_keys(set_))
+        job = search.search_job(found, base, wanted, words, given_keys(set_))
         _check_epochs(job, most_epochs)
         if dry_run:
             _carry_out(job, runs, host, workers, out, dry_run, as_json)
             return
         writable(out)
-        outcome = sweep.execute(job, search, runs, host, workers, out)
+        outcome = search.execute(job, wanted, runs, host, workers, out)
     emit(outcome.to_json() if as_json else outcome.summary(), as_json)
     raise typer.Exit(outcome.exit_code)
 
 
 def _check_epochs(job: Job, most: float | None) -> None:
     """Refuse runs that see their text more often than `most`, or than can be said of it."""
-    from workbench.job import check_epochs, plans
+    from workbench.execution.run_list import check_epochs, plans
 
     if job.base.data.words:
         check_epochs(plans(job)[0], most)
@@ -221,30 +221,31 @@ def _carry_out(
     limit: Limit | None = None,
 ) -> None:  # fmt: skip
     """Print the plan of a job, or carry it out: as it is, or by adding seeds up to a limit."""
-    from workbench import runner
+    from workbench.execution import experiment_runner
 
     if dry_run:
-        from workbench import sequential, show
-        from workbench.job import plans
+        from workbench.cli import terminal
+        from workbench.execution import auto_seeds
+        from workbench.execution.run_list import plans
 
-        runner.check(host, job.specs)
-        job = sequential.whole(job, limit, host, workers) if limit else job
+        experiment_runner.check(host, job.specs)
+        job = auto_seeds.whole(job, limit, host, workers) if limit else job
         priced, matches = plans(job)
         job.warn()
-        text = runner.text_facts(runner.prepare(job.base)[1]) if job.base.data.words else {}
-        sentence, rows = runner.planned_points(job)
+        text = experiment_runner.text_facts(experiment_runner.prepare(job.base)[1]) if job.base.data.words else {}
+        sentence, rows = experiment_runner.planned_points(job)
         if as_json:
-            emit(show.plan_json(job, priced, matches, text) | {"points": rows}, as_json)
+            emit(terminal.plan_json(job, priced, matches, text) | {"points": rows}, as_json)
         else:
-            table = show.plan_table(job, priced, matches, host, workers, text)
+            table = terminal.plan_table(job, priced, matches, host, workers, text)
             emit("\n".join([table, *([sentence] if sentence else [])]), as_json)
         return
     if limit:
-        from workbench import sequential
+        from workbench.execution import auto_seeds
 
-        outcome = sequential.execute(job, limit, runs, host, workers, writable(out))
+        outcome = auto_seeds.execute(job, limit, runs, host, workers, writable(out))
     else:
-        outcome = runner.execute(job, runs, host, workers, writable(out))
+        outcome = experiment_runner.execute(job, runs, host, workers, writable(out))
     emit(outcome.to_json() if as_json else outcome.summary(), as_json)
     raise typer.Exit(outcome.exit_code)
 
@@ -265,18 +266,19 @@ def evaluate(
     host = host_of(device, precision)
     scale, set_ = _fine_tuning_scale(encoder, scale, set_ or [])
     base = base_spec(scale, set_, None, tasks, None)
-    from workbench import runner, show
+    from workbench.cli import terminal
+    from workbench.execution import experiment_runner
     from workbench.tasks.evaluation import evaluate as fine_tune
 
-    scores, failed = fine_tune(encoder, runner.load_suite(base), base.tasks, base.scale, host)
-    emit(scores if as_json else show.table(show.score_rows(scores)), as_json)
+    scores, failed = fine_tune(encoder, experiment_runner.load_suite(base), base.tasks, base.scale, host)
+    emit(scores if as_json else terminal.table(terminal.score_rows(scores)), as_json)
     raise typer.Exit(1 if failed else 0)
 
 
 def _fine_tuning_scale(encoder: Path, scale: str | None, sets: list[str]) -> tuple[str | None, list[str]]:
     """The scale by whose settings an encoder is fine-tuned: as asked, else by its size, with as many seeds as nano."""
-    from workbench import presets
-    from workbench.spec import parse_overrides
+    from workbench.spec import presets
+    from workbench.spec.run_spec import parse_overrides
 
     overrides = parse_overrides(sets)
     if scale is not None or "scale" in overrides:
@@ -311,15 +313,16 @@ def worker(
         end_with_parent(parent)
     host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain)
     host = replace(host, command=tuple(shlex.split(command)))
-    from workbench import runner
+    from workbench.execution import experiment_runner
 
-    raise typer.Exit(1 if runner.work(runs, record, run, host, objective or [], since) else 0)
+    raise typer.Exit(1 if experiment_runner.work(runs, record, run, host, objective or [], since) else 0)
 
 
 def prepare(corpus: Corpora = None, scale: Scale = None, set_: Sets = None, as_json: AsJson = False) -> None:
     """Turn text into token shards, once; runs on the same text start at once."""
     base = base_spec(scale, set_, corpus, "none", None)
-    from workbench import runner, show
+    from workbench.cli import terminal
+    from workbench.execution import experiment_runner
 
-    facts = runner.prepared_facts(base)
-    emit(facts if as_json else show.table([facts]), as_json)
+    facts = experiment_runner.prepared_facts(base)
+    emit(facts if as_json else terminal.table([facts]), as_json)

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.data.prepare import Prepared
-from workbench.draws import row_keys, seed_of
 from workbench.errors import InputError
+from workbench.rng import row_keys, seed_of
 
 if TYPE_CHECKING:
     from workbench.tensors import Batch

@@ -23,12 +23,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
-from workbench.cache import alone, is_whole, staged
-from workbench.data.progress import shown
+from workbench.data.progress_bar import shown
 from workbench.errors import InputError
-from workbench.files import cache_root
-from workbench.host import cores
-from workbench.spec import digest
+from workbench.spec.host import cores
+from workbench.spec.run_spec import digest
+from workbench.store.atomic import cache_root
+from workbench.store.cache import alone, is_whole, staged
 
 Split = Literal["train", "test"]
 PACKAGES = ("python", "numpy", "pandas", "matplotlib", "scipy", "torch")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from workbench.draws import seed_of
+from workbench.rng import seed_of
 
 NAME = "held-out.jsonl"
 PIECE = 1 << 14  # characters; a longer document is divided at line ends, so that a corpus of one document has parts too

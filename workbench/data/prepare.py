@@ -1,8 +1,8 @@
 """Text to a flat stream of token ids on disk, once: documents joined by [SEP], cut into rows only when they are read.
 
 A prepared folder holds tokens-00000.bin ... (uint16 or uint32), tokenizer/, manifest.json and a seal with the hashes of
-all of them (`workbench.cache`). It is found again by names, sizes and times of the sources; its fingerprint is of their
-content alone.
+all of them (`workbench.store.cache`). It is found again by names, sizes and times of the sources; its fingerprint is of
+their content alone.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from workbench.cache import alone, discard, faults, is_whole, staged
 from workbench.data import held_out, sources, tokenizer
-from workbench.data.progress import Progress, shown
+from workbench.data.progress_bar import Progress, shown
 from workbench.data.shards import SHARD, Shards, Text, encode, token_type
 from workbench.errors import InputError
-from workbench.files import cache_root
-from workbench.parts import DataSpec, Special
-from workbench.spec import RunSpec, digest
+from workbench.spec.parts import DataSpec, Special
+from workbench.spec.run_spec import RunSpec, digest
+from workbench.store.atomic import cache_root
+from workbench.store.cache import alone, discard, faults, is_whole, staged
 
 FORMAT = 1
 log = logging.getLogger("workbench")

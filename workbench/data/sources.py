@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.cache import read_entry, write_entry
 from workbench.data import docs, formats
 from workbench.data.streams import PACKINGS, Advance, ignore, unpacked_suffix
 from workbench.errors import InputError
-from workbench.files import cache_root, user_path
-from workbench.parts import DataSpec
-from workbench.spec import digest
+from workbench.spec.parts import DataSpec
+from workbench.spec.run_spec import digest
+from workbench.store.atomic import cache_root, user_path
+from workbench.store.cache import read_entry, write_entry
 
 log = logging.getLogger("workbench")
 HUB_NAME = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<config>[\w.-]+))?$")

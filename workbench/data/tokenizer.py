@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.cache import is_whole, staged
 from workbench.data import foreign
 from workbench.errors import InputError
-from workbench.files import cache_root, user_path
-from workbench.parts import DataSpec, Special
 from workbench.signals import interruptible
-from workbench.spec import digest
+from workbench.spec.parts import DataSpec, Special
+from workbench.spec.run_spec import digest
+from workbench.store.atomic import cache_root, user_path
+from workbench.store.cache import is_whole, staged
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from workbench.draws import seed_of
+from workbench.cpu import layers
 from workbench.errors import InputError, suggest
-from workbench.models import blocks
 from workbench.models.electra import Config, Electra, hugging_face
-from workbench.parts import EncoderSpec, Special
-from workbench.spec import RunSpec
+from workbench.rng import seed_of
+from workbench.spec.parts import EncoderSpec, Special
+from workbench.spec.run_spec import RunSpec
 
 
 @dataclass(frozen=True)
@@ -70,16 +70,16 @@ class Encoder(nn.Module):
 
     def forward(self, ids: Tensor, attention: Tensor | None = None) -> Tensor:
         """Hidden states (B, L, D) of ids (B, L); attention (B, L) is None when rows are packed full."""
-        if blocks.can(self.model, ids) and not self.plain:
-            return blocks.hidden_states(self.model, ids, attention)
+        if layers.can(self.model, ids) and not self.plain:
+            return layers.hidden_states(self.model, ids, attention)
         model = self._hugging_face() if self.plain else self.model
         hidden: Tensor = model(input_ids=ids, attention_mask=attention).last_hidden_state
         return hidden
 
     def states_at(self, ids: Tensor, attention: Tensor | None, places: Tensor) -> Tensor:
         """Hidden states (B, D) of one position a row, places (B,); no gradient."""
-        if blocks.can(self.model, ids) and not self.plain and attention is None:
-            return blocks.states_at(self.model, ids, places)
+        if layers.can(self.model, ids) and not self.plain and attention is None:
+            return layers.states_at(self.model, ids, places)
         hidden: Tensor = self(ids, attention)
         return hidden[torch.arange(len(ids), device=ids.device), places]
 

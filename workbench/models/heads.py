@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
-from workbench import vocabulary
-from workbench.kernels import portable
-from workbench.losses import copy_mixture_loss, cross_entropy, token_log_likelihood, weighted_mean
+from workbench.cpu import portable, vocabulary_loss
 from workbench.models.encoder import Encoder, initialise
+from workbench.models.losses import copy_mixture_loss, cross_entropy, token_log_likelihood, weighted_mean
 from workbench.tensors import Guess
 
 
@@ -50,7 +49,7 @@ class MlmHead(nn.Module):
         """log q(target) (N,) at hidden (N, D), in fp32 or wider; no gradient."""
         if self._stepwise:
             return self.likelihood(hidden[None], targets[None])[0][0]
-        return vocabulary.log_likelihood(self._transform(hidden), self.table.weight, self.bias, targets)
+        return vocabulary_loss.log_likelihood(self._transform(hidden), self.table.weight, self.bias, targets)
 
     def loss(self, hidden: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         """Mean cross-entropy () at hidden (B, N, D) over weights (B, N), and whether the target is likeliest (B, N)."""
@@ -91,7 +90,9 @@ class MlmHead(nn.Module):
     def _at_once(self, hidden: Tensor, targets: Tensor, weights: Tensor, **more: Any) -> Guess:
         """`more` is flat, (B * N,)."""
         features = self._transform(hidden).flatten(0, 1)
-        found = vocabulary.guess(features, self.table.weight, self.bias, targets.flatten(), weights.flatten(), **more)
+        found = vocabulary_loss.guess(
+            features, self.table.weight, self.bias, targets.flatten(), weights.flatten(), **more
+        )
         shaped = {name: getattr(found, name).view_as(targets) for name in ("samples", "right", "surprise")}
         return replace(found, **shaped)
 

@@ -1,7 +1,8 @@
 """The folder is the registry: a file is an objective. Installed packages and plain files may add to it.
 
-An objective is a module of three names: `Options` (a `workbench.spec.Part`), `cost(spec) -> Flops` of one forward pass
-over one row, and `Objective(encoder, spec, options)`, a torch module from Batch to StepLoss whose `.encoder` is kept.
+An objective is a module of three names: `Options` (a `workbench.spec.parts.Part`), `cost(spec) -> Flops` of one forward
+pass over one row, and `Objective(encoder, spec, options)`, a torch module from Batch to StepLoss whose `.encoder` is
+kept.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from workbench.blame import blaming
 from workbench.errors import InputError, suggest
-from workbench.files import user_path
-from workbench.flops import Flops
-from workbench.parts import Part
-from workbench.spec import RunSpec, flat, parse_part
+from workbench.models.flops import Flops
+from workbench.spec.parts import Part
+from workbench.spec.run_spec import RunSpec, flat, parse_part
+from workbench.spec.user_code import blaming
+from workbench.store.atomic import user_path
 
 if TYPE_CHECKING:
     from torch import nn
@@ -123,7 +124,8 @@ def load(spec: RunSpec) -> ModuleType:
         raise InputError(f"{file_of(module)} has no {' and no '.join(missing)}; an objective needs {', '.join(PARTS)}")
     if not (isinstance(module.Options, type) and issubclass(module.Options, Part)):
         raise InputError(
-            f"{file_of(module)}: Options must be a class made from workbench.spec.Part, as in `class Options(Part):`"
+            f"{file_of(module)}: Options must be a class made from workbench.spec.parts.Part, "
+            "as in `class Options(Part):`"
         )
     return module
 
@@ -137,7 +139,7 @@ def cost(spec: RunSpec) -> Flops:
     with blaming(file_of(module), "cost(spec) raised"):
         found = module.cost(spec)
     if not isinstance(found, Flops):
-        raise InputError(f"{file_of(module)}: cost(spec) gives {found!r:.80}, not a workbench.flops.Flops")
+        raise InputError(f"{file_of(module)}: cost(spec) gives {found!r:.80}, not a workbench.models.flops.Flops")
     for amount in (found.paper, found.sparse, found.matmul, *found.still):
         if not isinstance(amount, (int, float, Fraction)) or not 0 <= amount <= MOST:
             raise InputError(f"{file_of(module)}: cost(spec) holds {amount!r:.40}, not a number of operations")

@@ -10,18 +10,18 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from workbench import flops
-from workbench.corruption import Generator, mask_for_generator, real_tokens, replace_tokens, sample_tokens
-from workbench.detection import Detector
 from workbench.errors import InputError
-from workbench.flops import Flops
-from workbench.frequencies import Frequencies
-from workbench.losses import binary_loss, binary_ratios, cross_entropy, gather, share, weighted_mean
+from workbench.models import flops
+from workbench.models.corruption import Generator, mask_for_generator, real_tokens, replace_tokens, sample_tokens
+from workbench.models.detection import Detector
 from workbench.models.encoder import Encoder, seeded
+from workbench.models.flops import Flops
+from workbench.models.frequencies import Frequencies
 from workbench.models.heads import BinaryHead
-from workbench.parts import Part
-from workbench.plausibility import Scorer
-from workbench.spec import RunSpec
+from workbench.models.losses import binary_loss, binary_ratios, cross_entropy, gather, share, weighted_mean
+from workbench.models.sentence_scores import Scorer
+from workbench.spec.parts import Part
+from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss
 
 

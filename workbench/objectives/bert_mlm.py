@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from workbench import flops
-from workbench.corruption import mask_tokens, real_tokens
-from workbench.flops import Flops
-from workbench.frequencies import Frequencies
-from workbench.losses import gather, share
+from workbench.models import flops
+from workbench.models.corruption import mask_tokens, real_tokens
 from workbench.models.encoder import Encoder, seeded
+from workbench.models.flops import Flops
+from workbench.models.frequencies import Frequencies
 from workbench.models.heads import MlmHead
-from workbench.parts import Part
-from workbench.plausibility import Scorer, masked_scorers, pseudo_log_likelihood
-from workbench.spec import RunSpec
+from workbench.models.losses import gather, share
+from workbench.models.sentence_scores import Scorer, masked_scorers, pseudo_log_likelihood
+from workbench.spec.parts import Part
+from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss
 
 

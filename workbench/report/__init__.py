@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.report.asked import Asked
+from workbench.report.options_asked import Asked
 
 if TYPE_CHECKING:
-    from workbench.store import RunStore
+    from workbench.store.run_store import RunStore
 
 
 def write(
@@ -20,9 +20,9 @@ def write(
     `missing` names tasks that were asked for and could not be had, and why. Returns the path of the page.
     Raises InputError when there is no such record, OSError where the disk fails.
     """
-    from workbench.report import page  # pandas and matplotlib are loaded only now
+    from workbench.report.page import document  # pandas and matplotlib are loaded only now
 
-    return page.write(store, record_name, out, missing or {}, asked or Asked())
+    return document.write(store, record_name, out, missing or {}, asked or Asked())
 
 
 def write_bench(rows: Sequence[Mapping[str, Any]], out: Path) -> Path:
@@ -33,7 +33,7 @@ def write_bench(rows: Sequence[Mapping[str, Any]], out: Path) -> Path:
 
 
 def find_record(store: RunStore, word: str) -> str:
-    """Return the name of the record that a name means: see `workbench.report.records.find_record`."""
-    from workbench.report import records
+    """Return the name of the record that a name means: see `workbench.report.load.records.find_record`."""
+    from workbench.report.load import records
 
     return records.find_record(store, word)

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import workbench
-from workbench.files import dumps, write_atomic
-from workbench.report import page, svg
-from workbench.report.marks import styles
-from workbench.report.svg import COLOURS, SERIES
+from workbench.report.figures import svg
+from workbench.report.figures.marks import styles
+from workbench.report.figures.svg import COLOURS, SERIES
+from workbench.report.page import document
 from workbench.report.words import count, power, short
+from workbench.store.atomic import dumps, write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +33,7 @@ def write(rows: Sequence[Row], out: Path) -> Path:
 
 def render(rows: Sequence[Row]) -> str:
     """The page of at least one row, measured or left out."""
-    style = "\n" + page.template("colours.css") + page.template("style.css")
+    style = "\n" + document.template("colours.css") + document.template("style.css")
     done = [row for row in rows if not row["skipped"]]
     scales = list(dict.fromkeys(row["scale"] for row in done))
     context = {
@@ -48,7 +49,7 @@ def render(rows: Sequence[Row]) -> str:
         "names": list(done[0]["shares"]) if done else [],
         "power": power,
     }
-    return page.environment().get_template("bench.html.j2").render(context)
+    return document.environment().get_template("bench.html.j2").render(context)
 
 
 def notes(rows: Sequence[Row]) -> list[str]:

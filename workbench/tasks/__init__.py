@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from workbench.errors import InputError, suggest
-from workbench.files import user_path
-from workbench.parts import DataSpec, TasksSpec
-from workbench.scoring import PROBES
+from workbench.spec.parts import DataSpec, TasksSpec
+from workbench.spec.scoring import PROBES
+from workbench.store.atomic import user_path
 from workbench.tasks.task import Examples, Measure, Suite, Task, held_out
 
 __all__ = ["Examples", "HeldOut", "Measure", "Suite", "Task", "known", "load", "local", "of_corpus"]
@@ -17,12 +17,13 @@ HeldOut = Callable[[], tuple[DataSpec, Path]]  # a corpus, and the folder in whi
 
 def known() -> list[dict[str, str]]:
     """Return name, suite, metric and a line on every task that has a name, without reading any data."""
-    from workbench.tasks import babylm_glue, blimp, glue, pairs, probes
+    from workbench.tasks.finetuning import babylm_glue, glue, probes
     from workbench.tasks.linear import names as linear
+    from workbench.tasks.zero_shot import blimp, held_out_pairs
 
     rows = [(row.name, "glue", row.metric, row.summary) for row in glue.ROWS.values()]
     rows += [(probe.name, "probes", probe.metric, probe.summary) for probe in probes.PROBES.values()]
-    rows += [(name, pairs.SUITE, "accuracy", summary) for name, summary in pairs.SUMMARIES.items()]
+    rows += [(name, held_out_pairs.SUITE, "accuracy", summary) for name, summary in held_out_pairs.SUMMARIES.items()]
     rows += [(each.name, "blimp", "accuracy", f"{each.summary}, without fine-tuning") for each in blimp.NAMED.values()]
     rows += [
         (babylm_glue.PREFIX + name, babylm_glue.SUITE, "accuracy", row.summary)
@@ -40,7 +41,8 @@ def load(tasks: TasksSpec, cache: Path | None = None, text: HeldOut | None = Non
     (`workbench.tasks.linear.names`). Tasks that `glue` lacks are named in `missing`; a task asked for by its own name
     must be there. `text` prepares the corpus, for pairs made of it. Raises InputError.
     """
-    from workbench.tasks import babylm_glue, baselines, glue, probes, table
+    from workbench.tasks import baselines
+    from workbench.tasks.finetuning import babylm_glue, glue, probes, table
     from workbench.tasks.linear import names as linear
 
     names = list(dict.fromkeys(tasks.names))
@@ -76,12 +78,12 @@ def load(tasks: TasksSpec, cache: Path | None = None, text: HeldOut | None = Non
 
 def _pairs(kind: str, name: str, tasks: TasksSpec, text: HeldOut | None) -> Measure:
     """Return minimal pairs of one kind. Raises InputError."""
-    from workbench.tasks import blimp, pairs
+    from workbench.tasks.zero_shot import blimp, held_out_pairs
 
     if kind == "pairs":
         if text is None:
             raise InputError(f"--tasks {name}: there is no corpus to make pairs of")
-        return pairs.load(name, *text(), tuning=bool(tasks.held_out))
+        return held_out_pairs.load(name, *text(), tuning=bool(tasks.held_out))
     if tasks.held_out:
         raise InputError(f"--tasks {name}: settings cannot be searched for on the pairs that are reported; use pairs")
     return blimp.load(name, tasks.blimp) if kind == "blimp" else blimp.load_path(name)
@@ -113,11 +115,12 @@ def local(tasks: TasksSpec) -> bool:
 
 def _place(name: str) -> tuple[str, str]:
     """Return which part reads this name, and the name as that part spells it. Raises InputError."""
-    from workbench.tasks import babylm_glue, blimp, glue, pairs, table
+    from workbench.tasks.finetuning import babylm_glue, glue, table
     from workbench.tasks.linear import names as linear
+    from workbench.tasks.zero_shot import blimp, held_out_pairs
 
     words = {"glue": ("glue", "glue"), "probes": ("probes", "probes")} | {p: ("probes", p) for p in PROBES}
-    words |= {each: ("pairs", each) for each in pairs.NAMES} | {each: ("blimp", each) for each in blimp.NAMED}
+    words |= {each: ("pairs", each) for each in held_out_pairs.NAMES} | {each: ("blimp", each) for each in blimp.NAMED}
     if name.lower() in words:
         return words[name.lower()]
     if name.lower() == babylm_glue.SUITE or name.lower().startswith(babylm_glue.PREFIX):
@@ -133,7 +136,17 @@ def _place(name: str) -> tuple[str, str]:
         return "glue", row.name
     if user_path(name, "--tasks").is_dir():
         return "sentences", name
-    known = ["none", "glue", babylm_glue.SUITE, "probes", "linear", *glue.ROWS, *PROBES, *pairs.NAMES, *blimp.NAMED]
+    known = [
+        "none",
+        "glue",
+        babylm_glue.SUITE,
+        "probes",
+        "linear",
+        *glue.ROWS,
+        *PROBES,
+        *held_out_pairs.NAMES,
+        *blimp.NAMED,
+    ]
     raise InputError(
         f"--tasks names an unknown task {name!r}{suggest(name, known)}, or the path of a table or of minimal pairs"
     )

@@ -12,9 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from workbench.cache import read_entry, write_entry
-from workbench.files import cache_root
 from workbench.progress import counted
+from workbench.store.atomic import cache_root
+from workbench.store.cache import read_entry, write_entry
 from workbench.tasks.metrics import METRICS
 from workbench.tasks.task import Examples, Task
 

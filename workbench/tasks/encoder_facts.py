@@ -7,7 +7,7 @@ from pathlib import Path
 
 from workbench.data import foreign
 from workbench.errors import InputError
-from workbench.tasks.classifier import configured, reads_last, row_length
+from workbench.tasks.finetuning.classifier import configured, reads_last, row_length
 
 UNLIMITED = 1 << 30
 

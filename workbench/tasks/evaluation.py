@@ -9,8 +9,8 @@ from typing import Any
 
 from workbench import progress
 from workbench.errors import Diverged
-from workbench.host import Host
-from workbench.parts import TasksSpec, size_in_words
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec, size_in_words
 from workbench.tasks.encoder_facts import encoder_facts
 from workbench.tasks.measures import expected, take
 from workbench.tasks.task import Suite, Task

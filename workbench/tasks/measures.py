@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.host import Host
-from workbench.parts import TasksSpec
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
 from workbench.tasks.linear.problem import LinearProbe
-from workbench.tasks.minimal_pairs import PairSet
 from workbench.tasks.score import Progress, Score, score_name
 from workbench.tasks.task import Measure, Suite, Task
+from workbench.tasks.zero_shot.minimal_pairs import PairSet
 
 
 def take(
@@ -26,7 +26,7 @@ def take(
     be measured, Diverged where numbers are not finite.
     """
     if isinstance(measure, Task):
-        from workbench.tasks.finetune import finetune
+        from workbench.tasks.finetuning.finetune import finetune
 
         return finetune(encoder, measure, spec, seed, host, progress)
     if isinstance(measure, LinearProbe):
@@ -34,7 +34,7 @@ def take(
 
         return probe(encoder, measure, spec, seed, host, progress)
     if isinstance(measure, PairSet):
-        from workbench.tasks.zero_shot import zero_shot
+        from workbench.tasks.zero_shot.preferences import zero_shot
 
         return zero_shot(encoder, measure, spec, seed, host, progress)
     raise TypeError(f"nothing is known of how to measure {type(measure).__name__}")

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from workbench import flops
-from workbench.parts import TasksSpec
-from workbench.spec import RunSpec
+from workbench.models import flops
+from workbench.spec.parts import TasksSpec
+from workbench.spec.run_spec import RunSpec
 from workbench.tasks.linear.problem import LinearProbe, Tagged
 from workbench.tasks.linear.readout import STRENGTHS
-from workbench.tasks.minimal_pairs import PairSet
 from workbench.tasks.task import Examples, Measure
+from workbench.tasks.zero_shot.minimal_pairs import PairSet
 
 SPECIAL = 2  # [CLS] and [SEP] of each text
 ITERATIONS = 100  # of L-BFGS in one fit of a readout

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from workbench import __version__
-from workbench.parts import TasksSpec
-from workbench.scoring import score_file
-from workbench.spec import digest
+from workbench.spec.parts import TasksSpec
+from workbench.spec.run_spec import digest
+from workbench.spec.scoring import score_file
 from workbench.tasks.task import Measure
 
 Progress = Callable[[int, int], None]  # step, steps

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench import points
-from workbench.parts import TasksSpec
-from workbench.plan import Plan
-from workbench.points import Point
-from workbench.spec import RunSpec
+from workbench.spec.parts import TasksSpec
+from workbench.spec.run_spec import RunSpec
 from workbench.tasks.price import measured_along, price
 from workbench.tasks.task import Measure, Suite
+from workbench.training import points
+from workbench.training.plan import Plan
+from workbench.training.points import Point
 
 SHARE = 0.05  # of a run's training FLOPs that `auto` may spend on scores before its end
 SERIES = (6, 3, 2)  # points of `auto`, each a part of the one before

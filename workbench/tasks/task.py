@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
-from workbench.draws import seed_of
-from workbench.parts import DATA_KEYS, TasksSpec
+from workbench.rng import seed_of
+from workbench.spec.parts import DATA_KEYS, TasksSpec
 
 
 class Measure(Protocol):

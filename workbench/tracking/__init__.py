@@ -1,6 +1,6 @@
 """What a run logs: `metrics.jsonl` first, always and at once; then a copy elsewhere that may fail without harm."""
 
-from workbench.tracking.metrics import Metrics
+from workbench.tracking.metrics_file import Metrics
 from workbench.tracking.sidecar import Mirror, mirror
 
 __all__ = ["Metrics", "Mirror", "mirror"]

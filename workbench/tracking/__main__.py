@@ -23,9 +23,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from workbench.errors import InputError
-from workbench.files import free
-from workbench.redact import redact
-from workbench.rundir import RunDir
+from workbench.store.atomic import free
+from workbench.store.redact import redact
+from workbench.store.run_directory import RunDir
 
 ANSWER = 2.0  # seconds in which a server must answer a first question
 INIT = 20.0  # seconds in which it must have taken the run

@@ -21,7 +21,7 @@ from typing import Any
 
 import workbench
 from workbench.errors import InputError, suggest
-from workbench.files import dumps, loads
+from workbench.store.atomic import dumps, loads
 
 log = logging.getLogger("workbench")
 TRACKERS = ("wandb",)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import InputError
-from workbench.files import loads, read_bytes
+from workbench.store.atomic import loads, read_bytes
 
 MOST_ENTRIES = 10_000
 LARGEST_SETTINGS = 4 << 20  # bytes of config.json and the like; real ones have kilobytes

@@ -1,6 +1,7 @@
 """Safetensors files by their headers alone: names, types and shapes of tensors, checked against the file's size.
 
-Format: header length (8 bytes, little-endian), header (JSON), data; see `workbench/tensorfile.py`, which writes it.
+Format: header length (8 bytes, little-endian), header (JSON), data; see
+`workbench/store/safetensors_writer.py`, which writes it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from workbench.data.foreign.entries import LARGEST_VOCABULARY, read_settings
 from workbench.errors import InputError
-from workbench.files import loads, open_regular
+from workbench.store.atomic import loads, open_regular
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLED = re.compile(r".*\.(bin|pt|pth|ckpt|pkl|h5|msgpack)")

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from workbench import kernels
-from workbench.draws import seed_of
-from workbench.host import Host
-from workbench.parts import TasksSpec
+from workbench import cpu
+from workbench.rng import seed_of
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
 from workbench.tasks.linear import problem, scores
 from workbench.tasks.linear.problem import LinearProbe, Tagged
 from workbench.tasks.linear.readout import Readout, read_out
@@ -38,7 +38,7 @@ def probe(
 
     begun = time.perf_counter()
     device = host.resolved_device()
-    kernels.prepare(host.threads, host.plain, device)
+    cpu.prepare(host.threads, host.plain, device)
     reader = open_reader(encoder, spec.length, device)
     train = _features(reader, task.train, task.kind)
     tests = {part: _features(reader, rows, task.kind) for part, rows in task.tests.items()}

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.errors import InputError, suggest
-from workbench.files import user_path
-from workbench.parts import TasksSpec
-from workbench.scoring import LINEAR, PROBES
-from workbench.tasks import blimp, glue, probes, table
-from workbench.tasks.linear import baselines
+from workbench.spec.parts import TasksSpec
+from workbench.spec.scoring import LINEAR, PROBES
+from workbench.store.atomic import user_path
+from workbench.tasks.finetuning import glue, probes, table
+from workbench.tasks.linear import word_baselines
+from workbench.tasks.linear.datasets import PREFIX, is_tagged, of_pairs, of_tagged, of_task
 from workbench.tasks.linear.problem import LinearProbe, sealed
-from workbench.tasks.linear.sources import PREFIX, is_tagged, of_pairs, of_tagged, of_task
 from workbench.tasks.task import Task
+from workbench.tasks.zero_shot import blimp
 
 
 def known() -> list[tuple[str, str, str, str]]:
@@ -62,7 +63,7 @@ def needs_blimp(name: str) -> bool:
 
 def load(names: Sequence[str], spec: TasksSpec, cache: Path | None) -> list[LinearProbe]:
     """The probes of these names, as `place` gives them, with their baselines. Raises InputError."""
-    return [baselines.added(sealed(_probe(name, spec), spec), cache) for name in dict.fromkeys(names)]
+    return [word_baselines.added(sealed(_probe(name, spec), spec), cache) for name in dict.fromkeys(names)]
 
 
 def _probe(name: str, spec: TasksSpec) -> LinearProbe:

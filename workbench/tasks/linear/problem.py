@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from workbench.draws import seed_of
-from workbench.parts import TasksSpec
+from workbench.rng import seed_of
+from workbench.spec.parts import TasksSpec
 from workbench.tasks.task import Examples
 
 VERSION = 1  # raise it when a linear probe is computed differently

@@ -19,13 +19,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from workbench.cpu import layers
 from workbench.data import foreign
 from workbench.data.tokenizer import load_foreign
 from workbench.errors import Diverged, InputError
-from workbench.models import blocks, electra
+from workbench.models import electra
 from workbench.signals import heed
-from workbench.tasks.classifier import load_encoder, row_length
-from workbench.tasks.encoded import Encoded, by_length, check_ids
+from workbench.tasks.finetuning.classifier import load_encoder, row_length
+from workbench.tasks.finetuning.token_batches import Encoded, by_length, check_ids
 
 TOKENS = 8192  # padded tokens computed at once
 SHORTEST = 4  # pieces of text in a row; an encoder of fewer positions cannot be probed
@@ -195,6 +196,6 @@ def _forward(model: Any, inputs: dict[str, Tensor]) -> list[Tensor]:
     """States (B, L, D) that enter the first layer, and those that leave each layer."""
     ids, attention = inputs["input_ids"], inputs.get("attention_mask")
     with torch.inference_mode():
-        if blocks.can(model, ids):
-            return blocks.every_state(model, ids, attention)
+        if layers.can(model, ids):
+            return layers.every_state(model, ids, attention)
         return list(model(input_ids=ids, attention_mask=attention, output_hidden_states=True).hidden_states)

@@ -1,0 +1,171 @@
+"""Where the time of a training step goes. Marks are put in from outside while they are wanted, and cost nothing else.
+
+data            cutting rows out of the shards
+generator       its forward pass, output layer and loss with the loss's own gradient, and the words it draws on the way
+sampling        picking, masking and writing tokens
+discriminator   the main encoder's forward pass, whatever the objective
+heads           the main model's heads and losses with the losses' own gradients, and the metrics
+backward        all gradients
+optimizer       clipping and AdamW
+logging         reading the numbers back and appending them to metrics.jsonl
+
+On a GPU every mark waits for the device, so these shares are of a slower step than the one that is timed. Under
+torch.compile the whole forward pass is one piece, counted as `discriminator`.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as hooks
+from torch.optim import optimizer as optim_hooks
+
+from workbench.data.corpus import Corpus
+from workbench.spec.host import Host
+from workbench.tensors import Batch
+
+NAMES = ("data", "generator", "sampling", "discriminator", "heads", "backward", "optimizer", "logging")
+SAMPLING = {
+    "workbench.models.corruption": ("pick_positions", "mask_tokens", "sample_tokens", "replace_tokens"),
+    "workbench.cpu.portable": ("sample",),
+}
+
+
+class Parts:
+    """A clock that charges all time between `start` and `stop` to one of NAMES."""
+
+    def __init__(self, host: Host) -> None:
+        self.device, self.compiled = host.device, host.compile
+        self.stack = ["logging"]
+        self.spent = dict.fromkeys(NAMES, 0.0)
+        self.last = 0.0
+        self.running = False
+        self.open: list[nn.Module] = []  # marked modules that are being computed, outermost first
+        self.encoder: nn.Module | None = None
+        self.generator: set[nn.Module] = set()
+        self.undo: list[Callable[[], Any]] = []
+        self.parameters: list[nn.Parameter] = []
+        self._first = optim_hooks.register_optimizer_step_pre_hook(self._meet)
+
+    def start(self) -> None:
+        """Put the marks in."""
+        self.spent = dict.fromkeys(NAMES, 0.0)
+        self.stack, self.open = ["logging"], []
+        handles = [p.register_post_accumulate_grad_hook(self._gradient) for p in self.parameters]
+        handles.append(optim_hooks.register_optimizer_step_pre_hook(lambda *_: self.at("optimizer")))
+        handles.append(optim_hooks.register_optimizer_step_post_hook(lambda *_: self.at("logging")))
+        if not self.compiled:
+            handles.append(hooks.register_module_forward_pre_hook(self._enter))
+            handles.append(hooks.register_module_forward_hook(self._leave, always_call=True))
+            self._time_sampling()
+        self.undo += [handle.remove for handle in handles]
+        self.running = True
+        self.last = self.now()
+
+    def stop(self) -> dict[str, float]:
+        """Take the marks out again. Returns each part's share of the time, which add up to 1."""
+        self.charge()
+        self.running = False
+        while self.undo:
+            self.undo.pop()()
+        total = sum(self.spent.values())
+        return {name: seconds / total for name, seconds in self.spent.items()}
+
+    def now(self) -> float:
+        if self.device.startswith("cuda"):
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
+
+    def charge(self, name: str | None = None) -> None:
+        """Everything since the last mark was spent on `name`, by default on what is going on."""
+        now = self.now()
+        self.spent[name or self.stack[-1]] += now - self.last
+        self.last = now
+
+    def at(self, name: str) -> None:
+        """From here on, outside of modules, it is `name`."""
+        self.charge()
+        self.stack[0] = name
+
+    def push(self, name: str) -> None:
+        self.charge()
+        self.stack.append(name)
+
+    def pop(self) -> None:
+        self.charge()
+        self.stack.pop()
+
+    def _meet(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._first.remove()
+
+    def _gradient(self, _: torch.Tensor) -> None:
+        """One gradient is there: until now it was backward. After the last one comes clipping."""
+        self.charge("backward")
+        self.stack[0] = "optimizer"
+
+    def _enter(self, module: nn.Module, _: Any) -> None:
+        if not self.open:
+            self._mark(module, "heads")  # the objective itself
+            self.encoder = getattr(module, "encoder", None)
+            generator = getattr(module, "generator", None)
+            self.generator = set(generator.modules()) if generator is not None else set()
+        elif len(self.open) == 1 and module is self.encoder:
+            self._mark(module, "discriminator")
+        elif len(self.open) == 1 and module in self.generator:  # whole, or a piece that the objective calls itself
+            self._mark(module, "generator")
+
+    def _leave(self, module: nn.Module, *_: Any) -> None:
+        if self.open and module is self.open[-1]:
+            self.open.pop()
+            self.pop()
+            if not self.open:
+                self.stack[0] = "backward"
+
+    def _mark(self, module: nn.Module, name: str) -> None:
+        self.open.append(module)
+        self.push(name)
+
+    def _time_sampling(self) -> None:
+        """Every binding of the functions in SAMPLING gets a mark around it."""
+        for home, name in [(home, name) for home, names in SAMPLING.items() for name in names]:
+            plain = getattr(sys.modules[home], name)
+            timed = self._timed(plain)
+            for holder in [m for key, m in sys.modules.items() if key.startswith("workbench")]:
+                if getattr(holder, name, None) is plain:
+                    setattr(holder, name, timed)
+                    self.undo.append(functools.partial(setattr, holder, name, plain))
+
+    def _timed(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(plain)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            self.push("sampling")
+            try:
+                return plain(*args, **kwargs)
+            finally:
+                self.pop()
+
+        return timed
+
+
+class Watched(Corpus):
+    """A corpus whose batches are marked as `data`."""
+
+    def __init__(self, corpus: Corpus, parts: Parts) -> None:
+        self.__dict__.update(corpus.__dict__)
+        self.parts = parts
+
+    def batch(self, position: int, rows: int, device: Any = "cpu") -> Batch:
+        if not self.parts.running:
+            return super().batch(position, rows, device)
+        self.parts.push("data")
+        found = super().batch(position, rows, device)
+        self.parts.pop()
+        self.parts.stack[0] = "discriminator" if self.parts.compiled else "heads"
+        return found

@@ -1,0 +1,42 @@
+"""The plan of a study as text: a table for each measure, a row for each number of seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from workbench.cli.terminal import table
+from workbench.execution.run_list import Job
+from workbench.execution.study_plan import Design, Noise, arms_and_family
+from workbench.progress import clock
+
+
+def as_text(job: Job, noise: Sequence[Noise], found: Sequence[Sequence[Design]]) -> str:
+    """Return a table for each measure, and what its numbers mean."""
+    arms, _ = arms_and_family(job)
+    told = "; ".join(str(declared.contrast) for declared in job.declared)
+    lines = [
+        f"{arms} arms; {f'declared: {told}' if told else 'nothing is declared, so every two are compared'}",
+        "the gap is the true difference, in points, that would be shown four times in five; FLOPs and times are of "
+        "pre-training, fine-tuning comes on top",
+    ]
+    for one, rows in zip(noise, found, strict=True):
+        lines += ["", str(one), table([_row(design, job.base.budget.convention) for design in rows])]
+    return "\n".join([*lines, "", "with --seeds auto: --most-seeds is the number of seeds of the row"])
+
+
+def _row(design: Design, convention: str) -> dict[str, Any]:
+    row = {
+        "seeds": design.seeds, f"FLOPs ({convention})": f"{design.flops:.3g}", "time": clock(design.seconds),
+        "gap": _points(design.gap),
+    }  # fmt: skip
+    if design.added_gap is None or design.mean_seeds is None or design.mean_seconds is None:
+        return row | dict.fromkeys(("gap, auto", "mean seeds", "mean time", "mean seeds if level"), "-")
+    return row | {
+        "gap, auto": _points(design.added_gap), "mean seeds": f"{design.mean_seeds:.1f}",
+        "mean time": clock(design.mean_seconds), "mean seeds if level": f"{design.idle_seeds:.1f}",
+    }  # fmt: skip
+
+
+def _points(value: float | None) -> str:
+    return "none" if value is None else f"{value:.2f}"

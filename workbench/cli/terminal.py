@@ -1,0 +1,315 @@
+"""Facts as a person reads them in a terminal: aligned columns, units, no colour that a file would choke on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from workbench.models.flops import CONVENTIONS
+from workbench.progress import clock
+from workbench.spec.experiment import EQUAL_WITHIN, asked
+from workbench.spec.host import Host, cores
+from workbench.spec.run_spec import RunSpec, value_at
+from workbench.spec.words_seen import by_source
+from workbench.training.plan import Plan, with_parents
+
+if TYPE_CHECKING:
+    from workbench.execution.run_list import Job, Match
+
+Row = Mapping[str, Any]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Rows of equal keys as aligned columns under their names; numbers to the right."""
+    if not rows:
+        return "nothing to show"
+    names = list(rows[0])
+    cells = [[_cell(row.get(name)) for name in names] for row in rows]
+    widths = [max(len(name), *(len(line[i]) for line in cells)) for i, name in enumerate(names)]
+    right = [all(isinstance(row.get(name), (int, float, type(None))) for row in rows) for name in names]
+
+    def line(values: Sequence[str]) -> str:
+        padded = (v.rjust(w) if r else v.ljust(w) for v, w, r in zip(values, widths, right, strict=True))
+        return "  ".join(padded).rstrip()
+
+    return "\n".join([line(names), line(["-" * width for width in widths]), *map(line, cells)])
+
+
+def plan_rows(plans: Sequence[tuple[RunSpec, Plan]]) -> list[dict[str, Any]]:
+    """One row a run, as the table and --json show it."""
+    return [
+        {
+            "objective": spec.objective, "seed": spec.seed, "steps": plan.steps, "tokens": plan.tokens,
+            "words": plan.words, "epochs": plan.epochs,
+            "warmup_steps": plan.warmup_steps, "flops": plan.flops, "parameters": plan.parameters,
+            "memory_bytes": plan.memory_bytes,
+        }
+        for spec, plan in plans
+    ]  # fmt: skip
+
+
+def plan_json(
+    job: Job,
+    plans: Sequence[tuple[RunSpec, Plan]],
+    matches: Sequence[Match],
+    text: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The plan as one document. `text` is what the runs learn from, empty where it is not prepared yet."""
+    from workbench.execution.run_list import flops_ratio, is_equal
+
+    ratio = flops_ratio(plans)
+    return {
+        "experiment": job.experiment.name, "question": asked(job.experiment.question, is_equal(ratio)),
+        "base": job.base.model_dump(mode="json"), "match": [match.to_json() for match in matches],
+        "convention": job.base.budget.convention, "flops_ratio": ratio, "equal_compute": is_equal(ratio),
+        "text": dict(text or {}),
+        "runs": [row | {"cell": _cell_of(job, spec)} for row, (spec, _) in zip(plan_rows(plans), plans, strict=True)],
+    }  # fmt: skip
+
+
+def _cell_of(job: Job, spec: RunSpec) -> dict[str, Any]:
+    """What sets a run apart from the others of its experiment, but for objective and seed, which have columns."""
+    keys = dict.fromkeys([*job.experiment.axes, *(key for variant in job.experiment.variants for key in variant)])
+    return {
+        key: value_at(spec, key) for key in keys if key not in ("objective", "start.parent") and key[:7] != "budget."
+    }
+
+
+def plan_table(
+    job: Job, plans: Sequence[tuple[RunSpec, Plan]], matches: Sequence[Match], host: Host, workers: int = 1,
+    text: Mapping[str, Any] | None = None,
+) -> str:  # fmt: skip
+    """What would run, and what it would cost here with so many workers. `text` is what the runs learn from."""
+    from workbench.bench.estimate import training_seconds
+    from workbench.execution.run_list import flops_ratio, is_equal
+
+    ratio, stated = flops_ratio(plans), str(job.base.budget.convention)
+    others = [str(name) for name in CONVENTIONS if name != stated]
+    if workers > 1:
+        host = replace(host, threads=host.threads or max(1, cores() // workers))
+    everything = with_parents(plans)
+    seconds = dict(zip((spec.run_id for spec, _ in everything), training_seconds(everything, host), strict=True))
+    parents = len(everything) > len(plans)
+    rows = []
+    for spec, plan in plans:
+        parts, paid = plan.parameters, {}
+        if parents:
+            paid["of parents"] = _short(plan.parent["flops"][stated]) if plan.parent else "-"
+        rows.append({
+            "objective": spec.objective, **_cell_of(job, spec), "seed": spec.seed,
+            "steps": plan.steps if spec.budget.unit != "seconds" else "as time allows",
+            "tokens": _short(plan.tokens), **_seen(plan), f"FLOPs ({stated})": _short(plan.flops[stated]),
+            **paid,
+            **{name: _short(plan.flops[name]) for name in others},
+            "encoder": _short(parts["encoder"]), "generator": _short(parts.get("generator", 0)),
+            "heads": _short(parts["total"] - parts["encoder"] - parts.get("generator", 0)),
+            "memory": _bytes(plan.memory_bytes),
+            "time": clock(seconds[spec.run_id]),
+        })  # fmt: skip
+    base = job.base
+    total = sum(seconds.values()) / min(workers, len(everything))
+    count = f"{len(plans)} runs" + (f" and {len(everything) - len(plans)} that they start from" if parents else "")
+    lines = [
+        asked(job.experiment.question, is_equal(ratio)),
+        "",
+        table(rows),
+        "",
+        f"scale {base.scale}, recipe {base.recipe}, corpus {', '.join(base.data.corpus)}, rows of {base.data.length} "
+        f"tokens, {base.batch.size} rows a step, {_rates([spec for spec, _ in plans])}",
+        *text_lines(text or {}),
+        *(match.sentence() for match in matches),
+        *_spending(ratio, stated),
+        f"tasks {', '.join(base.tasks.names) or 'none'}: {base.tasks.seeds} fine-tuning seeds each",
+        f"pre-training time for all {count}: about {clock(total)} here ({_how(host, plans)}, a few steps timed, "
+        f"{_runs_at_once(workers)}); fine-tuning comes on top",
+    ]
+    return "\n".join(lines)
+
+
+def _seen(plan: Plan) -> dict[str, str]:
+    """Words that a run sees, and in how many epochs, where the words of its text are counted."""
+    return {"words": _short(plan.words), "epochs": f"{plan.epochs:.3g}"} if plan.words and plan.epochs else {}
+
+
+def text_lines(text: Mapping[str, Any]) -> list[str]:
+    """Return a line on the words of the text, and of each of its sources, the largest first."""
+    if not text:
+        return []
+    return [f"text: {text['words']:,} words in {text['tokens']:,} tokens; {by_source(text['sources'])}"]
+
+
+def _rates(specs: Sequence[RunSpec]) -> str:
+    """Return the peak learning rate, or each of several with the objectives that are trained at it."""
+    named: dict[str, list[str]] = {}
+    for spec in specs:
+        own = spec.optim.generator_lr
+        named.setdefault(f"{spec.optim.lr:g}" + (f" (generator {own:g})" if own else ""), []).append(spec.objective)
+    if len(named) < 2:
+        return f"peak learning rate {next(iter(named), 'none')}"
+    return "peak learning rates " + ", ".join(
+        f"{rate} of {' and '.join(dict.fromkeys(objectives))}" for rate, objectives in named.items()
+    )
+
+
+def _spending(ratio: float | None, convention: str) -> list[str]:
+    """Say whether the arms spend the same; nothing where that is not known."""
+    if ratio is None:
+        return []
+    if ratio > 1 + EQUAL_WITHIN:
+        return [f"not at equal compute: an arm spends up to {ratio:.2f} times the FLOPs of another ({convention})"]
+    return [f"equal compute: the arms' FLOPs ({convention}) differ by less than {100 * (ratio - 1) + 0.05:.1f} %"]
+
+
+def _how(host: Host, plans: Sequence[tuple[RunSpec, Plan]]) -> str:
+    """Device, precision and threads that the runs will be computed with."""
+    precisions = dict.fromkeys(host.resolved_precision(spec.encoder.hidden) for spec, _ in plans)
+    device = host.resolved_device()
+    threads = f", {host.threads or cores()} threads" if device == "cpu" else ""
+    return f"{device}, {' or '.join(precisions)}{threads}"
+
+
+def _runs_at_once(workers: int) -> str:
+    return f"{workers} runs at a time" if workers > 1 else "one run at a time"
+
+
+SHOWN = ("lr", "layer_decay", "weight_decay", "epochs", "batch", "dropout")  # of the settings of a score
+
+
+def score_rows(scores: Sequence[Row]) -> list[dict[str, Any]]:
+    """`workbench evaluate` for a person: each score, the best baseline beside it, and the settings it was made with."""
+    return [
+        {
+            "task": row["task"], "metric": row["metric"], "seed": row["seed"], "score": round(row["value"], 2),
+            "best baseline": round(max(row["baselines"].values()), 2) if row["baselines"] else None,
+            "settings": row.get("settings"), **{name: row["finetune"].get(name) for name in SHOWN},
+            "length": row.get("length"), "read at": row.get("read_at"), "steps": row["steps"],
+        }
+        for row in scores
+    ]  # fmt: skip
+
+
+def price_table(plan: Plan) -> str:
+    """`workbench flops` for a person."""
+    rows = [
+        {"convention": name, "a step": plan.flops_per_step[name], "the run": plan.flops[name]} for name in plan.flops
+    ]
+    parts = [{"part": name, "parameters": count} for name, count in plan.parameters.items()]
+    words = f", {plan.words:,.0f} words in {plan.epochs:.3g} epochs" if plan.words and plan.epochs else ""
+    return f"{plan.steps:,} steps, {plan.tokens:,} tokens{words}\n\n{table(rows)}\n\n{table(parts)}"
+
+
+def bench_table(rows: Sequence[Row]) -> str:
+    """`workbench bench` for a person: speed, then where the time goes, then what to know before relying on it."""
+    from workbench.report.speed import notes
+
+    measured = [row for row in rows if not row["skipped"]]
+    speed = [
+        {
+            "scale": row["scale"], "objective": row["objective"], "precision": row["precision"],
+            "rows": f"{row['rows']} x {row['length']}",
+            "tokens/s": round(row["tokens_per_second"]), "s a step": row["seconds_per_step"],
+            "from": row["seconds_spread"][0], "to": row["seconds_spread"][1],
+            "of ceiling": f"{row['model_flops_utilisation']:.0%}", "peak memory": _bytes(row["peak_memory_bytes"]),
+        }
+        for row in measured
+    ]  # fmt: skip
+    parts = [
+        {"scale": row["scale"], "objective": row["objective"]} | {k: f"{v:.1%}" for k, v in row["shares"].items()}
+        for row in measured
+    ]
+    ceilings = {(row["device"], row["precision"]): row["ceiling_flops_per_second"] for row in rows}
+    top = [
+        f"{device}, {precision}: {_short(speed)} FLOP/s in the fastest square matrix product, the ceiling"
+        for (device, precision), speed in ceilings.items()
+    ]
+    tables = [table(speed), "", "where a step's time goes", "", table(parts)] if measured else []
+    return "\n".join([*tables, "", *top, *notes(rows)])
+
+
+def objective_rows() -> list[dict[str, Any]]:
+    from workbench import objectives
+
+    return [{"name": each.name, "summary": each.summary, "source": each.source} for each in objectives.listing()]
+
+
+def scale_rows() -> list[dict[str, Any]]:
+    from workbench.spec.presets import OBJECTIVES, SCALES, resolve
+
+    rows = []
+    for name in SCALES:
+        spec = resolve(name)
+        rows.append({
+            "name": name, "layers": spec.encoder.layers, "hidden": spec.encoder.hidden,
+            "embedding": spec.encoder.embedding_width, "heads": spec.encoder.head_count, "vocab": spec.encoder.vocab,
+            "generator": round(spec.generator.width, 4), "length": spec.data.length, "batch": spec.batch.size,
+            "lr": spec.optim.lr, "mask": spec.corruption.rate, "budget": f"{spec.budget.unit}={spec.budget.amount:g}",
+            "fine-tuning lr": spec.tasks.lr, "layer decay": spec.tasks.layer_decay,
+            "of objectives": "; ".join(
+                f"{objective}: {', '.join(f'{key}={value:g}' for key, value in own.items())}"
+                for objective, own in OBJECTIVES.get(name, {}).items()
+            ),
+        })  # fmt: skip
+    return rows
+
+
+def corpus_rows() -> list[dict[str, Any]]:
+    return [
+        {"name": "docs", "summary": "docstrings and language reference found on this machine; nothing to download"},
+        {
+            "name": "FILE|FOLDER|GLOB",
+            "summary": ".txt, .jsonl, .parquet, .csv, BabyLM's .train, each plain or .gz, .xz, .zst",
+        },
+        {"name": "OWNER/NAME", "summary": "a Hugging Face dataset, streamed; --set data.revision=... pins it"},
+    ]
+
+
+def task_rows() -> list[dict[str, Any]]:
+    from workbench import tasks
+
+    return [dict(row) for row in tasks.known()]
+
+
+def encoder_rows() -> list[dict[str, Any]]:
+    from workbench.models.encoder import FAMILIES
+
+    return [
+        {"name": name, "model type": family.model_type, "own embedding width": family.embedding is not None}
+        for name, family in FAMILIES.items()
+    ]
+
+
+def experiment_rows() -> list[dict[str, Any]]:
+    from workbench.spec import experiment
+
+    return [{"name": name, "question": question, "source": path} for name, question, path in experiment.listing()]
+
+
+LISTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
+    "objectives": objective_rows, "scales": scale_rows, "corpora": corpus_rows, "tasks": task_rows,
+    "encoders": encoder_rows, "experiments": experiment_rows,
+}  # fmt: skip
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _short(number: float) -> str:
+    """1,234,567 as 1.23M; beyond tera in powers of ten."""
+    if number >= 1e15:
+        return f"{number:.3g}"
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("K", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g}{unit}"
+    return f"{number:g}"
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

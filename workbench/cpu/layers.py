@@ -1,0 +1,216 @@
+"""The layers of an ELECTRA encoder on a CPU, computed over the module that holds the weights.
+
+The same function as `Electra.forward`, with its gradients written out: one product for query, key and value, no mask
+where rows are full, softmax attention in the open, all that lies between products in one pass over memory each
+(`workbench/kernels`), and in bf16 everything but sums, normalisation and the weights themselves.
+Decision 7; each step's gain is in docs/log.md.
+
+B rows, L positions, D width, H heads, N = B * L.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F  # noqa: N812
+
+from workbench import cpu
+from workbench.cpu.portable import Drop
+
+
+def hidden_states(model: Any, ids: Tensor, attention: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+    """Last hidden states (B, L, D) of an `Electra` at ids (B, L), in the dtype of autocast or fp32.
+
+    attention (B, L) bool or 0/1, None when rows are full; segments (B, L) int64, None when all are the first.
+    """
+    half = torch.is_autocast_enabled("cpu")
+    with torch.autocast("cpu", enabled=False):
+        config = model.config
+        rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob) if model.training else (0.0, 0.0)
+        key = int(torch.randint(2**63 - 1, ())) if any(rates) else 0
+        dtype = torch.bfloat16 if half else model.embeddings.word_embeddings.weight.dtype
+        hidden = _embed(model, ids, segments, Drop(key, rates[0]), dtype)
+        bias = _bias(attention, dtype)
+        apply: Any = Layers.apply
+        parameters = [tensor for layer in model.encoder.layer for tensor in weights(layer)]
+        out: Tensor = apply(hidden, bias, config, rates, key, torch.is_grad_enabled(), *parameters)
+        return out
+
+
+def every_state(model: Any, ids: Tensor, attention: Tensor | None = None) -> list[Tensor]:
+    """What enters the first layer and what leaves each layer, all (B, L, D), without dropout and gradients, in fp32.
+
+    ids and attention are those of `hidden_states`.
+    """
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        dtype = model.embeddings.word_embeddings.weight.dtype
+        states = [_embed(model, ids, None, Drop(0, 0.0), dtype)]
+        bias = _bias(attention, dtype)
+        apply: Any = Layers.apply
+        for layer in model.encoder.layer:
+            states.append(apply(states[-1], bias, model.config, (0.0, 0.0), 0, False, *weights(layer)))
+        return states
+
+
+def _bias(attention: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """What is added to attention scores (B, L): minus infinity at padding; None where rows are full."""
+    if attention is None:
+        return None
+    wide = torch.promote_types(dtype, torch.float32)
+    return torch.zeros(attention.shape, dtype=wide).masked_fill_(~attention.bool(), -torch.inf)
+
+
+@torch.no_grad()
+def states_at(model: Any, ids: Tensor, places: Tensor) -> Tensor:
+    """Return the last hidden states (B, D) of one position, places (B,), of each full row of ids (B, L); no gradient.
+
+    The last layer computes keys and values of all positions, and the rest of it at the one position only.
+    """
+    half = torch.is_autocast_enabled("cpu")
+    with torch.autocast("cpu", enabled=False):
+        config, layers = model.config, list(model.encoder.layer)
+        dtype = torch.bfloat16 if half else model.embeddings.word_embeddings.weight.dtype
+        hidden = _embed(model, ids, None, Drop(0, 0.0), dtype)
+        apply: Any = Layers.apply
+        below = [tensor for layer in layers[:-1] for tensor in weights(layer)]
+        hidden = apply(hidden, None, config, (0.0, 0.0), 0, False, *below)
+        return _last_layer(hidden, places, config, *(each.to(dtype) for each in weights(layers[-1])))
+
+
+def _last_layer(
+    hidden: Tensor, places: Tensor, config: Any, wq: Tensor, bq: Tensor, wk: Tensor, bk: Tensor, wv: Tensor,
+    bv: Tensor, wo: Tensor, bo: Tensor, g1: Tensor, c1: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor,
+    g2: Tensor, c2: Tensor,
+) -> Tensor:  # fmt: skip
+    """One layer's output (B, D) at places (B,) of hidden (B, L, D)."""
+    heads, eps, width = config.num_attention_heads, config.layer_norm_eps, hidden.shape[-1]
+    here = hidden[torch.arange(len(hidden)), places]
+    query = F.linear(here, wq, bq).unflatten(1, (heads, -1))[:, :, None]  # (B, H, 1, d)
+    key, value = F.linear(hidden, torch.cat([wk, wv]), torch.cat([bk, bv])).unflatten(2, (2, heads, -1)).unbind(2)
+    scores = (query @ key.permute(0, 2, 3, 1)).float() * (width // heads) ** -0.5  # (B, H, 1, L)
+    context = (scores.softmax(-1).to(hidden.dtype) @ value.transpose(1, 2)).flatten(1)
+    middle = F.layer_norm(F.linear(context, wo, bo) + here, [width], g1, c1, eps)
+    fed = F.linear(F.gelu(F.linear(middle, w1, b1)), w2, b2)
+    return F.layer_norm(fed + middle, [width], g2, c2, eps)
+
+
+def can(model: Any, ids: Tensor) -> bool:
+    """Whether `hidden_states` computes what `model` does at ids: an ELECTRA encoder with GELU, on a CPU, eagerly."""
+    config = model.config
+    known = config.model_type == "electra" and config.hidden_act == "gelu" and not config.is_decoder
+    return known and ids.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def weights(layer: Any) -> list[Tensor]:
+    """The sixteen parameters of a layer in the order of `Layers.forward`."""
+    own = layer.attention.self
+    parts = (own.query, own.key, own.value, layer.attention.output.dense, layer.attention.output.LayerNorm,
+             layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm)  # fmt: skip
+    return [tensor for part in parts for tensor in (part.weight, part.bias)]
+
+
+def _embed(model: Any, ids: Tensor, segments: Tensor | None, drop: Drop, dtype: torch.dtype) -> Tensor:
+    """Sum of the three tables, normalised, projected to the layers' width: (B, L, D)."""
+    tables = model.embeddings
+    words = F.embedding(ids, tables.word_embeddings.weight, tables.word_embeddings.padding_idx)
+    places = tables.position_embeddings.weight[: ids.shape[1]]
+    kinds = tables.token_type_embeddings.weight
+    added = words + (places + kinds[0]) if segments is None else words + places + F.embedding(segments, kinds)
+    norm = tables.LayerNorm
+    hidden = F.layer_norm(added, norm.normalized_shape, norm.weight, norm.bias, norm.eps).to(dtype)
+    if drop.rate:
+        apply: Any = Dropped.apply
+        hidden = apply(hidden.flatten(0, 1), drop).view_as(hidden)
+    project = getattr(model, "embeddings_project", None)
+    return hidden if project is None else F.linear(hidden, project.weight.to(dtype), project.bias.to(dtype))
+
+
+class Dropped(torch.autograd.Function):
+    """x (N, D) after dropout."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, drop: Drop) -> Tensor:
+        ctx.drop = drop
+        out: Tensor = cpu.of(x).dropped(x, drop)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return cpu.of(grad).dropped(grad.contiguous(), ctx.drop), None
+
+
+class Layers(torch.autograd.Function):
+    """All encoder layers: hidden (B, L, D) to hidden (B, L, D), post-norm as in BERT.
+
+    Between layers, backward keeps the slopes by a layer's input in two parts, along the residual and through attention,
+    which the next norm's backward adds up as it reads them.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, bias: Tensor | None, config: Any, rates: tuple[float, float], key: int,
+        learns: bool, *parameters: Tensor,
+    ) -> Tensor:  # fmt: skip
+        rows, _, width = hidden.shape
+        heads, eps, dtype = config.num_attention_heads, config.layer_norm_eps, hidden.dtype
+        scale = (width // heads) ** -0.5
+        saved: list[Tensor] = []
+        x = hidden.reshape(-1, width)
+        for number, start in enumerate(range(0, len(parameters), 16)):
+            wq, bq, wk, bk, wv, bv, wo, bo, g1, c1, w1, b1, w2, b2, g2, c2 = parameters[start : start + 16]
+            wqkv, wo, w1, w2 = torch.cat([wq, wk, wv]).to(dtype), wo.to(dtype), w1.to(dtype), w2.to(dtype)
+            drops = drops_of(key, number, rates)
+
+            qkv = cpu.linear_split(x, wqkv, torch.cat([bq, bk, bv]), rows, heads)  # (3, B * H, L, D / H)
+            chances, context = cpu.attention(qkv, bias, rows, scale, drops[0])  # (B * H, L, L), (N, D)
+            middle, *normed1 = cpu.linear_norm(context, wo, bo, x, g1, c1, eps, drops[1])
+            inner, fed = cpu.linear_gelu(middle, w1, b1)
+            out, *normed2 = cpu.linear_norm(fed, w2, b2, middle, g2, c2, eps, drops[2])
+            if learns:
+                saved += [x, qkv, chances, context, *normed1, middle, inner, fed, *normed2]
+                saved += [wqkv, wo, w1, b1, w2, g1, g2]
+            x = out
+        ctx.rates, ctx.key, ctx.rows, ctx.scale = rates, key, rows, scale
+        ctx.save_for_backward(*saved)
+        return x.view_as(hidden)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        rows, saved = ctx.rows, ctx.saved_tensors
+        grads: list[Tensor] = []
+        slopes = grad.reshape(-1, grad.shape[-1]).contiguous()
+        above: tuple[Tensor, Tensor, Tensor] | None = None  # slopes by this layer's output, but the last's
+        for number in reversed(range(len(saved) // 20)):
+            (x, qkv, chances, context, added1, mean1, stretch1, middle, inner, fed, added2, mean2, stretch2,
+             wqkv, wo, w1, b1, w2, g1, g2) = saved[20 * number : 20 * number + 20]  # fmt: skip
+            drops = drops_of(ctx.key, number, ctx.rates)
+            if above is None:
+                d_middle, d_out, d_norm2 = cpu.of(slopes).residual_norm_backward(
+                    slopes, None, added2, mean2, stretch2, g2, drops[2]
+                )
+            else:
+                d_middle, d_out, d_norm2 = cpu.linear_norm_backward(*above, added2, mean2, stretch2, g2, drops[2])
+            d_inner, d_b1 = cpu.linear_gelu_backward(d_out, w2, inner, b1)
+            d_w2, d_w1 = cpu.outer(d_out, fed), cpu.outer(d_inner, middle)
+            d_x, d_out, d_norm1 = cpu.linear_norm_backward(d_inner, w1, d_middle, added1, mean1, stretch1, g1, drops[1])
+            d_wo = cpu.outer(d_out, context)
+            d_qkv, d_bqkv = cpu.attention_backward(d_out @ wo, qkv, chances, rows, ctx.scale, drops[0])
+            d_wqkv = cpu.outer(d_qkv, x)
+            above = d_qkv, wqkv, d_x
+            (d_wq, d_wk, d_wv), (d_bq, d_bk, d_bv) = d_wqkv.chunk(3), d_bqkv.chunk(3)
+            (d_g1, d_c1, d_bo), (d_g2, d_c2, d_b2) = d_norm1, d_norm2
+            grads = [d_wq, d_bq, d_wk, d_bk, d_wv, d_bv, d_wo, d_bo, d_g1, d_c1, d_w1, d_b1, d_w2, d_b2, d_g2, d_c2,
+                     *grads]  # fmt: skip
+        assert above is not None
+        d_qkv, wqkv, d_x = above
+        return (torch.addmm(d_x, d_qkv, wqkv).view_as(grad), None, None, None, None, None, *grads)
+
+
+def drops_of(key: int, layer: int, rates: tuple[float, float]) -> list[Drop]:
+    """Dropout of a layer's attention, of what attention gives, and of the feed-forward part."""
+    return [Drop(key + 3 * layer + part + 1, rate) for part, rate in enumerate((rates[1], rates[0], rates[0]))]

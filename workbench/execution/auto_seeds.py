@@ -1,0 +1,222 @@
+"""`--seeds auto`: seeds are added in blocks until every declared comparison is decided, or cannot be within the limit.
+
+The plan, that is at which numbers of seeds it looks, stands in the experiment's record before the first run, and each
+look before anything follows from it. So a command that is typed again goes on with the plan as it was, and looks at no
+other number of seeds. The statistics are those of `report.group_sequential`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import InputError
+from workbench.execution import experiment_runner
+from workbench.execution.experiment_runner import Outcome, Session
+from workbench.execution.run_list import Job, plans
+from workbench.report.comparison.boards import Board, boards
+from workbench.report.load import frames
+from workbench.report.statistics.group_sequential import Look, plan_of, schedule
+from workbench.report.statistics.noise import LEAST_DF
+from workbench.report.words import listing
+from workbench.report.words import seeds as count
+from workbench.spec.contrasts import told
+from workbench.spec.host import Host
+from workbench.spec.parts import Budget
+from workbench.spec.run_spec import RunSpec
+from workbench.store.run_directory import now
+from workbench.training.plan import Plan, with_parents
+
+log = logging.getLogger("workbench")
+MOST_SEEDS = 12  # unless a command says otherwise
+SETTLED = ("done", "diverged")  # what more of the same command would not change
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How far seeds may be added: up to a number, and up to what all runs together may spend."""
+
+    seeds: int = MOST_SEEDS
+    compute: Budget | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        compute = self.compute and {self.compute.unit: self.compute.amount}
+        return {"most_seeds": self.seeds, "most_compute": compute}
+
+
+def most_seeds(job: Job, limit: Limit, host: Host, workers: int) -> int:
+    """Return the largest number of seeds within the limit. Raises InputError where that is too few to show anything."""
+    one = [spec for spec in job.specs if spec.seed == job.base.seed]
+    priced, _ = plans(replace(job, specs=tuple(one)))
+    cost = 0.0 if limit.compute is None else spending(priced, limit.compute, host, workers)
+    most = limit.seeds if limit.compute is None else min(limit.seeds, int(limit.compute.amount / cost))
+    arms = len({spec.replace(seed=0, budget={"steps": 1}).run_id for spec in one})
+    if most < 2 or (arms - 1) * (most - 1) < LEAST_DF:
+        paid = f" (each seed of all arms takes {cost:.3g} {limit.compute.unit})" if limit.compute else ""
+        raise InputError(
+            f"--seeds auto: the limit leaves {count([most])} of {arms} arms{paid}, which show no difference, however "
+            f"large; raise --most-seeds or --most-compute"
+        )
+    return most
+
+
+def spending(priced: Sequence[tuple[RunSpec, Plan]], limit: Budget, host: Host, workers: int) -> float:
+    """Return what these runs take together, in the unit of the limit; seconds are estimated from a few timed steps."""
+    if limit.unit == "seconds":
+        from workbench.bench.estimate import training_seconds
+
+        return sum(training_seconds(with_parents(priced), host)) / workers
+    if limit.unit == "flops":
+        return float(sum(plan.flops[spec.budget.convention] for spec, plan in priced))
+    return float(sum(plan.tokens if limit.unit == "tokens" else plan.steps for _, plan in priced))
+
+
+def whole(job: Job, limit: Limit, host: Host, workers: int) -> Job:
+    """Return the job with as many seeds as the plan may take, and say at which numbers of them it looks."""
+    most = most_seeds(job, limit, host, workers)
+    log.warning("--seeds auto looks at %s seeds; the plan is of all of them", listing([*map(str, schedule(most))]))
+    return replace(job, specs=tuple(spec for spec in job.specs if spec.seed < job.base.seed + most))
+
+
+def execute(job: Job, limit: Limit, root: Path, host: Host, workers: int = 1, out: Path | None = None) -> Outcome:
+    """Carry out runs seed by seed until the plan ends, and write the report.
+
+    Raises InputError before anything is spent where nothing is declared, or where scores are there already.
+    """
+    plans(job)
+    if not job.declared:
+        raise InputError(
+            f"--seeds auto adds seeds until the comparisons in CONTRASTS are decided, and {job.experiment.name} "
+            f"declares none among these runs; declare some, or give a number of --seeds"
+        )
+    session = experiment_runner.begin(job, root, host, workers)
+    seeds = _agreed(session, limit, most_seeds(job, limit, host, workers))
+    for index, number in enumerate(seeds):
+        specs = [spec for spec in job.specs if spec.seed < job.base.seed + number]
+        todo = experiment_runner.carry_out_specs(session, specs)
+        if not _settled(session, todo, number):
+            break
+        look = _look(session, index)
+        if not look.goes_on:
+            break
+    return experiment_runner.conclude(session, todo, out)
+
+
+def _agreed(session: Session, limit: Limit, most: int) -> tuple[int, ...]:
+    """Return the numbers of seeds to look at, as they stand in the record from now on. Raises InputError."""
+    first = session.job.base.seed
+    before = _record(session)
+    design = before.get("design") or {}
+    if design:
+        asked = {key: design.get(key) for key in limit.to_json()}
+        if asked != limit.to_json() or design.get("first") != first:
+            raise InputError(
+                f"--seeds auto: {session.record} was planned with {_told(design)}, which later commands cannot change; "
+                f"give the same, or another --runs"
+            )
+        plan = plan_of(before)
+        if plan is None:
+            raise InputError(f"--seeds auto: the design of {session.record} cannot be used; move the record away")
+        return plan.seeds
+    seeds = schedule(most)
+    planned = {"seeds": list(seeds), "first": first, "measure": _measure(session), "made": now(), **limit.to_json()}
+    _refuse_seen(session, [spec for spec in session.job.specs if spec.seed < first + most])
+    experiment_runner.enroll(
+        session, [spec for spec in session.job.specs if spec.seed < first + seeds[0]], design=planned
+    )
+    return seeds
+
+
+def _refuse_seen(session: Session, specs: Sequence[RunSpec]) -> None:
+    """Raise InputError where both arms of a declared comparison are trained already: that look was not planned."""
+    rows = experiment_runner.contrasts_of(session, specs)
+    seen = next((row for row in rows if row["seen"]), None)
+    if seen is not None:
+        raise InputError(
+            f"--seeds auto: {seen['seen']} seeds of {told(seen['a'])} and {told(seen['b'])} are trained already, so "
+            f"their scores may have been seen; give another --runs, or fresh seeds with --set seed=N"
+        )
+
+
+def _told(design: Mapping[str, Any]) -> str:
+    compute = design.get("most_compute")
+    paid = f" and --most-compute {' '.join(f'{k}={v:g}' for k, v in compute.items())}" if compute else ""
+    return f"--most-seeds {design.get('most_seeds')}{paid} from seed {design.get('first')}"
+
+
+def _measure(session: Session) -> str:
+    """Return the suite whose scores decide: that of the first name of --tasks."""
+    first = session.base.tasks.names[0] if session.base.tasks.names else "none"
+    if not session.suite.tasks:
+        raise InputError("--seeds auto goes by scores, and --tasks none gives none; name some tasks")
+    words = {first.lower(), Path(first).stem.lower()}
+    named = (task.suite for task in session.suite.tasks if words & {task.suite.lower(), task.name.lower()})
+    return next(named, session.suite.tasks[0].suite)
+
+
+def _record(session: Session) -> dict[str, Any]:
+    """Return what the record says of contrasts, design and looks; nothing where there is no record yet."""
+    names = [record.name for record in session.store.experiments()]
+    if session.record not in names:
+        return {}
+    found = session.store.experiment(session.record)
+    return {"design": found.design, "looks": found.looks}
+
+
+def _settled(session: Session, todo: Sequence[str], count: int) -> bool:
+    """Return whether all runs have ended, as a look must not be taken at part of them."""
+    tasks, suite = session.base.tasks, session.suite
+    states = {run_id: experiment_runner.state_of(session.store.get(run_id), tasks, suite)[0] for run_id in todo}
+    waiting = [run_id for run_id, state in states.items() if state not in SETTLED]
+    if waiting:
+        log.warning(
+            "the look at %d seeds waits for %d runs that are not done, such as %s (%s); the same command goes on",
+            count, len(waiting), waiting[0], states[waiting[0]],
+        )  # fmt: skip
+    return not waiting
+
+
+def _look(session: Session, index: int) -> Look:
+    """Take a look, or take it again as it stands in the record; it is written there before it is returned."""
+    record = session.store.experiment(session.record)
+    seeds = record.design["seeds"][index]
+    found = frames.read(session.store, session.record, verify=False)
+    rows = [look for look in record.looks if look.get("seeds") in record.design["seeds"][:index]]
+    known = {**found.record, "looks": [*rows, {"seeds": seeds}]}
+    look = look_at(boards(replace(found, record=known)), record.design["measure"])
+    if all(row.get("seeds") != seeds for row in record.looks):
+        row = {"at": now(), **as_row(look)}
+        session.store.extend_experiment(replace(record, looks=[row]))
+    log.warning("%s", sentence(look))
+    return look
+
+
+def look_at(results: Sequence[Board], measure: str) -> Look:
+    """Return the last look of the board that decides. Raises InputError where it has no comparison."""
+    board = next((board for board in results if board.suite == measure and board.looks), None)
+    if board is None:
+        raise InputError(f"--seeds auto: no declared comparison has scores of {measure}; see workbench status")
+    return board.looks[-1]
+
+
+def as_row(look: Look) -> dict[str, Any]:
+    """Return a look as the record keeps it."""
+    stands = [
+        {
+            "a": a, "b": b, "status": look.status[a, b], "difference": one.estimate.mean, "adjusted": one.adjusted,
+        }
+        for (a, b), one in look.compared.items()
+    ]  # fmt: skip
+    return {"seeds": look.seeds, "share": look.share, "found": stands}
+
+
+def sentence(look: Look) -> str:
+    """Return what a look found, in one line."""
+    stands: dict[str, list[str]] = {}
+    for (a, b), status in look.status.items():
+        stands.setdefault(status, []).append(f"{a} and {b}")
+    return f"look at {look.seeds} seeds: " + "; ".join(f"{status}: {listing(each)}" for status, each in stands.items())

@@ -1,0 +1,409 @@
+"""From words to a report: plan, prepare, train what is missing, fine-tune what is missing, write it up.
+
+Every step looks at the run directories first, so a command typed again goes on, and any number of workers share the
+work through leases.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench import objectives
+from workbench.data.prepare import Prepared, already, bind, counted
+from workbench.data.prepare import prepare as prepare_data
+from workbench.errors import Interrupted
+from workbench.execution import live, one_run
+from workbench.execution.offline import stay_local
+from workbench.execution.run_list import Job, Match, distinct, equal, plans
+from workbench.execution.wanted_scores import Wanted
+from workbench.progress import say
+from workbench.spec.host import Host, cores
+from workbench.spec.parts import CorruptionSpec, GeneratorSpec, OptimSpec, ScheduleSpec, TasksSpec
+from workbench.spec.run_spec import RunSpec
+from workbench.store.environment import code_version
+from workbench.store.redact import redact_words
+from workbench.store.run_directory import now
+from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
+from workbench.tasks import Suite, series
+from workbench.training.plan import plan
+
+log = logging.getLogger("workbench")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of each run (id -> state and note), and where the report is."""
+
+    record: str
+    runs: dict[str, tuple[str, str]]
+    report: Path | None
+    store: Path
+
+    @property
+    def exit_code(self) -> int:
+        """1 if some run is not done."""
+        return int(any(state not in ("done", "trained") for state, _ in self.runs.values()))
+
+    def to_json(self) -> dict[str, Any]:
+        rows = [{"run_id": run, "state": state, "note": note} for run, (state, note) in self.runs.items()]
+        return {
+            "record": self.record,
+            "runs": rows,
+            "store": str(self.store),
+            "report": str(self.report) if self.report else None,
+        }
+
+    def summary(self) -> str:
+        done = sum(state in ("done", "trained") for state, _ in self.runs.values())
+        lines = [f"{done} of {len(self.runs)} runs are done in {self.store}"]
+        lines += [
+            f"  {state}: {run}" + (f": {note}" if note else "")
+            for run, (state, note) in self.runs.items()
+            if state not in ("done", "trained")
+        ]
+        doubtful = sum(state == "done" and bool(note) for state, note in self.runs.values())
+        if doubtful:
+            verb = "has a loss that is" if doubtful == 1 else "have losses that are"
+            lines.append(f"{doubtful} of them {verb} no better than token frequencies alone give; workbench status "
+                         f"--runs {self.store} names them")  # fmt: skip
+        return "\n".join([*lines, f"report: {self.report}" if self.report else "no report was written"])
+
+
+def prepare(base: RunSpec, cache: Path | None = None) -> tuple[RunSpec, Prepared]:
+    """The base with its data prepared and its fingerprint filled in."""
+    prepared = prepare_data(base, cache=cache)
+    return bind(base, prepared), prepared
+
+
+def with_words(base: RunSpec) -> RunSpec:
+    """Return the base with the words of its text counted, which prepares the text."""
+    return base if base.data.words else counted(base, prepare_data(base))
+
+
+def text_facts(prepared: Prepared) -> dict[str, Any]:
+    """Return what a plan and an experiment's record tell of the text: its words, and those of each source."""
+    return {"words": prepared.words, "tokens": prepared.tokens, "documents": prepared.documents,
+            "sources": dict(prepared.sources)}  # fmt: skip
+
+
+def prepared_facts(base: RunSpec) -> dict[str, Any]:
+    """What `workbench data prepare` prints: where the shards are, and what they hold."""
+    spec, found = prepare(base)
+    return {
+        "corpus": ", ".join(spec.data.corpus), "documents": found.documents, "tokens": found.tokens,
+        "words": found.words, "sources": dict(found.sources),
+        "bytes": found.bytes, "vocab": found.vocab, "fingerprint": found.fingerprint, "folder": str(found.folder),
+    }  # fmt: skip
+
+
+def untrained(spec: RunSpec) -> RunSpec:
+    """The baseline of a spec: the same encoder with its initial weights. One for all objectives of a seed."""
+    plain: dict[str, Any] = {
+        "objective": "bert-mlm", "source": "", "options": {}, "recipe": "paper", "tying": "embeddings",
+        "head": "linear", "budget": {"steps": 0}, "generator": GeneratorSpec(), "corruption": CorruptionSpec(),
+        "optim": OptimSpec(), "schedule": ScheduleSpec(), "start": None,
+    }  # fmt: skip
+    return objectives.with_options(spec.replace(**plain))
+
+
+@dataclass(frozen=True)
+class Session:
+    """A job with its data and tasks at hand, and where and how its runs are carried out."""
+
+    job: Job
+    store: RunStore
+    base: RunSpec
+    prepared: Prepared
+    suite: Suite
+    host: Host
+    workers: int
+
+    @property
+    def wanted(self) -> Wanted:
+        """The scores that every run of the job is to have."""
+        return Wanted(self.base.tasks, self.suite, self.prepared)
+
+    @property
+    def record(self) -> str:
+        """The name of the experiment's record in the store."""
+        return self.job.experiment.record_name(self.base)
+
+
+def execute(job: Job, root: Path, host: Host, workers: int = 1, out: Path | None = None) -> Outcome:
+    """Do all of it. Raises InputError before anything is spent, OSError for the disk, Interrupted on signals."""
+    plans(job)  # a budget or warm-up that cannot be met fails before any data is read
+    session = begin(job, root, host, workers)
+    return conclude(session, carry_out_specs(session, job.specs), out)
+
+
+def check(host: Host, specs: Sequence[RunSpec]) -> None:
+    """Raise InputError where one of the runs cannot be carried out here; nothing is written or spent yet."""
+    host.resolved_device()
+    for size in sorted({spec.batch.size for spec in specs}):
+        host.rows_at_once(size)
+
+
+def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
+    """The store, the tasks and the data of a job. Raises InputError, or OSError for the disk.
+
+    The store is made last, so that nothing is left of a command whose words cannot be used.
+    """
+    check(host, job.specs)
+    code_version()
+    RunStore.check(root)
+    suite = load_suite(job.base)
+    base, prepared = prepare(job.base)
+    store = RunStore(root)
+    job.warn()
+    if told := series.sentence(points_of(job, prepared, suite), base.tasks.at):
+        say(told)
+    return Session(job, store, base, prepared, suite, host, workers)
+
+
+def points_of(job: Job, prepared: Prepared, suite: Suite) -> list[dict[str, Any]]:
+    """Return which suites are measured at how many points during training, and what that costs (`series.rows`)."""
+    wanted = Wanted(job.base.tasks, suite, prepared)
+    if not wanted.along or not job.specs:
+        return []
+    arms = distinct(bind(spec, prepared) for spec in job.specs if spec.seed == job.specs[0].seed)
+    return series.rows(wanted.series(spec, plan(spec)) for spec in equal(job.experiment, arms)[0])
+
+
+def planned_points(job: Job) -> tuple[str, list[dict[str, Any]]]:
+    """Return the same before a command, as a sentence and as rows, as far as its text is prepared already."""
+    from workbench import tasks
+
+    if not tasks.along(job.base.tasks):
+        return "", []
+    prepared = already(job.base)
+    if prepared is None:
+        return "scores during training: how many is known once the text is prepared (workbench data prepare)", []
+    base = bind(job.base, prepared)
+    suite = tasks.load(base.tasks, text=lambda: (base.data, prepared.folder))
+    found = points_of(job, prepared, suite)
+    return series.sentence(found, base.tasks.at), found
+
+
+def enroll(session: Session, specs: Sequence[RunSpec], **facts: Any) -> tuple[list[RunSpec], list[RunSpec]]:
+    """The baselines of some runs and the runs themselves, as they stand in the store and the record from now on.
+
+    `facts` go into the record.
+    """
+    bound, matches, _ = _bound(session, specs)
+    baselines = distinct(map(untrained, bound)) if session.suite.tasks else ()
+    facts = {"match": [match.to_json() for match in matches], "contrasts": contrasts_of(session, specs), **facts}
+    session.store.extend_experiment(_record(session, bound, baselines, facts))
+    for spec in [*baselines, *bound]:
+        session.store.open(spec)
+    return list(baselines), bound
+
+
+def _bound(session: Session, specs: Sequence[RunSpec]) -> tuple[list[RunSpec], list[Match], dict[str, str]]:
+    """Return the runs with data and matched budgets, the matches, and ids in the store by the ids of `specs`."""
+    own = [bind(spec, session.prepared) for spec in specs]
+    bound, matches = equal(session.job.experiment, distinct(own))
+    ids = dict(zip((spec.run_id for spec in distinct(own)), (spec.run_id for spec in bound), strict=True))
+    return bound, matches, {spec.run_id: ids[mine.run_id] for spec, mine in zip(specs, own, strict=True)}
+
+
+def contrasts_of(session: Session, specs: Sequence[RunSpec]) -> list[dict[str, Any]]:
+    """Return the contrasts that are declared between these runs, as the record keeps them.
+
+    `seen` is for how many seeds both arms are trained by now: a contrast is declared beforehand where that is none.
+    """
+    named = _bound(session, specs)[2]
+    rows = []
+    for declared in session.job.declared:
+        pairs = [(named[a], named[b]) for a, b in declared.runs if a in named and b in named]
+        seen = sum(all((session.store.root / run_id / "done.json").exists() for run_id in pair) for pair in pairs)
+        contrast = declared.contrast
+        rows.append({
+            "label": contrast.label, "a": dict(contrast.a), "b": dict(contrast.b),
+            "runs_a": [a for a, _ in pairs], "runs_b": [b for _, b in pairs], "declared": now(), "seen": seen,
+        })  # fmt: skip
+    return rows
+
+
+def carry_out_specs(session: Session, specs: Sequence[RunSpec], **facts: Any) -> list[str]:
+    """Do these runs and the baselines they are measured against; their ids. What is done already costs nothing."""
+    baselines, bound = enroll(session, specs, **facts)
+    todo, since = [spec.run_id for spec in _by_seed(baselines, bound)], now()
+    if session.workers > 1:
+        share_work(session.store.root, session.record, todo, session.job, session.host, session.workers, since)
+    else:
+        one_run.carry_out_all(
+            session.store, todo, session.base.tasks, session.suite, session.prepared, session.host, since
+        )
+    return todo
+
+
+def conclude(session: Session, todo: Sequence[str], out: Path | None) -> Outcome:
+    """What became of the runs, and the report on their record."""
+    states = {run_id: _state(session.store.get(run_id), session.wanted) for run_id in todo}
+    _warn_of_pointless([session.store.get(run_id) for run_id in todo], session.wanted)
+
+    from workbench.report import write
+
+    page = write(session.store, session.record, out or Path("reports") / session.record,
+                 missing=dict(session.suite.missing))  # fmt: skip
+    return Outcome(session.record, states, page, session.store.root)
+
+
+def load_suite(base: RunSpec) -> Suite:
+    """The tasks asked for; those that cannot be had are said at once."""
+    from workbench import tasks
+
+    suite = tasks.load(base.tasks, text=lambda: (base.data, prepare(base)[1].folder))
+    for name, why in suite.missing.items():
+        log.warning("%s is left out: %s", name, why)
+    return suite
+
+
+def share_work(root: Path, record: str, todo: list[str], job: Job, host: Host, workers: int, since: str) -> None:
+    """`workers` processes on the same list; each takes the next run that nobody owns."""
+    threads = host.threads or max(1, cores() // workers)
+    words = ["worker", "--runs", str(root), "--record", record, "--threads", str(threads)]
+    words += ["--parent", str(os.getpid()), "--since", since]
+    words += ["--device", host.device, "--precision", host.precision]
+    words += ["--command", shlex.join(redact_words(host.command or sys.argv))]
+    words += [part for word in job.words for part in ("--objective", word)]
+    words += [part for run_id in todo for part in ("--run", run_id)]
+    for flag, value in (
+        ("--micro-batch", host.micro_batch),
+        ("--save-every", host.save_every),
+        ("--track", host.track),
+    ):
+        words += [flag, str(value)] if value is not None else []
+    words += ["--compile"] if host.compile else []
+    words += ["--plain"] if host.plain else []
+    cards = _cards() if host.device in ("auto", "cuda") else 0
+    said = subprocess.PIPE if live.terminal() else None  # several bars on one terminal would paint over each other
+    children = []
+    for index in range(workers):
+        env = dict(os.environ) | ({"CUDA_VISIBLE_DEVICES": str(index % cards)} if cards else {})
+        children.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "workbench", *words],
+                env=env,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                text=True,
+            )
+        )
+    runs = [RunDir(root / run_id) for run_id in todo]
+    try:
+        with live.watching(runs, [child.stderr for child in children if child.stderr]) as look:
+            while any(child.poll() is None for child in children):
+                time.sleep(live.REFRESH)
+                look()
+        codes = [child.wait() for child in children]
+    except BaseException:
+        for child in children:
+            child.terminate()
+        for child in children:
+            child.wait()
+        raise
+    stop = next((code for code in codes if code in (74, 130, 143)), 0)
+    if stop == 74:
+        raise OSError(28, "a worker ran out of disk; see its message above")
+    if stop:
+        raise Interrupted(stop - 128)
+    for code in (code for code in codes if code not in (0, 1)):
+        log.warning("a worker ended early, with %s", f"signal {-code}" if code < 0 else f"exit code {code}")
+
+
+def work(root: Path, record: str, todo: Sequence[str], host: Host, words: Sequence[str], since: str) -> bool:
+    """A worker's whole life. True if some run of the list is not done at the end of it."""
+    code_version()
+    for word in words:
+        objectives.find(word)
+    store = RunStore.existing(root)
+    base = store.experiment(record).base_spec()
+    stay_local(base)
+    suite = load_suite(base)
+    _, prepared = prepare(store.get(todo[0]).spec())
+    one_run.carry_out_all(store, todo, base.tasks, suite, prepared, host, since or now())
+    wanted = Wanted(base.tasks, suite, prepared)
+    return any(_state(store.get(run_id), wanted)[0] not in ("done", "trained", "running") for run_id in todo)
+
+
+def score(session: Session, run_id: str) -> float | None:
+    """The mean over tasks of the mean over fine-tuning seeds; None while any score is missing."""
+    from workbench.tasks.measures import expected
+
+    run, tasks = session.store.get(run_id), session.base.tasks
+    if not one_run.complete(run, Wanted(tasks, session.suite, None)):
+        return None
+    values: dict[str, list[float]] = {}
+    for task, _, name in expected(session.suite, tasks):
+        values.setdefault(task.name, []).append(float(run.read_json(f"scores/{name}")["value"]))
+    means = [math.fsum(found) / len(found) for found in values.values()]
+    return math.fsum(means) / len(means) if means else None
+
+
+def state_of(run: RunDir, tasks: TasksSpec, suite: Suite) -> tuple[str, str]:
+    """Return what became of a run and a note on it; "done" is a trained run with all scores of its end."""
+    return _state(run, Wanted(tasks, suite, None))
+
+
+def _state(run: RunDir, wanted: Wanted) -> tuple[str, str]:
+    """Return the same, where the scores of its points are wanted as well."""
+    state = run.state
+    if state in ("done", "trained"):
+        if one_run.complete(run, wanted):
+            return "done", "; ".join(run.warnings())
+        return "unfinished", "; ".join(run.failures().values()) or "some scores are missing"
+    return state, run.note
+
+
+def _warn_of_pointless(runs: Sequence[RunDir], wanted: Wanted) -> None:
+    """Say how many runs have no weights at points that are asked for, which cannot be measured afterwards."""
+    without = {run.run_id: count for run in runs if not run.damage and (count := wanted.unmeasured(run))}
+    if without:
+        name, count = next(iter(without.items()))
+        log.warning(
+            "%d of %d runs have no weights at points that are asked for, as --evaluate-at was another, an older "
+            "version trained them, or the weights were deleted, "
+            "so scores of these points are left out: %s at %d points%s",
+            len(without), len(runs), name, count, " and others" if len(without) > 1 else "",
+        )  # fmt: skip
+
+
+def _record(
+    session: Session, specs: Sequence[RunSpec], baselines: Sequence[RunSpec], facts: dict[str, Any]
+) -> ExperimentRecord:
+    found = session.job.experiment
+    return ExperimentRecord(
+        name=session.record,
+        experiment=found.name,
+        question=found.question,
+        axis=found.axis,
+        base=session.base.model_dump(mode="json"),
+        tasks=session.base.tasks.model_dump(mode="json"),
+        runs=[spec.run_id for spec in specs],
+        untrained=[spec.run_id for spec in baselines],
+        command=shlex.join(["workbench", *sys.argv[1:]]),
+        text=text_facts(session.prepared),
+        **facts,
+    )
+
+
+def _by_seed(baselines: list[RunSpec], specs: list[RunSpec]) -> list[RunSpec]:
+    """Seed by seed, baseline first: whole comparisons come in early."""
+    return sorted([*baselines, *specs], key=lambda spec: spec.seed)
+
+
+def _cards() -> int:
+    import torch
+
+    return torch.cuda.device_count()

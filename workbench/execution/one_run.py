@@ -1,0 +1,293 @@
+"""One run at a time: train what is not trained, measure what has no score, and wait for those of others."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from workbench import objectives, progress
+from workbench.data.corpus import Corpus
+from workbench.data.prepare import Prepared, check
+from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, ParentFailed, one_line
+from workbench.execution.wanted_scores import Wanted, place_of, plan_of, usable
+from workbench.models.frequencies import frequencies
+from workbench.signals import heed
+from workbench.spec import collapse
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
+from workbench.spec.run_spec import RunSpec
+from workbench.store import checkpoint
+from workbench.store.atomic import DISK
+from workbench.store.environment import changes, environment
+from workbench.store.lease import LeaseHeld, LeaseLost
+from workbench.store.redact import redact
+from workbench.store.run_store import RunDir, RunStore
+from workbench.store.validation import check_fields, inside
+from workbench.tasks import Measure, Suite
+from workbench.training.plan import Plan, plan
+from workbench.training.points import step_of
+
+log = logging.getLogger("workbench")
+WAIT = 1.0  # seconds between looks at runs that other processes are at work on
+
+
+def carry_out_all(
+    store: RunStore, todo: Sequence[str], tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host, since: str
+) -> None:
+    """Every run, each by whoever is free; returns when all are settled, those of other workers included.
+
+    A failure is written down and the next run begins; one written down after `since` is not tried again. Disk and
+    signals end it all. The run of a worker that died is taken over.
+    """
+    left, waited, wanted = list(todo), False, Wanted(tasks, suite, prepared)
+    while left:
+        held = [run_id for run_id in left if not _settle(store.get(run_id), wanted, prepared, host, since)]
+        if held and held == left:
+            if not waited:
+                log.warning("waiting for %d runs that other processes are at work on", len(held))
+            waited = True
+            time.sleep(WAIT)
+        left = held
+
+
+def _settle(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since: str) -> bool:
+    """See to one run, and to its parent before it. False if one of the two is another's for now.
+
+    Nothing is read from or written to a damaged one: it is named, and the others go on.
+    """
+    if damage := run.damage:
+        log.warning(
+            "%s is damaged: %s; move that folder away and give the same command again", run.path, damage
+        )  # fmt: skip
+        return True
+    if settled(run, wanted, since):
+        return True
+    parent = None if run.trained else parent_of(run)
+    if parent is not None and not _settle(parent, Wanted(parent.spec().tasks, Suite(()), None), prepared, host, since):
+        return False
+    try:
+        with run.lease(patience=0):
+            if not settled(run, wanted, since):  # another may have seen to it between our look and our lease
+                carry_out(run, wanted, prepared, host, since)
+    except LeaseHeld:
+        return False
+    except LeaseLost as error:
+        log.warning("%s is left to its new owner: %s", run.run_id, error)
+        return False
+    except DamagedRun as error:
+        log.warning("%s", error)
+    return True
+
+
+def settled(run: RunDir, wanted: Wanted, since: str) -> bool:
+    """Whether nothing is left to do: all is there, it diverged, or what is missing failed after the time `since`."""
+    if run.trained:
+        return all(_failed(run, name, since) for _, _, name in wanted.missing(run))
+    error = run.error()
+    return error is not None and (error["kind"] == "diverged" or error["time"] >= since)
+
+
+def carry_out(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since: str) -> None:
+    """Train a run if it is not trained, then measure what has no score.
+
+    A failed training ends in error.json, a failed measurement in a file of its own: the run and its other scores stay
+    what they are.
+    """
+    run.clear_error()
+    if not run.trained:
+        with _noted(run.run_id, run.fail, run.path / "error.log"):
+            pretrain(run, run.spec(), prepared, host, wanted)
+    if run.trained:
+        measure(run, wanted, host, since)
+
+
+@contextlib.contextmanager
+def _noted(
+    what: str, note: Callable[..., None], trace: Path, expected: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """Write down and warn of what fails inside; only bad input, the disk, signals and a lost lease go on from here.
+
+    That includes SystemExit and its kin: an objective's own code must not end the command. `trace` is the file in
+    which `note` leaves the traceback, for the warning to name; `expected` errors say enough without one.
+    """
+    plain: tuple[type[Exception], ...] = (ParentFailed, Diverged, *expected)
+    try:
+        yield
+    except DamagedRun:
+        raise
+    except plain as error:
+        kind = "diverged" if isinstance(error, Diverged) else "failed"
+        note(kind, str(error), step=getattr(error, "step", None))
+        log.warning("%s %s: %s", what, kind, error)
+    except (InputError, KeyboardInterrupt, Interrupted, LeaseLost):
+        raise
+    except BaseException as error:
+        if isinstance(error, OSError) and error.errno in DISK:
+            raise
+        heed()  # it may be what became of a signal
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(where.filename).name}:{where.lineno}"
+        message = redact(one_line(error))
+        if not isinstance(error, Exception):
+            message = f"{message} was raised at {place}, which would have ended the whole command"
+        note("failed", message, where=place, trace=traceback.format_exc())
+        log.warning("%s failed: %s; see %s", what, message, trace)
+
+
+def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host, wanted: Wanted) -> None:
+    """Train a run up to the exported encoder and done.json, keeping its weights where scores are wanted."""
+    from workbench import cpu, tracking
+    from workbench.models.export import export, export_heads
+    from workbench.training import loop
+    from workbench.training.snapshots import Snapshots
+
+    parent = parent_of(run)
+    if parent is not None and (parent.damage or not parent.trained):
+        raise ParentFailed(f"its parent {parent.run_id} {parent.state}: {parent.note}")
+    check(prepared, full=True)
+    corpus = Corpus(prepared, spec.data.length, spec.seed)
+    floors(spec, corpus, {})  # a fault in an objective's own function shows before training, not after
+    priced = _plan_once(run, spec, corpus, host, parent)
+    cpu.prepare(host.threads, host.plain, host.resolved_device())
+    _write_environment(run, spec, host)
+    source = objectives.source_file(spec)
+    if source is not None:
+        run.write("objective.py", source.read_bytes())
+    snapshots = Snapshots(run, spec, priced, prepared.tokenizer, wanted.points(spec, priced))
+    mirror = tracking.mirror(host.track, run.path, run.run_id, spec.model_dump(mode="json"))
+    try:
+        with progress.training(run.run_id) as bar:
+            model = loop.train(run, spec, priced, corpus, host, run.check, bar, mirror, parent, snapshots)
+    finally:
+        mirror.close()
+    facts = {"steps": priced.steps, "tokens": priced.tokens, "flops": priced.flops}
+    check(prepared)  # its tokenizer is exported
+    with run.staged("encoder") as folder:
+        export(model.encoder, prepared.tokenizer, folder, spec, facts)  # type: ignore[arg-type]
+    with run.staged("heads") as folder:
+        export_heads(model, folder)
+    run.finish(facts | judged(run, spec, corpus))
+
+
+def judged(run: RunDir, spec: RunSpec, corpus: Corpus) -> dict[str, Any]:
+    """Return what token frequencies alone reach for each loss of a trained run, and warn of those no better."""
+    rows = run.metrics()
+    reached = floors(spec, corpus, collapse.mean_rates(rows)) if rows else {}
+    warnings = [reach.sentence() for reach in collapse.reaches(rows, reached) if reach.flagged]
+    for warning in warnings:
+        log.warning("%s: %s", run.run_id, warning)
+    return {"floors": reached, "warnings": warnings}
+
+
+def floors(spec: RunSpec, corpus: Corpus, rates: Mapping[str, float]) -> dict[str, float]:
+    """Return what the objective says that token frequencies alone reach; nothing where it has no such function."""
+    own = getattr(objectives.load(spec), "floors", None)
+    return dict(own(frequencies(corpus.counts(), spec, rates))) if own is not None else {}
+
+
+def parent_of(run: RunDir) -> RunDir | None:
+    """The run that this one starts from, in the same store; its folder is made if it is new."""
+    wanted = run.spec().parent()
+    return None if wanted is None else RunStore(run.path.parent).open(wanted)
+
+
+def _kernels(host: Host, precision: str) -> str:
+    """What pre-training computes with on a CPU, as they round differently: "torch", "compiled" or "tiles"."""
+    import torch
+
+    from workbench.cpu import compiled
+
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    if host.plain or host.compile or host.resolved_device() != "cpu" or not compiled.available(dtype):
+        return "torch"
+    return "tiles" if compiled.has_tiles(dtype) else "compiled"
+
+
+def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
+    """env.json. What a run that goes on finds changed is said, and stays in the record."""
+    precision = host.resolved_precision(spec.encoder.hidden)
+    if precision == "bf16" != host.precision and host.resolved_device() == "cpu":
+        log.warning("%s trains in bf16, which this CPU multiplies fast; --precision fp32 would not", run.run_id)
+    ways = {
+        "micro_batch": host.rows_at_once(spec.batch.size),
+        "plain": host.plain, "compile": host.compile, "kernels": _kernels(host, precision),
+    }  # fmt: skip
+    facts = environment(host.command or sys.argv, device=host.resolved_device(), precision=precision) | ways
+    before = run.read_json("env.json") if (run.path / "env.json").is_file() else facts
+    with usable(run):
+        check_fields("env.json", before, {"versions": dict, "machine": dict})
+    changed = changes(before, facts) if checkpoint.steps(run.path / "checkpoints") else []
+    for each in changed:
+        log.warning(
+            "%s goes on with %s %s instead of %s, so its numbers will not be to the last digit those of a run that "
+            "was never stopped", run.run_id, each["key"], each["to"], each["from"],
+        )  # fmt: skip
+    at = {"at": facts["started"]}
+    earlier = before.get("changes")
+    kept = earlier if isinstance(earlier, list) else []
+    run.write_json("env.json", facts | {"changes": [*kept, *(each | at for each in changed)]})
+
+
+def _plan_once(run: RunDir, spec: RunSpec, corpus: Corpus, host: Host, parent: RunDir | None) -> Plan:
+    """The plan in the run directory, made when the run first begins: seconds are turned into steps only once."""
+    if (run.path / "plan.json").is_file():
+        return plan_of(run)
+    from workbench.training import loop
+
+    timed = loop.seconds_per_step(spec, corpus, host) if spec.budget.unit == "seconds" else None
+    priced = plan(spec, timed, plan_of(parent) if parent is not None else None)
+    run.write_json("plan.json", priced.to_json())
+    return priced
+
+
+def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
+    """Take each score that is missing, but for those that failed after the time `since`.
+
+    A score names the run and carries the hash of the encoder that it is of.
+    """
+    from workbench.tasks.measures import take
+
+    run.want(name for _, _, name in wanted.expected(run))
+    missing = [each for each in wanted.missing(run) if not _failed(run, each[2], since)]
+    if not missing:
+        return
+    digests = {place: run.weight_digests(place) for place in {place_of(name) for _, _, name in missing}}
+    unchecked = set(digests)
+    with progress.measuring(run.run_id, len(missing)) as told:
+        for task, seed, name in missing:
+            place = place_of(name)
+            at = f", step {step_of(place):,}" if place else ""
+            what = f"{task.act} {run.run_id} on {task.name} (seed {seed}{at})"
+            trace = run.path / run.failure_log(name)
+            with _noted(what, partial(_note_score, run, name, task, seed), trace, (InputError,)):
+                if place in unchecked:
+                    run.check_encoder(place)
+                    unchecked.remove(place)
+                folder = run.path / place / "encoder"
+                score = take(folder, task, wanted.tasks, seed, host, partial(told.step, task.name))
+                run.write_json(inside("scores", name), score.to_json() | digests[place])
+                run.clear_failure(name)
+                told.scored(task.name, None if place else score.value)
+
+
+def _failed(run: RunDir, name: str, since: str) -> bool:
+    failure = run.failure(name)
+    return failure is not None and failure["time"] >= since
+
+
+def _note_score(
+    run: RunDir, name: str, task: Measure, seed: int, kind: str, message: str, trace: str = "", **_: object
+) -> None:
+    run.fail_score(name, task.name, seed, kind, message, trace, task.act)
+
+
+def complete(run: RunDir, wanted: Wanted) -> bool:
+    """Return whether a run is trained and has every score that is wanted."""
+    return run.trained and not any(True for _ in wanted.missing(run))

@@ -1,0 +1,392 @@
+"""Search: Optuna proposes, the runner disposes, and the run directories are the truth.
+
+A proposal is a pure function of the trials before it, so a killed search, typed again, proposes the same runs, and two
+that run at once share them. Optuna's storage is a copy to look at (optuna-dashboard opens it); it may be lost or
+damaged without harm. Nothing is pruned: a run that stops early has not had the same compute as the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from workbench.data.prepare import bind
+from workbench.errors import InputError
+from workbench.execution import experiment_runner
+from workbench.execution.experiment_runner import Outcome, Session
+from workbench.execution.run_list import Job, Match, equal, job_of, known_options, plans
+from workbench.rng import seed_of
+from workbench.spec import experiment as experiments
+from workbench.spec.axes import Range, Space, Values
+from workbench.spec.experiment import Experiment, changed
+from workbench.spec.host import Host
+from workbench.spec.run_spec import RunSpec, value_at
+from workbench.store.redact import redact
+
+log = logging.getLogger("workbench")
+SAMPLERS = ("tpe", "random", "qmc")
+STARTUP = 10  # trials before TPE has seen enough to prefer anything; they depend on no other and run together
+ROUND = 4  # trials of a cell that TPE proposes at once after that, and that can run side by side
+TUNING_SEEDS = 100_000  # how far the seeds that settings are chosen on stand from those that are reported
+OPTION = "options."  # what the key of an objective's option begins with
+HELD_OUT = 0.2  # of the training rows: what settings are chosen on, so that no test row has a say in it
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One point of the space, tried on one arm: `score` is the mean over its runs, None until all have one."""
+
+    objective: str
+    trial: int
+    values: Mapping[str, Any]
+    seeds: tuple[int, ...]
+    run_ids: tuple[str, ...] = ()
+    score: float | None = None
+    failed: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Search:
+    """How to search: `trials` a cell, each with `seeds` pre-training seeds."""
+
+    space: Space
+    trials: int
+    sampler: str = "tpe"
+    seeds: int = 1
+    storage: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.sampler not in SAMPLERS:
+            raise InputError(f"--sampler {self.sampler!r} is not one of {', '.join(SAMPLERS)}")
+
+    def words(self, base: RunSpec) -> str:
+        """What makes two searches the same one; a larger number of trials goes on with it."""
+        space = ", ".join(f"{key}={value if isinstance(value, Range) else list(value)}" for key, value in
+                          sorted(self.space.items()))  # fmt: skip
+        return f"{space}; {self.sampler}, {self.seeds} seeds, {base.budget.model_dump_json()}"
+
+
+def search_job(
+    found: Experiment, base: RunSpec, search: Search, words: Sequence[str], given: Collection[str] = ()
+) -> Job:  # fmt: skip
+    """The cells of an experiment, each to be searched on its own: `specs` hold one run of each. Raises InputError."""
+    if base.tasks.names in ((), ("none",)):
+        raise InputError("a search goes by scores, and --tasks none gives none; name some tasks")
+    axes = {key: values for key, values in found.axes.items() if key not in search.space}
+    found = replace(found, axes=axes, contrasts=())  # the best of many trials are no arms declared beforehand
+    job = job_of(found, base, 1, words, given)
+    own_spaces(search.space, job.specs)
+    axes = {**job.experiment.axes, **{key: () for key in search.space}}
+    named = replace(job.experiment, axes=axes, search=search.words(base))
+    return replace(job, experiment=named)
+
+
+def execute(job: Job, search: Search, root: Path, host: Host, workers: int, out: Path | None) -> Outcome:
+    """Carry out all trials of every cell, and write the report on their runs."""
+    plans(job)
+    open_storage(search)
+    session = experiment_runner.begin(job, root, host, workers)
+    trials, _ = run_trials(session, search)
+    return experiment_runner.conclude(session, [run for trial in trials for run in trial.run_ids], out)
+
+
+def tune(jobs: tuple[Job, Job], search: Search, seeds: int, root: Path, host: Host, workers: int,
+         out: Path | None) -> Outcome:  # fmt: skip
+    """Search for every objective alike, then report the best settings of each on seeds that the search has not seen.
+
+    `jobs` are those of `tune_jobs`. Scores of the search are taken on rows held out of each task's training rows.
+    """
+    searching, reporting = jobs
+    base = reporting.base
+    plans(searching)
+    open_storage(search)
+    first = experiment_runner.begin(searching, root, host, workers)
+    trials, (arms, matches) = run_trials(first, search)
+    second = experiment_runner.begin(reporting, root, host, workers)
+    chosen = []
+    for name, arm in arms.items():
+        best = max((t for t in trials if t.objective == name and t.score is not None),
+                   key=lambda t: (t.score, -t.trial), default=None)  # fmt: skip
+        if best is None:
+            raise InputError(f"no trial of {name} has a score, so there is nothing to choose; see workbench status")
+        log.warning("%s: %s (%.2f on held-out rows, trial %d of %d)", name, _told(best.values), best.score, best.trial,
+                    search.trials)  # fmt: skip
+        chosen.append(changed(arm, best.values))
+    specs = [spec.replace(seed=seed) for seed in range(base.seed, base.seed + seeds) for spec in chosen]
+    facts = {"tuning": [trial.to_json() for trial in trials], "match": [match.to_json() for match in matches]}
+    return experiment_runner.conclude(second, experiment_runner.carry_out_specs(second, specs, **facts), out)
+
+
+def tune_jobs(
+    base: RunSpec, search: Search, words: Sequence[str], match: str | None, given: Collection[str] = ()
+) -> tuple[Job, Job]:  # fmt: skip
+    """What is searched, and what is reported: same objectives, other seeds, other rows."""
+    axes = {"objective": tuple(words) or experiments.load("ablation").axes["objective"]}
+    question = "With settings tuned alike for each, which objective does best?"
+    apart = base.changed({"tasks.held_out": HELD_OUT, "seed": base.seed + TUNING_SEEDS})
+    searching = search_job(Experiment("tune-search", question, axes, match=match), apart, search, words, given)
+    report = Experiment("tune", question, axes, match=match, search=search.words(base))
+    reporting = job_of(report, base, 1, words, given)
+    return searching, reporting
+
+
+def default_space(base: RunSpec, over: Space) -> Space:
+    """The learning rate, four times either way, unless `over` says otherwise."""
+    rate = Range(base.optim.lr / 4, base.optim.lr * 4, log=True, whole=False)
+    return {"optim.lr": rate} | dict(over)
+
+
+def own_spaces(space: Space, arms: Sequence[RunSpec]) -> list[Space]:
+    """Return the space of each arm: `space` without the options that the arm's objective does not have.
+
+    Raises InputError if no objective of the search has an option of the space.
+    """
+    known = known_options(arms, [key.removeprefix(OPTION) for key in space if key.startswith(OPTION)])
+    return [
+        {key: values for key, values in space.items()
+         if not key.startswith(OPTION) or key.removeprefix(OPTION) in known[arm.objective]}
+        for arm in arms
+    ]  # fmt: skip
+
+
+Cells = tuple[dict[str, RunSpec], list[Match]]
+
+
+def run_trials(session: Session, search: Search) -> tuple[list[Trial], Cells]:
+    """Trials until every cell has had its number, in rounds; those known from earlier are not repeated."""
+    found = session.job.experiment
+    specs, matches = equal(found, [bind(spec, session.prepared) for spec in session.job.specs])
+    arms = {_arm(found, spec): spec for spec in specs}
+    spaces = own_spaces(search.space, list(arms.values()))
+    studies = {
+        name: Study(replace(search, space=space), session.record) for name, space in zip(arms, spaces, strict=True)
+    }
+    mirror = Mirror(session, search)
+    trials = _known(session, search, arms)
+    while True:
+        for name in arms:
+            mine = [trial for trial in trials if trial.objective == name]
+            if all(trial.score is not None or trial.failed for trial in mine):
+                study = studies[name]
+                trials += study.propose(name, mine, study.round(len(mine)), arms[name].seed)
+        trials = [trial if trial.run_ids else _named(session, arms, trial) for trial in trials]
+        pending = [trial for trial in trials if trial.score is None and not trial.failed]
+        facts = {"match": [match.to_json() for match in matches]}
+        if pending:
+            specs = [spec for trial in pending for spec in _specs(arms[trial.objective], trial)]
+            experiment_runner.carry_out_specs(session, specs, tuning=[trial.to_json() for trial in trials], **facts)
+        trials = [_scored(session, trial) if trial in pending else trial for trial in trials]
+        experiment_runner.enroll(session, [], tuning=[trial.to_json() for trial in trials], **facts)
+        mirror.show(trials)
+        if not pending:
+            return trials, (arms, matches)
+
+
+def _known(session: Session, search: Search, arms: Mapping[str, RunSpec]) -> list[Trial]:
+    """Trials of the record that are this search's: their runs are those that their values give today."""
+    names = [record.name for record in session.store.experiments()]
+    rows = session.store.experiment(session.record).tuning if session.record in names else []
+    trials = []
+    for row in rows:
+        trial = Trial(**row | {"seeds": tuple(row["seeds"]), "run_ids": tuple(row["run_ids"])})
+        if trial.objective in arms and trial.trial < search.trials and _named(session, arms, trial) == trial:
+            trials.append(replace(trial, score=None, failed=False))  # the run directories say how it went
+    return trials
+
+
+def _named(session: Session, arms: Mapping[str, RunSpec], trial: Trial) -> Trial:
+    specs = _specs(arms[trial.objective], trial)
+    return replace(trial, run_ids=tuple(bind(spec, session.prepared).run_id for spec in specs))
+
+
+def _specs(arm: RunSpec, trial: Trial) -> list[RunSpec]:
+    return [changed(arm, {**trial.values, "seed": seed}) for seed in trial.seeds]
+
+
+def _scored(session: Session, trial: Trial) -> Trial:
+    scores = [experiment_runner.score(session, run_id) for run_id in trial.run_ids]
+    known = [score for score in scores if score is not None]
+    complete = len(known) == len(scores)
+    return replace(trial, score=math.fsum(known) / len(known) if complete else None, failed=not complete)
+
+
+def _arm(found: Experiment, spec: RunSpec) -> str:
+    """The objective, and what else sets its cell apart."""
+    keys = [key for key, values in found.axes.items() if len(values) > 1] + [key for v in found.variants for key in v]
+    return ", ".join([spec.objective, *(f"{k}={value_at(spec, k)}" for k in dict.fromkeys(keys) if k != "objective")])
+
+
+def _told(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in
+                     values.items())  # fmt: skip
+
+
+class Study:
+    """Proposals of one search. Nothing is kept between calls."""
+
+    def __init__(self, search: Search, name: str) -> None:
+        self.search, self.name = search, name
+        self.space = {key: _distribution(value) for key, value in search.space.items()}
+
+    def round(self, known: int) -> int:
+        """How many trials to propose at once: as many as do not depend on each other, else `ROUND`.
+
+        Not as many as there are workers: then a search that goes on with others would propose other trials.
+        """
+        alone = self.search.trials if self.search.sampler != "tpe" else STARTUP
+        return max(0, min(self.search.trials - known, alone - known if known < alone else ROUND))
+
+    def propose(self, arm: str, known: Sequence[Trial], count: int, seed: int) -> list[Trial]:
+        """The next trials of an arm, numbered on."""
+        seeds = tuple(range(seed, seed + self.search.seeds))
+        return [
+            Trial(arm, len(known) + index, values, seeds) for index, values in enumerate(self._ask(arm, known, count))
+        ]
+
+    def _ask(self, arm: str, known: Sequence[Trial], count: int) -> list[dict[str, Any]]:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        tpe = self.search.sampler == "tpe"
+        seed = seed_of(0, "search", self.name, arm, len(known) if tpe else 0) % 2**32
+        study = optuna.create_study(direction="maximize", sampler=_sampler(self.search.sampler, seed))
+        if tpe:
+            study.add_trials([_frozen(trial, self.space) for trial in known])
+            asked = [study.ask(self.space) for _ in range(count)]
+        else:  # a fixed sequence, of which these come next; Optuna's qmc draws the very first one at random
+            asked = []
+            for _ in range((self.search.sampler == "qmc") + len(known) + count):
+                asked.append(study.ask(self.space))
+                study.tell(asked[-1], 0.0)
+        return [_values(trial.params, self.search.space) for trial in asked[len(asked) - count :]]
+
+
+class Mirror:
+    """The trials once more, in Optuna's storage, for people and their tools. Never read back."""
+
+    def __init__(self, session: Session, search: Search) -> None:
+        self.name, self.search = session.record, search
+        self.path = session.store.root / "experiments" / f"{session.record}.optuna.log"
+        self.space = {key: _distribution(value) for key, value in search.space.items()}
+
+    def show(self, trials: Iterable[Trial]) -> None:
+        """Add what is not there yet. A journal that cannot be read, such as a torn one, is written anew."""
+        try:
+            self._add(trials)
+        except Exception as error:  # storages raise whatever their file or database does
+            if self.search.storage:
+                log.warning("the copy of the trials in --storage was not written: %s", _first_line(error))
+                return
+            self.path.unlink(missing_ok=True)
+            self._add(trials)
+
+    def _add(self, trials: Iterable[Trial]) -> None:
+        self.path.parent.mkdir(exist_ok=True)
+        with _storage(self.search.storage or self.path) as storage:
+            self._add_to(storage, [trial for trial in trials if trial.score is not None or trial.failed])
+
+    def _add_to(self, storage: BaseStorage, trials: Iterable[Trial]) -> None:
+        studies: dict[str, optuna.Study] = {}
+        for trial in trials:
+            if trial.objective not in studies:
+                studies[trial.objective] = optuna.create_study(
+                    study_name=f"{self.name}: {trial.objective}", storage=storage, direction="maximize",
+                    load_if_exists=True,
+                )  # fmt: skip
+            study = studies[trial.objective]
+            if all(list(other.user_attrs.get("runs", ())) != list(trial.run_ids) for other in study.get_trials()):
+                study.add_trial(_frozen(trial, self.space))
+
+
+def open_storage(search: Search) -> None:
+    """Open the database of `--storage` once, before anything is spent. Raises InputError where that fails."""
+    if not search.storage:
+        return
+    place = redact(search.storage)
+    try:
+        with _storage(search.storage):
+            pass
+    except ImportError:
+        postgres = search.storage.startswith("postgres")
+        what = "pip install 'workbench[postgres]', and name no other driver" if postgres else "install the one it names"
+        raise InputError(f"--storage {place} needs a database driver that is not there: {what}") from None
+    except Exception as error:  # whatever the database's driver raises
+        raise InputError(f"--storage {place} cannot be opened: {_first_line(error)}") from None
+
+
+def database_address(place: str) -> str:
+    """Return the address with psycopg named as the driver, where it is of PostgreSQL and names none.
+
+    SQLAlchemy would take psycopg2, which `workbench[postgres]` does not install.
+    """
+    scheme, _, rest = place.partition("://")
+    return f"postgresql+psycopg://{rest}" if scheme in ("postgres", "postgresql") else place
+
+
+def _first_line(error: Exception) -> str:
+    """What went wrong, without passwords and without the pages of advice that database libraries add."""
+    lines = redact(str(error)).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+@contextmanager
+def _storage(place: str | Path) -> Iterator[BaseStorage]:
+    """A storage of Optuna's at an address or in a file; a database's connections are closed in the end."""
+    if not (isinstance(place, str) and "://" in place):
+        yield JournalStorage(JournalFileBackend(str(place), lock_obj=JournalFileOpenLock(str(place))))
+        return
+    storage = RDBStorage(database_address(place))
+    try:
+        yield storage
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what Optuna calls experimental is tested here
+        if name == "tpe":
+            return optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
+        if name == "qmc":
+            return optuna.samplers.QMCSampler(seed=seed, scramble=True, warn_independent_sampling=False)
+        return optuna.samplers.RandomSampler(seed=seed)
+
+
+def _distribution(value: Range | Values) -> BaseDistribution:
+    if not isinstance(value, Range):
+        return CategoricalDistribution(value)
+    if value.whole:
+        return IntDistribution(int(value.low), int(value.high), log=value.log)
+    return FloatDistribution(value.low, value.high, log=value.log)
+
+
+def _values(params: Mapping[str, Any], space: Space) -> dict[str, Any]:
+    """Numbers with three digits: nobody reads more, and nothing hangs on them."""
+    found = dict(params)
+    for key, value in space.items():
+        if isinstance(value, Range) and not value.whole:
+            found[key] = min(max(float(f"{found[key]:.3g}"), value.low), value.high)
+    return found
+
+
+def _frozen(trial: Trial, space: Mapping[str, BaseDistribution]) -> FrozenTrial:
+    state = TrialState.FAIL if trial.failed else TrialState.RUNNING if trial.score is None else TrialState.COMPLETE
+    mine = {key: space[key] for key in trial.values}
+    return create_trial(
+        params=dict(trial.values), distributions=mine, value=trial.score, state=state,
+        user_attrs={"runs": list(trial.run_ids), "trial": trial.trial},
+    )  # fmt: skip

@@ -1,0 +1,132 @@
+"""What a study can show, and what that costs, before its first run: the smallest gap for each number of seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from workbench.bench.estimate import training_seconds
+from workbench.errors import InputError
+from workbench.execution.run_list import Job, plans
+from workbench.report import find_record
+from workbench.report.comparison.boards import boards
+from workbench.report.load import frames
+from workbench.report.statistics.group_sequential import schedule
+from workbench.report.statistics.power import Family, family_of, unit_gap
+from workbench.report.statistics.sequential_power import shown
+from workbench.spec.host import Host
+from workbench.spec.run_spec import RunSpec
+from workbench.store.run_store import RunStore
+from workbench.training.plan import Plan, with_parents
+
+SEEDS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20)
+ADDED = (4, 6, 8, 12, 20)  # numbers of seeds up to which a plan that adds them is simulated
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How far paired differences of a measure scatter, as a standard deviation in points, and who says so.
+
+    `low` and `high` are its 95 % interval where it was measured with `df` degrees of freedom.
+    """
+
+    measure: str
+    sd: float
+    source: str
+    df: int | None = None
+    low: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        known = "" if self.df is None else f" (95 % interval {self.low:.2f} to {self.high:.2f}, {self.df} df)"
+        return f"{self.measure}: paired differences scatter by {self.sd:.2f} points{known}, {self.source}"
+
+
+@dataclass(frozen=True)
+class Design:
+    """One number of seeds: what it costs, and the gap that is shown four times in five, fixed or with seeds added.
+
+    `mean_seeds` are those that adding takes where one arm is ahead by `added_gap`, `idle_seeds` where none is.
+    """
+
+    seeds: int
+    flops: float
+    seconds: float
+    gap: float | None
+    added_gap: float | None = None
+    mean_seeds: float | None = None
+    mean_seconds: float | None = None
+    idle_seeds: float | None = None
+
+
+def measured(store: RunStore, word: str) -> list[Noise]:
+    """Return the noise of each measure in an experiment of a store. Raises InputError where it has none."""
+    from scipy import stats
+
+    name = find_record(store, word)
+    found = []
+    for board in boards(frames.read(store, name, verify=False)):
+        noise = board.noise[board.budget][0]
+        if noise.paired and noise.df:
+            low, high = (noise.paired * math.sqrt(noise.df / stats.chi2.ppf(p, noise.df)) for p in (0.975, 0.025))
+            source = f"{name}, {noise.n} seeds at {board.budget}"
+            found.append(Noise(board.label, noise.paired, source, noise.df, float(low), float(high)))
+    if not found:
+        raise InputError(f"{name} has no two arms with two seeds in common and different scores; give --sd POINTS")
+    return found
+
+
+def arms_and_family(job: Job) -> tuple[int, Family | None]:
+    """Return how many arms are compared at the largest budget, and which of them are declared to be."""
+    priced, _ = plans(job)
+    one = [(spec, plan) for spec, plan in priced if spec.seed == job.base.seed]
+    most = max(one, key=lambda each: each[1].flops["matmul"])[0].budget
+    level = [spec.run_id for spec in job.specs if spec.seed == job.base.seed and spec.budget == _given(job, most)]
+    pairs = [pair for declared in job.declared for pair in declared.runs]
+    return len(level), family_of(level, pairs)
+
+
+def _given(job: Job, budget: Any) -> Any:
+    """Return the budget as the command gave it, before it was matched."""
+    given = {spec.budget for spec in job.specs}
+    return budget if budget in given else max(given, key=lambda each: each.amount)
+
+
+def designs(job: Job, sd: float, host: Host, workers: int, seeds: Sequence[int] = SEEDS) -> list[Design]:
+    """Return what each number of seeds shows at this noise, and what all its runs cost here."""
+    priced, _ = plans(job)
+    one = [(spec, plan) for spec, plan in priced if spec.seed == job.base.seed]
+    flops, seconds = float(sum(plan.flops[spec.budget.convention] for spec, plan in one)), _seconds(one, host, workers)
+    arms, family = arms_and_family(job)
+    return [_design(count, arms, family, sd, flops, seconds) for count in seeds]
+
+
+def _seconds(one: Sequence[tuple[RunSpec, Plan]], host: Host, workers: int) -> float:
+    return sum(training_seconds(with_parents(one), host)) / min(workers, len(one))
+
+
+def _design(count: int, arms: int, family: Family | None, sd: float, flops: float, seconds: float) -> Design:
+    unit = unit_gap(arms, count, family)
+    gap = None if unit is None else unit * sd
+    added = shown(arms, schedule(count), family) if count in ADDED else None
+    if added is None:
+        return Design(count, count * flops, count * seconds, gap)
+    return Design(
+        count, count * flops, count * seconds, gap,
+        added.gap * sd, added.seeds, added.seeds * seconds, added.seeds_of_none,
+    )  # fmt: skip
+
+
+def as_json(job: Job, noise: Sequence[Noise], found: Sequence[Sequence[Design]]) -> dict[str, Any]:
+    """Return everything as plain data."""
+    return {
+        "experiment": job.experiment.name,
+        "declared": [str(declared.contrast) for declared in job.declared],
+        "convention": job.base.budget.convention,
+        "measures": [
+            asdict(one) | {"designs": [asdict(design) for design in rows]}
+            for one, rows in zip(noise, found, strict=True)
+        ],
+    }  # fmt: skip

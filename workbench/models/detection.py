@@ -1,0 +1,51 @@
+"""How plausible a sentence is to a detector of replaced tokens: what RTD and its kin score sentences by.
+
+B sentences, L positions. The sentence is read as it is, in one pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from workbench.models.corruption import Generator
+from workbench.models.encoder import Encoder
+from workbench.models.heads import BinaryHead
+from workbench.models.sentence_scores import Scorer, summed
+
+
+@dataclass(frozen=True)
+class Detector:
+    """An encoder whose head tells replaced tokens (logits above 0), and the generator that it was trained with."""
+
+    encoder: Encoder
+    head: BinaryHead
+    generator: Generator
+
+    def originality(self, ids: Tensor, attention: Tensor | None) -> Tensor:
+        """Return the sum (B,) of log P(original) over the tokens of sentences ids (B, L).
+
+        As Xia et al. 2022, "Prompting ELECTRA", score options.
+        """
+        logits = self.head(self.encoder(ids, attention))  # (B, L)
+        return summed(F.logsigmoid(-logits.float()), ids, attention, self.generator.spec.data.special)
+
+    def electric(self, ids: Tensor, attention: Tensor | None) -> Tensor:
+        """Return the sum (B,) of log q(token) - logit, the generator's probability corrected by the head.
+
+        What log p(token | others) is at the optimum, up to a constant (Clark et al. 2020, "Pre-training transformers as
+        energy-based cloze models"; roughly so here, since lucky samples are labelled original).
+        """
+        logits = self.head(self.encoder(ids, attention))  # (B, L)
+        corrections = summed(logits, ids, attention, self.generator.spec.data.special)
+        return self.generator.score(ids, attention) - corrections
+
+    def scorers(self) -> dict[str, Scorer]:
+        """Return the ways to score sentences, those of the generator by itself among them."""
+        return {
+            "originality": lambda s: self.originality(s.ids, s.attention),
+            "electric": lambda s: self.electric(s.ids, s.attention),
+            **self.generator.scorers(),
+        }

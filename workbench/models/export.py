@@ -1,0 +1,101 @@
+"""The encoder alone, as anybody's Hugging Face model: weights, tokenizer and a card that says where it comes from."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from torch import nn
+
+from workbench import __version__
+from workbench.data.foreign import TOKENIZER_FILES
+from workbench.models.encoder import Encoder
+from workbench.models.unigram import WordFrequencies
+from workbench.spec.run_spec import RunSpec
+from workbench.store.atomic import read_object, write_new
+from workbench.store.safetensors_writer import content
+
+WEIGHTS = "model.safetensors"
+
+
+def export(encoder: Encoder, tokenizer: Path, folder: Path, spec: RunSpec, facts: dict[str, Any]) -> None:
+    """Fill `folder`, which the caller puts in place whole. `facts` are the run's steps, tokens and FLOPs."""
+    try:
+        encoder.save(folder)
+    except SafetensorError as error:  # it wraps what the system says
+        if code := re.search(r"os error (\d+)", str(error)):
+            raise OSError(int(code[1]), os.strerror(int(code[1])), str(folder)) from None
+        raise
+    for file in tokenizer.iterdir():
+        if file.name in TOKENIZER_FILES:
+            shutil.copyfile(file, folder / file.name)
+    limit_length(folder / "tokenizer_config.json", spec.encoder.positions)
+    (folder / "README.md").write_text(card(spec, facts), encoding="utf-8")
+
+
+def export_heads(objective: nn.Module, folder: Path) -> None:
+    """Fill `folder` with every weight of an objective that is not its encoder's: heads and generator.
+
+    With the exported encoder they are all that scoring sentences takes. Names are those of `named_parameters`; word
+    frequencies, which are counted and not learned, are kept under `log_share`.
+    """
+    encoder: nn.Module = objective.encoder  # type: ignore[assignment]
+    own = {id(weight) for weight in encoder.parameters()}
+    kept = {name: weight for name, weight in objective.named_parameters() if id(weight) not in own}
+    for name, part in objective.named_modules():
+        if isinstance(part, WordFrequencies):
+            kept[f"{name}.log_share"] = part.log_share  # type: ignore[assignment]
+    _, parts = content(kept)
+    write_new(folder / WEIGHTS, b"".join(parts))
+
+
+def limit_length(settings: Path, positions: int) -> None:
+    """Write into a tokenizer's settings that texts have at most `positions` tokens, as the encoder has no more."""
+    raw = read_object(settings) if settings.is_file() else {}
+    longest = raw.get("model_max_length")
+    longest = min(longest, positions) if isinstance(longest, (int, float)) and longest > 0 else positions
+    text = json.dumps(raw | {"model_max_length": int(longest)}, indent=2, ensure_ascii=False)
+    settings.write_text(text + "\n", encoding="utf-8")
+
+
+def card(spec: RunSpec, facts: dict[str, Any]) -> str:
+    """A model card: what was trained, on what, for how long, and how to load it."""
+    trained = (
+        f"It was pre-trained with the objective `{spec.objective}` ({spec.recipe} recipe) for "
+        f"{facts['steps']:,} steps, {facts['tokens']:,} tokens, "
+        f"{float(facts['flops']['paper']):.4g} training FLOPs in the paper's convention."
+        if facts["steps"]
+        else "It holds the initial weights of its seed and was not trained: a baseline."
+    )
+    longer = spec.encoder.positions > spec.data.length
+    untrained = f"; positions from {spec.data.length} on never occurred in pre-training" if longer else ""
+    return f"""---
+library_name: transformers
+pipeline_tag: feature-extraction
+tags: [feature-extraction, {spec.encoder.family}]
+---
+# {spec.run_id}
+
+A text encoder of {spec.encoder.layers} layers x {spec.encoder.hidden} ({spec.encoder.family}), seed {spec.seed}.
+{trained}
+
+- corpus: {", ".join(spec.data.corpus)} (fingerprint `{spec.data.fingerprint}`), rows of {spec.data.length} tokens
+- tokenizer: {spec.data.tokenizer}, {spec.encoder.vocab} entries
+- texts: up to {spec.encoder.positions} tokens, to which the tokenizer cuts with `truncation=True`{untrained}
+- no head: the heads of pre-training are not in here but in the folder `heads` of the run, so it fills no masks and
+  classifies nothing before fine-tuning
+- made by workbench {__version__}, after Clark et al. 2020, "ELECTRA: Pre-training Text Encoders as Discriminators
+  Rather Than Generators"
+
+```python
+from transformers import AutoModel, AutoTokenizer
+
+encoder, tokenizer = AutoModel.from_pretrained("."), AutoTokenizer.from_pretrained(".")
+hidden = encoder(**tokenizer("Some text.", return_tensors="pt")).last_hidden_state
+```
+"""

@@ -1,0 +1,137 @@
+"""What token frequencies alone reach: the losses of the best model that sees no order of words.
+
+A floor is the loss of an optimal predictor that knows how often each word occurs, how often tokens are masked or
+replaced, and the token at the position itself, but nothing about its neighbours. A model whose loss stays there has
+learnt nothing that an encoder is for.
+
+The model behind the formulas. A picked token v is drawn from the frequencies p of the training text. A corruption
+shows it with probability k, or else shows a token u drawn from q, independently of v. q is uniform for the random words
+of BERT MLM, and p for a generator that has learnt frequencies and no more (p^(1/T), scaled, at a temperature T). k is
+read off the share r of tokens that were replaced, as r = (1 - k)(1 - sum p q): a generator that beats frequencies gives
+back the original more often, and copying what is seen then is right more often. The floors are the entropies of v, and
+of u != v, given u (Cover and Thomas 2006, chapter 2), which no predictor of that kind can beat on average.
+
+V words of the vocabulary. Everything is float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.spec.run_spec import RunSpec
+
+Shares = NDArray[np.float64]
+Where = Literal["picks", "all"]  # the positions that a loss is a mean over: the picked ones, or all real tokens
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """How often words occur in a run's text, and how often its tokens were picked and replaced.
+
+    `words` (V,) are the shares of words among the tokens that may be picked, `special` is the share of tokens that are
+    never picked ([CLS], [SEP]), `picked` and `replaced` are shares of all tokens.
+    """
+
+    words: Shares
+    special: float
+    spec: RunSpec
+    picked: float
+    replaced: float
+
+    def generator(self) -> dict[str, float]:
+        """Return the floor of a generator with weights, which sees its picks as [MASK], as random words or kept."""
+        if self.spec.generator.kind != "transformer":
+            return {}  # made of frequencies by intention
+        shares = self.spec.corruption
+        return {"generator_loss": self.masked(shares.generator_mask, shares.generator_random)}
+
+    def masked(self, mask: float, random: float) -> float:
+        """Return the floor of predicting picked tokens of which shares are shown as [MASK] and as random words."""
+        seen = 1 - mask
+        if seen <= 0:
+            return entropy(self.words)
+        uniform = np.full_like(self.words, 1 / len(self.words))
+        return mask * entropy(self.words) + seen * restoring(self.words, uniform, 1 - random / seen)
+
+    def restored(self, where: Where) -> float:
+        """Return the floor of predicting the original tokens from an input with a generator's replacements."""
+        return self._counted(where) * restoring(self.words, self._noise, self._kept(where))
+
+    def detection(self, where: Where) -> dict[str, float]:
+        """Return the floor of the loss of telling replaced tokens, and the ROC area that goes with it."""
+        loss, area = detecting(self.words, self._noise, self._kept(where), self.special if where == "all" else 0.0)
+        return {"discriminator_loss": loss, "discriminator_auc": area}
+
+    def _counted(self, where: Where) -> float:
+        """Return the share of positions that may be replaced among those that the loss is a mean over."""
+        return 1.0 if where == "picks" else 1 - self.special
+
+    def _kept(self, where: Where) -> float:
+        """Return k, which gives the share of replaced tokens that was seen."""
+        among = self.picked if where == "picks" else 1 - self.special
+        rate = min(self.replaced / among, 1.0) if among > 0 else 0.0
+        return max(0.0, 1 - rate / (1 - float(self.words @ self._noise)))
+
+    @property
+    def _noise(self) -> Shares:
+        """Return q, what a generator writes that knows frequencies alone."""
+        if self.spec.generator.kind == "uniform":
+            return np.full_like(self.words, 1 / len(self.words))
+        tempered = self.words ** (1 / self.spec.generator.temperature)
+        noise: Shares = tempered / tempered.sum()
+        return noise
+
+
+def frequencies(counts: NDArray[Any], spec: RunSpec, rates: Mapping[str, float]) -> Frequencies:
+    """Return the frequencies of a run from the counts (V,) of its text and its `mask_rate` and `replaced_rate`.
+
+    `counts` are those of the rows without the [CLS] and [SEP] that every row begins and ends with.
+    """
+    special, length = spec.data.special, spec.data.length
+    words = counts.astype(np.float64)
+    words[[special.pad, special.cls, special.sep, special.mask]] = 0
+    inside = 1 - words.sum() / counts.sum()
+    never = (2 + (length - 2) * inside) / length
+    picked, replaced = (rates.get(name, 0.0) for name in ("mask_rate", "replaced_rate"))
+    return Frequencies(words / words.sum(), float(never), spec, picked, replaced)
+
+
+def entropy(shares: Shares) -> float:
+    """Return the entropy in nats of a distribution."""
+    return float(-_times_log(shares, shares).sum())
+
+
+def restoring(words: Shares, noise: Shares, kept: float) -> float:
+    """Return the entropy of the original token given the token seen, in nats."""
+    seen = kept * words + (1 - kept) * noise
+    same = words * (kept + (1 - kept) * noise)  # of seeing u where u is the original
+    other = (1 - kept) * noise  # times p(v), of seeing u where the original is another word v
+    likely = _times_log(same, same) + other * (-entropy(words) - _times_log(words, words))
+    return float(-(likely + (1 - words) * _times_log(other, other) - _times_log(seen, seen)).sum())
+
+
+def detecting(words: Shares, noise: Shares, kept: float, special: float) -> tuple[float, float]:
+    """Return the entropy of "replaced" given the token seen, in nats, and the ROC area of ranking tokens by it.
+
+    A share of tokens, `special`, is never replaced and known by sight.
+    """
+    original = (1 - special) * words * (kept + (1 - kept) * noise)
+    replaced = (1 - special) * (1 - kept) * noise * (1 - words)
+    seen = original + replaced
+    loss = (_times_log(seen, seen) - _times_log(original, original) - _times_log(replaced, replaced)).sum()
+    if not replaced.sum() > 0 or not original.sum() + special > 0:
+        return float(loss), 0.5
+    order = np.argsort(replaced / np.maximum(seen, 1e-300))
+    negatives, positives = original[order], replaced[order]
+    below = special + np.cumsum(negatives) - negatives / 2  # ties count half
+    return float(loss), float((positives * below).sum() / positives.sum() / (original.sum() + special))
+
+
+def _times_log(weights: Shares, shares: Shares) -> Shares:
+    """Return weights * log(shares), which is 0 where a share is 0."""
+    return weights * np.log(np.where(shares > 0, shares, 1.0))

@@ -1,0 +1,1 @@
+"""Scores averaged and compared: by task, at equal compute, as declared beforehand, and along training."""

@@ -1,0 +1,252 @@
+"""Scores averaged in the one order that the evidence allows, and every comparison that the report makes.
+
+Fine-tuning seeds are averaged within a run and a task, tasks within a run, runs of one arm and budget over their
+pre-training seeds. Intervals are over pre-training seeds; differences pair runs of equal seed. Runs of different
+budgets are never averaged together, and a run that lacks a task has no score.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics as plain
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from workbench.report.comparison import declared
+from workbench.report.comparison.declared import NOTHING, Families, Family, Labels
+from workbench.report.comparison.training_points import Place, places
+from workbench.report.load.frames import Frames
+from workbench.report.load.training_curves import CONVENTIONS
+from workbench.report.statistics.gains import Groups, gains
+from workbench.report.statistics.group_sequential import Look, looks
+from workbench.report.statistics.paired_comparison import Compared, Difference, Estimate, t_interval
+from workbench.report.statistics.per_task import Noise, TaskCell, mean_of, noise, task_cells
+from workbench.spec.published import Column, beside
+from workbench.spec.scoring import ZERO_SHOT, counted, place_of, score_label
+
+SPENT = ("steps", "tokens", "seconds", *(f"flops_{c}" for c in CONVENTIONS), "finetune_seconds")
+UNTRAINED, NO_BUDGET = "untrained", "none"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One arm at one budget, or the untrained encoders: scores by pre-training seed, and mean spending."""
+
+    arm: str
+    budget: str
+    scores: Mapping[int, float]
+    runs: tuple[str, ...]
+    spent: Mapping[str, float]
+    gain: Compared | None  # with the untrained encoder of the same seed; the family is the arms at the budget
+
+    @property
+    def estimate(self) -> Estimate:
+        return t_interval([self.scores[s] for s in sorted(self.scores)])
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two arms at one budget, the better first, corrected for the declared pairs at that budget, or for all."""
+
+    a: str
+    b: str
+    compared: Compared
+
+    @property
+    def difference(self) -> Difference:
+        return self.compared.difference
+
+
+@dataclass(frozen=True)
+class Board:
+    """All results of one suite. `budgets` stand in order of compute; answer and first table are about the last.
+
+    `missing` maps runs without a score to the counted tasks that they lack; `finetunings` are the different numbers
+    of fine-tuning seeds that stand behind a run's task.
+    """
+
+    suite: str
+    label: str
+    tasks: tuple[str, ...]
+    metrics: Mapping[str, str]
+    budgets: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    untrained: Cell | None
+    pairs: Mapping[str, tuple[Pair, ...]]
+    task_cells: tuple[TaskCell, ...]
+    noise: Mapping[str, tuple[Noise, ...]]
+    baselines: Mapping[str, Mapping[str, float]]  # name -> task -> value
+    run_scores: Mapping[str, float]
+    missing: Mapping[str, tuple[str, ...]]
+    finetunings: tuple[int, ...]
+    published: Column | None
+    conventions: Mapping[str, str] = field(default_factory=dict)  # budget -> how its runs' FLOPs are counted
+    families: Families = field(default_factory=dict)  # budget -> what was declared beforehand, if anything
+    labels: Labels = field(default_factory=dict)
+    places: tuple[Place, ...] = ()  # scores along training, where runs were measured before their end
+    looks: tuple[Look, ...] = ()  # at the declared comparisons of the largest budget, where seeds are added by a plan
+
+    @property
+    def budget(self) -> str:
+        return self.budgets[-1]
+
+    @property
+    def family(self) -> Family:
+        """What was declared beforehand at the largest budget; a family without pairs where nothing was."""
+        return self.families.get(self.budget, NOTHING)
+
+    def convention(self, budget: str | None = None) -> str:
+        """Return how the FLOPs of a budget are counted, by default those of the largest: as its runs' specs say."""
+        return self.conventions.get(budget or self.budget, "paper")
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(c.arm for c in self.cells))
+
+    def at(self, budget: str) -> list[Cell]:
+        """The arms at a budget, best first."""
+        return sorted((c for c in self.cells if c.budget == budget), key=lambda c: -c.estimate.mean)
+
+    def baseline(self, name: str) -> float | None:
+        """Mean over the counted tasks, where every one of them has this baseline."""
+        values = self.baselines.get(name, {})
+        return plain.fmean(values[t] for t in self.tasks) if all(t in values for t in self.tasks) else None
+
+
+def boards(frames: Frames, order: bool = False) -> list[Board]:
+    """Return one for each suite that some trained run has scores of, in the order of `scoring.SUITES`.
+
+    `order` adds the almost stochastic order to every comparison.
+    """
+    made = (board(frames, suite, order) for suite in sorted(set(frames.scores["suite"]), key=place_of))
+    return [one for one in made if one is not None]
+
+
+def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
+    """The results of a suite, or None when no trained run has it in full."""
+    tuned: dict[str, dict[str, dict[int, float]]] = {}
+    metrics: dict[str, str] = {}
+    for score in frames.rows("scores"):
+        if score["suite"] == suite:
+            metrics.setdefault(score["task"], score["metric"])
+            tuned.setdefault(score["run_id"], {}).setdefault(score["task"], {})[score["seed"]] = score["value"]
+    tasks = counted(suite, metrics)
+    metrics = {task: metrics[task] for task in (*tasks, *(t for t in metrics if t not in tasks))}
+    missing = {r: tuple(t for t in tasks if t not in found) for r, found in tuned.items()}
+    scores = {r: plain.fmean(mean_of(tuned, r, t) for t in tasks) for r in tuned if not missing[r]}
+    runs = frames.by_id()
+    groups, bare = _groups(runs, scores), _bare(frames, runs, tuned)
+    arms = {key: ids for key, ids in groups.items() if key[1] != UNTRAINED}
+    if not arms:
+        return None
+    seeds = {r: int(runs[r]["seed"]) for r in tuned}
+    gained = gains(arms, scores, seeds, bare)
+    cells = [_cell(key, ids, runs, scores, gained.get(key)) for key, ids in groups.items()]
+    trained = tuple(c for c in cells if c.arm != UNTRAINED)
+    budgets = _by_compute(trained)
+    examples = {
+        s["task"]: s["test_rows"] for s in frames.rows("scores") if s["suite"] == suite and s["metric"] == "accuracy"
+    }
+    at = {b: {arm: ids for (budget, arm), ids in arms.items() if budget == b} for b in budgets}
+    families = {
+        b: replace(family, pairs=tuple(p for p in family.pairs if set(p) <= at[b].keys()))
+        for b, family in declared.families(frames).items()
+        if b in at
+    }
+    families = {b: family for b, family in families.items() if family.pairs}
+    return Board(
+        suite,
+        score_label(suite, metrics),
+        tasks,
+        metrics,
+        budgets,
+        trained,
+        next((c for c in cells if c.arm == UNTRAINED), None),
+        {b: compare([c for c in trained if c.budget == b], order, families.get(b, NOTHING)) for b in budgets},
+        tuple(task_cells(tuned, metrics, _groups(runs, tuned), seeds, bare)),
+        {
+            b: tuple(noise(tuned, tasks, metrics, at[b], seeds, examples, families.get(b, NOTHING).pairs))
+            for b in budgets
+        },
+        _baselines(frames, metrics),
+        scores,
+        {r: lacking for r, lacking in missing.items() if lacking},
+        tuple(sorted({len(seeds) for found in tuned.values() for seeds in found.values()})),
+        None if suite in ZERO_SHOT else beside(frames.axis, dict.fromkeys(c.arm for c in trained)),
+        {str(row["budget"]): str(row["convention"]) for row in runs.values() if row["role"] != UNTRAINED},
+        families,
+        declared.labels(frames),
+        places(frames, suite, tasks),
+        _looks([c for c in trained if c.budget == budgets[-1]], families.get(budgets[-1], NOTHING)),
+    )
+
+
+def _looks(cells: Iterable[Cell], family: Family) -> tuple[Look, ...]:
+    """Return the looks that were taken at the declared comparisons of these arms."""
+    if family.plan is None or not family.pairs:
+        return ()
+    return tuple(looks(family.plan, {cell.arm: cell.scores for cell in cells}, family.pairs))
+
+
+def _groups(runs: Mapping[str, Mapping[str, Any]], ids: Iterable[str]) -> Groups:
+    """(budget, arm) -> its runs, in order of seed; arms in the order of the record."""
+    groups: dict[tuple[str, str], tuple[str, ...]] = {}
+    place = {r: i for i, r in enumerate(runs)}
+    for r in sorted(ids, key=lambda r: (runs[r]["seed"], place[r])):
+        bare = runs[r]["role"] == UNTRAINED
+        key = (NO_BUDGET, UNTRAINED) if bare else (runs[r]["budget"], runs[r]["arm"])
+        groups[key] = (*groups.get(key, ()), r)
+    return groups
+
+
+def _bare(frames: Frames, runs: Mapping[str, Mapping[str, Any]], ids: Iterable[str]) -> dict[str, str]:
+    """Run -> the untrained run that starts from the same seed, sizes and data."""
+
+    def start(r: str) -> tuple[Any, ...]:
+        same = ((k, str(v)) for k, v in frames.settings[r].items() if k.startswith(("encoder.", "data.")))
+        return (runs[r]["seed"], *sorted(same))
+
+    ids = list(ids)
+    untrained = {start(r): r for r in ids if runs[r]["role"] == UNTRAINED}
+    return {r: untrained[start(r)] for r in ids if runs[r]["role"] != UNTRAINED and start(r) in untrained}
+
+
+def _cell(
+    key: tuple[str, str],
+    ids: tuple[str, ...],
+    runs: Mapping[str, Mapping[str, Any]],
+    scores: Mapping[str, float],
+    gain: Compared | None,
+) -> Cell:
+    mine = {int(runs[r]["seed"]): scores[r] for r in ids}
+    spent = {k: plain.fmean(float(runs[r][k]) for r in ids) for k in SPENT}
+    return Cell(key[1], key[0], mine, ids, spent, gain)
+
+
+def _by_compute(cells: Iterable[Cell]) -> tuple[str, ...]:
+    compute: dict[str, list[float]] = {}
+    for cell in cells:
+        compute.setdefault(cell.budget, []).append(cell.spent["flops_paper"])
+    return tuple(sorted(compute, key=lambda budget: (plain.fmean(compute[budget]), budget)))
+
+
+def compare(cells: Iterable[Cell], order: bool = False, family: Family = NOTHING) -> tuple[Pair, ...]:
+    """Compare every two of these arms, which had one budget; `order` adds the almost stochastic order.
+
+    Where the `family` has pairs that were declared, the others are exploratory.
+    """
+    found = declared.compare({cell.arm: cell.scores for cell in cells}, family, order)
+    return tuple(Pair(a, b, compared) for (a, b), compared in found.items())
+
+
+def _baselines(frames: Frames, tasks: Iterable[str]) -> dict[str, dict[str, float]]:
+    """Baseline -> task -> value; it belongs to the task's data, so every score file of a task says the same."""
+    seen: dict[tuple[str, str], list[float]] = {}
+    for row in frames.rows("baselines"):
+        if row["task"] in tasks and not math.isnan(row["value"]):
+            seen.setdefault((row["baseline"], row["task"]), []).append(row["value"])
+    found: dict[str, dict[str, float]] = {}
+    for (name, task), values in seen.items():
+        found.setdefault(name, {})[task] = plain.fmean(values)
+    return found

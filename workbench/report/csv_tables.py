@@ -1,0 +1,200 @@
+"""The tables as CSV files, at full precision, every row with the runs that it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from workbench.report.columns import OF_SCORES, readable
+from workbench.report.comparison.boards import SPENT, Board, Cell, Pair
+from workbench.report.load.frames import Frames
+from workbench.report.statistics.paired_comparison import Compared, Estimate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = dict[str, Any]
+
+TABLE = (
+    "suite", "label", "budget", "arm", "seeds", "score", "low", "high", "sd", "median",
+    "gain_seeds", "gain", "gain_low",
+    "gain_high", "gain_df", "gain_p", "gain_p_adjusted", *SPENT, "published", "published_source", "runs",
+)  # fmt: skip
+PAIRS = (
+    "suite",
+    "label",
+    "budget",
+    "a",
+    "b",
+    "seeds",
+    "difference",
+    "low",
+    "high",
+    "df",
+    "sd",
+    "p",
+    "p_adjusted",
+    "p_flip",
+    "verdict",
+    "order",
+    "declared",
+    "contrast",
+    "runs_a",
+    "runs_b",
+)
+TASKS = (
+    "suite", "task", "metric", "budget", "arm", "seeds", "mean", "low", "high", "sd", "median", "best", "finetunings",
+    "gain_seeds", "gain", "gain_low", "gain_high", "gain_df", "gain_p", "gain_p_adjusted", "runs",
+)  # fmt: skip
+NOISE = (
+    "suite",
+    "budget",
+    "task",
+    "sd_finetuning",
+    "sd_pretraining",
+    "sd_paired",
+    "sd_examples",
+    "seeds",
+    "df",
+    "smallest_gap",
+)
+
+
+def sheets(frames: Frames, boards: Iterable[Board]) -> dict[str, pd.DataFrame]:
+    """File name -> table. Those without rows are there too, with their columns."""
+    import pandas as pd
+
+    boards = list(boards)
+    made = {
+        "table.csv": (TABLE, [row for b in boards for row in table(b)]),
+        "pairs.csv": (PAIRS, [row for b in boards for row in pairs(b)]),
+        "tasks.csv": (TASKS, [row for b in boards for row in tasks(b)]),
+        "baselines.csv": (("suite", "task", "baseline", "value"), [row for b in boards for row in baselines(b)]),
+        "noise.csv": (NOISE, [row for b in boards for row in noise(b)]),
+    }
+    found = {name: pd.DataFrame(rows, columns=list(columns)) for name, (columns, rows) in made.items()}
+    runs = frames.runs.copy()
+    for board in boards:
+        runs[f"score_{board.suite}"] = [board.run_scores.get(run_id) for run_id in runs["run_id"]]
+    found |= {
+        "runs.csv": runs,
+        "scores.csv": frames.scores.rename(columns=OF_SCORES),
+        "metrics.csv": frames.other.rename(columns=OF_SCORES),
+        "curves.csv": frames.curves,
+        "points.csv": frames.points.rename(columns={"digest": OF_SCORES["digest"]}),
+    }
+    return {name: readable(sheet) for name, sheet in found.items()}
+
+
+def table(board: Board) -> list[Row]:
+    cells = [c for budget in reversed(board.budgets) for c in board.at(budget)]
+    return [_cell(board, c) for c in [*cells, *([board.untrained] if board.untrained else [])]]
+
+
+def _cell(board: Board, cell: Cell) -> Row:
+    column = board.published
+    published = column.scores.get(cell.arm) if column else None
+    return {
+        "suite": board.suite,
+        "label": board.label,
+        "budget": cell.budget,
+        "arm": cell.arm,
+        **_estimate("score", cell.estimate),
+        "median": median(board, cell),
+        **_gain(cell.gain),
+        **cell.spent,
+        "published": published,
+        "published_source": column.source if column and published is not None else "",
+        "runs": " ".join(cell.runs),
+    }
+
+
+def median(board: Board, cell: Cell) -> float:
+    """Return an arm's score by the convention of published results: of each task the median over fine-tuning seeds."""
+    found = {c.task: c.median for c in board.task_cells if (c.budget, c.arm) == (cell.budget, cell.arm)}
+    return sum(found[task] for task in board.tasks) / len(board.tasks)
+
+
+def _estimate(name: str, e: Estimate) -> Row:
+    return {"seeds": e.n, name: e.mean, "low": e.low, "high": e.high, "sd": e.sd}
+
+
+def _gain(gain: Compared | None) -> Row:
+    if gain is None:
+        return {"gain_seeds": 0}
+    e = gain.estimate
+    return {
+        "gain_seeds": e.n, "gain": e.mean, "gain_low": e.low, "gain_high": e.high, "gain_df": e.df,
+        "gain_p": gain.difference.p, "gain_p_adjusted": gain.adjusted,
+    }  # fmt: skip
+
+
+def pairs(board: Board) -> list[Row]:
+    rows = []
+    for budget in reversed(board.budgets):
+        runs = {c.arm: dict(zip(sorted(c.scores), c.runs, strict=True)) for c in board.at(budget)}
+        for pair in board.pairs[budget]:
+            d = pair.difference
+            rows.append({
+                "suite": board.suite, "label": board.label, "budget": budget, "a": pair.a, "b": pair.b,
+                **_estimate("difference", d.estimate), "df": d.estimate.df, "p": d.p,
+                "p_adjusted": pair.compared.adjusted, "p_flip": pair.compared.flip,
+                "verdict": verdict(pair), "order": pair.compared.order,
+                "declared": "yes" if pair.compared.declared and budget in board.families else "no",
+                "contrast": board.labels.get(frozenset((pair.a, pair.b)), ""),
+                "runs_a": " ".join(runs[pair.a][s] for s in d.seeds),
+                "runs_b": " ".join(runs[pair.b][s] for s in d.seeds),
+            })  # fmt: skip
+    return rows
+
+
+def verdict(pair: Pair) -> str:
+    """Return what may be said of the first arm of a pair."""
+    if not pair.compared.declared:
+        return "exploratory"
+    return "ahead" if pair.compared.claimed else "not told apart"
+
+
+def tasks(board: Board) -> list[Row]:
+    return [
+        {
+            "suite": board.suite, "task": c.task, "metric": c.metric, "budget": c.budget, "arm": c.arm,
+            **_estimate("mean", c.estimate), "median": c.median, "best": c.best, "finetunings": c.finetunings,
+            **_gain(c.gain), "runs": " ".join(c.runs),
+        }
+        for c in board.task_cells
+    ]  # fmt: skip
+
+
+def baselines(board: Board) -> list[Row]:
+    found: list[Row] = []
+    for name, values in board.baselines.items():
+        found += [{"suite": board.suite, "task": t, "baseline": name, "value": v} for t, v in values.items()]
+        mean = board.baseline(name)
+        found += [{"suite": board.suite, "task": "mean", "baseline": name, "value": mean}] if mean is not None else []
+    return found
+
+
+def noise(board: Board) -> list[Row]:
+    return [
+        {
+            "suite": board.suite, "budget": budget, "task": n.name, "sd_finetuning": n.finetuning,
+            "sd_pretraining": n.pretraining, "sd_paired": n.paired, "sd_examples": n.examples,
+            "seeds": n.n, "df": n.df, "smallest_gap": n.gap,
+        }
+        for budget in reversed(board.budgets) for n in board.noise[budget]
+    ]  # fmt: skip
+
+
+def text(sheet: pd.DataFrame) -> str:
+    """A table as CSV. Words that a spreadsheet would take for a formula are told apart by a leading apostrophe."""
+    import pandas as pd
+
+    numbers = set(sheet.select_dtypes("number").columns)
+    words = {name: sheet[name] if name in numbers else [_harmless(v) for v in sheet[name]] for name in sheet.columns}
+    columns: Mapping[str, str] = {str(name): str(_harmless(str(name))) for name in sheet.columns}
+    return str(pd.DataFrame(words, columns=list(sheet.columns)).rename(columns=columns).to_csv(index=False))
+
+
+def _harmless(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

@@ -1,0 +1,1 @@
+"""The figures of a page, each one SVG element drawn with matplotlib."""

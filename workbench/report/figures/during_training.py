@@ -1,0 +1,107 @@
+"""The figure of scores along training: a line for each arm through its points, over what was spent. One `svg` element.
+
+Means over pre-training seeds with 95 % t intervals. A hollow mark is a point before the end of a run whose learning
+rate decays: a run that ended there would have decayed as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.report.comparison.boards import Board
+from workbench.report.comparison.training_points import Place, lines
+from workbench.report.figures import plots, svg
+from workbench.report.figures.marks import Axis, Style, levels, log_range, log_ticks, span
+from workbench.report.figures.strips import Tips
+from workbench.report.figures.svg import COLOURS
+from workbench.report.load.frames import Frames
+from workbench.report.load.run_files import END
+from workbench.report.words import interval, seeds, short
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+APART = 0.004  # of the width of the figure between the intervals of two arms
+HOLLOW = "before the end of a decaying rate"
+NOTE = (
+    "A line joins the points of one training, as means over pre-training seeds; bars are 95 % t intervals, each on its "
+    "own and drawn a little aside. The last point of a line is the end of training"
+)
+HOLLOW_NOTE = (
+    "Hollow marks are points before the end of a run whose learning rate decays: a run that ended there would have let "
+    "its rate decay by then, and mostly have scored higher, so these lines are below those of runs of so much compute"
+)
+
+
+def draw(
+    board: Board, frames: Frames, looks: Mapping[str, Style], axis: Axis, rows: Mapping[str, int],
+    size: tuple[int, int], name: str, legend: bool = False,
+) -> tuple[str, list[str]]:  # fmt: skip
+    """Return scores over what was spent on a log axis, and remarks for the caption."""
+    wide = size[0] > plots.WIDE
+    tips: Tips = {}
+    remarks = [NOTE, *([HOLLOW_NOTE] if any(place.unfinished for place in board.places) else [])]
+    with svg.drawing(name, 13):
+        figure = svg.figure(*size)
+        ax = figure.subplots()
+        ax.set_xscale("log")
+        low, high = log_range([place.spent[axis.column] for place in board.places])
+        ax.set_xlim(low, high)
+        bare = levels(board)
+        bottom, top, cut = _limits(board, bare)
+        ax.set_ylim(bottom, top)
+        remarks += ["Intervals that reach beyond the axis are cut off"] if cut else []
+        plots.untrained(ax, board, tips, frames.by_id(), rows)
+        for line, value in bare.items():
+            if line != "untrained":
+                ax.axhline(value, color=COLOURS["muted"], lw=1, ls=(0, (1.5, 2.5)), zorder=1)
+        for number, arm in enumerate(board.arms):
+            aside = (high / low) ** (APART * (number - (len(board.arms) - 1) / 2))
+            for line_of_arm in lines(board.places, arm):
+                _line(ax, line_of_arm, looks[arm], axis, aside, tips)
+        plots.line_labels(ax, bare)
+        _legend(ax, board, looks, legend)
+        log_ticks(ax, low, high, 7 if wide else 4)
+        ax.set_xlabel(f"{axis.label} (log scale)" if wide else axis.label.partition(",")[0])
+        ax.set_ylabel(short(board.label, 60 if wide else 40))
+        ax.grid(axis="y")
+        ax.set_axisbelow(True)
+        label = f"{board.label} along training against {axis.label}: a line per arm; the numbers are in points.csv"
+        return svg.write(figure, name, label, tips), remarks
+
+
+def _limits(board: Board, bare: Mapping[str, float]) -> tuple[float, float, bool]:
+    """Return the range of scores, with room for means and for intervals as far as these leave the means legible."""
+    estimates = [place.estimate for place in board.places]
+    ends = [end for e in estimates for end in (e.low, e.high) if end is not None]
+    return span([*(e.mean for e in estimates), *bare.values()], ends)
+
+
+def _line(ax: Axes, line: Sequence[Place], look: Style, axis: Axis, aside: float, tips: Tips) -> None:
+    """Draw the points of one arm at one budget and the line through them; intervals stand `aside` by that factor."""
+    found = [(place.spent[axis.column], place.estimate, place) for place in line]
+    ax.plot([x for x, _, _ in found], [e.mean for _, e, _ in found], color=look.colour, ls=look.dashes, lw=2, zorder=3)
+    for x, e, place in found:
+        if e.half is not None:
+            ax.errorbar(x * aside, e.mean, yerr=e.half, color=look.colour, capsize=3, lw=1.2, alpha=0.8, zorder=3)
+        gid = f"tip-{len(tips)}"
+        at = "the end of training" if place.mark == END else f"{place.mark} of its budget"
+        tips[gid] = (f"{place.arm}: {interval(e.mean, e.half)}, {seeds([e.n])}, {at}, {axis.say(x)}", "")
+        fill: dict[str, Any] = {"mfc": "none", "mec": look.colour, "mew": 1.5} if place.unfinished else {"mew": 0}
+        ax.plot(x, e.mean, look.marker, ms=8, color=look.colour, gid=gid, zorder=4, **fill)
+
+
+def _legend(ax: Axes, board: Board, looks: Mapping[str, Style], arms: bool) -> None:
+    """Add a legend for hollow marks, and where the figure leaves the page also for the arms."""
+    from matplotlib.lines import Line2D
+
+    handles = [plots.key(looks[arm]) for arm in board.arms] if arms else []
+    names = [short(arm) for arm in board.arms] if arms else []
+    if any(place.unfinished for place in board.places):
+        ink = COLOURS["ink"]
+        handles.append(Line2D([], [], ls="", marker="o", ms=8, mfc="none", mec=ink, mew=1.5))
+        names.append(HOLLOW)
+    if handles:
+        above: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 3, "borderaxespad": 0.2}
+        ax.legend(handles, names, frameon=False, fontsize=11, **above)

@@ -1,0 +1,181 @@
+"""How an arm looks everywhere, what runs along an axis, and ticks that people can read."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from workbench.report.comparison.boards import Board, Cell
+from workbench.report.figures.svg import COLOURS, SERIES
+from workbench.report.words import TIMES, count, duration, points, power, ten_to
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (3, 1.5)))
+SAME = 1.02  # amounts of compute closer than this count as equal
+CLOSE = 1.06  # amounts closer than this have overlapping marks
+KNOWN = ("rtd", "electra-15", "replace-mlm", "all-tokens-mlm", "bert-mlm")
+SHAPES = {
+    "o": '<circle cx="15" cy="6" r="4.4"/>',
+    "s": '<path d="M11 2h8v8h-8z"/>',
+    "^": '<path d="M15 1l5 9.4h-10z"/>',
+    "D": '<path d="M15 .6l5 5.4-5 5.4-5-5.4z"/>',
+    "v": '<path d="M15 11l5-9.4h-10z"/>',
+    "P": '<path d="M13 1.5h4v2.5h2.5v4h-2.5v2.5h-4v-2.5h-2.5v-4h2.5z"/>',
+    "X": '<path d="M12 1l3 3 3-3 2 2-3 3 3 3-2 2-3-3-3 3-2-2 3-3-3-3z"/>',
+    "p": '<path d="M15 1.2l4.8 3.5-1.8 5.6h-6l-1.8-5.6z"/>',
+}
+
+
+@dataclass(frozen=True)
+class Style:
+    """Colour, marker and dashes of an arm; any two of them suffice to tell it from the others."""
+
+    index: int
+
+    @property
+    def name(self) -> str:
+        return f"s{self.index % SERIES}"
+
+    @property
+    def colour(self) -> str:
+        return COLOURS[self.name]
+
+    @property
+    def marker(self) -> str:
+        return MARKERS[self.index % len(MARKERS)]
+
+    @property
+    def dashes(self) -> Any:
+        return DASHES[(self.index + self.index // SERIES) % len(DASHES)]
+
+    def swatch(self) -> str:
+        """The mark as a small `svg` element, for legends and tables."""
+        dashes = "" if self.dashes == "-" else f' stroke-dasharray="{" ".join(map(str, self.dashes[1]))}"'
+        line = f'<path d="M0 6h30" class="k-{self.name}" stroke-width="2"{dashes}/>'
+        shape = f'<g class="f-{self.name}">{SHAPES[self.marker]}</g>'
+        return f'<svg viewBox="0 0 30 12" aria-hidden="true">{line}{shape}</svg>'
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What runs along x: a column of the runs, and its words."""
+
+    column: str
+    label: str
+
+    def say(self, value: float) -> str:
+        if self.column.startswith("flops"):
+            return f"{power(value)} FLOPs"
+        return duration(value) if self.column == "seconds" else f"{count(value)} {self.column}"
+
+
+def styles(arms: Iterable[str]) -> dict[str, Style]:
+    """The five known objectives always look the same; others take the looks that are left, in order."""
+    arms = list(dict.fromkeys(arms))
+    known = {arm: Style(KNOWN.index(arm)) for arm in arms if arm in KNOWN}
+    free = itertools.count(len(KNOWN) if known else 0)
+    return {arm: known[arm] if arm in known else Style(next(free)) for arm in arms}
+
+
+def levels(board: Board) -> dict[str, float]:
+    """What it takes no pre-training to reach, where it is near enough to the runs to share an axis with them."""
+    found = {name: board.baseline(name) for name in board.baselines}
+    bare = {} if board.untrained is None else {"untrained": board.untrained.estimate.mean}
+    near = [*board.run_scores.values(), *bare.values()]
+    low, high = min(near), max(near)
+    room = 0.7 * max(high - low, 1.0)
+    return bare | {n: v for n, v in found.items() if v is not None and low - room <= v <= high + room}
+
+
+def off_axis(board: Board) -> list[str]:
+    """Baselines that no figure shows because they lie too far from everything else, in words."""
+    found = {name: board.baseline(name) for name in board.baselines}
+    return [f"{n} ({points(v)})" for n, v in found.items() if v is not None and n not in levels(board)]
+
+
+def ends(cells: Iterable[Cell]) -> list[float]:
+    """Both ends of every interval that there is."""
+    return [end for c in cells for end in (c.estimate.low, c.estimate.high) if end is not None]
+
+
+CUT_NOTE = "intervals that reach beyond the axis are cut off; the table has them in full"
+
+
+def span(xs: Sequence[float], ends: Sequence[float]) -> tuple[float, float, bool]:
+    """Limits with room for every point `xs`; ends of intervals far beyond them are cut off, which the last one says."""
+    low, high = min(xs), max(xs)
+    reach = 0.6 * max(high - low, 1.0)
+    bottom, top = min([low, *ends]), max([high, *ends])
+    cut = bottom < low - reach or top > high + reach
+    bottom, top = max(bottom, low - reach), min(top, high + reach)
+    if top - bottom < 1e-6:
+        bottom, top = bottom - 0.5, top + 0.5
+    return bottom - 0.06 * (top - bottom), top + 0.08 * (top - bottom), cut
+
+
+def log_range(values: Sequence[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    pad = max(10 ** (0.08 * math.log10(high / low)), 1.6)
+    return low / pad, high * pad
+
+
+def one_amount(board: Board, column: str, budget: str = "") -> bool:
+    """Whether all arms spent the same of a column, at one budget or over all of them."""
+    spent = [c.spent[column] for c in board.cells if not budget or c.budget == budget]
+    return max(spent) <= SAME * min(spent)
+
+
+def crowded(board: Board, column: str) -> bool:
+    """Whether marks of different arms would hide each other at some budget, standing at what was spent."""
+    for budget in board.budgets:
+        spent = sorted(c.spent[column] for c in board.cells if c.budget == budget)
+        if any(b <= CLOSE * a for a, b in itertools.pairwise(spent)):
+            return True
+    return False
+
+
+def log_ticks(ax: Axes, low: float, high: float, most: int) -> None:
+    """Between three and `most` ticks at round numbers, written as people write them."""
+    from matplotlib.ticker import NullLocator
+
+    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
+    found: list[float] = []
+    finest = tuple(i / 10 for i in range(10, 100))
+    for mantissas in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 6, 8), tuple(i / 2 for i in range(2, 20)), finest):
+        found = [m * 10.0**d for d in decades for m in mantissas if low <= m * 10.0**d <= high]
+        if len(found) >= 3:
+            break
+    kept: list[float] = []
+    for value in found:  # those that leave room for their words
+        if not kept or math.log(value / kept[-1]) >= math.log(high / low) / most:
+            kept.append(value)
+    ax.set_xticks(kept, [log_tick(x) for x in kept])
+    ax.xaxis.set_minor_locator(NullLocator())
+
+
+def log_tick(value: float) -> str:
+    """`20`, `0.5`, `10¹²`, `3×10¹²`."""
+    exponent = math.floor(math.log10(value) + 1e-9)
+    if -3 < exponent < 4:
+        return f"{value:g}"
+    mantissa = f"{value / 10.0**exponent:.4g}"
+    return ten_to(exponent) if mantissa == "1" else f"{mantissa}{TIMES}{ten_to(exponent)}"
+
+
+def tick(value: float) -> str:
+    """`0`, `20 k`, `0.5 M`, `4×10⁻⁴`."""
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if size >= 1e4:
+        return count(value) if size >= 1e5 else f"{value / 1e3:g} k"
+    if size >= 1e-2:
+        return f"{value:.4g}".replace("-", "−")
+    exponent = math.floor(math.log10(size) + 1e-9)
+    return f"{value / 10**exponent:.3g}{TIMES}{ten_to(exponent)}"

@@ -1,0 +1,189 @@
+"""The figures of scores against compute, every mark at what was spent. Each is one `svg` element.
+
+Marks: a small point is a run, a large one the mean over pre-training seeds, its bar a 95 % t interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from workbench.report.comparison.boards import Board, Cell
+from workbench.report.figures import strips, svg
+from workbench.report.figures.marks import Axis, Style, crowded, ends, levels, log_range, log_ticks, span
+from workbench.report.figures.strips import Tips
+from workbench.report.figures.svg import COLOURS
+from workbench.report.load.frames import Frames
+from workbench.report.words import interval, points, power, seeds, short
+from workbench.spec.published import POINTS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAMED = ("ELECTRA-Small", "BERT-Base", "ELECTRA-Base", "ELECTRA-1.75M")  # on a narrow figure
+WIDE = 600  # CSS pixels; figures above are wide
+CROWDED = (
+    "ELECTRA-400K",
+    "RoBERTa-100K",
+    "RoBERTa-500K",
+    "XLNet-Large",
+    "BERT-Large, theirs",
+)  # named when pointed at, and below
+
+
+def against(
+    board: Board,
+    frames: Frames,
+    looks: Mapping[str, Style],
+    axis: Axis,
+    rows: Mapping[str, int],
+    size: tuple[int, int],
+    name: str,
+    strip: bool = False,
+    legend: bool = False,
+) -> tuple[str, list[str]]:
+    """Score against what was spent, on a log axis, and remarks that belong in the caption; "" where nothing was.
+
+    Every mark stands at what its runs spent. `strip` adds, below, the runs and intervals of each budget side by side;
+    without it they are drawn where no arms share a place. `rows` maps run ids to their row in the table of runs, which
+    their points link to; `size` is in CSS pixels. The page has a legend of its own; a picture that leaves it needs one
+    inside.
+    """
+    wide, cells = size[0] > WIDE, board.cells
+    spent = [c.spent[axis.column] for c in cells]
+    if not all(value > 0 for value in spent):
+        return "", []
+    published = board.label == "GLUE" and axis.column == "flops_paper"
+    apart = not strip and not crowded(board, axis.column)
+    remarks, tips = [], Tips()
+    with svg.drawing(name, 13):
+        figure, (ax, *others) = strips.axes(size, strip)
+        ax.set_xscale("log")
+        low, high = log_range([*spent, *(p.flops for p in POINTS if published)])
+        ax.set_xlim(low, high)
+        lines = levels(board)
+        if _limits(ax, board, lines, published, strip or apart):
+            remarks.append("Intervals that reach beyond the axis are cut off; the tables have them in full")
+        if published:
+            _published(ax, wide, tips)
+        untrained(ax, board, tips, frames.by_id(), rows)
+        for line, value in lines.items():
+            if line != "untrained":
+                ax.axhline(value, color=COLOURS["muted"], lw=1, ls=(0, (1.5, 2.5)), zorder=1)
+        for arm in board.arms:
+            _arm(ax, [c for c in cells if c.arm == arm], looks[arm], axis, apart, tips)
+            if apart:
+                _runs(ax, board, arm, looks[arm], axis, tips, frames.by_id(), rows)
+        line_labels(ax, lines)
+        if legend:
+            ax.legend([key(looks[arm]) for arm in board.arms], [short(arm) for arm in board.arms], frameon=False)
+        log_ticks(ax, low, high, 7 if wide else 4)
+        ax.set_xlabel(f"{axis.label} (log scale)")
+        if others:
+            _strip(others[0], board, looks, axis, rows, tips, lines, wide)
+        for one in (ax, *others):
+            one.set_ylabel(short(board.label, 60 if wide else 48))
+            one.grid(axis="y")
+            one.set_axisbelow(True)
+        label = f"{board.label} against {axis.label}: a curve per arm; the numbers are in the tables"
+        return svg.write(figure, name, label, tips), remarks
+
+
+def _strip(
+    ax: Axes, board: Board, looks: Mapping[str, Style], axis: Axis, rows: Mapping[str, int], tips: Tips,
+    lines: Mapping[str, float], wide: bool,
+) -> None:  # fmt: skip
+    strips.by_budget(ax, board, looks, axis, rows, tips)
+    for line, value in lines.items():
+        style: Any = "-" if line == "untrained" else (0, (1.5, 2.5))
+        ax.axhline(value, color=COLOURS["muted"], lw=1, ls=style, zorder=1)
+    ax.tick_params(axis="x", labelsize=13 if wide else 10)
+    ax.set_xlabel("each grey block is one budget, its arms side by side" if wide else "one block for each budget")
+
+
+def key(look: Style) -> Any:
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=look.colour, ls=look.dashes, lw=2, marker=look.marker, ms=8, mew=0)
+
+
+def _runs(
+    ax: Axes, board: Board, arm: str, look: Style, axis: Axis, tips: Tips, runs: Mapping[str, Mapping[str, Any]],
+    rows: Mapping[str, int],
+) -> None:  # fmt: skip
+    """Every run of an arm at what it spent."""
+    for r in (r for cell in board.cells if cell.arm == arm for r in cell.runs):
+        score, spent, gid = board.run_scores[r], float(runs[r][axis.column]), f"tip-{len(tips)}"
+        tips[gid] = (f"{arm}, seed {runs[r]['seed']}: {points(score, 2)} at {axis.say(spent)}\n{r}", f"run-{rows[r]}")
+        ax.plot(spent, score, look.marker, ms=5, color=look.colour, alpha=0.6, mew=0, gid=gid, zorder=5)
+
+
+def _arm(ax: Axes, cells: list[Cell], look: Style, axis: Axis, bars: bool, tips: Tips) -> None:
+    """The means of one arm, their intervals where there is room, and the curve through them."""
+    means = sorted(((c.spent[axis.column], c) for c in cells), key=lambda mean: mean[0])
+    ax.plot(
+        [x for x, _ in means], [c.estimate.mean for _, c in means], color=look.colour, ls=look.dashes, lw=2, zorder=3
+    )
+    for x, cell in means:
+        e, gid = cell.estimate, f"tip-{len(tips)}"
+        if bars and e.half is not None:
+            ax.errorbar(x, e.mean, yerr=e.half, color=look.colour, capsize=4, lw=1.5, zorder=3)
+        said = f"{cell.arm}: {interval(e.mean, e.half)}, {seeds([e.n])}, {cell.budget}"
+        tips[gid] = (f"{said}, {axis.say(x)}", "")
+        ax.plot(x, e.mean, look.marker, ms=9, color=look.colour, mew=0, gid=gid, zorder=4)
+
+
+def untrained(
+    ax: Axes, board: Board, tips: Tips, runs: Mapping[str, Mapping[str, Any]], rows: Mapping[str, int]
+) -> None:
+    """The untrained encoders spent nothing, so they have no place on a log axis: a band, and marks at its left end."""
+    if board.untrained is None:
+        return
+    estimate = board.untrained.estimate
+    if estimate.low is not None and estimate.high is not None:
+        ax.axhspan(estimate.low, estimate.high, color=COLOURS["band"], lw=0, zorder=0)
+    ax.axhline(estimate.mean, color=COLOURS["muted"], lw=1.5, zorder=1)
+    for r in board.untrained.runs:
+        gid = f"tip-{len(tips)}"
+        tips[gid] = (f"untrained, seed {runs[r]['seed']}: {points(board.run_scores[r], 2)}\n{r}", f"run-{rows[r]}")
+        place = ax.get_yaxis_transform()
+        ax.plot(0.012, board.run_scores[r], "_", ms=9, mew=1.5, color=COLOURS["muted"], transform=place, gid=gid)
+
+
+def _limits(ax: Axes, board: Board, lines: Mapping[str, float], published: bool, bars: bool) -> bool:
+    """Room along y for every point; whether an interval is cut off, where `bars` are drawn."""
+    ys = [*board.run_scores.values(), *lines.values(), *(p.glue for p in POINTS if published)]
+    reach = ends([*(board.cells if bars else ()), *([board.untrained] if board.untrained else [])])
+    bottom, top, cut = span(ys, reach)
+    ax.set_ylim(bottom, top)
+    return cut
+
+
+def line_labels(ax: Axes, lines: Mapping[str, float]) -> None:
+    """Words at the right end of the horizontal lines, moved apart where lines are close."""
+    low, high = ax.get_ylim()
+    gap = (high - low) * 0.045
+    last = -math.inf
+    for name, value in sorted(lines.items(), key=lambda item: item[1]):
+        last = max(value + gap * 0.2, last + gap)
+        said = "untrained encoder" if name == "untrained" else short(name)
+        ax.annotate(
+            f"{said} {points(value)}", (0.995, last), xycoords=("axes fraction", "data"), ha="right", va="bottom",
+            fontsize=11, color=COLOURS["muted"], zorder=6,
+        )  # fmt: skip
+
+
+def _published(ax: Axes, wide: bool, tips: Tips) -> None:
+    """The paper's own models, open marks, apart from anything measured here."""
+    for point in POINTS:
+        marker = {"ELECTRA": "*", "BERT": "h"}.get(point.family, "d")
+        gid = f"tip-{len(tips)}"
+        tips[gid] = (f"{point.name}: {points(point.glue)} at {power(point.flops)} FLOPs\n{point.source}", "")
+        ax.plot(point.flops, point.glue, marker, ms=8, mfc="none", mec=COLOURS["paper"], mew=1.2, zorder=2, gid=gid)
+        if (wide and point.name not in CROWDED) or point.name in NAMED:
+            below = point.family != "ELECTRA"
+            ax.annotate(
+                point.name, (point.flops, point.glue), xytext=(6 if below else -6, -10 if below else 4),
+                textcoords="offset points", ha="left" if below else "right", fontsize=9, color=COLOURS["paper"],
+            )  # fmt: skip

@@ -1,0 +1,194 @@
+"""The figures that place arms side by side on an axis of categories, where marks can be spread without misplacing them.
+
+Marks: a small point is a run, a large one the mean over pre-training seeds, its bar a 95 % t interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.report.comparison.boards import Board, Cell
+from workbench.report.figures import svg
+from workbench.report.figures.marks import Axis, Style, ends, levels, one_amount, span
+from workbench.report.figures.svg import COLOURS
+from workbench.report.statistics.paired_comparison import Estimate
+from workbench.report.words import interval, points, power, seeds, short
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Tips = dict[str, tuple[str, str]]  # gid of a mark -> what it says when pointed at, and the fragment it links to
+GAP = 1.0  # columns left free between groups
+STRIP = 260  # height that a strip adds to a figure, in CSS pixels
+
+
+def axes(size: tuple[int, int], strip: bool) -> tuple[Figure, list[Axes]]:
+    """A figure of this size with one pair of axes, and a strip of categories below that shares its scores."""
+    made = svg.figure(size[0], size[1] + (STRIP if strip else 0))
+    heights = [size[1], STRIP] if strip else [size[1]]
+    found = made.subplots(len(heights), 1, squeeze=False, sharey=True, gridspec_kw={"height_ratios": heights})
+    return made, list(found.ravel())
+
+
+def groups(
+    ax: Axes,
+    cells: Sequence[tuple[str, Sequence[Cell | None]]],
+    looks: Sequence[Style],
+    scores: Mapping[str, float],
+    rows: Mapping[str, int],
+    tips: Tips,
+) -> None:
+    """One shaded group of columns for each label, a column for each look: its runs beside their mean and interval.
+
+    Each group lists a cell for every look, None where there is none. Within a group x is a category, not an amount.
+    """
+    width = len(looks) + GAP
+    figure = ax.get_figure(root=True)
+    small = figure is not None and figure.get_figwidth() * 72 < 18 * width * len(cells)  # little room for a column
+    for i, (_, columns) in enumerate(cells):
+        ax.axvspan(i * width - 0.6, i * width + len(looks) - 0.4, color=COLOURS["band"], lw=0, zorder=0)
+        for j, (cell, look) in enumerate(zip(columns, looks, strict=True)):
+            if cell is not None:
+                _column(ax, i * width + j, cell, look, scores, rows, tips, small)
+    middles = [i * width + (len(looks) - 1) / 2 for i in range(len(cells))]
+    ax.set_xticks(middles, [label for label, _ in cells])
+    ax.set_xlim(-0.6 - GAP / 2, len(cells) * width - 0.4 - GAP / 2)
+    ax.tick_params(axis="x", length=0)
+
+
+def _column(
+    ax: Axes, x: float, cell: Cell, look: Style, scores: Mapping[str, float], rows: Mapping[str, int], tips: Tips,
+    small: bool,
+) -> None:  # fmt: skip
+    e = cell.estimate
+    if e.half is not None:
+        ax.errorbar(x, e.mean, yerr=e.half, color=look.colour, capsize=2 if small else 4, lw=1.5, zorder=3)
+    gid = f"tip-{len(tips)}"
+    tips[gid] = (f"{cell.arm}: {interval(e.mean, e.half)}, {seeds([e.n])}, {cell.budget}", "")
+    ax.plot(x, e.mean, look.marker, ms=5 if small else 8, color=look.colour, mew=0, gid=gid, zorder=5)
+    runs(ax, x + 0.32, cell, look, scores, rows, tips, 3 if small else 4.5)
+
+
+def runs(
+    ax: Axes, x: float, cell: Cell, look: Style, scores: Mapping[str, float], rows: Mapping[str, int], tips: Tips,
+    size: float,
+) -> None:  # fmt: skip
+    """The runs of a cell at one place; each leads to its row in the table of runs."""
+    for seed, run in zip(sorted(cell.scores), cell.runs, strict=True):
+        gid = f"tip-{len(tips)}"
+        tips[gid] = (f"{cell.arm}, seed {seed}: {points(scores[run], 2)} at {cell.budget}\n{run}", f"run-{rows[run]}")
+        ax.plot(x, scores[run], look.marker, ms=size, color=look.colour, alpha=0.6, mew=0, gid=gid, zorder=4)
+
+
+def by_budget(
+    ax: Axes, board: Board, looks: Mapping[str, Style], axis: Axis, rows: Mapping[str, int], tips: Tips
+) -> None:
+    """Every budget of a board as a group of columns, named after what was spent."""
+    arms = [arm for arm in looks if arm in board.arms]
+    found = {(c.budget, c.arm): c for c in board.cells}
+    cells = [(_amount(board, b, axis), [found.get((b, arm)) for arm in arms]) for b in board.budgets]
+    groups(ax, cells, [looks[arm] for arm in arms], board.run_scores, rows, tips)
+
+
+def _amount(board: Board, budget: str, axis: Axis) -> str:
+    """`5.0×10¹²` where all arms spent that, else the budget as it was asked for."""
+    spent = [c.spent[axis.column] for c in board.cells if c.budget == budget]
+    if not one_amount(board, axis.column, budget):
+        return short(budget, 16)
+    value = sum(spent) / len(spent)
+    return power(value, 2) if axis.column.startswith("flops") else axis.say(value)
+
+
+def side_by_side(
+    board: Board, looks: Mapping[str, Style], rows: Mapping[str, int], at: str, wide: bool, name: str
+) -> tuple[str, bool]:
+    """Arms of the largest budget, one below the other: their score, and their gain over the untrained encoder.
+
+    `at` says what each arm spent, and stands on the axis: the arms are rows, so nothing is placed by compute.
+    Returns the figure and whether some interval leaves it.
+    """
+    cells, tips = board.at(board.budget)[::-1], Tips()
+    gains = [c.gain.estimate for c in cells if c.gain is not None]
+    with svg.drawing(name, 13):
+        height = 100 + 36 * len(cells)
+        figure = svg.figure(920 if wide else 380, height if wide or not gains else 2 * height)
+        several = 2 if gains else 1
+        axes = figure.subplots(*((1, several) if wide else (several, 1)), squeeze=False).ravel()
+        cut = _scores(axes[0], board, cells, looks, rows, tips)
+        axes[0].set_xlabel(f"{short(board.label, 44)}\n{at if wide else at.replace(' (', chr(10) + '(')}")
+        if gains:
+            cut |= _gains(axes[1], cells, gains, looks)
+            axes[1].set_xlabel("gain over the untrained encoder, paired")
+        for i, ax in enumerate(axes):
+            ax.set_yticks(range(len(cells)), [""] * len(cells) if wide and i else [short(c.arm) for c in cells])
+            ax.tick_params(axis="y", length=0)
+            ax.spines["left"].set_visible(False)
+            ax.set_ylim(-0.6, len(cells) - 0.4)
+            ax.grid(axis="x")
+            ax.set_axisbelow(True)
+        _level_labels(axes[0], levels(board), 440 if wide and gains else 260 if not wide else 760)
+        label = f"{board.label} of each arm, {at}; the numbers are in the table below"
+        return svg.write(figure, name, label, tips), cut
+
+
+def _scores(
+    ax: Axes, board: Board, cells: Sequence[Cell], looks: Mapping[str, Style], rows: Mapping[str, int], tips: Tips
+) -> bool:
+    """Each arm's mean and interval, its runs a little below, and lines for what it takes no pre-training to reach.
+
+    Returns whether an interval leaves the figure.
+    """
+    lines = levels(board)
+    bare = board.untrained.estimate if board.untrained else None
+    if bare is not None and bare.low is not None and bare.high is not None:
+        ax.axvspan(bare.low, bare.high, color=COLOURS["band"], lw=0, zorder=0)
+    for line, value in lines.items():
+        style: Any = "-" if line == "untrained" else (0, (1.5, 2.5))
+        ax.axvline(value, color=COLOURS["muted"], lw=1.2, ls=style, zorder=1)
+    for y, cell in enumerate(cells):
+        look = looks[cell.arm]
+        _row(ax, y, cell.estimate, look)
+        for seed, r in zip(sorted(cell.scores), cell.runs, strict=True):
+            gid = f"tip-{len(tips)}"
+            tips[gid] = (f"{cell.arm}, seed {seed}: {points(cell.scores[seed], 2)}\n{r}", f"run-{rows[r]}")
+            place = (cell.scores[seed], y - 0.26)
+            ax.plot(*place, look.marker, ms=5, color=look.colour, alpha=0.6, mew=0, gid=gid, zorder=4)
+    seen = [*(board.run_scores[r] for c in cells for r in c.runs), *lines.values()]
+    left, right, cut = span(seen, ends(cells))
+    ax.set_xlim(left, right)
+    return cut
+
+
+def _gains(ax: Axes, cells: Sequence[Cell], gains: Sequence[Estimate], looks: Mapping[str, Style]) -> bool:
+    for y, cell in enumerate(cells):
+        if cell.gain is not None:
+            _row(ax, y, cell.gain.estimate, looks[cell.arm])
+    reach = [end for e in gains for end in (e.low, e.high) if end is not None]
+    ax.axvline(0, color=COLOURS["muted"], lw=1.2)
+    left, right, cut = span([0.0, *(e.mean for e in gains)], reach)
+    ax.set_xlim(left, right)
+    return cut
+
+
+def _level_labels(ax: Axes, lines: Mapping[str, float], width: float) -> None:
+    """Words above the vertical lines, on a higher row where they would touch; `width` is that of the axes in pixels."""
+    low, high = ax.get_xlim()
+    taken: list[float] = []  # the right end of the words on each row
+    for name, value in sorted(lines.items(), key=lambda item: item[1]):
+        said = f"{'untrained' if name == 'untrained' else short(name, 20)} {points(value)}"
+        half = 3.4 * len(said)
+        centre = min(max((value - low) / (high - low) * width, half), width - half)
+        row = next((i for i, right in enumerate(taken) if centre - half > right + 6), len(taken))
+        taken[row : row + 1] = [centre + half]
+        ax.annotate(
+            said, (centre / width, 1), xytext=(0, 3 + 13 * row), xycoords="axes fraction", textcoords="offset points",
+            ha="center", va="bottom", fontsize=11, color=COLOURS["muted"],
+        )  # fmt: skip
+
+
+def _row(ax: Axes, y: float, estimate: Estimate, look: Style) -> None:
+    if estimate.half is not None:
+        ax.errorbar(estimate.mean, y, xerr=estimate.half, color=look.colour, capsize=5, lw=2, zorder=3)
+    ax.plot(estimate.mean, y, look.marker, ms=9, color=look.colour, mew=0, zorder=5)

@@ -1,0 +1,314 @@
+"""From run directories to tables: a row a run, a row a score, a row a stretch of a training curve.
+
+What cannot be read is named in `notes` and never hides the rest. Nothing is averaged here, except the logged rows
+within one stretch of a training curve.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from workbench.report.load import run_files
+from workbench.report.load.naming import arm_names, budget_of, code_of
+from workbench.report.load.run_files import FINISHED, flatten, number
+from workbench.report.load.training_curves import CONVENTIONS, MOST_BINS, MOST_IN_ALL, MOST_ROWS
+from workbench.spec.parts import COUNTS
+from workbench.spec.scoring import FROM_PATHS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from workbench.store.run_store import ExperimentRecord, RunStore
+
+log = logging.getLogger("workbench")
+RUN = (
+    "run_id", "role", "arm", "seed", "budget", "state", "reason", "steps", "tokens", "words", "epochs", "seconds",
+    *(f"flops_{c}" for c in CONVENTIONS), "convention", "finetune_seconds", "spec", "data", "code", "path",
+)  # fmt: skip
+SCORE = (
+    "run_id",
+    "suite",
+    "task",
+    "metric",
+    "seed",
+    "value",
+    "seconds",
+    "train_rows",
+    "test_rows",
+    "digest",
+    "scorer",
+    "ties",
+    "path",
+)
+OTHER = ("run_id", "task", "seed", "split", "metric", "value")
+PLACE = ("steps", "tokens", "seconds", *(f"flops_{c}" for c in CONVENTIONS))
+BASELINE = ("run_id", "task", "baseline", "value")
+POINT = (
+    "run_id", "arm", "budget", "seed", "mark", "before_end_of_decay", "steps", "tokens", "seconds",
+    *(f"flops_{c}" for c in CONVENTIONS), "suite", "task", "metric", "value", "scorer", "digest", "path",
+)  # fmt: skip
+STRETCH = ("run_id", "step", "first_step", "last_step", "rows")
+
+
+@dataclass(frozen=True)
+class Frames:
+    """One experiment, read.
+
+    `runs` has the columns RUN, `scores` SCORE, `other` OTHER (every metric on every split), `baselines` BASELINE, and
+    `curves` STRETCH and a column for each metric that any run logged. `settings` and `environments` map run ids to
+    dotted keys and values. `record` is the experiment as written down, `notes` are sentences a reader must see.
+    """
+
+    record: Mapping[str, Any]
+    runs: pd.DataFrame
+    scores: pd.DataFrame
+    other: pd.DataFrame
+    baselines: pd.DataFrame
+    curves: pd.DataFrame
+    settings: Mapping[str, Mapping[str, Any]]
+    environments: Mapping[str, Mapping[str, Any]]
+    notes: tuple[str, ...]
+    bins: Mapping[str, int] = field(default_factory=dict)  # run id -> steps that one stretch of its curve covers
+    logged: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # run id -> its rows of `curves`
+    floors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # run id -> metric -> by frequencies alone
+    points: pd.DataFrame = field(default_factory=lambda: no_points())  # POINT: scores along training, and at its end
+
+    @property
+    def axis(self) -> str:
+        return str(self.record["axis"])
+
+    def rows(self, table: Literal["runs", "scores", "other", "baselines"]) -> list[dict[str, Any]]:
+        """A table as plain rows."""
+        frame: pd.DataFrame = getattr(self, table)
+        return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
+
+    def by_id(self) -> dict[str, dict[str, Any]]:
+        """Run id -> its row in `runs`."""
+        return {str(row["run_id"]): row for row in self.rows("runs")}
+
+
+@dataclass
+class _Pile:
+    """Rows on their way into the tables; about `most_rows` are read of each training curve."""
+
+    most_rows: int
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    scores: list[dict[str, Any]] = field(default_factory=list)
+    curves: list[dict[str, Any]] = field(default_factory=list)
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    environments: dict[str, dict[str, Any]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    uncovered: list[str] = field(default_factory=list)  # finished runs without a manifest
+    bins: dict[str, int] = field(default_factory=dict)
+    floors: dict[str, dict[str, float]] = field(default_factory=dict)
+    points: list[dict[str, Any]] = field(default_factory=list)
+
+
+def no_points() -> pd.DataFrame:
+    """Return a table of points without rows."""
+    import pandas as pd
+
+    return pd.DataFrame(columns=list(POINT))
+
+
+def read(store: RunStore, name: str, verify: bool = True) -> Frames:
+    """All of one experiment. Raises InputError when the store holds none of this name.
+
+    With `verify` every file of a run is compared with its hash; otherwise sizes and the hashes in JSON files are.
+    """
+    import pandas as pd
+
+    found = store.experiment(name)
+    words = {k: str(getattr(found, k)) for k in ("name", "experiment", "question", "axis", "command", "updated")}
+    record: dict[str, Any] = {
+        **words,
+        "tasks": dict(found.tasks),
+        "match": list(found.match),
+        "tuning": list(found.tuning),
+        "contrasts": list(found.contrasts),
+        "design": dict(found.design),
+        "looks": list(found.looks),
+        "text": dict(found.text),
+        "runs": list(found.runs),
+        "untrained": list(found.untrained),
+    }
+    files = len({*record["runs"], *record["untrained"]})
+    pile = _Pile(most_rows=min(MOST_ROWS, max(MOST_BINS, MOST_IN_ALL // max(1, files))))
+    states = store.summaries(list(dict.fromkeys([*record["runs"], *record["untrained"]])), verify)
+    for role, key in (("arm", "runs"), ("untrained", "untrained")):
+        for run_id in dict.fromkeys(record[key]):
+            if run_id not in pile.settings:
+                _add(pile, store, run_id, role, states.get(run_id))
+    pile.notes += unverified(found, pile.uncovered, verify)
+    arms = arm_names(record["axis"], pile.runs, pile.settings)
+    for row in pile.runs:
+        row["arm"] = arms[row["run_id"]]
+    kept = choose(pile.scores, record["tasks"], pile.notes)
+    other = [
+        {"run_id": s["run_id"], "task": s["task"], "seed": s["seed"], "split": split, "metric": metric, "value": value}
+        for s in kept for split, values in s["values"].items() for metric, value in values.items()
+    ]  # fmt: skip
+    baselines = [
+        {"run_id": s["run_id"], "task": s["task"], "baseline": name, "value": value}
+        for s in kept for name, value in s["baselines"].items()
+    ]  # fmt: skip
+    return Frames(
+        record,
+        pd.DataFrame(pile.runs, columns=list(RUN)),
+        pd.DataFrame(kept, columns=list(SCORE)),
+        pd.DataFrame(other, columns=list(OTHER)),
+        pd.DataFrame(baselines, columns=list(BASELINE)),
+        pd.DataFrame(pile.curves) if pile.curves else pd.DataFrame(columns=list(STRETCH)),
+        pile.settings,
+        pile.environments,
+        tuple(dict.fromkeys(pile.notes)),
+        pile.bins,
+        {run_id: list(rows) for run_id, rows in itertools.groupby(pile.curves, key=lambda row: row["run_id"])},
+        pile.floors,
+        pd.DataFrame(_along(pile, kept), columns=list(POINT)),
+    )
+
+
+def warn_of_damage(found: Frames) -> None:
+    """Name the runs of a record that are left out because their files are damaged or gone."""
+    for run in found.rows("runs"):
+        if run["state"] in ("damaged", "missing"):
+            why = run["reason"] if run["state"] == "damaged" else "there is no such folder"
+            log.warning("%s is %s and left out: %s", run["run_id"], run["state"], why)
+
+
+def unverified(record: ExperimentRecord, uncovered: Sequence[str], verify: bool) -> list[str]:
+    """Return a sentence for each reason why files may have changed without being noticed here."""
+    told = []
+    if uncovered:
+        names = ", ".join(uncovered[:3]) + (f" and {len(uncovered) - 3} more" if len(uncovered) > 3 else "")
+        told.append(
+            f"{len(uncovered)} runs are not covered by a manifest, as an older version finished them: nothing shows "
+            f"whether their files are still what was written ({names})."
+        )
+    if not record.covered:
+        told.append(
+            "The record of this experiment is not covered either: an older version wrote it without a hash, so nothing "
+            "shows whether it still lists every run."
+        )
+    if not verify:
+        told.append("Files were not compared with their hashes (--no-verify).")
+    return told
+
+
+def _add(pile: _Pile, store: RunStore, run_id: str, role: str, state: Mapping[str, Any] | None) -> None:
+    """Add one run. `state` is what `RunDir.summary` says of it, None where there is no such folder."""
+    folder = store.root / run_id
+    row: dict[str, Any] = {"run_id": run_id, "role": role, "path": run_id, "seed": -1, "budget": "unknown"}
+    pile.runs.append(row)
+    pile.settings[run_id], pile.environments[run_id] = {}, {}
+    if state is None:
+        row["state"], row["reason"] = "missing", "not started"
+        return
+    row["state"], row["reason"] = state["state"], state["note"] or ("not begun" if state["state"] == "new" else "")
+    try:
+        spec, row["spec"] = run_files.spec_of(folder)
+        pile.settings[run_id] = {key: value for key, value in flatten(spec).items() if key not in COUNTS}
+        row["seed"] = spec["seed"]
+        row["budget"], row["convention"] = budget_of(run_files.part(spec, "budget"))
+        row["data"] = run_files.part(spec, "data").get("fingerprint", "")
+        if row["state"] == "damaged":
+            return
+        curve, fault = run_files.curve_of(folder, pile.most_rows)
+        row |= run_files.totals(folder, curve.last)
+        row |= run_files.seen(spec, row["tokens"])
+    except (ValueError, OSError) as error:
+        if row["state"] != "damaged":
+            row["state"], row["reason"] = "damaged", str(error)
+        return
+    if row["state"] in FINISHED:
+        run = store.get(run_id)
+        pile.notes += [f"{run_id}: {why}" for why in run.failures().values()]
+        pile.uncovered += [] if run.covered else [run_id]
+    if row["state"] == "interrupted":
+        steps = number(run_files.optional(folder / "plan.json").get("steps"))
+        row["reason"] = (
+            "stopped before its first step was logged"
+            if math.isnan(row["steps"])
+            else (f"stopped at step {row['steps']:,.0f}{'' if math.isnan(steps) else f' of {steps:,.0f}'}")
+        )
+        row["reason"] += "; the same command goes on with it"
+    env = run_files.optional(folder / "env.json")
+    env.pop("run_id", None)
+    pile.environments[run_id], row["code"] = flatten(env), code_of(env)
+    pile.notes += [f"{run_id}: {fault}"] if fault else []
+    pile.floors[run_id] = run_files.floors(folder)
+    pile.bins[run_id] = curve.width * curve.every
+    pile.curves += [{"run_id": run_id, **stretch} for stretch in curve.rows]
+    scores = []
+    for score, fault in run_files.scores_of(folder):
+        pile.notes += [f"{run_id}: {fault}"] if fault else []
+        scores += [{"run_id": run_id, **score, "path": f"{run_id}/scores/{score['path']}"}] if score else []
+    row["finetune_seconds"] = math.fsum(s["seconds"] for s in scores if not math.isnan(s["seconds"]))
+    if row["state"] in FINISHED:
+        pile.scores += scores
+        for point, taken, fault in run_files.points_of(folder):
+            pile.notes += [f"{run_id}: {fault}"] if fault else []
+            pile.points += [
+                {"run_id": run_id, **score, **point, "path": f"{run_id}/{score['path']}"} for score in taken
+            ]
+
+
+def _along(pile: _Pile, kept: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the scores of points that were made as those of the run's end that are `kept`, and these at their end.
+
+    Only tasks that some run was measured on before its end have rows.
+    """
+    same = {(row["run_id"], row["task"], row["digest"]) for row in kept}
+    taken = [row for row in pile.points if (row["run_id"], row["task"], row["digest"]) in same]
+    tasks = {row["task"] for row in taken}
+    runs = {row["run_id"]: row for row in pile.runs}
+    ends = [
+        {**row, **{key: runs[row["run_id"]][key] for key in PLACE}, "mark": run_files.END}
+        for row in kept if row["task"] in tasks and runs[row["run_id"]]["role"] == "arm"
+    ]  # fmt: skip
+    made = []
+    for row in (*taken, *ends):
+        run = runs[row["run_id"]]
+        decays = str(pile.settings[row["run_id"]].get("schedule.kind")) != "constant"
+        said = "yes" if decays and row["mark"] != run_files.END else "no"
+        made.append({**row, **{key: run[key] for key in ("arm", "budget", "seed")}, "before_end_of_decay": said})
+    place = {run_id: number for number, run_id in enumerate(runs)}
+    return sorted(made, key=lambda row: (place[row["run_id"]], row["task"], row["steps"]))
+
+
+def choose(scores: list[dict[str, Any]], tasks: Mapping[str, Any], notes: list[str]) -> list[dict[str, Any]]:
+    """The scores this experiment asked for, each task under one fine-tuning setting; the others are named.
+
+    A run may have been measured for other questions too. Of several settings of a task the one that equals the
+    experiment's is kept, else the one that covers most. A score that is not a number is left out.
+    """
+    names = tasks.get("names")
+    names = [str(n) for n in names] if isinstance(names, list | tuple) else []
+    paths = any("." in n or "/" in n for n in names)
+    asked = [s for s in scores if s["task"] in names or s["suite"] in names or (s["suite"] in FROM_PATHS and paths)]
+    kept = []
+    for task in dict.fromkeys(s["task"] for s in asked or scores):
+        mine = [s for s in asked or scores if s["task"] == task]
+        groups = {digest: [s for s in mine if s["digest"] == digest] for digest in sorted({s["digest"] for s in mine})}
+        best = max(groups, key=lambda digest: (_agrees(groups[digest][0]["finetune"], tasks), len(groups[digest])))
+        good = [s for s in groups[best] if not math.isnan(s["value"])]
+        kept += good
+        if len(mine) > len(groups[best]):
+            others = ", ".join(d or "unnamed" for d in groups if d != best)
+            notes.append(
+                f"{task}: {len(mine) - len(groups[best])} scores under other fine-tuning settings or data are left out "
+                f"(digest {others}; shown is {best or 'unnamed'})"
+            )
+        notes += [f"{s['path']}: the score is not a number and is left out" for s in groups[best] if s not in good]
+    return kept
+
+
+def _agrees(finetune: Mapping[str, Any], tasks: Mapping[str, Any]) -> bool:
+    shared = (finetune.keys() & tasks.keys()) - {"names", "seeds", "glue"}
+    return all(tasks[k] is None or finetune[k] == tasks[k] for k in shared)

@@ -1,0 +1,156 @@
+"""One run directory, read as data that may be missing, torn or of the wrong type. Faults come back as sentences."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.report.load import training_curves
+from workbench.report.load.training_curves import CONVENTIONS
+from workbench.spec.parts import UNITS, DataSpec
+from workbench.spec.words_seen import epochs_of_words, words_of_tokens
+from workbench.store.atomic import read_object
+
+END = "end"  # the mark of the end of training among the points of a run
+FINISHED = ("trained", "done")  # pre-training is over, so the encoder may be scored
+
+
+def optional(path: Path) -> dict[str, Any]:
+    """The same where a missing or damaged file is worth no more than an empty one."""
+    try:
+        return read_object(path)
+    except (OSError, ValueError):
+        return {}
+
+
+def number(value: Any) -> float:
+    """A finite number as float, NaN for anything else."""
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    try:
+        return float(value) if good and math.isfinite(value) else math.nan
+    except OverflowError:
+        return math.nan
+
+
+def part(value: Mapping[str, Any], key: str) -> dict[str, Any]:
+    inner = value.get(key)
+    return inner if isinstance(inner, dict) else {}
+
+
+def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as dotted keys: {"a": {"b": 1}} is {"a.b": 1}. Lists become comma-separated words."""
+    flat: dict[str, Any] = {}
+    for key, item in value.items():
+        if isinstance(item, Mapping):
+            flat |= flatten(item, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = ", ".join(map(str, item)) if isinstance(item, list) else item
+    return flat
+
+
+def spec_of(folder: Path) -> tuple[dict[str, Any], str]:
+    """The run's spec as plain data and the digest of its identity. Raises ValueError when it cannot be used."""
+    try:
+        raw = read_object(folder / "spec.json")
+    except OSError:
+        raise ValueError("spec.json cannot be read") from None
+    spec = part(raw, "spec")
+    budget = part(spec, "budget")
+    given = [k for k in UNITS if not math.isnan(number(budget.get(k)))]
+    if len(given) != 1 or not isinstance(spec.get("seed"), int):
+        raise ValueError("spec.json holds no usable spec")
+    return spec, str(raw.get("identity_sha") or "")
+
+
+def totals(folder: Path, last: Mapping[str, float]) -> dict[str, float]:
+    """Steps, tokens, seconds and FLOPs spent: of done.json, or as far as the log goes for a run that has not ended.
+
+    Raises ValueError when done.json is there and damaged.
+    """
+    try:
+        done = read_object(folder / "done.json")
+    except FileNotFoundError:
+        spent = {k: last.get(k, math.nan) for k in ("steps", "tokens", "seconds")}
+        flops = {f"flops_{c}": last.get(f"flops.{c}", math.nan) for c in CONVENTIONS}
+        return spent | flops | {"steps": last.get("step", math.nan)}
+    found = {k: number(done.get(k)) for k in ("steps", "tokens", "seconds")}
+    found |= {f"flops_{c}": number(part(done, "flops").get(c)) for c in CONVENTIONS}
+    wrong = [k for k, v in found.items() if math.isnan(v)]
+    if wrong:
+        raise ValueError(f"done.json has no usable {', '.join(wrong)}")
+    return found
+
+
+def seen(spec: Mapping[str, Any], tokens: float) -> dict[str, float]:
+    """Return the words that a run saw in so many tokens, to a whole one, and in how many epochs of the text.
+
+    Both are NaN where no words were counted.
+    """
+    try:
+        data = DataSpec.model_validate(part(spec, "data"))
+        words = words_of_tokens(tokens, data)
+    except ValueError:  # also for NaN tokens
+        return {"words": math.nan, "epochs": math.nan}
+    return {"words": float(round(words)), "epochs": epochs_of_words(words, data)}
+
+
+def floors(folder: Path) -> dict[str, float]:
+    """Return what token frequencies alone reach for each loss of a trained run, as far as that was written down."""
+    recorded = part(optional(folder / "done.json"), "floors")
+    return {metric: value for metric, raw in recorded.items() if not math.isnan(value := number(raw))}
+
+
+def curve_of(folder: Path, most: int) -> tuple[training_curves.Curve, str]:
+    """The training curve from about `most` rows, empty where nothing was logged, and what was wrong with it."""
+    nothing = training_curves.Curve([], {}, 1, 1, 0)
+    path = folder / "metrics.jsonl"
+    if path.is_symlink() or not path.is_file():
+        return nothing, "metrics.jsonl is no regular file and is not read" if os.path.lexists(path) else ""
+    try:
+        curve = training_curves.read(path, most)
+    except OSError as error:
+        return nothing, f"metrics.jsonl cannot be read ({error.strerror})"
+    lines = "line was" if curve.skipped == 1 else "lines were"
+    return curve, f"{curve.skipped} unreadable {lines} left out of metrics.jsonl" if curve.skipped else ""
+
+
+def scores_of(folder: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    """Every score file as a checked mapping and no fault, or an empty mapping and the fault."""
+    for path in sorted((folder / "scores").glob("*.json")):
+        try:
+            yield _score(read_object(path)) | {"path": path.name}, ""
+        except (OSError, ValueError) as error:
+            yield {}, f"scores/{path.name} is left out: {error}"
+
+
+def points_of(folder: Path) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], str]]:
+    """Yield what each point of a run says of itself, its scores, and what is wrong with it ("" for nothing)."""
+    for path in sorted((folder / "points").glob("*/point.json"), key=lambda path: (len(path.parent.name), path)):
+        place = path.parent.relative_to(folder)
+        try:
+            raw = read_object(path)
+        except (OSError, ValueError) as error:
+            yield {}, [], f"{place} is left out: {error}"
+            continue
+        point = {"mark": str(raw.get("mark") or ""), "steps": number(raw.get("step"))}
+        point |= {key: number(raw.get(key)) for key in ("tokens", "seconds")}
+        point |= {f"flops_{c}": number(part(raw, "flops").get(c)) for c in CONVENTIONS}
+        found = list(scores_of(path.parent))
+        scores = [score | {"path": f"{place}/scores/{score['path']}"} for score, _ in found if score]
+        yield point, scores, "; ".join(f"{place}/{fault}" for _, fault in found if fault)
+
+
+def _score(raw: dict[str, Any]) -> dict[str, Any]:
+    words = {k: raw.get(k) for k in ("task", "suite", "metric")}
+    if not all(isinstance(word, str) and word for word in words.values()) or not isinstance(raw.get("seed"), int):
+        raise ValueError("a score needs task, suite, metric and seed")
+    numbers = {k: number(raw.get(k)) for k in ("value", "seconds", "train_rows", "test_rows", "ties")}
+    values = {str(s): {str(m): number(v) for m, v in part(part(raw, "values"), s).items()} for s in part(raw, "values")}
+    baselines = {str(k): number(v) for k, v in part(raw, "baselines").items()}
+    settings = {k: part(raw, "finetune").get(k) for k in part(raw, "finetune")}
+    return words | numbers | {"seed": raw["seed"], "digest": str(raw.get("digest") or ""), "values": values,
+                              "scorer": str(raw.get("scorer") or ""),
+                              "baselines": baselines, "finetune": settings}  # fmt: skip

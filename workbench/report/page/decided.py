@@ -1,0 +1,134 @@
+"""Sentences on comparisons that were declared beforehand: which of them are decided, and what the others would take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from workbench.report.comparison.boards import Board, Pair
+from workbench.report.page.phrases import gap_text, how, mean_label
+from workbench.report.statistics.group_sequential import Look
+from workbench.report.statistics.paired_comparison import ALPHA, Compared
+from workbench.report.statistics.power import family_of, needed_seeds
+from workbench.report.words import interval, listing, seeds
+
+Names = Mapping[str, str]
+
+
+def declared_pairs(board: Board) -> list[Pair]:
+    """Return the comparisons at the largest budget that were declared beforehand, in the order of their declaration."""
+    place = {frozenset(pair): i for i, pair in enumerate(board.family.pairs)}
+    pairs = [pair for pair in board.pairs[board.budget] if frozenset((pair.a, pair.b)) in place]
+    return sorted(pairs, key=lambda pair: place[frozenset((pair.a, pair.b))])
+
+
+def sentence(board: Board, names: Names) -> str:
+    """Return what is decided, and then what is not."""
+    pairs = declared_pairs(board)
+    sure = [pair for pair in pairs if pair.compared.claimed]
+    unsure = [pair for pair in pairs if not pair.compared.claimed]
+    paired = how([pair.compared for pair in pairs])
+    told = "; ".join(_undecided(board, pair, names) for pair in unsure)
+    if not sure:
+        none = "None" if len(pairs) > 1 else "Not one"
+        return f"{none} of the {_many(len(pairs))} is decided ({paired}): {told}."
+    ahead = f"{_ahead(sure, names)} points of {board.label} ({paired})"
+    if not unsure:
+        every = f"All {len(pairs)} comparisons that were declared beforehand are decided: "
+        return (
+            f"{every if len(pairs) > 1 else ''}{ahead}{'' if len(pairs) > 1 else ', as was declared to be compared'}."
+        )
+    verb = "is" if len(sure) == 1 else "are"
+    return f"{len(sure)} of the {_many(len(pairs))} {verb} decided: {ahead}. Not decided: {told}."
+
+
+def _many(count: int) -> str:
+    return f"{count} comparison{'s' * (count > 1)} that {'were' if count > 1 else 'was'} declared beforehand"
+
+
+def _ahead(pairs: Sequence[Pair], names: Names) -> str:
+    """Return `a is ahead of b by 1.3 ± 0.4; c is ahead of b by 2.0 ± 0.6 and of d by 3.1 ± 0.5`."""
+    by_first: dict[str, list[str]] = {}
+    for pair in pairs:
+        by_first.setdefault(pair.a, []).append(f"of {names[pair.b]} by {gap_text(pair.compared)}")
+    return "; ".join(f"{names[a]} is ahead {listing(behind)}" for a, behind in by_first.items())
+
+
+def _undecided(board: Board, pair: Pair, names: Names) -> str:
+    """Return `a and b (0.4 ± 0.7, about 30 seeds would show a gap of this size)`."""
+    arms = [cell.arm for cell in board.at(board.budget)]
+    if board.family.plan is not None:
+        return f"{names[pair.a]} and {names[pair.b]} ({gap_text(pair.compared)}{_stands(board, pair)})"
+    e, noise = pair.difference.estimate, pair.compared.noise
+    known = e.n >= 2 and e.half is not None and noise is not None and noise > 0
+    family = family_of(arms, board.family.pairs)
+    needed = needed_seeds(e.mean, noise or 0.0, len(arms), family) if known else None
+    would = f", about {seeds([needed])} would show a gap of this size" if needed is not None and needed > e.n else ""
+    return f"{names[pair.a]} and {names[pair.b]} ({gap_text(pair.compared)}{would})"
+
+
+def _stands(board: Board, pair: Pair) -> str:
+    """Return what the last look says of a comparison that it leaves undecided."""
+    status = status_at(board.looks[-1], pair.a, pair.b) if board.looks else "open"
+    most = board.family.plan.most if board.family.plan else 0
+    tails = {
+        "open": "", "out of reach": f", which {most} seeds would hardly decide", "not decided": "",
+        "decided": ", decided by an earlier look, which later seeds do not bear out",
+    }  # fmt: skip
+    return tails[status]
+
+
+def status_at(look: Look, a: str, b: str) -> str:
+    """Return where the comparison of two arms stands after a look."""
+    return look.status[(a, b) if (a, b) in look.status else (b, a)]
+
+
+def planned(board: Board) -> list[str]:
+    """Return how seeds are added, and what that makes of p values and intervals; nothing where it is not by a plan."""
+    plan = board.family.plan
+    if plan is None:
+        return []
+    counts = listing([str(count) for count in plan.seeds])
+    taken = f"{plan.taken} of these looks {'has' if plan.taken == 1 else 'have'} been taken"
+    told = (
+        f"Seeds are added in blocks until every declared comparison is decided or out of reach: looks are planned at "
+        f"{counts} seeds, and {taken if plan.taken else 'none has been taken'}. By a look at n of {plan.most} seeds, "
+        f"(n/{plan.most})² of the 5 % may have been spent."
+    )
+    if not plan.taken:
+        return [told]
+    level = 100 * (1 - ALPHA * plan.shares[plan.taken - 1])
+    return [
+        f"{told} p values of declared comparisons are divided by the share of their look, and their intervals are of "
+        f"{level:.1f} %, so that those of all looks hold together in 95 of 100 experiments."
+    ]
+
+
+@dataclass(frozen=True)
+class LookRow:
+    """One look as a row: the error rate that it may spend, in per cent, and how each comparison stood."""
+
+    seeds: int
+    level: float
+    stands: tuple[tuple[str, str, Compared, str], ...]
+
+
+def look_rows(board: Board) -> list[LookRow]:
+    """Return the looks that were taken."""
+    return [
+        LookRow(
+            look.seeds,
+            100 * ALPHA * look.share,
+            tuple((a, b, one, look.status[a, b]) for (a, b), one in look.compared.items()),
+        )
+        for look in board.looks
+    ]
+
+
+def exploratory(board: Board, names: Names) -> str:
+    """Return which arm has the highest mean, and that nothing is claimed of pairs that were not declared."""
+    best = board.at(board.budget)[0]
+    mean = interval(best.estimate.mean, best.estimate.half)
+    rest = [pair for pair in board.pairs[board.budget] if not pair.compared.declared]
+    tail = "; pairs that were not declared are exploratory, and nothing is claimed of them" if rest else ""
+    return f"{names[best.arm]} has the highest {mean_label(board)}, {mean}{tail}."

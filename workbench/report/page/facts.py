@@ -1,0 +1,161 @@
+"""What was run, with what, how long: the plain facts around the scores, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workbench.report import words
+from workbench.report.comparison import spending
+from workbench.report.comparison.boards import Board
+from workbench.report.load.frames import Frames
+from workbench.report.load.run_files import FINISHED, flatten, number, part
+from workbench.report.page import checks
+from workbench.spec.parts import size_in_words
+from workbench.spec.words_seen import by_source
+
+SECTIONS = (("training", "Training"), ("setup", "What was run"), ("runs", "Every run"))
+
+
+def known(value: object) -> bool:
+    """Whether a cell of a table holds anything."""
+    import pandas as pd
+
+    return value is not None and value is not pd.NA and not (isinstance(value, float) and math.isnan(value))
+
+
+def no_scores(found: Frames) -> str:
+    """What to say where nothing can be compared."""
+    done = sum(run["state"] in FINISHED for run in found.rows("runs"))
+    if not done:
+        return "There is no answer yet: no run has finished."
+    if found.scores.empty:
+        return (
+            f"{done} runs are trained, but none was measured on a task, so nothing can be said about which is better."
+        )
+    return "There is no answer yet: no trained run has a score on every task."
+
+
+def contents(
+    results: list[Board], drawn: Sequence[object], extended: Sequence[object], tuned: bool
+) -> list[tuple[str, str]]:
+    """Fragment and title of each section; `drawn` holds a board's axis, `extended` what lies beyond."""
+    several = len(results) > 1
+    made = []
+    for i, board in enumerate(results, 1):
+        of = f" ({board.label})" if several else ""
+        made += [(f"along-{i}", f"Score along the axis{of}")] if drawn[i - 1] else []
+        made += [(f"compute-{i}", f"Scores{of}"), (f"table-{i}", f"Table{of}")]
+        made += [(f"beyond-{i}", f"Beyond the budgets{of}")] if extended[i - 1] else []
+        made += [(f"tasks-{i}", f"Task by task{of}")]
+    return [*made, *([("tuning", "Tuning")] if tuned else []), *SECTIONS]
+
+
+def facts(found: Frames, results: list[Board]) -> list[tuple[str, str]]:
+    """What a reader wants to know first."""
+    runs = found.rows("runs")
+    arms = [run for run in runs if run["role"] == "arm"]
+    done = sum(run["state"] in FINISHED for run in runs)
+    spec: Mapping[str, Any] = next((found.settings[r["run_id"]] for r in arms if found.settings[r["run_id"]]), {})
+    scores = "; ".join(
+        board.label if board.label.startswith("mean of") else f"{board.label} ({words.listing(list(board.tasks))})"
+        for board in results
+    )
+    counts = [len(cell.scores) for board in results for cell in board.at(board.budget)]
+    seconds = math.fsum(r["seconds"] for r in runs if known(r["seconds"]))
+    tuning = math.fsum(r["finetune_seconds"] for r in runs if known(r["finetune_seconds"]))
+    convention = str(next((r["convention"] for r in arms if known(r["convention"])), "paper"))
+    flops = math.fsum(r[f"flops_{convention}"] for r in runs if known(r[f"flops_{convention}"]))
+    budgets = list(dict.fromkeys(run["budget"] for run in arms if found.settings[run["run_id"]]))
+    layers, width = spec.get("encoder.layers", 0), spec.get("encoder.hidden", 0)
+    told = [
+        ("Score", scores or "none"),
+        ("Budget of a run", words.listing(budgets) or "unknown"),
+        *([("Compute", compared)] if (compared := spending.told(found)) else []),
+        ("Pre-training seeds", words.seeds(counts) if counts else "none with scores"),
+        ("Runs", f"{done} of {len(runs)} trained"),
+        ("Encoder", f"{size_in_words(layers, width)} ({spec.get('scale')})" if layers else "unknown"),
+        ("Text", text(found, str(spec.get("data.corpus") or "unknown"))),
+        *([("Words seen by a run", seen)] if (seen := words_seen(found)) else []),
+        ("Pre-training in all", f"{words.power(flops)} FLOPs ({convention}), {words.duration(seconds)}"),
+        ("Fine-tuning in all", words.duration(tuning)),
+    ]
+    return told
+
+
+def text(found: Frames, names: str) -> str:
+    """Return the names of the text, with its words and those of each source where they were written down."""
+    told = found.record["text"]
+    total, sources = number(told.get("words")), part(told, "sources")
+    if math.isnan(total):
+        return names
+    counts = {str(name): number(count) for name, count in sources.items()}
+    return f"{names} ({total:,.0f} words{f': {by_source(counts)}' if len(counts) > 1 else ''})"
+
+
+def words_seen(found: Frames) -> str:
+    """Return the words that finished runs saw in training and in how many epochs; "" where no words were counted."""
+    runs = [r for r in found.rows("runs") if r["role"] == "arm" and r["state"] in FINISHED and known(r["words"])]
+    if not runs:
+        return ""
+    ends = [(min(r[key] for r in runs), max(r[key] for r in runs)) for key in ("words", "epochs")]
+    (few, many), (low, high) = ends
+    if many <= few * 1.005:
+        return f"{words.count(many)} ({high:.3g} epochs)"
+    return f"{words.count(few)} to {words.count(many)} ({low:.3g} to {high:.3g} epochs)"
+
+
+def scale_note(found: Frames) -> str:
+    """Return what sets these numbers apart from published ones; the encoder's size only where the runs tell it."""
+    spec: Mapping[str, Any] = next((s for s in found.settings.values() if s), {})
+    layers, width = spec.get("encoder.layers", 0), spec.get("encoder.hidden", 0)
+    size = f"The encoder here has {size_in_words(layers, width)}, and another" if layers else "Another encoder, another"
+    return (
+        f"{size} score, another text and another budget may stand behind these numbers: compare the order and the "
+        f"signs, not the size."
+    )
+
+
+def time_note(found: Frames) -> str:
+    """Who ran it for how long."""
+    runs = [r for r in found.rows("runs") if known(r["seconds"])]
+    seconds = math.fsum(r["seconds"] for r in runs)
+    tuning = math.fsum(r["finetune_seconds"] for r in runs if known(r["finetune_seconds"]))
+    return (
+        f"{len(runs)} runs took {words.duration(seconds)} of training and {words.duration(tuning)} of fine-tuning, "
+        f"added up over runs. The command:"
+        if found.record["command"]
+        else f"{len(runs)} runs took {words.duration(seconds)} of training and {words.duration(tuning)} of fine-tuning."
+    )
+
+
+def settings(found: Frames) -> dict[str, list[Any]]:
+    """The specs of the arms: what all share, and what differs apart from axis, seed and budget."""
+    arms = {r["run_id"]: found.settings[r["run_id"]] for r in found.rows("runs") if r["role"] == "arm"}
+    aside = ("tasks.", "seed", "scale", *found.axis.split(","))
+    mine = {i: {k: v for k, v in spec.items() if not k.startswith(aside)} for i, spec in arms.items()}
+    same, different = _split(mine)
+    tasks = [(k, _value(v)) for k, v in flatten(found.record["tasks"]).items() if v is not None]
+    return {"same": same, "different": different, "tasks": tasks}
+
+
+def environments(found: Frames) -> dict[str, list[Any]]:
+    same, different = _split(found.environments)
+    return {"same": same, "different": different}
+
+
+def _split(tables: Mapping[str, Mapping[str, Any]]) -> tuple[list[tuple[str, str]], list[tuple[str, str, list[str]]]]:
+    """Keys with one value over all runs, and the others with every value and who has it. Unset values say nothing."""
+    same, different = [], []
+    for key, values in checks.by_value(tables).items():
+        if len(values) == 1:
+            same += [(key, _value(value)) for value in values if value not in ("None", "")]
+        else:
+            different += [(key, _value(value), ids) for value, ids in values.items() if value not in ("None", "")]
+    return same, different
+
+
+def _value(value: object) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return text if len(text) <= 300 else f"{text[:299]}…"

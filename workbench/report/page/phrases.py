@@ -1,0 +1,42 @@
+"""Phrases that sentences of a report share: what arms are called, and how a difference is told."""
+
+from __future__ import annotations
+
+from workbench.report.comparison.boards import Board
+from workbench.report.load.naming import spoken
+from workbench.report.statistics.paired_comparison import Compared
+from workbench.report.words import freedom, interval, points, seeds
+
+
+def several(axis: str) -> str:
+    """What the arms are called together: `objectives`, `settings of generator width`."""
+    return "objectives" if axis == "objective" else f"settings of {spoken(axis)}"
+
+
+def named(axis: str, arm: str) -> str:
+    """An arm in a sentence: `rtd`, `generator width 0.25`, `a unigram generator`."""
+    if axis == "objective":
+        return arm
+    words = arm.split(",")[0] in ("unigram", "uniform") and axis.startswith("generator.")
+    return f"a {arm} generator" if words else f"{spoken(axis)} {arm}"
+
+
+def how(compared: list[Compared]) -> str:
+    """`paired, 3 seeds, 8 degrees of freedom`."""
+    freedoms = [c.estimate.df for c in compared if c.estimate.df is not None]
+    tail = f", {freedom(freedoms)}" if freedoms else ""
+    return f"paired, {seeds([c.estimate.n for c in compared])}{tail}"
+
+
+def mean_label(board: Board) -> str:
+    return board.label if board.label.startswith("mean of ") else f"mean {board.label}"
+
+
+def gap_text(compared: Compared, unit: str = "") -> str:
+    """`1.3 ± 0.4` and the unit, such as " points"."""
+    e = compared.estimate
+    if e.n >= 2 and e.half is None:
+        why = f"{freedom([compared.df])} {'is' if compared.df == 1 else 'are'} too few for an interval"
+        why = "the same in every seed, so without an interval" if not compared.noise else why
+        return f"{points(e.mean)}{unit} ({why})"
+    return interval(e.mean, e.half) + unit if e.n else "unknown for want of a common seed"

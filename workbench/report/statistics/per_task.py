@@ -1,0 +1,164 @@
+"""Each task on its own, and how noisy it is."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics as plain
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from workbench.report.statistics.gains import Groups, gains
+from workbench.report.statistics.noise import residual_df
+from workbench.report.statistics.paired_comparison import Compared, Estimate, pooled_sd, t_interval
+from workbench.report.statistics.power import family_of, smallest_gap
+from workbench.report.statistics.resampling import example_sd
+
+Tuned = Mapping[str, Mapping[str, Mapping[int, float]]]  # run -> task -> fine-tuning seed -> headline value
+
+
+class Cell(Protocol):
+    """What is needed of an arm at a budget (see `tables.Cell`)."""
+
+    @property
+    def arm(self) -> str: ...
+    @property
+    def runs(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True)
+class TaskCell:
+    """One arm at one budget on one task. `median` and `best` are of the fine-tuning seeds, averaged over the runs."""
+
+    task: str
+    metric: str
+    arm: str
+    budget: str
+    estimate: Estimate
+    median: float
+    best: float
+    finetunings: int
+    gain: Compared | None  # with the untrained encoder of the same seed; the family is the arms at the budget
+    runs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How far scores scatter at one budget, in points, as standard deviations within arms.
+
+    `finetuning` is between fine-tuning seeds of one run, `pretraining` between pre-training seeds of one arm, `paired`
+    that of paired differences between two arms, `examples` that which another sample of test examples would add (for
+    accuracies). `gap` is the true difference between two of the arms that the rule of `statistics` would have shown
+    over `n` seeds four times in five. `df` is of `paired`.
+    """
+
+    name: str
+    finetuning: float | None
+    pretraining: float | None
+    paired: float | None
+    examples: float | None
+    n: int
+    df: int
+    gap: float | None
+
+
+def mean_of(tuned: Tuned, run_id: str, task: str) -> float:
+    return plain.fmean(tuned[run_id][task].values())
+
+
+def task_cells(
+    tuned: Tuned, metrics: Mapping[str, str], groups: Groups, seeds: Mapping[str, int], bare: Mapping[str, str]
+) -> Iterator[TaskCell]:
+    """Every task at every budget and arm. `bare` maps a run to the untrained run of the same start."""
+    for task, metric in metrics.items():
+        scores = {run: mean_of(tuned, run, task) for run in tuned if task in tuned[run]}
+        had = {key: tuple(r for r in runs if r in scores) for key, runs in groups.items()}
+        gained = gains({key: runs for key, runs in had.items() if runs}, scores, seeds, bare)
+        for (budget, arm), have in had.items():
+            if not have:
+                continue
+            yield TaskCell(
+                task,
+                metric,
+                arm,
+                budget,
+                t_interval([scores[r] for r in have]),
+                plain.fmean(plain.median(tuned[r][task].values()) for r in have),
+                plain.fmean(max(tuned[r][task].values()) for r in have),
+                sum(len(tuned[r][task]) for r in have),
+                gained.get((budget, arm)),
+                have,
+            )
+
+
+def every_metric(
+    rows: Iterable[Mapping[str, Any]], cells: Iterable[Cell], headline: Mapping[str, str]
+) -> list[tuple[str, str, str, dict[str, Estimate]]]:
+    """Task, split, metric and arm -> mean over runs of the mean over fine-tuning seeds, of everything measured.
+
+    Left out are tasks that have nothing but their headline. `rows` are those of `Frames.other`.
+    """
+    values: dict[tuple[str, str, str], dict[str, list[float]]] = {}
+    for row in rows:
+        if row["task"] in headline and not math.isnan(row["value"]):
+            key = (row["task"], row["split"], row["metric"])
+            values.setdefault(key, {}).setdefault(row["run_id"], []).append(row["value"])
+    tasks = Counter(task for task, _, _ in values)
+    return [
+        (*key, {c.arm: t_interval([plain.fmean(found[r]) for r in c.runs if r in found]) for c in cells})
+        for key, found in values.items()
+        if tasks[key[0]] > 1
+    ]
+
+
+def noise(
+    tuned: Tuned,
+    suite: tuple[str, ...],
+    tasks: Iterable[str],
+    arms: Mapping[str, tuple[str, ...]],
+    seeds: Mapping[str, int],
+    examples: Mapping[str, float],
+    declared: Sequence[tuple[str, str]] = (),
+) -> Iterator[Noise]:
+    """Yield the noise of the mean score over `suite`, then of each task. `arms` are the runs of each at one budget.
+
+    `examples` is the number of test examples of each task whose metric is an accuracy; `declared` are the comparisons
+    that were declared beforehand, for which the smallest gap holds (for all pairs where there are none).
+    """
+    each = [(task, (task,)) for task in tasks]
+    for name, parts in (("mean", suite), *(each if len(each) > 1 else ())):
+        had = {arm: [r for r in ids if all(p in tuned.get(r, {}) for p in parts)] for arm, ids in arms.items()}
+        runs = [ids for ids in had.values() if ids]
+        within = [_by_finetuning_seed(tuned[r], parts) for arm in runs for r in arm]
+        values = [{seeds[r]: plain.fmean(mean_of(tuned, r, p) for p in parts) for r in arm} for arm in runs]
+        gaps = [[a[s] - b[s] for s in sorted(a.keys() & b.keys())] for a, b in itertools.combinations(values, 2)]
+        paired, n = pooled_sd(gaps), min(map(len, gaps), default=0)
+        df = residual_df([frozenset(v) for v in values])
+        yield Noise(
+            name,
+            pooled_sd(within),
+            pooled_sd([list(v.values()) for v in values]),
+            paired,
+            _examples(tuned, [r for arm in runs for r in arm], parts, examples),
+            n,
+            df,
+            None
+            if paired is None
+            else smallest_gap(paired, len(runs), n, family_of([a for a in had if had[a]], declared)),
+        )
+
+
+def _examples(tuned: Tuned, runs: list[str], parts: tuple[str, ...], examples: Mapping[str, float]) -> float | None:
+    """Of a mean over tasks, from each task's; None where one is no accuracy."""
+    if not runs or any(part not in examples for part in parts):
+        return None
+    found = [example_sd(plain.fmean(mean_of(tuned, r, p) for r in runs), examples[p]) for p in parts]
+    return None if None in found else math.hypot(*(sd for sd in found if sd is not None)) / len(parts)
+
+
+def _by_finetuning_seed(tuned: Mapping[str, Mapping[int, float]], parts: tuple[str, ...]) -> list[float]:
+    """The mean over tasks for each fine-tuning seed that every one of them has."""
+    shared = set.intersection(*(set(tuned[p]) for p in parts))
+    return [plain.fmean(tuned[p][s] for p in parts) for s in sorted(shared)]

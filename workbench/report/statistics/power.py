@@ -1,0 +1,157 @@
+"""What an experiment could have shown: the power of the rule of `statistics`, by simulating that very rule.
+
+The simulated experiment has normal noise that is alike in all arms, and one arm ahead of the others, which are level.
+Counted are the draws in which a given one of these gaps is claimed. Simulations are seeded, so that a report can be
+made again, and kept for the life of the process.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from workbench.report.statistics.noise import LEAST_DF, pair_noise, reach_of
+from workbench.report.statistics.paired_comparison import ALPHA
+from workbench.report.statistics.resampling import FEWEST, every_flip
+
+if TYPE_CHECKING:
+    from workbench.report.statistics.noise import Array
+
+POWER = 0.8
+MOST_SEEDS = 1000  # beyond this a design is not "more seeds" but another experiment
+SIMULATED = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 17, 20, 25, 30)  # numbers of seeds; more are scaled from the last
+FLIPPED = 10  # seeds; with more, the permutation test and the t test agree, and only the latter is simulated
+NUMBERS = 100_000  # random numbers that a simulation draws at most
+
+
+Family = tuple[tuple[int, int], ...]  # pairs of arms by number
+
+
+def family_of(arms: Sequence[str], declared: Sequence[tuple[str, str]]) -> Family | None:
+    """Return the declared comparisons of these arms by number; None where none was declared, so that all pairs are."""
+    place = {arm: number for number, arm in enumerate(arms)}
+    return tuple((place[a], place[b]) for a, b in declared if a in place and b in place) or None
+
+
+def smallest_gap(sd: float, arms: int, seeds: int, family: Family | int | None = None) -> float | None:
+    """Return the true gap, in points, that the rule would have shown with a probability of 0.8.
+
+    `sd` is the standard deviation of paired differences, `family` the comparisons that are made (every two arms by
+    default), or how many there are. None for fewer than three degrees of freedom, and where no noise was seen: that is
+    no evidence of none.
+    """
+    unit = unit_gap(arms, seeds, family)
+    return None if unit is None or sd == 0 else unit * sd
+
+
+def needed_seeds(gap: float, sd: float, arms: int, family: Family | int | None = None) -> int | None:
+    """Return about how many seeds the rule needs to show a gap with a probability of 0.8.
+
+    The fewest up to ten seeds, within a tenth beyond. None beyond 1,000, and where there is no gap, or no noise was
+    seen.
+    """
+    if gap == 0 or sd == 0 or not math.isfinite(gap) or not math.isfinite(sd):
+        return None
+    ratio = abs(gap) / sd
+    least = 7.8 / ratio**2  # of one z test without any correction: (1.96 + 0.84)^2
+    for before, seeds in itertools.pairwise((1, *SIMULATED)):
+        unit = unit_gap(arms, seeds, family) if seeds > 0.8 * least or seeds == SIMULATED[-1] else None
+        if unit is not None and (unit <= ratio or seeds == SIMULATED[-1]):
+            needed = max(before + 1, math.ceil(seeds * (unit / ratio) ** 2))
+            return needed if needed <= MOST_SEEDS else None
+    return None
+
+
+@functools.cache
+def unit_gap(arms: int, seeds: int, family: Family | int | None = None) -> float | None:
+    """Return the gap that is claimed in 80 % of the draws, in standard deviations of a paired difference."""
+    if seeds < 2 or (arms - 1) * (seeds - 1) < LEAST_DF:
+        return None
+    if seeds > SIMULATED[-1]:
+        last = unit_gap(arms, SIMULATED[-1], family)
+        return None if last is None else last * math.sqrt(SIMULATED[-1] / seeds)
+    draws = _Draws(arms, seeds, hardest_first(arms, family))
+    low, high = 0.0, 4.0
+    while draws.power(high) < POWER:
+        low, high = high, 2 * high
+    for _ in range(16):
+        middle = (low + high) / 2
+        low, high = (low, middle) if draws.power(middle) >= POWER else (middle, high)
+    return high / math.sqrt(2)  # residuals have a standard deviation of 1, paired differences of sqrt(2)
+
+
+def hardest_first(arms: int, family: Family | int | None) -> Family:
+    """Return the comparisons with arms numbered anew: the first is 0 with 1, and 0 is in the fewest of them.
+
+    With arm 0 ahead of the others, which are level, this is the comparison that the correction makes hardest to show.
+    """
+    every = tuple(itertools.combinations(range(arms), 2))
+    if family is None or isinstance(family, int):
+        return every[:family]
+    counts = Counter(arm for pair in family for arm in pair)
+    first = min(counts, key=lambda arm: (counts[arm], arm))
+    second = next(a if b == first else b for a, b in family if first in (a, b))
+    place = {arm: i for i, arm in enumerate([first, second, *(a for a in range(arms) if a not in (first, second))])}
+    return tuple(sorted({(min(place[a], place[b]), max(place[a], place[b])) for a, b in family}))
+
+
+class _Draws:
+    """Experiments without any gap, and how often the first comparison is claimed once arm 0 is ahead of the others."""
+
+    def __init__(self, arms: int, seeds: int, family: Family) -> None:
+        import numpy as np
+        from scipy import stats
+
+        first, second = np.triu_indices(arms, 1)
+        place = {pair: i for i, pair in enumerate(zip(first.tolist(), second.tolist(), strict=True))}
+        columns = [place[pair] for pair in family]
+        draws = min(4000, max(1000, NUMBERS // (arms * seeds)))
+        residuals = np.random.default_rng(0).standard_normal((draws, arms, seeds))
+        centred = residuals - residuals.mean(axis=2, keepdims=True)
+        products = centred @ centred.transpose(0, 2, 1) / (seeds - 1)  # (draws, arms, arms)
+        each = np.diagonal(products, axis1=1, axis2=2)
+        variances = each[:, first] + each[:, second] - 2 * products[:, first, second]
+        noise = pair_noise(variances, np.full(len(first), float(seeds)), arms, (arms - 1) * (seeds - 1))
+        means = residuals.mean(axis=2)
+        reach = reach_of([(str(a), str(b)) for a, b in family])
+        self.means = (means[:, first] - means[:, second])[:, columns]
+        self.moved = (first[columns] == 0).astype(float)
+        self.error = np.sqrt(noise.shared / seeds)
+        self.steps = stats.t.isf(ALPHA / 2 / np.arange(len(family), 0, -1), noise.shared_df)  # Holm's, largest first
+        own = stats.t.isf(ALPHA / 2 / reach, noise.own_df[:, 0]) * np.sqrt(noise.own[:, 0] / seeds)
+        self.least = own - self.means[:, 0]
+        if FEWEST <= seeds <= FLIPPED:
+            self.least = np.maximum(self.least, flip_bounds(residuals[:, 0] - residuals[:, 1]))
+
+    def power(self, gap: float) -> float:
+        """Return the share of draws in which the first arm is claimed ahead of the second, at this true gap."""
+        return float((self._by_holm(gap) & (gap > self.least)).mean())
+
+    def _by_holm(self, gap: float) -> Array:
+        import numpy as np
+
+        ratios = np.abs(self.means + gap * self.moved) / self.error
+        passed = np.logical_and.accumulate(-np.sort(-ratios, axis=1) > self.steps, axis=1).sum(axis=1)
+        place = (ratios > ratios[:, :1]).sum(axis=1)
+        claimed: Array = place < passed
+        return claimed
+
+
+def flip_bounds(differences: Array) -> Array:
+    """Return the gap above which the permutation test has p below 5 %, for each row of differences (draws, seeds).
+
+    A flip of some signs reaches the sum that was seen where the mean of the flipped differences, or of the others, is
+    not positive; adding a gap to all of them moves both means by as much.
+    """
+    import numpy as np
+
+    seeds = differences.shape[1]
+    flipped = every_flip(seeds)[1:] < 0  # without the way in which nothing is flipped
+    means = [-(differences @ side.T) / side.sum(axis=1) for side in (flipped.astype(float), 1.0 - flipped)]
+    allowed = math.ceil(ALPHA * (len(flipped) + 1) - 1) - 1  # flips that may reach the sum beside the one seen
+    bounds: Array = -np.partition(-np.maximum(*means), allowed, axis=1)[:, allowed]
+    return bounds

@@ -1,0 +1,141 @@
+"""Scales and recipes: table rows of dotted keys that a person can read, and override with `--set key=value`.
+
+`small`, `base` and `large` are the paper's (tables 6 and 7). `nano` is the demo's, chosen by measurement (docs/log.md).
+`micro` and `mini` are for studies of an hour or a night on two cores. With micro's settings one run of RTD was seen to
+get past token frequencies; mini's have not been tried for long enough, and neither was searched for each objective yet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from workbench.errors import InputError, suggest
+from workbench.spec.run_spec import RunSpec, merge, parse
+
+# Budgets are counted as the paper's script counts at the paper's own scales, and by matrix products at every other one:
+# below Small the script's dense look-ups of embeddings would be most of the count (docs/decisions/0006).
+PAPER_SCALES = ("small", "base", "large")
+
+# Generators below small see what BERT MLM sees: behind [MASK] alone they stay at token frequencies for long. Those of
+# micro and mini are as wide as the encoder: at a half or a quarter of the width they had not left token frequencies
+# after 7 to 15 million tokens. nano's is a quarter as wide: its discriminator learns behind this one, and hardly behind
+# a stronger one. nano has one layer, with which every arm learns sooner than with two (docs/log.md, 2026-11-22).
+
+SCALES: dict[str, dict[str, Any]] = {
+    "nano": {
+        "encoder.hidden": 64, "encoder.layers": 1, "encoder.heads": 2, "encoder.vocab": 2048, "encoder.positions": 64,
+        "encoder.init": 0.12, "encoder.position_init": "sinusoidal", "encoder.dropout": 0.0,
+        "encoder.attention_dropout": 0.0, "corruption.rate": 0.3, "corruption.generator_mask": 0.8,
+        "corruption.generator_random": 0.1, "data.length": 32, "batch.size": 32, "optim.lr": 3e-3,
+        "generator.width": 0.25, "budget.flops": 1.4e12,
+        "tasks.lr": 2e-3, "tasks.layer_decay": 0.6, "tasks.length": 32, "tasks.dropout": 0.0, "tasks.seeds": 2,
+    },
+    "micro": {
+        "encoder.hidden": 128, "encoder.layers": 2, "encoder.heads": 2, "encoder.vocab": 8192, "encoder.positions": 64,
+        "encoder.init": 0.08, "encoder.position_init": "sinusoidal", "encoder.dropout": 0.0,
+        "encoder.attention_dropout": 0.0, "corruption.generator_mask": 0.8, "corruption.generator_random": 0.1,
+        "data.length": 64, "batch.size": 32, "optim.lr": 1.5e-3, "generator.width": 1.0, "budget.flops": 2e14,
+        "tasks.lr": 1e-3, "tasks.layer_decay": 0.7, "tasks.length": 64, "tasks.dropout": 0.0, "tasks.seeds": 3,
+    },
+    "mini": {
+        "encoder.hidden": 128, "encoder.layers": 4, "encoder.heads": 2, "encoder.vocab": 8192, "encoder.positions": 128,
+        "encoder.init": 0.08, "encoder.position_init": "sinusoidal", "encoder.dropout": 0.0,
+        "encoder.attention_dropout": 0.0, "corruption.generator_mask": 0.8, "corruption.generator_random": 0.1,
+        "data.length": 128, "batch.size": 32, "optim.lr": 7e-4, "generator.width": 1.0, "budget.flops": 6e14,
+        "tasks.lr": 1e-3, "tasks.layer_decay": 0.7, "tasks.dropout": 0.0, "tasks.seeds": 3,
+    },
+    "small": {
+        "encoder.hidden": 256, "encoder.layers": 12, "encoder.embedding": 128, "data.length": 128,
+        "batch.size": 128, "optim.lr": 5e-4, "generator.width": 0.25, "budget.steps": 1_000_000,
+        "tasks.lr": 3e-4, "tasks.layer_decay": 0.8, "tasks.seeds": 10,
+    },
+    "base": {
+        "encoder.hidden": 768, "encoder.layers": 12, "data.length": 512,
+        "batch.size": 256, "optim.lr": 2e-4, "generator.width": 1 / 3, "budget.steps": 766_000,
+        "tasks.lr": 1e-4, "tasks.layer_decay": 0.8, "tasks.seeds": 10,
+    },
+    "large": {
+        "encoder.hidden": 1024, "encoder.layers": 24, "data.length": 512, "corruption.rate": 0.25,
+        "batch.size": 2048, "optim.lr": 2e-4, "generator.width": 0.25, "budget.steps": 400_000,
+        "tasks.lr": 5e-5, "tasks.layer_decay": 0.9, "tasks.seeds": 10,
+    },
+}  # fmt: skip
+
+# What an objective has otherwise than its scale, by scale and objective: any dotted key. nano's rows come from one
+# search over one space for all objectives, with as many trials for each, on rows and a seed that no report uses
+# (`workbench sweep tune`). Those of micro and mini are from single runs: with the paper's weight of 50 gradients of the
+# detection loss came in spikes (docs/log.md, both 2026-11-22).
+OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
+    "nano": {
+        "rtd": {"optim.lr": 3.78e-3, "options.weight": 6.99},
+        "electra-15": {"optim.lr": 4.13e-3, "options.weight": 6.71},
+        "replace-mlm": {"optim.lr": 4.18e-3, "options.weight": 1.24},
+        "all-tokens-mlm": {"optim.lr": 3.9e-3, "options.weight": 3.98},
+        "bert-mlm": {"optim.lr": 3.15e-3},
+    },
+    "micro": {"rtd": {"options.weight": 10.0}, "electra-15": {"options.weight": 10.0}},
+    "mini": {"rtd": {"options.weight": 10.0}, "electra-15": {"options.weight": 10.0}},
+}
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "released": {
+        "corruption.picks": "released", "corruption.generator_mask": 0.85, "corruption.generator_random": 0.0,
+        "corruption.mask": 0.85, "corruption.random": 0.0, "head": "dense",
+        "optim.bias_correction": False, "schedule.overlap": True,
+        "tasks.weight_decay": 0.01, "tasks.extra_decay": True,
+        "tasks.doubled": True, "tasks.sum_loss": True, "tasks.overlap": True, "tasks.bias_correction": False,
+    },
+}  # fmt: skip
+
+# The released fine-tuning defaults that depend on size (docs/electra.md 5: 1e-4 for Small and Base, 5e-5 for Large).
+RELEASED_LR = {"small": 1e-4, "base": 1e-4, "large": 5e-5}
+
+
+def scale_of_encoder(layers: int, hidden: int) -> str:
+    """Return the scale whose fine-tuning settings suit an encoder of these sizes.
+
+    The weights of its layers decide, 12 * layers * hidden^2. nano's settings are for encoders with no more of them than
+    nano; a larger one gets those of the scale that it is nearest to in ratio, of all others.
+    """
+    sizes = {name: row["encoder.layers"] * row["encoder.hidden"] ** 2 for name, row in SCALES.items()}
+    size = layers * hidden**2
+    if size <= sizes["nano"]:
+        return "nano"
+    return min((name for name in SCALES if name != "nano"), key=lambda name: abs(math.log(size / sizes[name])))
+
+
+def of_objective(spec: RunSpec, given: Collection[str]) -> dict[str, Any]:
+    """Return what the spec's objective has otherwise than its scale, but for the keys that were `given`."""
+    row = OBJECTIVES.get(spec.scale, {}).get(spec.objective, {})
+    return {key: value for key, value in row.items() if key not in given}
+
+
+def resolve(scale: str = "nano", overrides: Mapping[str, Any] | None = None) -> RunSpec:
+    """The spec of a scale and a recipe, with overrides last. Raises InputError."""
+    overrides = dict(overrides or {})
+    if scale not in SCALES:
+        raise InputError(f"unknown scale {scale!r}{suggest(scale, SCALES)}")
+    recipe = str(overrides.get("recipe", "paper"))
+    if recipe not in RECIPES:
+        raise InputError(f"unknown recipe {recipe!r}{suggest(recipe, RECIPES)}")
+    convention = "paper" if scale in PAPER_SCALES else "matmul"
+    rows = {"scale": scale, "budget.convention": convention} | SCALES[scale] | RECIPES[recipe]
+    if recipe == "released" and scale in RELEASED_LR:
+        rows["tasks.lr"] = RELEASED_LR[scale]
+    if any(
+        key.startswith("budget.") and key != "budget.convention" for key in overrides
+    ):  # one budget replaces another, it does not join it
+        rows = {k: v for k, v in rows.items() if not k.startswith("budget.") or k == "budget.convention"}
+    return parse(merge({}, rows | overrides))
+
+
+def rehearsed(base: RunSpec, steps: int, rows: int) -> RunSpec:
+    """Return the spec cut down to a trial of a whole command: `steps` steps of `rows` rows, and little fine-tuning.
+
+    Text, encoder, objective and tasks stay as they are, so that what would fail in the real command fails here.
+    """
+    cut = {"batch.size": rows, "tasks.seeds": 1, "tasks.epochs": 1, "tasks.rows": 40}
+    return base.replace(budget={"steps": steps, "convention": base.budget.convention}).changed(cut)

@@ -1,0 +1,380 @@
+"""What a run is. Two runs with equal specs are the same run; how a run is carried out stands in `host.py`.
+
+Sources: Clark et al. 2020 (tables 6 and 7, sections 2 and 3) and the released code; docs/electra.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+
+from workbench.errors import InputError, suggest
+from workbench.spec.parts import (
+    COUNTS,
+    UNITS,
+    BatchSpec,
+    Budget,
+    CorruptionSpec,
+    DataSpec,
+    EncoderSpec,
+    GeneratorSpec,
+    OptimSpec,
+    Part,
+    Recipe,
+    ScheduleSpec,
+    StartSpec,
+    TasksSpec,
+    Tying,
+)
+
+P = TypeVar("P", bound="Part")
+
+
+class RunSpec(Part):
+    """One pre-training run, whole. `options` are the objective's; `source` is the hash of its file, if it has one."""
+
+    objective: str = "rtd"
+    source: str = ""
+    options: dict[str, Any] = Field(default_factory=dict)
+    scale: str = "nano"
+    recipe: Recipe = "paper"
+    encoder: EncoderSpec = EncoderSpec()
+    generator: GeneratorSpec = GeneratorSpec()
+    tying: Tying = "embeddings"
+    data: DataSpec = DataSpec()
+    corruption: CorruptionSpec = CorruptionSpec()
+    batch: BatchSpec = BatchSpec()
+    optim: OptimSpec = OptimSpec()
+    schedule: ScheduleSpec = ScheduleSpec()
+    budget: Budget = Budget(steps=1000)
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    head: Literal["linear", "dense"] = "linear"
+    start: StartSpec | None = None
+    tasks: TasksSpec = TasksSpec()
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if self.data.length > self.encoder.positions:
+            raise ValueError(
+                f"data.length={self.data.length} needs as many positions, encoder.positions={self.encoder.positions}"
+            )
+        if self.tying in ("all", "gdes") and self.generator.kind != "transformer":
+            raise ValueError(
+                f"tying={self.tying} has nothing to share with generator.kind={self.generator.kind}, which has no "
+                f"weights; leave tying out"
+            )
+        if self.tying == "all" and (self.generator.width, self.generator.depth) != (1.0, 1.0):
+            raise ValueError(
+                f"tying=all shares every weight, so it needs generator.width=1 and generator.depth=1, "
+                f"got {self.generator.width:g} and {self.generator.depth:g}"
+            )
+        try:
+            self.generator_encoder  # noqa: B018 - sizes that cannot be built fail here
+        except ValidationError as error:
+            raise ValueError(f"generator.width={self.generator.width:g}: {error.errors()[0]['msg']}") from None
+        if self.start is not None:
+            self._start_fits(self.start)
+        return self
+
+    def _start_fits(self, start: StartSpec) -> None:
+        """Raises ValueError where the parent's weights would not fit into this run."""
+        parent = self.parent()
+        assert parent is not None
+        if parent.data != self.data:
+            raise ValueError("start.parent cannot change the data: a run and its parent read the same corpus")
+        if start.take == "all":
+            mine, theirs = ({**run.model_dump(), **dict.fromkeys(_BRANCHES)} for run in (self, parent))
+            other = next((key for key in mine if mine[key] != theirs[key]), None)
+            if other:
+                raise ValueError(
+                    f"start.take=all goes on with the parent's training, so start.parent may change the schedule only, "
+                    f"and it changes {other}"
+                )
+            if self.schedule.kind == "wsd" and self.schedule.decay > 1 - start.share + 1e-9:
+                raise ValueError(
+                    f"schedule.decay={self.schedule.decay:g} begins before the run does, which is left "
+                    f"{1 - start.share:g} of the budget by start.share={start.share:g}; lower one of them"
+                )
+        elif parent.encoder != self.encoder:
+            raise ValueError(f"start.take={start.take} needs a parent with the same encoder, not another")
+        if start.freeze_generator and start.take == "encoder":
+            raise ValueError(
+                "start.freeze_generator needs a generator from the parent, and start.take=encoder has none"
+            )
+        if start.freeze_generator and self.tying != "none":
+            raise ValueError(f"start.freeze_generator would freeze what tying={self.tying} shares; set tying=none")
+        same = self.generator.kind == "transformer" and self.generator_encoder == self.encoder_sizes
+        if start.take == "generator" and not (same and self.tying == "none"):
+            raise ValueError(
+                f"start.take=generator starts generator and encoder from the same weights, so it needs "
+                f"generator.width=1, generator.depth=1 and tying=none, got {self.generator.width:g}, "
+                f"{self.generator.depth:g} and {self.tying}"
+            )
+
+    @property
+    def picks(self) -> int:
+        """K, the slots for picked positions in a row; a constant, so that shapes never change."""
+        return self.picked(self.data.length)
+
+    def picked(self, tokens: int) -> int:
+        """How many of `tokens` real tokens are picked (docs/electra.md 1.1)."""
+        rate = self.corruption.rate
+        if self.corruption.picks == "distinct":
+            return max(1, math.ceil(rate * tokens - 1e-9))
+        return max(1, min(math.floor((rate + 0.005) * self.data.length), round(rate * tokens)))
+
+    @property
+    def generator_encoder(self) -> EncoderSpec:
+        """The generator's sizes: FFN and heads follow its width as in the official `get_generator_config`.
+
+        Embeddings of its own are as wide as its layers, but for a generator of the encoder's width, which has the
+        encoder's sizes in all.
+        """
+        hidden = max(1, round(self.encoder.hidden * self.generator.width))
+        same = hidden == self.encoder.hidden
+        return EncoderSpec(
+            **{
+                **self.encoder.model_dump(),
+                "hidden": hidden,
+                "layers": max(1, round(self.encoder.layers * self.generator.depth)),
+                "heads": self.encoder.heads if same else None,
+                "ffn": self.encoder.ffn if same else None,
+                "embedding": hidden if self.tying == "none" and not same else self.encoder.embedding_width,
+            }
+        )
+
+    @property
+    def encoder_sizes(self) -> EncoderSpec:
+        """The encoder with an embedding width left out written in, as the generator's always is."""
+        return self.encoder.model_copy(update={"embedding": self.encoder.embedding_width})
+
+    @property
+    def generator_frozen(self) -> bool:
+        return self.start is not None and self.start.freeze_generator
+
+    def parent(self) -> RunSpec | None:
+        """The run that this one begins from, or None. Raises InputError."""
+        if self.start is None:
+            return None
+        own = flat(self.start.parent)
+        raw = self.model_dump() | {"start": None, "budget": self.budget.part(self.start.share)}
+        raw["tasks"]["names"] = ("none",)  # nobody has asked for its scores
+        if own.get("objective", self.objective) != self.objective:
+            raw |= {"source": "", "options": {}}
+        if any(key.startswith("budget.") for key in own):
+            raw["budget"] = {"convention": self.budget.convention}
+        return parse(merge(raw, own))
+
+    def replace(self, **changes: Any) -> RunSpec:
+        """A copy with whole fields changed, checked like any other spec."""
+        return parse({**self.model_dump(), **changes})
+
+    def changed(self, overrides: Mapping[str, Any]) -> RunSpec:
+        """A copy with dotted keys changed: `spec.changed({"generator.width": 0.5})`."""
+        return parse(merge(self.model_dump(), overrides))
+
+    def identity(self) -> dict[str, Any]:
+        """All that decides what the run computes, with sizes left out written in. Tasks are not part of it.
+
+        A field that came later is left out where it says what was always done, so that older runs keep their names.
+        """
+        full = self.model_dump(mode="json", exclude={"tasks": True, "scale": True})
+        full["encoder"] |= {
+            "heads": self.encoder.head_count,
+            "ffn": self.encoder.ffn_width,
+            "embedding": self.encoder.embedding_width,
+        }
+        if self.generator.kind == "transformer":
+            del full["generator"]["kind"]
+        else:
+            del full["generator"]["width"], full["generator"]["depth"]
+        if self.schedule.kind == "constant":
+            del full["schedule"]["decay"]
+        if self.corruption.generator_random == 0:
+            del full["corruption"]["generator_random"]
+        if self.optim.generator_lr is None:
+            del full["optim"]["generator_lr"]
+        if not self.data.held_out:
+            del full["data"]["held_out"]
+        del full["data"]["words"], full["data"]["tokens"]  # the fingerprint stands for them
+        if self.budget.words is None:
+            del full["budget"]["words"]
+        del full["start"]
+        parent = self.parent()
+        if self.start is not None and parent is not None:
+            taken = self.start.model_dump(include={"take", "freeze_generator"})
+            full["start"] = taken | {"parent": parent.identity()}
+        return full
+
+    @property
+    def run_id(self) -> str:
+        """A readable slug and the hash of the identity: `rtd-nano-s0-3f9c2a1b04de`."""
+        name = "untrained" if self.budget.steps == 0 else self.objective.rsplit("/", 1)[-1].removesuffix(".py")
+        slug = "".join(c if c.isascii() and c.isalnum() else "-" for c in f"{name}-{self.scale}".lower()).strip("-")
+        return f"{slug[:60]}-s{self.seed}-{digest(self.identity())}"
+
+
+_BRANCHES = ("schedule", "budget", "start", "tasks", "scale")  # in what a branch may differ from its trunk
+
+
+def digest(value: Any, size: int = 12) -> str:
+    """The first `size` hex digits of the SHA-256 of `value` as canonical JSON."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:size]
+
+
+def parse(raw: Mapping[str, Any]) -> RunSpec:
+    """A checked spec from plain data. Raises InputError with one sentence for the first fault."""
+    try:
+        return RunSpec.model_validate(raw)
+    except ValidationError as error:
+        raise InputError(_sentence(error)) from None
+
+
+def parse_part(kind: type[P], raw: Mapping[str, Any], name: str) -> P:
+    """The same for one part, such as an objective's `Options`; `name` is its place in the spec."""
+    for key in raw:
+        if key not in kind.model_fields:
+            raise InputError(f"unknown key '{name}.{key}'{suggest(f'{name}.{key}', known_keys(kind, name + '.'))}")
+    try:
+        return kind.model_validate(raw)
+    except ValidationError as error:
+        raise InputError(_sentence(error, name)) from None
+
+
+def _sentence(error: ValidationError, prefix: str = "") -> str:
+    first = error.errors()[0]
+    where = ".".join([prefix] * bool(prefix) + [str(part) for part in first["loc"]])
+    text = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        return f"unknown key '{where}'{suggest(where, known_keys())}"
+    if first["type"] == "value_error":
+        return text if not where or text.startswith(where) else f"{where}: {text}"
+    return f"{where}={first['input']!r} cannot be used: {text[0].lower()}{text[1:]}"
+
+
+def known_keys(kind: type[BaseModel] = RunSpec, prefix: str = "") -> list[str]:
+    """Every dotted key that `--set` takes."""
+    keys: list[str] = []
+    for name, field in kind.model_fields.items():
+        part = field.annotation
+        inner = [a for a in (part, *get_args(part)) if isinstance(a, type) and issubclass(a, BaseModel)]
+        keys += known_keys(inner[0], f"{prefix}{name}.") if inner else [prefix + name]
+    return keys
+
+
+CLEAR = "unset"  # on the command line: the field has no value of its own, as if it had been left out
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Return key and value of `a.b=c`. The value stays text, which the field's type reads; `unset` clears the field.
+
+    Raises InputError for an unknown key, and where `unset` is given to a field that cannot be empty.
+    """
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not key:
+        raise InputError(f"--set {text!r} is not of the form key=value, as in --set optim.lr=5e-4")
+    if not key.startswith(("options.", "start.parent.")) and key not in known_keys():
+        raise InputError(f"unknown key {key!r} in --set{suggest(key, known_keys())}")
+    return key, override_value(key, value, "--set")
+
+
+def override_value(key: str, text: str, option: str) -> str | None:
+    """Return the value that `option` (`--set`, `--over`) gives a field: the text itself, or None for `unset`.
+
+    Raises InputError where the field cannot be empty, where `none` is meant to clear a field but is no value of it, and
+    for what is counted in the text.
+    """
+    if key in COUNTS:
+        raise InputError(f"{option} {key}: it is counted in the text, not set; --budget words=N says how much is seen")
+    field = field_of(key.removeprefix("start.parent."))
+    if field is None:  # an option of an objective, whose own types decide
+        return None if text == CLEAR else text
+    optional = type(None) in get_args(field.annotation)
+    if text == CLEAR and not optional:
+        raise InputError(f"{option} {key}={CLEAR}: {key} always has a value; give one, or leave the option out")
+    if optional and text.lower() in ("none", "null") and not _accepts(field, text):
+        raise InputError(f"{option} {key}={text}: to clear a value, write {key}={CLEAR}")
+    return None if text == CLEAR else text
+
+
+def field_of(key: str) -> FieldInfo | None:
+    """Return the field of a dotted key of `RunSpec`; None where there is none, as for the options of an objective."""
+    kind: type[BaseModel] = RunSpec
+    *path, last = key.split(".")
+    for name in path:
+        part = kind.model_fields[name].annotation if name in kind.model_fields else None
+        inner = [a for a in (part, *get_args(part)) if isinstance(a, type) and issubclass(a, BaseModel)]
+        if not inner:
+            return None
+        kind = inner[0]
+    return kind.model_fields.get(last)
+
+
+def _accepts(field: FieldInfo, text: str) -> bool:
+    """Return whether the text is a value of the field."""
+    kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+    try:
+        TypeAdapter(kind).validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
+def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
+    """All of them; one key given twice with different values contradicts itself."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, value = parse_override(text)
+        if key in found and found[key] != value:
+            raise InputError(f"--set {key} is given twice, as {found[key]!r} and {value!r}; keep one")
+        found[key] = value
+    return found
+
+
+def parse_budget(text: str) -> Budget:
+    """`flops=1e17`, `tokens=2e6`, `words=1e8`, `steps=1000` or `seconds=600`. Raises InputError."""
+    unit, equals, amount = text.partition("=")
+    if not equals or unit not in UNITS:
+        raise InputError(f"--budget {text!r} must be one of flops=, tokens=, words=, steps= or seconds= and a number")
+    try:
+        number = float(amount)
+        return Budget.model_validate({unit: int(number) if unit == "steps" and number.is_integer() else number})
+    except ValidationError as error:
+        first = error.errors()[0]
+        too_many = first["type"] == "less_than_equal"
+        what = f"more than {float(first['ctx']['le']):g} {unit}" if too_many else f"not a positive number of {unit}"
+        raise InputError(f"--budget {text!r}: {amount!r} is {what}") from None
+    except (ValueError, OverflowError):
+        raise InputError(f"--budget {text!r}: {amount!r} is not a positive number of {unit}") from None
+
+
+def merge(raw: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """`raw` with dotted keys written in; `raw` itself is left alone."""
+    merged = {k: dict(v) if isinstance(v, dict) else v for k, v in raw.items()}
+    for key, value in overrides.items():
+        head, dot, rest = key.partition(".")
+        merged[head] = merge(merged.get(head) or {}, {rest: value}) if dot else value
+    return merged
+
+
+def value_at(spec: RunSpec, key: str) -> Any:
+    """The value of a dotted key; None where the run has none, as for an option that its objective does not know."""
+    value: Any = spec.model_dump(mode="json")
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def flat(raw: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as dotted keys, the opposite of `merge`."""
+    found: dict[str, Any] = {}
+    for key, value in raw.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return found

@@ -1,0 +1,229 @@
+"""Checkpoints that are whole or absent: folders of safetensors and JSON, never pickle.
+
+    step-00000200/   model.safetensors optimizer.safetensors state.json manifest.json
+
+A checkpoint is made out of sight, every file flushed to disk, the manifest with sizes and SHA-256 last, then renamed
+into place and read back; only then are older ones taken away, again by rename first. What the manifest does not vouch
+for is not loaded: safetensors alone lets a flipped bit pass.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import DamagedRun, InputError
+from workbench.store import safetensors_writer
+from workbench.store.atomic import (
+    STAGE,
+    checked_name,
+    discard,
+    disk_errors,
+    dumps,
+    free,
+    no_room,
+    open_regular,
+    own_folder,
+    read_bytes,
+    read_object,
+    sweep,
+    sync_folder,
+    write_all,
+)
+from workbench.store.lease import Lease
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FORMAT = 1
+_STEP = re.compile(r"step-(\d{8,})")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A verified checkpoint. `warnings` are sentences about newer ones that had to be passed over."""
+
+    path: Path
+    step: int
+    state: dict[str, Any]
+    warnings: tuple[str, ...] = ()
+
+    def tensors(self, group: str) -> dict[str, Tensor]:
+        """One group, such as "model", on the CPU. Raises InputError when it is not there or is no safetensors file."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return load_file(self.path / f"{checked_name(group, 'a group of tensors')}.safetensors")
+        except (SafetensorError, FileNotFoundError) as error:
+            raise InputError(f"{self.path} has no readable tensors called {group!r}: {error}") from None
+
+
+def room(folder: Path, needed: int) -> None:
+    """Raises OSError naming path, needed and free bytes when the disk of `folder` has less than `needed` left."""
+    place = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+    if free(place) < needed:
+        raise no_room(folder, needed)
+
+
+def save(
+    folder: Path,
+    step: int,
+    tensors: Mapping[str, Mapping[str, Tensor]],
+    state: Mapping[str, Any],
+    keep: int = 2,
+    owner: Lease | None = None,
+) -> Path:
+    """Write `folder`/step-N and return it once it is on disk and was read back; then leave `keep` (at least 2).
+
+    A step that is there already and whole is left as it is. With `owner`, nothing is put in place or taken away after
+    the lease was lost. Raises OSError when it cannot be written; older checkpoints are then untouched.
+    """
+    own_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    final = folder / f"step-{step:08d}"
+    try:
+        if owner is not None:
+            owner.check()
+        sweep(folder)
+        if final.exists() and problem(final) is None:
+            return final
+        draft = (owner.stage if owner else folder) / f"{STAGE}{uuid.uuid4().hex}"
+        draft.mkdir()
+        try:
+            _fill(draft, step, tensors, state, final)
+            if owner is not None:
+                owner.check()
+            if final.exists():
+                discard(final, draft.parent)
+            os.rename(draft, final)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        sync_folder(folder)
+        fault = problem(final)
+        if fault is not None:
+            discard(final, draft.parent)
+            raise OSError(errno.EIO, f"a checkpoint reads back otherwise than it was written: {fault}", str(final))
+        _prune(folder, step, max(keep, 2), draft.parent)
+    except FileNotFoundError:
+        if owner is not None:
+            owner.check()
+        raise
+    return final
+
+
+def newest(folder: Path) -> Checkpoint | None:
+    """The last checkpoint whose every byte is as it was written, or None when none was ever made.
+
+    Raises InputError when there are some and all are damaged.
+    """
+    own_folder(folder)
+    warnings: list[str] = []
+    for step in reversed(steps(folder)):
+        path = folder / f"step-{step:08d}"
+        fault = problem(path)
+        if fault is None:
+            return Checkpoint(path, step, read_object(path / "state.json")["state"], tuple(warnings))
+        warnings.append(f"{path} is damaged ({fault}); going back to the checkpoint before it")
+    if warnings:
+        raise DamagedRun(
+            f"every checkpoint in {folder} is damaged ({warnings[0].partition('(')[2].rpartition(')')[0]}); "
+            f"delete that folder to begin this run again from step 0"
+        )
+    return None
+
+
+def problem(path: Path, hashes: bool = True) -> str | None:
+    """What is wrong with a checkpoint folder, or None. Without `hashes` only presence and sizes are looked at."""
+    try:
+        if path.is_symlink():
+            return "it is a symbolic link"
+        content = read_bytes(path / "manifest.json")
+        manifest = read_object(path / "manifest.json", format=FORMAT)
+        if content != _bytes(manifest) or f"step-{manifest['step']:08d}" != path.name:
+            return "manifest.json is not as it was written"
+        for name, entry in manifest["files"].items():
+            with open_regular(path / checked_name(name, "a file of a checkpoint")) as file:
+                if os.fstat(file.fileno()).st_size != entry["bytes"]:
+                    return f"{name} has {os.fstat(file.fileno()).st_size} bytes instead of {entry['bytes']}"
+                if hashes and hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
+                    return f"{name} has changed since it was written"
+        if "state.json" not in manifest["files"] or not isinstance(read_object(path / "state.json")["state"], dict):
+            return "state.json has no state"
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).name} is missing"
+    except OSError as error:
+        return f"{Path(str(error.filename)).name} cannot be read: {error.strerror}"
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"not a manifest of ours: {error}"
+    return None
+
+
+def steps(folder: Path) -> list[int]:
+    """Those of the checkpoints in `folder`, whole or damaged."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return sorted(int(match[1]) for name in names if (match := _STEP.fullmatch(name)))
+
+
+def _prune(folder: Path, step: int, keep: int, trash: Path) -> None:
+    """Take away all but the newest `keep` up to `step`, and damaged ones from beyond it that were passed over."""
+    good = 1
+    for other in reversed(steps(folder)):
+        path = folder / f"step-{other:08d}"
+        if other > step and problem(path) is not None:
+            discard(path, trash)
+        elif other < step:
+            if good >= keep or problem(path, hashes=False) is not None:
+                discard(path, trash)
+            else:
+                good += 1
+
+
+def _fill(
+    draft: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any], final: Path
+) -> None:
+    record = {"format": FORMAT, "step": step, "state": state}
+    groups = {
+        f"{checked_name(group, 'a group of tensors')}.safetensors": safetensors_writer.content(tensors[group])
+        for group in tensors
+    }
+    sizes = {name: size for name, (size, _) in groups.items()}
+    needed = sum(sizes.values()) + (1 << 16)
+    room(final.parent, needed)
+    files = {}
+    with disk_errors(final, needed):
+        for name, (_, parts) in groups.items():
+            files[name] = _write(draft / name, parts)
+        files["state.json"] = _write(draft / "state.json", iter([_bytes(record)]))
+        _write(draft / "manifest.json", iter([_bytes({"format": FORMAT, "step": step, "files": files})]))
+        sync_folder(draft)
+
+
+def _bytes(value: Any) -> bytes:
+    return (dumps(value) + "\n").encode()
+
+
+def _write(path: Path, parts: Iterator[bytes | memoryview]) -> dict[str, Any]:
+    """Hashed while it is written: one pass over the bytes, and none in memory twice."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    sha, size = hashlib.sha256(), 0
+    try:
+        for part in parts:
+            write_all(fd, part)
+            sha.update(part)
+            size += len(part)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    return {"bytes": size, "sha256": sha.hexdigest()}

@@ -1,0 +1,379 @@
+"""All runs of a folder. Each run's own folder is the truth about it; there is no index that could disagree.
+
+ROOT/store.json                 the format of this store
+ROOT/<run id>/                  a run, see `rundir`
+ROOT/experiments/<name>.json    which runs an experiment consists of
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import InputError, suggest
+from workbench.spec.run_spec import RunSpec, digest, parse
+from workbench.store.atomic import (
+    STAGE,
+    TRASH,
+    can_hold_files,
+    checked_name,
+    discard,
+    dumps,
+    loads,
+    own_folder,
+    read_bytes,
+    read_object,
+    read_sealed,
+    sealed,
+    sync_folder,
+    user_path,
+    write_atomic,
+    write_new,
+)
+from workbench.store.lease import LeaseHeld, LeaseLost, acquire
+from workbench.store.redact import redact
+from workbench.store.run_directory import RunDir, State, now
+from workbench.store.validation import FORMAT
+
+__all__ = ["FORMAT", "ExperimentRecord", "LeaseHeld", "LeaseLost", "RunDir", "RunStore", "State"]
+
+COUNTED = (
+    "runs",
+    "untrained",
+    "match",
+    "tuning",
+    "contrasts",
+    "looks",
+)  # lists of a record whose lengths stand beside them
+
+
+# What the rows of these lists hold at least.
+ROWS: dict[str, dict[str, Any]] = {
+    "match": {"unit": str, "amount": (int, float), "convention": str, "given": str, "reference": str},
+    "tuning": {"objective": str, "trial": int, "values": dict, "seeds": list, "run_ids": list},
+    "contrasts": {"label": str, "a": dict, "b": dict, "runs_a": list, "runs_b": list, "seen": int},
+    "looks": {"seeds": int},
+}
+
+
+@dataclass(frozen=True)
+class ExperimentRecord:
+    """One question and the runs that answer it. A record that cannot be read has `damage` and nothing else.
+
+    `covered` says that the file carries a hash of itself, which older versions did not write.
+
+    `untrained` are the runs of 0 steps, one a seed; `base` and `tasks` are spec and fine-tuning as plain data. `match`
+    says of which unit every run got the same (see `job.Match`); `tuning` are the trials of a search. `contrasts` are
+    the declared comparisons: arms as keys and values, their runs, when each was declared, and for how many seeds both
+    arms were trained by then. `design` is the plan of a command that adds seeds: at which numbers of them it looks;
+    `looks` are those that it took, each with what it found. `text` is what the runs were trained on: words, tokens,
+    documents, and the words of each source.
+    """
+
+    name: str
+    experiment: str = ""
+    question: str = ""
+    axis: str = "objective"
+    base: dict[str, Any] = field(default_factory=dict)
+    tasks: dict[str, Any] = field(default_factory=dict)
+    runs: list[str] = field(default_factory=list)
+    untrained: list[str] = field(default_factory=list)
+    match: list[dict[str, Any]] = field(default_factory=list)
+    tuning: list[dict[str, Any]] = field(default_factory=list)
+    contrasts: list[dict[str, Any]] = field(default_factory=list)
+    design: dict[str, Any] = field(default_factory=dict)
+    looks: list[dict[str, Any]] = field(default_factory=list)
+    text: dict[str, Any] = field(default_factory=dict)
+    command: str = ""
+    updated: str = ""
+    damage: str | None = None
+    covered: bool = True
+
+    def dump(self) -> dict[str, Any]:
+        """As it stands in the file."""
+        fields = dataclasses.asdict(self)
+        del fields["damage"], fields["covered"]
+        return {"format": FORMAT, **fields, "counts": {key: len(fields[key]) for key in COUNTED}}
+
+    def base_spec(self) -> RunSpec:
+        """What all its runs have in common, as a spec. Raises InputError when that cannot be read."""
+        return parse(self.base)
+
+
+class RunStore:
+    """The runs below `root`, which is made if it is not there. Raises InputError when it cannot be a store."""
+
+    def __init__(self, root: Path | str, create: bool = True) -> None:
+        self.root = _resolved(root)
+        mark = self.root / "store.json"
+        if not self.root.is_dir():
+            if os.path.lexists(self.root):
+                raise InputError(f"{self.root} is not a folder, so it cannot hold runs; choose another with --runs")
+            if not create:
+                raise InputError(f"there are no runs in {self.root}: no such folder; say where they are with --runs")
+            try:
+                self.root.mkdir(parents=True, exist_ok=True)
+            except (FileNotFoundError, RecursionError):  # /proc takes no folders, and says so in these words
+                raise InputError(f"{self.root} cannot be made; choose another folder with --runs") from None
+        try:
+            read_object(mark, format=FORMAT)
+        except FileNotFoundError:
+            if not create:
+                raise InputError(
+                    f"{self.root} holds no runs (it has no store.json); choose another with --runs"
+                ) from None
+            write_atomic(mark, (dumps({"format": FORMAT}) + "\n").encode())
+        except ValueError as error:
+            raise InputError(f"{self.root} is not a store of runs that can be used here: {error}") from None
+
+    @classmethod
+    def check(cls, root: Path | str) -> None:
+        """Raise InputError or OSError where `root` is no store and cannot become one. Nothing is written."""
+        path = _resolved(root)
+        if os.path.lexists(path / "store.json") or not can_hold_files(path):
+            cls(root)
+
+    @classmethod
+    def existing(cls, root: Path | str) -> RunStore:
+        """The store at `root`, to be read. Raises InputError when there is none; nothing is written."""
+        return cls(root, create=False)
+
+    # -- runs
+
+    def open(self, spec: RunSpec) -> RunDir:
+        """The run of this spec, made if it is new.
+
+        Raises InputError when its folder is damaged or holds a run of another spec.
+        """
+        run = RunDir(self.root / checked_name(spec.run_id, "the name of a run"))
+        run.file("spec.json")
+        if not os.path.lexists(run.path / "spec.json"):
+            self._create(run, spec)
+        stored = run.spec().identity()
+        wanted = spec.identity()
+        if run.read_json("spec.json")["identity_sha"] != digest(wanted, 64) or stored != wanted:
+            keys = _differing(stored, wanted) or ["its hash"]
+            raise InputError(
+                f"{run.path} holds a run that differs in {', '.join(keys[:5])}, so it is not gone on with; "
+                f"move that folder away, or choose another place with --runs"
+            )
+        return run
+
+    def _create(self, run: RunDir, spec: RunSpec) -> None:
+        """The folder appears with its spec in it, or not at all; the first of several makers wins."""
+        self._sweep()
+        raw = spec.model_dump(mode="json")
+        record = {
+            "format": FORMAT,
+            "run_id": run.run_id,
+            "identity_sha": digest(spec.identity(), 64),
+            "spec_sha": digest(raw, 64),
+            "spec": raw,
+        }
+        draft = self.root / f"{STAGE}{uuid.uuid4().hex}"
+        draft.mkdir()
+        try:
+            write_new(draft / "spec.json", sealed(record))
+            sync_folder(draft)
+            os.rename(draft, run.path)
+        except OSError:
+            shutil.rmtree(draft, ignore_errors=True)
+            if not os.path.lexists(run.path):
+                raise
+        else:
+            sync_folder(self.root)
+
+    def _sweep(self) -> None:
+        """Remove what was left by makers killed more than an hour ago."""
+        for name in os.listdir(self.root):
+            path = self.root / name
+            with contextlib.suppress(OSError):
+                if name.startswith((STAGE, TRASH)) and time.time() - os.lstat(path).st_mtime > 3600:
+                    discard(path)
+
+    def runs(self) -> list[RunDir]:
+        """Every run, by name. Damaged ones are among them, with the reason in `damage`."""
+        with os.scandir(self.root) as entries:
+            names = [
+                entry.name
+                for entry in entries
+                if not entry.name.startswith(".")
+                and entry.name != "experiments"
+                and (entry.is_symlink() or entry.is_dir(follow_symlinks=False))
+            ]
+        return [RunDir(self.root / name) for name in sorted(names)]
+
+    def get(self, run_id: str) -> RunDir:
+        """One run by its name. Raises InputError when there is none."""
+        run = RunDir(self.root / checked_name(run_id, "the name of a run"))
+        if run_id == "experiments" or not os.path.lexists(run.path):
+            names = [other.run_id for other in self.runs()]
+            raise InputError(f"no run {run_id!r} in {self.root}{suggest(run_id, names) if names else ''}")
+        return run
+
+    def summaries(self, run_ids: Sequence[str], full: bool) -> dict[str, dict[str, Any]]:
+        """Return what `RunDir.summary` says of each run that is there, several at a time where files are hashed."""
+        runs = [RunDir(self.root / run_id) for run_id in run_ids if os.path.lexists(self.root / run_id)]
+        if not full:
+            return {run.run_id: _summary(run, full) for run in runs}
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+            return {row["run_id"]: row for row in pool.map(partial(_summary, full=True), runs)}
+
+    # -- experiments
+
+    def extend_experiment(self, record: ExperimentRecord) -> ExperimentRecord:
+        """Write a record down; runs that an earlier command listed under the same name stay listed.
+
+        Raises InputError when the record there is damaged or of another format.
+        """
+        folder = self.root / "experiments"
+        own_folder(folder)
+        folder.mkdir(exist_ok=True)
+        path = folder / f"{checked_name(record.name, 'the name of an experiment')}.json"
+        lease = acquire(folder, patience=20)
+        try:
+            before = self._record(path) if os.path.lexists(path) else record
+            if before.damage:
+                raise InputError(f"{path}: {before.damage}; move it away and give the same command again")
+            merged = dataclasses.replace(
+                record,
+                runs=_union(before.runs, record.runs),
+                untrained=_union(before.untrained, record.untrained),
+                tuning=_trials(before.tuning, record.tuning),
+                contrasts=_contrasts(before.contrasts, record.contrasts),
+                design=before.design or record.design,
+                looks=_looks(before.looks, record.looks),
+                command=redact(record.command),
+                updated=now(),
+            )
+            write_atomic(path, sealed(merged.dump()), lease.stage, lease.check)
+        finally:
+            lease.release()
+        return merged
+
+    def experiments(self) -> list[ExperimentRecord]:
+        """Every record, by name; damaged ones are among them."""
+        folder = self.root / "experiments"
+        if not folder.is_dir() or folder.is_symlink():
+            return []
+        return [self._record(folder / name) for name in sorted(os.listdir(folder)) if name.endswith(".json")]
+
+    def experiment(self, name: str) -> ExperimentRecord:
+        """One record. Raises InputError when there is none or it is damaged."""
+        path = self.root / "experiments" / f"{checked_name(name, 'the name of an experiment')}.json"
+        if not os.path.lexists(path):
+            names = [record.name for record in self.experiments()]
+            raise InputError(f"no experiment {name!r} in {self.root}{suggest(name, names) if names else ''}")
+        record = self._record(path)
+        if record.damage:
+            raise InputError(f"{path}: {record.damage}")
+        return record
+
+    @staticmethod
+    def _record(path: Path) -> ExperimentRecord:
+        name = path.name.removesuffix(".json")
+        try:
+            raw, has_seal = read_sealed(path, format=FORMAT)
+        except (OSError, ValueError) as error:
+            return ExperimentRecord(name, damage=_shortage(path) or str(error))
+        known = {f.name for f in dataclasses.fields(ExperimentRecord)} - {"damage", "covered"}
+        if not (has_seal or raw.keys() <= {"format", *known}):
+            return ExperimentRecord(name, damage=f"{path.name} is not what was written there (it lacks its hash)")
+        later: dict[str, Any] = {key: [] for key in ("match", "tuning", "contrasts", "looks")}
+        later |= {"design": {}, "text": {}}
+        values = later | {key: value for key, value in raw.items() if key in known}
+        blank = ExperimentRecord("")
+        for key in known:
+            if not isinstance(values.get(key), type(getattr(blank, key))):
+                return ExperimentRecord(name, damage=f"{path.name} has no usable {key!r}")
+        for key, kinds in ROWS.items():
+            if not all(isinstance(row, dict) and _holds(row, kinds) for row in values[key]):
+                return ExperimentRecord(name, damage=f"{path.name} has a row of {key!r} that cannot be used")
+        if values["name"] != name:
+            return ExperimentRecord(name, damage=f"{path.name} is the record of {ascii(values['name'])[:80]}")
+        try:
+            for run_id in (*values["runs"], *values["untrained"]):
+                checked_name(run_id, "the name of a run")
+        except InputError as error:
+            return ExperimentRecord(name, damage=f"{path.name}: {error}")
+        return ExperimentRecord(**values, covered=has_seal)
+
+
+def _resolved(root: Path | str) -> Path:
+    try:
+        return user_path(root, "--runs").resolve()
+    except RuntimeError:  # what pathlib makes of links that lead to one another
+        raise InputError(f"--runs {root}: its links lead in a circle; name another folder") from None
+
+
+def _holds(row: Mapping[str, Any], kinds: Mapping[str, Any]) -> bool:
+    """Return whether a row has each field, of its kind and not a truth value."""
+    return all(isinstance(row.get(key), kind) and not isinstance(row[key], bool) for key, kind in kinds.items())
+
+
+def _shortage(path: Path) -> str:
+    """Return which list of a changed record is shorter or longer than it was; "" where that cannot be told."""
+    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError, KeyError):
+        raw = loads(read_bytes(path))
+        for key, count in raw["counts"].items():
+            if len(raw[key]) != count:
+                return f"{path.name} lists {len(raw[key])} {key} instead of the {count} that were written there"
+    return ""
+
+
+def _summary(run: RunDir, full: bool) -> dict[str, Any]:
+    """Return the summary of a run whose files may change while they are looked at."""
+    try:
+        return run.summary(full)
+    except (InputError, OSError) as error:
+        return {"run_id": run.run_id, "state": "damaged", "note": str(error), "path": str(run.path)}
+
+
+def _union(before: Iterable[str], after: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys((*before, *after)))
+
+
+def _trials(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each trial once, with its score if either knows it: two commands may be at the same search."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for trial in (*before, *after):
+        key = (trial.get("objective"), trial.get("trial"), *trial.get("run_ids", ()))
+        if key not in found or found[key].get("score") is None:
+            found[key] = trial
+    return list(found.values())
+
+
+def _contrasts(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each contrast once, as it was declared first, with the runs of both arms that any command listed."""
+    found: dict[str, dict[str, Any]] = {}
+    for contrast in (*before, *after):
+        key = dumps([contrast.get("a"), contrast.get("b")])
+        first = found.setdefault(key, contrast)
+        runs = {side: _union(first.get(side, ()), contrast.get(side, ())) for side in ("runs_a", "runs_b")}
+        found[key] = first | runs
+    return list(found.values())
+
+
+def _looks(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each look once, as it was taken first."""
+    found: dict[Any, dict[str, Any]] = {}
+    for look in (*before, *after):
+        found.setdefault(look.get("seeds"), look)
+    return list(found.values())
+
+
+def _differing(a: Any, b: Any, prefix: str = "") -> list[str]:
+    """Dotted keys at which two nested mappings differ."""
+    if not (isinstance(a, Mapping) and isinstance(b, Mapping)):
+        return [] if a == b else [prefix.rstrip(".")]
+    return [found for key in sorted({*a, *b}) for found in _differing(a.get(key), b.get(key), f"{prefix}{key}.")]

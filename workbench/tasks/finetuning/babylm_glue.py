@@ -1,0 +1,133 @@
+"""BabyLM's fine-tuning tasks, from its own folder: `TASK.train.jsonl` and `TASK.valid.jsonl`, packed or not.
+
+They go by names of their own, `babylm:mnli` and so on: some train on samples, and all are tested on parts of the dev
+sets, so their scores are not GLUE's. Texts are paired as BabyLM's evaluation pipeline pairs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from workbench.data.streams import PACKINGS, lines
+from workbench.errors import InputError, suggest
+from workbench.store.atomic import user_path
+from workbench.tasks.rows import checked_text, json_rows
+from workbench.tasks.task import Examples, Task, sealed
+
+SUITE: Literal["babylm"] = "babylm"
+PREFIX = "babylm:"
+KEY = "--set tasks.babylm"
+
+
+@dataclass(frozen=True)
+class Row:
+    """How one task is read: the two texts as templates of columns, the number of its labels, metrics and epochs.
+
+    `rows` is how many rows its test part has in BabyLM's own data.
+    """
+
+    first: str
+    second: str
+    rows: int
+    labels: int = 2
+    metrics: tuple[str, ...] = ("accuracy",)
+    epochs: float = 10.0
+    summary: str = ""
+
+
+ROWS: dict[str, Row] = {
+    "boolq": Row("{question}", "{passage}", 1635, summary="does the passage say yes to the question"),
+    "mnli": Row(
+        "{premise}", "{hypothesis}", 4908, 3, summary="MNLI, 10,000 training rows and half of the matched dev set"
+    ),
+    "mrpc": Row("{sentence1}", "{sentence2}", 204, metrics=("accuracy", "f1"), summary="MRPC, half of its dev set"),
+    "multirc": Row("Question: {question} Answer: {answer}", "{paragraph}", 2424, summary="is the answer right"),
+    "qqp": Row(
+        "{question1}", "{question2}", 20_215, metrics=("accuracy", "f1"),
+        summary="QQP, 10,000 training rows and half of its dev set",
+    ),
+    "rte": Row("{sentence1}", "{sentence2}", 139, summary="RTE, half of its dev set"),
+    "wsc": Row(
+        'Does "{span2_text}" refer to "{span1_text}" in this passage?', "{text}", 52, epochs=30.0,
+        summary="whom does the pronoun mean",
+    ),
+}  # fmt: skip
+
+
+def names_of(word: str) -> list[str]:
+    """Return the tasks that a name stands for: one, or all of `babylm`. Raises InputError."""
+    name = word.lower().removeprefix(PREFIX)
+    if name == SUITE:
+        return list(ROWS)
+    if name not in ROWS:
+        raise InputError(f"--tasks names an unknown task {word!r}{suggest(name, ['glue', *ROWS])}")
+    return [name]
+
+
+def load(words: Iterable[str], where: str | None, rows: int | None = None) -> tuple[list[Task], dict[str, str]]:
+    """Return the tasks of some names, and those of `babylm` that are not there with what is missing.
+
+    Raises InputError where a task that is named itself cannot be had, or no task at all.
+    """
+    words = list(words)
+    if not words:
+        return [], {}
+    if where is None:
+        raise InputError(
+            f"--tasks {words[0]}: say where BabyLM's TASK.train.jsonl and TASK.valid.jsonl are, with {KEY}=DIR"
+        )
+    folder = user_path(where, f"{KEY}:")
+    named = {name for word in words for name in names_of(word)}
+    found: list[Task] = []
+    missing: dict[str, str] = {}
+    for name in (name for name in ROWS if name in named):
+        parts = {part: _file(folder, f"{name}.{part}.jsonl") for part in ("train", "valid")}
+        lacking = [f"{name}.{part}.jsonl" for part, path in parts.items() if path is None]
+        if lacking:
+            missing[PREFIX + name] = f"no {' or '.join(lacking)} in {folder}"
+        else:
+            found.append(sealed(_task(name, {part: path for part, path in parts.items() if path}), rows))
+    alone = [PREFIX + name for word in words if word.lower() != SUITE for name in names_of(word)]
+    if fault := next((name for name in (alone or list(missing)) if name in missing and (alone or not found)), None):
+        raise InputError(f"task {fault} cannot be had: {missing[fault]}; see {KEY}=")
+    return found, missing
+
+
+def _file(folder: Path, name: str) -> Path | None:
+    """Return the file of this name, with or without a packing."""
+    return next((path for ending in ("", *PACKINGS) if (path := folder / (name + ending)).is_file()), None)
+
+
+def _task(name: str, parts: Mapping[str, Path]) -> Task:
+    row = ROWS[name]
+    examples = {part: _examples(path, row) for part, path in parts.items()}
+    return Task(
+        name=PREFIX + name, suite=SUITE, labels=tuple(map(str, range(row.labels))), metric="accuracy",
+        metrics=row.metrics, epochs=row.epochs, train=examples["train"], tests={"valid": examples["valid"]},
+    )  # fmt: skip
+
+
+def _examples(path: Path, row: Row) -> Examples:
+    first, second, targets = list[str](), list[str](), list[int]()
+    for line, found in json_rows(path, lines(path)):
+        where = f"{path}, {line}"
+        first.append(_filled(row.first, found, where))
+        second.append(_filled(row.second, found, where))
+        label = found.get("label")
+        if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < row.labels:
+            raise InputError(f"{where}: label {label!r:.80} is not a number from 0 to {row.labels - 1}")
+        targets.append(label)
+    if not targets:
+        raise InputError(f"{path} holds no rows")
+    return Examples(first, second, targets)
+
+
+def _filled(template: str, found: Mapping[str, Any], where: str) -> str:
+    """Return a template with the columns of a row. Raises InputError for one that is missing or no text."""
+    import string
+
+    columns = [name for _, name, _, _ in string.Formatter().parse(template) if name]
+    return template.format(**{name: checked_text(found.get(name), name, where) for name in columns})

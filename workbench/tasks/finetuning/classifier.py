@@ -1,0 +1,186 @@
+"""An encoder with one linear layer on the state of one token: [CLS], or the last one of causal models and XLNet."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from torch import Tensor, nn
+
+from workbench.cpu import layers
+from workbench.data import foreign
+from workbench.errors import InputError
+from workbench.models import electra
+
+REFUSED = "cannot be loaded as an encoder"
+
+
+class Classifier(nn.Module):
+    """Dropout on one position's state, then one linear layer, as in the released code (docs/electra.md 5).
+
+    The position is the first real token, or the last where the encoder is causal or ends its rows with [CLS] as XLNet.
+
+    Not `ElectraForSequenceClassification`, which puts another dense layer between.
+    """
+
+    def __init__(self, encoder: nn.Module, outputs: int, dropout: float) -> None:
+        super().__init__()
+        self.encoder: Any = encoder
+        self.segments = _has_segments(encoder)
+        self.reads_last = reads_last(encoder.config)
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(encoder.config.hidden_size, outputs)  # type: ignore[union-attr, arg-type]
+        nn.init.xavier_uniform_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
+        """Outputs (B, labels) of tensors (B, L)."""
+        if not self.segments:
+            inputs = {name: value for name, value in inputs.items() if name != "token_type_ids"}
+        hidden = self._hidden(**inputs)  # (B, L, D)
+        outputs: Tensor = self.head(self.dropout(pooled(hidden, inputs.get("attention_mask"), self.reads_last)))
+        return outputs
+
+    def _hidden(self, input_ids: Tensor, **others: Tensor) -> Tensor:
+        """Last hidden states (B, L, D), by our own blocks where they compute the same in less time."""
+        if layers.can(self.encoder, input_ids):
+            mask, segments = others.get("attention_mask"), others.get("token_type_ids")
+            return layers.hidden_states(self.encoder, input_ids, mask, segments)
+        hidden: Tensor = self.encoder(input_ids=input_ids, **others).last_hidden_state
+        return hidden
+
+
+def pooled(hidden: Tensor, attention: Tensor | None, last: bool) -> Tensor:
+    """States (B, D) of the first or the last real token of hidden (B, L, D); padding stands on either side."""
+    if attention is None:
+        return hidden[:, -1 if last else 0]
+    real = attention.bool().int()
+    places = real.shape[1] - 1 - real.flip(1).argmax(1) if last else real.argmax(1)
+    return hidden[torch.arange(len(hidden), device=hidden.device), places]
+
+
+def _has_segments(encoder: Any) -> bool:
+    """Whether it knows a first and a second text; RoBERTa, MPNet and ModernBERT do not.
+
+    GPT-2 takes segments too, but as words of its vocabulary.
+    """
+    taken = "token_type_ids" in inspect.signature(encoder.forward).parameters
+    default = 2 if encoder.config.model_type == "xlnet" else 0
+    return taken and getattr(encoder.config, "type_vocab_size", default) > 1
+
+
+def load_encoder(folder: Path, dropout: float, device: str = "cpu") -> nn.Module:
+    """Load the backbone of a folder in float32, every dropout of it at the given rate.
+
+    The folder is checked first (`workbench.data.foreign`), and the loaded encoder is tried on a few tokens. Raises
+    InputError if it holds no encoder, or one that cannot be computed with.
+    """
+    found = foreign.check_encoder_folder(folder)
+    needed = found.elements * (4 if device.startswith("cuda") else 16)  # weights; gradients and Adam's moments
+    if needed > (free := psutil.virtual_memory().available):
+        raise InputError(
+            f"{folder} holds {found.elements:,} weights, whose fine-tuning takes {needed >> 20:,} MiB, and "
+            f"{free >> 20:,} MiB of memory are free"
+        )
+    model: nn.Module | None = electra.load(folder, dropout)
+    with contextlib.nullcontext() if model is not None else foreign.refusing(folder, REFUSED):
+        model = model if model is not None else _load_hugging_face(found, dropout)
+    for name, weight in model.named_parameters():
+        if not torch.isfinite(weight).all():
+            raise InputError(
+                f"{folder}: {name} holds weights that are NaN or infinite, so nothing can be computed with it"
+            )
+    _try(model, folder)
+    return model
+
+
+def configured(found: foreign.EncoderFiles) -> Any:
+    """The library's configuration of a checked folder. Raises InputError where it does not accept the settings."""
+    from transformers import AutoConfig
+
+    with foreign.refusing(found.folder, REFUSED):
+        kind = found.config["model_type"]
+        return AutoConfig.for_model(kind, **{key: value for key, value in found.config.items() if key != "model_type"})
+
+
+def _load_hugging_face(found: foreign.EncoderFiles, dropout: float) -> nn.Module:
+    """A backbone by transformers, which sees a view of the folder. Raises what transformers raises."""
+    from transformers import AutoModel
+
+    config = configured(found)
+    for name, value in config.to_dict().items():
+        if ("dropout" in name or name.endswith("pdrop")) and isinstance(value, (int, float)):
+            setattr(config, name, dropout)
+    config.use_cache = False
+    _check_total(found, config)
+    with foreign.view(found.folder, found.weights, found.config) as clean:
+        model, report = AutoModel.from_pretrained(
+            clean, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False,
+            use_safetensors=True, local_files_only=True,
+        )  # fmt: skip
+    lacking = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
+    if lacking:
+        raise InputError(f"{found.folder} lacks {len(lacking)} of the encoder's weights, {lacking[0]} for one")
+    if getattr(model, "pooler", None) is not None:
+        model.pooler = None
+    encoder: nn.Module = model
+    return encoder
+
+
+def _check_total(found: foreign.EncoderFiles, config: Any) -> None:
+    """Raises InputError where the settings describe far more weights than there are, before any is made."""
+    from transformers import AutoModel
+
+    with torch.device("meta"):
+        empty = AutoModel.from_config(config)
+    asked = sum(weight.numel() for name, weight in empty.named_parameters() if "pooler" not in name)
+    asked += sum(buffer.numel() for buffer in empty.buffers()) // 4
+    if asked > 2 * found.elements + (1 << 22):
+        raise InputError(
+            f"{found.folder}: config.json describes an encoder of {asked:,} weights, and the files hold "
+            f"{found.elements:,}"
+        )
+
+
+def _try(model: Any, folder: Path) -> None:
+    """Raises InputError for a model that does not make hidden states of tokens."""
+    ids = torch.zeros((2, 4), dtype=torch.int64)
+    training = model.training
+    try:
+        with torch.inference_mode():
+            hidden = model.eval()(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+        told = (
+            "" if hidden.shape == (2, 4, model.config.hidden_size) else f"makes states of shape {tuple(hidden.shape)}"
+        )
+    except Exception as error:  # whatever a setting that passed all checks leads to
+        told = str(error).strip().split("\n")[0][:200] or type(error).__name__
+    if told:
+        raise InputError(f"{folder} {REFUSED}: computing with it fails: {told}")
+    model.train(training)
+
+
+def reads_last(config: Any) -> bool:
+    """Whether a text is read at its last token: a causal model's first ones have not seen what follows them."""
+    causal = getattr(config, "is_decoder", False) or getattr(config, "causal", False)
+    return bool(causal) or config.model_type in foreign.CAUSAL | foreign.LAST
+
+
+# These count positions from the id after that of padding, which is 1 wherever it was trained by others.
+OFFSET = ("roberta", "camembert", "mpnet", "data2vec-text", "ibert", "esm", "layoutlmv3")
+
+
+def longest(config: Any, length: int) -> int:
+    """Tokens a row may have: the length asked for, within the encoder's positions."""
+    positions = getattr(config, "max_position_embeddings", None) or 0
+    if positions > 0 and any(kind in config.model_type for kind in OFFSET):
+        positions = max(1, positions - max(2, (config.pad_token_id or 0) + 1))
+    return min(length, positions) if positions > 0 else length
+
+
+def row_length(folder: Path, config: Any, length: int) -> int:
+    """Tokens a row may have: `longest`, within what the folder's tokenizer allows (model_max_length)."""
+    return min(longest(config, length), foreign.longest_text(folder) or length)

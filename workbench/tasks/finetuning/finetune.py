@@ -1,0 +1,120 @@
+"""Fine-tuning one encoder on one task, read downwards: what an encoder is worth there.
+
+Clark et al. 2020, table 7 and appendix; released code: `finetune/` and `configure_finetuning.py` (docs/electra.md 5).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from workbench import cpu
+from workbench.errors import Diverged
+from workbench.rng import seed_of
+from workbench.signals import heed
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
+from workbench.tasks.finetuning.classifier import Classifier, load_encoder, row_length
+from workbench.tasks.finetuning.rates import lr_factor, make_optimizer, set_rates
+from workbench.tasks.finetuning.token_batches import Encoded, by_length, check_ids, doubled, encode, shuffled
+from workbench.tasks.metrics import measure
+from workbench.tasks.score import Progress, Score, score_digest
+from workbench.tasks.task import Task
+
+TEST_TOKENS = 8192  # padded tokens computed at once when nothing is learnt
+LOOK = 50  # steps between looks at the loss, which wait for the device
+
+
+def finetune(
+    encoder: Path, task: Task, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None
+) -> Score:
+    """Train a copy of the encoder in `encoder` (Hugging Face layout) on the task and measure it.
+
+    Everything random follows from (seed, task). Raises InputError for a folder that holds no encoder, Diverged when
+    the loss stops being a number.
+    """
+    begun = time.perf_counter()
+    device = host.resolved_device()
+    cpu.prepare(host.threads, host.plain, device)
+    autocast = torch.autocast(device.partition(":")[0], torch.bfloat16, enabled=host.resolved_precision() == "bf16")
+
+    with torch.random.fork_rng([device] if device.startswith("cuda") else []):
+        torch.manual_seed(seed_of(seed, "finetune", task.name, "head and dropout"))
+        backbone: Any = load_encoder(encoder, spec.dropout, device)
+        model = Classifier(backbone, max(1, len(task.labels)), spec.dropout).to(device)
+        learnt = doubled(task) if spec.doubled and task.symmetric else task
+        parts = encode(encoder, learnt, row_length(encoder, backbone.config, spec.length))
+        check_ids(encoder, parts, backbone.get_input_embeddings().num_embeddings)
+        train = parts["train"]
+        steps = max(1, round(task.settings(spec)["epochs"] * math.ceil(len(train) / spec.batch)))
+        optimizer = make_optimizer(model, spec)
+        batches = shuffled(train, spec.batch, seed_of(seed, "finetune", task.name, "order"))
+        bad = torch.zeros((), device=device)
+
+        model.train()
+        for step in range(1, steps + 1):
+            heed()
+            set_rates(optimizer, spec, lr_factor(step - 1, steps, spec), step)
+            inputs, targets = train.batch(next(batches), device)
+            with autocast:
+                outputs = model(inputs)
+            loss = task_loss(outputs.float(), targets, task, spec.sum_loss)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), spec.clip, foreach=True)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            bad += ~torch.isfinite(loss.detach())
+            if (step % LOOK == 0 or step == steps) and bad.item():
+                raise Diverged(f"the loss of fine-tuning {task.name} (seed {seed}) is no number by step {step}", step)
+            if progress is not None:
+                progress(step, steps)
+
+        model.eval()
+        with autocast:
+            predicted = {part: predict(model, data, device) for part, data in parts.items() if part != "train"}
+
+    values = {part: points(task, outputs, parts[part], seed) for part, outputs in predicted.items()}
+    first = next(iter(values))
+    kept = {"predicted": predicted[first].argmax(1).tolist()} if task.suite == "babylm" else {}
+    return Score(
+        task=task.name, suite=task.suite, metric=task.metric, seed=seed, value=values[first][task.metric],
+        values=values, baselines=dict(task.baselines), train_rows=len(task.train), test_rows=len(parts[first]),
+        steps=steps, seconds=time.perf_counter() - begun, finetune=task.settings(spec), data=task.fingerprint,
+        digest=score_digest(task, spec), details=kept,
+    )  # fmt: skip
+
+
+def task_loss(outputs: Tensor, targets: Tensor, task: Task, total: bool) -> Tensor:
+    """Cross-entropy of outputs (B, labels), or squared error of outputs (B, 1) against targets brought to 0..1.
+
+    The mean over the batch, or with `total` its sum, as the released code has it.
+    """
+    reduction = "sum" if total else "mean"
+    if task.regression:
+        low, high = task.span
+        return nn.functional.mse_loss(outputs[:, 0], (targets - low) / (high - low), reduction=reduction)
+    return nn.functional.cross_entropy(outputs, targets, reduction=reduction)
+
+
+def predict(model: Classifier, data: Encoded, device: str) -> Any:
+    """Outputs (N, labels) float32 in the order of the data."""
+    found = np.zeros((len(data), model.head.out_features), dtype=np.float32)
+    with torch.inference_mode():
+        for rows in by_length(data, TEST_TOKENS):
+            inputs, _ = data.batch(rows, device)
+            found[rows] = model(inputs).float().cpu().numpy()
+    return found
+
+
+def points(task: Task, outputs: Any, data: Encoded, seed: int) -> dict[str, float]:
+    """The task's metrics times 100. Raises Diverged for outputs that are no numbers."""
+    if not np.isfinite(outputs).all():
+        raise Diverged(f"the model of {task.name} (seed {seed}) gives outputs that are no numbers")
+    predicted = outputs[:, 0] if task.regression else outputs.argmax(1)
+    return {name: 100 * value for name, value in measure(task.metrics, predicted, data.targets).items()}

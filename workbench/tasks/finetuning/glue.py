@@ -1,0 +1,235 @@
+"""The nine GLUE tasks (Wang et al. 2019), read from the official folders or from the hub's parquet files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import InputError
+from workbench.store.atomic import user_path
+from workbench.tasks.hub import fetch
+from workbench.tasks.rows import checked_text, rows_of, text_of
+from workbench.tasks.task import Examples, Suite, Task, sealed
+
+HUB = "nyu-mll/glue"
+_DEV = {"dev": ("dev", "validation")}
+_MATCHED = {
+    "matched": ("dev_matched", "validation_matched"),
+    "mismatched": ("dev_mismatched", "validation_mismatched"),
+}
+_ENTAILMENT = ("entailment", "not_entailment")
+_BINARY = ("0", "1")
+_PAIR = ("sentence1", "sentence2")
+
+
+@dataclass(frozen=True)
+class Row:
+    """How one task is read, measured and trained.
+
+    `texts` and `label` name columns of the official header, or count columns where there is no header; `hub_texts`
+    name the hub's, if they differ. `tests` maps our name of a test part to its official file and its hub split.
+    Labels stand in the hub's order. `span` marks a regression. `gaps` says that the official file is known to hold
+    lines with lost tabs, which every reader passes over.
+    """
+
+    name: str
+    config: str
+    texts: tuple[str | int, ...]
+    label: str | int = "label"
+    labels: tuple[str, ...] = _BINARY
+    metric: str = "accuracy"
+    metrics: tuple[str, ...] = ("accuracy",)
+    epochs: float = 3.0
+    tests: Mapping[str, tuple[str, str]] = field(default_factory=lambda: _DEV)
+    hub_texts: tuple[str, ...] = ()
+    span: tuple[float, float] | None = None
+    symmetric: bool = False
+    gaps: bool = False
+    summary: str = ""
+
+    @property
+    def header(self) -> bool:
+        return isinstance(self.label, str)
+
+
+# Metrics and epochs: docs/electra.md 5. `symmetric` is the official `double_unordered`, which leaves QQP out.
+ROWS: dict[str, Row] = {
+    row.name: row
+    for row in (
+        Row(
+            "CoLA", "cola", (3,), 1, metric="matthews", metrics=("matthews", "accuracy"), hub_texts=("sentence",),
+            summary="is the sentence acceptable English",
+        ),
+        Row("SST-2", "sst2", ("sentence",), summary="is the film review positive"),
+        Row(
+            "MRPC", "mrpc", ("#1 String", "#2 String"), "Quality", metrics=("accuracy", "f1"), hub_texts=_PAIR,
+            symmetric=True, summary="do two sentences of the news say the same",
+        ),
+        Row(
+            "STS-B", "stsb", _PAIR, "score", (), "spearman", ("spearman", "pearson"), 10.0, span=(0.0, 5.0),
+            symmetric=True, summary="how alike are two sentences, 0 to 5",
+        ),
+        Row(
+            "QQP", "qqp", ("question1", "question2"), "is_duplicate", metrics=("accuracy", "f1"), gaps=True,
+            summary="do two questions ask the same",
+        ),
+        Row(
+            "MNLI", "mnli", _PAIR, "gold_label", ("entailment", "neutral", "contradiction"), tests=_MATCHED,
+            hub_texts=("premise", "hypothesis"), summary="does the first sentence entail or contradict the second",
+        ),
+        Row(
+            "QNLI", "qnli", ("question", "sentence"), labels=_ENTAILMENT,
+            summary="does the sentence answer the question",
+        ),
+        Row("RTE", "rte", _PAIR, labels=_ENTAILMENT, epochs=10.0, summary="does the text entail the sentence"),
+        Row("WNLI", "wnli", _PAIR, summary="whom does the pronoun mean; adversarial, not part of the mean"),
+    )
+}  # fmt: skip
+
+
+def row_of(name: str) -> Row | None:
+    """The row of a task, or of a stand-in such as `QNLI-devsplit`, which keeps its name and never counts as GLUE."""
+    exact = {known.lower(): row for known, row in ROWS.items()}
+    if name.lower() in exact:
+        return exact[name.lower()]
+    base = next((row for known, row in exact.items() if name.lower().startswith(known + "-")), None)
+    return replace(base, name=name) if base else None
+
+
+def load(names: Iterable[str], where: str | None, rows: int | None = None) -> Suite:
+    """The named tasks; those without files are in `missing`. Raises InputError for files that cannot be used."""
+    asked = [row for name in names if (row := row_of(name))]
+    place = where or HUB
+    folder = user_path(place, "--set tasks.glue:")
+    local = folder.is_dir()
+    if not local:
+        patterns = [f"{row.config}/*.parquet" for row in asked if row.name in ROWS]
+        found = fetch(place, patterns, "--set tasks.glue", "the folder that holds CoLA, MRPC and the others")
+        if isinstance(found, str):
+            return Suite((), {row.name: found for row in asked})
+        folder = found
+    tasks: list[Task] = []
+    missing: dict[str, str] = {}
+    for row in asked:
+        parts = _official(folder, row) if local else None
+        parts = parts or (_hub(folder, row) if row.name in ROWS else None)
+        if parts is None:
+            missing[row.name] = _looked(folder, row) if local else f"no {row.config}/*.parquet in the hub's {place}"
+        else:
+            tasks.append(_task(row, parts, rows))
+    return Suite(tuple(tasks), missing)
+
+
+def _task(row: Row, parts: Mapping[str, Examples], rows: int | None) -> Task:
+    task = Task(
+        name=row.name, suite="glue", labels=row.labels, metric=row.metric, metrics=row.metrics, epochs=row.epochs,
+        train=parts["train"], tests={k: v for k, v in parts.items() if k != "train"},
+        span=row.span or (0.0, 1.0), symmetric=row.symmetric,
+    )  # fmt: skip
+    return sealed(task, rows)
+
+
+def _files(row: Row) -> dict[str, tuple[str, str]]:
+    return {"train": ("train", "train"), **row.tests}
+
+
+def _looked(folder: Path, row: Row) -> str:
+    """Which of the official files are not there."""
+    lacking = [f"{file}.tsv" for file, _ in _files(row).values() if not (folder / row.name / f"{file}.tsv").is_file()]
+    return f"no {' or '.join(lacking)} in {folder / row.name}"
+
+
+# ---- the official layout: DIR/CoLA/train.tsv ... ----
+
+
+def _official(folder: Path, row: Row) -> dict[str, Examples] | None:
+    paths = {part: folder / row.name / f"{file}.tsv" for part, (file, _) in _files(row).items()}
+    if not all(path.is_file() for path in paths.values()):
+        return None
+    return {part: _examples(path, row, _read_tsv(path, row)) for part, path in paths.items()}
+
+
+def _read_tsv(path: Path, row: Row) -> Iterator[tuple[int, list[str], str]]:
+    """(line number, texts, label) of each row. Fields are split on tabs alone: quote marks are text."""
+    lines = text_of(path).split("\n")  # never splitlines(): the texts hold other characters that it takes for line ends
+    columns = [*row.texts, row.label]
+    if row.header:
+        names = lines[0].rstrip("\r").split("\t")
+        lacking = [str(c) for c in columns if c not in names]
+        if lacking:
+            raise InputError(f"{path} has no column {lacking[0]!r}; its header has {', '.join(map(repr, names))[:200]}")
+        columns = [names.index(str(c)) for c in columns]
+    where = [int(c) for c in columns]
+    for number, line in enumerate(lines[row.header :], start=1 + row.header):
+        fields = line.rstrip("\r").split("\t")
+        if len(fields) > max(where):
+            yield number, [fields[i] for i in where[:-1]], fields[where[-1]]
+        elif line.strip() and not row.gaps:
+            raise InputError(f"{path}, line {number}: {len(fields)} columns where {max(where) + 1} are needed")
+
+
+def _examples(path: Path, row: Row, lines: Iterable[tuple[int, list[str], str]]) -> Examples:
+    texts: list[list[str]] = []
+    targets: list[Any] = []
+    for number, fields, label in lines:
+        texts.append(
+            [checked_text(each, name, f"{path}, line {number}") for each, name in zip(fields, row.texts, strict=True)]
+        )
+        targets.append(_target(row, label, f"{path}, line {number}"))
+    if not texts:
+        raise InputError(f"{path} holds no rows")
+    first, *second = (list(column) for column in zip(*texts, strict=True))
+    return Examples(first, second[0] if second else None, targets)
+
+
+def _target(row: Row, label: str, where: str) -> int | float:
+    if row.span is None:
+        if label not in row.labels:
+            raise InputError(f"{where}: label {label[:80]!r} is not one of {', '.join(row.labels)}")
+        return row.labels.index(label)
+    low, high = row.span
+    try:
+        number = float(label)
+    except ValueError:
+        number = math.nan
+    if not low <= number <= high:
+        raise InputError(f"{where}: {label[:80]!r} is not a score from {low:g} to {high:g}")
+    return number
+
+
+# ---- the hub's layout: cola/train-00000-of-00001.parquet ... ----
+
+
+def _hub(folder: Path, row: Row) -> dict[str, Examples] | None:
+    """Each split from its parquet files; labels are already numbers in the order of `row.labels`."""
+    parts: dict[str, Examples] = {}
+    for part, (_, split) in _files(row).items():
+        paths = sorted((folder / row.config).glob(f"{split}-*.parquet"))
+        if not paths:
+            return None
+        names = row.hub_texts or tuple(str(c) for c in row.texts)
+        texts: list[list[str]] = []
+        targets: list[int | float] = []
+        for path in paths:
+            for number, found in rows_of(path):
+                where = f"{path}, {number}"
+                if lacking := [name for name in (*names, "label") if name not in found]:
+                    raise InputError(f"{path} has no column {lacking[0]!r}; there are {', '.join(found)[:200]}")
+                texts.append([checked_text(found[name], name, where) for name in names])
+                targets.append(_hub_target(row, found["label"], where))
+        if not texts:
+            raise InputError(f"{paths[0]} holds no rows")
+        first, *second = (list(column) for column in zip(*texts, strict=True))
+        parts[part] = Examples(first, second[0] if second else None, targets)
+    return parts
+
+
+def _hub_target(row: Row, label: Any, where: str) -> int | float:
+    low, high = row.span or (0, len(row.labels) - 1)
+    kinds = (int, float) if row.span else int
+    if not isinstance(label, kinds) or isinstance(label, bool) or not low <= label <= high:
+        raise InputError(f"{where}: label {label!r:.80} is not in {low:g}..{high:g}")
+    return label

@@ -1,0 +1,171 @@
+"""Texts as token ids, and the batches made of them: padded to the longest row of a batch only."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.data import foreign
+from workbench.data.tokenizer import load_foreign
+from workbench.errors import InputError
+from workbench.rng import seed_of
+from workbench.tasks.task import Examples, Task, sealed
+
+POOL = 16  # batches whose rows are sorted by length among themselves
+PIECE, CHARACTERS = 1000, 1 << 20  # rows and characters that a tokenizer is given at once
+_KEPT = 16  # tasks whose ids are remembered between calls
+_memory: dict[tuple[str, str, int], dict[str, Encoded]] = {}
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """N rows of ids, each of its own length, with [CLS] and [SEP]; `types` are segments, None where unused."""
+
+    ids: list[Any]  # arrays (length,) int64
+    types: list[Any] | None
+    targets: Any  # (N,) int64, or float32 in a regression
+    pad: int
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def batch(self, rows: Any, device: str) -> tuple[dict[str, Tensor], Tensor]:
+        """What the encoder is called with, each (B, longest), and targets (B,)."""
+        lengths = [len(self.ids[i]) for i in rows]
+        shape = (len(rows), max(lengths))
+        ids, types = np.full(shape, self.pad), np.zeros(shape, dtype=np.int64)
+        for place, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+            ids[place, :length] = self.ids[row]
+            if self.types is not None:
+                types[place, :length] = self.types[row]
+        inputs = {"input_ids": ids}
+        if min(lengths) < shape[1]:  # padding stands on the right, whatever side the tokenizer pads on
+            inputs["attention_mask"] = (np.arange(shape[1]) < np.array(lengths)[:, None]).astype(np.int64)
+        if self.types is not None:
+            inputs["token_type_ids"] = types
+        tensors = {name: torch.from_numpy(array).to(device) for name, array in inputs.items()}
+        return tensors, torch.from_numpy(self.targets[rows]).to(device)
+
+
+def encode(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
+    """Encode the task's parts, "train" first, cut to `length` tokens, the longer of a pair first; remembered."""
+    files = foreign.check_tokenizer_folder(folder)
+    key = (_content(files), task.fingerprint, length)
+    if not task.fingerprint or key not in _memory:
+        parts = {"train": task.train, **task.tests}
+        while len(_memory) >= _KEPT:
+            _memory.pop(next(iter(_memory)))
+        tokenizer = load_foreign(folder)
+        _memory[key] = {part: _encode(tokenizer, rows, task.regression, length, folder) for part, rows in parts.items()}
+    return _memory[key]
+
+
+def check_ids(folder: Path, parts: Mapping[str, Encoded], vocabulary: int) -> None:
+    """Raises InputError for a token that the encoder's table of so many rows does not hold."""
+    largest = max(int(ids.max()) for data in parts.values() for ids in data.ids)
+    least = min(int(ids.min()) for data in parts.values() for ids in data.ids)
+    if largest >= vocabulary or least < 0:
+        raise InputError(
+            f"{folder}: its tokenizer makes the id {largest if least >= 0 else least}, and its encoder knows 0 to "
+            f"{vocabulary - 1}; they do not belong together"
+        )
+
+
+def _content(files: Mapping[str, Path]) -> str:
+    """What stands for a tokenizer: the SHA-256 of its files."""
+    return hashlib.sha256(b"\0".join(files[name].read_bytes() for name in sorted(files))).hexdigest()
+
+
+def _encode(tokenizer: Any, examples: Examples, regression: bool, length: int, folder: Path) -> Encoded:
+    apart = _separator(tokenizer) if examples.second is not None else None
+    room = length - (apart is not None)
+    rows: list[list[int]] = []
+    segments: list[list[int]] = []
+    for part, characters in _pieces(examples):
+        work = partial(tokenizer, part.first, part.second, truncation="longest_first", max_length=room)
+        found = foreign.in_time(work, characters, folder)
+        ids = found["input_ids"]
+        if apart is not None:
+            ids = [_separated(row, found.sequence_ids(number), apart) for number, row in enumerate(ids)]
+        rows += ids
+        segments += found.get("token_type_ids") or []
+    types = segments if apart is None and segments and "token_type_ids" in tokenizer.model_input_names else None
+    empty = [
+        next((i for i in (tokenizer.eos_token_id, tokenizer.bos_token_id, tokenizer.unk_token_id) if i is not None), 0)
+    ]
+    return Encoded(
+        [np.array(ids or empty, dtype=np.int64) for ids in rows],
+        None if types is None else [np.array(row or [0], dtype=np.int64) for row in types],
+        np.array(examples.targets, dtype=np.float32 if regression else np.int64),
+        tokenizer.pad_token_id or 0,
+    )
+
+
+def _pieces(examples: Examples) -> Iterator[tuple[Examples, int]]:
+    """Yield the rows in order, PIECE at most and about CHARACTERS characters at a time, with their characters."""
+    rows: list[int] = []
+    characters = 0
+    for row, first in enumerate(examples.first):
+        rows.append(row)
+        characters += len(first) + (len(examples.second[row]) if examples.second is not None else 0)
+        if len(rows) == PIECE or characters > CHARACTERS or row + 1 == len(examples):
+            yield examples.take(rows), characters
+            rows, characters = [], 0
+
+
+def _separator(tokenizer: Any) -> int | None:
+    """The id to put between the texts of a pair, where the tokenizer puts none, as GPT-2's; None where it does."""
+    if not tokenizer.is_fast or tokenizer.num_special_tokens_to_add(pair=True):
+        return None
+    end: int | None = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
+    return end
+
+
+def _separated(ids: list[int], texts: list[int | None], apart: int) -> list[int]:
+    """The ids of a pair with `apart` before the first of the second text."""
+    start = texts.index(1) if 1 in texts else len(ids)
+    return [*ids[:start], apart, *ids[start:]]
+
+
+def doubled(task: Task) -> Task:
+    """Trained on each pair as it is and turned round, as the released code does with MRPC and STS-B."""
+    rows = task.train
+    assert rows.second is not None
+    targets = [*rows.targets, *rows.targets]
+    both = Examples(rows.first + rows.second, rows.second + rows.first, targets)
+    return sealed(replace(task, train=both))
+
+
+def shuffled(data: Encoded, size: int, seed: int) -> Iterator[Any]:
+    """Rows of each batch, epoch after epoch without end; every row once an epoch.
+
+    Rows of like length meet in a batch: 16 batches' worth of shuffled rows are sorted, cut, and the batches shuffled.
+    """
+    lengths = np.array([len(ids) for ids in data.ids])
+    epoch = 0
+    while True:
+        random = np.random.default_rng(seed_of(seed, "epoch", epoch))
+        order = random.permutation(len(data))
+        pools = [order[start : start + POOL * size] for start in range(0, len(order), POOL * size)]
+        pools = [pool[np.argsort(lengths[pool], kind="stable")] for pool in pools]
+        batches = [pool[start : start + size] for pool in pools for start in range(0, len(pool), size)]
+        yield from (batches[i] for i in random.permutation(len(batches)))
+        epoch += 1
+
+
+def by_length(data: Encoded, tokens: int) -> Iterator[Any]:
+    """Rows of each batch, every row once, sorted by length, at most `tokens` padded tokens a batch."""
+    order = np.argsort([len(ids) for ids in data.ids], kind="stable")[::-1]
+    start = 0
+    while start < len(order):
+        size = max(1, tokens // len(data.ids[order[start]]))
+        yield order[start : start + size]
+        start += size

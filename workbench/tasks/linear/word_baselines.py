@@ -1,0 +1,82 @@
+"""What needs no encoder: the most frequent answer, and words alone. Every linear probe stands beside these.
+
+For tags, `bag-of-words` is each word's most frequent tag in training, and for words that are not there the most
+frequent tag of all. For pairs it is logistic regression on the words in which two sentences differ.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from workbench.store.atomic import cache_root
+from workbench.store.cache import read_entry, write_entry
+from workbench.tasks import baselines
+from workbench.tasks.linear.problem import VERSION, LinearProbe, Tagged
+from workbench.tasks.linear.scores import points
+from workbench.tasks.task import Examples, Task
+
+
+def added(probe: LinearProbe, cache: Path | None = None) -> LinearProbe:
+    """The probe with its baselines, from the cache if they were computed before."""
+    path = (cache or cache_root()) / "baselines" / f"{probe.fingerprint}-linear-{VERSION}-{baselines.VERSION}.json"
+    found = read_entry(path)
+    if found is None:
+        found = _computed(probe)
+        write_entry(path, found)
+    return replace(probe, baselines=found)
+
+
+def _computed(probe: LinearProbe) -> dict[str, float]:
+    if probe.kind == "texts":
+        assert isinstance(probe.train, Examples)
+        rows = {part: each for part, each in probe.tests.items() if isinstance(each, Examples)}
+        task = Task(probe.name, "table", probe.labels, probe.metric, probe.metrics, 1.0, probe.train, rows)
+        return {"majority": baselines.majority(task), "bag-of-words": baselines.bag_of_words(task)}
+    return _of_tags(probe) if probe.kind == "words" else _of_pairs(probe)
+
+
+def _of_tags(probe: LinearProbe) -> dict[str, float]:
+    import numpy as np
+
+    train, test = probe.train, next(iter(probe.tests.values()))
+    assert isinstance(train, Tagged) and isinstance(test, Tagged)
+    counts: dict[str, Counter[int]] = defaultdict(Counter)
+    for words, targets in zip(train.words, train.targets, strict=True):
+        for word, target in zip(words, targets, strict=True):
+            counts[word][target] += 1
+    most = _most(sum(counts.values(), Counter()))
+    of_word = {word: _most(found) for word, found in counts.items()}
+    same = np.full(test.count(), most)
+    by_word = np.array([of_word.get(word, most) for words in test.words for word in words])
+    return {"majority": _headline(probe, test, same), "bag-of-words": _headline(probe, test, by_word)}
+
+
+def _most(counts: Counter[int]) -> int:
+    return min(counts, key=lambda target: (-counts[target], target))
+
+
+def _headline(probe: LinearProbe, test: Examples | Tagged, predicted: Any) -> float:
+    return points(probe, test, predicted)[probe.metric]
+
+
+def _of_pairs(probe: LinearProbe) -> dict[str, float]:
+    import numpy as np
+
+    from workbench.tasks.linear.readout import Regression
+
+    train, test = probe.train, next(iter(probe.tests.values()))
+    assert isinstance(train, Examples) and isinstance(test, Examples) and train.second and test.second
+    both = Examples(train.first + train.second, None, [0] * (2 * len(train)))
+    known = baselines.vocabulary(both, baselines.FEATURES)
+
+    def differences(rows: Examples) -> Any:
+        sides = (Examples(texts, None, rows.targets) for texts in (rows.first, rows.second or []))
+        right, wrong = (baselines.matrix(side, known) for side in sides)
+        return right - wrong
+
+    model = Regression(pairs=True)
+    model.fit(differences(train), np.arange(len(train)) % 2, baselines.STRENGTH)
+    return {"majority": 50.0, "bag-of-words": _headline(probe, test, model.predict(differences(test)))}

@@ -1,0 +1,146 @@
+"""Minimal pairs that people made: BLiMP (Warstadt et al. 2020), BabyLM's sets of it, and any JSON lines like them.
+
+A row has `sentence_good` and `sentence_bad`; `UID`, `linguistics_term` and `field` say its paradigm, phenomenon and
+field. Without `UID` the file is the paradigm. Files may be packed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.data.streams import PACKINGS, lines, unpacked_suffix
+from workbench.errors import InputError, encodable
+from workbench.store.atomic import user_path
+from workbench.tasks.hub import fetch
+from workbench.tasks.rows import json_rows, rows_of
+from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
+
+HUB = "nyu-mll/blimp"
+LONGEST = 1 << 16  # characters of a sentence
+MOST = 1 << 20  # pairs of a task
+# The paper's own names: the files split one of its 12 phenomena in two, and spell one of its 4 fields in two ways.
+AS_PRINTED = {"s-selection": "argument_structure", "syntax/semantics": "syntax_semantics"}
+LEVELS = {"paradigm": "UID", "phenomenon": "linguistics_term", "field": "field"}
+
+
+@dataclass(frozen=True)
+class Named:
+    """A set that is asked for by name: where it lies within `tasks.blimp`, and a line on it."""
+
+    name: str
+    places: tuple[str, ...]
+    summary: str
+
+
+NAMED = {
+    each.name: each
+    for each in (
+        Named("blimp", ("data", "."), "which of two sentences is acceptable English, 67 paradigms of 1,000 pairs"),
+        Named("blimp-filtered", ("blimp_filtered", "blimp_filtered.jsonl"), "BLiMP as BabyLM scores it, 59,875 pairs"),
+        Named("blimp-fast", ("blimp_fast", "blimp_fast.jsonl"), "BabyLM's fast set of BLiMP, 67 x 200 pairs"),
+    )
+}
+
+
+def load(name: str, where: str | None) -> PairSet:
+    """Return a set of BLiMP from a folder, a file, or a data set of the hub. Raises InputError."""
+    place = where or HUB
+    folder = user_path(place, "--set tasks.blimp:")
+    if folder.is_file():
+        return read(name, "blimp", [folder])
+    if folder.is_dir():
+        for inner in NAMED[name].places:
+            if files := _files(folder / inner):
+                return read(name, "blimp", files)
+        looked = " or ".join(str(folder / inner) for inner in NAMED[name].places)
+        raise InputError(f"task {name} cannot be had: there are no JSON lines in {looked}; see --set tasks.blimp=")
+    if name != "blimp":
+        raise InputError(f"task {name} is on no hub; say where its files are with --set tasks.blimp=DIR")
+    found = fetch(place, ["*.parquet", "*.jsonl"], "--set tasks.blimp", "the folder that holds BLiMP's data")
+    if isinstance(found, str):
+        raise InputError(f"task {name} cannot be had: {found}")
+    files = sorted(path for path in found.rglob("*") if path.is_file() and _readable(path))
+    if not files:
+        raise InputError(f"task {name} cannot be had: the hub's {place} has no parquet files and no JSON lines")
+    return read(name, "blimp", files)
+
+
+def load_path(text: str) -> PairSet:
+    """Return the minimal pairs of a folder or a file, under its name. Raises InputError."""
+    path = user_path(text, "--tasks")
+    files = _files(path)
+    if not files:
+        raise InputError(f"--tasks {path}: there are no JSON lines of minimal pairs in this folder")
+    name = path.resolve().name if path.is_dir() else stem(path)
+    return read(name, "minimal-pairs", files)
+
+
+def holds_pairs(text: str) -> bool:
+    """Return whether a path is a file of JSON lines that begins with a minimal pair."""
+    path = user_path(text, "--tasks")
+    if not (path.is_file() and _readable(path) and path.suffix.lower() != ".parquet"):
+        return False
+    first = next((line for line in lines(path) if line.strip()), "")
+    return '"sentence_good"' in first and '"sentence_bad"' in first
+
+
+def stem(path: Path) -> str:
+    """Return the name of a file without its endings; the hub's parquet files are named by their folder."""
+    return path.name.partition(".jsonl")[0] if path.suffix.lower() != ".parquet" else path.parent.name
+
+
+def read(name: str, suite: str, files: list[Path]) -> PairSet:
+    """Return the pairs of some files. Raises InputError naming file and line."""
+    good: list[str] = []
+    bad: list[str] = []
+    labels: dict[str, list[str]] = {level: [] for level in LEVELS}
+    for path in files:
+        for where, row in _rows(path):
+            if len(good) == MOST:
+                raise InputError(f"{where}: there are more than {MOST:,} pairs in {name}")
+            good.append(_text(row, "sentence_good", where))
+            bad.append(_text(row, "sentence_bad", where))
+            for level, key in LEVELS.items():
+                labels[level].append(_label(row, key, where, stem(path) if level == "paradigm" else ""))
+    if not good:
+        raise InputError(f"{files[0]} holds no rows")
+    return sealed(name, suite, good, bad, {level: each for level, each in labels.items() if all(each)})
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the files of a folder that can be read, or the file itself, with or without a packing."""
+    if path.is_dir():
+        return sorted(each for each in path.iterdir() if each.is_file() and _readable(each))
+    names = (path.with_name(path.name + ending) for ending in ("", *PACKINGS))
+    return [each for each in names if _readable(each) and each.is_file()][:1]
+
+
+def _readable(path: Path) -> bool:
+    return unpacked_suffix(path) == ".jsonl" or path.suffix.lower() == ".parquet"
+
+
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    found = rows_of(path) if path.suffix.lower() == ".parquet" else json_rows(path, lines(path))
+    yield from ((f"{path}, {where}", row) for where, row in found)
+
+
+def _text(row: dict[str, Any], key: str, where: str) -> str:
+    """Return a sentence of a row. Raises InputError for what cannot be one."""
+    value = row.get(key)
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"{where}: {key!r} holds no text; a minimal pair has sentence_good and sentence_bad")
+    if not encodable(value) or "\0" in value:
+        raise InputError(f"{where}: {key!r} holds a NUL or half of a surrogate pair, which is no text")
+    if len(value) > LONGEST:
+        raise InputError(f"{where}: {key!r} has {len(value):,} characters, and {LONGEST:,} are allowed")
+    return value
+
+
+def _label(row: dict[str, Any], key: str, where: str, usual: str) -> str:
+    value = row.get(key, usual)
+    if not isinstance(value, str) or len(value) > 200 or not encodable(value):
+        raise InputError(f"{where}: {key!r} is not a name of at most 200 characters")
+    return AS_PRINTED.get(value, value.strip()) or usual

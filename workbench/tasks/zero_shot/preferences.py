@@ -1,0 +1,162 @@
+"""Which of two sentences an objective finds more plausible, with nothing trained: sentence scores over minimal pairs.
+
+Each different sentence is scored once, among sentences of its own length, so that nothing is padded. Where the host
+computes in bf16, that decides only pairs whose scores are far apart; the others are scored again in fp32.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from workbench import cpu
+from workbench.data import foreign
+from workbench.data.tokenizer import load_foreign
+from workbench.errors import Diverged
+from workbench.models.sentence_scores import Scorer, Sentences
+from workbench.signals import heed
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
+from workbench.tasks.score import Progress, Score, score_digest
+from workbench.tasks.zero_shot.minimal_pairs import PairSet
+from workbench.tasks.zero_shot.scorer import Scoring, load
+
+Floats = NDArray[np.float64]
+TOKENS = 1 << 13  # of sentences that are scored at once
+TIE = 1e-6  # scores that differ by less than this share of the larger one tie: float32 tells no more
+TRIED = 512  # pairs scored in both precisions, to see how much bf16 changes
+MADE = ("blimp", "minimal-pairs")  # suites of which each choice is kept, so that predictions can be written
+SAFE = 2  # times the largest such change, which lies beyond three deviations: larger differences are decided in bf16
+
+
+def zero_shot(
+    encoder: Path, pairs: PairSet, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None
+) -> Score:
+    """Return the share of pairs whose good sentence has the higher score, ties counting half, times 100.
+
+    Raises InputError for an encoder without heads, Diverged for a score that is NaN or infinite.
+    """
+    begun = time.perf_counter()
+    device = host.resolved_device()
+    cpu.prepare(host.threads, host.plain, device)
+    scoring = load(encoder, spec.scorers, device)
+    texts = Tokenized(encoder, [*pairs.good, *pairs.bad], scoring.spec.data.length)
+    half = host.resolved_precision(scoring.spec.encoder.hidden) == "bf16"
+
+    values: dict[str, dict[str, float]] = {}
+    chosen: dict[str, str] = {}
+    details: dict[str, Any] = {"scorer": scoring.name, "cut": texts.cut, "tie_within": TIE}
+    for name, scorer in {scoring.name: scoring.scorer, **scoring.beside}.items():
+        good, bad, exact = _scores(scoring, name, scorer, texts, pairs, half, device, progress)
+        wins = won(good, bad)
+        if pairs.suite in MADE:
+            chosen[name] = as_signs(wins)
+        if name == scoring.name:
+            values = by_group(pairs, wins)
+            details |= {"ties": int((wins == 0.5).sum()), "pairs": len(wins), "in_fp32": exact}
+        else:
+            values[name] = {"accuracy": by_group(pairs, wins)["mean"]["accuracy"]}
+    details |= {"chosen": chosen} if chosen else {}
+    return Score(
+        task=pairs.name, suite=pairs.suite, metric=pairs.metric, seed=seed, value=values["mean"][pairs.metric],
+        values=values, baselines=dict(pairs.baselines), train_rows=0, test_rows=len(pairs.good), steps=0,
+        seconds=time.perf_counter() - begun, finetune=pairs.settings(spec), data=pairs.fingerprint,
+        digest=score_digest(pairs, spec), details=details,
+    )  # fmt: skip
+
+
+def won(good: Floats, bad: Floats) -> Floats:
+    """Return 1 for each pair whose good sentence has the higher score, 0.5 for a tie, else 0."""
+    tied = np.abs(good - bad) <= TIE * np.maximum(np.maximum(np.abs(good), np.abs(bad)), 1.0)
+    return np.where(tied, 0.5, good > bad)
+
+
+def as_signs(wins: Floats) -> str:
+    """Return a character for each pair, as scores keep it: "+" the good sentence won, "-" the bad one, "=" neither."""
+    return "".join("-=+"[round(2 * float(win))] for win in wins)
+
+
+def by_group(pairs: PairSet, wins: Floats) -> dict[str, dict[str, float]]:
+    """Return the headline under "mean", then the accuracy of each group at each level, all times 100."""
+    found: dict[str, dict[str, float]] = {}
+    for level, labels in pairs.groups.items():
+        names, places = np.unique(np.array(labels), return_inverse=True)
+        shares = np.bincount(places, weights=wins) / np.bincount(places)
+        found[level] = {str(name): 100 * float(share) for name, share in zip(names, shares, strict=True)}
+    first = next(iter(found.values()))
+    return {"mean": {pairs.metric: sum(first.values()) / len(first)}, **found}
+
+
+class Tokenized:
+    """Texts as token ids, each different one once; `place` says which one a text is. `cut` were longer than a row."""
+
+    def __init__(self, encoder: Path, texts: Sequence[str], length: int) -> None:
+        unique = list(dict.fromkeys(texts))
+        tokenizer = load_foreign(encoder)
+        read, characters = partial(tokenizer, unique, verbose=False), sum(map(len, unique))
+        whole = foreign.in_time(partial(read, truncation=False), characters, encoder)
+        self.cut = sum(len(row) > length for row in whole["input_ids"])
+        short = partial(read, truncation=True, max_length=length)
+        found = foreign.in_time(short, characters, encoder) if self.cut else whole
+        self.ids = [np.array(row, dtype=np.int64) for row in found["input_ids"]]
+        self._words = found.word_ids
+        where = {text: number for number, text in enumerate(unique)}
+        self.place = np.array([where[text] for text in texts])
+
+    def batches(self, chosen: NDArray[np.int64], device: str) -> Iterator[tuple[NDArray[np.int64], Sentences]]:
+        """Yield the chosen texts in batches of one length each, the longest first."""
+        lengths = np.array([len(self.ids[i]) for i in chosen])
+        for length in np.unique(lengths)[::-1]:
+            rows = chosen[lengths == length]
+            for start in range(0, len(rows), size := max(1, TOKENS // int(length))):
+                part = rows[start : start + size]
+                ids = torch.from_numpy(np.stack([self.ids[i] for i in part])).to(device)
+                words = [[-1 if word is None else word for word in self._words(int(i))] for i in part]
+                yield part, Sentences(ids, None, torch.tensor(words, device=device))
+
+
+def _scores(
+    scoring: Scoring, name: str, scorer: Scorer, texts: Tokenized, pairs: PairSet, half: bool, device: str,
+    progress: Progress | None,
+) -> tuple[Floats, Floats, int]:  # fmt: skip
+    """Return the scores of the good and the bad sentences, (N,) each, and how many pairs fp32 decided."""
+    found = np.full(len(texts.ids), np.nan)
+    first, second = texts.place[: len(pairs.good)], texts.place[len(pairs.good) :]
+
+    def fill(chosen: NDArray[np.int64], precise: bool, into: Floats) -> None:
+        done = 0
+        autocast = torch.autocast(device.partition(":")[0], torch.bfloat16, enabled=not precise)
+        with torch.inference_mode(), autocast:
+            for rows, sentences in texts.batches(chosen, device):
+                heed()
+                into[rows] = scorer(sentences).double().cpu().numpy()
+                done += len(rows)
+                if progress is not None:
+                    progress(done, len(chosen))
+        bad = next((int(i) for i in chosen if not np.isfinite(into[i])), None)
+        if bad is not None:
+            place = int(np.flatnonzero((first == bad) | (second == bad))[0])
+            what = f"the score ({name}) of a sentence of pair {place} of {pairs.name}"
+            raise Diverged(f"{scoring.spec.run_id}: {what} is {into[bad]}")
+
+    everything = np.unique(np.concatenate([first, second]))
+    if not half:
+        fill(everything, True, found)
+        return found[first], found[second], len(first)
+    fill(everything, False, found)
+    coarse = found[first] - found[second]
+    tried = np.arange(len(first))[:: max(1, len(first) // TRIED)]
+    fill(np.unique(np.concatenate([first[tried], second[tried]])), True, exact := found.copy())
+    margin = SAFE * np.abs((exact[first] - exact[second] - coarse)[tried]).max()
+    near = np.abs(coarse) <= margin
+    fill(np.unique(np.concatenate([first[near], second[near]])), True, exact)
+    # A pair is compared within one precision: near ones in fp32, the others as they were.
+    good, bad = (np.where(near, exact[side], found[side]) for side in (first, second))
+    return good, bad, int(near.sum())

@@ -1,0 +1,127 @@
+"""The log of a run: one JSON object a line, appended whole, cut back to a step when a run is resumed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+import sys
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.store.atomic import STAGE, disk_errors, dumps, loads, sync_folder, write_all
+from workbench.store.lease import Lease
+
+
+class Metrics:
+    """Appends to `path`. With `owner`, nothing is written after the lease was lost.
+
+    Opening makes a new file of the rows that are kept and puts it in the old one's place, so that a paused former owner
+    who still has the old file open writes into nothing.
+    """
+
+    def __init__(self, path: Path, owner: Lease | None = None) -> None:
+        self.path, self.owner = path, owner
+        self._file = -1
+        self._sha, self._bytes = hashlib.sha256(), 0  # of all rows in the file
+
+    def content(self) -> dict[str, Any]:
+        """Return the size and SHA-256 of all rows so far."""
+        return {"bytes": self._bytes, "sha256": self._sha.hexdigest()}
+
+    def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add rows, as whole lines in one write; NaN and infinity become null.
+
+        They survive this process's death from here on, and the machine's after `sync`. Raises OSError when they
+        cannot all be written; then none of them is.
+        """
+        data = "".join(dumps(row) + "\n" for row in rows).encode()
+        if self._file < 0:
+            self.rewind(sys.maxsize)
+        if self.owner is not None:
+            self.owner.check()
+        before = os.fstat(self._file).st_size
+        try:
+            with disk_errors(self.path, len(data)):
+                write_all(self._file, data)
+            self._count(data)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, before)
+            raise
+
+    def rewind(self, step: int) -> int:
+        """Drop rows past `step` and a torn end, and open the file. Returns the last step kept, 0 without any."""
+        self.close()
+        self._sha, self._bytes = hashlib.sha256(), 0
+        draft = (self.owner.stage if self.owner else self.path.parent) / f"{STAGE}{uuid.uuid4().hex}"
+        try:
+            self._file = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            last = self._copy(step)
+            if self.owner is not None:
+                self.owner.check()
+            os.rename(draft, self.path)
+        except BaseException as error:
+            self.close()
+            draft.unlink(missing_ok=True)
+            if isinstance(error, FileNotFoundError) and self.owner is not None:
+                self.owner.check()
+            raise
+        sync_folder(self.path.parent)
+        return last
+
+    def sync(self) -> None:
+        """Wait until all rows are on disk. Done before a checkpoint, so that none can be newer than its rows."""
+        if self._file >= 0:
+            with disk_errors(self.path):
+                os.fsync(self._file)
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _count(self, data: bytes) -> None:
+        self._sha.update(data)
+        self._bytes += len(data)
+
+    def _copy(self, step: int) -> int:
+        try:
+            old = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return 0
+        try:
+            size = os.fstat(old).st_size
+            if not size:
+                return 0
+            with mmap.mmap(old, size, access=mmap.ACCESS_READ) as view, disk_errors(self.path, size):
+                end, last = _cut(view, step)
+                for start in range(0, end, 1 << 24):
+                    part = view[start : min(end, start + (1 << 24))]
+                    write_all(self._file, part)
+                    self._count(part)
+                os.fsync(self._file)
+            return last
+        finally:
+            os.close(old)
+
+
+def _cut(view: mmap.mmap, step: int) -> tuple[int, int]:
+    """Where the last row up to `step` ends, and its step. Read from the end, where all that is dropped lies."""
+    end = view.rfind(b"\n") + 1
+    while end:
+        start = view.rfind(b"\n", 0, end - 1) + 1
+        try:
+            row = loads(view[start:end])
+            if row["step"] <= step:
+                return end, int(row["step"])
+        except (ValueError, TypeError, KeyError):
+            pass  # what a power cut leaves behind is no row
+        end = start
+    return 0, 0

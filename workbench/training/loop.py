@@ -1,0 +1,312 @@
+"""The one training loop, read downwards. It knows no objective by name, and no task.
+
+Paper: section 3.1 and table 6; released code: `model/optimization.py` (docs/electra.md 4).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from workbench import cpu, objectives
+from workbench.data.corpus import Corpus
+from workbench.errors import DamagedRun, Diverged, Interrupted
+from workbench.memory import is_memory
+from workbench.models.encoder import Encoder, build_encoder
+from workbench.models.heads import MlmHead
+from workbench.models.unigram import count_words
+from workbench.rng import seed_of
+from workbench.signals import stop_signals
+from workbench.spec.host import Host
+from workbench.spec.run_spec import RunSpec
+from workbench.store import checkpoint
+from workbench.store.run_store import RunDir
+from workbench.tensors import Ratio, StepLoss
+from workbench.tracking import Metrics
+from workbench.training.optimizer import lr_factor, make_optimizer, set_rate
+from workbench.training.plan import Plan, spent_by
+from workbench.training.resume import check_log, inherit, restore, save
+from workbench.training.snapshots import Snapshots
+
+log = logging.getLogger("workbench")
+Progress = Callable[[int, int, dict[str, Any]], None]  # step, steps, latest row of metrics
+SAVING = 0.02  # of the time may go into checkpoints that are due by time: the share that reliability goals allow
+
+
+def build(spec: RunSpec, host: Host | None = None) -> nn.Module:
+    """The objective with its initial weights, on the CPU; equal seeds give equal encoders, whatever the objective."""
+    objective = objectives.build(spec, build_encoder(spec))
+    return plainly(objective) if host is not None and host.plain else objective
+
+
+def plainly(model: nn.Module) -> nn.Module:
+    """The model with Hugging Face's forward pass and losses written out: what the fast ways are compared with."""
+    for part in model.modules():
+        if isinstance(part, (Encoder, MlmHead)):
+            part.plain = True
+    return model
+
+
+def train(
+    run: RunDir,
+    spec: RunSpec,
+    plan: Plan,
+    corpus: Corpus,
+    host: Host,
+    guard: Callable[[], None] = lambda: None,
+    progress: Progress | None = None,
+    mirror: Any = None,
+    parent: RunDir | None = None,
+    snapshots: Snapshots | None = None,
+) -> nn.Module:
+    """Pre-train to the end of the plan, from the newest good checkpoint if there is one, else from its parent's.
+
+    `guard` raises if this process no longer owns the run; it is asked before anything is written.
+    `snapshots` are the points at which weights are kept for scores; time spent on them counts as saving.
+    Raises Diverged before the weights change, Interrupted after a checkpoint, OSError where the disk fails. Where
+    memory runs out a step is computed again in smaller micro-batches.
+    """
+    device = torch.device(host.resolved_device())
+    cpu.prepare(host.threads, host.plain, host.resolved_device())
+    model = build(spec, host)
+    count_words(model, corpus.counts)
+    model.to(device).train()
+    forward: nn.Module = torch.compile(model, fullgraph=True) if host.compile else model  # type: ignore[assignment]
+    optimizer, parameters = make_optimizer(model, spec.optim), list(model.parameters())
+    metrics = Metrics(run.path / "metrics.jsonl", run.owner)
+    done, spent, saving = restore(run, model, optimizer)
+    resumed = done
+    if parent is not None and not done:
+        done, spent, saving = inherit(parent, spec, model, optimizer)
+    if metrics.rewind(done) != done and done != plan.first:
+        raise DamagedRun(
+            f"{run.path}: metrics.jsonl lacks rows before step {done}, where the checkpoint stands; "
+            f"move that folder away and give the same command again"
+        )
+    run.rows_to(done, plan.first)
+    if resumed:
+        check_log(run, resumed, metrics.content())
+    if done > plan.steps:
+        raise DamagedRun(
+            f"{run.path}: plan.json ends at step {plan.steps}, but a checkpoint stands at {done}; "
+            f"move that folder away and give the same command again"
+        )
+    room = max(1, 2 - len(checkpoint.steps(run.path / "checkpoints")))  # checkpoints still to be made room for
+    size = sum(p.numel() for p in model.parameters())
+    kept = 0
+    if snapshots is not None:
+        snapshots.begin(done)
+        kept = snapshots.room(done, size)
+    checkpoint.room(run.path, room * 12 * size + kept)
+
+    micro = host.rows_at_once(spec.batch.size)
+    half = host.resolved_precision(spec.encoder.hidden) == "bf16"
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=half)
+    bad = torch.zeros((), device=device)
+    optimizer.found_inf = bad  # type: ignore[attr-defined]  # the fused step leaves weights alone where it is 1
+    window = Window(spec, plan, spent, saving)
+    saved, took = time.monotonic(), 0.0
+
+    with stop_signals() as stopped:
+        for step in range(done + 1, plan.steps + 1):
+            rate = spec.optim.lr * lr_factor(step - 1, plan, spec)
+            rates = set_rate(optimizer, spec.optim, rate, step)
+            sums = accumulate(forward, corpus, spec, step, micro, device, autocast)
+            micro = sums.micro
+            norm = total_norm(parameters)
+            optimizer.grad_scale = clipping(norm, spec.optim.clip)  # type: ignore[attr-defined]
+            torch.maximum(bad, (~torch.isfinite(norm)).float(), out=bad)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            window.add(step, rates, norm, sums)
+
+            last = step == plan.steps or bool(stopped)
+            keep = last or due(step, host, time.monotonic() - saved, took)
+            point = snapshots is not None and snapshots.due(step)
+            if keep or point or step % host.log_every == 0:
+                rows = window.rows(device)  # the only line that waits for the device
+                guard()
+                metrics.append(rows)
+                if mirror is not None:
+                    mirror.log(rows)
+                if bad.item():
+                    raise diverged(rows, spec, checkpoint.steps(run.path / "checkpoints"))
+                if progress is not None:
+                    progress(step, plan.steps, rows[-1])
+            if snapshots is not None and point:
+                begun = time.monotonic()
+                snapshots.keep(model, step, window.seconds)
+                window.saving += time.monotonic() - begun
+            if keep:
+                begun = time.monotonic()
+                metrics.sync()
+                save(run, step, window.seconds, window.saving, model, optimizer, metrics.content())
+                saved = time.monotonic()
+                took = saved - begun
+                window.saving += took
+            if stopped and step < plan.steps:
+                raise Interrupted(stopped[0])
+    return model
+
+
+def accumulate(
+    forward: nn.Module, corpus: Corpus, spec: RunSpec, step: int, micro: int,
+    device: torch.device, autocast: AbstractContextManager[Any],
+) -> Sums:  # fmt: skip
+    """Gradients of one step. Where memory runs out, all of it again in smaller micro-batches, down to single rows.
+
+    The rows and draws of a step do not depend on the micro-batch (dropout inside layers apart), so only rounding does.
+    """
+    while True:
+        try:
+            return gradients(forward, corpus, spec, step, micro, device, autocast)
+        except (RuntimeError, MemoryError) as error:
+            if micro == 1 or not is_memory(error):
+                raise
+        # After the handler, whose traceback holds the tensors that did not fit.
+        smaller = next(rows for rows in range(micro // 2, 0, -1) if spec.batch.size % rows == 0)
+        log.warning("out of memory at step %d with %d rows at once; going on with %d", step, micro, smaller)
+        micro = smaller
+        forward.zero_grad(set_to_none=True)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def gradients(
+    forward: nn.Module, corpus: Corpus, spec: RunSpec, step: int, micro: int,
+    device: torch.device, autocast: AbstractContextManager[Any],
+) -> Sums:  # fmt: skip
+    """Gradients of one step, added up over micro-batches of `micro` rows."""
+    sums = Sums(micro)
+    for start in range(0, spec.batch.size, micro):
+        batch = corpus.batch((step - 1) * spec.batch.size + start, micro, device)
+        torch.manual_seed(seed_of(spec.seed, "dropout", step, start))
+        with autocast:
+            loss: StepLoss = forward(batch)
+        (loss.total * (micro / spec.batch.size)).backward()
+        sums.add(loss, micro / spec.batch.size)
+    return sums
+
+
+def total_norm(parameters: list[nn.Parameter]) -> Tensor:
+    """2-norm () of all gradients as one vector."""
+    gradients = [weight.grad for weight in parameters if weight.grad is not None]
+    return nn.utils.get_total_norm(gradients, foreach=True)
+
+
+def clipping(norm: Tensor, largest: float) -> Tensor:
+    """What gradients of this norm () are divided by, (), to be no longer than `largest`; the fused step does it."""
+    return ((norm + 1e-6) / largest).clamp(min=1)  # the small number is torch's, in `clip_grad_norm_`
+
+
+@dataclass
+class Sums:
+    """Loss and metrics of one step, gathered over its micro-batches of `micro` rows, still on the device."""
+
+    micro: int
+    values: dict[str, Tensor] = field(default_factory=dict)
+    ratios: dict[str, Ratio] = field(default_factory=dict)
+
+    def add(self, loss: StepLoss, share: float) -> None:
+        """`share` is the micro-batch's part of the step."""
+        for name, value in {"loss": loss.total, **loss.parts}.items():
+            self.values[name] = self.values.get(name, 0.0) + value.detach().float() * share
+        for name, (hits, among) in loss.metrics.items():
+            old = self.ratios.get(name, (0.0, 0.0))
+            self.ratios[name] = (old[0] + hits, old[1] + among)
+
+
+class Window:
+    """Steps since metrics were last written; nothing is read from the device before `rows`.
+
+    `seconds` of training so far include the `saving` of checkpoints.
+    """
+
+    def __init__(self, spec: RunSpec, plan: Plan, seconds: float, saving: float) -> None:
+        self.spec, self.plan, self.tokens = spec, plan, spec.batch.size * spec.data.length
+        self.pending: list[tuple[int, dict[str, float], Tensor, Sums]] = []
+        self.seconds, self.saving, self.last = seconds, saving, time.perf_counter()
+
+    def add(self, step: int, rates: dict[str, float], norm: Tensor, sums: Sums) -> None:
+        self.pending.append((step, rates, norm, sums))
+
+    def rows(self, device: torch.device) -> list[dict[str, Any]]:
+        """One row of metrics a step, and the window is empty again."""
+        columns = [
+            torch.stack([norm.float(), *s.values.values(), *(x.float() for r in s.ratios.values() for x in r)])
+            for _, _, norm, s in self.pending
+        ]
+        numbers = torch.stack(columns).cpu().tolist()
+        now = time.perf_counter()
+        each = (now - self.last) / len(self.pending)
+        memory = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+        rows = []
+        for (step, rates, _, sums), line in zip(self.pending, numbers, strict=True):
+            self.seconds += each
+            values = dict(zip(["gradient_norm", *sums.values], line, strict=False))
+            flat = line[1 + len(sums.values) :]
+            ratios = {name: hits / among if among else None for name, hits, among in zip(
+                sums.ratios, flat[::2], flat[1::2], strict=True)}  # fmt: skip
+            rows.append({
+                **spent_by(self.plan, self.spec, step), "seconds": self.seconds, **rates, **values, **ratios,
+                "tokens_per_second": self.tokens / each, "device_memory_bytes": memory,
+                "micro_batch": sums.micro, "saving_share": self.saving / self.seconds,
+            })  # fmt: skip
+        self.pending.clear()
+        self.last = now
+        return rows
+
+
+def seconds_per_step(spec: RunSpec, corpus: Corpus, host: Host, steps: int = 5) -> float:
+    """Measured on throw-away weights: what turns a budget of seconds into steps, before the run begins."""
+    device = torch.device(host.resolved_device())
+    cpu.prepare(host.threads, host.plain, host.resolved_device())
+    model = build(spec, host)
+    count_words(model, corpus.counts)
+    model.to(device)
+    optimizer = make_optimizer(model, spec.optim)
+    micro = host.rows_at_once(spec.batch.size)
+    half = host.resolved_precision(spec.encoder.hidden) == "bf16"
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=half)
+    start = 0.0
+    for step in range(2 + steps):
+        if step == 2:  # the first ones fill caches
+            start = time.perf_counter()
+        for place in range(0, spec.batch.size, micro):
+            with autocast:
+                loss: StepLoss = model(corpus.batch(place, micro, device))
+            loss.total.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        loss.total.item()
+    return (time.perf_counter() - start) / steps
+
+
+def due(step: int, host: Host, since: float, took: float) -> bool:
+    """Whether to save: `since` seconds ago is when it was last done, and it took `took` seconds."""
+    if host.save_every:
+        return step % host.save_every == 0
+    return since >= max(host.save_seconds, took / SAVING)
+
+
+def diverged(rows: list[dict[str, Any]], spec: RunSpec, saved: list[int]) -> Diverged:
+    """The exception for the first step whose gradients were not finite; later updates were held back.
+
+    `saved` are the steps of the run's checkpoints.
+    """
+    first = next((r for r in rows if not math.isfinite(r["gradient_norm"])), rows[-1])
+    start = (first["step"] - 1) * spec.batch.size
+    return Diverged(
+        f"loss {first['loss']:g}, gradient norm {first['gradient_norm']:g} at step {first['step']} "
+        f"(rows {start} to {start + spec.batch.size - 1} of the training stream); the weights were left as before it, "
+        f"and the last checkpoint is of step {saved[-1] if saved else 0}",
+        first["step"],
+    )

@@ -1,0 +1,275 @@
+"""What a run will cost, before anything is spent: steps, tokens, FLOPs, parameters, memory, time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, fields
+from fractions import Fraction
+from typing import Any
+
+from workbench import objectives
+from workbench.errors import InputError
+from workbench.models.flops import CONVENTIONS, Convention, Flops, number
+from workbench.spec.run_spec import RunSpec, digest
+from workbench.spec.user_code import blaming
+from workbench.spec.words_seen import epochs_of_words, words_of_tokens, words_per_token
+from workbench.store.validation import check_fields
+
+# Share of the measured matrix-product speed that whole training steps reach; see docs/log.md.
+EFFICIENCY = 0.35
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run's cost. FLOPs are training FLOPs (forward and backward) under each convention; memory is an estimate.
+
+    Tokens, words and FLOPs include those of the runs that it starts from, `parent`: its id and what it has spent, which
+    holds its own parents' share. `words` are seen in `epochs` of the text, both None where the text is not prepared or
+    an older version prepared it. Of `steps` the first `first` are the parent's, where this run goes on in its stead.
+    """
+
+    steps: int
+    tokens: int
+    rows: int
+    picks: int
+    warmup_steps: int
+    flops: dict[str, int | float]
+    flops_per_step: dict[str, int | float]
+    parameters: dict[str, int]
+    memory_bytes: int
+    budget: dict[str, Any]
+    first: int = 0
+    parent: dict[str, Any] | None = None
+    words: float | None = None
+    epochs: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As written to plan.json."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Plan:
+        """As read from there; what a later version added is left alone. Raises ValueError where a field is unusable."""
+        check_fields("plan.json", raw, _KINDS)
+        return cls(**{field.name: raw[field.name] for field in fields(cls) if field.name in raw})
+
+
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(("steps", "tokens", "rows", "picks", "warmup_steps", "memory_bytes"), (int, float)),
+    **dict.fromkeys(("flops", "flops_per_step", "parameters", "budget"), dict),
+}
+
+
+def plan(spec: RunSpec, seconds_per_step: float | None = None, before: Plan | None = None) -> Plan:
+    """The plan of a spec whose options are written out.
+
+    `seconds_per_step`, measured, turns a budget of seconds into steps. `before` is the parent's plan, if it is known.
+    Raises InputError where the budget is too small for one step, or the warm-up too long for the run.
+    """
+    row: Flops = objectives.cost(spec)
+    per_step = {name: spec.batch.size * row.train(name) for name in CONVENTIONS}
+    origin = spec.parent()
+    if origin is not None and before is None:
+        before = plan(origin)
+    own = _steps(spec, per_step, seconds_per_step, before)
+    first = before.steps if before is not None and spec.start is not None and spec.start.take == "all" else 0
+    rows = own * spec.batch.size
+    spent: Mapping[str, int | float] = before.flops if before is not None else dict.fromkeys(CONVENTIONS, 0)
+    parameters = count_parameters(spec)
+    tokens = rows * spec.data.length + (before.tokens if before is not None else 0)
+    words = words_of_tokens(tokens, spec.data) if spec.data.words else None
+    return Plan(
+        steps=first + own,
+        tokens=tokens,
+        rows=rows,
+        picks=spec.picks,
+        warmup_steps=warmup_steps(spec, first + own),
+        flops={str(name): number(own * amount + Fraction(spent[name])) for name, amount in per_step.items()},
+        flops_per_step={str(name): number(amount) for name, amount in per_step.items()},
+        parameters=parameters,
+        memory_bytes=_memory(spec, parameters),
+        budget={spec.budget.unit: spec.budget.amount, "convention": spec.budget.convention},
+        first=first,
+        parent=_origin(origin, before),
+        words=words,
+        epochs=epochs_of_words(words, spec.data) if words is not None else None,
+    )
+
+
+def with_parents(plans: Iterable[tuple[RunSpec, Plan]]) -> list[tuple[RunSpec, Plan]]:
+    """These runs and all that they start from, each once."""
+    found: dict[str, tuple[RunSpec, Plan]] = {}
+    for spec, priced in plans:
+        found[spec.run_id] = spec, priced
+        origin = spec.parent()
+        while origin is not None and origin.run_id not in found:
+            found[origin.run_id] = origin, plan(origin)
+            origin = origin.parent()
+    return list(found.values())
+
+
+def price(base: RunSpec, word: str) -> Plan:
+    """The plan of one run of one objective, for `workbench flops`."""
+    name, source = objectives.find(word)
+    return plan(objectives.with_options(base.replace(objective=name, source=source)))
+
+
+def warmup_steps(spec: RunSpec, steps: int) -> int:
+    """Warm-up in steps; left out, the paper's 10,000, but at most a tenth of the run. Raises InputError if too long."""
+    warmup = spec.schedule.warmup
+    if warmup is None:
+        return min(10_000, steps // 10)
+    result = int(warmup) if warmup >= 1 else int(warmup * steps)
+    if steps and result >= steps:
+        raise InputError(
+            f"schedule.warmup={warmup:g} steps do not fit into the run's {steps} steps; "
+            f"give a share of the run, as in --set schedule.warmup=0.1, or a larger --budget"
+        )
+    return result
+
+
+def count_parameters(spec: RunSpec) -> dict[str, int]:
+    """Parameters by part, shared ones counted where they are first used: encoder, then generator, then heads."""
+    key = _sizes(spec)
+    if key not in _counted:
+        _counted[key] = _count(spec)
+    return dict(_counted[key])
+
+
+_counted: dict[str, dict[str, int]] = {}  # building a model takes 12 ms, and a sweep may plan thousands of runs
+
+
+def _sizes(spec: RunSpec) -> str:
+    """What the number of parameters depends on: for objectives of others all but seed, budget, optimizer, schedule."""
+    if spec.source:
+        given = spec.identity()
+        return digest({key: given[key] for key in given if key not in ("seed", "budget", "optim", "schedule")})
+    parts = (spec.encoder, spec.generator_encoder, spec.data.special)
+    rest = [spec.objective, spec.generator.kind, spec.tying, spec.head, spec.recipe, spec.generator_frozen]
+    no_sizes = {"dropout", "attention_dropout", "init"}
+    return digest([*rest, *(part.model_dump(mode="json", exclude=no_sizes) for part in parts)])
+
+
+def _count(spec: RunSpec) -> dict[str, int]:
+    import torch
+
+    from workbench.models.encoder import build_encoder
+
+    blamed = blaming(objectives.file_of(objectives.load(spec)), "Objective(encoder, spec, options) raised")
+    with torch.device("meta"), _undrawn(), blamed:
+        objective = objectives.build(spec, build_encoder(spec))
+    seen: set[int] = set()
+    parts: dict[str, int] = {}
+    for name in ["encoder"] + [child for child, _ in objective.named_children() if child != "encoder"]:
+        fresh = {id(p): p.numel() for p in getattr(objective, name).parameters() if id(p) not in seen}
+        seen |= fresh.keys()
+        parts[name] = sum(fresh.values())
+    parts["total"] = sum(p.numel() for p in objective.parameters())
+    return parts
+
+
+def _undrawn() -> AbstractContextManager[Any]:
+    """No initial weights are drawn inside.
+
+    On the meta device they are nothing, but drawing them loads torch's compiler, which takes longer than all the rest.
+    """
+    from torch.overrides import TorchFunctionMode
+
+    class Undrawn(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if getattr(func, "__name__", "") in ("normal_", "uniform_"):
+                return args[0] if args else kwargs["tensor"]
+            return func(*args, **(kwargs or {}))
+
+    return Undrawn()
+
+
+def spent_by(plan: Plan, spec: RunSpec, step: int) -> dict[str, Any]:
+    """Return step, tokens and FLOPs at a step of a run's training, those of its parents included."""
+    before: Mapping[str, Any] = plan.parent or {"tokens": 0, "flops": dict.fromkeys(plan.flops_per_step, 0)}
+    own = step - plan.first
+    return {
+        "step": step,
+        "tokens": before["tokens"] + own * spec.batch.size * spec.data.length,
+        "flops": {name: before["flops"][name] + own * price for name, price in plan.flops_per_step.items()},
+    }
+
+
+def _origin(spec: RunSpec | None, before: Plan | None) -> dict[str, Any] | None:
+    if spec is None or before is None:
+        return None
+    return {"run_id": spec.run_id, "steps": _steps_spent(before), "tokens": before.tokens, "flops": before.flops}
+
+
+def _steps_spent(plan: Plan) -> int:
+    """Steps of the run and of all that it starts from."""
+    return plan.steps - plan.first + (plan.parent["steps"] if plan.parent else 0)
+
+
+def _paid(spec: RunSpec, before: Plan | None) -> Fraction:
+    """How much of the budget, in its unit, the parent has spent, with all of its own parents."""
+    if spec.start is None or before is None:
+        return Fraction(0)
+    unit = spec.budget.unit
+    if unit == "seconds":
+        if unit not in before.budget:
+            raise InputError("a budget in seconds is shared with the parent in seconds; leave start.parent.budget out")
+        return Fraction(before.budget[unit])
+    if unit == "steps":
+        return Fraction(_steps_spent(before))
+    if unit == "words":
+        return before.tokens * words_per_token(spec.data)
+    return Fraction(before.tokens if unit == "tokens" else before.flops[spec.budget.convention])
+
+
+def _steps(
+    spec: RunSpec,
+    per_step: Mapping[Convention, int | Fraction],
+    seconds_per_step: float | None,
+    before: Plan | None,
+) -> int:
+    """Steps of its own that the budget holds, after its parent's."""
+    budget = spec.budget
+    left = Fraction(budget.amount) - _paid(spec, before)
+    if budget.unit == "steps":
+        if spec.start is not None and left < 1:
+            raise InputError(f"--budget steps={budget.amount:g} leaves no step for the run after those of its parent")
+        return int(left)
+    if budget.unit == "seconds":
+        if seconds_per_step is None:
+            return 0  # known once this machine has been timed, at the start of the run
+        price: int | float | Fraction = Fraction(seconds_per_step)
+    else:
+        price = _price(spec, per_step)
+    steps = int(left // price)
+    if steps < 1:
+        parents = " after what its parent spends" if spec.start is not None else ""
+        raise InputError(
+            f"--budget {budget.unit}={budget.amount:g}{parents} is less than one step, which takes {float(price):.4g} "
+            f"{budget.unit}; give more, or a smaller --set batch.size"
+        )
+    return steps
+
+
+def _price(spec: RunSpec, per_step: Mapping[Convention, int | Fraction]) -> int | Fraction:
+    """Return what a step takes of a budget in tokens, words or FLOPs."""
+    tokens = spec.batch.size * spec.data.length
+    if spec.budget.unit == "words":
+        return tokens * words_per_token(spec.data)
+    return tokens if spec.budget.unit == "tokens" else per_step[spec.budget.convention]
+
+
+def _memory(spec: RunSpec, parameters: dict[str, int]) -> int:
+    """Bytes at the peak of a step, roughly: weights, gradients and two Adam moments in fp32, and kept activations."""
+    rows, length = spec.batch.size, spec.data.length
+
+    def kept(width: int, layers: int, heads: int) -> int:
+        return rows * length * layers * (34 * width + 5 * heads * length) * 2
+
+    main, small = spec.encoder, spec.generator_encoder
+    activations = kept(main.hidden, main.layers, main.head_count)
+    if parameters.get("generator"):
+        activations += kept(small.hidden, small.layers, small.head_count)
+    logits = rows * spec.picks * main.vocab * 4 * 3
+    return 16 * parameters["total"] + activations + logits
