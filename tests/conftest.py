@@ -38,7 +38,7 @@ def workbench_cache(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pyte
 
 @pytest.fixture(autouse=True)
 def tiny_numbers() -> Iterator[None]:
-    """Training has a process compute with tiny numbers as zeros (`kernels.prepare`), which hypothesis will not have."""
+    """Training has a process compute with tiny numbers as zeros (`cpu.prepare`), which hypothesis will not have."""
     yield
     if "torch" in sys.modules:
         sys.modules["torch"].set_flush_denormal(False)

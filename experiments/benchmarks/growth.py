@@ -104,7 +104,7 @@ def logging(folder: Path) -> list[dict[str, Any]]:
 
 def store(folder: Path, runs: int) -> list[dict[str, Any]]:
     """Seconds and peak memory of the commands that read a whole store."""
-    sys.path.insert(0, str(ROOT / "tests" / "report"))
+    sys.path.insert(0, str(ROOT / "tests" / "helpers"))
     from made import ARMS, LEVELS, noisy, study
 
     root = folder / "runs"

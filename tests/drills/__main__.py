@@ -37,7 +37,7 @@ class Goal:
     tests: tuple[str, ...] = ()
 
 
-PAGE, STORE, WANDB = "tests/report/test_report_page.py", "tests/test_store.py", "tests/test_tracking.py"
+PAGE, STORE, WANDB = "tests/report/test_report_page.py", "tests/store/test_store.py", "tests/tracking/test_tracking.py"
 GOALS = (
     Goal(
         1,
@@ -104,7 +104,7 @@ GOALS = (
     Goal(
         19,
         "damaged run folders are named, the others stay readable",
-        tests=(STORE, PAGE, "tests/test_integrity.py", "-k", "damage or ruins or thousand"),
+        tests=(STORE, PAGE, "tests/store/test_integrity.py", "-k", "damage or ruins or thousand"),
     ),
     Goal(20, "hostile names in the report: nothing live, nothing loaded", tests=(PAGE, "-k", "hostile or alone")),
     Goal(
@@ -119,7 +119,7 @@ GOALS = (
     Goal(
         27,
         "a store of today's format opens, reports and resumes; others are refused by name",
-        tests=("tests/test_old_stores.py", STORE, "-k", "old or format or another_store"),
+        tests=("tests/store/test_old_stores.py", STORE, "-k", "old or format or another_store"),
     ),
     Goal(
         28,

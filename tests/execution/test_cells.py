@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_integrity import finished
+from written_runs import finished
 
 from workbench.errors import DamagedRun, Diverged, InputError, Interrupted
 from workbench.execution import experiment_runner, one_run

@@ -272,9 +272,9 @@ import torch
 torch.set_num_threads(3)
 tiny = torch.full((3, 200_000), 1e-30)
 assert (tiny * 1e-10).ne(0).all()  # by all threads
-from workbench import kernels
-kernels.prepare(None, False)
-kernels.prepare(None, {plain})
+from workbench import cpu
+cpu.prepare(None, False)
+cpu.prepare(None, {plain})
 print((tiny * 1e-10).ne(0).sum(1).tolist(), (tiny[:, :1] * 1e-10).ne(0).tolist(), torch.get_num_threads())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -285,10 +285,10 @@ print((tiny * 1e-10).ne(0).sum(1).tolist(), (tiny[:, :1] * 1e-10).ne(0).tolist()
 SCRIPT = """
 import logging, sys, torch
 logging.basicConfig(format="%(message)s")
-from workbench import kernels
+from workbench import cpu
 x = torch.randn(4, 6)
-ops = kernels.of(x)
-kernels.of(x.bfloat16())
+ops = cpu.of(x)
+cpu.of(x.bfloat16())
 apart = (ops.gelu(x, torch.zeros(6)) - torch.nn.functional.gelu(x)).abs().max()
 print(ops.__name__.rpartition(".")[2], float(apart) < 1e-5)
 """

@@ -17,7 +17,7 @@ from workbench.report import find_record, write
 from workbench.store.run_store import RunStore
 from workbench.store.verify import verify
 
-STORES = sorted((Path(__file__).parent / "fixtures").glob("store-*"))
+STORES = sorted((Path(__file__).parents[1] / "fixtures").glob("store-*"))
 
 
 @pytest.fixture(params=STORES, ids=lambda path: path.name)

@@ -9,60 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
+from written_runs import SPEC, begun, finished
 
 from workbench.cli.read import status
 from workbench.errors import InputError
 from workbench.report import find_record
 from workbench.report.load import frames
-from workbench.spec.run_spec import RunSpec
 from workbench.spec.scoring import score_file
-from workbench.store import checkpoint, manifest
-from workbench.store.atomic import dumps
+from workbench.store import manifest
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
 from workbench.store.verify import Verified, verify
-from workbench.tracking import Metrics
 
-SPEC = RunSpec.model_validate({"budget": {"steps": 4}})
 HARMLESS = {  # of an unfinished run: (file, damage) -> why nothing that reads the store is misled
     ("metrics.jsonl", "longer"): "what follows the newest checkpoint is dropped and logged again",
 }  # fmt: skip
-
-
-def begun(store: RunStore, seed: int) -> RunDir:
-    """A run that was stopped after its second checkpoint."""
-    draw = random.Random(seed)
-    run = store.open(SPEC.replace(seed=seed))
-    run.write_json("plan.json", {"steps": 4, "tokens": 512 + seed, "flops": {}})
-    run.write_json("env.json", {"python": "3.11", "versions": {}, "machine": {"cores": 2 + seed}})
-    run.write("objective.py", f"# an objective of seed {seed}\n".encode())
-    log = Metrics(run.path / "metrics.jsonl")
-    for first in (1, 3):
-        log.append([{"step": n, "seconds": n / 2, "loss": round(draw.random(), 6)} for n in (first, first + 1)])
-        state = {"step": first + 1, "seconds": 1.0, "run_id": run.run_id, "log": log.content()}
-        tensors = {"model": {"w": torch.full((3,), draw.random())}, "optimizer": {"m": torch.full((3,), draw.random())}}
-        checkpoint.save(run.path / "checkpoints", first + 1, tensors, state)
-    return run
-
-
-def finished(store: RunStore, seed: int, tuning: int = 2) -> RunDir:
-    """A run with an encoder and scores on two tasks."""
-    draw, run = random.Random(seed + 100), begun(store, seed)
-    with run.staged("encoder") as folder:
-        (folder / "config.json").write_text(dumps({"model_type": "electra", "seed": seed}))
-        (folder / "model.safetensors").write_bytes(draw.randbytes(400))
-    run.finish({"steps": 4, "tokens": 512, "flops": dict.fromkeys(("paper", "paper-sparse", "matmul"), 1e9)})
-    names = {(task, n): score_file(task, "ab12cd34", n) for task in ("order", "next") for n in range(tuning)}
-    run.want(names.values())
-    for (task, n), name in names.items():
-        value = round(50 + 20 * draw.random(), 4)
-        score = {
-            "format": 1, "task": task, "suite": "probes", "metric": "accuracy", "seed": n, "value": value,
-            "values": {"test": {"accuracy": value}}, "baselines": {"majority": 50.0 + seed}, "digest": "ab12cd34",
-            "encoder": run.encoder_digest(),
-        }  # fmt: skip
-        run.write_json(f"scores/{name}", score)
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -336,7 +296,7 @@ def end_of(run: RunDir) -> None:
 
 
 def test_runs_of_older_versions_are_read_and_said_not_to_be_covered(tmp_path: Path) -> None:
-    old = Path(__file__).parent / "fixtures" / "store-1"
+    old = Path(__file__).parents[1] / "fixtures" / "store-1"
     store = RunStore(shutil.copytree(old, tmp_path / "runs"))
     found = verify(store)
     assert found.exit_code == 0, told_of(found)
