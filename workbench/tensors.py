@@ -19,7 +19,7 @@ Ratio = tuple[Tensor, Tensor]  # numerator and denominator, both (): summed apar
 class Batch:
     """Some rows of token ids.
 
-    ids (B, L) int64; keys (B,) int64, one random key a row, from (seed, place of the row in training), see `draws.py`;
+    ids (B, L) int64; keys (B,) int64, one random key a row, from (seed, place of the row in training), see `rng.py`;
     attention (B, L) bool, True on real tokens, or None when every row is full.
     """
 

@@ -28,10 +28,10 @@ IDEA = dedent(
     """
     from torch import nn
 
-    from workbench import flops
+    from workbench.models import flops
     from workbench.models.corruption import mask_tokens
-    from workbench.models.losses import gather, share, weighted_mean
     from workbench.models.heads import MlmHead
+    from workbench.models.losses import gather, share, weighted_mean
     from workbench.spec.parts import Part
     from workbench.tensors import StepLoss
 
@@ -99,6 +99,7 @@ def test_listing_imports_nothing_heavy() -> None:
         ("__init__", "unknown objective"),
         ("no/such.py", "no such file"),
         ("missing.py", "no such file"),
+        ("no/such", "--objective no/such: there is no such file"),
         ("~nobody_of_this_name/rtd.py", "--objective ~nobody_of_this_name/rtd.py: no home folder"),
     ],
 )
@@ -147,6 +148,21 @@ def test_a_file_is_an_objective(tmp_path: Path) -> None:
     assert plan(spec.replace(budget={"steps": 3})).steps == 3
 
 
+def test_a_file_that_imports_from_where_things_were_before_still_loads(tmp_path: Path) -> None:
+    moved = {
+        "from workbench.models import flops": "from workbench import flops",
+        "from workbench.models.corruption": "from workbench.corruption",
+        "from workbench.models.losses": "from workbench.losses",
+        "from workbench.spec.parts import Part": "from workbench.spec import Part, RunSpec",
+    }
+    text = IDEA
+    for now, before in moved.items():
+        assert now in text
+        text = text.replace(now, before)
+    spec = spec_of(write(tmp_path, text))
+    assert torch.isfinite(build(spec)(synthetic(spec)).total)
+
+
 def test_another_text_is_another_run(tmp_path: Path) -> None:
     one = spec_of(write(tmp_path))
     other = spec_of(write(tmp_path, IDEA.replace("0.5", "0.4")))
@@ -176,7 +192,7 @@ def test_a_missing_part_is_named(part: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", ["class Options:", "Options = {}\n\n\nclass Other(Part):"])
 def test_options_of_another_make_are_refused(options: str, tmp_path: Path) -> None:
     path = write(tmp_path, IDEA.replace("class Options(Part):", options))
-    with pytest.raises(InputError, match=r"Options must be a class made from workbench\.spec\.Part") as error:
+    with pytest.raises(InputError, match=r"Options must be a class made from workbench\.spec\.parts\.Part") as error:
         spec_of(path)
     assert str(path) in str(error.value)
 
@@ -238,7 +254,7 @@ def test_an_installed_package_whose_module_is_missing(
     installed(tmp_path, f"half-masked = {value}", monkeypatch)
     assert [e.summary for e in objectives.listing() if e.name == "half-masked"] == [""]
     name, source = objectives.find("half-masked")
-    with pytest.raises(InputError, match=f"'half-masked' of {value}.*No module named"):
+    with pytest.raises(InputError, match=f"^objective 'half-masked' of {value}: .*No module named"):
         objectives.load(RunSpec(objective=name, source=source))
 
 

@@ -305,7 +305,7 @@ def test_staging_folders_of_earlier_versions_are_judged_by_age(tmp_path: Path, s
 CHILD = """
 import os, sys, time
 from pathlib import Path
-from workbench import cache, owner
+from workbench.store import cache, owner
 from workbench.store.lease import acquire
 folder, name, mode = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 with cache.staged(folder / name) as stage:
@@ -378,7 +378,7 @@ def test_namespaces_that_share_a_cache_and_a_host_name_leave_each_other_alone(tm
 
 def test_a_namespace_without_a_proc_of_its_own_judges_nobody(tmp_path: Path) -> None:
     """There /proc shows other processes under our numbers: a live owner would be taken for dead."""
-    words = [*namespace(), sys.executable, "-c", "from workbench import owner; print(owner.machine())"]
+    words = [*namespace(), sys.executable, "-c", "from workbench.store import owner; print(owner.machine())"]
     assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "\n"
     assert owner.machine() != ""
 

@@ -278,7 +278,7 @@ def test_a_kill_between_any_two_writes_is_no_damage(tmp_path: Path, monkeypatch:
 
 
 def end_of(run: RunDir) -> None:
-    """What happens after the last step, in the order of `cells`: the encoder, done.json, a failure, a score."""
+    """What happens after the last step, in the order of `one_run`: the encoder, done.json, a failure, a score."""
     if not run.trained:
         with run.staged("encoder") as folder:
             (folder / "config.json").write_text("{}")

@@ -1,6 +1,6 @@
 """How fast does the shared trainer go on this machine, for every objective at every scale, and where does it stay?
 
-Each cell is the real `trainer.train` in a process of its own, which takes turns with the others (A B C A B C), so that
+Each cell is the real `loop.train` in a process of its own, which takes turns with the others (A B C A B C), so that
 work of others on the machine meets all of them alike. One process more takes turns in measuring the ceiling: the
 fastest square matrix product in the same precision.
 """

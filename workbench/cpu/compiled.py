@@ -262,7 +262,7 @@ def vocabulary(
 
 
 def linear_split(x: Tensor, weight: Tensor, bias: Tensor, rows: int, heads: int) -> Tensor:
-    """As in `kernels`, like all that follow."""
+    """As in `workbench/cpu/__init__.py`, like all that follow."""
     many, width = len(weight), len(weight) // 3 // heads
     out = x.new_empty(3, rows * heads, len(x) // rows, width)
     _call("linear_split", x.dtype, x, weight, bias, out, *x.shape, many, rows, heads, out.shape[2])

@@ -2,7 +2,7 @@
 
 The same function as `Electra.forward`, with its gradients written out: one product for query, key and value, no mask
 where rows are full, softmax attention in the open, all that lies between products in one pass over memory each
-(`workbench/kernels`), and in bf16 everything but sums, normalisation and the weights themselves.
+(`workbench/cpu/compiled.py`), and in bf16 everything but sums, normalisation and the weights themselves.
 Decision 7; each step's gain is in docs/log.md.
 
 B rows, L positions, D width, H heads, N = B * L.

@@ -57,7 +57,7 @@ FAMILIES = {
 class Encoder(nn.Module):
     """A backbone without pooler or head. `model` is ours for an ELECTRA, else Hugging Face's; `table` its tokens'.
 
-    On a CPU an ELECTRA's weights are computed with by `blocks.py`; if `plain`, everything is by Hugging Face.
+    On a CPU an ELECTRA's weights are computed with by `cpu/layers.py`; if `plain`, everything is by Hugging Face.
     """
 
     plain = False

@@ -23,7 +23,7 @@ class MlmHead(nn.Module):
     """Dense to embedding width, GELU, layer norm; then the product with a token table, plus a bias of its own.
 
     The table is the one handed in, so a tied table is trained by this head too (docs/electra.md 1.2 and 2). Losses take
-    the way of `vocabulary.py`, unless `plain` or compiled.
+    the way of `cpu/vocabulary_loss.py`, unless `plain` or compiled.
     """
 
     plain = False

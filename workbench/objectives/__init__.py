@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from workbench.errors import InputError, suggest
 from workbench.models.flops import Flops
+from workbench.objectives import _former_names
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec, flat, parse_part
 from workbench.spec.user_code import blaming
@@ -194,6 +195,7 @@ def _load_file(path: Path, name: str) -> ModuleType:
     assert found is not None and found.loader is not None
     module = importlib.util.module_from_spec(found)
     sys.modules[name] = module
+    _former_names.make_importable()
     try:
         with blaming(str(path)):
             found.loader.exec_module(module)

@@ -1,7 +1,7 @@
 """All runs of a folder. Each run's own folder is the truth about it; there is no index that could disagree.
 
 ROOT/store.json                 the format of this store
-ROOT/<run id>/                  a run, see `rundir`
+ROOT/<run id>/                  a run, see `run_directory`
 ROOT/experiments/<name>.json    which runs an experiment consists of
 """
 
@@ -73,7 +73,7 @@ class ExperimentRecord:
     `covered` says that the file carries a hash of itself, which older versions did not write.
 
     `untrained` are the runs of 0 steps, one a seed; `base` and `tasks` are spec and fine-tuning as plain data. `match`
-    says of which unit every run got the same (see `job.Match`); `tuning` are the trials of a search. `contrasts` are
+    says of which unit all runs got the same (`run_list.Match`); `tuning` are the trials of a search. `contrasts` are
     the declared comparisons: arms as keys and values, their runs, when each was declared, and for how many seeds both
     arms were trained by then. `design` is the plan of a command that adds seeds: at which numbers of them it looks;
     `looks` are those that it took, each with what it found. `text` is what the runs were trained on: words, tokens,

@@ -108,7 +108,7 @@ def _listed(run: RunDir) -> Iterator[Difference]:
     try:
         files = manifest.read(run.path) or {}
     except (ValueError, OSError):
-        return  # which `health.fault` says
+        return  # which `validation.fault` says
     yield from manifest.differences(run.path, files, full=True)
     for name in manifest.unexpected(run.path, files):
         if not _sealed_late(run, name):

@@ -43,7 +43,7 @@ def compare(arms: Mapping[str, Scores], family: Family, order: bool = False) -> 
     """Compare every two arms, the higher mean first; the pairs of the `family` are adjusted for themselves alone.
 
     The others are exploratory: adjusted for all pairs, and never claimed. Where nothing was declared this is
-    `statistics.pairwise`. Where seeds are added by a plan, only those count that the looks taken so far are about.
+    `paired_comparison.pairwise`. Where seeds are added by a plan, only those count that the looks so far are about.
     """
     if family.plan is not None and family.pairs:
         arms = {arm: family.plan.upto(family.plan.taken - 1, scores) for arm, scores in arms.items()}

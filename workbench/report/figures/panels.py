@@ -31,7 +31,7 @@ def panel(
     end: float,
     name: str,
 ) -> str:
-    """One metric over training tokens up to `end`, a line per run, in bins (see `curves`).
+    """One metric over training tokens up to `end`, a line per run, in bins (see `training_curves`).
 
     `runs` are run ids and their arms.
     """

@@ -1,4 +1,4 @@
-"""What may be said: sentences that claim no more than the rule of `statistics` allows.
+"""What may be said: sentences that claim no more than the rule of `paired_comparison` allows.
 
 "A is ahead of B" is said where `statistics.Compared.claimed` holds, and nowhere else. Where A is beaten by a bag of
 words, or not shown ahead of its own untrained encoder, that is said first.
@@ -199,7 +199,7 @@ _UNTRAINED = {
 
 
 def _against_untrained(cells: list[Cell], names: dict[str, str]) -> list[str]:
-    """Which arms beat the untrained encoder of the same seed, by the rule of `statistics`; one sentence, or none."""
+    """Which arms beat the untrained encoder of their seed, by the rule of `paired_comparison`; a sentence, or none."""
     gains = [(names[c.arm], c.gain) for c in cells if c.gain is not None]
     if not gains:
         return []

@@ -20,7 +20,7 @@ Tuned = Mapping[str, Mapping[str, Mapping[int, float]]]  # run -> task -> fine-t
 
 
 class Cell(Protocol):
-    """What is needed of an arm at a budget (see `tables.Cell`)."""
+    """What is needed of an arm at a budget (see `boards.Cell`)."""
 
     @property
     def arm(self) -> str: ...
@@ -50,7 +50,7 @@ class Noise:
 
     `finetuning` is between fine-tuning seeds of one run, `pretraining` between pre-training seeds of one arm, `paired`
     that of paired differences between two arms, `examples` that which another sample of test examples would add (for
-    accuracies). `gap` is the true difference between two of the arms that the rule of `statistics` would have shown
+    accuracies). `gap` is the true difference between two arms that the rule of `paired_comparison` would have shown
     over `n` seeds four times in five. `df` is of `paired`.
     """
 

@@ -1,4 +1,4 @@
-"""What an experiment could have shown: the power of the rule of `statistics`, by simulating that very rule.
+"""What an experiment could have shown: the power of the rule of `paired_comparison`, by simulating that very rule.
 
 The simulated experiment has normal noise that is alike in all arms, and one arm ahead of the others, which are level.
 Counted are the draws in which a given one of these gaps is claimed. Simulations are seeded, so that a report can be

@@ -1,0 +1,30 @@
+"""Import paths of earlier versions, so that objectives which were written for them still load, and their runs go on."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+MOVED = {
+    "workbench.corruption": "workbench.models.corruption",
+    "workbench.detection": "workbench.models.detection",
+    "workbench.draws": "workbench.rng",
+    "workbench.flops": "workbench.models.flops",
+    "workbench.frequencies": "workbench.models.frequencies",
+    "workbench.losses": "workbench.models.losses",
+    "workbench.parts": "workbench.spec.parts",
+    "workbench.plausibility": "workbench.models.sentence_scores",
+    "workbench.unigram": "workbench.models.unigram",
+}
+
+
+def make_importable() -> None:
+    """Let `workbench.losses` and its like be imported as `workbench.models.losses`, and specs from `workbench.spec`."""
+    from workbench import spec
+    from workbench.spec.parts import Part
+    from workbench.spec.run_spec import RunSpec
+
+    for name, value in {"Part": Part, "RunSpec": RunSpec}.items():
+        setattr(spec, name, value)
+    for before, now in MOVED.items():
+        sys.modules.setdefault(before, importlib.import_module(now))
