@@ -208,7 +208,7 @@ def listing() -> list[tuple[str, str, str]]:
 
 
 def _folders() -> list[Path]:
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]
     # Beside the package in a checkout, inside it in a wheel.
     return [path for path in (Path("experiments"), here / "experiments", here.parent / "experiments") if path.is_dir()]
 
