@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.models.flops import CONVENTIONS
 from workbench.progress import clock
 from workbench.spec.experiment import EQUAL_WITHIN, asked
-from workbench.spec.host import Host, cores
+from workbench.spec.host import Host, cores, threads_for_each
 from workbench.spec.run_spec import RunSpec, value_at
 from workbench.spec.words_seen import by_source
 from workbench.training.plan import Plan, with_parents
@@ -87,7 +87,7 @@ def plan_table(
     ratio, stated = flops_ratio(plans), str(job.base.budget.convention)
     others = [str(name) for name in CONVENTIONS if name != stated]
     if workers > 1:
-        host = replace(host, threads=host.threads or max(1, cores() // workers))
+        host = replace(host, threads=host.threads or threads_for_each(workers))
     everything = with_parents(plans)
     seconds = dict(zip((spec.run_id for spec, _ in everything), training_seconds(everything, host), strict=True))
     parents = len(everything) > len(plans)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,6 +44,7 @@ from workbench.cli.options import (
     writable,
 )
 from workbench.errors import InputError
+from workbench.memory import check_address_space
 from workbench.signals import end_with_parent
 from workbench.spec.host import Host
 
@@ -291,31 +290,15 @@ def _fine_tuning_scale(encoder: Path, scale: str | None, sets: list[str]) -> tup
     return presets.scale_of_encoder(facts.layers, facts.hidden), sets
 
 
-def worker(
-    record: Annotated[str, typer.Option()],
-    run: Annotated[list[str], typer.Option()],
-    runs: Runs = Path("runs"),
-    objective: Objectives = None,
-    device: Device = "auto",
-    precision: Precision = "auto",
-    micro_batch: Annotated[int | None, typer.Option()] = None,
-    threads: Annotated[int | None, typer.Option()] = None,
-    plain: Plain = False,
-    compile_: Annotated[bool, typer.Option("--compile")] = False,
-    save_every: Annotated[int | None, typer.Option()] = None,
-    track: Annotated[str | None, typer.Option()] = None,
-    parent: Annotated[int | None, typer.Option()] = None,
-    since: Annotated[str, typer.Option()] = "",
-    command: Annotated[str, typer.Option()] = "",
-) -> None:
-    """Carry out what is left of a record's runs; several may do so at once. With `parent`, only while that lives."""
-    if parent is not None:
-        end_with_parent(parent)
-    host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain)
-    host = replace(host, command=tuple(shlex.split(command)))
+def worker(assignment: Annotated[Path, typer.Argument(help="The file that run or sweep wrote.")]) -> None:
+    """Carry out what is left of an assignment's runs, beside other workers, while the command that wrote it lives."""
     from workbench.execution import experiment_runner
+    from workbench.execution.workers import Assignment
 
-    raise typer.Exit(1 if experiment_runner.work(runs, record, run, host, objective or [], since) else 0)
+    given = Assignment.read(assignment)
+    end_with_parent(given.parent)
+    check_address_space()
+    raise typer.Exit(1 if experiment_runner.work(given) else 0)
 
 
 def prepare(corpus: Corpora = None, scale: Scale = None, set_: Sets = None, as_json: AsJson = False) -> None:

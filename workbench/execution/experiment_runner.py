@@ -10,9 +10,7 @@ import logging
 import math
 import os
 import shlex
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,17 +19,16 @@ from typing import Any
 from workbench import objectives
 from workbench.data.prepare import Prepared, already, bind, counted
 from workbench.data.prepare import prepare as prepare_data
-from workbench.errors import Interrupted
-from workbench.execution import live, one_run
+from workbench.execution import one_run
 from workbench.execution.offline import stay_local
 from workbench.execution.run_list import Job, Match, distinct, equal, plans
 from workbench.execution.wanted_scores import Wanted
+from workbench.execution.workers import Assignment, share
 from workbench.progress import say
-from workbench.spec.host import Host, cores
+from workbench.spec.host import Host
 from workbench.spec.parts import CorruptionSpec, GeneratorSpec, OptimSpec, ScheduleSpec, TasksSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.store.environment import code_version
-from workbench.store.redact import redact_words
 from workbench.store.run_directory import now
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
 from workbench.tasks import Suite, series
@@ -239,7 +236,10 @@ def carry_out_specs(session: Session, specs: Sequence[RunSpec], **facts: Any) ->
     baselines, bound = enroll(session, specs, **facts)
     todo, since = [spec.run_id for spec in _by_seed(baselines, bound)], now()
     if session.workers > 1:
-        share_work(session.store.root, session.record, todo, session.job, session.host, session.workers, since)
+        assignment = Assignment(
+            session.store.root, session.record, tuple(todo), tuple(session.job.words), session.host, since, os.getpid()
+        )
+        share(assignment, session.workers)
     else:
         one_run.carry_out_all(
             session.store, todo, session.base.tasks, session.suite, session.prepared, session.host, since
@@ -269,70 +269,18 @@ def load_suite(base: RunSpec) -> Suite:
     return suite
 
 
-def share_work(root: Path, record: str, todo: list[str], job: Job, host: Host, workers: int, since: str) -> None:
-    """`workers` processes on the same list; each takes the next run that nobody owns."""
-    threads = host.threads or max(1, cores() // workers)
-    words = ["worker", "--runs", str(root), "--record", record, "--threads", str(threads)]
-    words += ["--parent", str(os.getpid()), "--since", since]
-    words += ["--device", host.device, "--precision", host.precision]
-    words += ["--command", shlex.join(redact_words(host.command or sys.argv))]
-    words += [part for word in job.words for part in ("--objective", word)]
-    words += [part for run_id in todo for part in ("--run", run_id)]
-    for flag, value in (
-        ("--micro-batch", host.micro_batch),
-        ("--save-every", host.save_every),
-        ("--track", host.track),
-    ):
-        words += [flag, str(value)] if value is not None else []
-    words += ["--compile"] if host.compile else []
-    words += ["--plain"] if host.plain else []
-    cards = _cards() if host.device in ("auto", "cuda") else 0
-    said = subprocess.PIPE if live.terminal() else None  # several bars on one terminal would paint over each other
-    children = []
-    for index in range(workers):
-        env = dict(os.environ) | ({"CUDA_VISIBLE_DEVICES": str(index % cards)} if cards else {})
-        children.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "workbench", *words],
-                env=env,
-                stdout=subprocess.DEVNULL,
-                stderr=said,
-                text=True,
-            )
-        )
-    runs = [RunDir(root / run_id) for run_id in todo]
-    try:
-        with live.watching(runs, [child.stderr for child in children if child.stderr]) as look:
-            while any(child.poll() is None for child in children):
-                time.sleep(live.REFRESH)
-                look()
-        codes = [child.wait() for child in children]
-    except BaseException:
-        for child in children:
-            child.terminate()
-        for child in children:
-            child.wait()
-        raise
-    stop = next((code for code in codes if code in (74, 130, 143)), 0)
-    if stop == 74:
-        raise OSError(28, "a worker ran out of disk; see its message above")
-    if stop:
-        raise Interrupted(stop - 128)
-    for code in (code for code in codes if code not in (0, 1)):
-        log.warning("a worker ended early, with %s", f"signal {-code}" if code < 0 else f"exit code {code}")
-
-
-def work(root: Path, record: str, todo: Sequence[str], host: Host, words: Sequence[str], since: str) -> bool:
-    """A worker's whole life. True if some run of the list is not done at the end of it."""
+def work(assignment: Assignment) -> bool:
+    """Do the work of one worker. Return whether some run of the assignment is not done at the end of it."""
     code_version()
-    for word in words:
+    for word in assignment.objectives:
         objectives.find(word)
-    store = RunStore.existing(root)
-    base = store.experiment(record).base_spec()
+    store = RunStore.existing(assignment.store)
+    base = store.experiment(assignment.record).base_spec()
     stay_local(base)
     suite = load_suite(base)
+    todo = assignment.runs
     _, prepared = prepare(store.get(todo[0]).spec())
-    one_run.carry_out_all(store, todo, base.tasks, suite, prepared, host, since or now())
+    one_run.carry_out_all(store, todo, base.tasks, suite, prepared, assignment.host, assignment.since)
     wanted = Wanted(base.tasks, suite, prepared)
     return any(_state(store.get(run_id), wanted)[0] not in ("done", "trained", "running") for run_id in todo)
 
@@ -401,9 +349,3 @@ def _record(
 def _by_seed(baselines: list[RunSpec], specs: list[RunSpec]) -> list[RunSpec]:
     """Seed by seed, baseline first: whole comparisons come in early."""
     return sorted([*baselines, *specs], key=lambda spec: spec.seed)
-
-
-def _cards() -> int:
-    import torch
-
-    return torch.cuda.device_count()

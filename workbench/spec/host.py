@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from workbench.errors import InputError
@@ -11,9 +12,32 @@ from workbench.errors import InputError
 WIDE = 64  # width of an encoder from which bf16 pays on a CPU
 
 
+QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of the control group that a container or a scheduler puts its processes in
+
+
 def cores() -> int:
-    """Cores this process may use, which a cluster's scheduler may have made fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return how many cores this process may use: those it is bound to, and no more than its CPU quota grants."""
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = QUOTA.read_text().split()
+        return max(1, min(bound, round(int(quota) / int(period))))
+    except (OSError, ValueError):  # no control groups, or "max": no quota
+        return bound
+
+
+def threads_for_each(workers: int) -> int:
+    """Return the threads of each of so many processes: a share of the cores, or OMP_NUM_THREADS if that is less."""
+    share, limit = max(1, cores() // workers), os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return max(1, min(share, int(limit))) if limit.isdecimal() else share
+
+
+def visible_cards() -> list[str]:
+    """Return the GPUs that this process sees, as values for CUDA_VISIBLE_DEVICES. Empty where there is none."""
+    import torch
+
+    count = torch.cuda.device_count()
+    names = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return names.split(",")[:count] if names is not None else [str(index) for index in range(count)]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,96 @@
+"""What workers are given: the whole of it, on cards and cores that the environment grants."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from workbench.errors import InputError
+from workbench.execution import workers
+from workbench.execution.workers import Assignment
+from workbench.spec import host
+from workbench.spec.host import Host
+
+HOST = Host(
+    device="cuda:1", precision="bf16", plain=True, compile=True, threads=3, micro_batch=7, log_every=11,
+    save_seconds=2.5, save_every=13, track="wandb", command=("workbench", "run", "my ablation.py"),
+)  # fmt: skip
+WHOLE = Assignment(Path("some/runs"), "ablation-nano-1", ("a", "b"), ("./idea.py",), HOST, "2026-01-01T00:00:00Z", 17)
+
+
+def test_every_field_reaches_a_worker(tmp_path: Path) -> None:
+    assert all(getattr(HOST, field.name) != field.default for field in dataclasses.fields(Host))
+    WHOLE.write(tmp_path / "assignment.json")
+    assert Assignment.read(tmp_path / "assignment.json") == WHOLE
+
+
+def test_a_hundred_thousand_runs_reach_a_worker(tmp_path: Path) -> None:
+    many = dataclasses.replace(WHOLE, runs=tuple(f"rtd-nano-s{seed}-0123456789ab" for seed in range(100_000)))
+    many.write(tmp_path / "assignment.json")
+    assert Assignment.read(tmp_path / "assignment.json").runs == many.runs
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"store": "x"', '{"host": {"device": 3}}'])
+def test_a_file_that_is_no_assignment_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "odd.json").write_text(text)
+    with pytest.raises(InputError, match=r"odd\.json cannot be read as the assignment of a worker") as error:
+        Assignment.read(tmp_path / "odd.json")
+    assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match=r"missing\.json"):
+        Assignment.read(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"), [(None, ["0", "1"]), ("4,5", ["4", "5"]), ("GPU-a,GPU-b,GPU-c", ["GPU-a", "GPU-b"])]
+)
+def test_workers_use_the_cards_that_the_command_may_use(
+    visible: str | None, expected: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    started: list[dict[str, Any]] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda words, env, **_: started.append(env))
+    workers._start(tmp_path / "assignment.json", Host(), 3)
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in started] == [*expected, expected[0]]
+    started.clear()
+    workers._start(tmp_path / "assignment.json", Host(device="cpu"), 1)
+    assert started == [dict(os.environ)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("max 100000", 8), ("200000 100000", 2), ("50000 100000", 1), ("9900000 100000", 8)]
+)
+def test_a_cpu_quota_counts_as_fewer_cores(
+    text: str, expected: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "cpu.max").write_text(text)
+    monkeypatch.setattr(host, "QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    assert host.cores() == expected
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(None, 4), ("2", 2), ("3,2", 3), ("64", 4), ("0", 1), ("many", 4)])
+def test_threads_stay_within_what_the_environment_grants(
+    limit: str | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "cores", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if limit is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    assert host.threads_for_each(2) == expected
+
+
+def test_a_worker_without_an_assignment_ends_in_a_sentence(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "workbench", "worker", str(tmp_path / "missing.json")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("workbench: ") and "missing.json cannot be read" in done.stderr

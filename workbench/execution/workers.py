@@ -1,0 +1,113 @@
+"""Several processes that share the runs of one command. Each takes the next run that no other process owns."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from workbench.errors import InputError, Interrupted, one_line
+from workbench.execution import live
+from workbench.spec.host import Host, threads_for_each, visible_cards
+from workbench.store.redact import redact_words
+from workbench.store.run_directory import RunDir
+
+log = logging.getLogger("workbench")
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What every worker of a command is given, as one JSON file.
+
+    `runs` are ids of runs in `store`, `record` is the experiment's record there, and `objectives` are the words of
+    --objective. `host` says how runs are carried out. Failures before `since` are tried again. A worker ends with
+    the process `parent`.
+    """
+
+    store: Path
+    record: str
+    runs: tuple[str, ...]
+    objectives: tuple[str, ...]
+    host: Host
+    since: str
+    parent: int
+
+    def write(self, path: Path) -> None:
+        """Write the assignment to a file."""
+        from pydantic import TypeAdapter
+
+        path.write_bytes(TypeAdapter(Assignment).dump_json(self))
+
+    @classmethod
+    def read(cls, path: Path) -> Assignment:
+        """Return what a file holds. Raises InputError where that is no assignment."""
+        from pydantic import TypeAdapter, ValidationError
+
+        try:
+            return TypeAdapter(cls).validate_json(path.read_bytes())
+        except (OSError, ValidationError) as error:
+            raise InputError(
+                f"{path} cannot be read as the assignment of a worker, which run and sweep write: {one_line(error)}"
+            ) from None
+
+
+def share(assignment: Assignment, workers: int) -> None:
+    """Have `workers` processes carry out an assignment, and wait for them.
+
+    Raises OSError where one of them ran out of disk, and Interrupted where one was stopped by a signal.
+    """
+    host = assignment.host
+    host = replace(
+        host, threads=host.threads or threads_for_each(workers),
+        command=tuple(redact_words(host.command or sys.argv)),
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
+        path = Path(folder) / "assignment.json"
+        replace(assignment, host=host).write(path)
+        codes = _wait([RunDir(assignment.store / run_id) for run_id in assignment.runs], _start(path, host, workers))
+    stop = next((code for code in codes if code in (74, 130, 143)), 0)
+    if stop == 74:
+        raise OSError(28, "a worker ran out of disk; see its message above")
+    if stop:
+        raise Interrupted(stop - 128)
+    for code in (code for code in codes if code not in (0, 1)):
+        log.warning("a worker ended early, with %s", f"signal {-code}" if code < 0 else f"exit code {code}")
+
+
+def _start(assignment: Path, host: Host, workers: int) -> list[subprocess.Popen[str]]:
+    """Start the processes; where there are several GPUs, each process sees one of those that this one sees."""
+    cards = visible_cards() if host.device in ("auto", "cuda") else []
+    # Several progress bars on one terminal would overwrite each other.
+    errors = subprocess.PIPE if live.terminal() else None
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "workbench", "worker", str(assignment)],
+            env=os.environ | ({"CUDA_VISIBLE_DEVICES": cards[index % len(cards)]} if cards else {}),
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            text=True,
+        )
+        for index in range(workers)
+    ]
+
+
+def _wait(runs: Sequence[RunDir], children: Sequence[subprocess.Popen[str]]) -> list[int]:
+    """Show progress until all processes have ended, and return their exit codes. They end with this one."""
+    try:
+        with live.watching(runs, [child.stderr for child in children if child.stderr]) as look:
+            while any(child.poll() is None for child in children):
+                time.sleep(live.REFRESH)
+                look()
+        return [child.wait() for child in children]
+    except BaseException:
+        for child in children:
+            child.terminate()
+        for child in children:
+            child.wait()
+        raise
