@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from workbench.cli.options import seeds_of
 from workbench.data.prepare import Prepared
 from workbench.errors import InputError, Interrupted
 from workbench.execution import auto_seeds, experiment_runner, one_run
 from workbench.execution.auto_seeds import Limit
 from workbench.execution.experiment_runner import Session
+from workbench.execution.request import seeds_of
 from workbench.execution.run_list import Job, job_of
 from workbench.report.comparison.boards import boards
 from workbench.report.load import frames

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from workbench.cli import app
-from workbench.cli.options import base_spec
 from workbench.errors import InputError
+from workbench.execution.request import base_spec
 from workbench.spec.parts import COUNTS
 from workbench.spec.run_spec import field_of, known_keys, value_at
 

@@ -21,15 +21,10 @@ from workbench.cli.options import (
     Sets,
     Threads,
     Workers,
-    base_spec,
     emit,
-    given_keys,
-    host_of,
-    in_effect,
-    rehearsed,
-    with_words,
 )
 from workbench.errors import InputError, suggest
+from workbench.execution.request import base_spec, given_keys, host_of, in_effect, rehearsed, with_words
 
 
 def flops(

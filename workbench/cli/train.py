@@ -33,17 +33,23 @@ from workbench.cli.options import (
     Threads,
     Track,
     Workers,
-    base_spec,
     emit,
-    given_keys,
-    host_of,
-    in_effect,
-    rehearsed,
-    seeds_of,
-    with_words,
     writable,
 )
 from workbench.errors import InputError
+from workbench.execution.request import (
+    Request,
+    base_spec,
+    given_keys,
+    host_of,
+    in_effect,
+    refuse_epochs,
+    rehearsed,
+    run_job,
+    seeds_of,
+    sweep_job,
+    with_words,
+)
 from workbench.memory import check_address_space
 from workbench.signals import end_with_parent
 from workbench.spec.host import Host
@@ -87,17 +93,11 @@ def run(
     gets, and every other one gets as many FLOPs as that spends, in steps of its own number.
     """
     host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain)
-    base, (count, limit) = (
-        base_spec(scale, set_, corpus, tasks, budget, evaluate_at),
-        seeds_of(seeds, most_seeds, most_compute),
-    )
-    from workbench.execution.run_list import job_of, one_arm_as_given
-    from workbench.spec.axes import grid
-
-    found = in_effect(grid(experiment, {}, match, base), set_)
-    base = with_words(base, found, always=most_epochs is not None)
-    job = one_arm_as_given(job_of(found, base, count, objective or [], given_keys(set_)))
-    _check_epochs(job, most_epochs)
+    request = Request(
+        objective or (), set_ or (), scale, corpus or (), tasks, evaluate_at, budget, match, seeds, most_seeds,
+        most_compute, most_epochs,
+    )  # fmt: skip
+    job, limit = run_job(request, experiment)
     _carry_out(job, runs, host, workers, out, dry_run, as_json, limit)
 
 
@@ -160,23 +160,19 @@ def sweep_(
     training rows held out, and then reports them on other seeds, by scores on the test rows.
     """
     host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain)
-    base = base_spec(scale, set_, corpus, tasks, budget, evaluate_at)
-    count, limit = seeds_of(seeds, most_seeds, most_compute, search=bool(trials or axis == "tune"))
-    trials = rehearsed(trials, 3) if trials or axis == "tune" else None
-    from workbench.execution.run_list import job_of
-    from workbench.spec.axes import Range, grid, parse_over, unit_of
+    request = Request(
+        objective or (), set_ or (), scale, corpus or (), tasks, evaluate_at, budget, match, seeds, most_seeds,
+        most_compute, most_epochs,
+    )  # fmt: skip
+    from workbench.spec.axes import grid, parse_over, unit_of
 
-    words, space = objective or [], parse_over(over or [])
-    ranges = [key for key, values in space.items() if isinstance(values, Range)]
+    space = parse_over(over or [])
     if not trials and axis != "tune":
-        if ranges:
-            raise InputError(f"--over {ranges[0]}={space[ranges[0]]} is a range: say how often to try, with --trials N")
-        found = in_effect(grid(axis, space, match, base, words), set_)
-        base = with_words(base, found, always=most_epochs is not None)
-        job = job_of(found, base, count, words, given_keys(set_))
-        _check_epochs(job, most_epochs)
+        job, limit = sweep_job(request, axis, space)
         _carry_out(job, runs, host, workers, out, dry_run, as_json, limit)
         return
+    base, words, trials = request.spec(), request.objectives, rehearsed(trials, 3)
+    count, _ = seeds_of(seeds, most_seeds, most_compute, search=True)
     from workbench.execution import search
 
     if axis == "tune":
@@ -184,7 +180,7 @@ def sweep_(
         unit = unit_of(match, None, base)
         base = with_words(base, unit=unit, always=most_epochs is not None)
         jobs = search.tune_jobs(base, wanted, words, unit, given_keys(set_))
-        _check_epochs(jobs[1], most_epochs)
+        refuse_epochs(jobs[1], most_epochs)
         if dry_run:
             _carry_out(jobs[0], runs, host, workers, out, dry_run, as_json)
             return
@@ -197,7 +193,7 @@ def sweep_(
         found = in_effect(grid(axis, space, match, base, words), set_)
         base = with_words(base, found, always=most_epochs is not None)
         job = search.search_job(found, base, wanted, words, given_keys(set_))
-        _check_epochs(job, most_epochs)
+        refuse_epochs(job, most_epochs)
         if dry_run:
             _carry_out(job, runs, host, workers, out, dry_run, as_json)
             return
@@ -205,14 +201,6 @@ def sweep_(
         outcome = search.execute(job, wanted, runs, host, workers, out)
     emit(outcome.to_json() if as_json else outcome.summary(), as_json)
     raise typer.Exit(outcome.exit_code)
-
-
-def _check_epochs(job: Job, most: float | None) -> None:
-    """Refuse runs that see their text more often than `most`, or than can be said of it."""
-    from workbench.execution.run_list import check_epochs, plans
-
-    if job.base.data.words:
-        check_epochs(plans(job)[0], most)
 
 
 def _carry_out(

@@ -1,0 +1,236 @@
+"""From the words of a command, or of a caller in Python, to specs, numbers of seeds and jobs."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import InputError
+from workbench.memory import check_address_space
+from workbench.spec.host import Host
+
+if TYPE_CHECKING:
+    from workbench.execution.auto_seeds import Limit
+    from workbench.execution.run_list import Job
+    from workbench.spec.experiment import Experiment
+    from workbench.spec.parts import Budget
+    from workbench.spec.run_spec import RunSpec
+
+log = logging.getLogger("workbench")
+HELD_OUT = 0.02  # of a corpus that has no held-out part of its own
+REHEARSAL = "WORKBENCH_REHEARSAL"  # environment variable: try a whole command before it takes a night
+TRIED = (4, 4)  # steps of a run and rows of a step in a rehearsal; a dearer run matched in FLOPs still gets a step
+
+
+@dataclass(frozen=True)
+class Request:
+    """The runs that a command is to compare. What is None is left to the experiment, the scale and the objectives.
+
+    Fields are named as the options of `workbench run`; `settings` are those of --set, as in ("optim.lr=5e-4",).
+    """
+
+    objectives: Sequence[str] = ()
+    settings: Sequence[str] = ()
+    scale: str | None = None
+    corpus: Sequence[str] = ()
+    tasks: str | None = None
+    evaluate_at: str | None = None
+    budget: str | None = None
+    match: str | None = None
+    seeds: str | None = None
+    most_seeds: int | None = None
+    most_compute: str | None = None
+    most_epochs: float | None = None
+
+    def spec(self) -> RunSpec:
+        """Return the spec that all runs have in common. Raises InputError."""
+        return base_spec(self.scale, self.settings, self.corpus, self.tasks, self.budget, self.evaluate_at)
+
+
+def run_job(request: Request, experiment: str) -> tuple[Job, Limit | None]:
+    """Return the runs of `workbench run`, and up to where seeds are added, if they are. Raises InputError."""
+    from workbench.execution.run_list import one_arm_as_given
+
+    job, limit = _job(request, experiment, {}, ())
+    job = one_arm_as_given(job)
+    refuse_epochs(job, request.most_epochs)
+    return job, limit
+
+
+def sweep_job(request: Request, axis: str | None, space: dict[str, Any]) -> tuple[Job, Limit | None]:
+    """Return the same of `workbench sweep` without a search: of the experiment `axis`, over a `space` of values."""
+    from workbench.spec.axes import Range
+
+    ranges = [key for key, values in space.items() if isinstance(values, Range)]
+    if ranges:
+        raise InputError(f"--over {ranges[0]}={space[ranges[0]]} is a range: say how often to try, with --trials N")
+    job, limit = _job(request, axis, space, request.objectives)
+    refuse_epochs(job, request.most_epochs)
+    return job, limit
+
+
+def _job(
+    request: Request, experiment: str | None, space: dict[str, Any], words: Sequence[str]
+) -> tuple[Job, Limit | None]:
+    base = request.spec()
+    count, limit = seeds_of(request.seeds, request.most_seeds, request.most_compute)
+    from workbench.execution.run_list import job_of
+    from workbench.spec.axes import grid
+
+    found = in_effect(grid(experiment, space, request.match, base, words), request.settings)
+    base = with_words(base, found, always=request.most_epochs is not None)
+    return job_of(found, base, count, request.objectives, given_keys(request.settings)), limit
+
+
+def refuse_epochs(job: Job, most: float | None) -> None:
+    """Raise InputError for runs that see their text more often than `most`, or than can be said of it."""
+    from workbench.execution.run_list import check_epochs, plans
+
+    if job.base.data.words:
+        check_epochs(plans(job)[0], most)
+
+
+def base_spec(
+    scale: str | None, sets: Sequence[str] | None, corpus: Sequence[str] | None, tasks: str | None, budget: str | None,
+    evaluate_at: str | None = None,
+) -> RunSpec:  # fmt: skip
+    """The spec that the words ask for. Two words that say different things about one field are refused."""
+    from workbench.spec import presets
+    from workbench.spec.run_spec import parse_budget, parse_overrides
+
+    overrides = parse_overrides(sets or [])
+    scale_set = overrides.pop("scale", None)
+    given = {"data.corpus": ",".join(corpus) if corpus else None, "tasks.names": tasks, "scale": scale}
+    given["tasks.at"] = evaluate_at
+    options = {
+        "data.corpus": "--corpus", "tasks.names": "--tasks", "scale": "--scale", "tasks.at": "--evaluate-at",
+    }  # fmt: skip
+    for key, value in given.items():
+        other = scale_set if key == "scale" else overrides.get(key)
+        if value is not None and other is not None and other != value:
+            raise InputError(f"{options[key]} {value} and --set {key}={other} contradict each other; keep one")
+        if value is not None and key != "scale":
+            overrides[key] = value
+    if budget is not None:
+        clash = next((key for key in overrides if key.startswith("budget.") and key != "budget.convention"), None)
+        if clash:
+            raise InputError(f"--budget {budget} and --set {clash}={overrides[clash]} contradict each other; keep one")
+        chosen = parse_budget(budget)
+        overrides[f"budget.{chosen.unit}"] = getattr(chosen, chosen.unit)
+    if "objective" in overrides:
+        raise InputError("--set objective=... is spelled --objective NAME")
+    base = presets.resolve(scale or scale_set or "nano", overrides)
+    if os.environ.get(REHEARSAL):
+        log.warning("%s is set: every run takes %d steps of %d rows, and its scores mean nothing", REHEARSAL, *TRIED)
+        base = presets.rehearsed(base, *TRIED)
+    from workbench.execution.offline import stay_local
+
+    stay_local(base)
+    return _with_held_out(base, "data.held_out" in overrides)
+
+
+def _with_held_out(base: RunSpec, given: bool) -> RunSpec:
+    """Return the spec with a part of its text held out where pairs are to be made of that, and none is by itself."""
+    from workbench import tasks
+
+    if given or set(base.data.corpus) == {"docs"} or not tasks.of_corpus(base.tasks):
+        return base
+    log.warning("pairs are made of text that pre-training does not see: --set data.held_out=%g is in effect", HELD_OUT)
+    return base.changed({"data.held_out": HELD_OUT})
+
+
+def with_words(base: RunSpec, found: Experiment | None = None, unit: str | None = None, always: bool = False) -> Any:
+    """Return the spec with the words of its text counted where a plan needs them, which prepares the text.
+
+    That is for budgets and matches in words, for text in BabyLM's files, and `always` where epochs are limited.
+    """
+    keys = [key for row in (found.axes, *found.variants) for key in row] if found else []
+    units = (base.budget.unit, unit, found and found.match, *(key.removeprefix("budget.") for key in keys))
+    from workbench.data.sources import is_babylm
+
+    if not (always or "words" in units or is_babylm(base.data)):
+        return base
+    from workbench.execution import experiment_runner
+
+    return experiment_runner.with_words(base)
+
+
+def given_keys(sets: Sequence[str] | None) -> set[str]:
+    """Return the keys that --set names: what a person sets for all runs overrules an objective's own preset."""
+    from workbench.spec.run_spec import parse_overrides
+
+    return set(parse_overrides(sets or []))
+
+
+def rehearsed(count: int | None, most: int) -> int | None:
+    """Return how many seeds, trials or turns a command makes: `count`, but no more than `most` in a rehearsal."""
+    return min(count or most, most) if os.environ.get(REHEARSAL) else count
+
+
+def seeds_of(
+    seeds: str | None, most_seeds: int | None, most_compute: str | None, search: bool = False
+) -> tuple[int, Limit | None]:
+    """Return how many seeds a command may take, and with --seeds auto the limit up to which it adds them.
+
+    Raises InputError.
+    """
+    if seeds != "auto":
+        for option, value in (("--most-seeds", most_seeds), ("--most-compute", most_compute)):
+            if value is not None:
+                raise InputError(f"{option} {value} limits --seeds auto, which was not given; add it, or leave it out")
+        if seeds is not None and not (seeds.isascii() and seeds.isdigit() and 1 <= int(seeds[:9]) <= 1000):
+            raise InputError(f"--seeds {seeds[:80]!r} is neither a number from 1 to 1000 nor auto")
+        return rehearsed(int(seeds or 1), 2) or 1, None
+    if search:
+        raise InputError("--seeds auto decides comparisons that were declared, and a search has none; say a number")
+    if os.environ.get(REHEARSAL):
+        return 2, None
+    from workbench.execution.auto_seeds import MOST_SEEDS, Limit
+
+    return most_seeds or MOST_SEEDS, Limit(most_seeds or MOST_SEEDS, compute_of(most_compute))
+
+
+def compute_of(text: str | None) -> Budget | None:
+    """Return what --most-compute allows all runs together. Raises InputError."""
+    from workbench.spec.run_spec import parse_budget
+
+    try:
+        return parse_budget(text) if text else None
+    except InputError as error:
+        raise InputError(str(error).replace("--budget", "--most-compute")) from None
+
+
+def in_effect(found: Experiment, sets: Sequence[str] | None) -> Experiment:
+    """The experiment as it is. A --set that one of its axes overrules is said, for it changes nothing."""
+    from workbench.spec.run_spec import parse_overrides
+
+    for key, value in parse_overrides(sets or []).items():
+        values = found.axes.get(key, (value,))
+        if any(str(each) != str(value) for each in values):
+            told = ", ".join(map(str, values)) or "a range"
+            log.warning(
+                "--set %s=%s has no effect on %s, whose runs have %s=%s; leave it out, or say --over %s=%s to a sweep",
+                key, value, found.name, key, told, key, value,
+            )  # fmt: skip
+    return found
+
+
+def host_of(
+    device: str = "auto", precision: str = "auto", micro_batch: int | None = None, threads: int | None = None,
+    compile_: bool = False, save_every: int | None = None, track: str | None = None, plain: bool = False,
+) -> Host:  # fmt: skip
+    if precision not in ("auto", "fp32", "bf16"):
+        raise InputError(f"--precision {precision!r} is not one of auto, fp32 and bf16")
+    if track not in (None, "wandb"):
+        raise InputError(f"--track {track!r} is not known; there is wandb")
+    host = Host(
+        device=device, precision=precision, compile=compile_, threads=threads, micro_batch=micro_batch,  # type: ignore[arg-type]
+        save_every=save_every, track=track, plain=plain,
+    )  # fmt: skip
+    check_address_space()
+    if device != "auto":
+        host.resolved_device()
+    return host
