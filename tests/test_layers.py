@@ -17,7 +17,7 @@ PACKAGE = ROOT / "workbench"
 
 # Top to bottom. A part imports what stands on lines below its own; parts on one line do not see each other.
 LINES = (
-    "cli",
+    "cli api",
     "execution babylm",
     "tasks bench",
     "training",
@@ -51,11 +51,11 @@ HOMES = {
     "wandb": ("tracking",),
     "optuna": ("execution.search",),
     "submitit": ("execution.launch",),
-    "pandas": ("report",),
+    "pandas": ("report", "api"),
     "matplotlib": ("report",),
     "jinja2": ("report",),
     "datasets": ("data", "tasks"),
-    "transformers": ("models", "data", "tasks"),
+    "transformers": ("models", "data", "tasks", "api"),
     "tokenizers": ("data",),
     "sklearn": ("tasks",),
     "zstandard": ("data",),
@@ -142,7 +142,7 @@ def test_outside_packages_stay_at_home(path: Path) -> None:
     wrong = [
         f"{path}:{line}: {name} belongs to {HOMES[name]}"
         for line, name in outside
-        if not any(here.startswith(f"workbench.{home}.") for home in HOMES.get(name, (part,)))
+        if name in HOMES and not any(here.startswith(f"workbench.{home}.") for home in HOMES[name])
     ]
     if part == "report":
         wrong += [f"{path}:{line}: report may not import torch" for line, name in outside if name == "torch"]
@@ -153,7 +153,9 @@ def test_no_module_imports_itself_in_a_circle() -> None:
     graph = {
         name: {target for _, target in imports(path) if target in MODULES and target != name}
         for name, path in MODULES.items()
+        if name != "workbench"  # whose names are loaded when they are used
     }
+    graph["workbench"] = set()
     done: set[str] = set()
 
     def visit(name: str, trail: tuple[str, ...]) -> None:

@@ -36,19 +36,6 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join([line(names), line(["-" * width for width in widths]), *map(line, cells)])
 
 
-def plan_rows(plans: Sequence[tuple[RunSpec, Plan]]) -> list[dict[str, Any]]:
-    """One row a run, as the table and --json show it."""
-    return [
-        {
-            "objective": spec.objective, "seed": spec.seed, "steps": plan.steps, "tokens": plan.tokens,
-            "words": plan.words, "epochs": plan.epochs,
-            "warmup_steps": plan.warmup_steps, "flops": plan.flops, "parameters": plan.parameters,
-            "memory_bytes": plan.memory_bytes,
-        }
-        for spec, plan in plans
-    ]  # fmt: skip
-
-
 def plan_json(
     job: Job,
     plans: Sequence[tuple[RunSpec, Plan]],
@@ -56,7 +43,7 @@ def plan_json(
     text: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The plan as one document. `text` is what the runs learn from, empty where it is not prepared yet."""
-    from workbench.execution.run_list import flops_ratio, is_equal
+    from workbench.execution.run_list import flops_ratio, is_equal, plan_rows
 
     ratio = flops_ratio(plans)
     return {

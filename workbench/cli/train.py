@@ -46,6 +46,7 @@ from workbench.execution.request import (
     refuse_epochs,
     rehearsed,
     run_job,
+    scores_of_encoder,
     seeds_of,
     sweep_job,
     with_words,
@@ -251,31 +252,11 @@ def evaluate(
     Without --scale the settings are those of the scale nearest to the encoder's size, and are printed.
     """
     host = host_of(device, precision)
-    scale, set_ = _fine_tuning_scale(encoder, scale, set_ or [])
-    base = base_spec(scale, set_, None, tasks, None)
     from workbench.cli import terminal
-    from workbench.execution import experiment_runner
-    from workbench.tasks.evaluation import evaluate as fine_tune
 
-    scores, failed = fine_tune(encoder, experiment_runner.load_suite(base), base.tasks, base.scale, host)
+    scores, failed = scores_of_encoder(encoder, scale, set_ or [], tasks, host)
     emit(scores if as_json else terminal.table(terminal.score_rows(scores)), as_json)
     raise typer.Exit(1 if failed else 0)
-
-
-def _fine_tuning_scale(encoder: Path, scale: str | None, sets: list[str]) -> tuple[str | None, list[str]]:
-    """The scale by whose settings an encoder is fine-tuned: as asked, else by its size, with as many seeds as nano."""
-    from workbench.spec import presets
-    from workbench.spec.run_spec import parse_overrides
-
-    overrides = parse_overrides(sets)
-    if scale is not None or "scale" in overrides:
-        return scale, sets
-    from workbench.tasks.encoder_facts import encoder_facts
-
-    facts = encoder_facts(encoder)
-    if "tasks.seeds" not in overrides:
-        sets = [*sets, f"tasks.seeds={presets.SCALES['nano']['tasks.seeds']}"]
-    return presets.scale_of_encoder(facts.layers, facts.hidden), sets
 
 
 def worker(assignment: Annotated[Path, typer.Argument(help="The file that run or sweep wrote.")]) -> None:

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import InputError
@@ -234,3 +235,31 @@ def host_of(
     if device != "auto":
         host.resolved_device()
     return host
+
+
+def scores_of_encoder(
+    encoder: Path, scale: str | None, sets: Sequence[str], tasks: str | None, host: Host
+) -> tuple[list[dict[str, Any]], int]:
+    """Fine-tune an encoder on tasks; return its scores and how many could not be taken. Raises InputError."""
+    scale, sets = _fine_tuning_scale(encoder, scale, sets)
+    base = base_spec(scale, sets, None, tasks, None)
+    from workbench.execution import experiment_runner
+    from workbench.tasks.evaluation import evaluate
+
+    return evaluate(encoder, experiment_runner.load_suite(base), base.tasks, base.scale, host)
+
+
+def _fine_tuning_scale(encoder: Path, scale: str | None, sets: Sequence[str]) -> tuple[str | None, Sequence[str]]:
+    """The scale by whose settings an encoder is fine-tuned: as asked, else by its size, with as many seeds as nano."""
+    from workbench.spec import presets
+    from workbench.spec.run_spec import parse_overrides
+
+    overrides = parse_overrides(sets)
+    if scale is not None or "scale" in overrides:
+        return scale, sets
+    from workbench.tasks.encoder_facts import encoder_facts
+
+    facts = encoder_facts(encoder)
+    if "tasks.seeds" not in overrides:
+        sets = [*sets, f"tasks.seeds={presets.SCALES['nano']['tasks.seeds']}"]
+    return presets.scale_of_encoder(facts.layers, facts.hidden), sets

@@ -287,3 +287,16 @@ def _budget(match: Match) -> dict[str, Any]:
 
 def _word(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def plan_rows(priced: Sequence[tuple[RunSpec, Plan]]) -> list[dict[str, Any]]:
+    """One row a run, as the table and --json show it."""
+    return [
+        {
+            "objective": spec.objective, "seed": spec.seed, "steps": plan.steps, "tokens": plan.tokens,
+            "words": plan.words, "epochs": plan.epochs,
+            "warmup_steps": plan.warmup_steps, "flops": plan.flops, "parameters": plan.parameters,
+            "memory_bytes": plan.memory_bytes,
+        }
+        for spec, plan in priced
+    ]  # fmt: skip

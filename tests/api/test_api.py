@@ -1,0 +1,155 @@
+"""What a notebook can do: the same runs, scores and comparisons as the command line and the report."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import made
+import pandas as pd
+import parsed
+import pytest
+import torch
+from drills.small import TINY, write_table, write_text
+
+import workbench as wb
+from workbench.spec.run_spec import RunSpec
+
+LEVELS = dict.fromkeys(made.ARMS, 65.0) | {"untrained": 50.0, "rtd": 70.0, "bert-mlm": 60.0}
+SETTINGS = dict(setting.split("=", 1) for setting in TINY)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> wb.Study:
+    """Five arms of known levels over four seeds."""
+    store, name = made.study(tmp_path_factory.mktemp("made") / "runs", made.noisy(LEVELS), seeds=4)
+    return wb.Store(store.root).study(name)
+
+
+@pytest.fixture(scope="module")
+def carried_out(tmp_path_factory: pytest.TempPathFactory, workbench_cache: Path) -> tuple[wb.Study, dict[str, Any]]:
+    """A real study of two objectives, and the words that made it."""
+    folder = tmp_path_factory.mktemp("real")
+    words: dict[str, Any] = {
+        "objectives": ["bert-mlm", "rtd"], "corpus": str(write_text(folder / "small.txt")), "budget": "steps=4",
+        "tasks": str(write_table(folder / "animals.csv")), "settings": SETTINGS | {"tasks.seeds": 1, "tasks.epochs": 1},
+        "seeds": 2, "store": folder / "runs", "out": folder / "report", "threads": 1,
+    }  # fmt: skip
+    return wb.run("ablation", **words), words
+
+
+def test_importing_it_loads_nothing_heavy() -> None:
+    heavy = {"torch", "pandas", "pydantic", "typer", "transformers"}
+    code = f"import sys, workbench; print(sorted({heavy} & set(sys.modules)), dir(workbench))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("[] ") and "'run'" in done.stdout
+    with pytest.raises(AttributeError, match="no attribute 'rum'"):
+        wb.rum  # noqa: B018
+
+
+def test_scores_are_those_of_the_runs(study: wb.Study) -> None:
+    scores = study.scores()
+    assert len(scores) == 6 * 4 * len(made.PROBES) * 2
+    truth = made.noisy(LEVELS)
+    row = scores[(scores.arm == "rtd") & (scores.seed == 2) & (scores.task == "order") & (scores.fine_tuning_seed == 1)]
+    assert row["value"].item() == truth("rtd", 60, "order", 2, 1)
+
+
+def test_a_comparison_is_the_one_of_the_report_either_way_round(study: wb.Study, tmp_path: Path) -> None:
+    forward, backward = study.compare("rtd", "bert-mlm"), study.compare("bert-mlm", "rtd")
+    scores = study.scores().groupby(["arm", "seed"])["value"].mean()
+    assert forward.difference == pytest.approx((scores["rtd"] - scores["bert-mlm"]).mean())
+    assert forward.verdict == "ahead" and backward.verdict == "behind" and forward.seeds == 4
+    assert forward.low is not None and forward.high is not None and forward.low < forward.difference < forward.high
+    assert (backward.difference, backward.low, backward.high) == (-forward.difference, -forward.high, -forward.low)
+    assert "rtd is ahead of bert-mlm" in str(forward) and "rtd is ahead of bert-mlm" in str(backward)
+    page = study.report(tmp_path / "out")
+    (row,) = [r for r in parsed.sheet(page.parent / "pairs.csv") if {r["a"], r["b"]} == {"rtd", "bert-mlm"}]
+    assert float(row["difference"]) == pytest.approx(forward.difference)
+    assert float(row["p_adjusted"]) == pytest.approx(forward.p) and row["verdict"] == forward.verdict
+    assert "rtd" in study.answer()
+
+
+def test_what_a_study_does_not_have_is_refused(study: wb.Study) -> None:
+    for call, said in (
+        (lambda: study.compare("rdt", "bert-mlm"), "called 'rdt'; did you mean 'rtd'"),
+        (lambda: study.compare("rtd", "rtd"), "the same arm"),
+        (lambda: study.compare("rtd", "bert-mlm", measure="glue"), "has no measure 'glue'"),
+        (lambda: study.compare("rtd", "bert-mlm", budget="7 steps"), "has no budget '7 steps'"),
+    ):
+        with pytest.raises(wb.InputError, match=said):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"sedes": 3}, "unknown argument 'sedes'; did you mean 'seeds'"),
+        ({"objectives": "rdt"}, "unknown objective 'rdt'"),
+        ({"settings": {"optim.rl": 1}}, "optim.rl"),
+        ({"budget": "stpes=3"}, "stpes"),
+        ({"seeds": "three"}, "seeds"),
+        ({"device": "abacus"}, "abacus"),
+    ],
+)
+def test_words_that_cannot_be_used_are_refused_before_anything_is_made(
+    words: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(wb.InputError, match=said):
+        wb.run("ablation", store=tmp_path / "runs", **words)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_plan_says_what_would_be_run() -> None:
+    plan = wb.plan("ablation", objectives=["rtd", "bert-mlm"], settings=SETTINGS, budget="steps=10", seeds=3)
+    assert list(plan["objective"]) == ["rtd", "bert-mlm"] * 3 and sorted(set(plan["seed"])) == [0, 1, 2]
+    assert plan["steps"][0] == 10 and plan["steps"][1] > 10  # a step of BERT MLM costs less
+
+
+def test_a_study_is_carried_out_and_read(carried_out: tuple[wb.Study, dict[str, Any]]) -> None:
+    study, words = carried_out
+    assert study.outcome.exit_code == 0 and (words["out"] / "index.html").is_file()
+    assert len(study.runs()) == 2 * 2 + 2 and set(study.runs()["state"]) == {"done"}
+    assert set(study.scores()["task"]) == {"animals"} and repr(study).endswith("6 done>")
+    assert set(study.curves()["arm"]) >= {"bert-mlm", "rtd"}
+    store = wb.Store(words["store"])
+    assert store.studies() == [study.name] and store.study("ablation").name == study.name
+    (run_id,) = store.runs(["objective=rtd", "seed=1"])["run_id"]
+    run = store.run(run_id)
+    assert isinstance(run.spec, RunSpec) and run.spec.seed == 1 and run.state == "done"
+    metrics = run.metrics()
+    steps = study.runs().set_index("run_id")["steps"][run_id]  # fewer than BERT MLM's 4, as each costs more
+    assert isinstance(metrics, pd.DataFrame) and list(metrics["step"]) == list(range(1, int(steps) + 1))
+    mean = study.scores().query("run_id == @run_id")["value"].mean()
+    assert run.scores()["value"].mean() == pytest.approx(mean)
+
+
+def test_it_goes_on_where_it_stopped(carried_out: tuple[wb.Study, dict[str, Any]]) -> None:
+    study, words = carried_out
+    before = {path: path.stat().st_mtime_ns for path in words["store"].glob("*/done.json")}
+    assert wb.run("ablation", **words).name == study.name
+    assert before == {path: path.stat().st_mtime_ns for path in words["store"].glob("*/done.json")}
+
+
+def test_an_encoder_is_one_of_transformers(carried_out: tuple[wb.Study, dict[str, Any]]) -> None:
+    study, words = carried_out
+    run = wb.Store(words["store"]).run(study.runs().query("arm == 'rtd'")["run_id"].iloc[0])
+    encoder, tokenizer = run.encoder()
+    inputs = tokenizer("the cat sees a dog", return_tensors="pt")
+    with torch.no_grad():
+        states = encoder(**inputs).last_hidden_state
+    assert states.shape == (1, inputs["input_ids"].shape[1], run.spec.encoder.hidden) and states.isfinite().all()
+    scores = wb.evaluate(run.path / "encoder", words["tasks"], settings=words["settings"], device="cpu")
+    assert len(scores) == 1 and 0 <= scores["value"].item() <= 100
+
+
+def test_a_sweep_takes_values_of_any_key(tmp_path: Path) -> None:
+    study = wb.sweep(
+        over={"optim.lr": (1e-3, 2e-3)}, objectives="bert-mlm", corpus=str(write_text(tmp_path / "small.txt")),
+        budget="steps=2", tasks="none", settings=SETTINGS, store=tmp_path / "runs", out=tmp_path / "report",
+    )  # fmt: skip
+    assert len(study.runs()) == 2 and study.measures() == []
+    with pytest.raises(wb.InputError, match="nothing can be compared"):
+        study.compare("optim.lr=0.001", "optim.lr=0.002")

@@ -1,0 +1,273 @@
+"""Studies from Python: carry an experiment out, read its scores as tables, compare its arms, write its report."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import InputError, suggest
+from workbench.execution.request import Request, host_of, run_job, sweep_job
+from workbench.store.run_store import RunStore
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from workbench.execution.auto_seeds import Limit
+    from workbench.execution.run_list import Job
+    from workbench.report.comparison.boards import Board
+    from workbench.report.load.frames import Frames
+
+HOST = ("device", "precision", "micro_batch", "threads", "compile_", "save_every", "track", "plain")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two arms of a study at one budget, by the rule of reports (docs/decisions/0009).
+
+    `difference` is the mean of `a` minus `b` over the pre-training `seeds` they share, in points, with its 95 %
+    interval `low` to `high`, None where the noise is not known. `p` is corrected for all comparisons that count.
+    `verdict` is "ahead" or "behind" of `a`, or "open", which is never "equal". `detectable` is the true difference that
+    this design shows four times in five. Nothing is claimed of a pair that is not `declared` where others were.
+    """
+
+    a: str
+    b: str
+    measure: str
+    budget: str
+    difference: float
+    low: float | None
+    high: float | None
+    p: float | None
+    seeds: int
+    verdict: str
+    declared: bool
+    detectable: float | None
+
+    def __str__(self) -> str:
+        interval = "" if self.low is None else f" (95 % interval {self.low:.2f} to {self.high:.2f})"
+        p = "" if self.p is None else f", corrected p {self.p:.3g}"
+        words = {"ahead": f"{self.a} is ahead of {self.b}", "behind": f"{self.b} is ahead of {self.a}"}
+        told = words.get(self.verdict, "nothing is shown") if self.declared else "not declared beforehand"
+        shown = "" if self.detectable is None else f"; the design shows {self.detectable:.2f} points four times in five"
+        return (
+            f"{self.measure} at {self.budget}: {self.a} minus {self.b} is {self.difference:+.2f} points{interval}{p} "
+            f"over {self.seeds} seeds: {told}{shown}"
+        )
+
+
+class Study:
+    """An experiment as a store holds it. `outcome` is what came of carrying it out, where this process did that."""
+
+    def __init__(self, store: RunStore, name: str, outcome: Any = None) -> None:
+        self._store, self.name, self.outcome = store, name, outcome
+
+    def __repr__(self) -> str:
+        states = ", ".join(f"{count} {state}" for state, count in self.runs()["state"].value_counts().items())
+        return f"<Study {self.name}: {states}>"
+
+    @functools.cached_property
+    def _frames(self) -> Frames:
+        from workbench.report.load import frames
+
+        return frames.read(self._store, self.name)
+
+    @functools.cached_property
+    def _boards(self) -> list[Board]:
+        from workbench.report.comparison.boards import boards
+
+        return boards(self._frames)
+
+    def runs(self) -> pd.DataFrame:
+        """Return a row for each run, the untrained encoders included: arm, seed, budget, state and what was spent."""
+        return self._frames.runs.copy()
+
+    def scores(self) -> pd.DataFrame:
+        """Return a row for each run, task and fine-tuning seed; docs/columns.md says what the columns hold."""
+        from workbench.report.long_table import table
+
+        return table(self._frames)
+
+    def curves(self) -> pd.DataFrame:
+        """Return the training curves of all runs, averaged over stretches of steps, a row for each."""
+        return self._frames.curves.merge(self._frames.runs[["run_id", "arm", "seed"]], on="run_id")
+
+    def points(self) -> pd.DataFrame:
+        """Return the scores that were taken along training, a row for each run, task and point, the end included."""
+        return self._frames.points.copy()
+
+    def measures(self) -> list[str]:
+        """Return the names by which `compare` takes measures, in the order of the report."""
+        return [board.suite for board in self._boards]
+
+    def answer(self) -> str:
+        """Return the report's answer to the experiment's question, by the first measure."""
+        from workbench.report.page.answer import answer
+        from workbench.report.page.facts import no_scores
+
+        return answer(self._boards[0], self._frames.axis).sentence if self._boards else no_scores(self._frames)
+
+    def compare(self, a: str, b: str, measure: str | None = None, budget: str | None = None) -> Comparison:
+        """Compare two arms by a measure (the first by default) at a budget (the largest by default).
+
+        Raises InputError for an arm, a measure or a budget that the study does not have.
+        """
+        board = self._board(measure)
+        budget = _known(budget or board.budget, board.budgets, f"{self.name} has no budget")
+        arms = [cell.arm for cell in board.cells if cell.budget == budget]
+        for arm in (a, b):
+            _known(arm, arms, f"{self.name} has no arm with scores on {board.suite} at {budget} called")
+        pair = next((pair for pair in board.pairs[budget] if {pair.a, pair.b} == {a, b}), None)
+        if pair is None:
+            raise InputError(f"{a!r} and {b!r} are the same arm; name two")
+        sign = 1 if pair.a == a else -1
+        found, verdict = pair.compared.estimate, pair.compared.verdict
+        low, high = (found.low, found.high) if sign > 0 else (_negated(found.high), _negated(found.low))
+        turned = {"ahead": "behind", "behind": "ahead"}.get(verdict, verdict)
+        return Comparison(
+            a, b, board.label, budget, sign * found.mean, low, high, pair.compared.adjusted, found.n,
+            verdict if sign > 0 else turned, pair.compared.declared, board.noise[budget][0].gap,
+        )  # fmt: skip
+
+    def report(self, out: Path | str | None = None) -> Path:
+        """Write the report, `out`/index.html and its tables (by default reports/NAME), and return the page's path."""
+        from workbench.report import write
+
+        return write(self._store, self.name, Path(out) if out is not None else Path("reports") / self.name)
+
+    def _board(self, measure: str | None) -> Board:
+        if not self._boards:
+            raise InputError(f"{self.name} has no trained run with a score on every task, so nothing can be compared")
+        chosen = _known(measure or self.measures()[0], self.measures(), f"{self.name} has no measure")
+        return next(board for board in self._boards if board.suite == chosen)
+
+
+def _negated(value: float | None) -> float | None:
+    return None if value is None else -value
+
+
+def _known(word: str, known: Sequence[str], told: str) -> str:
+    if word not in known:
+        raise InputError(f"{told} {word!r}{suggest(word, known)}")
+    return word
+
+
+def run(experiment: str, **words: Any) -> Study:
+    """Carry out an experiment, as `workbench run` does, and return it; called again, it goes on where it stopped.
+
+    `words` are the command's options by name: objectives (names or files), scale, corpus, tasks, evaluate_at, budget,
+    match, seeds (a number or "auto"), most_seeds, most_compute, most_epochs; settings, a mapping as of --set; store
+    (default "runs"), out (where the report goes, by default reports/NAME), workers; device, precision, threads,
+    micro_batch, compile_, plain, save_every, track. Raises InputError where they cannot be used, before anything is
+    spent.
+
+        study = wb.run("ablation", objectives=["rtd", "bert-mlm"], budget="flops=1e12", seeds=4, tasks="pairs")
+        print(study.compare("rtd", "bert-mlm"))
+    """
+    given = dict(words)
+    place = _place(given)
+    host = host_of(**_taken(given, HOST))
+    return _carry_out(*run_job(_request(given), experiment), host, **place)
+
+
+def sweep(axis: str | None = None, over: Mapping[str, Iterable[Any]] | None = None, **words: Any) -> Study:
+    """Compare settings at equal compute, as `workbench sweep` does: those of an experiment, of `over`, or of both.
+
+    `over` maps keys to values, as {"generator.width": (0.25, 0.5, 1)}; `words` are as of `run`. Raises InputError.
+    """
+    from workbench.spec.axes import parse_over
+
+    given = dict(words)
+    place = _place(given)
+    host = host_of(**_taken(given, HOST))
+    space = parse_over([f"{key}={','.join(map(str, values))}" for key, values in (over or {}).items()])
+    return _carry_out(*sweep_job(_request(given), axis, space), host, **place)
+
+
+def plan(experiment: str, **words: Any) -> pd.DataFrame:
+    """Return what `run` would carry out, a row for each run: steps, tokens, FLOPs, parameters and memory.
+
+    Nothing is run; text is prepared only where words must be counted. Raises InputError.
+    """
+    import pandas as pd
+
+    from workbench.execution.run_list import plan_rows, plans
+
+    job, _ = run_job(_request(dict(words)), experiment)
+    return pd.DataFrame(plan_rows(plans(job)[0]))
+
+
+def evaluate(encoder: Path | str, tasks: str = "probes", scale: str | None = None, **words: Any) -> pd.DataFrame:
+    """Fine-tune any encoder in the Hugging Face layout on tasks, as `workbench evaluate` does; a row for each score.
+
+    `words` are settings (a mapping), device and precision. Raises InputError where encoder or tasks cannot be used, or
+    a fine-tuning fails.
+    """
+    import pandas as pd
+
+    from workbench.execution.request import scores_of_encoder
+
+    given = dict(words)
+    host = host_of(**_taken(given, ("device", "precision")))
+    settings = _settings(given)
+    _refuse_others(given)
+    scores, failed = scores_of_encoder(Path(encoder), scale, settings, tasks, host)
+    if failed:
+        raise InputError(f"{failed} of the scores of {encoder} could not be taken; see the log")
+    return pd.DataFrame(scores)
+
+
+def _carry_out(
+    job: Job,
+    limit: Limit | None,
+    host: Any,
+    store: Path | str = "runs",
+    out: Path | str | None = None,
+    workers: int = 1,
+) -> Study:
+    from workbench.execution import auto_seeds, experiment_runner
+
+    root, page = Path(store), Path(out) if out is not None else None
+    if limit:
+        outcome = auto_seeds.execute(job, limit, root, host, workers, page)
+    else:
+        outcome = experiment_runner.execute(job, root, host, workers, page)
+    return Study(RunStore.existing(root), outcome.record, outcome)
+
+
+def _place(given: dict[str, Any]) -> dict[str, Any]:
+    return _taken(given, ("store", "out", "workers"))
+
+
+def _taken(given: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: given.pop(name) for name in names if name in given}
+
+
+def _settings(given: dict[str, Any]) -> list[str]:
+    """Return `settings` as the words of --set."""
+    return [f"{key}={_word(value)}" for key, value in (given.pop("settings", None) or {}).items()]
+
+
+def _word(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _request(given: dict[str, Any]) -> Request:
+    """Return the request that keyword arguments make. Raises InputError for one that is not known."""
+    settings = _settings(given)
+    for name in ("objectives", "corpus"):
+        if isinstance(given.get(name), str):
+            given[name] = (given[name],)
+    if given.get("seeds") is not None:
+        given["seeds"] = str(given["seeds"])
+    known = [name for name in Request.__dataclass_fields__ if name != "settings"]
+    chosen = _taken(given, known)
+    _refuse_others(given, (*known, "settings", "store", "out", "workers", *HOST))
+    return Request(settings=settings, **{name: value for name, value in chosen.items() if value is not None})
+
+
+def _refuse_others(given: Mapping[str, Any], known: Iterable[str] = ("settings", "device", "precision")) -> None:
+    for name in given:
+        raise InputError(f"unknown argument {name!r}{suggest(name, known)}")
