@@ -189,13 +189,17 @@ def sweep(axis: str | None = None, over: Mapping[str, Iterable[Any]] | None = No
 def plan(experiment: str, **words: Any) -> pd.DataFrame:
     """Return what `run` would carry out, a row for each run: steps, tokens, FLOPs, parameters and memory.
 
-    Nothing is run; text is prepared only where words must be counted. Raises InputError.
+    `words` are as of `run`, of which those on where and how runs are carried out change nothing here. Nothing is run;
+    text is prepared only where words must be counted. Raises InputError.
     """
     import pandas as pd
 
     from workbench.execution.run_list import plan_rows, plans
 
-    job, _ = run_job(_request(dict(words)), experiment)
+    given = dict(words)
+    _place(given)
+    _taken(given, HOST)
+    job, _ = run_job(_request(given), experiment)
     return pd.DataFrame(plan_rows(plans(job)[0]))
 
 
