@@ -308,6 +308,16 @@ def test_without_a_compiler_torch_computes_and_it_is_said(tmp_path: Path) -> Non
     assert len(warned.splitlines()) == 1  # for both types of numbers
 
 
+def test_the_environment_says_whether_kernels_are_wanted(tmp_path: Path) -> None:
+    needs(compiled, torch.float32)
+    assert ask(tmp_path, WORKBENCH_CPU_KERNELS="off", CC="/nonexistent/cc") == ("portable True", "")
+    assert ask(tmp_path, WORKBENCH_CPU_KERNELS="required") == ("compiled True", "")
+    for setting, told in (("required", "WORKBENCH_CPU_KERNELS=required asks for"), ("on", "not one of auto, off and")):
+        with pytest.raises(subprocess.CalledProcessError) as error:
+            ask(tmp_path / setting, WORKBENCH_CPU_KERNELS=setting, CC="/nonexistent/cc")
+        assert told in error.value.stderr
+
+
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 

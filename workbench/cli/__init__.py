@@ -40,6 +40,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "plan-study": ask.plan_study,
     "flops": ask.flops,
     "bench": ask.bench,
+    "doctor": ask.doctor,
     "list": ask.list_,
     "evaluate": train.evaluate,
 }

@@ -1,4 +1,4 @@
-"""Commands that answer before anything is run: plan-study, flops, bench, list."""
+"""Commands that answer before anything is run: plan-study, flops, bench, doctor, list."""
 
 from __future__ import annotations
 
@@ -123,6 +123,19 @@ def bench(
 
         progress.say(f"charts: {write_bench(rows, out)}")
     emit(rows if as_json else terminal.bench_table(rows), as_json)
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """What this installation can do, and what it lacks. Exits with 1 where commands would fail."""
+    from workbench.bench.installation import checks
+    from workbench.cli import terminal
+
+    found = checks()
+    emit(
+        [check.to_json() for check in found] if as_json else terminal.table([check.to_json() for check in found]),
+        as_json,
+    )
+    raise typer.Exit(1 if any(check.state == "problem" for check in found) else 0)
 
 
 def list_(

@@ -1,6 +1,7 @@
 """`kernels.c`, compiled where it runs, on first use: the functions of `portable.py` in one pass over memory each.
 
-There is nothing to install: a machine without a C compiler computes with `portable.py`, in more time. What was compiled
+There is nothing to install: a machine without a C compiler computes with `portable.py`, in more time. With
+WORKBENCH_CPU_KERNELS=required in the environment that is an error, and with "off" nothing is compiled. What was compiled
 lies in the cache folder, for each kind of CPU apart, so that a cluster's nodes share a home without harm; its hash is
 checked before it is loaded, since damaged machine code ends a process without a word. Threads are those of torch's own
 OpenMP, whose symbols torch has loaded.
@@ -24,6 +25,7 @@ import torch
 from torch import Tensor
 
 from workbench.cpu.portable import Drop
+from workbench.errors import InputError
 from workbench.store.atomic import cache_root, read_bytes, write_all
 from workbench.store.cache import is_whole, staged
 
@@ -31,6 +33,7 @@ log = logging.getLogger("workbench")
 SOURCES = tuple(Path(__file__).parent / name for name in ("kernels.c", "tiles.c"))  # the first includes the second
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
 LIBRARY = "kernels.so"
+SETTING = "WORKBENCH_CPU_KERNELS"  # environment variable
 WIDE = "-mprefer-vector-width=512"
 KINDS = {torch.float32: (), torch.bfloat16: ("-DHALF",)}
 
@@ -64,6 +67,14 @@ def has_tiles(dtype: torch.dtype) -> bool:
     return "outer" in (_library(dtype) or ())
 
 
+def setting() -> str:
+    """Return WORKBENCH_CPU_KERNELS. Raises InputError for a value that is none of its three."""
+    word = os.environ.get(SETTING) or "auto"
+    if word not in ("auto", "off", "required"):
+        raise InputError(f"{SETTING}={word[:80]!r} is not one of auto, off and required")
+    return word
+
+
 def is_loaded() -> bool:
     """Whether anything asked for kernels before."""
     return _library.cache_info().currsize > 0
@@ -72,7 +83,11 @@ def is_loaded() -> bool:
 @functools.cache
 def _library(dtype: torch.dtype) -> dict[str, Any] | None:
     """The kernels by name, or None where there is no such thing as compiling them."""
-    if dtype not in KINDS or sys.platform != "linux":
+    wanted = setting()
+    if dtype not in KINDS or wanted == "off":
+        return None
+    if sys.platform != "linux":
+        _without("they are made for Linux only", wanted, quiet=True)
         return None
     key = hashlib.sha256(
         "\0".join([*(path.read_text() for path in SOURCES), *FLAGS, *KINDS[dtype], _cpu()]).encode()
@@ -81,7 +96,7 @@ def _library(dtype: torch.dtype) -> dict[str, Any] | None:
         library = _loaded(_compiled(cache_root() / "kernels" / key, KINDS[dtype]))
     except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:  # no home is a RuntimeError
         said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-        _say(next((line for line in said if "error" in line), said[-1] if said else str(error)))
+        _without(next((line for line in said if "error" in line), said[-1] if said else str(error)), wanted)
         return None
     found = {}
     for kernel, arguments in (KERNELS | (TILED if library.tiles() else {})).items():
@@ -91,9 +106,17 @@ def _library(dtype: torch.dtype) -> dict[str, Any] | None:
     return found
 
 
+def _without(why: str, wanted: str, quiet: bool = False) -> None:
+    """Go on without kernels, and log why unless `quiet`. Raises InputError where they are required."""
+    if wanted == "required":
+        raise InputError(f"there are no compiled kernels, which {SETTING}=required asks for: {why}")
+    if not quiet:
+        _warn(why)
+
+
 @functools.cache
-def _say(why: str) -> None:
-    """Once, though it is asked for each type of number."""
+def _warn(why: str) -> None:
+    """Log it once, though kernels are looked for once for each type of number."""
     log.warning("no compiled kernels, so steps take longer, up to twice as long: %s", why)
 
 

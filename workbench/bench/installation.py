@@ -1,0 +1,156 @@
+"""What this installation can do: versions, processor, kernels, GPUs, disk space, the hub and trackers."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from workbench.bench.machine import free_memory
+from workbench.errors import InputError, one_line
+from workbench.spec.host import WIDE, cores
+from workbench.store.atomic import cache_root
+from workbench.store.environment import code_version, cpu_name
+
+NEEDED = ("torch", "transformers", "tokenizers", "datasets", "numpy", "pandas", "matplotlib", "optuna")
+OPTIONAL = {"wandb": "--track wandb", "psycopg": "--storage postgresql://"}
+SPACE = 5 << 30  # bytes of free disk below which a night of runs may fill it
+HUB = ("huggingface.co", 443)
+State = Literal["ok", "missing", "problem"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at. `missing` costs time or an option; with a `problem` commands fail."""
+
+    what: str
+    state: State
+    found: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def checks() -> list[Check]:
+    """Look at everything; nothing is trained, and the cache gains at most the compiled kernels."""
+    looks: tuple[Callable[[], Iterator[Check]], ...] = (_versions, _processor, _kernels, _cards, _disk, _services)
+    return [check for look in looks for check in look()]
+
+
+def _versions() -> Iterator[Check]:
+    import workbench
+
+    commit = (code_version() or {}).get("commit")
+    yield Check("workbench", "ok", f"{workbench.__version__}{f', commit {commit[:12]}' if commit else ''}")
+    yield Check("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    for name in NEEDED:
+        yield _package(name, "problem", "not installed; pip install -c constraints.txt .")
+    for name, use in OPTIONAL.items():
+        yield _package(name, "missing", f"not installed; {use} needs it")
+
+
+def _package(name: str, state: State, advice: str) -> Check:
+    try:
+        return Check(name, "ok", metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return Check(name, state, advice)
+
+
+def _processor() -> Iterator[Check]:
+    yield Check("processor", "ok", f"{cpu_name()}, {cores()} cores for this process")
+    yield Check("memory", "ok", f"{free_memory() / 2**30:.1f} GiB free")
+
+
+def _kernels() -> Iterator[Check]:
+    """The compiler, the kernels, and which arithmetic the CPU has."""
+    import torch
+
+    from workbench.cpu import compiled
+
+    has = torch.cpu.get_capabilities()
+    parts = [
+        name
+        for name, flag in (("AVX-512", "avx512_f"), ("AVX-512 BF16", "avx512_bf16"), ("AMX BF16", "amx_bf16"))
+        if has.get(flag)
+    ]
+    half = bool(has.get("avx512_bf16") or has.get("amx_bf16"))
+    chosen = f"bf16 from a width of {WIDE} on" if half else "fp32"
+    yield Check(
+        "arithmetic", "ok", f"{', '.join(parts) or 'neither AVX-512 nor AMX'}: --precision auto is {chosen} here"
+    )
+    yield _compiler()
+    try:
+        wanted, there = compiled.setting(), compiled.available(torch.float32)
+    except InputError as error:
+        yield Check("kernels", "problem", str(error))
+        return
+    if wanted == "off":
+        yield Check("kernels", "missing", f"switched off by {compiled.SETTING}; steps take up to twice as long")
+    elif not there:
+        yield Check("kernels", "missing", "none; steps take up to twice as long")
+    else:
+        tiles = "with" if compiled.available(torch.bfloat16) and compiled.has_tiles(torch.bfloat16) else "without"
+        yield Check("kernels", "ok", f"compiled for this CPU, {tiles} tile registers")
+
+
+def _compiler() -> Check:
+    words = shlex.split(os.environ.get("CC", "cc"))
+    try:
+        done = subprocess.run([*words, "--version"], capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError, IndexError) as error:
+        return Check("C compiler", "missing", f"{one_line(error)}; install gcc or clang, or name one in CC")
+    return Check("C compiler", "ok", done.stdout.splitlines()[0] if done.stdout else " ".join(words))
+
+
+def _cards() -> Iterator[Check]:
+    import torch
+
+    if not torch.cuda.is_available():
+        yield Check("GPU", "missing", "none that torch can use; training is on the CPU")
+        return
+    for index in range(torch.cuda.device_count()):
+        card = torch.cuda.get_device_properties(index)
+        yield Check(
+            f"GPU {index}", "ok", f"{card.name}, {card.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda}"
+        )
+
+
+def _disk() -> Iterator[Check]:
+    """The cache, and the folder that this command stands in, where runs and reports go by default."""
+    try:
+        cache = cache_root()
+    except InputError as error:
+        yield Check("cache", "problem", str(error))
+    else:
+        yield _space("cache", cache)
+    yield _space("this folder", Path.cwd())
+
+
+def _space(what: str, folder: Path) -> Check:
+    place = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    if not os.access(place, os.W_OK):
+        return Check(what, "problem", f"{folder}: nothing can be written there")
+    return Check(what, "ok" if free >= SPACE else "missing", f"{folder}: {free / 2**30:.1f} GiB free")
+
+
+def _services() -> Iterator[Check]:
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
+        yield Check("hub", "ok", "HF_HUB_OFFLINE is set: only what is in its cache is used")
+    else:
+        try:
+            socket.create_connection(HUB, timeout=3).close()
+            yield Check("hub", "ok", f"{HUB[0]} answers")
+        except OSError as error:
+            yield Check("hub", "missing", f"{HUB[0]} does not answer ({one_line(error)}); local corpora and tasks work")
+    mode = os.environ.get("WANDB_MODE")
+    if mode:
+        yield Check("tracker", "ok", f"WANDB_MODE={mode}")
