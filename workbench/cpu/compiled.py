@@ -1,10 +1,10 @@
 """`kernels.c`, compiled where it runs, on first use: the functions of `portable.py` in one pass over memory each.
 
 There is nothing to install: a machine without a C compiler computes with `portable.py`, in more time. With
-WORKBENCH_CPU_KERNELS=required in the environment that is an error, and with "off" nothing is compiled. What was compiled
-lies in the cache folder, for each kind of CPU apart, so that a cluster's nodes share a home without harm; its hash is
-checked before it is loaded, since damaged machine code ends a process without a word. Threads are those of torch's own
-OpenMP, whose symbols torch has loaded.
+WORKBENCH_CPU_KERNELS=required in the environment that is an error, and with "off" nothing is compiled. What was
+compiled lies in the cache folder, for each kind of CPU apart, so that a cluster's nodes share a home without harm; its
+hash is checked before it is loaded, since damaged machine code ends a process without a word. Threads are those of
+torch's own OpenMP, whose symbols torch has loaded.
 """
 
 from __future__ import annotations
