@@ -20,7 +20,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null && $(VENV)/bin/python -c '' 2>/dev/null 
 $(shell [ ! -e $(READY) ] || mv $(READY) $(UNFINISHED))
 endif
 
-.PHONY: help demo picture setup test test-slow mutants lint format clean
+.PHONY: help demo picture setup test test-slow mutants lint format docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo "make mutants    change the code in 200 places and look whether tests notice"
 	@echo "make lint       ruff and mypy"
 	@echo "make format     let ruff rewrite what it can"
+	@echo "make docs       build the documentation site; a broken link is an error"
 	@echo "make clean      remove the environment, caches and builds; runs and reports stay"
 
 demo: $(READY)
@@ -55,6 +56,11 @@ lint: $(READY)
 	$(VENV)/bin/python -m ruff check .
 	$(VENV)/bin/python -m ruff format --check .
 	$(VENV)/bin/python -m mypy
+
+docs: $(READY)
+	$(VENV)/bin/python docs/generate.py
+	$(VENV)/bin/python -m sphinx -W --keep-going -q -c docs -b html . build/site
+	@echo "site: build/site/docs/index.html"
 
 format: $(READY)
 	$(VENV)/bin/python -m ruff check --fix .

@@ -160,7 +160,7 @@ def run(experiment: str, **words: Any) -> Study:
     `words` are the command's options by name: objectives (names or files), scale, corpus, tasks, evaluate_at, budget,
     match, seeds (a number or "auto"), most_seeds, most_compute, most_epochs; settings, a mapping as of --set; store
     (default "runs"), out (where the report goes, by default reports/NAME), workers; device, precision, threads,
-    micro_batch, compile_, plain, save_every, track. Raises InputError where they cannot be used, before anything is
+    micro_batch, `compile_`, plain, save_every, track. Raises InputError where they cannot be used, before anything is
     spent.
 
         study = wb.run("ablation", objectives=["rtd", "bert-mlm"], budget="flops=1e12", seeds=4, tasks="pairs")

@@ -1,0 +1,93 @@
+"""Write the pages of the site that follow from the code: every command, and every setting with its default.
+
+python docs/generate.py
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from workbench.cli import COMMANDS, app
+from workbench.spec.presets import SCALES, resolve
+from workbench.spec.run_spec import RunSpec, flat
+
+TARGET = Path(__file__).parents[1] / "build" / "pages"
+BOUNDS = {"exclusiveMinimum": "above", "minimum": "at least", "exclusiveMaximum": "below", "maximum": "at most"}
+TYPES = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false", "null": "unset",
+         "array": "list, separated by commas", "object": "keys and values"}  # fmt: skip
+
+
+def commands() -> Iterator[str]:
+    """Each command with its --help, in the order of `workbench --help`."""
+    yield "# Commands\n\nWhat `workbench COMMAND --help` says of each command.\n"
+    for words in [[name] for name in COMMANDS] + [["data", "prepare"]]:
+        said = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "100"}, prog_name="workbench").output
+        yield f"## workbench {' '.join(words)}\n\n```text\n{said.strip()}\n```\n"
+
+
+def settings() -> Iterator[str]:
+    """Every key of --set, with what it takes and its value at each scale."""
+    yield (
+        "# Settings\n\nEvery key of `--set key=value`, with its value at each scale, which `--scale` chooses. Recipes and\n"
+        "objectives change some of them: `workbench run ablation --dry-run --json` has what is in effect. `unset`\n"
+        "leaves a field without a value of its own, so that it follows from others. The objective's own options are\n"
+        "`options.NAME`.\n"
+    )
+    schema = RunSpec.model_json_schema()
+    values = {scale: flat(resolve(scale, {}).model_dump(mode="json")) for scale in SCALES}
+    own = {name: field for name, field in schema["properties"].items() if _part(field) is None}
+    yield from _table("A run", schema["description"], own, "", values)
+    for name, field in schema["properties"].items():
+        if part := _part(field):
+            found = schema["$defs"][part]
+            yield from _table(name, found.get("description", ""), found["properties"], f"{name}.", values)
+
+
+def _part(field: Mapping[str, Any]) -> str | None:
+    """The name of the part of a spec that a field holds, also where it may be left out."""
+    places = [field, *field.get("anyOf", ())]
+    return next((place["$ref"].rpartition("/")[2] for place in places if "$ref" in place), None)
+
+
+def _table(
+    title: str, told: str, fields: Mapping[str, Any], prefix: str, values: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
+    yield f"## {title}\n\n{_line(told)}\n"
+    yield f"| key | takes | {' | '.join(f'`{scale}`' for scale in values)} |\n|{'---|' * (2 + len(values))}"
+    for name, field in fields.items():
+        key = f"{prefix}{name}"
+        cells = [_value(spec.get(key)) for spec in values.values()]
+        yield f"| `{key}` | {_takes(field)} | {' | '.join(cells)} |"
+    yield ""
+
+
+def _takes(field: Mapping[str, Any]) -> str:
+    kinds = []
+    for each in field.get("anyOf", [field]):
+        if "enum" in each:
+            kinds.append(", ".join(f"`{value}`" for value in each["enum"]))
+        else:
+            bounds = [f"{word} {each[name]}" for name, word in BOUNDS.items() if abs(each.get(name, 1e99)) < 1e9]
+            kinds.append(", ".join([TYPES[each["type"]], *bounds]) if "type" in each else "text")
+    return " or ".join(kinds)
+
+
+def _value(value: Any) -> str:
+    if value is None or value == "" or value == {}:
+        return ""
+    return f"`{', '.join(map(str, value)) if isinstance(value, (list, tuple)) else value}`"
+
+
+def _line(text: str) -> str:
+    return re.sub(r"\s+", " ", text).replace("|", "\\|").strip()
+
+
+if __name__ == "__main__":
+    for file, lines in (("commands.md", commands()), ("settings.md", settings())):
+        TARGET.mkdir(parents=True, exist_ok=True)
+        (TARGET / file).write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,0 +1,40 @@
+"""The documentation site: pages that follow from the code name every command and every setting, and all links hold."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workbench.cli import COMMANDS
+from workbench.spec.run_spec import known_keys
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def generated() -> dict[str, str]:
+    """The pages that docs/generate.py writes below build/."""
+    subprocess.run([sys.executable, "docs/generate.py"], cwd=ROOT, check=True)
+    return {name: (ROOT / f"build/pages/{name}.md").read_text(encoding="utf-8") for name in ("commands", "settings")}
+
+
+def test_every_command_and_every_setting_has_its_place(generated: dict[str, str]) -> None:
+    assert set(re.findall(r"^## workbench (.+)$", generated["commands"], re.MULTILINE)) == {*COMMANDS, "data prepare"}
+    keys = set(re.findall(r"^\| `([\w.]+)` \|", generated["settings"], re.MULTILINE))
+    assert {key for key in known_keys() if not key.startswith("data.special.")} <= keys
+    assert (
+        "| `encoder.layers` | whole number, above 0 | `1` | `2` | `4` | `12` | `12` | `24` |" in generated["settings"]
+    )
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(generated: dict[str, str], tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-c", "docs", "-b", "html", ".", str(tmp_path)]
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "docs" / "reference" / "api.html").read_text(encoding="utf-8")
+    assert "workbench.api.studies.run" in page and "workbench.api.stored.Store" in page
