@@ -33,8 +33,8 @@ def commands() -> Iterator[str]:
 def settings() -> Iterator[str]:
     """Every key of --set, with what it takes and its value at each scale."""
     yield (
-        "# Settings\n\nEvery key of `--set key=value`, with its value at each scale, which `--scale` chooses. Recipes and\n"
-        "objectives change some of them: `workbench run ablation --dry-run --json` has what is in effect. `unset`\n"
+        "# Settings\n\nEvery key of `--set key=value`, with its value at each scale, which `--scale` chooses. Recipes\n"
+        "and objectives change some of them: `workbench run ablation --dry-run --json` has what is in effect. `unset`\n"
         "leaves a field without a value of its own, so that it follows from others. The objective's own options are\n"
         "`options.NAME`.\n"
     )
