@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import dataclass, field
 
 KEPT_DIRECTIVES = {"note", "warning", "tip", "hint", "important", "attention", "caution", "danger", "admonition"}
 DROPPED_SECTIONS = {"references", "bibliography", "methods"}
@@ -100,86 +101,140 @@ def _skip_block(lines: list[str], at: int) -> int:
 
 
 def _blocks(lines: list[str]) -> list[str]:
-    """Paragraphs with their inline markup: a single pass over the lines, with the section as its only state."""
-    done: list[str] = []
-    open_: list[str] = []  # lines of the paragraph being read
-    section, base, last = "", -1, 0  # kind of section, indentation of its items, indentation of the last line
+    """Paragraphs with their inline markup, in a single pass over the lines."""
+    reader = _Reader(lines)
+    while reader.at < len(lines):
+        reader.read()
+    reader.close()
+    return reader.done
 
-    def close() -> None:
-        if open_:
-            done.append(" ".join(open_))
-            open_.clear()
 
-    at = 0
-    while at < len(lines):
-        line = lines[at]
+@dataclass
+class _Reader:
+    """Where the pass over a docstring's lines stands: the next line, the section, and the paragraph being read.
+
+    `section` is "numpy" or "google" (items with an explanation each), "dropped", "examples" or nothing; `base` is the
+    indentation of its items, -1 where they have none yet; `last` is the indentation of the last line of prose.
+    """
+
+    lines: list[str]
+    at: int = 0
+    done: list[str] = field(default_factory=list)
+    open: list[str] = field(default_factory=list)
+    section: str = ""
+    base: int = -1
+    last: int = 0
+
+    def close(self) -> None:
+        """End the paragraph being read."""
+        if self.open:
+            self.done.append(" ".join(self.open))
+            self.open.clear()
+
+    def read(self) -> None:
+        """Read one line, with the lines below that belong to it. The first kind that it can be is what it is."""
+        line = self.lines[self.at]
         text, indent = line.strip(), _indent(line)
-        following = lines[at + 1].strip() if at + 1 < len(lines) else ""
-        at += 1
+        self.at += 1
         if not text:
-            close()
-            continue
-        if UNDERLINE.match(following) and not UNDERLINE.match(text) and len(following) >= min(4, len(text)):
-            close()
-            section, base, at = _section(text), indent if _section(text) == "numpy" else -1, at + 1
-            continue
-        if text[-1] == ":" and text[0].isupper() and (kind := _section(text[:-1].rstrip(": "))):
-            close()
-            if kind != "numpy":
-                at = _skip_body(lines, at, indent)
-            section, base = "google" if kind == "numpy" else "", -1
-            continue
-        if section == "google" and base >= 0 and indent < base:
-            section = ""
-        if section == "dropped" or UNDERLINE.match(text):
-            continue
-        if text.startswith((">>>", "In [", "$ ")) or TABLE.match(line):
-            close()
-            at = _skip_block(lines, at)
-            continue
-        if directive := text.startswith("..") and DIRECTIVE.match(text):
-            close()
-            end = _skip_body(lines, at, indent)
-            if (directive[1] or "").lower() in KEPT_DIRECTIVES:
-                done += _blocks(inspect.cleandoc("\n".join([directive[2] or "", *lines[at:end]])).split("\n"))
-            at = end
-            continue
-        if section == "numpy" and indent <= base:
-            close()
-            name, colon, rest = text.partition(" :" if " :" in text else ":")
-            end = _skip_body(lines, at, indent)
-            body = _blocks(inspect.cleandoc("\n".join(lines[at:end])).split("\n"))
-            if body and (colon or len(name.split()) <= 2):
-                body[0] = f"{name}: {body[0]}"
-            done += body or [f"{name}: {rest}" if colon else text] * is_english(rest if colon else text)
-            at = end
-            continue
-        item = section == "google" and GOOGLE_ITEM.match(text)
-        if item and base in (-1, indent):
-            close()
-            base, text = indent, f"{item[1]}: {text[item.end() :]}"
-        elif section == "google" and base == -1:
-            base = indent
+            self.close()
+            return
+        kinds = (self._heading, self._heading_with_colon, self._dropped, self._code, self._directive, self._numpy_item)
+        if not any(kind(text, indent) for kind in kinds):
+            self._prose(text, indent)
+
+    def _heading(self, text: str, indent: int) -> bool:
+        """A heading with a line drawn under it."""
+        below = self.lines[self.at].strip() if self.at < len(self.lines) else ""
+        if not UNDERLINE.match(below) or UNDERLINE.match(text) or len(below) < min(4, len(text)):
+            return False
+        self.close()
+        self.section = _section(text)
+        self.base = indent if self.section == "numpy" else -1
+        self.at += 1
+        return True
+
+    def _heading_with_colon(self, text: str, indent: int) -> bool:
+        """A heading such as "Args:". Sections without items are passed over with all that is indented below them."""
+        kind = _section(text[:-1].rstrip(": ")) if text[-1] == ":" and text[0].isupper() else ""
+        if not kind:
+            return False
+        self.close()
+        if kind != "numpy":
+            self.at = _skip_body(self.lines, self.at, indent)
+        self.section, self.base = "google" if kind == "numpy" else "", -1
+        return True
+
+    def _dropped(self, text: str, indent: int) -> bool:
+        """A line of a section that is left out, or one drawn across; and the end of a section of Google's style."""
+        if self.section == "google" and indent < self.base:
+            self.section = ""
+        return self.section == "dropped" or UNDERLINE.match(text) is not None
+
+    def _code(self, text: str, indent: int) -> bool:
+        """An example at a prompt, or a table, to the next blank line."""
+        if not text.startswith((">>>", "In [", "$ ")) and not TABLE.match(" " * indent + text):
+            return False
+        self.close()
+        self.at = _skip_block(self.lines, self.at)
+        return True
+
+    def _directive(self, text: str, indent: int) -> bool:
+        """A directive with its body, of which only notes and their like are kept."""
+        directive = DIRECTIVE.match(text) if text.startswith("..") else None
+        if directive is None:
+            return False
+        self.close()
+        end = _skip_body(self.lines, self.at, indent)
+        if (directive[1] or "").lower() in KEPT_DIRECTIVES:
+            self.done += self._within([directive[2] or "", *self.lines[self.at : end]])
+        self.at = end
+        return True
+
+    def _numpy_item(self, text: str, indent: int) -> bool:
+        """A name of a numpydoc section, with the explanation that is indented below it."""
+        if self.section != "numpy" or indent > self.base:
+            return False
+        self.close()
+        name, colon, rest = text.partition(" :" if " :" in text else ":")
+        end = _skip_body(self.lines, self.at, indent)
+        body = self._within(self.lines[self.at : end])
+        if body and (colon or len(name.split()) <= 2):
+            body[0] = f"{name}: {body[0]}"
+        self.done += body or [f"{name}: {rest}" if colon else text] * is_english(rest if colon else text)
+        self.at = end
+        return True
+
+    def _prose(self, text: str, indent: int) -> None:
+        """A line of a paragraph; an item, a field, a bullet or one that stands further out begins a new paragraph."""
+        item = GOOGLE_ITEM.match(text) if self.section == "google" else None
+        if item and self.base in (-1, indent):
+            self.close()
+            self.base, text = indent, f"{item[1]}: {text[item.end() :]}"
+        elif self.section == "google" and self.base == -1:
+            self.base = indent
         elif DROPPED_FIELD.match(text):
-            close()
-            continue
-        elif field := FIELD.match(text) or BARE_FIELD.match(text):
-            close()
-            text = (f"{field[1]}: " if field.re is FIELD else "") + text[field.end() :]
+            self.close()
+            return
+        elif found := FIELD.match(text) or BARE_FIELD.match(text):
+            self.close()
+            text = (f"{found[1]}: " if found.re is FIELD else "") + text[found.end() :]
         elif bullet := BULLET.match(text):
-            close()
+            self.close()
             text = text[bullet.end() :]
-        elif open_ and indent < last:
-            close()
-        last = indent
-        if text.endswith("::"):
-            open_.append(text[:-1])
-            close()
-            at = _skip_body(lines, at, indent)
-            continue
-        open_.append(text)
-    close()
-    return done
+        elif indent < self.last:
+            self.close()
+        self.last = indent
+        if text.endswith("::"):  # an example follows, indented
+            self.open.append(text[:-1])
+            self.close()
+            self.at = _skip_body(self.lines, self.at, indent)
+        else:
+            self.open.append(text)
+
+    @staticmethod
+    def _within(lines: list[str]) -> list[str]:
+        return _blocks(inspect.cleandoc("\n".join(lines)).split("\n"))
 
 
 def _section(title: str) -> str:
