@@ -133,7 +133,7 @@ def test_damage_that_fine_tuning_finds_is_not_written_into_the_run(run: RunDir, 
 def test_scores_name_their_run_and_encoder(run: RunDir, tuning: Tuning) -> None:
     command(run, GOOD)
     raw = json.loads(next(run.path.glob("scores/*.json")).read_text())
-    assert raw["run_id"] == run.run_id and raw["encoder"] == run.encoder_digest() and raw["seed"] == 0
+    assert raw["run_id"] == run.run_id and raw["encoder"] == run.weight_digests()["encoder"] and raw["seed"] == 0
 
 
 def test_a_damaged_run_is_named_and_the_others_go_on(

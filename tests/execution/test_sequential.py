@@ -74,7 +74,7 @@ class Machine:
                     "test_rows": 2, "steps": 1, "seconds": 1.0, "finetune": {}, "data": "d", "digest": digest,
                     "code": "x",
                 }  # fmt: skip
-                run.write_json(f"scores/{name}", score | {"encoder": run.encoder_digest()})
+                run.write_json(f"scores/{name}", score | {"encoder": run.weight_digests()["encoder"]})
 
 
 @pytest.fixture

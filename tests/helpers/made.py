@@ -99,7 +99,7 @@ def scored(run: RunDir, task: str, seed: int, value: float | None, **changes: An
     } | changes  # fmt: skip
     path = run.path / "scores" / score_file(score["task"], score["digest"], score["seed"])
     path.parent.mkdir(exist_ok=True)
-    sealing = {"encoder": run.encoder_digest(), "run_id": run.run_id}
+    sealing = {"encoder": run.weight_digests()["encoder"], "run_id": run.run_id}
     path.write_bytes(sealed(score | sealing))  # not through the store, whose care for power cuts takes its time
     return path
 

@@ -46,7 +46,7 @@ def finished(store: RunStore, seed: int, tuning: int = 2) -> RunDir:
         score = {
             "format": 1, "task": task, "suite": "probes", "metric": "accuracy", "seed": n, "value": value,
             "values": {"test": {"accuracy": value}}, "baselines": {"majority": 50.0 + seed}, "digest": "ab12cd34",
-            "encoder": run.encoder_digest(),
+            "encoder": run.weight_digests()["encoder"],
         }  # fmt: skip
         run.write_json(f"scores/{name}", score)
     return run

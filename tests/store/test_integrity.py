@@ -148,7 +148,7 @@ def test_scores_of_another_place_are_refused(store: RunStore) -> None:
         assert run.damage and extra.name in run.damage
         extra.unlink()
     told = run.read_json(f"scores/{first.name}")
-    run.write_json(f"scores/{first.name}", told | {"encoder": other.encoder_digest()})
+    run.write_json(f"scores/{first.name}", told | {"encoder": other.weight_digests()["encoder"]})
     assert run.damage == f"scores/{first.name} is of another encoder"
 
 
@@ -288,7 +288,7 @@ def end_of(run: RunDir) -> None:
         run.want([name])
         run.fail_score(name, "order", 0, "diverged", "the loss is no number")
         told = {"task": "order", "metric": "accuracy", "seed": int(name[-6]), "value": 1.0, "digest": "ab12cd34"}
-        run.write_json(f"scores/{name}", {"format": 1, **told, "encoder": run.encoder_digest()})
+        run.write_json(f"scores/{name}", {"format": 1, **told, "encoder": run.weight_digests()["encoder"]})
         run.clear_failure(name)
 
 

@@ -48,7 +48,7 @@ SCORE = {"format": 1, "task": "package", "suite": "probes", "metric": "accuracy"
 
 def score(run: RunDir, name: str = "package-0.json") -> dict[str, Any]:
     """Give a finished run a score as fine-tuning does, and return what was written."""
-    told = SCORE | {"encoder": run.encoder_digest()}
+    told = SCORE | {"encoder": run.weight_digests()["encoder"]}
     run.write_json(f"scores/{name}", told)
     return told
 

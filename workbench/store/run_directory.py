@@ -369,10 +369,6 @@ class RunDir:
                     f"move the run's folder away and give the same command again"
                 )
 
-    def encoder_digest(self) -> str:
-        """Return the hash over the encoder's files that scores carry. The run is trained."""
-        return validation.weights_digest(self.read_json("done.json"), "encoder")
-
     def weight_digests(self, place: str = "") -> dict[str, str]:
         """Return the hashes that scores carry: over the encoder's files, and over the heads' where there are any."""
         done = self._weights_record(place)

@@ -70,11 +70,6 @@ def _within(plan: Plan, found: Iterable[tuple[int, str]]) -> list[Point]:
     return [kept[step] for step in sorted(kept)]
 
 
-def ends_decayed(spec: RunSpec) -> bool:
-    """Return whether a run's rate falls towards its end, so that earlier points are not what a shorter run reaches."""
-    return spec.schedule.kind != "constant"
-
-
 def step_of(place: str) -> int:
     """Return the step of a point from its place, such as "points/00000100/"."""
     return int(place.split("/")[1])
