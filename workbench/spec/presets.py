@@ -63,10 +63,10 @@ SCALES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
-# What an objective has otherwise than its scale, by scale and objective: any dotted key. nano's rows come from one
-# search over one space for all objectives, with as many trials for each, on rows and a seed that no report uses
-# (`workbench sweep tune`). Those of micro and mini are from single runs: with the paper's weight of 50 gradients of the
-# detection loss came in spikes (docs/log.md, both 2026-11-22).
+# What an objective has otherwise than its scale, by scale and objective: any dotted key. The rows of nano and micro come
+# from one search each over one space for all objectives, with as many trials for each, on rows and a seed that no report
+# uses (`workbench sweep tune`; micro's on English Wikipedia, chosen by minimal pairs). Those of mini are from single runs:
+# with the paper's weight of 50 gradients of the detection loss came in spikes (docs/log.md, all 2026-11-22).
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "nano": {
         "rtd": {"optim.lr": 3.78e-3, "options.weight": 6.99},
@@ -75,7 +75,13 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
         "all-tokens-mlm": {"optim.lr": 3.9e-3, "options.weight": 3.98},
         "bert-mlm": {"optim.lr": 3.15e-3},
     },
-    "micro": {"rtd": {"options.weight": 10.0}, "electra-15": {"options.weight": 10.0}},
+    "micro": {
+        "rtd": {"optim.lr": 9.19e-4, "options.weight": 3.62},
+        "electra-15": {"optim.lr": 1.4e-3, "options.weight": 5.26},
+        "replace-mlm": {"optim.lr": 8.4e-4, "options.weight": 15.8},
+        "all-tokens-mlm": {"optim.lr": 2.01e-3, "options.weight": 13.2},
+        "bert-mlm": {"optim.lr": 8.89e-4},
+    },
     "mini": {"rtd": {"options.weight": 10.0}, "electra-15": {"options.weight": 10.0}},
 }
 
