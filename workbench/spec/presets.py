@@ -63,10 +63,10 @@ SCALES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
-# What an objective has otherwise than its scale, by scale and objective: any dotted key. The rows of nano and micro come
-# from one search each over one space for all objectives, with as many trials for each, on rows and a seed that no report
-# uses (`workbench sweep tune`; micro's on English Wikipedia, chosen by minimal pairs). Those of mini are from single runs:
-# with the paper's weight of 50 gradients of the detection loss came in spikes (docs/log.md, all 2026-11-22).
+# What an objective has otherwise than its scale, by scale and objective: any dotted key. The rows of nano and micro
+# come from one search each over one space for all objectives, with as many trials for each, on rows and a seed that no
+# report uses (`workbench sweep tune`; micro's on English Wikipedia, chosen by minimal pairs). Those of mini are from
+# single runs: with the paper's weight of 50 gradients of the detection loss came in spikes (docs/log.md, 2026-11-22).
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "nano": {
         "rtd": {"optim.lr": 3.78e-3, "options.weight": 6.99},
