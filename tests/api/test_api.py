@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -124,6 +125,18 @@ def test_a_study_is_carried_out_and_read(carried_out: tuple[wb.Study, dict[str, 
     assert isinstance(metrics, pd.DataFrame) and list(metrics["step"]) == list(range(1, int(steps) + 1))
     mean = study.scores().query("run_id == @run_id")["value"].mean()
     assert run.scores()["value"].mean() == pytest.approx(mean)
+
+
+def test_the_environment_of_a_notebook_is_left_alone(
+    carried_out: tuple[wb.Study, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command tells libraries by variables not to ask the hub; a later cell of a notebook may want to."""
+    for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    before = dict(os.environ)
+    wb.run("ablation", **carried_out[1])
+    wb.plan("ablation", objectives="bert-mlm", settings=SETTINGS)
+    assert dict(os.environ) == before
 
 
 def test_it_goes_on_where_it_stopped(carried_out: tuple[wb.Study, dict[str, Any]]) -> None:

@@ -35,7 +35,7 @@ def flops(
     as_json: AsJson = False,
 ) -> None:
     """Training FLOPs of one run under the three conventions, its steps, tokens and parameters."""
-    base = with_words(base_spec(scale, set_, None, None, budget))
+    base = with_words(base_spec(scale, set_, None, None, budget, own_process=True))
     from workbench.cli import terminal
     from workbench.training.plan import price
 
@@ -72,7 +72,7 @@ def plan_study(
     if sd is not None and noise_of is not None:
         raise InputError(f"--sd {sd:g} and --noise-of {noise_of} contradict each other; keep one")
     host = host_of(device, precision, None, threads)
-    base = base_spec(scale, set_, corpus, None, budget)
+    base = base_spec(scale, set_, corpus, None, budget, own_process=True)
     from workbench.cli import study_table
     from workbench.execution import study_plan
     from workbench.execution.run_list import job_of

@@ -96,7 +96,7 @@ def run(
     host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain)
     request = Request(
         objective or (), set_ or (), scale, corpus or (), tasks, evaluate_at, budget, match, seeds, most_seeds,
-        most_compute, most_epochs,
+        most_compute, most_epochs, own_process=True,
     )  # fmt: skip
     job, limit = run_job(request, experiment)
     _carry_out(job, runs, host, workers, out, dry_run, as_json, limit)
@@ -163,7 +163,7 @@ def sweep_(
     host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain)
     request = Request(
         objective or (), set_ or (), scale, corpus or (), tasks, evaluate_at, budget, match, seeds, most_seeds,
-        most_compute, most_epochs,
+        most_compute, most_epochs, own_process=True,
     )  # fmt: skip
     from workbench.spec.axes import grid, parse_over, unit_of
 
@@ -254,7 +254,7 @@ def evaluate(
     host = host_of(device, precision)
     from workbench.cli import terminal
 
-    scores, failed = scores_of_encoder(encoder, scale, set_ or [], tasks, host)
+    scores, failed = scores_of_encoder(encoder, scale, set_ or [], tasks, host, own_process=True)
     emit(scores if as_json else terminal.table(terminal.score_rows(scores)), as_json)
     raise typer.Exit(1 if failed else 0)
 
@@ -272,7 +272,7 @@ def worker(assignment: Annotated[Path, typer.Argument(help="The file that run or
 
 def prepare(corpus: Corpora = None, scale: Scale = None, set_: Sets = None, as_json: AsJson = False) -> None:
     """Turn text into token shards, once; runs on the same text start at once."""
-    base = base_spec(scale, set_, corpus, "none", None)
+    base = base_spec(scale, set_, corpus, "none", None, own_process=True)
     from workbench.cli import terminal
     from workbench.execution import experiment_runner
 

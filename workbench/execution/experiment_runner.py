@@ -276,7 +276,7 @@ def work(assignment: Assignment) -> bool:
         objectives.find(word)
     store = RunStore.existing(assignment.store)
     base = store.experiment(assignment.record).base_spec()
-    stay_local(base)
+    stay_local(base, own_process=True)
     suite = load_suite(base)
     todo = assignment.runs
     _, prepared = prepare(store.get(todo[0]).spec())

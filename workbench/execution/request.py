@@ -45,10 +45,13 @@ class Request:
     most_seeds: int | None = None
     most_compute: str | None = None
     most_epochs: float | None = None
+    own_process: bool = False  # whether the process is this command's own, so that environment variables may be set
 
     def spec(self) -> RunSpec:
         """Return the spec that all runs have in common. Raises InputError."""
-        return base_spec(self.scale, self.settings, self.corpus, self.tasks, self.budget, self.evaluate_at)
+        return base_spec(
+            self.scale, self.settings, self.corpus, self.tasks, self.budget, self.evaluate_at, self.own_process
+        )
 
 
 def run_job(request: Request, experiment: str) -> tuple[Job, Limit | None]:
@@ -96,9 +99,12 @@ def refuse_epochs(job: Job, most: float | None) -> None:
 
 def base_spec(
     scale: str | None, sets: Sequence[str] | None, corpus: Sequence[str] | None, tasks: str | None, budget: str | None,
-    evaluate_at: str | None = None,
+    evaluate_at: str | None = None, own_process: bool = False,
 ) -> RunSpec:  # fmt: skip
-    """The spec that the words ask for. Two words that say different things about one field are refused."""
+    """The spec that the words ask for. Two words that say different things about one field are refused.
+
+    `own_process` says that the process is a command's own, so that environment variables may be set.
+    """
     from workbench.spec import presets
     from workbench.spec.run_spec import parse_budget, parse_overrides
 
@@ -129,7 +135,7 @@ def base_spec(
         base = presets.rehearsed(base, *TRIED)
     from workbench.execution.offline import stay_local
 
-    stay_local(base)
+    stay_local(base, own_process)
     return _with_held_out(base, "data.held_out" in overrides)
 
 
@@ -238,11 +244,11 @@ def host_of(
 
 
 def scores_of_encoder(
-    encoder: Path, scale: str | None, sets: Sequence[str], tasks: str | None, host: Host
+    encoder: Path, scale: str | None, sets: Sequence[str], tasks: str | None, host: Host, own_process: bool = False
 ) -> tuple[list[dict[str, Any]], int]:
     """Fine-tune an encoder on tasks; return its scores and how many could not be taken. Raises InputError."""
     scale, sets = _fine_tuning_scale(encoder, scale, sets)
-    base = base_spec(scale, sets, None, tasks, None)
+    base = base_spec(scale, sets, None, tasks, None, own_process=own_process)
     from workbench.execution import experiment_runner
     from workbench.tasks.evaluation import evaluate
 
