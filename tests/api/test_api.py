@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -119,6 +120,7 @@ def test_a_study_is_carried_out_and_read(carried_out: tuple[wb.Study, dict[str, 
     assert store.studies() == [study.name] and store.study("ablation").name == study.name
     (run_id,) = store.runs(["objective=rtd", "seed=1"])["run_id"]
     run = store.run(run_id)
+    assert json.loads((run.path / "env.json").read_text())["command"][:3] == ["workbench", "wb.run", "ablation"]
     assert isinstance(run.spec, RunSpec) and run.spec.seed == 1 and run.state == "done"
     metrics = run.metrics()
     steps = study.runs().set_index("run_id")["steps"][run_id]  # fewer than BERT MLM's 4, as each costs more

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -168,7 +168,7 @@ def run(experiment: str, **words: Any) -> Study:
     """
     given = dict(words)
     place = _place(given)
-    host = host_of(**_taken(given, HOST))
+    host = replace(host_of(**_taken(given, HOST)), command=_called("run", experiment, words))
     return _carry_out(*run_job(_request(given), experiment), host, **place)
 
 
@@ -181,8 +181,9 @@ def sweep(axis: str | None = None, over: Mapping[str, Iterable[Any]] | None = No
 
     given = dict(words)
     place = _place(given)
-    host = host_of(**_taken(given, HOST))
-    space = parse_over([f"{key}={','.join(map(str, values))}" for key, values in (over or {}).items()])
+    called = {"over": {key: list(values) for key, values in (over or {}).items()}, **words}
+    host = replace(host_of(**_taken(given, HOST)), command=_called("sweep", axis, called))
+    space = parse_over([f"{key}={','.join(map(str, values))}" for key, values in called["over"].items()])
     return _carry_out(*sweep_job(_request(given), axis, space), host, **place)
 
 
@@ -239,6 +240,11 @@ def _carry_out(
     else:
         outcome = experiment_runner.execute(job, root, host, workers, page)
     return Study(RunStore.existing(root), outcome.record, outcome)
+
+
+def _called(name: str, experiment: str | None, words: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the call as words, which the record and every run keep in place of a command line."""
+    return ("workbench", f"wb.{name}", experiment or "", *(f"{key}={value}" for key, value in words.items()))
 
 
 def _place(given: dict[str, Any]) -> dict[str, Any]:

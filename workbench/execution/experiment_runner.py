@@ -340,7 +340,7 @@ def _record(
         tasks=session.base.tasks.model_dump(mode="json"),
         runs=[spec.run_id for spec in specs],
         untrained=[spec.run_id for spec in baselines],
-        command=shlex.join(["workbench", *sys.argv[1:]]),
+        command=shlex.join(session.host.command or ["workbench", *sys.argv[1:]]),
         text=text_facts(session.prepared),
         **facts,
     )
