@@ -80,7 +80,7 @@ def test_the_wheel_is_complete(tmp_path: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "workbench").rglob("*.py")}
     experiments = {f"workbench/{path.relative_to(ROOT)}" for path in (ROOT / "experiments").glob("*.py")}
-    templates = {str(path.relative_to(ROOT)) for path in (ROOT / "workbench/report/templates").iterdir()}
+    templates = {str(path.relative_to(ROOT)) for path in (ROOT / "workbench/report/page/templates").iterdir()}
     kernels = {str(path.relative_to(ROOT)) for path in (ROOT / "workbench").rglob("*.c")}
     assert experiments and templates and kernels
     assert modules | experiments | templates | kernels | {"workbench/py.typed"} <= names
