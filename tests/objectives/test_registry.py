@@ -135,6 +135,32 @@ def test_options_are_written_out_so_that_defaults_are_part_of_the_run() -> None:
     assert tiny("rtd").run_id != tiny("rtd", {"options.weight": 49}).run_id
 
 
+def test_the_parents_of_a_run_are_written_out_in_full(tmp_path: Path) -> None:
+    """With their options and their files, so that neither another default nor another file changes what a run is."""
+    trunk = {
+        "schedule.kind": "constant",
+        "options.weight": 7,
+        "start": {"share": 0.5, "take": "encoder", "parent": {"seed": 4}},
+    }
+    keys = {"start.parent": trunk, "start.share": 0.8, "start.take": "encoder"}
+    start = tiny("rtd", keys).start
+    assert start is not None
+    parent, grandparent = start.parent, start.parent["start"]["parent"]
+    assert {key: parent[key] for key in parent if key != "start"} == {
+        "schedule.kind": "constant", "options": {"weight": 7.0}, "source": "",
+    }  # fmt: skip
+    assert (parent["start"]["share"], start.share) == (0.5, 0.8)
+    assert grandparent == {"seed": 4, "options": {"weight": 7.0}, "source": ""}
+
+    name, source = objectives.find(str(write(tmp_path)))
+    own = resolve("nano", TINY | {"objective": name, "source": source} | keys | {"start.parent": {"seed": 5}})
+    start = objectives.with_options(own).start
+    assert start is not None and start.parent == {"seed": 5, "options": {"shown": 0.5}, "source": source}
+    others = {"start.parent": {"objective": "bert-mlm"}, "start.take": "encoder"}
+    start = objectives.with_options(resolve("nano", TINY | {"objective": name, "source": source} | others)).start
+    assert start is not None and start.parent == {"objective": "bert-mlm", "options": {}, "source": ""}
+
+
 def test_a_file_is_an_objective(tmp_path: Path) -> None:
     path = write(tmp_path)
     spec = spec_of(path, shown="0.25")
@@ -192,9 +218,10 @@ def test_a_missing_part_is_named(part: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", ["class Options:", "Options = {}\n\n\nclass Other(Part):"])
 def test_options_of_another_make_are_refused(options: str, tmp_path: Path) -> None:
     path = write(tmp_path, IDEA.replace("class Options(Part):", options))
-    with pytest.raises(InputError, match=r"Options must be a class made from workbench\.spec\.parts\.Part") as error:
+    with pytest.raises(InputError) as error:
         spec_of(path)
-    assert str(path) in str(error.value)
+    told = "Options must be a class made from workbench.spec.parts.Part, as in `class Options(Part):`"
+    assert str(error.value) == f"{path}: {told}"
 
 
 @pytest.mark.parametrize(
