@@ -235,6 +235,12 @@ def test_the_rates_of_a_step_are_told_for_the_log() -> None:
     assert set_rate(make_optimizer(build(spec), same), same, 2e-4, 7) == {"learning_rate": 2e-4}
 
 
+def test_groups_begin_at_their_own_peak_rate() -> None:
+    spec = tiny("rtd", optim__lr=1e-3, optim__generator_lr=5e-4)
+    groups = make_optimizer(build(spec), spec.optim).param_groups
+    assert {(group["generator"], round(group["lr"], 9)) for group in groups} == {(False, 1e-3), (True, 5e-4)}
+
+
 # Learning rate
 
 
