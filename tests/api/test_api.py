@@ -94,6 +94,7 @@ def test_what_a_study_does_not_have_is_refused(study: wb.Study) -> None:
         ({"budget": "stpes=3"}, "stpes"),
         ({"seeds": "three"}, "seeds"),
         ({"device": "abacus"}, "abacus"),
+        ({"out": "/proc/nowhere", "settings": SETTINGS}, "nothing can be written in '/proc/nowhere'"),
     ],
 )
 def test_words_that_cannot_be_used_are_refused_before_anything_is_made(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import InputError, suggest
-from workbench.execution.request import Request, host_of, run_job, sweep_job
+from workbench.execution.request import Request, carry_out, host_of, run_job, sweep_job
 from workbench.store.run_store import RunStore
 
 if TYPE_CHECKING:
@@ -232,13 +232,8 @@ def _carry_out(
     out: Path | str | None = None,
     workers: int = 1,
 ) -> Study:
-    from workbench.execution import auto_seeds, experiment_runner
-
-    root, page = Path(store), Path(out) if out is not None else None
-    if limit:
-        outcome = auto_seeds.execute(job, limit, root, host, workers, page)
-    else:
-        outcome = experiment_runner.execute(job, root, host, workers, page)
+    root = Path(store)
+    outcome = carry_out(job, limit, root, host, workers, Path(out) if out is not None else None)
     return Study(RunStore.existing(root), outcome.record, outcome)
 
 

@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from workbench.bench.machine import free_memory
 from workbench.errors import InputError, one_line
-from workbench.spec.host import WIDE, cores
-from workbench.store.atomic import cache_root
+from workbench.spec.host import WIDE, cores, has_bf16
+from workbench.store.atomic import cache_root, can_hold_files
 from workbench.store.environment import code_version, cpu_name
 
 NEEDED = ("torch", "transformers", "tokenizers", "datasets", "numpy", "pandas", "matplotlib", "optuna")
@@ -81,8 +81,7 @@ def _kernels() -> Iterator[Check]:
         for name, flag in (("AVX-512", "avx512_f"), ("AVX-512 BF16", "avx512_bf16"), ("AMX BF16", "amx_bf16"))
         if has.get(flag)
     ]
-    half = bool(has.get("avx512_bf16") or has.get("amx_bf16"))
-    chosen = f"bf16 from a width of {WIDE} on" if half else "fp32"
+    chosen = f"bf16 from a width of {WIDE} on" if has_bf16() else "fp32"
     yield Check(
         "arithmetic", "ok", f"{', '.join(parts) or 'neither AVX-512 nor AMX'}: --precision auto is {chosen} here"
     )
@@ -137,7 +136,7 @@ def _disk() -> Iterator[Check]:
 def _space(what: str, folder: Path) -> Check:
     place = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(place).free
-    if not os.access(place, os.W_OK):
+    if not can_hold_files(folder):
         return Check(what, "problem", f"{folder}: nothing can be written there")
     return Check(what, "ok" if free >= SPACE else "missing", f"{folder}: {free / 2**30:.1f} GiB free")
 

@@ -24,7 +24,7 @@ from workbench.cli.options import (
     emit,
 )
 from workbench.errors import InputError, suggest
-from workbench.execution.request import base_spec, given_keys, host_of, in_effect, rehearsed, with_words
+from workbench.execution.request import Request, base_spec, experiment_job, host_of, rehearsed, with_words
 
 
 def flops(
@@ -72,20 +72,18 @@ def plan_study(
     if sd is not None and noise_of is not None:
         raise InputError(f"--sd {sd:g} and --noise-of {noise_of} contradict each other; keep one")
     host = host_of(device, precision, None, threads)
-    base = base_spec(scale, set_, corpus, None, budget, own_process=True)
     from workbench.cli import study_table
     from workbench.execution import study_plan
-    from workbench.execution.run_list import job_of
-    from workbench.spec.axes import grid
     from workbench.store.run_store import RunStore
 
-    found = in_effect(grid(experiment, {}, match, base), set_)
-    base = with_words(base, found)
-    job = job_of(found, base, 1, objective or [], given_keys(set_))
+    request = Request(
+        objective or (), set_ or (), scale, corpus or (), budget=budget, match=match, own_process=True
+    )  # fmt: skip
+    job, _ = experiment_job(request, experiment, {}, ())
     if sd is not None:
         noise = [study_plan.Noise("any measure", sd, "as assumed")]
     else:
-        noise = study_plan.measured(RunStore.existing(runs), noise_of or found.name)
+        noise = study_plan.measured(RunStore.existing(runs), noise_of or job.experiment.name)
     rows = [study_plan.designs(job, one.sd, host, workers) for one in noise]
     emit(study_plan.as_json(job, noise, rows) if as_json else study_table.as_text(job, noise, rows), as_json)
 

@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from workbench.errors import InputError
-from workbench.store.atomic import can_hold_files
-
 if TYPE_CHECKING:
     pass
 
@@ -83,15 +80,6 @@ MostEpochs = Annotated[
     typer.Option(min=1e-9, help="Refuse runs that see the text more often; BabyLM's challenge allows its entries 10."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
-
-
-def writable(out: Path | None, flag: str = "--out") -> Path | None:
-    """A folder in which files can be made. Raises InputError before anything is spent on what is to be written."""
-    if out is None:
-        return None
-    if len(out.name) > 200 or not can_hold_files(out):
-        raise InputError(f"nothing can be written in {str(out)[:200]!r}; say {flag} with a folder that can be made")
-    return out
 
 
 def emit(value: Any, as_json: bool) -> None:

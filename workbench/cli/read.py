@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
-from workbench.cli.options import AsJson, Runs, emit, writable
+from workbench.cli.options import AsJson, Runs, emit
 from workbench.errors import InputError
+from workbench.execution.request import writable
 
 log = logging.getLogger("workbench")
 NoVerify = Annotated[

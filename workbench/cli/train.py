@@ -34,12 +34,12 @@ from workbench.cli.options import (
     Track,
     Workers,
     emit,
-    writable,
 )
 from workbench.errors import InputError
 from workbench.execution.request import (
     Request,
     base_spec,
+    carry_out,
     given_keys,
     host_of,
     in_effect,
@@ -50,6 +50,7 @@ from workbench.execution.request import (
     seeds_of,
     sweep_job,
     with_words,
+    writable,
 )
 from workbench.memory import check_address_space
 from workbench.signals import end_with_parent
@@ -228,12 +229,7 @@ def _carry_out(
             table = terminal.plan_table(job, priced, matches, host, workers, text)
             emit("\n".join([table, *([sentence] if sentence else [])]), as_json)
         return
-    if limit:
-        from workbench.execution import auto_seeds
-
-        outcome = auto_seeds.execute(job, limit, runs, host, workers, writable(out))
-    else:
-        outcome = experiment_runner.execute(job, runs, host, workers, writable(out))
+    outcome = carry_out(job, limit, runs, host, workers, out)
     emit(outcome.to_json() if as_json else outcome.summary(), as_json)
     raise typer.Exit(outcome.exit_code)
 

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import InputError
 from workbench.memory import check_address_space
 from workbench.spec.host import Host
+from workbench.store.atomic import can_hold_files
 
 if TYPE_CHECKING:
     from workbench.execution.auto_seeds import Limit
+    from workbench.execution.experiment_runner import Outcome
     from workbench.execution.run_list import Job
     from workbench.spec.experiment import Experiment
     from workbench.spec.parts import Budget
@@ -58,7 +60,7 @@ def run_job(request: Request, experiment: str) -> tuple[Job, Limit | None]:
     """Return the runs of `workbench run`, and up to where seeds are added, if they are. Raises InputError."""
     from workbench.execution.run_list import one_arm_as_given
 
-    job, limit = _job(request, experiment, {}, ())
+    job, limit = experiment_job(request, experiment, {}, ())
     job = one_arm_as_given(job)
     refuse_epochs(job, request.most_epochs)
     return job, limit
@@ -71,14 +73,15 @@ def sweep_job(request: Request, axis: str | None, space: dict[str, Any]) -> tupl
     ranges = [key for key, values in space.items() if isinstance(values, Range)]
     if ranges:
         raise InputError(f"--over {ranges[0]}={space[ranges[0]]} is a range: say how often to try, with --trials N")
-    job, limit = _job(request, axis, space, request.objectives)
+    job, limit = experiment_job(request, axis, space, request.objectives)
     refuse_epochs(job, request.most_epochs)
     return job, limit
 
 
-def _job(
+def experiment_job(
     request: Request, experiment: str | None, space: dict[str, Any], words: Sequence[str]
 ) -> tuple[Job, Limit | None]:
+    """Return the runs of an experiment over a `space` of values; `words` are objectives that `space` must not name."""
     base = request.spec()
     count, limit = seeds_of(request.seeds, request.most_seeds, request.most_compute)
     from workbench.execution.run_list import job_of
@@ -95,6 +98,26 @@ def refuse_epochs(job: Job, most: float | None) -> None:
 
     if job.base.data.words:
         check_epochs(plans(job)[0], most)
+
+
+def carry_out(
+    job: Job, limit: Limit | None, root: Path, host: Host, workers: int = 1, out: Path | None = None
+) -> Outcome:
+    """Carry out a job as it is, or add seeds up to a limit. Raises InputError before anything is spent."""
+    from workbench.execution import auto_seeds, experiment_runner
+
+    if limit:
+        return auto_seeds.execute(job, limit, root, host, workers, writable(out))
+    return experiment_runner.execute(job, root, host, workers, writable(out))
+
+
+def writable(out: Path | None, flag: str = "--out") -> Path | None:
+    """A folder in which files can be made. Raises InputError before anything is spent on what is to be written."""
+    if out is None:
+        return None
+    if len(out.name) > 200 or not can_hold_files(out):
+        raise InputError(f"nothing can be written in {str(out)[:200]!r}; say {flag} with a folder that can be made")
+    return out
 
 
 def base_spec(

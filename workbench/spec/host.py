@@ -98,10 +98,10 @@ class Host:
         if self.plain:
             return "fp32"
         device = self.resolved_device()
-        return "bf16" if device.startswith("cuda") or (device == "cpu" and width >= WIDE and _has_bf16()) else "fp32"
+        return "bf16" if device.startswith("cuda") or (device == "cpu" and width >= WIDE and has_bf16()) else "fp32"
 
 
-def _has_bf16() -> bool:
+def has_bf16() -> bool:
     """Whether the CPU multiplies bf16 in hardware (AVX512-BF16, AMX), as far as torch can tell."""
     import torch
 
