@@ -251,7 +251,7 @@ def _taken(given: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def _settings(given: dict[str, Any]) -> list[str]:
-    """Return `settings` as the words of --set."""
+    """Remove `settings` from the arguments and return them as texts "key=value", as --set takes them."""
     return [f"{key}={_word(value)}" for key, value in (given.pop("settings", None) or {}).items()]
 
 

@@ -29,7 +29,7 @@ State = Literal["ok", "missing", "problem"]
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at. `missing` costs time or an option; with a `problem` commands fail."""
+    """The result of one check: "missing" slows commands down or rules out an option, "problem" makes commands fail."""
 
     what: str
     state: State
