@@ -81,7 +81,7 @@ def sweep_job(request: Request, axis: str | None, space: dict[str, Any]) -> tupl
 def experiment_job(
     request: Request, experiment: str | None, space: dict[str, Any], words: Sequence[str]
 ) -> tuple[Job, Limit | None]:
-    """Return the runs of an experiment over a `space` of values, which may not vary objectives where `words` name them."""
+    """Return an experiment's runs over a `space` of values, which may not vary objectives where `words` name them."""
     base = request.spec()
     count, limit = seeds_of(request.seeds, request.most_seeds, request.most_compute)
     from workbench.execution.run_list import job_of
