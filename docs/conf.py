@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
 import workbench
+
+ROOT = Path(__file__).parents[1]
 
 project = "workbench"
 author = "The workbench developers"
@@ -27,3 +34,18 @@ suppress_warnings = ["myst.header"]  # a page of the log begins with dates
 html_theme = "furo"
 html_title = "workbench"
 html_show_sourcelink = False
+html_static_path = ["static"]
+html_css_files = ["theme.css"]
+
+
+def copy_kept_reports(app: Sphinx, error: Exception | None) -> None:
+    """Put the kept reports, which are whole pages of their own, where the links of reports/kept/README.md lead."""
+    if error is None:
+        for page in (ROOT / "reports" / "kept").glob("*/index.html"):
+            place = Path(app.outdir, page.parent.relative_to(ROOT))
+            shutil.copytree(page.parent, place, dirs_exist_ok=True)
+
+
+def setup(app: Sphinx) -> None:
+    """Register what is done after the build."""
+    app.connect("build-finished", copy_kept_reports)

@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from test_contributing import EXPERIMENT, OBJECTIVE
+from test_contributing import EXPERIMENT, OBJECTIVE, a_batch, build, spec_of
+
+from workbench import objectives
 
 ROOT = Path(__file__).parents[1]
 DOCS = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name != "log.md"]  # which records what was run
@@ -81,13 +83,22 @@ def write_babylm(folder: Path, real_data: Path) -> None:
         head(f"glue_babylm/wsc.{part}.jsonl", f"babylm/wsc.{part}.jsonl", 40)
 
 
+def tutorial_objective() -> str:
+    """The file that the tutorial on objectives has its reader save as focal_mlm.py."""
+    page = (ROOT / "docs/tutorials/own-objective.md").read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)[0]
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of somebody who follows the pages: their files, and a store with finished runs."""
     folder = tmp_path_factory.mktemp("reader")
     for name in ("my_idea.py", "shuffled_tokens.py"):
         (folder / name).write_text(OBJECTIVE, encoding="utf-8")
+    (folder / "focal_mlm.py").write_text(tutorial_objective(), encoding="utf-8")
     (folder / "my_question.py").write_text(EXPERIMENT, encoding="utf-8")
+    text = "\n\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    (folder / "my_text.txt").write_text(text, encoding="utf-8")
     done = workbench(folder, *FIRST)
     assert done.returncode == 0, done.stderr
     return folder
@@ -153,3 +164,16 @@ def test_documented_make_targets_exist() -> None:
     for target in sorted(targets):
         done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+
+
+def test_the_objective_of_the_tutorial_is_bert_mlm_where_the_page_says_so(tmp_path: Path) -> None:
+    """With gamma 0 it has BERT MLM's loss, and for any gamma its price."""
+    path = tmp_path / "focal_mlm.py"
+    path.write_text(tutorial_objective(), encoding="utf-8")
+    plain, focal = (spec_of(path, **{"options.gamma": gamma}) for gamma in ("0", "2"))
+    bert = objectives.with_options(plain.replace(objective="bert-mlm", source="", options={}))
+    losses = [build(spec)(a_batch(spec)) for spec in (plain, focal, bert)]
+
+    assert losses[0].total == losses[2].total == losses[1].parts["mlm_loss"]
+    assert losses[1].total < losses[2].total
+    assert objectives.cost(focal) == objectives.cost(bert)

@@ -31,10 +31,21 @@ def test_every_command_and_every_setting_has_its_place(generated: dict[str, str]
     )
 
 
+def kept_pages() -> set[str]:
+    """What reports/kept/README.md links to in HTML, which neither Sphinx nor tests/test_docs.py looks at."""
+    return set(re.findall(r'<a\s+href="([^"]+)"', (ROOT / "reports/kept/README.md").read_text(encoding="utf-8")))
+
+
+def test_every_kept_report_is_linked() -> None:
+    kept = ROOT / "reports/kept"
+    assert kept_pages() == {str(page.relative_to(kept)) for page in kept.glob("*/index.html")} != set()
+
+
 @pytest.mark.slow
 def test_the_site_is_built_without_a_warning(generated: dict[str, str], tmp_path: Path) -> None:
     build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-c", "docs", "-b", "html", ".", str(tmp_path)]
     done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert all((tmp_path / "reports" / "kept" / name).is_file() for name in kept_pages())
     page = (tmp_path / "docs" / "reference" / "api.html").read_text(encoding="utf-8")
     assert "workbench.api.studies.run" in page and "workbench.api.stored.Store" in page
