@@ -99,6 +99,20 @@ def test_every_part_has_a_line() -> None:
     assert {part_of(name, 2) for name in MODULES if part_of(name) == "report"} - {""} == set(REPORT_LEVEL)
 
 
+def test_the_drawing_in_the_documentation_has_the_same_lines() -> None:
+    """A part is drawn above all parts that it may import; those drawn side by side at the bottom are modules."""
+    drawing = (ROOT / "docs/explanation/packages.svg").read_text(encoding="utf-8")
+    height = {name: int(y) for y, name in re.findall(r'y="(\d+)" text-anchor="middle">(\w+)</text>', drawing)}
+    assert set(height) == set(LEVEL)
+    packages = [part for part in LEVEL if (PACKAGE / part).is_dir()]
+    ranks = sorted({LEVEL[part] for part in packages})
+    heights = sorted({height[part] for part in packages})
+    assert {part: heights.index(height[part]) for part in packages} == {
+        part: ranks.index(LEVEL[part]) for part in packages
+    }
+    assert all(height[part] > max(heights) for part in LEVEL if part not in packages)
+
+
 def test_packages_stay_small_and_no_module_name_occurs_twice() -> None:
     folders: dict[Path, list[str]] = {}
     for path in SOURCES:
