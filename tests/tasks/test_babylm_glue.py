@@ -55,7 +55,9 @@ def test_templates_are_those_of_the_pipeline(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"--set tasks\.babylm=DIR"):
         babylm_glue.load(["babylm"], None)
-    with pytest.raises(InputError, match=r"task babylm:rte cannot be had: no rte\.train\.jsonl or rte\.valid\.jsonl"):
+    with pytest.raises(
+        InputError, match=r"task babylm:rte is not available: no rte\.train\.jsonl or rte\.valid\.jsonl"
+    ):
         babylm_glue.load(["babylm:rte"], str(tmp_path))
     with pytest.raises(InputError, match="no boolq"):
         babylm_glue.load(["babylm"], str(tmp_path))

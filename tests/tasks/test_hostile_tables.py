@@ -72,7 +72,7 @@ def test_a_label_is_text(tmp_path: Path) -> None:
 def test_a_table_has_to_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = labelled(tmp_path / "t.csv", 2)
     monkeypatch.setattr(rows, "LARGEST", 50)
-    assert "bytes; a table may have 50" in refused(path)
+    assert "bytes; a table may have at most 50" in refused(path)
 
 
 def test_a_parquet_table_that_unpacks_to_gigabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

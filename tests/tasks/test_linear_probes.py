@@ -212,9 +212,9 @@ def test_what_cannot_be_probed_is_said_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such file"):
         datasets.of_tagged(str(tmp_path / "no.conllu"))
     (tmp_path / "one.iob2").write_text("a\tO\n\nb\tO\n\n" * 40, encoding="utf-8")
-    with pytest.raises(InputError, match="every word to learn from has the tag 'O'"):
+    with pytest.raises(InputError, match="every training word has the tag 'O'"):
         datasets.of_tagged(str(tmp_path / "one.iob2"))
-    with pytest.raises(InputError, match="2 paradigms, and 3 are needed"):
+    with pytest.raises(InputError, match="2 paradigms, and at least 3 are needed"):
         datasets.of_pairs(pair_set(2))
     number = Task("n", "table", (), "spearman", ("spearman",), 1.0, Examples(["a"], None, [1.0]), {})
     with pytest.raises(InputError, match="linear probes classify"):
