@@ -1,4 +1,4 @@
-"""BabyLM's fine-tuning tasks: read from its files, paired as it pairs them, refused in a sentence."""
+"""BabyLM's fine-tuning tasks are read from its files, with its way of forming texts, or refused in one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GLUE as people have it: official folders, with their oddities, and the hub's parquet files."""
+"""GLUE in the forms in which it is distributed: the official folders with their peculiarities, and the hub's files."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_sts_b_is_a_regression_on_0_to_5(tmp_path: Path) -> None:
 
 
 def test_fine_tuning_takes_three_epochs_but_ten_on_rte_and_sts_b() -> None:
-    """Clark et al. 2020, appendix B; a stand-in is tuned as the task that it stands in for."""
+    """Clark et al. 2020, appendix B; a substitute is fine-tuned like the task that it replaces."""
     longer = {name for name, row in glue.ROWS.items() if row.epochs == 10.0}
     assert longer == {"RTE", "STS-B"}
     assert {row.epochs for name, row in glue.ROWS.items() if name not in longer} == {3.0}
@@ -316,7 +316,7 @@ def test_an_official_file_has_to_fit_into_memory(tmp_path: Path, monkeypatch: py
 
 
 def test_the_hubs_name_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The real client against its own cache, laid out as a download leaves it."""
+    """The real client reads its own cache, in the layout that a download leaves."""
     import huggingface_hub.constants as constants
 
     repository, commit = tmp_path / "datasets--nyu-mll--glue", "0" * 40

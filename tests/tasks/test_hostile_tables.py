@@ -1,4 +1,4 @@
-"""Tables that would fill memory, or keep a processor busy for hours, are refused in a sentence."""
+"""Tables that would fill memory, or keep a processor busy for hours, are refused in one sentence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def refused(path: Path) -> str:
 
 
 def labelled(path: Path, count: int) -> Path:
-    """Two rows to train on and one to test on for each label."""
+    """Write a table with two training rows and one test row for each label."""
     lines = [f"text {n} of {part},L{n},{part}" for n in range(count) for part in ("train", "train", "dev")]
     path.write_text("\n".join(["text,label,split", *lines]))
     return path

@@ -1,4 +1,4 @@
-"""Minimal pairs: which sentence wins, ties, what is refused, and scores that an independent reading gives too."""
+"""Minimal pairs: which sentence wins, ties, refused input, and equality with scores from an independent reader."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def toy() -> PairSet:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunDir]:
-    """Makes a finished run of an objective whose weights are random."""
+    """Return a function that makes a finished run of an objective with random weights."""
     random = np.random.default_rng(1)
     trained = tokenizer.train([sentence(random) for _ in range(200)], 80)
     words = tmp_path_factory.mktemp("words")
@@ -128,7 +128,7 @@ def test_each_objective_names_its_scorer_and_its_generator_stands_beside(
 def test_an_independent_reading_of_the_files_gives_the_same_scores(
     finished: Callable[..., RunDir], toy: PairSet
 ) -> None:
-    """Hugging Face's encoder and tokenizer, and a head from its five tensors: nothing of ours."""
+    """By Hugging Face's encoder and tokenizer and a head from its five tensors, without code of ours."""
     from transformers import AutoModel, AutoTokenizer
 
     run = finished("bert-mlm")
@@ -347,7 +347,7 @@ def test_too_little_held_out_text_is_said(tmp_path: Path) -> None:
 
 
 def test_the_headline_of_pairs_from_text_counts_every_pair_alike() -> None:
-    """The built-in text gives a third as many pairs of the kind `order` as of the others."""
+    """The built-in text gives a third as many pairs of the kind `order` as of each other kind."""
     found = held_out_pairs.load("pairs", DataSpec(corpus="docs"), Path(), tuning=True)
     kinds = np.array(found.groups["kind"])
     assert 0 < (kinds == "order").sum() < (kinds == "exchange").sum()
