@@ -43,11 +43,11 @@ def export(store: RunStore, record: str, out: Path, verify: bool = True) -> list
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"--babylm {out}: this path is a file or a folder that is not empty; name a new folder")
-    found = store.experiment(record)
-    runs = whole(map(store.get, found.runs), verify)
+    experiment = store.experiment(record)
+    runs = whole(map(store.get, experiment.runs), verify)
     if not runs:
         raise InputError(f"{record} has no trained run to export; run its command again, which trains what is missing")
-    pairs = _pairs(found.base_spec().tasks)
+    pairs = _pairs(experiment.base_spec().tasks)
     existing = next(place for place in out.absolute().parents if place.is_dir())  # folders below are made at the end
     draft = existing / f".{out.name}~{uuid.uuid4().hex}"
     try:
@@ -106,8 +106,10 @@ def _run(run: RunDir, pairs: Mapping[str, PairSet], out: Path) -> list[dict[str,
         log.warning("%s has no scores of BabyLM's tasks with predictions, so only models are written", run.run_id)
     tuned = by_backend.pop("finetune", {})
     table = []
-    for backend, found in (by_backend or {"mlm": {}}).items():
-        whole = {name: [*found.get(name, ()), *tuned.get(name, ())] for name in dict.fromkeys([*found, *tuned])}
+    for backend, by_revision in (by_backend or {"mlm": {}}).items():
+        whole = {
+            name: [*by_revision.get(name, ()), *tuned.get(name, ())] for name in dict.fromkeys([*by_revision, *tuned])
+        }
         if not whole:
             continue
         path = out / "results" / run.run_id / f"all_full_preds_and_fast_scores_{backend}.json"

@@ -63,7 +63,7 @@ def backend_of(scorer: str) -> str:
 
 def of_pairs(pairs: PairSet, scorer: str, signs: str, ours: float) -> Predicted:
     """Return the predictions for minimal pairs from the choices that a score holds ("+", "-", "=")."""
-    found = SETS[pairs.name]
+    dataset = SETS[pairs.name]
     predictions: Predictions = {}
     right: dict[str, list[bool]] = {}
     for sign, good, bad, uid in zip(signs, pairs.good, pairs.bad, pairs.groups["paradigm"], strict=True):
@@ -72,11 +72,11 @@ def of_pairs(pairs: PairSet, scorer: str, signs: str, ours: float) -> Predicted:
         rows.append({"id": f"{uid}_{len(rows)}", "pred": chosen})
         right.setdefault(uid, []).append(chosen.strip() == good.strip())
     shares = {uid: sum(hits) / len(hits) for uid, hits in right.items()}
-    counts = _counts(pairs.name, len(signs), found.rows, len(predictions), found.parts)
+    counts = _counts(pairs.name, len(signs), dataset.rows, len(predictions), dataset.parts)
     return Predicted(
-        f"zero_shot/{backend_of(scorer)}/{found.folder}/predictions.json", found.key, predictions,
+        f"zero_shot/{backend_of(scorer)}/{dataset.folder}/predictions.json", dataset.key, predictions,
         100 * sum(shares.values()) / len(shares), ours, len(signs), signs.count("="), counts,
-        shares if found.fast else None,
+        shares if dataset.fast else None,
     )  # fmt: skip
 
 

@@ -31,10 +31,10 @@ class Revision:
 
 def revisions(run: RunDir) -> list[Revision]:
     """Return the revisions for which a trained run has weights, `main` first, then in the order of words seen."""
-    found = {millions: place for place, millions in _kept(run)}
+    places = {millions: place for place, millions in _kept(run)}
     if (last := _at_end(run)) is not None:
-        found[last] = ""
-    return [Revision("main", ""), *(Revision(f"chck_{count}M", found[count]) for count in sorted(found))]
+        places[last] = ""
+    return [Revision("main", ""), *(Revision(f"chck_{count}M", places[count]) for count in sorted(places))]
 
 
 def missing(run: RunDir) -> list[str]:

@@ -56,7 +56,7 @@ def series(spec: RunSpec, plan: Plan, tasks: TasksSpec, suite: Suite, tokenizer:
     if not suites or plan.steps == plan.first or tasks.at == "none" or tasks.held_out:
         return []  # a search compares the scores at the ends of its runs
     whole = (plan.steps - plan.first) * plan.flops_per_step["matmul"]
-    each = {name: sum(price(m, spec, tasks, tokenizer) for m in found) / whole for name, found in suites.items()}
+    each = {name: sum(price(m, spec, tasks, tokenizer) for m in measures) / whole for name, measures in suites.items()}
     made, spent = [], 0.0
     for name in sorted(suites, key=lambda name: (each[name], name)):
         chosen = _chosen(spec, plan, tasks.at, each[name], SHARE - spent)
@@ -86,16 +86,16 @@ def rows(runs: Iterable[Sequence[Series]]) -> list[dict[str, Any]]:
 
     `one_point` and `all_points` are shares of a run's training FLOPs.
     """
-    found: dict[str, list[Series]] = {}
+    by_suite: dict[str, list[Series]] = {}
     for one in (one for run in runs for one in run):
-        found.setdefault(one.suite, []).append(one)
+        by_suite.setdefault(one.suite, []).append(one)
     return [
         {
             "suite": suite, "least_points": min(len(one.points) for one in several),
             "most_points": max(len(one.points) for one in several), "one_point": max(one.each for one in several),
             "all_points": max(one.share for one in several),
         }
-        for suite, several in found.items()
+        for suite, several in by_suite.items()
     ]  # fmt: skip
 
 

@@ -129,9 +129,9 @@ def _examples(path: Path, row: Row) -> Examples:
     return Examples(first, second, targets)
 
 
-def _filled(template: str, found: Mapping[str, Any], where: str) -> str:
+def _filled(template: str, row: Mapping[str, Any], where: str) -> str:
     """Return a template filled with columns of a row. Raises InputError if a column is missing or holds no text."""
     import string
 
     columns = [name for _, name, _, _ in string.Formatter().parse(template) if name]
-    return template.format(**{name: checked_text(found.get(name), name, where) for name in columns})
+    return template.format(**{name: checked_text(row.get(name), name, where) for name in columns})

@@ -83,16 +83,16 @@ def load_encoder(folder: Path, dropout: float, device: str = "cpu") -> nn.Module
     The folder is checked first (`workbench.data.foreign`), and the loaded encoder is tested on a few tokens. Raises
     InputError if it holds no encoder, or one that cannot be computed with.
     """
-    found = foreign.check_encoder_folder(folder)
-    needed = found.elements * (4 if device.startswith("cuda") else 16)  # weights; gradients and Adam's moments
+    files = foreign.check_encoder_folder(folder)
+    needed = files.elements * (4 if device.startswith("cuda") else 16)  # weights; gradients and Adam's moments
     if needed > (free := psutil.virtual_memory().available):
         raise InputError(
-            f"{folder} holds {found.elements:,} weights; fine-tuning them takes {needed >> 20:,} MiB of memory, and "
+            f"{folder} holds {files.elements:,} weights; fine-tuning them takes {needed >> 20:,} MiB of memory, and "
             f"{free >> 20:,} MiB are free"
         )
     model: nn.Module | None = electra.load(folder, dropout)
     with contextlib.nullcontext() if model is not None else foreign.refusing(folder, REFUSED):
-        model = model if model is not None else _load_hugging_face(found, dropout)
+        model = model if model is not None else _load_hugging_face(files, dropout)
     for name, weight in model.named_parameters():
         if not torch.isfinite(weight).all():
             raise InputError(
@@ -102,40 +102,40 @@ def load_encoder(folder: Path, dropout: float, device: str = "cpu") -> nn.Module
     return model
 
 
-def configured(found: foreign.EncoderFiles) -> Any:
+def configured(files: foreign.EncoderFiles) -> Any:
     """Return the transformers configuration of a checked folder. Raises InputError if its settings are refused."""
     from transformers import AutoConfig
 
-    with foreign.refusing(found.folder, REFUSED):
-        kind = found.config["model_type"]
-        return AutoConfig.for_model(kind, **{key: value for key, value in found.config.items() if key != "model_type"})
+    with foreign.refusing(files.folder, REFUSED):
+        kind = files.config["model_type"]
+        return AutoConfig.for_model(kind, **{key: value for key, value in files.config.items() if key != "model_type"})
 
 
-def _load_hugging_face(found: foreign.EncoderFiles, dropout: float) -> nn.Module:
+def _load_hugging_face(files: foreign.EncoderFiles, dropout: float) -> nn.Module:
     """Return an encoder that transformers loads from a view of the folder. Raises what transformers raises."""
     from transformers import AutoModel
 
-    config = configured(found)
+    config = configured(files)
     for name, value in config.to_dict().items():
         if ("dropout" in name or name.endswith("pdrop")) and isinstance(value, (int, float)):
             setattr(config, name, dropout)
     config.use_cache = False
-    _check_total(found, config)
-    with foreign.view(found.folder, found.weights, found.config) as clean:
+    _check_total(files, config)
+    with foreign.view(files.folder, files.weights, files.config) as clean:
         model, report = AutoModel.from_pretrained(
             clean, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False,
             use_safetensors=True, local_files_only=True,
         )  # fmt: skip
     lacking = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
     if lacking:
-        raise InputError(f"{found.folder} lacks {len(lacking)} of the encoder's weights, {lacking[0]} for one")
+        raise InputError(f"{files.folder} lacks {len(lacking)} of the encoder's weights, {lacking[0]} for one")
     if getattr(model, "pooler", None) is not None:
         model.pooler = None
     encoder: nn.Module = model
     return encoder
 
 
-def _check_total(found: foreign.EncoderFiles, config: Any) -> None:
+def _check_total(files: foreign.EncoderFiles, config: Any) -> None:
     """Raise InputError if the settings describe far more weights than the files hold, before any is allocated."""
     from transformers import AutoModel
 
@@ -143,10 +143,10 @@ def _check_total(found: foreign.EncoderFiles, config: Any) -> None:
         empty = AutoModel.from_config(config)
     described = sum(weight.numel() for name, weight in empty.named_parameters() if "pooler" not in name)
     described += sum(buffer.numel() for buffer in empty.buffers()) // 4
-    if described > 2 * found.elements + (1 << 22):
+    if described > 2 * files.elements + (1 << 22):
         raise InputError(
-            f"{found.folder}: config.json describes an encoder of {described:,} weights, and the files hold "
-            f"{found.elements:,}"
+            f"{files.folder}: config.json describes an encoder of {described:,} weights, and the files hold "
+            f"{files.elements:,}"
         )
 
 

@@ -110,10 +110,10 @@ def load(names: Iterable[str], where: str | None, rows: int | None = None) -> Su
     local = folder.is_dir()
     if not local:
         patterns = [f"{row.config}/*.parquet" for row in rows_of_tasks if row.name in ROWS]
-        found = fetch(place, patterns, "--set tasks.glue", "the folder that holds CoLA, MRPC and the others")
-        if isinstance(found, str):
-            return Suite((), {row.name: found for row in rows_of_tasks})
-        folder = found
+        downloaded = fetch(place, patterns, "--set tasks.glue", "the folder that holds CoLA, MRPC and the others")
+        if isinstance(downloaded, str):
+            return Suite((), {row.name: downloaded for row in rows_of_tasks})
+        folder = downloaded
     tasks: list[Task] = []
     missing: dict[str, str] = {}
     for row in rows_of_tasks:
@@ -223,12 +223,12 @@ def _hub(folder: Path, row: Row) -> dict[str, Examples] | None:
         texts: list[list[str]] = []
         targets: list[int | float] = []
         for path in paths:
-            for number, found in rows_of(path):
+            for number, columns in rows_of(path):
                 where = f"{path}, {number}"
-                if lacking := [name for name in (*names, "label") if name not in found]:
-                    raise InputError(f"{path} has no column {lacking[0]!r}; there are {', '.join(found)[:200]}")
-                texts.append([checked_text(found[name], name, where) for name in names])
-                targets.append(_hub_target(row, found["label"], where))
+                if lacking := [name for name in (*names, "label") if name not in columns]:
+                    raise InputError(f"{path} has no column {lacking[0]!r}; there are {', '.join(columns)[:200]}")
+                texts.append([checked_text(columns[name], name, where) for name in names])
+                targets.append(_hub_target(row, columns["label"], where))
         if not texts:
             raise InputError(f"{paths[0]} holds no rows")
         first, *second = (list(column) for column in zip(*texts, strict=True))

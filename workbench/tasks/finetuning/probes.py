@@ -124,15 +124,15 @@ def _rows(probe: Probe, train: list[Entry], test: list[Entry]) -> tuple[tuple[st
         enough = [
             package
             for index, package in enumerate(docs.PACKAGES)
-            if min(sum(row[2] == index for row in found) for found in (train_rows, test_rows)) >= CLASS_ROWS
+            if min(sum(row[2] == index for row in rows) for rows in (train_rows, test_rows)) >= CLASS_ROWS
         ]
         labels = tuple(enough)
         train_rows, test_rows = (
-            [(a, b, enough.index(docs.PACKAGES[t])) for a, b, t in found if docs.PACKAGES[t] in enough]
-            for found in (train_rows, test_rows)
+            [(a, b, enough.index(docs.PACKAGES[t])) for a, b, t in rows if docs.PACKAGES[t] in enough]
+            for rows in (train_rows, test_rows)
         )
     limits = ((train_rows, probe.train_rows), (test_rows, TEST_ROWS))
-    parts = [_balanced(found, len(labels), most) for found, most in limits]
+    parts = [_balanced(rows, len(labels), most) for rows, most in limits]
     if len(labels) < 2 or min(map(len, parts)) < CLASS_ROWS:
         raise InputError(
             f"the probe {probe.name!r} finds too little text in the packages installed here; "
@@ -170,15 +170,15 @@ def _key(text: str) -> str:
 
 def sentences(entries: Iterable[Entry]) -> list[Sentence]:
     """Return each different English sentence of 6 to 40 words."""
-    found: dict[str, Sentence] = {}
+    unique: dict[str, Sentence] = {}
     for entry in entries:
         for paragraph in entry.text.split("\n"):
             parts = BREAK.split(paragraph)
             for text, following in zip(parts, [*parts[1:], None], strict=True):
                 if _is_sentence(text):
                     after = following if following and _is_sentence(following) else None
-                    found.setdefault(_key(text), Sentence(text, entry, after))
-    return list(found.values())
+                    unique.setdefault(_key(text), Sentence(text, entry, after))
+    return list(unique.values())
 
 
 def _is_sentence(text: str) -> bool:
@@ -246,9 +246,9 @@ def _paired(pairs: list[tuple[str, str, Entry]]) -> list[Row]:
     for pair in pairs:
         if _key(pair[1]) not in unique:
             unique[_key(pair[1])] = pair
-    found = _hashed({_key(p[0]): p for p in unique.values()}.values(), lambda p: (p[0], p[1]))
-    half = len(found) // 2
-    right, wrong = found[:half], found[half : 2 * half]
+    ordered = _hashed({_key(p[0]): p for p in unique.values()}.values(), lambda p: (p[0], p[1]))
+    half = len(ordered) // 2
+    right, wrong = ordered[:half], ordered[half : 2 * half]
     rows: list[Row] = [(first, second, 1) for first, second, _ in right]
     rows += [
         (first, second, 0)

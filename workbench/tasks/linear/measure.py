@@ -94,11 +94,11 @@ def _features(reader: Any, rows: Examples | Tagged, kind: str) -> Array:
     place: dict[str, int] = {}  # each different text is read once
     for text in (*rows.first, *(rows.second or [])):
         place.setdefault(text, len(place))
-    found = states.mean_states(reader, states.text_pieces(reader, list(place)))
-    first = found[:, [place[text] for text in rows.first]]
+    state_means = states.mean_states(reader, states.text_pieces(reader, list(place)))
+    first = state_means[:, [place[text] for text in rows.first]]
     if rows.second is None:
         return first
-    second = found[:, [place[text] for text in rows.second]]
+    second = state_means[:, [place[text] for text in rows.second]]
     if kind == "pairs":
         return first - second
     return np.concatenate([first, second, np.abs(first - second), first * second], axis=-1)

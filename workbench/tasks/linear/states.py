@@ -86,8 +86,8 @@ def _frame(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 def text_pieces(reader: Reader, texts: Sequence[str]) -> Pieces:
     """Return the pieces of each text, cut to one row, as in fine-tuning; at least one piece each."""
-    found = _ids(reader, list(texts))
-    return [np.array(ids[: reader.room] or [_unknown(reader.tokenizer)], dtype=np.int64) for ids in found]
+    ids_of_texts = _ids(reader, list(texts))
+    return [np.array(ids[: reader.room] or [_unknown(reader.tokenizer)], dtype=np.int64) for ids in ids_of_texts]
 
 
 def word_pieces(reader: Reader, sentences: Sequence[Sequence[str]]) -> tuple[Pieces, Pieces]:
@@ -109,11 +109,11 @@ def _of_words(reader: Reader, words: list[str]) -> dict[str, list[int]]:
     """Return the pieces of each word in the form that it has after a blank; at least one each."""
     lead = _ids(reader, [LEAD])[0]
     after, alone = _ids(reader, [f"{LEAD} {word}" for word in words]), _ids(reader, words)
-    found = {}
+    pieces_of = {}
     for word, ids, bare in zip(words, after, alone, strict=True):
         pieces = ids[len(lead) :] if ids[: len(lead)] == lead else bare
-        found[word] = pieces or bare or [_unknown(reader.tokenizer)]
-    return found
+        pieces_of[word] = pieces or bare or [_unknown(reader.tokenizer)]
+    return pieces_of
 
 
 def _ids(reader: Reader, texts: list[str]) -> list[list[int]]:
@@ -122,8 +122,8 @@ def _ids(reader: Reader, texts: list[str]) -> list[list[int]]:
     Raises InputError for a tokenizer that takes too long.
     """
     work = partial(reader.tokenizer, texts, add_special_tokens=False, verbose=False)
-    found: list[list[int]] = foreign.in_time(work, sum(map(len, texts)), reader.folder)["input_ids"]
-    return found
+    ids: list[list[int]] = foreign.in_time(work, sum(map(len, texts)), reader.folder)["input_ids"]
+    return ids
 
 
 def _unknown(tokenizer: Any) -> int:

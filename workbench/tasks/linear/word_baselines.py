@@ -50,7 +50,7 @@ def _of_tags(probe: LinearProbe) -> dict[str, float]:
         for word, target in zip(words, targets, strict=True):
             counts[word][target] += 1
     most = _most(sum(counts.values(), Counter()))
-    of_word = {word: _most(found) for word, found in counts.items()}
+    of_word = {word: _most(targets) for word, targets in counts.items()}
     same = np.full(test.count(), most)
     by_word = np.array([of_word.get(word, most) for words in test.words for word in words])
     return {"majority": _headline(probe, test, same), "bag-of-words": _headline(probe, test, by_word)}

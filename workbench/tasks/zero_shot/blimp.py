@@ -62,10 +62,10 @@ def load(name: str, where: str | None) -> PairSet:
         )
     if name != "blimp":
         raise InputError(f"task {name} is not on the hub; give the folder of its files with --set tasks.blimp=DIR")
-    found = fetch(place, ["*.parquet", "*.jsonl"], "--set tasks.blimp", "the folder that holds BLiMP's data")
-    if isinstance(found, str):
-        raise InputError(f"task {name} is not available: {found}")
-    files = sorted(path for path in found.rglob("*") if path.is_file() and _readable(path))
+    downloaded = fetch(place, ["*.parquet", "*.jsonl"], "--set tasks.blimp", "the folder that holds BLiMP's data")
+    if isinstance(downloaded, str):
+        raise InputError(f"task {name} is not available: {downloaded}")
+    files = sorted(path for path in downloaded.rglob("*") if path.is_file() and _readable(path))
     if not files:
         raise InputError(
             f"task {name} is not available: the data set {place} on the hub has no Parquet files and no JSON lines"

@@ -88,13 +88,13 @@ def as_signs(wins: Floats) -> str:
 
 def by_group(pairs: PairSet, wins: Floats) -> dict[str, dict[str, float]]:
     """Return the headline under "mean", then the accuracy of each group at each level, all times 100."""
-    found: dict[str, dict[str, float]] = {}
+    accuracies: dict[str, dict[str, float]] = {}
     for level, labels in pairs.groups.items():
         names, places = np.unique(np.array(labels), return_inverse=True)
         shares = np.bincount(places, weights=wins) / np.bincount(places)
-        found[level] = {str(name): 100 * float(share) for name, share in zip(names, shares, strict=True)}
-    first = next(iter(found.values()))
-    return {"mean": {pairs.metric: sum(first.values()) / len(first)}, **found}
+        accuracies[level] = {str(name): 100 * float(share) for name, share in zip(names, shares, strict=True)}
+    first = next(iter(accuracies.values()))
+    return {"mean": {pairs.metric: sum(first.values()) / len(first)}, **accuracies}
 
 
 class Tokenized:
@@ -134,7 +134,7 @@ def _scores(
     progress: Progress | None,
 ) -> tuple[Floats, Floats, int]:  # fmt: skip
     """Return the scores of the good and of the bad sentences, (N,) each, and the number of pairs decided in fp32."""
-    found = np.full(len(texts.ids), np.nan)
+    sentence_scores = np.full(len(texts.ids), np.nan)
     first, second = texts.place[: len(pairs.good)], texts.place[len(pairs.good) :]
 
     def fill(chosen: NDArray[np.int64], precise: bool, into: Floats) -> None:
@@ -155,15 +155,15 @@ def _scores(
 
     everything = np.unique(np.concatenate([first, second]))
     if not half:
-        fill(everything, True, found)
-        return found[first], found[second], len(first)
-    fill(everything, False, found)
-    coarse = found[first] - found[second]
+        fill(everything, True, sentence_scores)
+        return sentence_scores[first], sentence_scores[second], len(first)
+    fill(everything, False, sentence_scores)
+    coarse = sentence_scores[first] - sentence_scores[second]
     sample = np.arange(len(first))[:: max(1, len(first) // TRIED)]
-    fill(np.unique(np.concatenate([first[sample], second[sample]])), True, exact := found.copy())
+    fill(np.unique(np.concatenate([first[sample], second[sample]])), True, exact := sentence_scores.copy())
     margin = SAFE * np.abs((exact[first] - exact[second] - coarse)[sample]).max()
     near = np.abs(coarse) <= margin
     fill(np.unique(np.concatenate([first[near], second[near]])), True, exact)
     # Both scores of a pair have the same precision: fp32 where they are close, else bf16.
-    good, bad = (np.where(near, exact[side], found[side]) for side in (first, second))
+    good, bad = (np.where(near, exact[side], sentence_scores[side]) for side in (first, second))
     return good, bad, int(near.sum())

@@ -110,10 +110,10 @@ def _fill(model: nn.Module, encoder: Path, heads: Path, spec: RunSpec) -> None:
     _copy(wanted, load_file(heads / WEIGHTS), spec)
 
 
-def _copy(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], spec: RunSpec) -> None:
+def _copy(weights: Mapping[str, Tensor], exported: Mapping[str, Tensor], spec: RunSpec) -> None:
     """Copy weights by name. Raises InputError if one is missing or has another shape."""
     with torch.no_grad():
-        for name, weight in wanted.items():
-            if name not in given or given[name].shape != weight.shape:
+        for name, weight in weights.items():
+            if name not in exported or exported[name].shape != weight.shape:
                 raise InputError(f"{spec.run_id}: the exported weights lack {name}, so sentences cannot be scored")
-            weight.copy_(given[name])
+            weight.copy_(exported[name])
