@@ -1,4 +1,4 @@
-"""Models, predictions and scores in BabyLM's layout: against its arithmetic written out, and against Hugging Face."""
+"""Models, predictions and scores in BabyLM's layout agree with its arithmetic and with Hugging Face."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pairs_of(uids: list[str]) -> PairSet:
 
 
 def by_the_pipeline(content: dict[str, Any], data: dict[str, list[str]]) -> float:
-    """The mean over sub-tasks of the share of predictions that are the good sentence, in the order of the file."""
+    """Return the mean over sub-tasks of the share of predictions that are right, in the order of the file."""
     scores = []
     for uid, good in data.items():
         rows = content[uid]["predictions"]
@@ -64,7 +64,7 @@ def test_identical_sentences_are_right_whatever_was_chosen() -> None:
 
 
 def whole(name: str) -> Predicted:
-    """All rows of a set that BabyLM's checks expect, the first of each paradigm right."""
+    """Return all rows of a set that BabyLM's checks expect, with the first of each paradigm right."""
     found = SETS[name]
     uids = [f"u{place % found.parts}" for place in range(found.rows)]
     pairs = sealed(name, "blimp", ["g"] * len(uids), ["b"] * len(uids), {"paradigm": uids})
@@ -97,7 +97,7 @@ def test_means_are_over_tasks_whatever_their_size() -> None:
 
 
 def run_of(tmp_path: Path, words: float, **changes: Any) -> RunDir:
-    """Return a finished run of 10,000 rows a step, in text whose tokens are all words: a step sees 300,000 of them."""
+    """Return a finished run with 10,000 rows a step, in text whose tokens are all words: a step is 300,000 words."""
     counts = {"data.words": 1000, "data.tokens": 1000, "batch.size": 10_000, "budget.words": words}
     spec = presets.resolve("nano", counts | changes)
     run = RunStore(tmp_path / "runs").open(spec)
@@ -184,4 +184,4 @@ def test_cards_say_which_part_fills_masks() -> None:
     assert "revision chck_2M" in card("bert-mlm") and "in one, for `AutoModelForMaskedLM`" in card("bert-mlm")
     assert "the **generator**, for `AutoModelForMaskedLM`" in card("rtd") and "detection_head" in card("rtd")
     unigram = card("rtd", **{"generator.kind": "unigram", "tying": "none"})
-    assert "makes a random head" in unigram and "pipeline_tag: feature-extraction" in unigram
+    assert "adds a random head" in unigram and "pipeline_tag: feature-extraction" in unigram

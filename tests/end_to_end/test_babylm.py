@@ -100,7 +100,7 @@ def test_an_objective_that_scores_no_sentences_is_exported_beside_the_others(fol
     assert done.returncode == 0, done.stderr
     assert len(list((folder / "both" / "models").glob("*/main/config.json"))) == 2
     (mine,) = (folder / "both" / "models").glob("my-idea-*/main")
-    assert "has no part that learned to fill [MASK]" in (mine / "README.md").read_text()
+    assert "has no part that learned to predict [MASK]" in (mine / "README.md").read_text()
     (rtd,) = (folder / "both" / "models").glob("rtd-*/main")
     assert "the **generator**" in (rtd / "README.md").read_text()
 

@@ -43,7 +43,10 @@ def test_settings_follow_the_size_and_stand_with_the_scores(
     for row in rows:
         assert (row["settings"], row["length"], row["read_at"]) == ("mini", 24, "first token")
         assert (row["finetune"]["lr"], row["finetune"]["layer_decay"], row["finetune"]["dropout"]) == (1e-3, 0.7, 0.0)
-    assert "by the settings of mini: rate 0.001, layer decay 0.7" in done.stderr and "24 tokens" in done.stderr
+    assert (
+        "with the settings of scale mini: learning rate 0.001, layer decay 0.7" in done.stderr
+        and "24 tokens" in done.stderr
+    )
 
 
 def test_words_of_ones_own_win_and_the_table_names_the_settings(

@@ -113,9 +113,9 @@ def test_the_plan_says_what_scores_during_training_cost(folder: Path, workbench:
     assert [row["suite"] for row in facts["points"]] == ["minimal-pairs", "pairs"]
     assert all(row["all_points"] > row["one_point"] > 0.05 for row in facts["points"])
     short = workbench(*words("--evaluate-at", "log:2", "--dry-run"), cwd=folder).stdout.splitlines()[-1]
-    assert short.endswith(": none, as no point of --evaluate-at log:2 lies within so short a run")
+    assert short.endswith(": none, because the run ends before the first point of --evaluate-at log:2")
     auto = workbench(*words("--dry-run"), cwd=folder).stdout.splitlines()[-1]
-    assert auto.startswith("scores during training: no point fits for minimal-pairs, of which one costs ")
+    assert auto.startswith("scores during training: no point of minimal-pairs (one costs ")
     assert sorted(folder.glob("runs/**/*")) == before
 
 

@@ -1,4 +1,4 @@
-"""A tiny untrained encoder in the Hugging Face layout, and a task that even it can learn."""
+"""A tiny untrained encoder in the Hugging Face layout, and tasks that even this encoder can learn."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def sentence(random: np.random.Generator, least: int = 3, most: int = 12) -> str
 
 @pytest.fixture(scope="session")
 def electra(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Makes a folder with an untrained ElectraModel and a tokenizer of the toy words."""
+    """Return a function that makes a folder with an untrained ElectraModel and a tokenizer of the toy words."""
     import torch
     from transformers import ElectraConfig, ElectraModel
 
@@ -54,7 +54,7 @@ def encoder(electra: Callable[..., Path]) -> Path:
 
 @pytest.fixture(scope="session")
 def keyword() -> Task:
-    """Does the sentence hold the word `bada`; half of them do."""
+    """Return a task: does the sentence contain the word `bada`, as half of them do."""
     random = np.random.default_rng(1)
 
     def part(count: int) -> Examples:
@@ -73,7 +73,7 @@ def keyword() -> Task:
 
 @pytest.fixture(scope="session")
 def lengths() -> Task:
-    """How many words the longer of two sentences has, as a regression on pairs whose order means nothing."""
+    """Return a regression on pairs in either order: how many words the longer of the two sentences has."""
     random = np.random.default_rng(2)
 
     def part(count: int) -> Examples:

@@ -1,4 +1,4 @@
-"""BabyLM's fine-tuning tasks: read from its files, paired as it pairs them, refused in a sentence."""
+"""BabyLM's fine-tuning tasks are read from its files, with its way of forming texts, or refused in one sentence."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def test_templates_are_those_of_the_pipeline(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"--set tasks\.babylm=DIR"):
         babylm_glue.load(["babylm"], None)
-    with pytest.raises(InputError, match=r"task babylm:rte cannot be had: no rte\.train\.jsonl or rte\.valid\.jsonl"):
+    with pytest.raises(
+        InputError, match=r"task babylm:rte is not available: no rte\.train\.jsonl or rte\.valid\.jsonl"
+    ):
         babylm_glue.load(["babylm:rte"], str(tmp_path))
     with pytest.raises(InputError, match="no boolq"):
         babylm_glue.load(["babylm"], str(tmp_path))

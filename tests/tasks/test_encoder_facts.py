@@ -1,4 +1,4 @@
-"""By what settings an encoder is fine-tuned when nobody says: its size, its positions and its tokenizer decide."""
+"""Settings for fine-tuning an encoder when none are given follow from its size, its positions and its tokenizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GLUE as people have it: official folders, with their oddities, and the hub's parquet files."""
+"""GLUE in the forms in which it is distributed: the official folders with their peculiarities, and the hub's files."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_sts_b_is_a_regression_on_0_to_5(tmp_path: Path) -> None:
 
 
 def test_fine_tuning_takes_three_epochs_but_ten_on_rte_and_sts_b() -> None:
-    """Clark et al. 2020, appendix B; a stand-in is tuned as the task that it stands in for."""
+    """Clark et al. 2020, appendix B; a substitute is fine-tuned like the task that it replaces."""
     longer = {name for name, row in glue.ROWS.items() if row.epochs == 10.0}
     assert longer == {"RTE", "STS-B"}
     assert {row.epochs for name, row in glue.ROWS.items() if name not in longer} == {3.0}
@@ -150,9 +150,9 @@ def test_glue_names_what_it_lacks_and_where_it_looked(tmp_path: Path) -> None:
 
 def test_a_task_asked_for_by_name_must_be_there(tmp_path: Path) -> None:
     rte(tmp_path)
-    with pytest.raises(InputError, match=r"task CoLA cannot be had: no train\.tsv or dev\.tsv in .*CoLA"):
+    with pytest.raises(InputError, match=r"task CoLA is not available: no train\.tsv or dev\.tsv in .*CoLA"):
         load(tmp_path, "RTE", "CoLA")
-    with pytest.raises(InputError, match="task CoLA cannot be had"):
+    with pytest.raises(InputError, match="task CoLA is not available"):
         load(tmp_path, "glue", "CoLA")
 
 
@@ -173,7 +173,7 @@ def test_stand_ins_answer_to_their_own_name_only(tmp_path: Path) -> None:
     ("names", "message"),
     [
         (("CoLLA",), r"unknown task 'CoLLA'; did you mean 'CoLA'\?"),
-        (("none", "CoLA"), "'none' cannot be asked for together"),
+        (("none", "CoLA"), "'none' cannot be combined with other tasks"),
         (("glue", "probs"), r"unknown task 'probs'; did you mean 'probes'\?"),
     ],
 )
@@ -311,12 +311,12 @@ def test_what_no_task_holds_is_refused_in_the_official_files(tmp_path: Path, con
 def test_an_official_file_has_to_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rte(tmp_path)
     monkeypatch.setattr(tables, "LARGEST", 10)
-    with pytest.raises(InputError, match="bytes; a table may have 10"):
+    with pytest.raises(InputError, match="bytes; a table may have at most 10"):
         load(tmp_path, "RTE")
 
 
 def test_the_hubs_name_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The real client against its own cache, laid out as a download leaves it."""
+    """The real client reads its own cache, in the layout that a download leaves."""
     import huggingface_hub.constants as constants
 
     repository, commit = tmp_path / "datasets--nyu-mll--glue", "0" * 40

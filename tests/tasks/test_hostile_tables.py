@@ -1,4 +1,4 @@
-"""Tables that would fill memory, or keep a processor busy for hours, are refused in a sentence."""
+"""Tables that would fill memory, or keep a processor busy for hours, are refused in one sentence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def refused(path: Path) -> str:
 
 
 def labelled(path: Path, count: int) -> Path:
-    """Two rows to train on and one to test on for each label."""
+    """Write a table with two training rows and one test row for each label."""
     lines = [f"text {n} of {part},L{n},{part}" for n in range(count) for part in ("train", "train", "dev")]
     path.write_text("\n".join(["text,label,split", *lines]))
     return path
@@ -72,7 +72,7 @@ def test_a_label_is_text(tmp_path: Path) -> None:
 def test_a_table_has_to_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = labelled(tmp_path / "t.csv", 2)
     monkeypatch.setattr(rows, "LARGEST", 50)
-    assert "bytes; a table may have 50" in refused(path)
+    assert "bytes; a table may have at most 50" in refused(path)
 
 
 def test_a_parquet_table_that_unpacks_to_gigabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Causal encoders and XLNet are read at their last token, whose state has seen the whole text."""
+"""Causal encoders and XLNet are read at their last token, the only one whose state depends on the whole text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LAST = [kind for kind in KINDS if kind != "bert"]
 
 @pytest.fixture(scope="module")
 def make(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A folder with random weights of a kind, and the toy words' tokenizer with that kind's special tokens."""
+    """Return a function that makes a folder with random weights of a family and a tokenizer to match."""
     made: dict[str, Path] = {}
 
     def build(kind: str) -> Path:
@@ -90,7 +90,7 @@ def test_a_late_token_is_seen_and_padding_on_either_side_is_not(kind: str, make:
 
 @pytest.mark.parametrize("kind", [kind for kind in LAST if kind != "xlnet"])
 def test_the_first_token_of_a_causal_model_is_blind(kind: str, make: Callable[[str], Path]) -> None:
-    """What the choice is for: the state that encoders are read at would say nothing of the text here."""
+    """The state of the first token, at which other encoders are read, does not depend on the text here."""
     model: Any = load_encoder(make(kind), 0.0).eval()
     with torch.no_grad():
         one, other = (model(input_ids=torch.tensor([[7, 8, last]])).last_hidden_state for last in (9, 10))

@@ -1,4 +1,4 @@
-"""Linear probes as measures: what they learn, what may choose, what they stand beside, and names under --tasks."""
+"""Linear probes as measures: what they learn, which rows choose the penalty, their baselines, and their names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def sentences(count: int, seed: int) -> list[list[str]]:
 
 
 def by_end(words: list[str]) -> list[int]:
-    """The tag of a word is its second syllable."""
+    """Return tagged sentences in which the tag of a word is its second syllable."""
     return [("da", "fe", "go", "ni", "tu").index(word[2:]) for word in words]
 
 
@@ -47,7 +47,7 @@ def tagger(rule: Callable[[list[str]], list[int]] = by_end, train: int = 120, te
 
 
 def pair_set(paradigms: int, rows: int = 30) -> minimal_pairs.PairSet:
-    """The right sentence has `bada`, the wrong one `kefe` in its place."""
+    """Return pairs whose right sentence has `bada` where the wrong one has `kefe`."""
     texts = [[" ".join(words) for words in sentences(rows, number)] for number in range(paradigms)]
     flat = [text for each in texts for text in each]
     names = [f"paradigm {number}" for number, each in enumerate(texts) for _ in each]
@@ -212,9 +212,9 @@ def test_what_cannot_be_probed_is_said_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such file"):
         datasets.of_tagged(str(tmp_path / "no.conllu"))
     (tmp_path / "one.iob2").write_text("a\tO\n\nb\tO\n\n" * 40, encoding="utf-8")
-    with pytest.raises(InputError, match="every word to learn from has the tag 'O'"):
+    with pytest.raises(InputError, match="every training word has the tag 'O'"):
         datasets.of_tagged(str(tmp_path / "one.iob2"))
-    with pytest.raises(InputError, match="2 paradigms, and 3 are needed"):
+    with pytest.raises(InputError, match="2 paradigms, and at least 3 are needed"):
         datasets.of_pairs(pair_set(2))
     number = Task("n", "table", (), "spearman", ("spearman",), 1.0, Examples(["a"], None, [1.0]), {})
     with pytest.raises(InputError, match="linear probes classify"):

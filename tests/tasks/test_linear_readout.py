@@ -1,4 +1,4 @@
-"""The readout against an independent solution of the same problem, and what may choose its penalty."""
+"""The readout against an independent solution of the same problem, and the rows that may choose its penalty."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def problem(rows: int = 300, features: int = 6, labels: int = 3, seed: int = 0) 
 
 
 def solved(inputs: Any, targets: Any, strength: float, labels: int) -> Any:
-    """Weights (features + 1, labels) of the penalised softmax regression, written out, the intercept last."""
+    """Return the weights (features + 1, labels) of the penalised softmax regression, the intercept last."""
     wide = np.hstack([inputs, np.ones((len(inputs), 1))]).astype(np.float64)
     truth = np.eye(labels)[targets]
 

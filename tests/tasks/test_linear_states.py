@@ -1,4 +1,4 @@
-"""States of frozen encoders: word i's state is its first subword's, however long the sentence, however it is read."""
+"""The state of a word is that of its first subword, however long the sentence is and in whatever windows it is read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def reader(encoder: Path) -> Reader:
 
 
 def by_hugging_face(folder: Path, ids: list[int]) -> Any:
-    """States (layers, L, D) of one row, by transformers alone."""
+    """Return the states (layers, L, D) of one row, computed by transformers alone."""
     model = AutoModel.from_pretrained(folder).eval()
     with torch.no_grad():
         return torch.stack(model(torch.tensor([ids]), output_hidden_states=True).hidden_states)[:, 0].numpy()
@@ -100,7 +100,7 @@ def test_batches_and_their_order_change_nothing_but_rounding(reader: Reader, mon
 
 @pytest.mark.parametrize("kind", ["gpt2", "roberta"])
 def test_words_are_looked_up_as_they_stand_after_a_blank(kind: str, tmp_path: Path) -> None:
-    """Byte-level tokens of ' bada' and of 'bada' are different ones."""
+    """Byte-level tokenizers have different tokens for ' bada' and 'bada'."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
     from transformers import GPT2Config, GPT2Model, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
@@ -126,7 +126,7 @@ def test_words_are_looked_up_as_they_stand_after_a_blank(kind: str, tmp_path: Pa
 
 def test_a_slow_tokenizer_is_aligned_like_a_fast_one(encoder: Path, reader: Reader) -> None:
     class Slow:
-        """What a tokenizer without offsets can do."""
+        """Tokenizer with only the functions of one that has no offsets."""
 
         is_fast, fast = False, reader.tokenizer
         unk_token_id, eos_token_id, bos_token_id, pad_token_id = fast.unk_token_id, None, None, fast.pad_token_id

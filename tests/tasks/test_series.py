@@ -1,4 +1,4 @@
-"""What scores along training cost, and how many of them `auto` takes."""
+"""Scores during training: what they cost, and how many points `auto` chooses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sentences(count: int, start: int = 0) -> list[str]:
-    """Different sentences of as many tokens."""
+    """Return different sentences of the same number of tokens."""
     return [" ".join(WORDS[(i // 20**j) % 20] for j in range(LENGTH)) for i in range(start, start + count)]
 
 
@@ -60,7 +60,7 @@ def spec_of(objective: str = "bert-mlm", steps: int = 1000, **keys: Any) -> RunS
 
 @pytest.mark.parametrize("name", ["bert-mlm", "rtd", "replace-mlm", "all-tokens-mlm", "electra-15"])
 def test_pairs_cost_no_more_than_their_price_whoever_scores(name: str, words: Path, pairs: PairSet) -> None:
-    """torch's own counter over both usual scorers of every objective, at real sizes."""
+    """Compared with torch's own counter for both usual scorers of every objective, at real sizes."""
     spec = spec_of(name, encoder__attention="eager", encoder__vocab=8192)
     model: Any = build(spec).eval()
     tokens = LENGTH + 2

@@ -1,4 +1,4 @@
-"""Baselines against scikit-learn on the same features, and their cache."""
+"""Baselines are those of scikit-learn on the same features, and are cached."""
 
 from __future__ import annotations
 

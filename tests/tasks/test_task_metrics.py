@@ -1,4 +1,4 @@
-"""Metrics against scikit-learn and scipy, which share no code with ours."""
+"""Metrics equal those of scikit-learn and scipy, which share no code with ours."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_correlation_does_not_mind_the_scale(scale: float) -> None:
 
 
 def test_no_skill_is_zero_and_never_nan() -> None:
-    """A model that always gives one answer, as small ones do on CoLA and STS-B."""
+    """For a model that always gives one answer, as small ones do on CoLA and STS-B."""
     true = np.array([0, 1, 1, 0, 1])
     for constant in (0, 1):
         assert METRICS["matthews"](np.full(5, constant), true) == 0.0

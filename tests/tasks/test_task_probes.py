@@ -1,4 +1,4 @@
-"""Probes: balanced, the same everywhere, their answers true, and no text of theirs ever pre-trained on."""
+"""Probes are balanced and the same everywhere, their answers are true, and their texts are never pre-trained on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOUNS = [f"{a}{b}" for a in "bdfgklmnprst" for b in ("ane", "olt", "ira", "ux", 
 
 
 def made(modules: int = 12, each: int = 30) -> list[Entry]:
-    """Entries of every package, in sentences that name what they come from, so that answers can be checked."""
+    """Return entries of every package whose sentences name where they come from, so that answers can be checked."""
     random = np.random.default_rng(0)
     found = []
     for package in docs.PACKAGES:
@@ -42,13 +42,13 @@ def parts(task: Task) -> list[Examples]:
 
 
 def held(task: Task) -> list[Examples]:
-    """Test rows, and the dev rows of the same probe."""
+    """Return the test rows and the dev rows of the same probe."""
     (other,) = probes.load([task.name], part="dev")
     return [*task.tests.values(), *other.tests.values()]
 
 
 def sides(split: str) -> list[Entry]:
-    """Made-up entries of the pre-training side and of the held-back one, which share nothing."""
+    """Return made-up entries of the pre-training side or of the held-out side, which share no text."""
     return [e for e in made(24) if (int(e.module.split(".m")[1]) < 12) == (split == "train")]
 
 
@@ -157,7 +157,7 @@ def test_the_two_halves_of_a_probe_share_no_text(suite: dict[str, Task], real: d
 
 
 def test_no_probe_text_is_pre_trained_on(real: dict[str, Task]) -> None:
-    """Neither eight words in a row nor a whole shorter sentence stands in any document of the training side."""
+    """No training document contains eight consecutive words of a probe's text, or a whole shorter sentence."""
     texts = {text for part in held(real["order"]) for text, y in zip(part.first, part.targets, strict=True) if y == 1}
     for name in ("next", "signature"):
         texts |= {text for part in held(real[name]) for text in part.first}

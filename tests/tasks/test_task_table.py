@@ -270,5 +270,5 @@ def test_a_table_comes_with_baselines_and_two_of_one_name_are_refused(tmp_path: 
     assert task.baselines["bag-of-words"] == 100.0
     other = tmp_path / "other"
     other.mkdir()
-    with pytest.raises(InputError, match="two tasks are called 'mine'"):
+    with pytest.raises(InputError, match="two tasks have the name 'mine'"):
         tasks.load(TasksSpec(names=(str(path), str(csv_file(other / "mine.csv", rows)))), tmp_path / "cache")

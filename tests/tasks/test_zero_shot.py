@@ -1,4 +1,4 @@
-"""Minimal pairs: which sentence wins, ties, what is refused, and scores that an independent reading gives too."""
+"""Minimal pairs: which sentence wins, ties, refused input, and equality with scores from an independent reader."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def toy() -> PairSet:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunDir]:
-    """Makes a finished run of an objective whose weights are random."""
+    """Return a function that makes a finished run of an objective with random weights."""
     random = np.random.default_rng(1)
     trained = tokenizer.train([sentence(random) for _ in range(200)], 80)
     words = tmp_path_factory.mktemp("words")
@@ -128,7 +128,7 @@ def test_each_objective_names_its_scorer_and_its_generator_stands_beside(
 def test_an_independent_reading_of_the_files_gives_the_same_scores(
     finished: Callable[..., RunDir], toy: PairSet
 ) -> None:
-    """Hugging Face's encoder and tokenizer, and a head from its five tensors: nothing of ours."""
+    """By Hugging Face's encoder and tokenizer and a head from its five tensors, without code of ours."""
     from transformers import AutoModel, AutoTokenizer
 
     run = finished("bert-mlm")
@@ -197,12 +197,14 @@ def test_a_run_without_heads_says_so(finished: Callable[..., RunDir], toy: PairS
     with pytest.raises(InputError, match="name the folder encoder of a run"):
         measures.take(encoder, toy, TasksSpec(), 0, CPU)
     (encoder.parent / "spec.json").write_bytes((run.path / "spec.json").read_bytes())
-    with pytest.raises(InputError, match=r"has no folder heads, .* an older version finished it"):
+    with pytest.raises(InputError, match=r"has no folder heads, .* trained by an older version"):
         measures.take(encoder, toy, TasksSpec(), 0, CPU)
 
 
 def test_a_scorer_that_the_objective_lacks_is_named(finished: Callable[..., RunDir], toy: PairSet) -> None:
-    with pytest.raises(InputError, match=r"tasks.scorers=nonsense: bert-mlm has pll, pll-word-l2r and none of these"):
+    with pytest.raises(
+        InputError, match=r"tasks.scorers=nonsense: the objective bert-mlm has none of these; it has pll, pll-word-l2r"
+    ):
         scored(finished("bert-mlm"), toy, scorers="nonsense")
 
 
@@ -242,10 +244,12 @@ def test_a_task_of_glue_is_meant_by_its_name_whatever_folders_lie_here(
     for name in ("CoLA", "zorro"):
         (tmp_path / name).mkdir()
         write_pairs(tmp_path / name / "a.jsonl", [{"sentence_good": "a", "sentence_bad": "b"}])
-    with pytest.raises(InputError, match="task CoLA cannot be had: no train"):
+    with pytest.raises(InputError, match="task CoLA is not available: no train"):
         tasks.load(TasksSpec(names="CoLA", glue=str(tmp_path)))
     assert [task.name for task in tasks.load(TasksSpec(names="./CoLA,zorro")).tasks] == ["CoLA", "zorro"]
-    with pytest.raises(InputError, match="settings cannot be searched for on the pairs that are reported"):
+    with pytest.raises(
+        InputError, match="a search cannot choose settings by the pairs that a report shows; use --tasks pairs"
+    ):
         tasks.load(TasksSpec(names="zorro", held_out=0.2))
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="there are no JSON lines of minimal pairs in this folder"):
@@ -259,7 +263,7 @@ def test_blimp_s_three_sets_lie_in_one_folder(tmp_path: Path) -> None:
     write_pairs(tmp_path / "blimp_filtered.jsonl", [row, row | {"UID": "v"}])
     assert blimp.load("blimp", str(tmp_path)).groups == {"paradigm": ("u",), "phenomenon": ("t",), "field": ("f",)}
     assert blimp.load("blimp-filtered", str(tmp_path)).groups["paradigm"] == ("u", "v")
-    with pytest.raises(InputError, match="task blimp-fast cannot be had: there are no JSON lines in"):
+    with pytest.raises(InputError, match="task blimp-fast is not available: there are no JSON lines in"):
         blimp.load("blimp-fast", str(tmp_path))
 
 
@@ -343,7 +347,7 @@ def test_too_little_held_out_text_is_said(tmp_path: Path) -> None:
 
 
 def test_the_headline_of_pairs_from_text_counts_every_pair_alike() -> None:
-    """The built-in text gives a third as many pairs of the kind `order` as of the others."""
+    """The built-in text gives a third as many pairs of the kind `order` as of each other kind."""
     found = held_out_pairs.load("pairs", DataSpec(corpus="docs"), Path(), tuning=True)
     kinds = np.array(found.groups["kind"])
     assert 0 < (kinds == "order").sum() < (kinds == "exchange").sum()

@@ -1,4 +1,4 @@
-"""The log of a run loses nothing, and its copy elsewhere costs nothing."""
+"""The log of a run loses no rows, and a failure of its copy in a tracker does not affect the run."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_numbers_of_torch_and_numpy(path: Path) -> None:
     st.sampled_from([b"", b"\0" * 50, b"\0\n", b"[]\n", b'{"step": "1"}\n', b"\xff\xfe\n", b'{"step": 1', b"\n\n"]),
 )
 def test_rewind(path: Path, gaps: list[int], step: int, torn: int, tail: bytes) -> None:
-    """Against a plain reading of the file: whole rows up to the step stay as they are, byte for byte."""
+    """Compared with a plain reader of the file: whole rows up to the step stay as they are, byte for byte."""
     logged = [row(sum(gaps[: n + 1])) for n in range(len(gaps))]
     text = "".join(json.dumps(r) + "\n" for r in logged).encode()
     cut = text[: max(0, len(text) - torn)]
@@ -129,7 +129,7 @@ def test_rows_that_do_not_fit_are_an_error_and_none_of_them_is_written(path: Pat
 
 
 def test_a_late_owner_writes_no_row(tmp_path: Path, path: Path) -> None:
-    """Not after it looked, and not between its last look and the write: its open file is no longer the log."""
+    """Neither after a check of its lease, nor between its last check and the write: its open file is not the log."""
     late = acquire(tmp_path)
     old = Metrics(path, late)
     old.append([row(1), row(2)])
@@ -161,7 +161,7 @@ def test_a_late_owner_writes_no_row(tmp_path: Path, path: Path) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunDir]:
-    """A new run, in a home of its own where nobody is logged in."""
+    """Return a new run, in a home directory without logins."""
     for name in list(os.environ):
         if name.startswith("WANDB_") or name == "NETRC":
             monkeypatch.delenv(name)
@@ -233,7 +233,7 @@ def test_without_a_login_the_copy_is_kept_with_the_run(run: RunDir, caplog: pyte
 
 @pytest.fixture
 def silent_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Takes every connection and never says a word."""
+    """Start a server that accepts every connection and never answers."""
     server = socket.create_server(("127.0.0.1", 0), backlog=64)
     held: list[socket.socket] = []
 
@@ -308,7 +308,7 @@ def test_the_copy_is_killed_midway(
 def test_a_copy_that_stands_still_is_not_waited_for(
     run: RunDir, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its queue is bounded, `log` never waits, and `close` gives up in time."""
+    """Its queue is bounded, `log` never waits, and `close` stops waiting in time."""
     monkeypatch.setattr("workbench.tracking.sidecar.WAITING", 100)
     copy = begin(run)
     assert copy._process is not None

@@ -1,1 +1,1 @@
-"""What runs leave behind, laid out as BabyLM's evaluation pipeline has it: models by words seen, and predictions."""
+"""Export of runs in the layout of BabyLM's evaluation pipeline: models by words seen, and predictions."""

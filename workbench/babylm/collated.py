@@ -1,4 +1,4 @@
-"""All predictions of a run in the one file that BabyLM's leaderboard takes, and a table of their scores."""
+"""All predictions of a run in the one file that BabyLM's leaderboard accepts, and a table of their scores."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ FAST = (
 def collated(by_revision: Mapping[str, Sequence[Predicted]], track: Sequence[str]) -> dict[str, Any]:
     """Return the content of `all_full_preds_and_fast_scores_BACKEND.json`.
 
-    Tasks that are not there, or whose number of rows is not what BabyLM checks for, are null. Fast scores are shares,
-    one entry for each revision of the track in its order.
+    A task is null if it is missing or has another number of rows than BabyLM requires. Fast scores are fractions,
+    with one entry for each revision of the track, in its order.
     """
     main = [each for each in by_revision.get("main", ()) if each.fast is None and not each.counts]
-    found: dict[str, Any] = {key: None for key in FULL}
-    found |= {each.key: each.predictions for each in main if each.key != "glue"}
-    found["glue"] = {name: rows for each in main if each.key == "glue" for name, rows in each.predictions.items()}
+    content: dict[str, Any] = {key: None for key in FULL}
+    content |= {each.key: each.predictions for each in main if each.key != "glue"}
+    content["glue"] = {name: rows for each in main if each.key == "glue" for name, rows in each.predictions.items()}
     fast = {
         name: {each.key: each.fast for each in several if each.fast is not None and not each.counts}
         for name, several in by_revision.items()
     }
-    found["fast_eval_results"] = {key: [fast.get(name, {}).get(key) for name in track] for key in FAST}
-    return found
+    content["fast_eval_results"] = {key: [fast.get(name, {}).get(key) for name in track] for key in FAST}
+    return content
 
 
 def rows(run_id: str, by_revision: Mapping[str, Sequence[Predicted]], backend: str) -> list[dict[str, Any]]:
-    """Return a row for each file of predictions, and one for the mean of the tasks of each revision.
+    """Return a table row for each file of predictions, and one for the mean of the tasks of each revision.
 
-    `pipeline` is BabyLM's accuracy: the mean over paradigms, ties counted as right. `with_f1` has F1 in its place for
-    the tasks of which its tables show that. `ours` counts a tie as half. The mean is over fast or full sets apart.
+    `pipeline` is BabyLM's accuracy: the mean over paradigms, with ties counted as right. `with_f1` is F1 instead
+    for the tasks of which BabyLM's tables show F1. `ours` counts a tie as half. Fast sets and full sets have means
+    of their own.
     """
     table = []
     for revision, several in by_revision.items():
@@ -53,6 +54,7 @@ def rows(run_id: str, by_revision: Mapping[str, Sequence[Predicted]], backend: s
 
 
 def _row(each: Predicted) -> dict[str, Any]:
+    """Return the table row of one file of predictions."""
     return {
         "task": each.file.split("/")[-2], "pipeline": each.value,
         "with_f1": each.value if each.f1 is None else each.f1, "ours": each.ours, "ties": each.ties, "rows": each.rows,
@@ -61,7 +63,7 @@ def _row(each: Predicted) -> dict[str, Any]:
 
 
 def _mean(rows: Sequence[Mapping[str, Any]], word: str) -> dict[str, Any]:
-    """Return the unweighted mean of some tasks, as one row."""
+    """Return the unweighted mean of some tasks as one row."""
     means = {key: sum(row[key] for row in rows) / len(rows) for key in ("pipeline", "with_f1", "ours")}
     sums = {key: sum(row[key] for row in rows) for key in ("ties", "rows")}
     return {"task": f"mean of {len(rows)} {word}", **means, **sums, "missing": ""}

@@ -1,4 +1,4 @@
-"""Write the runs of an experiment in BabyLM's layout: models by revision, predictions, and collated files.
+"""Export of the runs of an experiment in BabyLM's layout: models by revision, predictions, and collated files.
 
 OUT/models/RUN/REVISION/                                    a Hugging Face folder each
 OUT/results/RUN/REVISION/zero_shot/BACKEND/TASK/SET/        predictions.json
@@ -35,20 +35,21 @@ log = logging.getLogger("workbench")
 
 
 def export(store: RunStore, record: str, out: Path, verify: bool = True) -> list[dict[str, Any]]:
-    """Write everything below `out`, which is not there yet or empty, in one step; return the rows of scores.csv.
+    """Write the export to the folder `out` in one step and return the rows of scores.csv.
 
-    Runs that are not trained or damaged are named and left out; with `verify` every file is compared with its hash.
-    Raises InputError where no run is left, or where the pairs that were scored are no longer to be had.
+    `out` must be empty or absent. Damaged runs, and runs that are not trained to their end, are named in warnings
+    and left out; with `verify` every file is compared with its hash. Raises InputError if no run is left, or if the
+    pairs that were scored are no longer available.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"--babylm {out}: there is something in that place already; name a new folder")
-    found = store.experiment(record)
-    runs = whole(map(store.get, found.runs), verify)
+        raise InputError(f"--babylm {out}: this path is a file or a folder that is not empty; name a new folder")
+    experiment = store.experiment(record)
+    runs = whole(map(store.get, experiment.runs), verify)
     if not runs:
-        raise InputError(f"{record} has no trained run to export; give its command again, which trains what is missing")
-    pairs = _pairs(found.base_spec().tasks)
-    there = next(place for place in out.absolute().parents if place.is_dir())  # the others are made at the end
-    draft = there / f".{out.name}~{uuid.uuid4().hex}"
+        raise InputError(f"{record} has no trained run to export; run its command again, which trains what is missing")
+    pairs = _pairs(experiment.base_spec().tasks)
+    existing = next(place for place in out.absolute().parents if place.is_dir())  # folders below are made at the end
+    draft = existing / f".{out.name}~{uuid.uuid4().hex}"
     try:
         table = [row for run in runs for row in _run(run, pairs, draft)]
         _csv(table, draft / "scores.csv")
@@ -62,27 +63,27 @@ def export(store: RunStore, record: str, out: Path, verify: bool = True) -> list
 
 
 def whole(runs: Iterable[RunDir], verify: bool) -> list[RunDir]:
-    """Return the trained runs whose files are what was written there, and name the others."""
-    kept = []
+    """Return the trained runs whose files are undamaged, and name the others in warnings."""
+    undamaged = []
     for run in runs:
         if not run.trained:
             log.warning("%s is not trained to its end, so it is left out", run.run_id)
         elif fault := validation.fault(run.path, full=verify):
             log.warning("%s is damaged and left out: %s", run.run_id, fault)
         else:
-            kept.append(run)
-    return kept
+            undamaged.append(run)
+    return undamaged
 
 
 def _pairs(tasks: TasksSpec) -> dict[str, PairSet]:
-    """Return the sets of minimal pairs of BabyLM that the experiment asked for, by name."""
+    """Return BabyLM's sets of minimal pairs that the experiment selected, by name."""
     names = tuple(name for name in tasks.names if Path(name).name.partition(".jsonl")[0] in SETS)
     suite = load(tasks.model_copy(update={"names": names or ("none",), "held_out": 0.0}))
     return {each.name: each for each in suite.tasks if isinstance(each, PairSet)}
 
 
 def _run(run: RunDir, pairs: Mapping[str, PairSet], out: Path) -> list[dict[str, Any]]:
-    """Write models and predictions of one run; return its scores."""
+    """Write the models and predictions of one run; return its rows of scores.csv."""
     by_backend: dict[str, dict[str, list[Predicted]]] = {}
     for revision in revisions(run):
         if run.has_weights(revision.place):
@@ -94,16 +95,21 @@ def _run(run: RunDir, pairs: Mapping[str, PairSet], out: Path) -> list[dict[str,
             path = out / "results" / run.run_id / revision.name / each.file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(each.predictions, ensure_ascii=False), encoding="utf-8")
-    if lacking := missing(run):
-        log.warning("%s has no weights of %s; train it with --evaluate-at words", run.run_id, ", ".join(lacking))
+    if absent := missing(run):
+        log.warning(
+            "%s has no weights of the revisions %s; train it in another store with --evaluate-at words",
+            run.run_id, ", ".join(absent),
+        )  # fmt: skip
     for fault in _faults(by_backend):
         log.warning("%s: %s, so it is left out of the collated files", run.run_id, fault)
     if not by_backend:
         log.warning("%s has no scores of BabyLM's tasks with predictions, so only models are written", run.run_id)
     tuned = by_backend.pop("finetune", {})
     table = []
-    for backend, found in (by_backend or {"mlm": {}}).items():
-        whole = {name: [*found.get(name, ()), *tuned.get(name, ())] for name in dict.fromkeys([*found, *tuned])}
+    for backend, by_revision in (by_backend or {"mlm": {}}).items():
+        whole = {
+            name: [*by_revision.get(name, ()), *tuned.get(name, ())] for name in dict.fromkeys([*by_revision, *tuned])
+        }
         if not whole:
             continue
         path = out / "results" / run.run_id / f"all_full_preds_and_fast_scores_{backend}.json"
@@ -119,9 +125,9 @@ def _faults(by_backend: Mapping[str, Mapping[str, list[Predicted]]]) -> list[str
 
 
 def _predicted(run: RunDir, revision: Revision, pairs: Mapping[str, PairSet]) -> Iterator[tuple[str, Predicted]]:
-    """Yield the predictions of one revision with their backend, "finetune" for those of fine-tuned tasks.
+    """Yield the predictions of one revision with their backend, which is "finetune" for fine-tuned tasks.
 
-    Of several fine-tuning seeds the first is taken, as BabyLM's pipeline has one.
+    Of several fine-tuning seeds only the first is exported, because BabyLM's pipeline has one.
     """
     scores = run.scores(revision.place).values()
     for score in sorted(scores, key=lambda score: (score["task"], score["seed"])):
@@ -131,7 +137,9 @@ def _predicted(run: RunDir, revision: Revision, pairs: Mapping[str, PairSet]) ->
         if given is None or "chosen" not in score:
             continue
         if score["data"] != given.fingerprint:
-            log.warning("%s: %s was scored on other pairs than are there now, and is left out", run.run_id, given.name)
+            log.warning(
+                "%s: %s was scored on other pairs than the files hold now, and is left out", run.run_id, given.name
+            )
             continue
         for scorer, signs in score["chosen"].items():
             ours = score["value"] if scorer == score["scorer"] else score["values"][scorer]["accuracy"]
@@ -140,6 +148,7 @@ def _predicted(run: RunDir, revision: Revision, pairs: Mapping[str, PairSet]) ->
 
 
 def _csv(table: list[dict[str, Any]], path: Path) -> None:
+    """Write the table of scores."""
     path.parent.mkdir(parents=True, exist_ok=True)
     columns = ("run_id", "revision", "backend", "task", "pipeline", "with_f1", "ours", "ties", "rows", "missing")
     with open(path, "w", newline="", encoding="utf-8") as file:

@@ -1,8 +1,8 @@
 """One revision of a run as a Hugging Face folder that `AutoModelForMaskedLM.from_pretrained` loads.
 
-The masked language model is the part of an objective that learned to fill [MASK]: of BERT MLM the encoder with its
-head, of every objective with a generator the generator. Then the encoder, which is what is fine-tuned, lies beside it
-in `encoder`, for `AutoModel`.
+The masked language model is the part of an objective that learned to predict [MASK]: for BERT MLM the encoder with
+its head, for every objective with a generator the generator. In the second case the encoder, which is what is
+fine-tuned, is in the folder `encoder` beside it, for `AutoModel`.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ HEAD = "detection_head.safetensors"
 
 
 def write(run: RunDir, weights: Path, folder: Path, revision: str) -> None:
-    """Fill `folder` from the `encoder` and `heads` that lie in `weights`. Raises InputError."""
+    """Fill `folder` with a revision whose `encoder` and `heads` are in `weights`. Raises InputError."""
     spec, model = scorer.put_together(weights / "encoder", "cpu")
-    found = masked_lm(model)
+    language_model = masked_lm(model)
     folder.mkdir(parents=True)
-    if found is None:
+    if language_model is None:
         shutil.copytree(weights / "encoder", folder, dirs_exist_ok=True)
     else:
-        _save_masked_lm(*found, folder)
+        _save_masked_lm(*language_model, folder)
         for file in (weights / "encoder").iterdir():
             if file.name in TOKENIZER_FILES:
                 shutil.copyfile(file, folder / file.name)
-        if found[0] is not model.encoder:
+        if language_model[0] is not model.encoder:
             shutil.copytree(weights / "encoder", folder / "encoder")
     head = getattr(model, "head", None)
     if isinstance(head, BinaryHead):
@@ -47,7 +47,7 @@ def write(run: RunDir, weights: Path, folder: Path, revision: str) -> None:
 
 
 def masked_lm(model: nn.Module) -> tuple[Encoder, MlmHead] | None:
-    """Return encoder and head of the part that learned to fill [MASK]; None where the objective has none."""
+    """Return encoder and head of the part that learned to predict [MASK]; None if the objective has none."""
     generator, head = getattr(model, "generator", None), getattr(model, "head", None)
     if isinstance(generator, Generator):
         return None if generator.words is not None else (generator.body, generator.head)
@@ -56,11 +56,11 @@ def masked_lm(model: nn.Module) -> tuple[Encoder, MlmHead] | None:
 
 
 def _save_masked_lm(encoder: Encoder, head: MlmHead, folder: Path) -> None:
-    """Write config.json and model.safetensors of an `ElectraForMaskedLM`, whose head is ours under other names."""
+    """Write config.json and model.safetensors of an `ElectraForMaskedLM`, with our head under its names."""
     if not isinstance(encoder.model, Electra):
         raise InputError(
             f"encoder.family={encoder.spec.family}: masked language models are exported for the family electra only; "
-            f"the folder encoder of each run loads with AutoModel"
+            f"AutoModel loads the folder encoder of each run"
         )
     facts = {"architectures": ["ElectraForMaskedLM"], "dtype": "float32", **encoder.model.config.facts()}
     (folder / "config.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
@@ -74,6 +74,7 @@ def _save_masked_lm(encoder: Encoder, head: MlmHead, folder: Path) -> None:
 
 
 def _save_tensors(weights: dict[str, Tensor], path: Path) -> None:
+    """Write a copy of each tensor on the CPU to a safetensors file."""
     from safetensors.torch import save_file
 
     apart = {name: weight.detach().cpu().contiguous().clone() for name, weight in weights.items()}
@@ -81,30 +82,31 @@ def _save_tensors(weights: dict[str, Tensor], path: Path) -> None:
 
 
 def card(spec: RunSpec, model: nn.Module, revision: str) -> str:
-    """Return a model card that says which part of the objective is which file."""
-    found = masked_lm(model)
-    if found is None:
+    """Return a model card that describes which part of the objective each file holds."""
+    language_model = masked_lm(model)
+    if language_model is None:
         lines = [
             f"- `model.safetensors`: the encoder, for `AutoModel`. The objective `{spec.objective}` has no part that "
-            "learned to fill [MASK], so it is no masked language model: `AutoModelForMaskedLM` makes a random head"
+            "learned to predict [MASK], so this is no masked language model: `AutoModelForMaskedLM` adds a random head"
         ]
-    elif found[0] is getattr(model, "encoder", None):
+    elif language_model[0] is getattr(model, "encoder", None):
         lines = ["- `model.safetensors`: encoder and masked language model in one, for `AutoModelForMaskedLM`"]
     else:
         lines = [
-            "- `model.safetensors`: the **generator**, for `AutoModelForMaskedLM`: the only part that learned to fill "
-            "[MASK]. Its scores are not those of the encoder.",
+            "- `model.safetensors`: the **generator**, for `AutoModelForMaskedLM`: the only part that learned to "
+            "predict [MASK]. Its scores are not those of the encoder.",
             "- `encoder/`: the **encoder**, for `AutoModel`: this is what to fine-tune",
         ]
     if isinstance(head := getattr(model, "head", None), BinaryHead):
         lines.append(
-            f"- `{HEAD}`: the head by which the encoder tells replaced tokens: logit = out.weight h + out.bias"
+            f"- `{HEAD}`: the head that detects replaced tokens from the encoder's states: "
+            "logit = out.weight h + out.bias"
             + (", where h = gelu(dense.weight h + dense.bias)" if head.dense is not None else "")
-            + " at each of its states h; above 0 means replaced"
+            + " for each state h; a logit above 0 means replaced"
         )
     return f"""---
 library_name: transformers
-pipeline_tag: {"fill-mask" if found is not None else "feature-extraction"}
+pipeline_tag: {"fill-mask" if language_model is not None else "feature-extraction"}
 ---
 # {spec.run_id}, revision {revision}
 

@@ -1,8 +1,8 @@
-"""Predictions as BabyLM's evaluation pipeline writes them, and scores by its arithmetic beside ours.
+"""Predictions in the format of BabyLM's evaluation pipeline, and scores by its arithmetic beside ours.
 
-A prediction of a minimal pair is the sentence that was chosen. The pipeline of 2025 and of early 2026 chooses the right
-one where both have one score, so that is what is written for a tie; the number of ties stands beside, and our score, in
-which each counts half.
+The prediction for a minimal pair is the sentence that was chosen. If both have the same score, the pipeline of 2025
+and of early 2026 chooses the right one, so that one is written for a tie; reported beside it are the number of ties
+and our score, in which each counts half.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from workbench.tasks.finetuning.babylm_glue import PREFIX, ROWS
 from workbench.tasks.zero_shot.minimal_pairs import PairSet
 
 Predictions = dict[str, dict[str, list[dict[str, Any]]]]
-MLM = ("pll", "generator-pll")  # ways to score sentences that are the pipeline's backend `mlm`
+MLM = ("pll", "generator-pll")  # the scorers that the pipeline calls the backend `mlm`
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A set of minimal pairs of the pipeline: its folder, its key when collated, and how many rows it must have."""
+    """Set of minimal pairs of the pipeline: its folder, its key when collated, and the number of rows it must have."""
 
     folder: str
     key: str
@@ -29,7 +29,7 @@ class Dataset:
     fast: bool = False
 
 
-SETS = {  # by the names of our tasks
+SETS = {  # under the names of our tasks
     "blimp-filtered": Dataset("blimp/blimp_filtered", "blimp", 59_875, 67),
     "supplement_filtered": Dataset("blimp/supplement_filtered", "blimp_supplement", 5_218, 5),
     "blimp-fast": Dataset("blimp/blimp_fast", "blimp", 67 * 200, 67, fast=True),
@@ -39,9 +39,9 @@ SETS = {  # by the names of our tasks
 
 @dataclass(frozen=True)
 class Predicted:
-    """One file of predictions and what it scores; `value` and `f1` are the pipeline's, `ours` is the run's own score.
+    """One file of predictions and its scores: `value` and `f1` by the pipeline's arithmetic, `ours` as in the run.
 
-    `counts` says what is wrong with the number of rows, "" where it is what the pipeline expects.
+    `counts` is the fault in the number of rows, "" if it is the number that the pipeline expects.
     """
 
     file: str
@@ -57,13 +57,13 @@ class Predicted:
 
 
 def backend_of(scorer: str) -> str:
-    """Return the folder of a way to score sentences: `mlm` for pseudo-log-likelihoods, else its own name."""
+    """Return the folder of a scorer's predictions: `mlm` for pseudo-log-likelihoods, else the scorer's name."""
     return "mlm" if scorer in MLM else scorer
 
 
 def of_pairs(pairs: PairSet, scorer: str, signs: str, ours: float) -> Predicted:
-    """Return the predictions of minimal pairs from the choices that a score keeps ("+", "-", "=")."""
-    found = SETS[pairs.name]
+    """Return the predictions for minimal pairs from the choices that a score holds ("+", "-", "=")."""
+    dataset = SETS[pairs.name]
     predictions: Predictions = {}
     right: dict[str, list[bool]] = {}
     for sign, good, bad, uid in zip(signs, pairs.good, pairs.bad, pairs.groups["paradigm"], strict=True):
@@ -72,16 +72,16 @@ def of_pairs(pairs: PairSet, scorer: str, signs: str, ours: float) -> Predicted:
         rows.append({"id": f"{uid}_{len(rows)}", "pred": chosen})
         right.setdefault(uid, []).append(chosen.strip() == good.strip())
     shares = {uid: sum(hits) / len(hits) for uid, hits in right.items()}
-    counts = _counts(pairs.name, len(signs), found.rows, len(predictions), found.parts)
+    counts = _counts(pairs.name, len(signs), dataset.rows, len(predictions), dataset.parts)
     return Predicted(
-        f"zero_shot/{backend_of(scorer)}/{found.folder}/predictions.json", found.key, predictions,
+        f"zero_shot/{backend_of(scorer)}/{dataset.folder}/predictions.json", dataset.key, predictions,
         100 * sum(shares.values()) / len(shares), ours, len(signs), signs.count("="), counts,
-        shares if found.fast else None,
+        shares if dataset.fast else None,
     )  # fmt: skip
 
 
 def of_labels(task: str, predicted: Sequence[int], score: Mapping[str, Any]) -> Predicted:
-    """Return the predictions of a fine-tuned task from the labels that a score keeps."""
+    """Return the predictions of a fine-tuned task from the labels that a score holds."""
     name = task.removeprefix(PREFIX)
     rows = [{"id": f"{name}_{place}", "pred": label} for place, label in enumerate(predicted)]
     values = score["values"]["valid"]
@@ -92,10 +92,13 @@ def of_labels(task: str, predicted: Sequence[int], score: Mapping[str, Any]) -> 
     )  # fmt: skip
 
 
-def _counts(name: str, rows: int, wanted: int, parts: int, wanted_parts: int) -> str:
-    """Return what the pipeline would find wrong with the number of rows, as it would then leave the task out."""
-    if (rows, parts) == (wanted, wanted_parts):
+def _counts(name: str, rows: int, expected: int, parts: int, expected_parts: int) -> str:
+    """Return the fault that the pipeline would find in the number of rows, "" if there is none.
+
+    The pipeline leaves out a task with such a fault.
+    """
+    if (rows, parts) == (expected, expected_parts):
         return ""
-    of_parts = f" in {parts}" if wanted_parts > 1 else ""
-    wanted_of = f" in {wanted_parts}" if wanted_parts > 1 else ""
-    return f"{name} has {rows:,} rows{of_parts} where BabyLM expects {wanted:,}{wanted_of}"
+    of_parts = f" in {parts}" if expected_parts > 1 else ""
+    of_expected_parts = f" in {expected_parts}" if expected_parts > 1 else ""
+    return f"{name} has {rows:,} rows{of_parts} where BabyLM expects {expected:,}{of_expected_parts}"

@@ -1,4 +1,4 @@
-"""Which weights of a run stand for which of BabyLM's revisions: `main` and `chck_1M` to `chck_1000M`."""
+"""BabyLM's revisions of a model, `main` and `chck_1M` to `chck_1000M`, and the weights of a run that belong to each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ MARKS = {mark_of_words(amount): amount // MILLION for amount in WORDS}  # of poi
 
 @dataclass(frozen=True)
 class Revision:
-    """A revision and where its weights lie below the run's folder: "" for the end of training, else "points/STEP/"."""
+    """Revision of a model, and the place of its weights in the run's folder.
+
+    The place is "" for the end of training, else "points/STEP/".
+    """
 
     name: str
     place: str
@@ -27,40 +30,43 @@ class Revision:
 
 
 def revisions(run: RunDir) -> list[Revision]:
-    """Return the revisions that a trained run has weights of, `main` first, then by words seen."""
-    found = {millions: place for place, millions in _kept(run)}
+    """Return the revisions for which a trained run has weights, `main` first, then in the order of words seen."""
+    places = {millions: place for place, millions in _kept(run)}
     if (last := _at_end(run)) is not None:
-        found[last] = ""
-    return [Revision("main", ""), *(Revision(f"chck_{count}M", found[count]) for count in sorted(found))]
+        places[last] = ""
+    return [Revision("main", ""), *(Revision(f"chck_{count}M", places[count]) for count in sorted(places))]
 
 
 def missing(run: RunDir) -> list[str]:
-    """Return the revisions of the run's track that it has no weights of, up to the words that it saw."""
+    """Return the revisions for which a run has no weights, up to the number of words that it was trained on."""
     names = {revision.name for revision in revisions(run)}
     most = seen(run) / MILLION
     return [f"chck_{count}M" for count in STRICT if count <= most and f"chck_{count}M" not in names]
 
 
 def track(run: RunDir) -> tuple[str, ...]:
-    """Return the names of all revisions of the run's track: strict-small up to 100 million words seen, else strict."""
+    """Return all revisions of the run's track: strict-small up to 100 million words seen, else strict."""
     small = seen(run) < 101 * MILLION
     return tuple(f"chck_{count}M" for count in (SMALL if small else STRICT))
 
 
 def seen(run: RunDir) -> float:
-    """Return the words that a run saw, 0 where the words of its text were not counted."""
+    """Return the number of words that a run was trained on, 0 if the words of its text were not counted."""
     spec = run.spec()
     return words_of_tokens(run.read_json("done.json")["tokens"], spec.data) if spec.data.words else 0.0
 
 
 def _kept(run: RunDir) -> list[tuple[str, int]]:
-    """Return place and millions of words of each point that was kept by words."""
+    """Return place and millions of words of each point of the schedule `words`."""
     marks = ((place, run.read_json(place + "point.json")["mark"]) for place in run.points())
     return [(place, MARKS[mark]) for place, mark in marks if mark in MARKS]
 
 
 def _at_end(run: RunDir) -> int | None:
-    """Return the millions of words that the run's last step is the last to see no more than."""
+    """Return the millions of words of the revision that is the end of training; None if there is none.
+
+    One step more would go beyond that number of words.
+    """
     spec, words = run.spec(), seen(run)
     if not words:
         return None

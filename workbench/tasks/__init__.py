@@ -1,4 +1,4 @@
-"""Downstream tasks: what an encoder is worth. GLUE, probes, linear probes, minimal pairs, or a person's own files."""
+"""Downstream tasks, which measure an encoder: GLUE, probes, linear probes, minimal pairs, or a user's own files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from workbench.store.atomic import user_path
 from workbench.tasks.task import Examples, Measure, Suite, Task, held_out
 
 __all__ = ["Examples", "HeldOut", "Measure", "Suite", "Task", "known", "load", "local", "of_corpus"]
-HeldOut = Callable[[], tuple[DataSpec, Path]]  # a corpus, and the folder in which it is prepared
+HeldOut = Callable[[], tuple[DataSpec, Path]]  # returns a corpus and the folder with its prepared text
 
 
 def known() -> list[dict[str, str]]:
-    """Return name, suite, metric and a line on every task that has a name, without reading any data."""
+    """Return the name, suite, metric and one-line summary of every named task, without reading any data."""
     from workbench.tasks.finetuning import babylm_glue, glue, probes
     from workbench.tasks.linear import names as linear
     from workbench.tasks.zero_shot import blimp, held_out_pairs
@@ -34,12 +34,13 @@ def known() -> list[dict[str, str]]:
 
 
 def load(tasks: TasksSpec, cache: Path | None = None, text: HeldOut | None = None) -> Suite:
-    """Return every measure that `tasks.names` asks for, ready for `measures.take`, with baselines.
+    """Return the measures that `tasks.names` selects, with their baselines, ready for `measures.take`.
 
-    Names are `none`, `glue`, `babylm`, `probes`, `pairs` or a kind of them, `blimp` and its sets, single tasks,
-    stand-ins beside GLUE's folders (`QNLI-devsplit`), paths to tables and to minimal pairs, and those of linear probes
-    (`workbench.tasks.linear.names`). Tasks that `glue` lacks are named in `missing`; a task asked for by its own name
-    must be there. `text` prepares the corpus, for pairs made of it. Raises InputError.
+    Names are `none`, `glue`, `babylm`, `probes`, `pairs` or one kind of pairs, `blimp` and its variants, single
+    tasks, substitutes beside GLUE's folders (`QNLI-devsplit`), paths to tables or to minimal pairs, and the names
+    of linear probes (`workbench.tasks.linear.names`). Tasks of `glue` or `babylm` whose files are absent are listed
+    in `missing`; a task selected by its own name must be available. `text` returns the prepared corpus, from which
+    pairs are made. Raises InputError.
     """
     from workbench.tasks import baselines
     from workbench.tasks.finetuning import babylm_glue, glue, probes, table
@@ -49,27 +50,27 @@ def load(tasks: TasksSpec, cache: Path | None = None, text: HeldOut | None = Non
     if not names or names == ["none"]:
         return Suite(())
     if "none" in names:
-        raise InputError(f"--tasks {','.join(names)}: 'none' cannot be asked for together with tasks")
+        raise InputError(f"--tasks {','.join(names)}: 'none' cannot be combined with other tasks")
     places = [_place(name) for name in names]
     glue_names = [n for kind, name in places if kind == "glue" for n in (glue.ROWS if name == "glue" else [name])]
     probe_names = [n for kind, name in places if kind == "probes" for n in (PROBES if name == "probes" else [name])]
 
-    found: list[Task] = []
+    loaded: list[Task] = []
     missing: dict[str, str] = {}
     if glue_names:
         suite = glue.load(dict.fromkeys(glue_names), tasks.glue, tasks.rows)
         for name in (name for kind, name in places if kind == "glue" and name in suite.missing):
-            raise InputError(f"task {name} cannot be had: {suite.missing[name]}")
+            raise InputError(f"task {name} is not available: {suite.missing[name]}")
         if not suite.tasks:
             raise InputError(f"no GLUE task was found: {next(iter(suite.missing.values()))}")
-        found += [task for task in suite.tasks if isinstance(task, Task)]
+        loaded += [task for task in suite.tasks if isinstance(task, Task)]
         missing |= suite.missing
     if probe_names:
-        found += probes.load(dict.fromkeys(probe_names), tasks.rows)
+        loaded += probes.load(dict.fromkeys(probe_names), tasks.rows)
     babylm, absent = babylm_glue.load([name for kind, name in places if kind == "babylm"], tasks.babylm, tasks.rows)
-    found, missing = found + babylm, missing | absent
-    found += [table.load(Path(name), tasks) for kind, name in places if kind == "table"]
-    measures: list[Measure] = [baselines.added(held_out(task, tasks.held_out), cache) for task in found]
+    loaded, missing = loaded + babylm, missing | absent
+    loaded += [table.load(Path(name), tasks) for kind, name in places if kind == "table"]
+    measures: list[Measure] = [baselines.added(held_out(task, tasks.held_out), cache) for task in loaded]
     measures += linear.load([each for name in names for each in linear.place(name) or []], tasks, cache)
     measures += [_pairs(kind, name, tasks, text) for kind, name in places if kind in ("pairs", "blimp", "sentences")]
     _distinct(measures)
@@ -77,31 +78,33 @@ def load(tasks: TasksSpec, cache: Path | None = None, text: HeldOut | None = Non
 
 
 def _pairs(kind: str, name: str, tasks: TasksSpec, text: HeldOut | None) -> Measure:
-    """Return minimal pairs of one kind. Raises InputError."""
+    """Return the minimal pairs that a name selects. Raises InputError."""
     from workbench.tasks.zero_shot import blimp, held_out_pairs
 
     if kind == "pairs":
         if text is None:
-            raise InputError(f"--tasks {name}: there is no corpus to make pairs of")
+            raise InputError(f"--tasks {name}: these pairs are made from the text of a corpus, and no corpus is given")
         return held_out_pairs.load(name, *text(), tuning=bool(tasks.held_out))
     if tasks.held_out:
-        raise InputError(f"--tasks {name}: settings cannot be searched for on the pairs that are reported; use pairs")
+        raise InputError(
+            f"--tasks {name}: a search cannot choose settings by the pairs that a report shows; use --tasks pairs"
+        )
     return blimp.load(name, tasks.blimp) if kind == "blimp" else blimp.load_path(name)
 
 
 def of_corpus(tasks: TasksSpec) -> bool:
-    """Return whether a task is made of the corpus's held-out text. Raises InputError for a name that is none."""
+    """Return whether any task is made from held-out text of the corpus. Raises InputError for an unknown name."""
     return any(_place(name)[0] == "pairs" for name in tasks.names if name != "none")
 
 
 def along(tasks: TasksSpec) -> bool:
-    """Return whether some measure is taken during training as well. Raises InputError for a name that is none."""
+    """Return whether any measure is also taken during training. Raises InputError for an unknown name."""
     kinds = {_place(name)[0] for name in tasks.names if name != "none"}
     return tasks.at != "none" and not kinds.isdisjoint(("pairs", "blimp", "sentences", "linear"))
 
 
 def local(tasks: TasksSpec) -> bool:
-    """Return whether no task is on the hub. Raises InputError for a name that is none."""
+    """Return whether no task has to be downloaded from the hub. Raises InputError for an unknown name."""
     from workbench.tasks.linear import names as linear
 
     kinds = {_place(name)[0] for name in tasks.names if name != "none"}
@@ -114,7 +117,7 @@ def local(tasks: TasksSpec) -> bool:
 
 
 def _place(name: str) -> tuple[str, str]:
-    """Return which part reads this name, and the name as that part spells it. Raises InputError."""
+    """Return the kind of task that a name selects, and the name as that kind's module spells it. Raises InputError."""
     from workbench.tasks.finetuning import babylm_glue, glue, table
     from workbench.tasks.linear import names as linear
     from workbench.tasks.zero_shot import blimp, held_out_pairs
@@ -124,7 +127,7 @@ def _place(name: str) -> tuple[str, str]:
     if name.lower() in words:
         return words[name.lower()]
     if name.lower() == babylm_glue.SUITE or name.lower().startswith(babylm_glue.PREFIX):
-        babylm_glue.names_of(name)  # raises where there is no such task
+        babylm_glue.names_of(name)  # raises InputError if there is no such task
         return "babylm", name.lower()
     if linear.place(name):
         return "linear", name
@@ -132,7 +135,7 @@ def _place(name: str) -> tuple[str, str]:
         return "sentences", name
     if table.is_table(name):
         return "table", name
-    if row := glue.row_of(name):  # also where a folder of that name lies here, which ./NAME would mean
+    if row := glue.row_of(name):  # even if there is a folder of that name here, which is written ./NAME
         return "glue", row.name
     if user_path(name, "--tasks").is_dir():
         return "sentences", name
@@ -153,7 +156,8 @@ def _place(name: str) -> tuple[str, str]:
 
 
 def _distinct(tasks: list[Measure]) -> None:
+    """Raise InputError if two measures have the same name."""
     names = [task.name for task in tasks]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice:
-        raise InputError(f"two tasks are called {twice!r}; rename one of the files")
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated:
+        raise InputError(f"two tasks have the name {repeated!r}; rename one of the files")

@@ -1,6 +1,7 @@
-"""What needs no encoder: the most frequent answer, and logistic regression on words. Every score stands beside these.
+"""Baselines that need no encoder: the most frequent label, and logistic regression on words.
 
-Both are in the task's own metric, times 100, and kept on disk under the task's fingerprint.
+Reports show them beside every score. Both are values of the task's own metric, times 100, and are cached on disk
+under the task's fingerprint.
 """
 
 from __future__ import annotations
@@ -18,27 +19,27 @@ from workbench.store.cache import read_entry, write_entry
 from workbench.tasks.metrics import METRICS
 from workbench.tasks.task import Examples, Task
 
-VERSION = 1  # raise it when a baseline is computed differently
-FEATURES = 50_000  # the most frequent ones
-ROWS = 20_000  # the most that words are learnt from; more would take longer than the encoders of the demo
-WEIGHTS = 2_000_000  # features times labels
+VERSION = 1  # increase it when the computation of a baseline changes
+FEATURES = 50_000  # at most, the most frequent ones
+ROWS = 20_000  # training rows at most; more would take longer than training the encoders of the demo
+WEIGHTS = 2_000_000  # features times labels at most
 MOST_STEPS = 200
-STRENGTH = 10.0  # inverse of the penalty per row, on rows of length 1
+STRENGTH = 10.0  # scikit-learn's C, the weight of the summed loss against the penalty, for rows of norm 1
 WORD = re.compile(r"[^\W_]+|[^\w\s]")
 
 
 def added(task: Task, cache: Path | None = None) -> Task:
-    """The task with its baselines, from the cache if they were computed before."""
+    """Return the task with its baselines, which come from the cache if they were computed before."""
     path = (cache or cache_root()) / "baselines" / f"{task.fingerprint}-{VERSION}.json"
-    found = read_entry(path)
-    if found is None:
-        found = {"majority": majority(task), "bag-of-words": bag_of_words(task)}
-        write_entry(path, found)
-    return replace(task, baselines=found)
+    values = read_entry(path)
+    if values is None:
+        values = {"majority": majority(task), "bag-of-words": bag_of_words(task)}
+        write_entry(path, values)
+    return replace(task, baselines=values)
 
 
 def majority(task: Task) -> float:
-    """The training set's most frequent label, or its mean, for every row."""
+    """Return the score of predicting the most frequent training label for every row; 0 in a regression."""
     import numpy as np
 
     if task.regression:
@@ -50,9 +51,11 @@ def majority(task: Task) -> float:
 
 
 def bag_of_words(task: Task) -> float:
-    """Linear model of single words and neighbours, of words per side and shared words in pairs; L2 penalty.
+    """Return the score of a linear model on bags of words.
 
-    Rows have length 1; softmax and cross-entropy, or squared error. From at most 20,000 training rows.
+    Features are single words and pairs of neighbouring words; for two texts, those of each text and those that both
+    share. Feature vectors of rows have norm 1. The loss is the cross-entropy of a softmax, or the squared error in
+    a regression, with an L2 penalty. At most 20,000 training rows are used.
     """
     import numpy as np
 
@@ -96,16 +99,16 @@ def _rows(examples: Examples) -> list[set[str]]:
 
 
 def vocabulary(examples: Examples, most: int) -> dict[str, int]:
-    """Column of each feature that two rows or more have; column 0 is the constant."""
+    """Return the column of each feature that occurs in two rows or more, at most `most`; column 0 is the constant."""
     counts: Counter[str] = Counter()
     for row in _rows(examples):
         counts.update(row)
-    kept = sorted((word for word, count in counts.items() if count > 1), key=lambda word: (-counts[word], word))
-    return {word: column for column, word in enumerate(kept[:most], 1)}
+    frequent = sorted((word for word, count in counts.items() if count > 1), key=lambda word: (-counts[word], word))
+    return {word: column for column, word in enumerate(frequent[:most], 1)}
 
 
 def matrix(examples: Examples, known: dict[str, int]) -> Any:
-    """Sparse (rows, 1 + features), rows of length 1 beside the constant."""
+    """Return a sparse matrix (rows, 1 + features): a column of ones, then each row's features, scaled to norm 1."""
     import numpy as np
     from scipy.sparse import csr_matrix
 
@@ -116,7 +119,10 @@ def matrix(examples: Examples, known: dict[str, int]) -> Any:
 
 
 def _fit(inputs: Any, targets: Any, softmax: bool) -> Any:
-    """Weights (features, outputs) of the convex problem, by L-BFGS from zero; the constant is not penalised."""
+    """Return the weights (features, outputs) that minimise the loss with its penalty, by L-BFGS from zero.
+
+    The weight of the constant is not penalised.
+    """
     import numpy as np
     from scipy.optimize import minimize
 
@@ -141,5 +147,5 @@ def _fit(inputs: Any, targets: Any, softmax: bool) -> Any:
     start: Any = np.zeros(shape).ravel()
     steps = counted(range(MOST_STEPS), f"fitting a bag of words, {shape[1]:,} outputs, steps")
     more: Any = {"options": {"maxiter": MOST_STEPS, "gtol": 1e-5}, "callback": lambda _: next(steps, None)}
-    found: Any = minimize(loss, start, jac=True, method="L-BFGS-B", **more)
-    return found.x.reshape(shape)
+    result: Any = minimize(loss, start, jac=True, method="L-BFGS-B", **more)
+    return result.x.reshape(shape)

@@ -1,4 +1,4 @@
-"""What an encoder folder says of the encoder in it, before its weights are read."""
+"""Sizes and limits of the encoder in a folder, from its settings alone, without loading weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ UNLIMITED = 1 << 30
 
 @dataclass(frozen=True)
 class EncoderFacts:
-    """Sizes of an encoder; `longest` is how many tokens of a text it can read, None without a limit."""
+    """Sizes of an encoder, and how it reads texts.
+
+    `longest` is the number of tokens that it can read, None if there is no limit. `reads_last` says that a text is
+    read at its last token.
+    """
 
     layers: int
     hidden: int
@@ -23,10 +27,12 @@ class EncoderFacts:
 
 
 def encoder_facts(folder: Path) -> EncoderFacts:
-    """Read config.json and the tokenizer's settings. Raises InputError for a folder without an encoder."""
+    """Return the facts of an encoder from config.json and its tokenizer. Raises InputError for a folder without one."""
     config = configured(foreign.check_encoder_folder(folder))
     layers, hidden = (getattr(config, name, None) for name in ("num_hidden_layers", "hidden_size"))
     if not isinstance(layers, int) or not isinstance(hidden, int):
-        raise InputError(f"{folder}: config.json does not say how many layers the encoder has, or how wide they are")
+        raise InputError(
+            f"{folder}: config.json lacks num_hidden_layers or hidden_size, the number and width of layers"
+        )
     length = row_length(folder, config, UNLIMITED)
     return EncoderFacts(layers, hidden, None if length == UNLIMITED else length, reads_last(config))

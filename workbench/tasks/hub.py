@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub, for tasks."""
+"""Download of tasks' data sets from the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from workbench.errors import InputError
 
 
 def fetch(name: str, patterns: Sequence[str], option: str, folder: str) -> Path | str:
-    """Return the local copy of those files of a data set that match the patterns, or a sentence that says why not.
+    """Return the local copy of a data set's files that match the patterns, or a sentence on why there is none.
 
-    `option` and `folder` say which option named it, and what else that may name. Raises InputError for a name that can
-    be neither.
+    `option` is the option that gave the name, and `folder` describes the folder that may be given instead. Raises
+    InputError if the name is neither a folder nor a valid name of a data set.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    neither = f"{option.removeprefix('--set ')}={name!r} is no folder here"
+    no_folder = f"{option.removeprefix('--set ')}={name!r} is no folder here"
     if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name):
-        raise InputError(f"{neither}, nor a name on the hub; give {folder}")
+        raise InputError(f"{no_folder}, nor a valid name of a data set on the hub; give {folder}")
     try:
         return Path(snapshot_download(name, repo_type="dataset", allow_patterns=list(patterns)))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
-        return f"{neither}, and the hub gave none ({type(error).__name__}); name a folder with {option}=DIR"
+        reason = type(error).__name__
+        return f"{no_folder}, and its download from the hub failed ({reason}); give a folder with {option}=DIR"

@@ -1,7 +1,7 @@
-"""The one place that says how each kind of measure is carried out.
+"""The function that carries out each kind of measure.
 
-A new kind is a frozen dataclass with the members of `task.Measure`, a function that takes the same arguments as
-`take`, and a line there; `tasks.load` reads its name.
+To add a kind, write a frozen dataclass with the members of `task.Measure` and a function with the arguments of
+`take`, add a line for it to `take`, and let `tasks.load` read its name.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from workbench.tasks.zero_shot.minimal_pairs import PairSet
 def take(
     encoder: Path, measure: Measure, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None
 ) -> Score:
-    """Measure the encoder in a folder.
+    """Measure the encoder in a folder and return its score.
 
-    Of a run the folder is `encoder`, beside the rest of what training left. Raises InputError for a folder that cannot
-    be measured, Diverged where numbers are not finite.
+    If the encoder belongs to a run, it must be in its place in the run's folder, as some measures read what
+    training left beside it. Raises InputError for a folder that cannot be measured, Diverged if numbers are not
+    finite.
     """
     if isinstance(measure, Task):
         from workbench.tasks.finetuning.finetune import finetune
@@ -37,11 +38,11 @@ def take(
         from workbench.tasks.zero_shot.preferences import zero_shot
 
         return zero_shot(encoder, measure, spec, seed, host, progress)
-    raise TypeError(f"nothing is known of how to measure {type(measure).__name__}")
+    raise TypeError(f"no function measures a {type(measure).__name__}")
 
 
 def expected(suite: Suite, spec: TasksSpec) -> Iterator[tuple[Measure, int, str]]:
-    """Yield each score that a run is to have: its measure, its seed and the name of its file."""
+    """Yield each score that a run should have: its measure, its seed and the name of its file."""
     for measure in suite.tasks:
         for seed in range(measure.seeds(spec)):
             yield measure, seed, score_name(measure, spec, seed)

@@ -1,4 +1,4 @@
-"""The metrics of fine-tuning, as fractions; a score that is not defined counts as no skill, 0, never as NaN."""
+"""Metrics of fine-tuning, as fractions; an undefined score counts as 0, which means no skill, and never as NaN."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ Floats = Any  # numpy arrays (N,) of labels or numbers; numpy is imported late
 
 
 def accuracy(predicted: Floats, true: Floats) -> float:
-    """Share of equal labels."""
+    """Return the share of predictions that equal the true label."""
     return float((predicted == true).mean())
 
 
 def f1(predicted: Floats, true: Floats) -> float:
-    """F1 of label 1, the positive class of the two-label tasks; 0 when it is neither predicted nor there."""
+    """Return F1 of label 1, the positive class of tasks with two labels; 0 if it is neither predicted nor true."""
     return _f1_of(1, predicted, true)
 
 
 def macro_f1(predicted: Floats, true: Floats) -> float:
-    """Unweighted mean of F1 over the labels that are predicted or there."""
+    """Return the unweighted mean of F1 over the labels that occur in the predictions or in the truth."""
     labels = sorted(set(true.tolist()) | set(predicted.tolist()))
     return sum(_f1_of(label, predicted, true) for label in labels) / len(labels)
 
@@ -32,7 +32,7 @@ def _f1_of(label: int, predicted: Floats, true: Floats) -> float:
 
 
 def matthews(predicted: Floats, true: Floats) -> float:
-    """Matthews correlation, for any number of labels (Gorodkin 2004); 0 when either side is constant."""
+    """Return the Matthews correlation, for any number of labels (Gorodkin 2004); 0 if either side is constant."""
     import numpy as np
 
     rows = len(true)
@@ -44,19 +44,20 @@ def matthews(predicted: Floats, true: Floats) -> float:
 
 
 def pearson(predicted: Floats, true: Floats) -> float:
-    """Linear correlation; 0 when either side is constant."""
+    """Return Pearson's linear correlation; 0 if either side is constant."""
     import numpy as np
 
     a, b = (np.asarray(x, dtype=np.float64) for x in (predicted, true))
     if np.ptp(a) == 0 or np.ptp(b) == 0:
         return 0.0
     a, b = (x - x.mean() for x in (a, b))
-    a, b = (x / np.abs(x).max() for x in (a, b))  # keeps tiny and huge numbers inside the range of squares
+    # Scaled, so that squares of tiny or huge numbers neither underflow nor overflow.
+    a, b = (x / np.abs(x).max() for x in (a, b))
     return float(np.clip((a * b).sum() / math.sqrt(float((a**2).sum() * (b**2).sum())), -1.0, 1.0))
 
 
 def spearman(predicted: Floats, true: Floats) -> float:
-    """Correlation of ranks, ties sharing their mean rank; 0 when either side is constant."""
+    """Return Spearman's rank correlation, where ties share their mean rank; 0 if either side is constant."""
     from scipy.stats import rankdata
 
     return pearson(rankdata(predicted), rankdata(true))
@@ -73,7 +74,7 @@ METRICS: dict[str, Callable[[Floats, Floats], float]] = {
 
 
 def measure(names: Iterable[str], predicted: Floats, true: Floats) -> dict[str, float]:
-    """Each named metric of predictions (N,) against the truth (N,)."""
+    """Return each named metric of predictions (N,) against the truth (N,)."""
     import numpy as np
 
     predicted, true = np.asarray(predicted), np.asarray(true)

@@ -1,8 +1,8 @@
-"""What measuring an encoder costs, in the matrix products of its texts: the unit in which points of a curve are paid.
+"""Cost of measuring an encoder, in FLOPs of matrix products, by which `auto` chooses points during training.
 
-The price is the same for every objective, so that the arms of an experiment get the same points: minimal pairs are
-priced as the dearest scorer, a pseudo-log-likelihood, takes them. It is arithmetic on token counts, so that every
-worker and every machine finds the same; no clock is asked.
+The cost is the same for every objective, so that all arms of an experiment are scored at the same points: minimal
+pairs count as much as their most expensive scorer, a pseudo-log-likelihood. The cost follows from numbers of tokens
+and is never timed, so every worker and every machine computes the same.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from workbench.tasks.task import Examples, Measure
 from workbench.tasks.zero_shot.minimal_pairs import PairSet
 
 SPECIAL = 2  # [CLS] and [SEP] of each text
-ITERATIONS = 100  # of L-BFGS in one fit of a readout
-SLOWER = 10  # times: products with a vector, of which a readout consists, run at the speed of memory
-USUAL_SCORERS = 2  # the objective's own and the generator's, which together cost one pseudo-log-likelihood at most
+ITERATIONS = 100  # of L-BFGS that one fit of a readout is counted as
+SLOWER = 10  # times: a readout consists of products with a vector, which are limited by the speed of memory
+USUAL_SCORERS = 2  # the objective's and the generator's, which together cost at most one pseudo-log-likelihood
 
 
 def measured_along(measure: Measure) -> bool:
-    """Return whether a measure is taken during training as well: whatever trains none of the encoder's weights."""
+    """Return whether a measure is also taken during training, as all are that train no weights of the encoder."""
     return isinstance(measure, PairSet | LinearProbe)
 
 
 def price(measure: Measure, spec: RunSpec, tasks: TasksSpec, tokenizer: Path) -> int:
-    """Return the FLOPs (matmul convention) that one score of an encoder of this spec costs at most."""
+    """Return the largest cost of one score of an encoder of this spec, in FLOPs (matmul convention)."""
     if isinstance(measure, PairSet):
         return _pairs_price(measure, spec, tasks, tokenizer)
     assert isinstance(measure, LinearProbe)
@@ -40,7 +40,7 @@ def price(measure: Measure, spec: RunSpec, tasks: TasksSpec, tokenizer: Path) ->
 
 
 def _pairs_price(pairs: PairSet, spec: RunSpec, tasks: TasksSpec, tokenizer: Path) -> int:
-    """Return the price of each sentence in one pass, and in as many masked copies as it has ordinary tokens."""
+    """Return the cost of reading each sentence once, and once more for each of its ordinary tokens, then masked."""
     total = 0
     for length, count in _lengths(_key(pairs, tokenizer), pairs, spec.data.length).items():
         one = _forward(spec, length)
@@ -50,13 +50,13 @@ def _pairs_price(pairs: PairSet, spec: RunSpec, tasks: TasksSpec, tokenizer: Pat
 
 
 def _forward(spec: RunSpec, length: int) -> int:
-    """Return the price of one pass over a text by the larger of encoder and generator."""
+    """Return the cost of one forward pass over a text by the larger of encoder and generator."""
     sizes = [spec.encoder] + ([spec.generator_encoder] if spec.generator.kind == "transformer" else [])
     return max(flops.encoder(size, length).matmul for size in sizes)
 
 
 def _probe_price(probe: LinearProbe, spec: RunSpec, tasks: TasksSpec, tokenizer: Path) -> int:
-    """Return the price of one pass over every text and of fitting every layer's readout, and that of all layers."""
+    """Return the cost of reading every text once, and of fitting a readout of each layer and one of all layers."""
     limit = min(tasks.length, spec.encoder.positions)
     lengths = _lengths(_key(probe, tokenizer), probe, limit)
     forward = sum(count * flops.encoder(spec.encoder, length).matmul for length, count in lengths.items())
@@ -76,7 +76,7 @@ _known: dict[tuple[str, str, int], Counter[int]] = {}
 
 
 def _lengths(key: tuple[str, str], measure: Measure, limit: int) -> Counter[int]:
-    """Return how many different texts have how many tokens, none above `limit`; each measure is read once."""
+    """Return how many different texts have each number of tokens, at most `limit`; each measure is read once."""
     whole = (*key, limit)
     if whole not in _known:
         _known[whole] = _count(Path(key[1]), list(dict.fromkeys(_texts(measure))), limit)

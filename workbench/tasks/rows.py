@@ -1,7 +1,7 @@
-"""The rows of a table: CSV, TSV, JSON lines or parquet.
+"""Rows of a table in CSV, TSV, JSON lines or Parquet.
 
-CSV fields may be quoted (RFC 4180); TSV fields never are. A table is held in memory, so it may have 1 GiB. Raises
-InputError naming file and line.
+CSV fields may be quoted (RFC 4180); TSV fields never are. A table is held in memory, so it may have at most 1 GiB.
+Raises InputError that names file and line.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from workbench.data.formats import ROWS, unpackable
 from workbench.errors import InputError, encodable
 
 LARGEST = 1 << 30  # bytes
-LONGEST = 1 << 20  # characters of a text; encoders read thousands
+LONGEST = 1 << 20  # characters of a text; an encoder reads some thousands
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
 def rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """("line 7", {column: value}) of each row."""
+    """Yield ("line 7", {column: value}) for each row."""
     kind = path.suffix.lower()
     if kind == ".parquet":
         _check_size(path)
@@ -35,35 +35,36 @@ def rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def text_of(path: Path) -> str:
-    """Return the whole text of a table. Raises InputError where it is too large, binary or not UTF-8."""
+    """Return the whole text of a table. Raises InputError if it is too large, binary or not UTF-8."""
     _check_size(path)
     raw = path.read_bytes()
     if (place := raw.find(b"\0")) >= 0:
         raise InputError(
-            f"{path} is binary or UTF-16, not UTF-8 text: NUL at byte {place}; name a table, or convert it"
+            f"{path} is binary or UTF-16, not UTF-8 text: NUL at byte {place}; convert it to UTF-8, or name another"
         )
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8: byte {error.start} cannot be read") from None
+        raise InputError(f"{path} is not UTF-8: byte {error.start} cannot be read; convert it to UTF-8") from None
 
 
 def checked_text(value: Any, column: str | int, where: str) -> str:
-    """Return a field if a tokenizer can read it. Raises InputError saying where it stands."""
+    """Return a field if it is text that a tokenizer can read. Raises InputError that says where the field is."""
     if not isinstance(value, str):
         raise InputError(f"{where}: column {column!r} holds no text")
     if not encodable(value):
-        raise InputError(f"{where}: column {column!r} holds half of a surrogate pair, which is no text")
+        raise InputError(f"{where}: column {column!r} holds half of a surrogate pair, which is not valid text")
     if len(value) > LONGEST or "\0" in value:
-        what = "a NUL" if "\0" in value else f"{len(value):,} characters, more than {LONGEST:,}"
-        raise InputError(f"{where}: column {column!r} holds {what}; name a column of text")
+        fault = "a NUL" if "\0" in value else f"{len(value):,} characters, more than {LONGEST:,}"
+        raise InputError(f"{where}: column {column!r} holds {fault}; name a column of text")
     return value
 
 
 def _check_size(path: Path) -> None:
+    """Raise InputError if a table is too large to be held in memory."""
     size = path.stat().st_size
     if size > LARGEST:
-        raise InputError(f"{path} has {size:,} bytes; a table may have {LARGEST:,}")
+        raise InputError(f"{path} has {size:,} bytes; a table may have at most {LARGEST:,}")
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -76,14 +77,14 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             numbers = itertools.count(1)
             for batch in table.iter_batches(batch_size=ROWS):
                 yield from ((f"row {number}", row) for row, number in zip(batch.to_pylist(), numbers, strict=False))
-    except (pa.ArrowException, OSError) as error:  # broken thrift or snappy is an OSError without a number
+    except (pa.ArrowException, OSError) as error:  # damaged Thrift or Snappy data raises an OSError without errno
         if isinstance(error, OSError) and error.errno:
             raise
         raise InputError(f"{path} cannot be read as parquet: {str(error).splitlines()[0][:200]}") from None
 
 
 def json_rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield ("line 7", object) of each line of JSON that is not blank. Raises InputError naming file and line."""
+    """Yield ("line 7", object) for each line of JSON that is not blank. Raises InputError that names file and line."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -96,15 +97,17 @@ def json_rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[str, dict[str,
         yield f"line {number}", row
 
 
-def _delimited_rows(path: Path, text: str, mark: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _delimited_rows(path: Path, text: str, delimiter: str) -> Iterator[tuple[str, dict[str, Any]]]:
     csv.field_size_limit(1 << 30)
     file = io.StringIO(text, newline="")
-    reader = csv.reader(file, strict=True) if mark == "," else csv.reader(file, "excel-tab", quoting=csv.QUOTE_NONE)
+    reader = (
+        csv.reader(file, strict=True) if delimiter == "," else csv.reader(file, "excel-tab", quoting=csv.QUOTE_NONE)
+    )
     try:
         header = [name.strip() for name in next(reader, [])]
-        twice = next((name for name in header if header.count(name) > 1), None)
-        if twice is not None:
-            raise InputError(f"{path} has two columns called {twice!r}")
+        repeated = next((name for name in header if header.count(name) > 1), None)
+        if repeated is not None:
+            raise InputError(f"{path} has two columns called {repeated!r}")
         for fields in reader:
             if not fields:
                 continue

@@ -1,4 +1,4 @@
-"""One score of one encoder, as its file holds it, whichever way it was measured."""
+"""Score of one encoder by one measure of any kind, as its file holds it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ Progress = Callable[[int, int], None]  # step, steps
 
 @dataclass(frozen=True)
 class Score:
-    """Metrics of one measurement, all times 100: `value` is the headline's on the first part of `values`.
+    """Result of one measurement; all metrics are times 100.
 
-    `seed` is that of fine-tuning, 0 where nothing is drawn. `finetune` holds the settings, whatever the measure is.
-    `details` are further facts about this score, each a key of its file.
+    `value` is the headline metric on the first part of `values`. `seed` is that of fine-tuning, 0 if nothing is
+    drawn at random. `finetune` holds the settings, whatever the kind of measure. `details` are further facts about
+    this score; each becomes a key of its file.
     """
 
     task: str
@@ -41,13 +42,13 @@ class Score:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the score's file holds."""
-        found = asdict(self)
-        return {"format": 1, **found, **found.pop("details")}
+        """Return the content of the score's file."""
+        content = asdict(self)
+        return {"format": 1, **content, **content.pop("details")}
 
 
 def score_digest(measure: Measure, spec: TasksSpec) -> str:
-    """Return 8 hex digits over settings and data: equal ones measure the same thing."""
+    """Return 8 hex digits of a hash over settings and data; scores with equal digests measure the same thing."""
     return digest({"task": measure.name, "data": measure.fingerprint, "finetune": measure.settings(spec)}, 8)
 
 

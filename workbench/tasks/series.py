@@ -1,8 +1,9 @@
-"""Which measures are taken at which points of a run, and what that costs.
+"""Measures that are taken during training, the points of a run at which they are taken, and what that costs.
 
-Only measures that train no weights are: zero-shot pairs and linear probes. Those of one suite share their points, as a
-report shows their mean. `auto` goes from the cheapest suite to the dearest and gives each the longest of SERIES whose
-price, with those before it, stays within SHARE of the run's training FLOPs.
+Only measures that train no weights of the encoder are taken: zero-shot pairs and linear probes. Those of one suite
+share their points, because a report shows their mean. `auto` goes from the cheapest suite to the most expensive one
+and gives each the longest of SERIES whose cost, added to that of the suites before it, is within SHARE of the run's
+training FLOPs.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from workbench.training.plan import Plan
 from workbench.training.points import Point
 
 SHARE = 0.05  # of a run's training FLOPs that `auto` may spend on scores before its end
-SERIES = (6, 3, 2)  # points of `auto`, each a part of the one before
+SERIES = (6, 3, 2)  # numbers of points that `auto` tries; the points of each are a part of those before it
 
 
 @dataclass(frozen=True)
 class Series:
-    """The measures of one suite and their points. `each` is what one point costs, as a share of training."""
+    """Measures of one suite and their points.
+
+    `each` is the cost of one point, as a share of the run's training FLOPs.
+    """
 
     suite: str
     measures: tuple[Measure, ...]
@@ -35,23 +39,24 @@ class Series:
 
     @property
     def share(self) -> float:
-        """Return what all points cost, as a share of the run's training FLOPs."""
+        """Return the cost of all points, as a share of the run's training FLOPs."""
         return self.each * len(self.points)
 
 
 def series(spec: RunSpec, plan: Plan, tasks: TasksSpec, suite: Suite, tokenizer: Path) -> list[Series]:
-    """Return the points of each suite that can be measured during training, the cheapest first; some have none.
+    """Return the points of each suite that can be measured during training, the cheapest suite first.
 
-    Raises InputError where the `words` schedule is asked for and the words of the corpus are not counted.
+    A suite may get no points. Raises InputError if the schedule `words` is chosen and the words of the corpus are
+    not counted.
     """
     suites: dict[str, list[Measure]] = {}
     for measure in suite.tasks:
         if measured_along(measure):
             suites.setdefault(measure.suite, []).append(measure)
     if not suites or plan.steps == plan.first or tasks.at == "none" or tasks.held_out:
-        return []  # a search goes by the scores of its runs' ends
+        return []  # a search compares the scores at the ends of its runs
     whole = (plan.steps - plan.first) * plan.flops_per_step["matmul"]
-    each = {name: sum(price(m, spec, tasks, tokenizer) for m in found) / whole for name, found in suites.items()}
+    each = {name: sum(price(m, spec, tasks, tokenizer) for m in measures) / whole for name, measures in suites.items()}
     made, spent = [], 0.0
     for name in sorted(suites, key=lambda name: (each[name], name)):
         chosen = _chosen(spec, plan, tasks.at, each[name], SHARE - spent)
@@ -61,56 +66,57 @@ def series(spec: RunSpec, plan: Plan, tasks: TasksSpec, suite: Suite, tokenizer:
 
 
 def _chosen(spec: RunSpec, plan: Plan, setting: str, each: float, left: float) -> list[Point]:
-    """Return the points of a suite of which one costs `each`, where `auto` may spend what is `left`."""
+    """Return the points of a suite; `each` is the cost of one, and `auto` may spend at most `left`."""
     if setting == "words":
         return points.word_points(spec, plan)
     convention = spec.budget.convention
     if setting != "auto":
         return points.log_points(plan, points.count_of(setting), convention)
-    found = (points.log_points(plan, count, convention) for count in SERIES)
-    return next((one for one in found if one and len(one) * each <= left), [])
+    candidates = (points.log_points(plan, count, convention) for count in SERIES)
+    return next((one for one in candidates if one and len(one) * each <= left), [])
 
 
-def steps(found: Iterable[Series]) -> list[Point]:
-    """Return every point at which some suite is measured, in order."""
-    return sorted({point for one in found for point in one.points}, key=lambda point: point.step)
+def steps(series_of_suites: Iterable[Series]) -> list[Point]:
+    """Return every point at which some suite is measured, in the order of training."""
+    return sorted({point for one in series_of_suites for point in one.points}, key=lambda point: point.step)
 
 
 def rows(runs: Iterable[Sequence[Series]]) -> list[dict[str, Any]]:
-    """Return for each suite how many points the runs of an experiment get, and what they cost at most.
+    """Return for each suite how many points the runs of an experiment get, and the largest cost of a run.
 
     `one_point` and `all_points` are shares of a run's training FLOPs.
     """
-    found: dict[str, list[Series]] = {}
+    by_suite: dict[str, list[Series]] = {}
     for one in (one for run in runs for one in run):
-        found.setdefault(one.suite, []).append(one)
+        by_suite.setdefault(one.suite, []).append(one)
     return [
         {
             "suite": suite, "least_points": min(len(one.points) for one in several),
             "most_points": max(len(one.points) for one in several), "one_point": max(one.each for one in several),
             "all_points": max(one.share for one in several),
         }
-        for suite, several in found.items()
+        for suite, several in by_suite.items()
     ]  # fmt: skip
 
 
-def sentence(found: Sequence[Mapping[str, Any]], setting: str) -> str:
-    """Return in words what `rows` found under a setting; "" where nothing can be measured during training."""
+def sentence(suites: Sequence[Mapping[str, Any]], setting: str) -> str:
+    """Return a sentence on the `rows` of a setting of --evaluate-at; "" if nothing can be measured during training."""
     taken = [
         f"{row['suite']} at {_span(row['least_points'], row['most_points'])} points "
         f"(at most {_percent(row['all_points'])} of a run's compute)"
-        for row in found
+        for row in suites
         if row["most_points"]
     ]
-    left = [
-        f"{row['suite']}, of which one costs {_percent(row['one_point'])}" for row in found if not row["most_points"]
-    ]
-    told = [", ".join(taken)] if taken else []
+    left = [f"{row['suite']} (one costs {_percent(row['one_point'])})" for row in suites if not row["most_points"]]
+    parts = [", ".join(taken)] if taken else []
     if left and setting == "auto":
-        told.append(f"no point fits for {'; '.join(left)} (--evaluate-at log:6 takes them whatever they cost)")
+        parts.append(
+            f"no point of {' or '.join(left)} fits into {_percent(SHARE)} of a run's compute "
+            "(--evaluate-at log:6 takes 6 points whatever they cost)"
+        )
     elif left:
-        told.append(f"none, as no point of --evaluate-at {setting} lies within so short a run")
-    return f"scores during training: {'; '.join(told)}" if told else ""
+        parts.append(f"none, because the run ends before the first point of --evaluate-at {setting}")
+    return f"scores during training: {'; '.join(parts)}" if parts else ""
 
 
 def _percent(share: float) -> str:

@@ -1,4 +1,4 @@
-"""What every measure has in common, and a task as plain data: what fine-tuning reads, whatever it was read from."""
+"""Interface that all measures share, and downstream tasks as plain data, whatever they were read from."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from workbench.spec.parts import DATA_KEYS, TasksSpec
 
 
 class Measure(Protocol):
-    """One way of measuring an encoder, as plain data; `measures.take` carries it out.
+    """Interface of one way of measuring an encoder, as plain data; `measures.take` carries it out.
 
-    `metric` is the headline, a number from 0 to 100 in scores; `baselines` are values of it that need no training, its
-    chance level among them. `fingerprint` stands for all texts and labels. `act` is the word for one measurement.
+    `metric` is the headline metric, in scores a number from 0 to 100; `baselines` are values of it that need no
+    training, its chance level among them. `fingerprint` is a hash of all texts and labels. `act` names one
+    measurement in messages, such as "fine-tuning".
     """
 
     @property
@@ -33,15 +34,15 @@ class Measure(Protocol):
     def act(self) -> str: ...
 
     def seeds(self, spec: TasksSpec) -> int:
-        """Return how many scores of a run there are: one where nothing is drawn."""
+        """Return how many scores a run has: one if nothing is drawn at random."""
 
     def settings(self, spec: TasksSpec) -> dict[str, Any]:
-        """Return every setting that decides a score."""
+        """Return every setting that changes a score."""
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Rows of one split: `first` and `second` (None for single texts) and `targets`, all equally long.
+    """Rows of one split: `first`, `second` (None for single texts) and `targets`, all of the same length.
 
     Targets are indices into the task's labels, or numbers in a regression.
     """
@@ -57,7 +58,7 @@ class Examples:
         return len(self.first)
 
     def take(self, rows: list[int]) -> Examples:
-        """These rows in this order."""
+        """Return the rows at these indices, in this order."""
         second = None if self.second is None else [self.second[i] for i in rows]
         targets = [self.targets[i] for i in rows]
         return Examples([self.first[i] for i in rows], second, targets)
@@ -65,11 +66,11 @@ class Examples:
 
 @dataclass(frozen=True)
 class Task:
-    """One downstream task, in full.
+    """One downstream task with its data, metrics and baselines.
 
-    `labels` is empty in a regression, whose targets lie in `span`. `metric` is the headline among `metrics`, taken on
-    the first of `tests`. `symmetric` says that the order of a pair means nothing. `baselines` are headline values
-    times 100, like every score a person sees.
+    `labels` is empty in a regression, whose targets lie in `span`. `metric` is the headline metric among `metrics`,
+    computed on the first of `tests`. `symmetric` says that the texts of a pair may be exchanged. `baselines` are
+    values of the headline metric times 100, like every score that users read.
     """
 
     name: str
@@ -98,21 +99,21 @@ class Task:
         return spec.seeds
 
     def settings(self, spec: TasksSpec) -> dict[str, Any]:
-        """Return every setting that decides a score, with the task's own number of epochs written in."""
-        found = {key: value for key, value in spec.model_dump(mode="json").items() if key not in DATA_KEYS}
-        return found | {"epochs": spec.epochs or self.epochs}
+        """Return every setting that changes a score, with the task's own number of epochs if none is set."""
+        values = {key: value for key, value in spec.model_dump(mode="json").items() if key not in DATA_KEYS}
+        return values | {"epochs": spec.epochs or self.epochs}
 
 
 @dataclass(frozen=True)
 class Suite:
-    """The measures that were asked for, and those that could not be had: name -> where they were looked for."""
+    """Measures that were selected; `missing` maps each that is not available to where it was looked for."""
 
     tasks: tuple[Measure, ...]
     missing: Mapping[str, str] = field(default_factory=dict)
 
 
 def sealed(task: Task, rows: int | None = None) -> Task:
-    """The task with at most `rows` training rows, always the same ones, and the fingerprint of what is left."""
+    """Return the task with its fingerprint and at most `rows` training rows, the same ones every time."""
     if rows is not None and rows < len(task.train):
         import numpy as np
 
@@ -122,7 +123,7 @@ def sealed(task: Task, rows: int | None = None) -> Task:
 
 
 def held_out(task: Task, share: float) -> Task:
-    """The task measured on that share of its training rows, always the same ones, which are no longer learnt from."""
+    """Return the task measured on a share of its training rows, which are not trained on; the same rows every time."""
     if not share:
         return task
     import numpy as np
@@ -130,12 +131,12 @@ def held_out(task: Task, share: float) -> Task:
     order = np.random.default_rng(seed_of(0, "held out", task.name)).permutation(len(task.train)).tolist()
     count = min(max(1, round(share * len(order))), len(order) - 1)
     parts = (task.train.take(sorted(rows)) for rows in (order[count:], order[:count]))
-    train, asked = parts
-    return sealed(replace(task, train=train, tests={"held-out": asked}))
+    train, test = parts
+    return sealed(replace(task, train=train, tests={"held-out": test}))
 
 
 def _fingerprint(task: Task) -> str:
-    """16 hex digits over everything that decides a score: texts, targets, labels and metric."""
+    """Return 16 hex digits of a hash over everything that decides a score: texts, targets, labels and metric."""
     settings = [task.name, task.labels, task.metric, task.span, task.symmetric]
     sha = hashlib.sha256(json.dumps(settings).encode())
     for name, part in {"train": task.train, **task.tests}.items():

@@ -1,4 +1,4 @@
-"""What a run logs: `metrics.jsonl` first, always and at once; then a copy elsewhere that may fail without harm."""
+"""What a run logs: `metrics.jsonl` first and at once, then a copy in a tracker, which may fail without harm."""
 
 from workbench.tracking.metrics_file import Metrics
 from workbench.tracking.sidecar import Mirror, mirror

@@ -1,7 +1,8 @@
-"""The process that talks to wandb, apart from the run: `python -m workbench.tracking`.
+"""Process that copies a run's metrics to wandb, apart from the run: `python -m workbench.tracking`.
 
-Without arguments it reads JSON lines from stdin, first who the run is, then rows, and reports problems as JSON lines on
-stdout. With run folders as arguments it sends what they hold to wandb, for runs whose copy is missing or incomplete.
+Without arguments it reads JSON lines from stdin, first a description of the run, then rows, and reports problems as
+JSON lines on stdout. With run folders as arguments it sends their metrics to wandb, for runs whose copy is missing
+or incomplete.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from workbench.store.atomic import free
 from workbench.store.redact import redact
 from workbench.store.run_directory import RunDir
 
-ANSWER = 2.0  # seconds in which a server must answer a first question
-INIT = 20.0  # seconds in which it must have taken the run
-ORPHAN = 30.0  # seconds to finish in after the run's process has ended or closed the pipe
+ANSWER = 2.0  # seconds within which a server must answer the first request
+INIT = 20.0  # seconds within which it must accept the run
+ORPHAN = 30.0  # seconds for finishing after the run's process has ended or closed the pipe
 Say = Callable[[str], None]
 
 
 def serve() -> None:
-    """Follow one run until its pipe closes."""
+    """Copy the rows of one run until its pipe is closed."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)  # meant for the run, which then closes the pipe
+        signal.signal(number, signal.SIG_IGN)  # these signals are meant for the run, which then closes the pipe
     source, report = os.fdopen(os.dup(0), "rb"), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):  # children of ours must not hold the pipes open, nor write into them
+    for standard in (0, 1, 2):  # child processes must neither keep the pipes open nor write into them
         os.dup2(null, standard)
 
     def tell(**message: Any) -> None:
@@ -59,13 +60,13 @@ def serve() -> None:
         rows = (row for message in messages for row in message["rows"])
         copy(hello, rows, lambda problem: tell(problem=problem))
         tell(finished=True)
-    os._exit(0)  # wandb's own goodbye waits for servers that never answer
+    os._exit(0)  # at a normal exit wandb waits for servers that never answer
 
 
 def copy(hello: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], say: Say) -> None:
-    """Send `rows` to wandb under the run's own name. Problems are told to `say`."""
+    """Send `rows` to wandb under the run's id; report problems by `say`."""
     folder = Path(hello["folder"])
-    later = _Later(_mode)  # asked for while wandb is imported, which takes as long
+    later = _Later(_mode)  # computed while wandb is imported, which takes as long
     try:
         (folder / "wandb").mkdir(exist_ok=True)
         os.environ.setdefault("WANDB_CACHE_DIR", str(folder / "wandb" / "cache"))
@@ -80,7 +81,7 @@ def copy(hello: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], say: Say) 
     try:
         run = _begin(wandb, hello, folder, mode)
     except Exception as error:
-        say(f"the server did not take the run ({_short(error)}), so the copy is kept in {folder / 'wandb'}")
+        say(f"the server did not accept the run ({_short(error)}), so the copy is kept in {folder / 'wandb'}")
         try:
             run = _begin(wandb, hello, folder, "offline")
         except Exception as second:
@@ -97,22 +98,24 @@ def copy(hello: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], say: Say) 
 
 
 class _Later:
-    """The result of a function that runs meanwhile."""
+    """Result of a function that is computed in a thread."""
 
-    def __init__(self, ask: Callable[[], tuple[str, str]]) -> None:
-        self._found = "offline", "nothing is known of its server, so the copy is kept in the run's folder"
-        self._thread = threading.Thread(target=lambda: setattr(self, "_found", ask()), daemon=True)
+    def __init__(self, compute: Callable[[], tuple[str, str]]) -> None:
+        self._result = "offline", "the state of its server is unknown, so the copy is kept in the run's folder"
+        self._thread = threading.Thread(target=lambda: setattr(self, "_result", compute()), daemon=True)
         self._thread.start()
 
     def value(self) -> tuple[str, str]:
+        """Wait for the result and return it."""
         self._thread.join()
-        return self._found
+        return self._result
 
 
 def _begin(wandb: Any, hello: Mapping[str, Any], folder: Path, mode: str) -> Any:
+    """Start a run of wandb in this mode and return it."""
     quiet = {
         "console": "off", "silent": True, "init_timeout": INIT, "disable_git": True, "disable_code": True,
-        # what wandb gathers by itself (arguments, packages, host) stays out: env.json has an allow-list of it
+        # what wandb collects by itself (arguments, packages, host) is left out: env.json holds an allowed part of it
         "x_disable_meta": True, "x_disable_stats": True, "x_disable_machine_info": True, "x_save_requirements": False,
     }  # fmt: skip
     known = {name: value for name, value in quiet.items() if name in wandb.Settings.model_fields}
@@ -129,9 +132,9 @@ def _begin(wandb: Any, hello: Mapping[str, Any], folder: Path, mode: str) -> Any
 
 
 def _mode() -> tuple[str, str]:
-    """ "online" when there is a login and its server answers, else "offline" and why.
+    """Return wandb's mode and the reason for it: "online" if there is a login and its server answers, else "offline".
 
-    What WANDB_MODE says goes first.
+    WANDB_MODE has precedence.
     """
     chosen = os.environ.get("WANDB_MODE")
     if chosen in ("offline", "disabled", "dryrun"):
@@ -143,14 +146,14 @@ def _mode() -> tuple[str, str]:
     try:
         urllib.request.urlopen(url, timeout=ANSWER).close()
     except urllib.error.HTTPError:
-        pass  # an answer, whatever it is
+        pass  # any answer shows that the server can be reached
     except (OSError, ValueError, http.client.HTTPException) as error:
         return "offline", f"{name} does not answer ({_short(error)}), so the copy is kept in the run's folder"
     return "online", ""
 
 
 def _address() -> str:
-    """The server: WANDB_BASE_URL, what `wandb login --host` wrote down, or the public one."""
+    """Return the server's address: WANDB_BASE_URL, the one that `wandb login --host` stored, or the public one."""
     settings = configparser.ConfigParser(interpolation=None)
     home = Path(os.environ.get("WANDB_CONFIG_DIR") or Path.home() / ".config" / "wandb")
     with contextlib.suppress(configparser.Error, OSError, UnicodeDecodeError):
@@ -160,6 +163,7 @@ def _address() -> str:
 
 
 def _login(url: str) -> bool:
+    """Return whether there is a login for this server."""
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     with contextlib.suppress(OSError, netrc.NetrcParseError, RuntimeError):
@@ -168,7 +172,7 @@ def _login(url: str) -> bool:
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """{"flops": {"paper": 1}} is {"flops/paper": 1}; what is undefined is left out."""
+    """Return {"flops/paper": 1} for {"flops": {"paper": 1}}, without undefined values."""
     flat: dict[str, Any] = {}
     for key, value in row.items():
         flat |= {f"{key}/{k}": v for k, v in value.items()} if isinstance(value, dict) else {key: value}
@@ -176,11 +180,12 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _short(error: BaseException) -> str:
+    """Return type and message of an error on one line, with secrets removed."""
     return redact(" ".join(f"{type(error).__name__}: {error}".split()))[:200]
 
 
 def send(folder: Path) -> None:
-    """Copy a run that is already on disk. Raises InputError when it cannot be read."""
+    """Copy the metrics of a run on disk to wandb. Raises InputError if the run cannot be read."""
     run = RunDir(folder.resolve())
     hello = {"folder": str(run.path), "name": run.run_id, "config": run.spec().model_dump(mode="json")}
     problems: list[str] = []

@@ -1,4 +1,4 @@
-"""The log of a run: one JSON object a line, appended whole, cut back to a step when a run is resumed."""
+"""Log of a run: one JSON object a line, appended in whole lines, and cut back to a step when the run is resumed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from workbench.store.lease import Lease
 
 
 class Metrics:
-    """Appends to `path`. With `owner`, nothing is written after the lease was lost.
+    """Writer that appends to the log at `path`. With `owner`, nothing is written after the lease was lost.
 
-    Opening makes a new file of the rows that are kept and puts it in the old one's place, so that a paused former owner
-    who still has the old file open writes into nothing.
+    The first write, or `rewind`, copies the rows that are kept to a new file and puts it in place of the old one. A
+    former owner that was paused and still has the old file open then writes into a file that nobody reads.
     """
 
     def __init__(self, path: Path, owner: Lease | None = None) -> None:
@@ -29,14 +29,14 @@ class Metrics:
         self._sha, self._bytes = hashlib.sha256(), 0  # of all rows in the file
 
     def content(self) -> dict[str, Any]:
-        """Return the size and SHA-256 of all rows so far."""
+        """Return the size and the SHA-256 of all rows so far."""
         return {"bytes": self._bytes, "sha256": self._sha.hexdigest()}
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Add rows, as whole lines in one write; NaN and infinity become null.
+        """Add rows as whole lines in one write; NaN and infinity become null.
 
-        They survive this process's death from here on, and the machine's after `sync`. Raises OSError when they
-        cannot all be written; then none of them is.
+        From here on the rows survive the end of this process, and after `sync` also a failure of the machine.
+        Raises OSError if the rows cannot all be written; then none of them is.
         """
         data = "".join(dumps(row) + "\n" for row in rows).encode()
         if self._file < 0:
@@ -54,7 +54,7 @@ class Metrics:
             raise
 
     def rewind(self, step: int) -> int:
-        """Drop rows past `step` and a torn end, and open the file. Returns the last step kept, 0 without any."""
+        """Open the file without rows past `step` and without a torn end; return the last step kept, 0 without rows."""
         self.close()
         self._sha, self._bytes = hashlib.sha256(), 0
         draft = (self.owner.stage if self.owner else self.path.parent) / f"{STAGE}{uuid.uuid4().hex}"
@@ -74,12 +74,13 @@ class Metrics:
         return last
 
     def sync(self) -> None:
-        """Wait until all rows are on disk. Done before a checkpoint, so that none can be newer than its rows."""
+        """Wait until all rows are on disk; called before a checkpoint, so that no checkpoint is newer than its rows."""
         if self._file >= 0:
             with disk_errors(self.path):
                 os.fsync(self._file)
 
     def close(self) -> None:
+        """Close the file; the next `append` opens it again."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -88,10 +89,12 @@ class Metrics:
         self.close()
 
     def _count(self, data: bytes) -> None:
+        """Add data to the size and the hash of all rows."""
         self._sha.update(data)
         self._bytes += len(data)
 
     def _copy(self, step: int) -> int:
+        """Copy the rows up to `step` to the new file and return the last step."""
         try:
             old = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -113,7 +116,10 @@ class Metrics:
 
 
 def _cut(view: mmap.mmap, step: int) -> tuple[int, int]:
-    """Where the last row up to `step` ends, and its step. Read from the end, where all that is dropped lies."""
+    """Return where the last row up to `step` ends, and its step; 0 and 0 if there is none.
+
+    The log is read from its end, because all rows that are dropped are there.
+    """
     end = view.rfind(b"\n") + 1
     while end:
         start = view.rfind(b"\n", 0, end - 1) + 1
@@ -122,6 +128,6 @@ def _cut(view: mmap.mmap, step: int) -> tuple[int, int]:
             if row["step"] <= step:
                 return end, int(row["step"])
         except (ValueError, TypeError, KeyError):
-            pass  # what a power cut leaves behind is no row
+            pass  # a power cut may leave a line that is no row
         end = start
     return 0, 0

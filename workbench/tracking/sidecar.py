@@ -1,7 +1,7 @@
-"""A copy of the metrics in a tracker, kept by a process of its own. Whatever becomes of it, the run goes on.
+"""Copy of a run's metrics in a tracker, made by a separate process whose failure does not affect the run.
 
-Rows go through a bounded queue and a thread into a pipe; the process at its other end is `workbench.tracking.__main__`.
-Nothing here waits for it but `close`, and that for four seconds at most.
+Rows go through a bounded queue and a thread into a pipe; the process at its other end is
+`workbench.tracking.__main__`. Only `close` waits for it, for at most four seconds.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from workbench.store.atomic import dumps, loads
 
 log = logging.getLogger("workbench")
 TRACKERS = ("wandb",)
-PATIENCE = 4.0  # seconds that `close` waits in all
+PATIENCE = 4.0  # seconds that `close` waits in total
 WAITING = 10_000  # batches of rows that may wait for a slow tracker; later ones are left out of the copy
 
 
 class Mirror:
-    """`log` rows and `close`. Neither raises; what goes wrong is one warning."""
+    """Copy of a run's metrics; this one does nothing. No method raises: a problem is logged as one warning."""
 
     def log(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Does nothing: there is no tracker."""
+        """Copy rows; here, do nothing, because there is no tracker."""
 
     def close(self) -> None:
-        """Does nothing: there is no tracker."""
+        """Finish the copy; here, do nothing, because there is no tracker."""
 
 
 class ProcessMirror(Mirror):
-    """A mirror in a process of its own, which is started here and told `hello` first."""
+    """Copy by a separate process, which is started here and first receives `hello`, a description of the run."""
 
     def __init__(self, hello: Mapping[str, Any], run: Path) -> None:
         self._run = run
         self._queue: queue.Queue[Any] = queue.Queue(WAITING)
         self._left_out = 0
         self._finished = self._stopped = False
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
         self._process: subprocess.Popen[bytes] | None = None
         root = str(Path(workbench.__file__).parents[1])
         paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
@@ -58,7 +58,7 @@ class ProcessMirror(Mirror):
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": paths},
-                start_new_session=True,  # Ctrl-C is for the run; and the group can be killed as a whole
+                start_new_session=True,  # Ctrl-C reaches the run alone; the process is killed with its children
             )
         except OSError as error:
             self._warn(f"cannot be started ({error})")
@@ -72,7 +72,7 @@ class ProcessMirror(Mirror):
             thread.start()
 
     def log(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Hand rows over without waiting."""
+        """Put rows into the queue without waiting; rows that find it full are left out of the copy."""
         if self._process is None or self._process.poll() is not None:
             return
         try:
@@ -81,7 +81,7 @@ class ProcessMirror(Mirror):
             self._left_out += 1
 
     def close(self) -> None:
-        """Let the tracker finish, for a few seconds."""
+        """Wait a few seconds for the process to finish, then stop it."""
         process = self._process
         if process is None:
             return
@@ -104,14 +104,16 @@ class ProcessMirror(Mirror):
         self._process = None
 
     def _write(self, process: subprocess.Popen[bytes]) -> None:
+        """Write the queue's items into the pipe until the end of the queue."""
         assert process.stdin is not None
-        # Broken pipe: the process is gone, and `_listen` says so.
+        # A broken pipe means that the process has ended, which `_listen` reports.
         with contextlib.suppress(OSError, ValueError, TypeError), process.stdin as pipe:
             while (item := self._queue.get()) is not None:
                 pipe.write((dumps(item) + "\n").encode())
                 pipe.flush()
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
+        """Log the problems that the process reports, and its unexpected end."""
         assert process.stdout is not None
         with process.stdout as pipe:
             for line in pipe:
@@ -124,17 +126,21 @@ class ProcessMirror(Mirror):
             self._warn("ended unexpectedly")
 
     def _warn(self, problem: str) -> None:
-        if problem not in self._said:
-            self._said.add(problem)
+        """Log a problem once."""
+        if problem not in self._reported:
+            self._reported.add(problem)
             log.warning(
-                "wandb copy of %s: %s; the run and its metrics.jsonl are not touched by this, and "
-                "`python -m workbench.tracking %s` sends them again",
+                "wandb copy of %s: %s; the run and its metrics.jsonl are unaffected, and "
+                "`python -m workbench.tracking %s` sends the metrics again",
                 self._run.name, problem, self._run,
             )  # fmt: skip
 
 
 def mirror(track: str | None, run: Path, run_id: str, config: Mapping[str, Any] | None = None) -> Mirror:
-    """A mirror of the run in folder `run`: `track` is None or "wandb". Raises InputError for any other tracker."""
+    """Return a copy of the run in folder `run` by the tracker `track`; None is no copy.
+
+    Raises InputError for a tracker other than "wandb".
+    """
     if track is None:
         return Mirror()
     if track not in TRACKERS:

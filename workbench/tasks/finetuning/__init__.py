@@ -1,1 +1,1 @@
-"""Fine-tuning: an encoder and one linear layer, trained on GLUE, BabyLM's tasks, probes or a user's own table."""
+"""Fine-tuning of an encoder with one linear layer on GLUE, BabyLM's tasks, probes or a user's own table."""

@@ -1,4 +1,4 @@
-"""An encoder with one linear layer on the state of one token: [CLS], or the last one of causal models and XLNet."""
+"""Classifier: an encoder with one linear layer on the state of one token, [CLS] or in some families the last one."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ REFUSED = "cannot be loaded as an encoder"
 
 
 class Classifier(nn.Module):
-    """Dropout on one position's state, then one linear layer, as in the released code (docs/electra.md 5).
+    """Dropout on the state of one position, then one linear layer, as in the released code (docs/electra.md 5).
 
-    The position is the first real token, or the last where the encoder is causal or ends its rows with [CLS] as XLNet.
+    The position is the first real token; it is the last one if the encoder is causal or, as XLNet, ends its rows
+    with [CLS].
 
-    Not `ElectraForSequenceClassification`, which puts another dense layer between.
+    `ElectraForSequenceClassification` is not used because it has a further dense layer in between.
     """
 
     def __init__(self, encoder: nn.Module, outputs: int, dropout: float) -> None:
@@ -38,7 +39,7 @@ class Classifier(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, inputs: dict[str, Tensor]) -> Tensor:
-        """Outputs (B, labels) of tensors (B, L)."""
+        """Return outputs (B, labels) of input tensors (B, L)."""
         if not self.segments:
             inputs = {name: value for name, value in inputs.items() if name != "token_type_ids"}
         hidden = self._hidden(**inputs)  # (B, L, D)
@@ -46,7 +47,7 @@ class Classifier(nn.Module):
         return outputs
 
     def _hidden(self, input_ids: Tensor, **others: Tensor) -> Tensor:
-        """Last hidden states (B, L, D), by our own blocks where they compute the same in less time."""
+        """Return the last hidden states (B, L, D), by our own kernels where these compute the same in less time."""
         if layers.can(self.encoder, input_ids):
             mask, segments = others.get("attention_mask"), others.get("token_type_ids")
             return layers.hidden_states(self.encoder, input_ids, mask, segments)
@@ -55,7 +56,10 @@ class Classifier(nn.Module):
 
 
 def pooled(hidden: Tensor, attention: Tensor | None, last: bool) -> Tensor:
-    """States (B, D) of the first or the last real token of hidden (B, L, D); padding stands on either side."""
+    """Return the states (B, D) of the first or the last real token of `hidden` (B, L, D).
+
+    Padding may be on either side. Without `attention` all tokens are real.
+    """
     if attention is None:
         return hidden[:, -1 if last else 0]
     real = attention.bool().int()
@@ -64,9 +68,9 @@ def pooled(hidden: Tensor, attention: Tensor | None, last: bool) -> Tensor:
 
 
 def _has_segments(encoder: Any) -> bool:
-    """Whether it knows a first and a second text; RoBERTa, MPNet and ModernBERT do not.
+    """Return whether an encoder distinguishes a first and a second text; RoBERTa, MPNet and ModernBERT do not.
 
-    GPT-2 takes segments too, but as words of its vocabulary.
+    GPT-2 accepts segment ids as well, but embeds them as tokens of its vocabulary.
     """
     taken = "token_type_ids" in inspect.signature(encoder.forward).parameters
     default = 2 if encoder.config.model_type == "xlnet" else 0
@@ -74,21 +78,21 @@ def _has_segments(encoder: Any) -> bool:
 
 
 def load_encoder(folder: Path, dropout: float, device: str = "cpu") -> nn.Module:
-    """Load the backbone of a folder in float32, every dropout of it at the given rate.
+    """Load the encoder of a folder in float32, with all of its dropout rates set to `dropout`.
 
-    The folder is checked first (`workbench.data.foreign`), and the loaded encoder is tried on a few tokens. Raises
+    The folder is checked first (`workbench.data.foreign`), and the loaded encoder is tested on a few tokens. Raises
     InputError if it holds no encoder, or one that cannot be computed with.
     """
-    found = foreign.check_encoder_folder(folder)
-    needed = found.elements * (4 if device.startswith("cuda") else 16)  # weights; gradients and Adam's moments
+    files = foreign.check_encoder_folder(folder)
+    needed = files.elements * (4 if device.startswith("cuda") else 16)  # weights; gradients and Adam's moments
     if needed > (free := psutil.virtual_memory().available):
         raise InputError(
-            f"{folder} holds {found.elements:,} weights, whose fine-tuning takes {needed >> 20:,} MiB, and "
-            f"{free >> 20:,} MiB of memory are free"
+            f"{folder} holds {files.elements:,} weights; fine-tuning them takes {needed >> 20:,} MiB of memory, and "
+            f"{free >> 20:,} MiB are free"
         )
     model: nn.Module | None = electra.load(folder, dropout)
     with contextlib.nullcontext() if model is not None else foreign.refusing(folder, REFUSED):
-        model = model if model is not None else _load_hugging_face(found, dropout)
+        model = model if model is not None else _load_hugging_face(files, dropout)
     for name, weight in model.named_parameters():
         if not torch.isfinite(weight).all():
             raise InputError(
@@ -98,83 +102,86 @@ def load_encoder(folder: Path, dropout: float, device: str = "cpu") -> nn.Module
     return model
 
 
-def configured(found: foreign.EncoderFiles) -> Any:
-    """The library's configuration of a checked folder. Raises InputError where it does not accept the settings."""
+def configured(files: foreign.EncoderFiles) -> Any:
+    """Return the transformers configuration of a checked folder. Raises InputError if its settings are refused."""
     from transformers import AutoConfig
 
-    with foreign.refusing(found.folder, REFUSED):
-        kind = found.config["model_type"]
-        return AutoConfig.for_model(kind, **{key: value for key, value in found.config.items() if key != "model_type"})
+    with foreign.refusing(files.folder, REFUSED):
+        kind = files.config["model_type"]
+        return AutoConfig.for_model(kind, **{key: value for key, value in files.config.items() if key != "model_type"})
 
 
-def _load_hugging_face(found: foreign.EncoderFiles, dropout: float) -> nn.Module:
-    """A backbone by transformers, which sees a view of the folder. Raises what transformers raises."""
+def _load_hugging_face(files: foreign.EncoderFiles, dropout: float) -> nn.Module:
+    """Return an encoder that transformers loads from a view of the folder. Raises what transformers raises."""
     from transformers import AutoModel
 
-    config = configured(found)
+    config = configured(files)
     for name, value in config.to_dict().items():
         if ("dropout" in name or name.endswith("pdrop")) and isinstance(value, (int, float)):
             setattr(config, name, dropout)
     config.use_cache = False
-    _check_total(found, config)
-    with foreign.view(found.folder, found.weights, found.config) as clean:
+    _check_total(files, config)
+    with foreign.view(files.folder, files.weights, files.config) as clean:
         model, report = AutoModel.from_pretrained(
             clean, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False,
             use_safetensors=True, local_files_only=True,
         )  # fmt: skip
     lacking = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
     if lacking:
-        raise InputError(f"{found.folder} lacks {len(lacking)} of the encoder's weights, {lacking[0]} for one")
+        raise InputError(f"{files.folder} lacks {len(lacking)} of the encoder's weights, {lacking[0]} for one")
     if getattr(model, "pooler", None) is not None:
         model.pooler = None
     encoder: nn.Module = model
     return encoder
 
 
-def _check_total(found: foreign.EncoderFiles, config: Any) -> None:
-    """Raises InputError where the settings describe far more weights than there are, before any is made."""
+def _check_total(files: foreign.EncoderFiles, config: Any) -> None:
+    """Raise InputError if the settings describe far more weights than the files hold, before any is allocated."""
     from transformers import AutoModel
 
     with torch.device("meta"):
         empty = AutoModel.from_config(config)
-    asked = sum(weight.numel() for name, weight in empty.named_parameters() if "pooler" not in name)
-    asked += sum(buffer.numel() for buffer in empty.buffers()) // 4
-    if asked > 2 * found.elements + (1 << 22):
+    described = sum(weight.numel() for name, weight in empty.named_parameters() if "pooler" not in name)
+    described += sum(buffer.numel() for buffer in empty.buffers()) // 4
+    if described > 2 * files.elements + (1 << 22):
         raise InputError(
-            f"{found.folder}: config.json describes an encoder of {asked:,} weights, and the files hold "
-            f"{found.elements:,}"
+            f"{files.folder}: config.json describes an encoder of {described:,} weights, and the files hold "
+            f"{files.elements:,}"
         )
 
 
 def _try(model: Any, folder: Path) -> None:
-    """Raises InputError for a model that does not make hidden states of tokens."""
+    """Raise InputError for a model that does not compute hidden states of tokens."""
     ids = torch.zeros((2, 4), dtype=torch.int64)
     training = model.training
     try:
         with torch.inference_mode():
             hidden = model.eval()(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
-        told = (
+        fault = (
             "" if hidden.shape == (2, 4, model.config.hidden_size) else f"makes states of shape {tuple(hidden.shape)}"
         )
-    except Exception as error:  # whatever a setting that passed all checks leads to
-        told = str(error).strip().split("\n")[0][:200] or type(error).__name__
-    if told:
-        raise InputError(f"{folder} {REFUSED}: computing with it fails: {told}")
+    except Exception as error:  # a setting that passed all checks may lead to any error
+        fault = str(error).strip().split("\n")[0][:200] or type(error).__name__
+    if fault:
+        raise InputError(f"{folder} {REFUSED}: computing with it fails: {fault}")
     model.train(training)
 
 
 def reads_last(config: Any) -> bool:
-    """Whether a text is read at its last token: a causal model's first ones have not seen what follows them."""
+    """Return whether a text is read at its last token.
+
+    Causal models are, because their first tokens do not attend to what follows, and so is XLNet.
+    """
     causal = getattr(config, "is_decoder", False) or getattr(config, "causal", False)
     return bool(causal) or config.model_type in foreign.CAUSAL | foreign.LAST
 
 
-# These count positions from the id after that of padding, which is 1 wherever it was trained by others.
+# These families count positions from the id after that of padding, which is 1 in published checkpoints.
 OFFSET = ("roberta", "camembert", "mpnet", "data2vec-text", "ibert", "esm", "layoutlmv3")
 
 
 def longest(config: Any, length: int) -> int:
-    """Tokens a row may have: the length asked for, within the encoder's positions."""
+    """Return how many tokens a row may have: `length`, or as many as the encoder has positions if these are fewer."""
     positions = getattr(config, "max_position_embeddings", None) or 0
     if positions > 0 and any(kind in config.model_type for kind in OFFSET):
         positions = max(1, positions - max(2, (config.pad_token_id or 0) + 1))
@@ -182,5 +189,5 @@ def longest(config: Any, length: int) -> int:
 
 
 def row_length(folder: Path, config: Any, length: int) -> int:
-    """Tokens a row may have: `longest`, within what the folder's tokenizer allows (model_max_length)."""
+    """Return how many tokens a row may have: `longest`, or the tokenizer's model_max_length if that is less."""
     return min(longest(config, length), foreign.longest_text(folder) or length)

@@ -1,4 +1,4 @@
-"""The nine GLUE tasks (Wang et al. 2019), read from the official folders or from the hub's parquet files."""
+"""The nine GLUE tasks (Wang et al. 2019), read from the official folders or from the Parquet files of the hub."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _PAIR = ("sentence1", "sentence2")
 
 @dataclass(frozen=True)
 class Row:
-    """How one task is read, measured and trained.
+    """How one task is read, measured and fine-tuned.
 
-    `texts` and `label` name columns of the official header, or count columns where there is no header; `hub_texts`
-    name the hub's, if they differ. `tests` maps our name of a test part to its official file and its hub split.
-    Labels stand in the hub's order. `span` marks a regression. `gaps` says that the official file is known to hold
-    lines with lost tabs, which every reader passes over.
+    `texts` and `label` are names of columns in the official header, or numbers of columns if there is no header;
+    `hub_texts` are the hub's names of the text columns if they differ. `tests` maps our name of a test part to its
+    official file and its split on the hub. `labels` are in the hub's order. `span` is the range of the targets of a
+    regression. `gaps` says that the official file is known to hold lines with lost tabs, which every reader skips.
     """
 
     name: str
@@ -66,11 +66,11 @@ ROWS: dict[str, Row] = {
         Row("SST-2", "sst2", ("sentence",), summary="is the film review positive"),
         Row(
             "MRPC", "mrpc", ("#1 String", "#2 String"), "Quality", metrics=("accuracy", "f1"), hub_texts=_PAIR,
-            symmetric=True, summary="do two sentences of the news say the same",
+            symmetric=True, summary="do two sentences from the news have the same meaning",
         ),
         Row(
             "STS-B", "stsb", _PAIR, "score", (), "spearman", ("spearman", "pearson"), 10.0, span=(0.0, 5.0),
-            symmetric=True, summary="how alike are two sentences, 0 to 5",
+            symmetric=True, summary="how similar are the meanings of two sentences, 0 to 5",
         ),
         Row(
             "QQP", "qqp", ("question1", "question2"), "is_duplicate", metrics=("accuracy", "f1"), gaps=True,
@@ -85,13 +85,16 @@ ROWS: dict[str, Row] = {
             summary="does the sentence answer the question",
         ),
         Row("RTE", "rte", _PAIR, labels=_ENTAILMENT, epochs=10.0, summary="does the text entail the sentence"),
-        Row("WNLI", "wnli", _PAIR, summary="whom does the pronoun mean; adversarial, not part of the mean"),
+        Row("WNLI", "wnli", _PAIR, summary="to whom does the pronoun refer; adversarial, not part of the mean"),
     )
 }  # fmt: skip
 
 
 def row_of(name: str) -> Row | None:
-    """The row of a task, or of a stand-in such as `QNLI-devsplit`, which keeps its name and never counts as GLUE."""
+    """Return the row of a task, None if there is no such task.
+
+    A substitute such as `QNLI-devsplit` has the row of its task; it keeps its own name and never counts as GLUE.
+    """
     exact = {known.lower(): row for known, row in ROWS.items()}
     if name.lower() in exact:
         return exact[name.lower()]
@@ -100,20 +103,20 @@ def row_of(name: str) -> Row | None:
 
 
 def load(names: Iterable[str], where: str | None, rows: int | None = None) -> Suite:
-    """The named tasks; those without files are in `missing`. Raises InputError for files that cannot be used."""
-    asked = [row for name in names if (row := row_of(name))]
+    """Return the named tasks; those without files are in `missing`. Raises InputError for files that cannot be used."""
+    rows_of_tasks = [row for name in names if (row := row_of(name))]
     place = where or HUB
     folder = user_path(place, "--set tasks.glue:")
     local = folder.is_dir()
     if not local:
-        patterns = [f"{row.config}/*.parquet" for row in asked if row.name in ROWS]
-        found = fetch(place, patterns, "--set tasks.glue", "the folder that holds CoLA, MRPC and the others")
-        if isinstance(found, str):
-            return Suite((), {row.name: found for row in asked})
-        folder = found
+        patterns = [f"{row.config}/*.parquet" for row in rows_of_tasks if row.name in ROWS]
+        downloaded = fetch(place, patterns, "--set tasks.glue", "the folder that holds CoLA, MRPC and the others")
+        if isinstance(downloaded, str):
+            return Suite((), {row.name: downloaded for row in rows_of_tasks})
+        folder = downloaded
     tasks: list[Task] = []
     missing: dict[str, str] = {}
-    for row in asked:
+    for row in rows_of_tasks:
         parts = _official(folder, row) if local else None
         parts = parts or (_hub(folder, row) if row.name in ROWS else None)
         if parts is None:
@@ -133,11 +136,12 @@ def _task(row: Row, parts: Mapping[str, Examples], rows: int | None) -> Task:
 
 
 def _files(row: Row) -> dict[str, tuple[str, str]]:
+    """Return the official file and the hub's split of each part."""
     return {"train": ("train", "train"), **row.tests}
 
 
 def _looked(folder: Path, row: Row) -> str:
-    """Which of the official files are not there."""
+    """Return which of the official files are missing, and where they were looked for."""
     lacking = [f"{file}.tsv" for file, _ in _files(row).values() if not (folder / row.name / f"{file}.tsv").is_file()]
     return f"no {' or '.join(lacking)} in {folder / row.name}"
 
@@ -146,6 +150,7 @@ def _looked(folder: Path, row: Row) -> str:
 
 
 def _official(folder: Path, row: Row) -> dict[str, Examples] | None:
+    """Return each part from its official file; None if a file is missing."""
     paths = {part: folder / row.name / f"{file}.tsv" for part, (file, _) in _files(row).items()}
     if not all(path.is_file() for path in paths.values()):
         return None
@@ -153,8 +158,8 @@ def _official(folder: Path, row: Row) -> dict[str, Examples] | None:
 
 
 def _read_tsv(path: Path, row: Row) -> Iterator[tuple[int, list[str], str]]:
-    """(line number, texts, label) of each row. Fields are split on tabs alone: quote marks are text."""
-    lines = text_of(path).split("\n")  # never splitlines(): the texts hold other characters that it takes for line ends
+    """Yield (line number, texts, label) of each row. Fields are split at tabs alone: quotation marks are text."""
+    lines = text_of(path).split("\n")  # splitlines() also splits at other characters, which the texts contain
     columns = [*row.texts, row.label]
     if row.header:
         names = lines[0].rstrip("\r").split("\t")
@@ -186,6 +191,7 @@ def _examples(path: Path, row: Row, lines: Iterable[tuple[int, list[str], str]])
 
 
 def _target(row: Row, label: str, where: str) -> int | float:
+    """Return the number of a label, or the score of a regression. Raises InputError for any other value."""
     if row.span is None:
         if label not in row.labels:
             raise InputError(f"{where}: label {label[:80]!r} is not one of {', '.join(row.labels)}")
@@ -204,7 +210,10 @@ def _target(row: Row, label: str, where: str) -> int | float:
 
 
 def _hub(folder: Path, row: Row) -> dict[str, Examples] | None:
-    """Each split from its parquet files; labels are already numbers in the order of `row.labels`."""
+    """Return each part from its Parquet files; None if files are missing.
+
+    Labels are numbers already, in the order of `row.labels`.
+    """
     parts: dict[str, Examples] = {}
     for part, (_, split) in _files(row).items():
         paths = sorted((folder / row.config).glob(f"{split}-*.parquet"))
@@ -214,12 +223,12 @@ def _hub(folder: Path, row: Row) -> dict[str, Examples] | None:
         texts: list[list[str]] = []
         targets: list[int | float] = []
         for path in paths:
-            for number, found in rows_of(path):
+            for number, columns in rows_of(path):
                 where = f"{path}, {number}"
-                if lacking := [name for name in (*names, "label") if name not in found]:
-                    raise InputError(f"{path} has no column {lacking[0]!r}; there are {', '.join(found)[:200]}")
-                texts.append([checked_text(found[name], name, where) for name in names])
-                targets.append(_hub_target(row, found["label"], where))
+                if lacking := [name for name in (*names, "label") if name not in columns]:
+                    raise InputError(f"{path} has no column {lacking[0]!r}; there are {', '.join(columns)[:200]}")
+                texts.append([checked_text(columns[name], name, where) for name in names])
+                targets.append(_hub_target(row, columns["label"], where))
         if not texts:
             raise InputError(f"{paths[0]} holds no rows")
         first, *second = (list(column) for column in zip(*texts, strict=True))
@@ -228,6 +237,7 @@ def _hub(folder: Path, row: Row) -> dict[str, Examples] | None:
 
 
 def _hub_target(row: Row, label: Any, where: str) -> int | float:
+    """Return a label of the hub. Raises InputError for a value out of range."""
     low, high = row.span or (0, len(row.labels) - 1)
     kinds = (int, float) if row.span else int
     if not isinstance(label, kinds) or isinstance(label, bool) or not low <= label <= high:

@@ -1,10 +1,11 @@
-"""The built-in probes: four small tasks made from docstrings, tested on text that pre-training never sees.
+"""Built-in probes: four small tasks made from docstrings, tested on text that pre-training never reads.
 
-`docs` holds back whole modules, and no held-back paragraph shares eight words in a row with what is trained on. A probe
-learns from modules of the other side and is measured on held-back ones: half of these are its test rows, the other half
-its "dev" rows, on which settings may be chosen without touching what is reported. Classes are balanced, and the
-sentences of a wrong pair come from right pairs, so that neither half of a pair betrays the answer. Which rows are
-taken, and every wrong answer, is decided by hashes of the texts: the same on every machine with the same packages.
+The corpus `docs` holds out whole modules, and no held-out paragraph shares eight consecutive words with the
+training text. A probe trains on modules that are not held out and is measured on held-out ones: half of these are
+its test rows, the other half its "dev" rows, on which settings may be chosen without using what is reported.
+Classes are balanced, and the sentences of a wrong pair come from right pairs, so that neither sentence alone shows
+the answer. Hashes of the texts decide which rows are taken, and every wrong answer: the same on every machine with
+the same packages.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from workbench.store.atomic import cache_root
 from workbench.store.cache import read_entry, write_entry
 from workbench.tasks.task import Examples, Task, sealed
 
-TEST_ROWS = 1000  # a probe's most; fewer where the text gives fewer
-TRAIN_SHARE = 0.3  # of the pre-training modules: more than enough sentences, found in a third of the time
+TEST_ROWS = 1000  # of a probe at most; fewer if the text gives fewer
+TRAIN_SHARE = 0.3  # of the pre-training modules: it gives more than enough sentences, in a third of the time
 CLASS_ROWS = 100  # a package with fewer sentences than this in either half is no class of its own
 WORDS = (6, 40)  # in a sentence
-# Written over by MASKED in the package probe: the names that would give the answer away, whole or inside a word, and
-# their short forms.
+# Replaced by MASKED in the package probe: names that would show the answer, as a word or inside one, and their short
+# forms.
 LONG, SHORT = "c?python|numpy|pandas|matplotlib|pyplot|scipy|(?:py)?torch", "np|pd|mpl|plt|aten|inductor|dynamo"
 NAME = re.compile(rf"{LONG}|(?<![A-Za-z])(?:{SHORT})(?![A-Za-z])", re.IGNORECASE)
 MASKED = "library"
@@ -45,7 +46,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence, whence it is, and the one that follows it in the same paragraph."""
+    """A sentence, the entry that it comes from, and the sentence that follows it in the same paragraph."""
 
     text: str
     entry: Entry
@@ -54,10 +55,10 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Probe:
-    """A probe's name, labels (empty: the packages), metric, and how rows are made of entries.
+    """Name, labels (empty: the packages) and metric of a probe, and the function that makes rows of entries.
 
-    Few training rows tell encoders apart best where single words help, `train_rows` 1,000 and 6 epochs; comparing two
-    texts takes more (docs/log.md).
+    Where single words help, a few training rows show the differences between encoders best: `train_rows` 1,000 and
+    6 epochs. Comparing two texts takes more (docs/log.md).
     """
 
     name: str
@@ -71,21 +72,21 @@ class Probe:
 
 
 def load(names: Iterable[str], rows: int | None = None, part: Literal["test", "dev"] = "test") -> list[Task]:
-    """The named probes, measured on one half of the held-back modules.
+    """Return the named probes, measured on one half of the held-out modules.
 
-    Raises InputError when the packages installed here give too little text.
+    Raises InputError if the packages installed here give too little text.
     """
-    there, held = docs.entries("train"), docs.entries("test")
-    seen = hashlib.sha256(Path(__file__).read_bytes() + repr((there, held)).encode()).hexdigest()[:16]
-    return [sealed(_remembered(PROBES[name], there, held, part, f"{name}-{part}-{seen}"), rows) for name in names]
+    train, held = docs.entries("train"), docs.entries("test")
+    seen = hashlib.sha256(Path(__file__).read_bytes() + repr((train, held)).encode()).hexdigest()[:16]
+    return [sealed(_remembered(PROBES[name], train, held, part, f"{name}-{part}-{seen}"), rows) for name in names]
 
 
-def _remembered(probe: Probe, there: list[Entry], held: list[Entry], part: str, key: str) -> Task:
-    """The task from the cache, or made: finding its sentences takes seconds, which every worker would wait for."""
+def _remembered(probe: Probe, train_entries: list[Entry], held: list[Entry], part: str, key: str) -> Task:
+    """Return the task from the cache, or make it: finding its sentences takes seconds in every worker."""
     path = cache_root() / "probes" / f"{key}.json"
     raw = read_entry(path)
     if raw is None:
-        train_side = [entry for entry in there if _draw(entry) < TRAIN_SHARE]
+        train_side = [entry for entry in train_entries if _draw(entry) < TRAIN_SHARE]
         labels, train, test = _rows(probe, train_side, halves(held)[part == "test"])
         raw = {"labels": labels, "train": asdict(train), "test": asdict(test)}
         write_entry(path, raw)
@@ -94,12 +95,12 @@ def _remembered(probe: Probe, there: list[Entry], held: list[Entry], part: str, 
 
 
 def _draw(entry: Entry) -> float:
-    """A number in 0..1 that a module's name decides."""
+    """Return a number from 0 to 1 that a hash of the module's name decides."""
     return seed_of(0, "probes", "train", entry.module) / 2**63
 
 
 def halves(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
-    """Held-back entries to choose settings on and to test on: whole modules, half of each package's text."""
+    """Return held-out entries to choose settings on and to test on: whole modules, half of each package's text."""
     size: dict[tuple[str, str], int] = defaultdict(int)
     for entry in entries:
         size[entry.package, entry.module] += len(entry.text)
@@ -114,24 +115,24 @@ def halves(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
 
 
 def _rows(probe: Probe, train: list[Entry], test: list[Entry]) -> tuple[tuple[str, ...], Examples, Examples]:
-    """Labels, and the rows to learn from and to be measured on. Raises InputError for too little text."""
-    there, asked = probe.rows(train), probe.rows(test)
-    seen = {text for first, second, _ in there for text in (_key(first), _key(second or ""))} - {""}
-    asked = [row for row in asked if _key(row[0]) not in seen and _key(row[1] or "") not in seen]
+    """Return labels, training rows and test rows. Raises InputError for too little text."""
+    train_rows, test_rows = probe.rows(train), probe.rows(test)
+    seen = {text for first, second, _ in train_rows for text in (_key(first), _key(second or ""))} - {""}
+    test_rows = [row for row in test_rows if _key(row[0]) not in seen and _key(row[1] or "") not in seen]
     labels = probe.labels
     if not labels:
         enough = [
             package
             for index, package in enumerate(docs.PACKAGES)
-            if min(sum(row[2] == index for row in found) for found in (there, asked)) >= CLASS_ROWS
+            if min(sum(row[2] == index for row in rows) for rows in (train_rows, test_rows)) >= CLASS_ROWS
         ]
         labels = tuple(enough)
-        there, asked = (
-            [(a, b, enough.index(docs.PACKAGES[t])) for a, b, t in found if docs.PACKAGES[t] in enough]
-            for found in (there, asked)
+        train_rows, test_rows = (
+            [(a, b, enough.index(docs.PACKAGES[t])) for a, b, t in rows if docs.PACKAGES[t] in enough]
+            for rows in (train_rows, test_rows)
         )
-    wanted = ((there, probe.train_rows), (asked, TEST_ROWS))
-    parts = [_balanced(found, len(labels), most) for found, most in wanted]
+    limits = ((train_rows, probe.train_rows), (test_rows, TEST_ROWS))
+    parts = [_balanced(rows, len(labels), most) for rows, most in limits]
     if len(labels) < 2 or min(map(len, parts)) < CLASS_ROWS:
         raise InputError(
             f"the probe {probe.name!r} finds too little text in the packages installed here; "
@@ -141,7 +142,7 @@ def _rows(probe: Probe, train: list[Entry], test: list[Entry]) -> tuple[tuple[st
 
 
 def _balanced(rows: list[Row], labels: int, most: int) -> list[Row]:
-    """At most `most` rows, equally many of each label, in hashed order."""
+    """Return at most `most` rows, equally many of each label, in the order of a hash."""
     piles = [[row for row in rows if row[2] == label] for label in range(labels)]
     each = min(most // labels, *map(len, piles)) if piles else 0
     chosen = [row for pile in piles for row in _hashed(pile, lambda row: (row[0], row[1] or ""))[:each]]
@@ -149,15 +150,18 @@ def _balanced(rows: list[Row], labels: int, most: int) -> list[Row]:
 
 
 def _examples(rows: list[Row]) -> Examples:
+    """Return rows as examples."""
     second = [row[1] or "" for row in rows] if rows[0][1] is not None else None
     return Examples([row[0] for row in rows], second, [row[2] for row in rows])
 
 
 def _hashed(items: Iterable[T], key: Callable[[T], tuple[str, ...]]) -> list[T]:
+    """Return the items in the order of a hash of their keys."""
     return sorted(items, key=lambda item: (seed_of(0, "probes", *key(item)), key(item)))
 
 
 def _key(text: str) -> str:
+    """Return a text's words, by which two texts are compared."""
     return " ".join(docs.words(text))
 
 
@@ -165,16 +169,16 @@ def _key(text: str) -> str:
 
 
 def sentences(entries: Iterable[Entry]) -> list[Sentence]:
-    """Each English sentence of 6 to 40 words once."""
-    found: dict[str, Sentence] = {}
+    """Return each different English sentence of 6 to 40 words."""
+    unique: dict[str, Sentence] = {}
     for entry in entries:
         for paragraph in entry.text.split("\n"):
             parts = BREAK.split(paragraph)
             for text, following in zip(parts, [*parts[1:], None], strict=True):
                 if _is_sentence(text):
                     after = following if following and _is_sentence(following) else None
-                    found.setdefault(_key(text), Sentence(text, entry, after))
-    return list(found.values())
+                    unique.setdefault(_key(text), Sentence(text, entry, after))
+    return list(unique.values())
 
 
 def _is_sentence(text: str) -> bool:
@@ -183,16 +187,16 @@ def _is_sentence(text: str) -> bool:
     return WORDS[0] <= len(words) <= WORDS[1] and text[0].isupper() and text[-1] in ".!?" and plain >= 0.75 * len(words)
 
 
-# ---- the four ----
+# ---- the four probes ----
 
 
 def package_rows(entries: Sequence[Entry]) -> list[Row]:
-    """Which package a sentence comes from, its names written over."""
+    """Return sentences with the package that each comes from, its names masked."""
     return [(NAME.sub(MASKED, s.text), None, docs.PACKAGES.index(s.entry.package)) for s in sentences(entries)]
 
 
 def order_rows(entries: Sequence[Entry]) -> list[Row]:
-    """Every other sentence has its words in another order; a sentence is never there both ways."""
+    """Return sentences, every other one with its words in another order; no sentence occurs in both orders."""
     rows: list[Row] = []
     for index, sentence in enumerate(_hashed(sentences(entries), lambda s: ("order", s.text))):
         mixed = disturbed(sentence.text) if index % 2 else sentence.text
@@ -202,9 +206,9 @@ def order_rows(entries: Sequence[Entry]) -> list[Row]:
 
 
 def disturbed(text: str) -> str | None:
-    """The sentence with its inner words shuffled; None when that cannot change it.
+    """Return the sentence with its inner words shuffled; None if that cannot change it.
 
-    The first and the last word stay, as does the full stop.
+    The first and the last word keep their places, as does the full stop.
     """
     first, *inner, last = text.split()
     if len(inner) < 4:
@@ -218,13 +222,13 @@ def disturbed(text: str) -> str | None:
 
 
 def next_rows(entries: Sequence[Entry]) -> list[Row]:
-    """A sentence and the one after it, or one that stands after another sentence elsewhere."""
+    """Return pairs of a sentence and the next one, or one that follows another sentence elsewhere."""
     pairs = [(s.text, s.following, s.entry) for s in sentences(entries) if s.following]
     return _paired([(first, second, entry) for first, second, entry in pairs if second])
 
 
 def signature_rows(entries: Sequence[Entry]) -> list[Row]:
-    """A summary and its signature, or the signature of another function."""
+    """Return pairs of a function's summary and its signature, or the signature of another function."""
     pairs = []
     for entry in entries:
         summary = BREAK.split(entry.text.split("\n")[0])[0]
@@ -234,17 +238,17 @@ def signature_rows(entries: Sequence[Entry]) -> list[Row]:
 
 
 def _paired(pairs: list[tuple[str, str, Entry]]) -> list[Row]:
-    """Half the pairs as they are (1), half with their seconds passed on to the next pair (0).
+    """Return half of the pairs as they are (1), and half with the second text of the next pair (0).
 
-    Every first and every second is used once, so that neither alone says anything about the answer.
+    Every first and every second text occurs once, so that neither alone shows the answer.
     """
     unique: dict[str, tuple[str, str, Entry]] = {}
     for pair in pairs:
         if _key(pair[1]) not in unique:
             unique[_key(pair[1])] = pair
-    found = _hashed({_key(p[0]): p for p in unique.values()}.values(), lambda p: (p[0], p[1]))
-    half = len(found) // 2
-    right, wrong = found[:half], found[half : 2 * half]
+    ordered = _hashed({_key(p[0]): p for p in unique.values()}.values(), lambda p: (p[0], p[1]))
+    half = len(ordered) // 2
+    right, wrong = ordered[:half], ordered[half : 2 * half]
     rows: list[Row] = [(first, second, 1) for first, second, _ in right]
     rows += [
         (first, second, 0)

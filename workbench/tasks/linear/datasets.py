@@ -1,4 +1,4 @@
-"""Where linear probes come from: a classification, a file or folder of tagged sentences, or sets of minimal pairs."""
+"""Data sets of linear probes: a classification task, tagged sentences in files, or a set of minimal pairs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ PREFIX = "linear:"
 PARTS = {"train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "testa": "dev", "test": "test",
          "testb": "test"}  # fmt: skip
 PART = re.compile(rf"(?:^|[._-])({'|'.join(PARTS)})$", re.IGNORECASE)
-TEST_SHARE = 5  # one sentence in so many is tested on, where a file has no others beside it
+TEST_SHARE = 5  # one sentence in so many is tested on if there is a single file
 PARADIGMS = 3  # one paradigm in so many is tested on
 
 
 def of_task(task: Task) -> LinearProbe:
-    """The same rows as a linear probe. Raises InputError for a regression."""
+    """Return a linear probe with the rows of a task. Raises InputError for a regression."""
     if task.regression:
-        raise InputError(f"--tasks {PREFIX}{task.name}: linear probes classify, and the labels here are numbers")
+        raise InputError(
+            f"--tasks {PREFIX}{task.name}: linear probes classify, and the labels of this task are numbers; "
+            f"leave out {PREFIX}"
+        )
     return LinearProbe(PREFIX + task.name, "texts", task.labels, task.metric, task.metrics, task.train, task.tests)
 
 
@@ -34,20 +37,21 @@ def of_task(task: Task) -> LinearProbe:
 
 
 def is_tagged(name: str) -> bool:
-    """Whether a name is that of a file of tagged sentences, or of a folder with one."""
+    """Return whether a name is the path of a file of tagged sentences, or of a folder that holds one."""
     path = user_path(name, "--tasks")
     if tagged.format_of(path):
         return True
-    with contextlib.suppress(OSError):  # a folder that cannot be looked into is none
+    with contextlib.suppress(OSError):  # a folder that cannot be listed counts as none
         return path.is_dir() and bool(_files(path))
     return False
 
 
 def of_tagged(name: str) -> LinearProbe:
-    """Tags of words, tested on the file of test sentences; without one on dev, or on a fifth of the only file.
+    """Return a probe that predicts the tags of words, from a file or folder of tagged sentences.
 
-    A file named as training, dev or test part stands for all three; a folder holds one such set. Where there is no
-    training file, dev is learnt from. Raises InputError.
+    It is tested on the test file, or if there is none on the dev file; of a single file, a fifth of the sentences
+    are tested on. The path of a training, dev or test file stands for all three files of its set; a folder holds
+    one such set. If there is no training file, the dev file is trained on. Raises InputError.
     """
     path = user_path(name, "--tasks")
     if not path.exists():
@@ -67,43 +71,45 @@ def of_tagged(name: str) -> LinearProbe:
 
 
 def _stem(path: Path) -> str:
+    """Return the name of a file of tagged sentences without its ending."""
     return path.name[: path.name.lower().rindex(tagged.format_of(path))]
 
 
 def _siblings(path: Path) -> dict[str, Path]:
-    """Part -> file: the file alone, or with those that are named alike but for the part."""
+    """Return the file of each part: this file alone, or with those whose names differ only in the part."""
     stem = _stem(path)
-    found = PART.search(stem)
-    if not found:
+    match = PART.search(stem)
+    if not match:
         return {"": path}
-    rest = stem[: found.start(1)]
-    beside = _named(other for other in path.parent.iterdir() if tagged.format_of(other) == tagged.format_of(path))
-    files = {part: file for part, file in beside if _stem(file)[: PART.search(_stem(file)).start(1)] == rest}  # type: ignore[union-attr]
+    title = stem[: match.start(1)]
+    named = _named(other for other in path.parent.iterdir() if tagged.format_of(other) == tagged.format_of(path))
+    files = {part: file for part, file in named if _stem(file)[: PART.search(_stem(file)).start(1)] == title}  # type: ignore[union-attr]
     return files if len(files) > 1 else {"": path}
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """Part -> file of a folder; "" for the only file, where it is named as no part."""
-    found = sorted(path for path in folder.iterdir() if path.is_file() and tagged.format_of(path))
-    named = dict(_named(found))
-    return named if len(named) > 1 else ({"": found[0]} if len(found) == 1 else named)
+    """Return the file of each part in a folder; the part of an only file is ""."""
+    files = sorted(path for path in folder.iterdir() if path.is_file() and tagged.format_of(path))
+    named = dict(_named(files))
+    return named if len(named) > 1 else ({"": files[0]} if len(files) == 1 else named)
 
 
 def _named(paths: Iterable[Path]) -> list[tuple[str, Path]]:
-    return [(PARTS[found[1].lower()], path) for path in sorted(paths) if (found := PART.search(_stem(path)))]
+    """Return part and path of the files whose names end in a part, such as `train`."""
+    return [(PARTS[match[1].lower()], path) for path in sorted(paths) if (match := PART.search(_stem(path)))]
 
 
 def _check_one_set(path: Path, files: Mapping[str, Path]) -> None:
-    """Raises InputError where the parts in a folder are not of one set, or stand for none."""
+    """Raise InputError if there is no file of a part, or if the files are parts of several sets."""
     if not files:
-        raise InputError(f"--tasks {path}: no file here is called after train, dev or test")
-    rests = {PART.sub("", _stem(file)) + tagged.format_of(file) for file in files.values()}
-    if len(rests) > 1:
-        raise InputError(f"--tasks {path} holds several sets ({', '.join(sorted(rests))}); name a file of one of them")
+        raise InputError(f"--tasks {path}: no file in this folder has a name that ends in train, dev or test")
+    titles = {PART.sub("", _stem(file)) + tagged.format_of(file) for file in files.values()}
+    if len(titles) > 1:
+        raise InputError(f"--tasks {path} holds several sets ({', '.join(sorted(titles))}); name a file of one of them")
 
 
 def _parts(path: Path, files: dict[str, list[tagged.Sentence]]) -> dict[str, list[tagged.Sentence]]:
-    """train, and test or dev or both."""
+    """Return the sentences of `train`, and of `test` or `dev` or both. Raises InputError if tested are too few."""
     if "" in files:
         chosen = [seed_of(0, "linear", "test", *sentence.words) % TEST_SHARE == 0 for sentence in files[""]]
         sides = ("train", False), ("test", True)
@@ -112,24 +118,29 @@ def _parts(path: Path, files: dict[str, list[tagged.Sentence]]) -> dict[str, lis
         parts = dict(files)
     if "train" not in parts:
         parts["train"] = parts.pop("dev", [])
-    there = [part for part in ("test", "dev") if parts.get(part)]
-    if not parts["train"] or not there:
-        raise InputError(f"--tasks {path}: {_counts(parts)} sentences are too few to learn from and to test on")
-    return {"train": parts["train"]} | {part: parts[part] for part in there}
+    tested = [part for part in ("test", "dev") if parts.get(part)]
+    if not parts["train"] or not tested:
+        raise InputError(f"--tasks {path}: too few sentences to train and to test on ({_counts(parts)})")
+    return {"train": parts["train"]} | {part: parts[part] for part in tested}
 
 
 def _counts(parts: Mapping[str, list[tagged.Sentence]]) -> str:
-    return " and ".join(f"{len(found):,} of {part}" for part, found in parts.items())
+    return ", ".join(f"{part}: {len(sentences):,}" for part, sentences in parts.items())
 
 
 def _labels(path: Path, train: list[tagged.Sentence], test: list[tagged.Sentence]) -> tuple[str, ...]:
+    """Return the tags of the training sentences, then those that occur in test sentences only.
+
+    Raises InputError if all training words have the same tag.
+    """
     seen = sorted({tag for sentence in train for tag in sentence.tags})
     if len(seen) < 2:
-        raise InputError(f"--tasks {path}: every word to learn from has the tag {seen[0]!r}, so nothing can be learnt")
+        raise InputError(f"--tasks {path}: every training word has the tag {seen[0]!r}, so there is nothing to learn")
     return (*seen, *sorted({tag for sentence in test for tag in sentence.tags} - set(seen)))
 
 
 def _tagged(sentences: list[tagged.Sentence], labels: tuple[str, ...]) -> Tagged:
+    """Return sentences with the number of each tag."""
     number = {label: place for place, label in enumerate(labels)}
     return Tagged([list(s.words) for s in sentences], [[number[tag] for tag in s.tags] for s in sentences])
 
@@ -138,16 +149,18 @@ def _tagged(sentences: list[tagged.Sentence], labels: tuple[str, ...]) -> Tagged
 
 
 def of_pairs(pairs: PairSet) -> LinearProbe:
-    """Which of two sentences is right, learnt on two thirds of the paradigms and tested on the others.
+    """Return a probe that tells which of two sentences is right, tested on paradigms that it was not trained on.
 
-    Hashes of the paradigms' names decide the side. Raises InputError for too few of them.
+    It trains on two thirds of the paradigms; a hash of a paradigm's name decides. Raises InputError for too few
+    paradigms.
     """
     paradigm_of = pairs.groups["paradigm"]
     labels = tuple(sorted(set(paradigm_of)))
     order = sorted(labels, key=lambda paradigm: (seed_of(0, "linear", "paradigm", paradigm), paradigm))
     if len(order) < PARADIGMS:
         raise InputError(
-            f"--tasks {PREFIX}{pairs.name}: {len(order)} paradigms, and {PARADIGMS} are needed to hold one out"
+            f"--tasks {PREFIX}{pairs.name}: {len(order)} paradigms, and at least {PARADIGMS} are needed, "
+            f"one of them to test on"
         )
     aside = set(order[: len(order) // PARADIGMS])
     numbers = [labels.index(paradigm) for paradigm in paradigm_of]

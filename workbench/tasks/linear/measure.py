@@ -1,7 +1,7 @@
-"""A linear probe on a frozen encoder: states at every layer, a readout of each, and one of all layers together.
+"""Measurement of a frozen encoder by a linear probe: a readout of each layer's states, and one of all layers together.
 
-The headline is the readout of all layers' states side by side: it may weigh layers as it likes, and the problem stays
-convex. What is reported of single layers stands beside it and chooses nothing.
+The headline is the readout of all layers' states side by side: it can weight layers freely, and the problem stays
+convex. The results of single layers are reported beside it and select nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Array = Any  # a numpy array
 def probe(
     encoder: Path, task: LinearProbe, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None
 ) -> Score:
-    """Fit the readouts on an encoder folder's states and measure them; nothing is drawn.
+    """Fit the readouts on the states of an encoder folder and return their score; nothing is drawn at random.
 
     Raises InputError for a folder without an encoder and for too few rows, Diverged for states that are not finite.
     """
@@ -43,31 +43,33 @@ def probe(
     train = _features(reader, task.train, task.kind)
     tests = {part: _features(reader, rows, task.kind) for part, rows in task.tests.items()}
     steps = len(train) + 1
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     with _threads(host.threads):
-        for step, (name, inputs, asked) in enumerate(_views(train, tests), 1):
-            found[name] = _layer(task, inputs, asked, name == MIXED and spec.control and task.kind == "words")
+        for step, (name, inputs, test_inputs) in enumerate(_views(train, tests), 1):
+            results[name] = _layer(task, inputs, test_inputs, name == MIXED and spec.control and task.kind == "words")
             if progress is not None:
                 progress(step, steps)
     first = next(iter(task.tests))
-    mixed = found[MIXED]["values"]
+    mixed = results[MIXED]["values"]
     values = dict(mixed)
-    values |= {f"{first}, layer {name}": each["values"][first] for name, each in found.items() if name != MIXED}
+    values |= {f"{first}, layer {name}": each["values"][first] for name, each in results.items() if name != MIXED}
     return Score(
         task=task.name, suite=task.suite, metric=task.metric, seed=seed, value=mixed[first][task.metric],
         values=values, baselines=dict(task.baselines), train_rows=_count(task.train),
         test_rows=_count(task.tests[first]), steps=0, seconds=time.perf_counter() - begun,
-        finetune=task.settings(spec), data=task.fingerprint, digest=score_digest(task, spec), details={"layers": found},
+        finetune=task.settings(spec), data=task.fingerprint, digest=score_digest(task, spec),
+        details={"layers": results},
     )  # fmt: skip
 
 
 def _count(rows: Examples | Tagged) -> int:
+    """Return the number of rows, or of words in tagged sentences."""
     return rows.count() if isinstance(rows, Tagged) else len(rows)
 
 
 @contextmanager
 def _threads(most: int | None) -> Iterator[None]:
-    """At most so many threads for matrix products outside torch."""
+    """Limit matrix products outside torch to `most` threads."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(most):
@@ -78,9 +80,10 @@ def _threads(most: int | None) -> Iterator[None]:
 
 
 def _features(reader: Any, rows: Examples | Tagged, kind: str) -> Array:
-    """Features (layers, N, F) of texts, of words or of differences between sentences.
+    """Return features (layers, N, F) of texts, of words, or of differences between sentences.
 
-    A pair of texts u, v is read one by one and gives u, v, |u - v| and u * v, as in InferSent (Conneau et al. 2017).
+    The texts u and v of a pair are read separately; their features are u, v, |u - v| and u * v, as in InferSent
+    (Conneau et al. 2017).
     """
     import numpy as np
 
@@ -88,21 +91,21 @@ def _features(reader: Any, rows: Examples | Tagged, kind: str) -> Array:
 
     if isinstance(rows, Tagged):
         return states.picked_states(reader, *states.word_pieces(reader, rows.words))
-    place: dict[str, int] = {}  # each text is read once, so equal texts have equal states
+    place: dict[str, int] = {}  # each different text is read once
     for text in (*rows.first, *(rows.second or [])):
         place.setdefault(text, len(place))
-    found = states.mean_states(reader, states.text_pieces(reader, list(place)))
-    first = found[:, [place[text] for text in rows.first]]
+    state_means = states.mean_states(reader, states.text_pieces(reader, list(place)))
+    first = state_means[:, [place[text] for text in rows.first]]
     if rows.second is None:
         return first
-    second = found[:, [place[text] for text in rows.second]]
+    second = state_means[:, [place[text] for text in rows.second]]
     if kind == "pairs":
         return first - second
     return np.concatenate([first, second, np.abs(first - second), first * second], axis=-1)
 
 
 def _views(train: Array, tests: dict[str, Array]) -> Iterator[tuple[str, Array, dict[str, Array]]]:
-    """Name and features of each layer, and of all side by side; 0 are the embeddings."""
+    """Yield the name and features of each layer, 0 being the embeddings, and then of all layers side by side."""
     import numpy as np
 
     for layer in range(len(train)):
@@ -114,27 +117,29 @@ def _views(train: Array, tests: dict[str, Array]) -> Iterator[tuple[str, Array, 
 
 
 def _layer(task: LinearProbe, train: Array, tests: dict[str, Array], control: bool) -> dict[str, Any]:
-    """Everything a score's file says of one layer, or of all together."""
+    """Return what a score's file holds on one layer, or on all layers together."""
     held = _held(task)
-    balanced = task.metric == "matthews"  # it weighs labels alike, however rare
+    balanced = task.metric == "matthews"  # this metric gives rare labels the weight of frequent ones
     read = read_out(train, _targets(task, task.train), held, list(tests.values()), task.kind == "pairs", balanced)
     values = {
         part: scores.points(task, task.tests[part], guess) for part, guess in zip(tests, read.predicted, strict=True)
     }
-    told = {"values": values, **_choice(read)}
+    results = {"values": values, **_choice(read)}
     first = next(iter(tests))
     if task.kind == "pairs":
-        told["paradigms"] = scores.by_paradigm(task, task.tests[first], read.predicted[0])
+        results["paradigms"] = scores.by_paradigm(task, task.tests[first], read.predicted[0])
     if control:
-        told["control"] = _control(task, train, tests[first], held, values[first]["accuracy"])
-    return told
+        results["control"] = _control(task, train, tests[first], held, values[first]["accuracy"])
+    return results
 
 
 def _choice(read: Readout) -> dict[str, Any]:
+    """Return which penalty was chosen, and by which losses."""
     return {"strength": read.strength, "held_out_losses": list(read.losses), "converged": read.converged}
 
 
 def _held(task: LinearProbe) -> Array:
+    """Return a mask (N,) of the training rows that choose the penalty."""
     import numpy as np
 
     marks = problem.held(task)
@@ -144,7 +149,10 @@ def _held(task: LinearProbe) -> Array:
 
 
 def _targets(task: LinearProbe, rows: Examples | Tagged) -> Array:
-    """The number of each label; for differences of sentences 0 and 1 by turns, as a sign that changes nothing."""
+    """Return the label numbers (N,); differences of sentences get 0 and 1 in turn.
+
+    `Regression` negates the differences with 0, so the numbers change nothing, and both labels occur.
+    """
     import numpy as np
 
     if task.kind == "pairs":
@@ -155,10 +163,10 @@ def _targets(task: LinearProbe, rows: Examples | Tagged) -> Array:
 
 
 def _control(task: LinearProbe, train: Array, test: Array, held: Array, accuracy: float) -> dict[str, Any]:
-    """Accuracy on the control task and selectivity, the accuracy on tags less that (Hewitt and Liang 2019).
+    """Return the accuracy on a control task, and the selectivity, which is the accuracy on tags minus it.
 
-    In the control task every word has one tag wherever it stands, drawn by a hash of the word from the tags of the
-    training rows, so that a readout can only learn it word by word.
+    In the control task (Hewitt and Liang 2019) a word has the same tag wherever it stands. A hash of the word draws
+    it from the tags of the training rows, so that a readout can only learn it word by word.
     """
     tags = _targets(task, task.train)
     drawn = [_drawn(task, rows, tags) for rows in (task.train, next(iter(task.tests.values())))]
@@ -168,6 +176,7 @@ def _control(task: LinearProbe, train: Array, test: Array, held: Array, accuracy
 
 
 def _drawn(task: LinearProbe, rows: Examples | Tagged, tags: Array) -> Array:
+    """Return the control task's tag numbers (N,) of the words in `rows`."""
     import numpy as np
 
     assert isinstance(rows, Tagged)

@@ -18,15 +18,15 @@ from workbench.tasks.zero_shot import blimp
 
 
 def known() -> list[tuple[str, str, str, str]]:
-    """Name, suite, metric and summary of the linear probes that have a name of their own."""
-    made = [probes.PROBES[name.removeprefix(PREFIX)] for name in LINEAR]
-    return [(PREFIX + probe.name, "linear", probe.metric, f"{probe.summary}; frozen states") for probe in made]
+    """Return the name, suite, metric and summary of each linear probe that has a name of its own."""
+    named = [probes.PROBES[name.removeprefix(PREFIX)] for name in LINEAR]
+    return [(PREFIX + probe.name, "linear", probe.metric, f"{probe.summary}; frozen states") for probe in named]
 
 
 def place(name: str) -> list[str] | None:
-    """The single linear probes that a name stands for, without their prefix; None for a name of another family.
+    """Return the single linear probes that a name stands for, without their prefix; None for any other task.
 
-    Raises InputError for a name that begins like one and is none.
+    Raises InputError for a name that begins with the prefix of linear probes and is not one of them.
     """
     if name.lower() in ("linear", "linear:probes"):
         return list(PROBES)
@@ -39,30 +39,30 @@ def place(name: str) -> list[str] | None:
         return [row.name]
     if rest and (is_tagged(rest) or _is_pairs(rest) or table.is_table(rest)):
         return [rest]
-    there = [*PROBES, *glue.ROWS, *blimp.NAMED]
+    known_names = [*PROBES, *glue.ROWS, *blimp.NAMED]
     raise InputError(
-        f"--tasks {name}: no linear probe {rest!r}{suggest(rest, there)}, or a path: a table, tagged sentences "
-        f"(.conllu, .iob2) or minimal pairs (.jsonl), or a folder of either"
+        f"--tasks {name}: no linear probe {rest!r}{suggest(rest, known_names)}; or give a path: a table, "
+        f"tagged sentences (.conllu, .iob2), minimal pairs (.jsonl), or a folder of tagged sentences or minimal pairs"
     )
 
 
 def _is_pairs(rest: str) -> bool:
-    """Return whether a path is a file that begins with a minimal pair, or a folder (tagged words come first)."""
+    """Return whether a path is a file that begins with a minimal pair, or any folder; test for tagged words before."""
     return blimp.holds_pairs(rest) or user_path(rest, "--tasks").is_dir()
 
 
 def needs_glue(name: str) -> bool:
-    """Whether a linear probe reads a GLUE task, which may have to be fetched."""
+    """Return whether a linear probe reads a GLUE task, which may have to be downloaded."""
     return any(rest not in PROBES and glue.row_of(rest) is not None for rest in place(name) or [])
 
 
 def needs_blimp(name: str) -> bool:
-    """Return whether a linear probe reads a set of BLiMP by its name."""
+    """Return whether a name selects a linear probe that reads a named set of BLiMP."""
     return any(rest in blimp.NAMED for rest in place(name) or [])
 
 
 def load(names: Sequence[str], spec: TasksSpec, cache: Path | None) -> list[LinearProbe]:
-    """The probes of these names, as `place` gives them, with their baselines. Raises InputError."""
+    """Return the probes of names that `place` returned, with their baselines. Raises InputError."""
     return [word_baselines.added(sealed(_probe(name, spec), spec), cache) for name in dict.fromkeys(names)]
 
 
@@ -84,5 +84,5 @@ def _task(name: str, spec: TasksSpec) -> Task:
         return table.load(Path(name), spec)
     suite = glue.load([name], spec.glue)
     for why in suite.missing.values():
-        raise InputError(f"task {PREFIX}{name} cannot be had: {why}")
+        raise InputError(f"task {PREFIX}{name} is not available: {why}")
     return next(task for task in suite.tasks if isinstance(task, Task))

@@ -1,4 +1,4 @@
-"""What a linear probe reads: texts with a label, sentences with a tag on each word, or minimal pairs. Plain data."""
+"""Rows of a linear probe as plain data: texts with a label, sentences with a tag on each word, or minimal pairs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from workbench.rng import seed_of
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.task import Examples
 
-VERSION = 1  # raise it when a linear probe is computed differently
-ROWS = 20_000  # the most texts, words or pairs that are learnt from; beyond that the readout hardly gains
-HELD = 5  # one in so many training rows chooses the penalty
+VERSION = 1  # increase it when the computation of linear probes changes
+ROWS = 20_000  # texts, words or pairs to train on at most; more hardly improve the readout
+HELD = 5  # one training row in so many is set aside to choose the penalty
 
 
 @dataclass(frozen=True)
 class Tagged:
-    """Sentences as words, and the number of each word's tag."""
+    """Sentences as lists of words, with the number of each word's tag."""
 
     words: list[list[str]]
     targets: list[list[int]]
@@ -28,20 +28,21 @@ class Tagged:
         return len(self.words)
 
     def take(self, rows: list[int]) -> Tagged:
-        """These sentences in this order."""
+        """Return the sentences at these indices, in this order."""
         return Tagged([self.words[i] for i in rows], [self.targets[i] for i in rows])
 
     def count(self) -> int:
-        """The number of words."""
+        """Return the number of words."""
         return sum(map(len, self.words))
 
 
 @dataclass(frozen=True)
 class LinearProbe:
-    """A measure of frozen states by a linear readout (see `workbench.tasks.task.Measure`).
+    """Measure of frozen states by a linear readout (see `workbench.tasks.task.Measure`).
 
     `kind` says what the rows are: `texts` (Examples), `words` (Tagged) or `pairs` (Examples of a right and a wrong
-    sentence, the target being the number of the paradigm in `labels`). The headline is on the first of `tests`.
+    sentence, whose target is the number of the paradigm in `labels`). The headline metric is computed on the first
+    of `tests`.
     """
 
     name: str
@@ -57,18 +58,19 @@ class LinearProbe:
     act: str = "reading out"
 
     def seeds(self, spec: TasksSpec) -> int:
-        """Return 1: nothing is drawn."""
+        """Return 1, because nothing is drawn at random."""
         return 1
 
     def settings(self, spec: TasksSpec) -> dict[str, Any]:
-        """Return every setting that decides a score."""
+        """Return every setting that changes a score."""
         return {"length": spec.length, "control": spec.control and self.kind == "words", "version": VERSION}
 
 
 def sealed(probe: LinearProbe, spec: TasksSpec) -> LinearProbe:
-    """The probe as `spec` wants it measured: on held-out training rows if so asked, with at most ROWS to learn from.
+    """Return the probe as `spec` measures it, with its fingerprint.
 
-    Which rows are taken is decided by hashes of their content.
+    With `spec.held_out` it is tested on that share of its training rows. At most ROWS texts, words or pairs are
+    trained on. Hashes of their content decide which rows are taken.
     """
     train, tests = probe.train, dict(probe.tests)
     if spec.held_out:
@@ -76,12 +78,12 @@ def sealed(probe: LinearProbe, spec: TasksSpec) -> LinearProbe:
         count = min(max(1, round(spec.held_out * len(order))), len(order) - 1)
         train, tests = train.take(sorted(order[count:])), {"held-out": train.take(sorted(order[:count]))}
     train = _capped(replace(probe, train=train), spec.rows)
-    made = replace(probe, train=train, tests=tests)
-    return replace(made, fingerprint=_fingerprint(made))
+    selected = replace(probe, train=train, tests=tests)
+    return replace(selected, fingerprint=_fingerprint(selected))
 
 
 def _capped(probe: LinearProbe, rows: int | None) -> Any:
-    """The training rows: `rows` of them at most, and no more than hold ROWS texts, words or pairs."""
+    """Return at most `rows` training rows, and no more than hold ROWS texts, words or pairs."""
     train = probe.train
     most = min(rows or len(train), len(train))
     sizes = [len(words) for words in train.words] if isinstance(train, Tagged) else [1] * len(train)
@@ -98,18 +100,21 @@ def _capped(probe: LinearProbe, rows: int | None) -> Any:
 
 
 def ordered(probe: LinearProbe, rows: Examples | Tagged, what: str) -> list[int]:
-    """The numbers of all rows in an order that a hash of their content decides."""
+    """Return the indices of all rows in an order that hashes of their content decide."""
     keys = contents(rows)
     return sorted(range(len(rows)), key=lambda row: (seed_of(0, "linear", what, probe.name, keys[row]), row))
 
 
 def contents(rows: Examples | Tagged) -> list[str]:
-    """The text of each row, by which copies of a row are kept together."""
+    """Return the text of each row; copies of a row have the same text and stay together."""
     return [" ".join(words) for words in rows.words] if isinstance(rows, Tagged) else rows.first
 
 
 def groups(probe: LinearProbe) -> list[str]:
-    """What is set aside whole when the penalty is chosen: copies of a training row, or a paradigm of pairs."""
+    """Return the group of each training row; a group is set aside as a whole when the penalty is chosen.
+
+    Copies of a row are one group; of minimal pairs, a paradigm is one.
+    """
     if probe.kind == "pairs":
         assert isinstance(probe.train, Examples)
         return [probe.labels[int(target)] for target in probe.train.targets]
@@ -117,15 +122,15 @@ def groups(probe: LinearProbe) -> list[str]:
 
 
 def held(probe: LinearProbe) -> list[bool]:
-    """Whether each training row is set aside to choose the penalty: a fifth of the groups, in hashed order."""
-    found = groups(probe)
-    order = sorted(set(found), key=lambda group: (seed_of(0, "linear", "penalty", probe.name, group), group))
+    """Return whether each training row is set aside to choose the penalty: a fifth of the groups, by a hash of each."""
+    group_of = groups(probe)
+    order = sorted(set(group_of), key=lambda group: (seed_of(0, "linear", "penalty", probe.name, group), group))
     aside = set(order[: max(1, round(len(order) / HELD))])
-    return [group in aside for group in found]
+    return [group in aside for group in group_of]
 
 
 def _fingerprint(probe: LinearProbe) -> str:
-    """16 hex digits over everything that decides a score: texts, tags, labels and metrics."""
+    """Return 16 hex digits of a hash over everything that decides a score: texts, tags, labels and metrics."""
     sha = hashlib.sha256(json.dumps([probe.name, probe.kind, probe.labels, probe.metric, probe.metrics]).encode())
     for name, part in {"train": probe.train, **probe.tests}.items():
         rows = [part.words] if isinstance(part, Tagged) else [part.first, part.second]

@@ -1,8 +1,8 @@
-"""The readout of linear probes: logistic regression with an L2 penalty, whose strength is chosen on training rows.
+"""Readout of linear probes: logistic regression with an L2 penalty, whose strength is chosen on training rows.
 
-A fifth of the training rows, chosen by a hash of their content, is set aside; of five strengths the one with the lowest
-cross-entropy there is taken, and the regression is fitted again on all training rows. Test rows are only predicted.
-The problem is convex and starts from zero, so nothing is random.
+A fifth of the training rows, chosen by a hash of their content, is set aside. Of five strengths, the one with the
+lowest cross-entropy on these rows is taken, and the regression is fitted again on all training rows. Test rows are
+only predicted. The problem is convex and the fit starts from zero, so nothing is random.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from workbench.errors import InputError
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # scikit-learn's C: weight of the summed loss against the penalty
 MOST_STEPS = 500  # of L-BFGS
 TOLERANCE = 1e-4  # largest entry of the mean loss's gradient at the end of the last fit
-ROUGH = 1e-3  # the same while the strength is chosen; losses there are then right to about a hundredth
-CONSTANT = 1e-6  # a deviation of so small a share of the largest value is rounding
-LEAST = 1e-12  # probability given to a label that is in no row of the fit
+ROUGH = 1e-3  # the same while the strength is chosen, where it changes the losses by about 0.01 at most
+CONSTANT = 1e-6  # a feature whose deviation is at most this share of its largest value is constant up to rounding
+LEAST = 1e-12  # probability of a label that no row of the fit has
 
 Array = Any  # a numpy array; numpy is imported late
 
 
 @dataclass(frozen=True)
 class Readout:
-    """Predictions (N,) for each test part, the strength that was chosen and whether every fit used converged.
+    """Predictions (N,) for each test part, the strength that was chosen, and whether the final fit converged.
 
     `losses` are the cross-entropies on the rows set aside, in the order of STRENGTHS.
     """
@@ -40,36 +40,37 @@ class Readout:
 def read_out(
     train: Array, targets: Array, held: Array, tests: Sequence[Array], pairs: bool = False, balanced: bool = False
 ) -> Readout:
-    """Fit on `train` (N, F) and predict every array in `tests`; `held` (N,) marks the rows that choose the strength.
+    """Fit a readout on `train` (N, F) and predict every array in `tests`.
 
-    If `balanced`, rows are weighted so that every label counts the same. With `pairs` the features are differences,
-    right minus wrong sentence: no intercept, and a prediction is 1 where the difference is on the right side, 0.5 on
-    the boundary, 0 on the wrong one. Raises InputError for too few rows.
+    `held` (N,) marks the rows that choose the strength. If `balanced`, rows are weighted so that all labels count
+    alike. With `pairs` the features are differences, right sentence minus wrong one: there is no intercept, and a
+    prediction is 1 if the difference is on the right side, 0.5 on the boundary, 0 on the wrong side. Raises
+    InputError for too few rows.
     """
     import numpy as np
 
     if held.all() or not held.any() or len(set(targets[~held].tolist())) < 2:
         raise InputError(
-            f"{len(targets):,} rows to train on are too few or too alike for a linear probe, which chooses its "
-            f"penalty on a fifth of them"
+            f"{len(targets):,} rows to train on are too few or too alike for a linear probe, which sets "
+            f"a fifth of them aside to choose its penalty"
         )
     scale = _scale(train, pairs)
-    known = scale(train)
+    scaled = scale(train)
     weights = _balance(targets) if balanced else np.ones(len(targets))
     losses, chosen = [], Regression(pairs, ROUGH)
     for strength in STRENGTHS:  # each fit starts from the one before
-        chosen.fit(known[~held], targets[~held], strength, weights[~held])
-        losses.append(chosen.loss(known[held], targets[held], weights[held]))
+        chosen.fit(scaled[~held], targets[~held], strength, weights[~held])
+        losses.append(chosen.loss(scaled[held], targets[held], weights[held]))
     strength = STRENGTHS[int(np.argmin(losses))]
     final = Regression(pairs)
-    final.fit(known, targets, strength, weights)
+    final.fit(scaled, targets, strength, weights)
     return Readout([final.predict(scale(part)) for part in tests], strength, tuple(losses), final.converged)
 
 
 def _scale(train: Array, pairs: bool) -> Any:
-    """The function that brings every feature to mean 0 and standard deviation 1 on the training rows.
+    """Return a function that scales every feature to mean 0 and standard deviation 1 on the training rows.
 
-    Differences keep their zero point, as it is where two sentences are the same.
+    The mean of differences is not subtracted, because their zero is where two sentences are the same.
     """
     import numpy as np
 
@@ -80,7 +81,7 @@ def _scale(train: Array, pairs: bool) -> Any:
 
 
 def _balance(targets: Array) -> Array:
-    """Weights (N,) with mean 1 under which every label counts the same."""
+    """Return weights (N,) with mean 1 under which all labels count alike."""
     import numpy as np
 
     places, counts = np.unique(targets, return_inverse=True, return_counts=True)[1:]
@@ -89,7 +90,7 @@ def _balance(targets: Array) -> Array:
 
 
 class Regression:
-    """scikit-learn's logistic regression, which goes on from its last fit while the labels stay the same."""
+    """Logistic regression of scikit-learn; each fit starts from the last one while the labels stay the same."""
 
     def __init__(self, pairs: bool, tolerance: float = TOLERANCE) -> None:
         from sklearn.linear_model import LogisticRegression
@@ -100,7 +101,7 @@ class Regression:
         )
 
     def fit(self, rows: Array, targets: Array, strength: float, weights: Array = None) -> None:
-        """Minimise the penalised cross-entropy of labels (N,), each row counting by its weight."""
+        """Minimise the cross-entropy of labels (N,), each row with its weight, plus the penalty."""
         from sklearn.exceptions import ConvergenceWarning
 
         self.model.set_params(C=strength)
@@ -110,7 +111,10 @@ class Regression:
         self.converged = int(self.model.n_iter_.max()) < MOST_STEPS
 
     def _signed(self, rows: Array, targets: Array) -> Array:
-        """Differences with the sign of their target: the loss is the same, and scikit-learn needs both labels."""
+        """Return the differences, negated where the target is 0.
+
+        The loss stays the same, and scikit-learn gets rows of both labels, which it needs.
+        """
         import numpy as np
 
         if not self.pairs:
@@ -119,16 +123,18 @@ class Regression:
         return rows.multiply(signs).tocsr() if hasattr(rows, "multiply") else rows * signs
 
     def loss(self, rows: Array, targets: Array, weights: Array = None) -> float:
-        """Mean cross-entropy of labels (N,), each row counting by its weight."""
+        """Return the weighted mean cross-entropy of labels (N,)."""
         import numpy as np
 
-        odds = self.model.predict_proba(self._signed(rows, targets)).astype(np.float64)
+        probabilities = self.model.predict_proba(self._signed(rows, targets)).astype(np.float64)
         column = {label: place for place, label in enumerate(self.model.classes_.tolist())}
-        found = [row[column[t]] if t in column else 0.0 for row, t in zip(odds, targets.tolist(), strict=True)]
-        return float(np.average(-np.log(np.maximum(found, LEAST)), weights=weights))
+        likelihoods = [
+            row[column[t]] if t in column else 0.0 for row, t in zip(probabilities, targets.tolist(), strict=True)
+        ]
+        return float(np.average(-np.log(np.maximum(likelihoods, LEAST)), weights=weights))
 
     def predict(self, rows: Array) -> Array:
-        """Labels (N,), or for pairs 1, 0.5 and 0 as `read_out` says."""
+        """Return labels (N,), or for pairs 1, 0.5 and 0 as in `read_out`."""
         import numpy as np
 
         if self.pairs:

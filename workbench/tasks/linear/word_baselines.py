@@ -1,7 +1,7 @@
-"""What needs no encoder: the most frequent answer, and words alone. Every linear probe stands beside these.
+"""Baselines of linear probes that need no encoder: the most frequent answer, and words alone.
 
-For tags, `bag-of-words` is each word's most frequent tag in training, and for words that are not there the most
-frequent tag of all. For pairs it is logistic regression on the words in which two sentences differ.
+For tags, `bag-of-words` predicts each word's most frequent training tag, and the most frequent tag of all for words
+that do not occur in training. For pairs it is logistic regression on the words in which two sentences differ.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from workbench.tasks.task import Examples, Task
 
 
 def added(probe: LinearProbe, cache: Path | None = None) -> LinearProbe:
-    """The probe with its baselines, from the cache if they were computed before."""
+    """Return the probe with its baselines, which come from the cache if they were computed before."""
     path = (cache or cache_root()) / "baselines" / f"{probe.fingerprint}-linear-{VERSION}-{baselines.VERSION}.json"
-    found = read_entry(path)
-    if found is None:
-        found = _computed(probe)
-        write_entry(path, found)
-    return replace(probe, baselines=found)
+    values = read_entry(path)
+    if values is None:
+        values = _computed(probe)
+        write_entry(path, values)
+    return replace(probe, baselines=values)
 
 
 def _computed(probe: LinearProbe) -> dict[str, float]:
+    """Return the baselines of a probe, times 100."""
     if probe.kind == "texts":
         assert isinstance(probe.train, Examples)
         rows = {part: each for part, each in probe.tests.items() if isinstance(each, Examples)}
@@ -39,6 +40,7 @@ def _computed(probe: LinearProbe) -> dict[str, float]:
 
 
 def _of_tags(probe: LinearProbe) -> dict[str, float]:
+    """Return the baselines of a probe of tags."""
     import numpy as np
 
     train, test = probe.train, next(iter(probe.tests.values()))
@@ -48,21 +50,24 @@ def _of_tags(probe: LinearProbe) -> dict[str, float]:
         for word, target in zip(words, targets, strict=True):
             counts[word][target] += 1
     most = _most(sum(counts.values(), Counter()))
-    of_word = {word: _most(found) for word, found in counts.items()}
+    of_word = {word: _most(targets) for word, targets in counts.items()}
     same = np.full(test.count(), most)
     by_word = np.array([of_word.get(word, most) for words in test.words for word in words])
     return {"majority": _headline(probe, test, same), "bag-of-words": _headline(probe, test, by_word)}
 
 
 def _most(counts: Counter[int]) -> int:
+    """Return the most frequent target; of equally frequent ones, the smallest."""
     return min(counts, key=lambda target: (-counts[target], target))
 
 
 def _headline(probe: LinearProbe, test: Examples | Tagged, predicted: Any) -> float:
+    """Return the headline metric of predictions."""
     return points(probe, test, predicted)[probe.metric]
 
 
 def _of_pairs(probe: LinearProbe) -> dict[str, float]:
+    """Return the baselines of a probe of minimal pairs."""
     import numpy as np
 
     from workbench.tasks.linear.readout import Regression

@@ -1,1 +1,1 @@
-"""Minimal pairs: which of two sentences a pre-trained model finds more plausible, with nothing trained for it."""
+"""Zero-shot evaluation on minimal pairs: which of two sentences a model scores higher, without fine-tuning."""

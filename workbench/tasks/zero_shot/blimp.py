@@ -1,7 +1,7 @@
-"""Minimal pairs that people made: BLiMP (Warstadt et al. 2020), BabyLM's sets of it, and any JSON lines like them.
+"""Minimal pairs from files: BLiMP (Warstadt et al. 2020), BabyLM's versions of it, and any JSON lines of that form.
 
-A row has `sentence_good` and `sentence_bad`; `UID`, `linguistics_term` and `field` say its paradigm, phenomenon and
-field. Without `UID` the file is the paradigm. Files may be packed.
+A row has `sentence_good` and `sentence_bad`; `UID`, `linguistics_term` and `field` give its paradigm, phenomenon
+and field. Without `UID`, the paradigm is the name of the file. Files may be compressed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
 HUB = "nyu-mll/blimp"
 LONGEST = 1 << 16  # characters of a sentence
 MOST = 1 << 20  # pairs of a task
-# The paper's own names: the files split one of its 12 phenomena in two, and spell one of its 4 fields in two ways.
+# Names as in the paper: the files split one of its 12 phenomena in two and have two spellings of one of its 4 fields.
 AS_PRINTED = {"s-selection": "argument_structure", "syntax/semantics": "syntax_semantics"}
 LEVELS = {"paradigm": "UID", "phenomenon": "linguistics_term", "field": "field"}
 
 
 @dataclass(frozen=True)
 class Named:
-    """A set that is asked for by name: where it lies within `tasks.blimp`, and a line on it."""
+    """Set of minimal pairs with a name: where it may be within `tasks.blimp`, and its one-line summary."""
 
     name: str
     places: tuple[str, ...]
@@ -46,7 +46,7 @@ NAMED = {
 
 
 def load(name: str, where: str | None) -> PairSet:
-    """Return a set of BLiMP from a folder, a file, or a data set of the hub. Raises InputError."""
+    """Return a named set of BLiMP from a folder, a file, or a data set on the hub. Raises InputError."""
     place = where or HUB
     folder = user_path(place, "--set tasks.blimp:")
     if folder.is_file():
@@ -56,20 +56,25 @@ def load(name: str, where: str | None) -> PairSet:
             if files := _files(folder / inner):
                 return read(name, "blimp", files)
         looked = " or ".join(str(folder / inner) for inner in NAMED[name].places)
-        raise InputError(f"task {name} cannot be had: there are no JSON lines in {looked}; see --set tasks.blimp=")
+        raise InputError(
+            f"task {name} is not available: there are no JSON lines in {looked}; "
+            f"give the folder with --set tasks.blimp=DIR"
+        )
     if name != "blimp":
-        raise InputError(f"task {name} is on no hub; say where its files are with --set tasks.blimp=DIR")
-    found = fetch(place, ["*.parquet", "*.jsonl"], "--set tasks.blimp", "the folder that holds BLiMP's data")
-    if isinstance(found, str):
-        raise InputError(f"task {name} cannot be had: {found}")
-    files = sorted(path for path in found.rglob("*") if path.is_file() and _readable(path))
+        raise InputError(f"task {name} is not on the hub; give the folder of its files with --set tasks.blimp=DIR")
+    downloaded = fetch(place, ["*.parquet", "*.jsonl"], "--set tasks.blimp", "the folder that holds BLiMP's data")
+    if isinstance(downloaded, str):
+        raise InputError(f"task {name} is not available: {downloaded}")
+    files = sorted(path for path in downloaded.rglob("*") if path.is_file() and _readable(path))
     if not files:
-        raise InputError(f"task {name} cannot be had: the hub's {place} has no parquet files and no JSON lines")
+        raise InputError(
+            f"task {name} is not available: the data set {place} on the hub has no Parquet files and no JSON lines"
+        )
     return read(name, "blimp", files)
 
 
 def load_path(text: str) -> PairSet:
-    """Return the minimal pairs of a folder or a file, under its name. Raises InputError."""
+    """Return the minimal pairs of a folder or a file as a task of that name. Raises InputError."""
     path = user_path(text, "--tasks")
     files = _files(path)
     if not files:
@@ -88,12 +93,12 @@ def holds_pairs(text: str) -> bool:
 
 
 def stem(path: Path) -> str:
-    """Return the name of a file without its endings; the hub's parquet files are named by their folder."""
+    """Return the name of a file without its endings; for a Parquet file of the hub, the name of its folder."""
     return path.name.partition(".jsonl")[0] if path.suffix.lower() != ".parquet" else path.parent.name
 
 
 def read(name: str, suite: str, files: list[Path]) -> PairSet:
-    """Return the pairs of some files. Raises InputError naming file and line."""
+    """Return the pairs in some files. Raises InputError that names file and line."""
     good: list[str] = []
     bad: list[str] = []
     labels: dict[str, list[str]] = {level: [] for level in LEVELS}
@@ -111,7 +116,7 @@ def read(name: str, suite: str, files: list[Path]) -> PairSet:
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the files of a folder that can be read, or the file itself, with or without a packing."""
+    """Return the readable files of a folder; for a file, the file itself or its compressed form."""
     if path.is_dir():
         return sorted(each for each in path.iterdir() if each.is_file() and _readable(each))
     names = (path.with_name(path.name + ending) for ending in ("", *PACKINGS))
@@ -123,24 +128,26 @@ def _readable(path: Path) -> bool:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    found = rows_of(path) if path.suffix.lower() == ".parquet" else json_rows(path, lines(path))
-    yield from ((f"{path}, {where}", row) for where, row in found)
+    """Yield the file and line of each row, and the row."""
+    rows = rows_of(path) if path.suffix.lower() == ".parquet" else json_rows(path, lines(path))
+    yield from ((f"{path}, {where}", row) for where, row in rows)
 
 
 def _text(row: dict[str, Any], key: str, where: str) -> str:
-    """Return a sentence of a row. Raises InputError for what cannot be one."""
+    """Return a sentence of a row. Raises InputError if the value is not valid text."""
     value = row.get(key)
     if not isinstance(value, str) or not value.strip():
         raise InputError(f"{where}: {key!r} holds no text; a minimal pair has sentence_good and sentence_bad")
     if not encodable(value) or "\0" in value:
-        raise InputError(f"{where}: {key!r} holds a NUL or half of a surrogate pair, which is no text")
+        raise InputError(f"{where}: {key!r} holds a NUL or half of a surrogate pair, which is not valid text")
     if len(value) > LONGEST:
-        raise InputError(f"{where}: {key!r} has {len(value):,} characters, and {LONGEST:,} are allowed")
+        raise InputError(f"{where}: {key!r} has {len(value):,} characters, and at most {LONGEST:,} are allowed")
     return value
 
 
-def _label(row: dict[str, Any], key: str, where: str, usual: str) -> str:
-    value = row.get(key, usual)
+def _label(row: dict[str, Any], key: str, where: str, default: str) -> str:
+    """Return the name of a row's group, `default` if it has none. Raises InputError if the value is no name."""
+    value = row.get(key, default)
     if not isinstance(value, str) or len(value) > 200 or not encodable(value):
         raise InputError(f"{where}: {key!r} is not a name of at most 200 characters")
-    return AS_PRINTED.get(value, value.strip()) or usual
+    return AS_PRINTED.get(value, value.strip()) or default

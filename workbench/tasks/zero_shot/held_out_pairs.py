@@ -1,9 +1,10 @@
-"""Minimal pairs made from text that pre-training did not see, in any language and without labels.
+"""Minimal pairs made from text that was held out from pre-training, in any language and without labels.
 
-Three kinds, each a sentence and what became of it: `exchange`, two neighbouring words exchanged; `replace`, a word
-replaced by one of like frequency; `order`, two sentences that follow one another, exchanged. Which sentences, words and
-replacements are taken is decided by hashes of the texts. The headline is the accuracy over all pairs, so that a kind of
-which a text gives few adds no more noise than its share. `pairs:replace` and so on are more pairs of one kind alone.
+Each pair is a sentence and a changed copy of it, and there are three kinds: `exchange` exchanges two neighbouring
+words, `replace` replaces a word by one of similar frequency, and `order` exchanges two sentences that follow one
+another. Hashes of the texts decide which sentences, words and replacements are taken. The headline is the accuracy
+over all pairs, so that a kind of which a text gives few pairs adds only its share of noise. `pairs:exchange`,
+`pairs:replace` and `pairs:order` are more pairs of one kind.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from workbench.spec.parts import DataSpec
 from workbench.tasks.finetuning.probes import halves
 from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
 
-MOST, LEAST = 1000, 100  # pairs of a kind
-ALONE = 4000  # pairs at most where one kind is asked for by its name
-WORDS = (5, 16)  # of a sentence; rows of `nano` have 32 tokens
-TOGETHER = (8, 20)  # words of two sentences that are exchanged
-COUNT = 3  # a word is replaced, and replaces, if it occurs as often as this
-LIKE = 24  # places in the order of frequency within which a replacement is sought
-# Words, or single characters of scripts that put no blanks between words.
+MOST, LEAST = 1000, 100  # pairs of a kind, at most and at least
+ALONE = 4000  # pairs at most if one kind is selected by its name
+WORDS = (5, 16)  # of a sentence, at least and at most; rows of `nano` have 32 tokens
+TOGETHER = (8, 20)  # words of two sentences that are exchanged, at least and at most
+COUNT = 3  # a word can be replaced, and can replace another, if it occurs at least so often
+LIKE = 24  # a replacement is one of so many neighbours in the order of frequency
+# A word, or a single character of a script without blanks between words.
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W\d_]+(?:['’\-][^\W\d_]+)*")
 BREAK = re.compile(r"(?<=[.!?…।؟])\s+|(?<=[。！？])")
 END = re.compile(r"[.!?…。！？।؟][\"'”’»)\]]*$")
@@ -36,21 +37,21 @@ Pair = tuple[str, str]  # good, bad
 
 
 def load(name: str, data: DataSpec, prepared: Path, tuning: bool) -> PairSet:
-    """Return the pairs of one of NAMES of a prepared corpus, from the half of its held-out text that is reported on.
+    """Return the pairs of one of NAMES, made from the half of a prepared corpus's held-out text that reports use.
 
-    With `tuning` they are from the other half. Raises InputError where too little text was held out.
+    With `tuning` they come from the other half. Raises InputError if too little text was held out.
     """
     text = paragraphs(data, prepared, tuning)
     kinds = KINDS if name == SUITE else (name.removeprefix(PREFIX),)
-    made = {kind: KINDS[kind](text) for kind in kinds}
-    few = next((kind for kind, pairs in made.items() if len(pairs) < LEAST), None)
+    pairs_of = {kind: KINDS[kind](text) for kind in kinds}
+    few = next((kind for kind, pairs in pairs_of.items() if len(pairs) < LEAST), None)
     if few is not None:
         raise InputError(
-            f"--tasks {name}: the held-out text of {', '.join(data.corpus)} gives {len(made[few])} pairs of the kind "
-            f"{few!r}, and {LEAST} are needed; hold out more with --set data.held_out=, or choose other tasks"
+            f"--tasks {name}: the held-out text of {', '.join(data.corpus)} gives {len(pairs_of[few])} pairs of the "
+            f"kind {few!r}, and {LEAST} are needed; hold out more with --set data.held_out=, or choose other tasks"
         )
     most = MOST if name == SUITE else ALONE
-    chosen = [(kind, pair) for kind, pairs in made.items() for pair in hashed(pairs)[:most]]
+    chosen = [(kind, pair) for kind, pairs in pairs_of.items() for pair in hashed(pairs)[:most]]
     return sealed(
         name,
         SUITE,
@@ -61,41 +62,44 @@ def load(name: str, data: DataSpec, prepared: Path, tuning: bool) -> PairSet:
 
 
 def paragraphs(data: DataSpec, prepared: Path, tuning: bool) -> list[list[str]]:
-    """Return the sentences of each paragraph that was held out, those of one half."""
-    found: list[str] = []
+    """Return the sentences of each held-out paragraph in one half of the held-out text: with `tuning` the first."""
+    parts: list[str] = []
     if "docs" in data.corpus:
-        found += [entry.text for entry in halves(docs.entries("test"))[0 if tuning else 1]]
-    found += [part for part in held_out.read(prepared) if (seed_of(0, "half", part) % 2 == 0) == tuning]
-    lines = dict.fromkeys(line.strip() for part in found for line in part.splitlines())
-    return [kept for line in lines if (kept := [s.strip() for s in sentences(line)])]
+        parts += [entry.text for entry in halves(docs.entries("test"))[0 if tuning else 1]]
+    parts += [part for part in held_out.read(prepared) if (seed_of(0, "half", part) % 2 == 0) == tuning]
+    lines = dict.fromkeys(line.strip() for part in parts for line in part.splitlines())
+    return [of_line for line in lines if (of_line := [s.strip() for s in sentences(line)])]
 
 
 def sentences(line: str) -> Iterator[str]:
-    """Yield the sentences of a line; what begins with a small letter is none of its own."""
-    waiting = ""
+    """Yield the sentences of a line; a part that begins with a lower-case letter belongs to the one before it."""
+    current = ""
     for part in BREAK.split(line):
-        if waiting and not part[:1].islower():
-            yield waiting
-            waiting = ""
-        waiting = f"{waiting} {part}" if waiting else part
-    if waiting:
-        yield waiting
+        if current and not part[:1].islower():
+            yield current
+            current = ""
+        current = f"{current} {part}" if current else part
+    if current:
+        yield current
 
 
 def is_sentence(text: str) -> bool:
-    """Return whether this ends as a sentence does, and holds hardly anything but words."""
+    """Return whether a text ends as a sentence does, and at least 70 % of its characters belong to words."""
     letters = sum(map(len, WORD.findall(text)))
     return END.search(text) is not None and letters >= 0.7 * len(text)
 
 
 def _each(text: list[list[str]]) -> list[str]:
-    """Return each sentence of a length that suits short rows, once."""
+    """Return the different sentences whose length fits into short rows."""
     every = (s for one in text for s in one if WORDS[0] <= len(WORD.findall(s)) <= WORDS[1])
     return list(dict.fromkeys(s for s in every if is_sentence(s)))
 
 
 def exchanged(text: list[list[str]]) -> list[Pair]:
-    """Return each sentence with two neighbouring words exchanged, never the first and none across a comma."""
+    """Return pairs of a sentence and its copy with two neighbouring words exchanged.
+
+    The first word is never exchanged, and no words are exchanged across a comma.
+    """
     pairs = []
     for sentence in _each(text):
         words = list(WORD.finditer(sentence))[1:]
@@ -109,7 +113,10 @@ def exchanged(text: list[list[str]]) -> list[Pair]:
 
 
 def replaced(text: list[list[str]]) -> list[Pair]:
-    """Return each sentence with one word, never the first, replaced by another that is about as frequent."""
+    """Return pairs of a sentence and its copy with one word replaced by another of similar frequency.
+
+    The first word is never replaced.
+    """
     every = _each(text)
     counts = Counter(w for s in every for w in WORD.findall(s)[1:] if w == w.lower())
     order = sorted((w for w in counts if counts[w] >= COUNT), key=lambda w: (-counts[w], seed_of(0, "like", w), w))
@@ -127,14 +134,14 @@ def replaced(text: list[list[str]]) -> list[Pair]:
 
 
 def reordered(text: list[list[str]]) -> list[Pair]:
-    """Return two short sentences that follow one another, and the same the other way round."""
-    found: dict[str, str] = {}
+    """Return pairs of two short sentences that follow one another, and the same two in the opposite order."""
+    pairs: dict[str, str] = {}
     for one in text:
         for a, b in pairwise(one):
             length = len(WORD.findall(a)) + len(WORD.findall(b))
             if a != b and TOGETHER[0] <= length <= TOGETHER[1] and is_sentence(a) and is_sentence(b):
-                found.setdefault(f"{a} {b}", f"{b} {a}")
-    return [(good, bad) for good, bad in found.items() if bad not in found]
+                pairs.setdefault(f"{a} {b}", f"{b} {a}")
+    return [(good, bad) for good, bad in pairs.items() if bad not in pairs]
 
 
 def hashed(pairs: Iterable[Pair]) -> Sequence[Pair]:
@@ -145,9 +152,9 @@ def hashed(pairs: Iterable[Pair]) -> Sequence[Pair]:
 SUITE, PREFIX = "pairs", "pairs:"
 KINDS = {"exchange": exchanged, "replace": replaced, "order": reordered}
 SUMMARIES = {
-    SUITE: "which sentence is as the held-out text has it, without fine-tuning",
-    "pairs:exchange": "the same, of pairs with two neighbouring words exchanged",
-    "pairs:replace": "the same, of pairs with a word replaced by one of like frequency",
-    "pairs:order": "the same, of two sentences in either order",
+    SUITE: "which of two sentences is in the held-out text, without fine-tuning",
+    "pairs:exchange": "which of two sentences is in the held-out text; the other has two neighbouring words exchanged",
+    "pairs:replace": "which of two sentences is in the held-out text; the other has a word of similar frequency",
+    "pairs:order": "which order of two sentences is that of the held-out text",
 }
 NAMES = tuple(SUMMARIES)

@@ -1,4 +1,4 @@
-"""Minimal pairs as plain data: two sentences, of which a model is to find the first more plausible."""
+"""Minimal pairs as plain data: two sentences, of which a model should score the first higher."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Any
 
 from workbench.spec.parts import TasksSpec
 
-CHANCE = {"chance": 50.0}  # of an accuracy that counts ties as half
+CHANCE = {"chance": 50.0}  # accuracy of guessing; ties count half
 
 
 @dataclass(frozen=True)
 class PairSet:
-    """Pairs of sentences, and how they are grouped: level -> the group of each pair.
+    """Pairs of sentences and their groups: level -> the group of each pair.
 
-    The headline is the unweighted mean over the groups of the first level of the share of pairs whose `good` sentence
-    has the higher score; a tie counts half. `fingerprint` is filled in by `sealed`.
+    In each group of the first level, the accuracy is the share of pairs whose `good` sentence has the higher score;
+    a tie counts half. The headline is the unweighted mean over these groups. `fingerprint` is filled in by
+    `sealed`.
     """
 
     name: str
@@ -32,11 +33,11 @@ class PairSet:
     act: str = "scoring"
 
     def seeds(self, spec: TasksSpec) -> int:
-        """Return 1, as nothing is drawn."""
+        """Return 1, because nothing is drawn at random."""
         return 1
 
     def settings(self, spec: TasksSpec) -> dict[str, Any]:
-        """Return every setting that decides a score."""
+        """Return every setting that changes a score."""
         return {"scorers": list(spec.scorers)}
 
 
@@ -44,8 +45,8 @@ def sealed(
     name: str, suite: str, good: Sequence[str], bad: Sequence[str], groups: Mapping[str, Sequence[str]]
 ) -> PairSet:
     """Return the pairs with a fingerprint over everything that decides a score."""
-    fixed = {level: tuple(each) for level, each in groups.items()}
-    assert len(good) == len(bad) and all(len(each) == len(good) for each in fixed.values())
-    text = json.dumps([name, list(good), list(bad), fixed])
+    group_tuples = {level: tuple(each) for level, each in groups.items()}
+    assert len(good) == len(bad) and all(len(each) == len(good) for each in group_tuples.values())
+    text = json.dumps([name, list(good), list(bad), group_tuples])
     fingerprint = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return PairSet(name, suite, tuple(good), tuple(bad), fixed, fingerprint)
+    return PairSet(name, suite, tuple(good), tuple(bad), group_tuples, fingerprint)

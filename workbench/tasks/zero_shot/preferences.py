@@ -1,7 +1,7 @@
-"""Which of two sentences an objective finds more plausible, with nothing trained: sentence scores over minimal pairs.
+"""Accuracy of an objective on minimal pairs by its scores of sentences, without fine-tuning.
 
-Each different sentence is scored once, among sentences of its own length, so that nothing is padded. Where the host
-computes in bf16, that decides only pairs whose scores are far apart; the others are scored again in fp32.
+Each different sentence is scored once, in a batch of sentences of the same length, so that nothing is padded. If
+the host computes in bf16, bf16 decides only pairs whose scores are far apart; the others are scored again in fp32.
 """
 
 from __future__ import annotations
@@ -29,19 +29,22 @@ from workbench.tasks.zero_shot.minimal_pairs import PairSet
 from workbench.tasks.zero_shot.scorer import Scoring, load
 
 Floats = NDArray[np.float64]
-TOKENS = 1 << 13  # of sentences that are scored at once
-TIE = 1e-6  # scores that differ by less than this share of the larger one tie: float32 tells no more
-TRIED = 512  # pairs scored in both precisions, to see how much bf16 changes
-MADE = ("blimp", "minimal-pairs")  # suites of which each choice is kept, so that predictions can be written
-SAFE = 2  # times the largest such change, which lies beyond three deviations: larger differences are decided in bf16
+TOKENS = 1 << 13  # of a batch
+TIE = 1e-6  # scores that differ by at most this share of the larger one tie: float32 is not more precise
+TRIED = 512  # pairs scored in both precisions, to measure how much bf16 changes a difference of scores
+MADE = ("blimp", "minimal-pairs")  # suites whose choices are kept in scores, so that predictions can be exported
+# Differences larger than so many times the largest such change are decided in bf16. The largest of 512 changes lies
+# beyond three standard deviations.
+SAFE = 2
 
 
 def zero_shot(
     encoder: Path, pairs: PairSet, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None
 ) -> Score:
-    """Return the share of pairs whose good sentence has the higher score, ties counting half, times 100.
+    """Return the score of a run's encoder on minimal pairs.
 
-    Raises InputError for an encoder without heads, Diverged for a score that is NaN or infinite.
+    It is the share of pairs whose good sentence has the higher score, ties counting half, times 100. Raises
+    InputError for an encoder without heads, Diverged for a sentence score that is NaN or infinite.
     """
     begun = time.perf_counter()
     device = host.resolved_device()
@@ -79,23 +82,27 @@ def won(good: Floats, bad: Floats) -> Floats:
 
 
 def as_signs(wins: Floats) -> str:
-    """Return a character for each pair, as scores keep it: "+" the good sentence won, "-" the bad one, "=" neither."""
+    """Return a character for each pair, as score files hold it: "+" if the good sentence won, "-" the bad, "=" none."""
     return "".join("-=+"[round(2 * float(win))] for win in wins)
 
 
 def by_group(pairs: PairSet, wins: Floats) -> dict[str, dict[str, float]]:
     """Return the headline under "mean", then the accuracy of each group at each level, all times 100."""
-    found: dict[str, dict[str, float]] = {}
+    accuracies: dict[str, dict[str, float]] = {}
     for level, labels in pairs.groups.items():
         names, places = np.unique(np.array(labels), return_inverse=True)
         shares = np.bincount(places, weights=wins) / np.bincount(places)
-        found[level] = {str(name): 100 * float(share) for name, share in zip(names, shares, strict=True)}
-    first = next(iter(found.values()))
-    return {"mean": {pairs.metric: sum(first.values()) / len(first)}, **found}
+        accuracies[level] = {str(name): 100 * float(share) for name, share in zip(names, shares, strict=True)}
+    first = next(iter(accuracies.values()))
+    return {"mean": {pairs.metric: sum(first.values()) / len(first)}, **accuracies}
 
 
 class Tokenized:
-    """Texts as token ids, each different one once; `place` says which one a text is. `cut` were longer than a row."""
+    """Token ids of the different texts among `texts`.
+
+    `place` is the index of each text's ids in `ids`; `cut` is the number of different texts that were longer than a
+    row.
+    """
 
     def __init__(self, encoder: Path, texts: Sequence[str], length: int) -> None:
         unique = list(dict.fromkeys(texts))
@@ -111,7 +118,7 @@ class Tokenized:
         self.place = np.array([where[text] for text in texts])
 
     def batches(self, chosen: NDArray[np.int64], device: str) -> Iterator[tuple[NDArray[np.int64], Sentences]]:
-        """Yield the chosen texts in batches of one length each, the longest first."""
+        """Yield the chosen texts in batches of equal length, the longest first."""
         lengths = np.array([len(self.ids[i]) for i in chosen])
         for length in np.unique(lengths)[::-1]:
             rows = chosen[lengths == length]
@@ -126,8 +133,8 @@ def _scores(
     scoring: Scoring, name: str, scorer: Scorer, texts: Tokenized, pairs: PairSet, half: bool, device: str,
     progress: Progress | None,
 ) -> tuple[Floats, Floats, int]:  # fmt: skip
-    """Return the scores of the good and the bad sentences, (N,) each, and how many pairs fp32 decided."""
-    found = np.full(len(texts.ids), np.nan)
+    """Return the scores of the good and of the bad sentences, (N,) each, and the number of pairs decided in fp32."""
+    sentence_scores = np.full(len(texts.ids), np.nan)
     first, second = texts.place[: len(pairs.good)], texts.place[len(pairs.good) :]
 
     def fill(chosen: NDArray[np.int64], precise: bool, into: Floats) -> None:
@@ -148,15 +155,15 @@ def _scores(
 
     everything = np.unique(np.concatenate([first, second]))
     if not half:
-        fill(everything, True, found)
-        return found[first], found[second], len(first)
-    fill(everything, False, found)
-    coarse = found[first] - found[second]
-    tried = np.arange(len(first))[:: max(1, len(first) // TRIED)]
-    fill(np.unique(np.concatenate([first[tried], second[tried]])), True, exact := found.copy())
-    margin = SAFE * np.abs((exact[first] - exact[second] - coarse)[tried]).max()
+        fill(everything, True, sentence_scores)
+        return sentence_scores[first], sentence_scores[second], len(first)
+    fill(everything, False, sentence_scores)
+    coarse = sentence_scores[first] - sentence_scores[second]
+    sample = np.arange(len(first))[:: max(1, len(first) // TRIED)]
+    fill(np.unique(np.concatenate([first[sample], second[sample]])), True, exact := sentence_scores.copy())
+    margin = SAFE * np.abs((exact[first] - exact[second] - coarse)[sample]).max()
     near = np.abs(coarse) <= margin
     fill(np.unique(np.concatenate([first[near], second[near]])), True, exact)
-    # A pair is compared within one precision: near ones in fp32, the others as they were.
-    good, bad = (np.where(near, exact[side], found[side]) for side in (first, second))
+    # Both scores of a pair have the same precision: fp32 where they are close, else bf16.
+    good, bad = (np.where(near, exact[side], sentence_scores[side]) for side in (first, second))
     return good, bad, int(near.sum())

@@ -1,4 +1,4 @@
-"""A trained objective, put together again from what its run exported: `encoder` and `heads`."""
+"""Trained objective, rebuilt from what its run exported (`encoder` and `heads`), as a scorer of sentences."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from workbench.models.unigram import WordFrequencies
 from workbench.spec.run_spec import RunSpec
 from workbench.store.run_directory import home_of
 
-DEFAULT = "default"  # the name under which an objective's own `score` is asked for
+DEFAULT = "default"  # the name that selects an objective's own scorer
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """How the sentences of one run are scored: by the scorer `name`, and by `beside` for comparison."""
+    """How the sentences of one run are scored: by the scorer `name`, and by those in `beside` for comparison."""
 
     spec: RunSpec
     model: nn.Module
@@ -34,9 +34,10 @@ class Scoring:
 
 
 def load(encoder: Path, asked: Sequence[str], device: str) -> Scoring:
-    """Put the objective of a run together from its encoder's folder and what lies beside.
+    """Rebuild the objective of a run from its encoder's folder and the folder `heads` beside it.
 
-    `asked` are names of scorers: the first that the objective has counts. Raises InputError where there is none.
+    `asked` are names of scorers; the first that the objective has gives the score. Raises InputError if it has
+    none.
     """
     spec, model = put_together(encoder, device)
     known = _scorers(model)
@@ -44,18 +45,21 @@ def load(encoder: Path, asked: Sequence[str], device: str) -> Scoring:
         raise InputError(
             f"the objective {spec.objective} defines no score(ids, attention), so it cannot score sentences"
         )
-    usual = next(iter(known))
-    names = list(dict.fromkeys(usual if name == DEFAULT else name for name in asked))
-    there = [name for name in names if name in known]
-    if not there:
-        raise InputError(f"tasks.scorers={','.join(asked)}: {spec.objective} has {', '.join(known)} and none of these")
-    return Scoring(spec, model, there[0], known[there[0]], {name: known[name] for name in there[1:]})
+    default = next(iter(known))
+    names = list(dict.fromkeys(default if name == DEFAULT else name for name in asked))
+    available = [name for name in names if name in known]
+    if not available:
+        raise InputError(
+            f"--set tasks.scorers={','.join(asked)}: the objective {spec.objective} has none of these; "
+            f"it has {', '.join(known)}"
+        )
+    return Scoring(spec, model, available[0], known[available[0]], {name: known[name] for name in available[1:]})
 
 
 def put_together(encoder: Path, device: str) -> tuple[RunSpec, nn.Module]:
-    """Return the spec and the objective, with its weights, of the run that an encoder's folder belongs to.
+    """Return the spec and the objective, with its trained weights, of the run that an encoder's folder belongs to.
 
-    Raises InputError where the folder is of no run, or weights are missing or damaged.
+    Raises InputError if the folder belongs to no run, or if weights are missing or damaged.
     """
     run, place = home_of(encoder)
     if not (run.path / "spec.json").is_file():
@@ -66,8 +70,8 @@ def put_together(encoder: Path, device: str) -> tuple[RunSpec, nn.Module]:
     heads = encoder.parent / "heads"
     if not (heads / WEIGHTS).is_file():
         raise InputError(
-            f"{run.run_id} has no folder heads, without which it cannot score sentences: an older version finished "
-            f"it, or the folder was deleted; train it again in another store"
+            f"{run.run_id} has no folder heads, without which sentences cannot be scored: it was trained by an older "
+            f"version, or the folder was deleted; train it again in another store"
         )
     run.check_encoder(place)
     run.check_heads(place)
@@ -78,7 +82,7 @@ def put_together(encoder: Path, device: str) -> tuple[RunSpec, nn.Module]:
 
 
 def _scorers(model: nn.Module) -> dict[str, Scorer]:
-    """Return the ways in which an objective scores sentences, its own first; none where it defines none."""
+    """Return the scorers that an objective defines, its default first; none if it defines none."""
     if callable(several := getattr(model, "scorers", None)):
         return dict(several())
     if callable(score := getattr(model, "score", None)):
@@ -87,7 +91,10 @@ def _scorers(model: nn.Module) -> dict[str, Scorer]:
 
 
 def _fill(model: nn.Module, encoder: Path, heads: Path, spec: RunSpec) -> None:
-    """Copy the exported weights into an objective, whose disentangled table becomes the one table that was exported."""
+    """Copy the exported weights into an objective.
+
+    A disentangled embedding, a sum of two tables, is replaced by the one table that was exported.
+    """
     from safetensors.torch import load_file
 
     body: nn.Module = model.encoder.model  # type: ignore[union-attr, assignment]
@@ -103,9 +110,10 @@ def _fill(model: nn.Module, encoder: Path, heads: Path, spec: RunSpec) -> None:
     _copy(wanted, load_file(heads / WEIGHTS), spec)
 
 
-def _copy(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], spec: RunSpec) -> None:
+def _copy(weights: Mapping[str, Tensor], exported: Mapping[str, Tensor], spec: RunSpec) -> None:
+    """Copy weights by name. Raises InputError if one is missing or has another shape."""
     with torch.no_grad():
-        for name, weight in wanted.items():
-            if name not in given or given[name].shape != weight.shape:
-                raise InputError(f"{spec.run_id}: the exported weights lack {name}, so it cannot score sentences")
-            weight.copy_(given[name])
+        for name, weight in weights.items():
+            if name not in exported or exported[name].shape != weight.shape:
+                raise InputError(f"{spec.run_id}: the exported weights lack {name}, so sentences cannot be scored")
+            weight.copy_(exported[name])
