@@ -83,7 +83,7 @@ def test_a_comparison_declared_when_scores_were_there_does_not_narrow_the_correc
     assert found.pairs == whole.pairs and not found.families
     [said] = declared.warning(frames)
     assert said in checks.warnings(frames, [found], {})
-    assert "rtd against bert-mlm (2) and rtd against electra-15 (2)" in said and "over all pairs" in said
+    assert "rtd against bert-mlm (2) and rtd against electra-15 (2)" in said and "covers all pairs" in said
     mixed, frames = study(made.LEVELS, [*declare(ELECTRA[:1]), *declare(ELECTRA[1:], seen=1)])
     assert mixed.family.pairs == ELECTRA[:1] and "exploratory" in declared.warning(frames)[0]
 
