@@ -26,12 +26,12 @@ class Quiet:
         import psutil
 
         ours = psutil.Process(pid)
-        start, before, mine = time.monotonic(), psutil.cpu_times(), _used(ours)
+        start, before, ours_before = time.monotonic(), psutil.cpu_times(), _used(ours)
         yield
         after = psutil.cpu_times()
         busy = sum(getattr(after, name) - getattr(before, name) for name in ("user", "nice", "system"))
         self.elapsed += time.monotonic() - start
-        self.others += max(0.0, busy - (_used(ours) - mine))
+        self.others += max(0.0, busy - (_used(ours) - ours_before))
         self.stolen += getattr(after, "steal", 0.0) - getattr(before, "steal", 0.0)
 
     def notes(self) -> list[str]:

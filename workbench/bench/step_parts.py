@@ -168,7 +168,7 @@ class Watched(Corpus):
         if not self.parts.running:
             return super().batch(position, rows, device)
         self.parts.push("data")
-        found = super().batch(position, rows, device)
+        batch = super().batch(position, rows, device)
         self.parts.pop()
         self.parts.stack[0] = "discriminator" if self.parts.compiled else "heads"
-        return found
+        return batch

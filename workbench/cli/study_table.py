@@ -11,7 +11,7 @@ from workbench.execution.study_plan import Design, Noise, arms_and_family
 from workbench.progress import clock
 
 
-def as_text(job: Job, noise: Sequence[Noise], found: Sequence[Sequence[Design]]) -> str:
+def as_text(job: Job, noise: Sequence[Noise], designs: Sequence[Sequence[Design]]) -> str:
     """Return a table for each measure, with an explanation of its columns."""
     arms, _ = arms_and_family(job)
     contrasts = "; ".join(str(declared.contrast) for declared in job.declared)
@@ -21,7 +21,7 @@ def as_text(job: Job, noise: Sequence[Noise], found: Sequence[Sequence[Design]])
         "gap is the true difference, in points, that a design shows with a probability of 0.8; FLOPs and time are "
         "those of pre-training, without fine-tuning",
     ]
-    for one, rows in zip(noise, found, strict=True):
+    for one, rows in zip(noise, designs, strict=True):
         lines += ["", str(one), table([_row(design, job.base.budget.convention) for design in rows])]
     added = "'gap, auto' and the columns after it are for --seeds auto, with --most-seeds as in the column seeds"
     return "\n".join([*lines, "", added])

@@ -65,25 +65,25 @@ def sheets(frames: Frames, boards: Iterable[Board]) -> dict[str, pd.DataFrame]:
     import pandas as pd
 
     boards = list(boards)
-    made = {
+    of_boards = {
         "table.csv": (TABLE, [row for b in boards for row in table(b)]),
         "pairs.csv": (PAIRS, [row for b in boards for row in pairs(b)]),
         "tasks.csv": (TASKS, [row for b in boards for row in tasks(b)]),
         "baselines.csv": (("suite", "task", "baseline", "value"), [row for b in boards for row in baselines(b)]),
         "noise.csv": (NOISE, [row for b in boards for row in noise(b)]),
     }
-    found = {name: pd.DataFrame(rows, columns=list(columns)) for name, (columns, rows) in made.items()}
+    tables = {name: pd.DataFrame(rows, columns=list(columns)) for name, (columns, rows) in of_boards.items()}
     runs = frames.runs.copy()
     for board in boards:
         runs[f"score_{board.suite}"] = [board.run_scores.get(run_id) for run_id in runs["run_id"]]
-    found |= {
+    tables |= {
         "runs.csv": runs,
         "scores.csv": frames.scores.rename(columns=OF_SCORES),
         "metrics.csv": frames.other.rename(columns=OF_SCORES),
         "curves.csv": frames.curves,
         "points.csv": frames.points.rename(columns={"digest": OF_SCORES["digest"]}),
     }
-    return {name: readable(sheet) for name, sheet in found.items()}
+    return {name: readable(sheet) for name, sheet in tables.items()}
 
 
 def table(board: Board) -> list[Row]:

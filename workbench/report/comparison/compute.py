@@ -36,9 +36,9 @@ def curves(board: Board, frames: Frames, spent: str) -> Curves:
     return {arm: {s: tuple(sorted(points)) for s, points in seeds.items()} for arm, seeds in points_of.items()}
 
 
-def common(found: Curves) -> float | None:
+def common(curves: Curves) -> float | None:
     """Return the largest amount that every arm reached; None if there are no arms."""
-    ends = [max(curve[-1][0] for curve in seeds.values()) for seeds in found.values()]
+    ends = [max(curve[-1][0] for curve in seeds.values()) for seeds in curves.values()]
     return min(ends) if ends else None
 
 
@@ -57,11 +57,11 @@ def read_off(curve: Curve, amount: float) -> float | None:
     return curve[-1][1]
 
 
-def at(found: Curves, amount: float) -> dict[str, dict[int, float]]:
+def at(curves: Curves, amount: float) -> dict[str, dict[int, float]]:
     """Return {arm: {seed: score}} at this amount, for the arms whose curves contain it."""
     scores = {
         arm: {s: y for s, curve in seeds.items() if (y := read_off(curve, amount)) is not None}
-        for arm, seeds in found.items()
+        for arm, seeds in curves.items()
     }
     return {arm: by_seed for arm, by_seed in scores.items() if by_seed}
 

@@ -11,7 +11,7 @@ from workbench.report.statistics.group_sequential import Plan, final, looks, pla
 from workbench.report.statistics.paired_comparison import Compared, Scores, pairwise
 from workbench.report.words import listing
 
-Labels = Mapping[frozenset[str], str]  # two arms -> what the experiment file calls their comparison
+Labels = Mapping[frozenset[str], str]  # two arms -> the label of their comparison in the experiment file
 
 
 @dataclass(frozen=True)

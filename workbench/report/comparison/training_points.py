@@ -45,29 +45,29 @@ def places(frames: Frames, suite: str, tasks: Sequence[str]) -> tuple[Place, ...
     for row in rows:
         at.setdefault((row["run_id"], row["mark"]), {})[row["task"]] = row
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for (run_id, mark), found in at.items():
-        if len(found) == len(tasks) and runs[run_id]["role"] == "arm":
+    for (run_id, mark), scores in at.items():
+        if len(scores) == len(tasks) and runs[run_id]["role"] == "arm":
             run = runs[run_id]
-            first = next(iter(found.values()))
-            scored = first | {"seed": int(run["seed"]), "score": plain.fmean(row["value"] for row in found.values())}
+            first = next(iter(scores.values()))
+            scored = first | {"seed": int(run["seed"]), "score": plain.fmean(row["value"] for row in scores.values())}
             groups.setdefault((run["arm"], run["budget"], mark), []).append(scored)
-    made = [_place(*key, found) for key, found in groups.items()]
-    return tuple(sorted(made, key=lambda place: (place.budget, place.arm, place.spent["flops_matmul"])))
+    unordered = [_place(*key, scores) for key, scores in groups.items()]
+    return tuple(sorted(unordered, key=lambda place: (place.budget, place.arm, place.spent["flops_matmul"])))
 
 
-def _place(arm: str, budget: str, mark: str, found: Sequence[Mapping[str, Any]]) -> Place:
+def _place(arm: str, budget: str, mark: str, rows: Sequence[Mapping[str, Any]]) -> Place:
     """Return the place that the scored runs of one arm, budget and mark make."""
-    ordered = sorted(found, key=lambda row: row["seed"])
+    ordered = sorted(rows, key=lambda row: row["seed"])
     spent = {column: plain.fmean(float(row[column]) for row in ordered) for column in PLACE}
     unfinished = any(row["before_end_of_decay"] == "yes" for row in ordered)
     runs = tuple(str(row["run_id"]) for row in ordered)
     return Place(arm, budget, mark, unfinished, {row["seed"]: row["score"] for row in ordered}, runs, spent)
 
 
-def lines(found: Iterable[Place], arm: str) -> list[list[Place]]:
+def lines(points: Iterable[Place], arm: str) -> list[list[Place]]:
     """Return the places of an arm as one line for each budget, in the order of training."""
     budgets: dict[str, list[Place]] = {}
-    for place in found:
+    for place in points:
         if place.arm == arm:
             budgets.setdefault(place.budget, []).append(place)
     return [sorted(line, key=lambda place: place.spent["steps"]) for line in budgets.values()]

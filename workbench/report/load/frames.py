@@ -78,7 +78,7 @@ class Frames:
     bins: Mapping[str, int] = field(default_factory=dict)  # run id -> steps that one row of its curve covers
     logged: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # run id -> its rows of `curves`
     floors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # run id -> metric -> value
-    points: pd.DataFrame = field(default_factory=lambda: no_points())  # scores along training and at its end
+    points: pd.DataFrame = field(default_factory=lambda: no_points())  # scores at points of training and at its end
 
     @property
     def axis(self) -> str:
@@ -178,9 +178,9 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
     )
 
 
-def warn_of_damage(found: Frames) -> None:
+def warn_of_damage(experiment: Frames) -> None:
     """Log a warning for each run of a record that is left out because its files are damaged or missing."""
-    for run in found.rows("runs"):
+    for run in experiment.rows("runs"):
         if run["state"] in ("damaged", "missing"):
             reason = run["reason"] if run["state"] == "damaged" else "there is no such folder"
             log.warning("%s is %s and is left out: %s", run["run_id"], run["state"], reason)

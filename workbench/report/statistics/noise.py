@@ -78,8 +78,10 @@ def residual_df(seeds_of_arms: Sequence[frozenset[int]]) -> int:
     """
     import numpy as np
 
-    seeds = sorted({s for mine in seeds_of_arms for s in mine if sum(s in other for other in seeds_of_arms) > 1})
-    cells = [(arm, seeds.index(s)) for arm, mine in enumerate(seeds_of_arms) for s in mine if s in seeds]
+    seeds = sorted(
+        {s for own_seeds in seeds_of_arms for s in own_seeds if sum(s in other for other in seeds_of_arms) > 1}
+    )
+    cells = [(arm, seeds.index(s)) for arm, own_seeds in enumerate(seeds_of_arms) for s in own_seeds if s in seeds]
     design = np.zeros((len(cells), len(seeds_of_arms) + len(seeds)))
     for row, (arm, seed) in enumerate(cells):
         design[row, arm] = design[row, len(seeds_of_arms) + seed] = 1

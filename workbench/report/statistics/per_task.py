@@ -117,8 +117,8 @@ def every_metric(
             values.setdefault(key, {}).setdefault(row["run_id"], []).append(row["value"])
     tasks = Counter(task for task, _, _ in values)
     return [
-        (*key, {c.arm: t_interval([plain.fmean(found[r]) for r in c.runs if r in found]) for c in cells})
-        for key, found in values.items()
+        (*key, {c.arm: t_interval([plain.fmean(of_run[r]) for r in c.runs if r in of_run]) for c in cells})
+        for key, of_run in values.items()
         if tasks[key[0]] > 1
     ]
 

@@ -49,8 +49,8 @@ def shown(arms: int, counts: tuple[int, ...], family: Family | None = None) -> S
     plan = Plan(counts)
 
     def ahead(gap: float) -> float:
-        found, _ = simulate(_moved(scores, gap), plan, pairs)
-        return float((found[:, 0] > 0).mean())
+        signs, _ = simulate(_moved(scores, gap), plan, pairs)
+        return float((signs[:, 0] > 0).mean())
 
     low, high = 0.0, 4.0
     while ahead(high) < POWER:
