@@ -1,4 +1,4 @@
-"""`workbench bench`: what it measures is the real loop, its shares add up, and what disturbs it is said."""
+"""`workbench bench`: it measures the real training loop, its shares add up, and disturbances are reported."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def small(objective: str = "rtd") -> RunSpec:
 
 
 def shares_of(spec: RunSpec, folder: Path, corpus_type: type[Watched] = Watched) -> dict[str, float]:
-    """Where the time of a few steps of the real trainer goes."""
+    """Return the shares of the parts of a step, over a few steps of the real trainer."""
     prepared = turns.made_up(folder / "data", spec, 10_000)
     spec = bind(spec, prepared)
     run = RunStore(folder / "runs").open(spec)

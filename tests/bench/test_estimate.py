@@ -1,4 +1,4 @@
-"""Estimates of training time: read off a straight line through shallow copies, and kept for a day."""
+"""Estimates of training time: a straight line through shallow copies, and a cache that is valid for a day."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def asked(fresh: None, monkeypatch: pytest.MonkeyPatch) -> list[RunSpec]:
-    """What was measured. Every step takes 2 seconds for each 1e12 products."""
+    """Return the list of measured specs, to which each measurement adds; a step takes 2 seconds per 1e12 products."""
     seen: list[RunSpec] = []
 
     def measured(spec: RunSpec, planned: Plan, host: Host) -> float:
@@ -49,7 +49,7 @@ def asked(fresh: None, monkeypatch: pytest.MonkeyPatch) -> list[RunSpec]:
 def test_the_line_through_two_copies_meets_the_whole_run(
     objective: str, overrides: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A made-up machine: so much for each product, for each row whatever its layers, and for each weight's update."""
+    """The simulated machine has a cost per product, per row (for any number of layers), and per weight."""
     each, row, weight = 3e-12, 2e-3, 4e-10
 
     def timed(copy: RunSpec, host: Host) -> Timed:
@@ -120,7 +120,10 @@ def test_without_patience_the_rest_is_judged_by_the_nearest(
 
 
 def test_what_cannot_be_timed_is_judged_by_a_matrix_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copies beyond memory or patience are not built, and an objective that fails does not end the plan."""
+    """Copies that need too much memory or time are not built.
+
+    An objective that fails does not end the plan.
+    """
     monkeypatch.setattr(estimate, "ceiling", lambda host, seconds: 1e12)
 
     built: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""`workbench doctor`: what it says of a machine, and when it calls something a problem."""
+"""`workbench doctor`: its facts about a machine, and which of them count as problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The comparison with other trainers is one of equals: the same loss from the same weights."""
+"""The comparison with other trainers is fair: the same weights give the same loss."""
 
 from __future__ import annotations
 

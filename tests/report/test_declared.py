@@ -1,4 +1,4 @@
-"""Comparisons that were declared beforehand: what is corrected for, what is claimed, and what a reader is told."""
+"""Comparisons that were declared beforehand: their correction, their claims, and the sentences of a report on them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_correction_runs_over_the_declared_comparisons_alone() -> None:
 
 
 def test_pairs_that_were_not_declared_are_never_ahead() -> None:
-    """All-tokens is four points above BERT MLM, which nobody had declared."""
+    """All-tokens MLM is four points above BERT MLM, but this comparison was not declared."""
     found, frames = study(made.LEVELS, declare([("rtd", "electra-15")]))
     text = " ".join([answer(found, "objective").sentence, *answer(found, "objective").further])
     assert "rtd is ahead of electra-15 by " in text and "all-tokens-mlm is ahead" not in text
@@ -83,7 +83,7 @@ def test_a_comparison_declared_when_scores_were_there_does_not_narrow_the_correc
     assert found.pairs == whole.pairs and not found.families
     [said] = declared.warning(frames)
     assert said in checks.warnings(frames, [found], {})
-    assert "rtd against bert-mlm (2) and rtd against electra-15 (2)" in said and "over all pairs" in said
+    assert "rtd against bert-mlm (2) and rtd against electra-15 (2)" in said and "covers all pairs" in said
     mixed, frames = study(made.LEVELS, [*declare(ELECTRA[:1]), *declare(ELECTRA[1:], seen=1)])
     assert mixed.family.pairs == ELECTRA[:1] and "exploratory" in declared.warning(frames)[0]
 
@@ -111,7 +111,10 @@ PAPER = ((4, 0), (1, 0), (2, 0), (3, 0), (4, 3), (4, 1))  # the ablation's, with
 def test_a_gap_is_shown_four_times_in_five_for_declared_comparisons(
     seeds: int, family: tuple[tuple[int, int], ...]
 ) -> None:
-    """Other draws and other noise, judged by the same rule: the arm of the fewest comparisons is ahead."""
+    """The gap is shown in other draws with other noise, judged by the same rule.
+
+    The arm in the fewest comparisons is ahead.
+    """
     import numpy as np
     from scipy import stats
 

@@ -1,4 +1,4 @@
-"""What is said beyond the largest budget, and where arms change places: by hand, and under simulation of known laws."""
+"""Bounds beyond the largest budget, and crossings of arms: cases by hand, and simulations of known laws."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def power_law(ceiling: float, exponent: float, start: float = 40.0) -> Law:
 
 
 def late_start(plateau: float, height: float, middle: float, width: float) -> Law:
-    """A plateau, then a logistic rise around `middle`, as replaced token detection has."""
+    """Return a law with a plateau and then a logistic rise around `middle`, as replaced token detection has."""
     return lambda doublings: plateau + height / (1 + math.exp(-(doublings - middle) / width))
 
 
 def study(
     laws: Mapping[str, Law], budgets: int, seeds: int, noise: float, step: float, key: object
 ) -> dict[str, Points]:
-    """Scores of every arm: noise of the run, and half as much that all runs of a seed share."""
+    """Return the scores of every arm: its law, noise of the run, and half as much noise shared within a seed."""
     draws = random.Random(str(key))
     shared = [draws.gauss(0, noise / 2) for _ in range(seeds)]
     return {
@@ -112,14 +112,14 @@ def test_only_the_leader_at_the_largest_budget_can_be_put_forward() -> None:
     level = {"a": power_law(70, 0.5), "b": power_law(70, 0.5)}
     assert "is not shown to be ahead of" in extrapolation.lead(study(level, 5, 4, 0.5, 1.0, "tie"), 2.0**5).refusal
     other = study(far, 5, 4, 0.1, 1.0, "far") | {"b": study(far, 4, 4, 0.1, 1.0, "far")["b"]}
-    assert "not one amount" in extrapolation.lead(other, 2.0**5).refusal
+    assert "budgets of the arms are not equal" in extrapolation.lead(other, 2.0**5).refusal
 
 
 # -- simulation. Every scenario is seeded, so the counts below are the same on every machine.
 
 
 def missed(law: Law, budgets: int, seeds: int, noise: float, step: float, times: int) -> tuple[int, int, int]:
-    """How often the band lies off the truth at the largest budget, and at ten times it; out of how many stated."""
+    """Return how often the band misses the truth at the largest budget and at ten times it, and the number of bands."""
     stated = at_end = at_ten = 0
     top, ten = step * (budgets - 1), step * (budgets - 1) + math.log2(10)
     for i in range(times):
@@ -135,7 +135,7 @@ def missed(law: Law, budgets: int, seeds: int, noise: float, step: float, times:
 
 
 def outcome(first: Law, second: Law, budgets: int, seeds: int, noise: float, step: float, times: int) -> list[int]:
-    """How often the better arm at twice and at ten times the largest budget is put forward, and how often the worse."""
+    """Return how often the better and the worse arm at twice and ten times the largest budget are recommended."""
     found = [0, 0]
     for i, ratio in itertools.product(range(times), (2.0, 10.0)):
         top = step * (budgets - 1)
@@ -149,14 +149,14 @@ def outcome(first: Law, second: Law, budgets: int, seeds: int, noise: float, ste
 
 
 def designs(full: bool) -> list[tuple[int, int, float, float]]:
-    """Budgets, seeds, noise and doublings from one budget to the next."""
+    """Return designs of a study: budgets, seeds, noise, and doublings from one budget to the next."""
     if full:
         return list(itertools.product((3, 4, 6), (2, 3, 5), (0.2, 0.5, 1.0), (1.0, 2.0)))
     return [(3, 3, 0.5, 1.0), (4, 5, 0.5, 1.0), (6, 2, 0.2, 1.0), (4, 3, 1.0, 2.0)]
 
 
 def bands(full: bool, times: int) -> None:
-    """For every ceiling the truth is missed by at most 5 % of the bands that are stated, and two standard errors."""
+    """Check for every ceiling that at most 5 % of the bands, and two standard errors, miss the truth."""
     for ceiling in CEILINGS:
         end = ten = stated = 0
         for exponent, design in itertools.product((0.15, 0.4, 0.8), designs(full)):
@@ -168,7 +168,10 @@ def bands(full: bool, times: int) -> None:
 
 
 def recommendations(full: bool, times: int) -> None:
-    """The worse arm is put forward in at most 5 % of studies, in each scenario; the better one where they lie apart."""
+    """Check that the worse arm is recommended in at most 5 % of studies of each scenario.
+
+    The better arm must be recommended if both are far apart.
+    """
     scenarios: dict[str, tuple[Law, Law]] = {
         f"{a:.0f}/{b:.0f}": (power_law(a, 0.6), power_law(b, 0.35)) for a, b in PAIRS
     }
@@ -234,7 +237,7 @@ def test_a_crossing_lies_between_two_budgets_that_show_both_orders() -> None:
 
 
 def changes(laws: Mapping[str, Law], noise: float, key: object, seeds: int) -> list[crossings.Crossing]:
-    """The crossings of a simulated study of five budgets, without the tables of a report."""
+    """Return the crossings of a simulated study of five budgets, without the tables of a report."""
     points = study(laws, 5, seeds, noise, 1.0, key)
     compared = []
     for i, (amount, _) in enumerate(points["rtd"]):
@@ -244,7 +247,7 @@ def changes(laws: Mapping[str, Law], noise: float, key: object, seeds: int) -> l
 
 
 def test_claims_of_a_crossing_are_corrected_for_every_budget() -> None:
-    """Two opposite claims of p = 0.015 each are enough where they are all that was compared, and not among five."""
+    """Two opposite claims of p = 0.015 each suffice among two budgets, but not among five."""
     wobble = (0.0, 0.4, -0.4, 0.0)
     ahead = {s: 60 + 1.6 + w for s, w in enumerate(wobble)}
     level = {s: 60 - w for s, w in enumerate(wobble)}
@@ -261,7 +264,10 @@ def test_claims_of_a_crossing_are_corrected_for_every_budget() -> None:
 
 
 def test_noise_is_no_crossing() -> None:
-    """Equal arms, arms whose order never changes, and arms that draw level: 300 studies state 15 crossings at most."""
+    """At most 15 of 300 studies without a crossing state one.
+
+    The arms are equal, never change their order, or become equal.
+    """
     cases = (
         {"rtd": power_law(70, 0.4), "bert-mlm": power_law(70, 0.4)},
         {"rtd": power_law(70, 0.4, 42), "bert-mlm": power_law(70, 0.4)},
@@ -272,7 +278,7 @@ def test_noise_is_no_crossing() -> None:
 
 
 def test_brackets_hold_the_true_crossing() -> None:
-    """In 200 studies of two laws that meet, the two budgets that are named lie on either side of where they do."""
+    """In 200 studies of two laws that cross, the two budgets named lie on both sides of the crossing."""
     rtd, bert = power_law(80, 0.4, 40), power_law(66, 0.8, 45)
     found = [c for i in range(200) for c in changes({"rtd": rtd, "bert-mlm": bert}, 0.5, ("cross", i), 4)]
     assert len(found) >= 50

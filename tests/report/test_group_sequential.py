@@ -1,4 +1,4 @@
-"""Looking several times while seeds are added: false claims, power, and that one experiment is judged as many are."""
+"""Several looks while seeds are added: false claims, power, and equal results for one experiment and for many."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def every_pair(arms: int) -> Numbers:
 
 
 def false_claims(arms: int, family: Numbers, plan: Plan, kind: str, draws: int) -> tuple[float, str, int]:
-    """The largest share of experiments with a claim between level arms, over patterns of noise; other arms are far."""
+    """Return the largest share of experiments with a claim among equal arms, over patterns of noise, and where."""
     rates = []
     for name, spread in spreads(arms).items():
         for order, level in itertools.product((spread, spread[::-1]), {2, 3, arms} & set(range(2, arms + 1))):
@@ -65,7 +65,7 @@ def test_false_claims_stay_below_five_percent_over_all_looks(arms: int, family: 
 @pytest.mark.parametrize("kind", ["normal", "heavy-tailed", "astray"])
 @pytest.mark.parametrize("arms", [2, 3, 5, 8])
 def test_false_claims_stay_below_five_percent_in_every_design(arms: int, kind: str) -> None:
-    """The rate of any design lies within three standard errors of 5 % or below."""
+    """The rate of every design is at most 5 % and three standard errors."""
     experiments = 2000 if arms < 8 else 750
     for most in (4, 12, 20):
         rate, *worst = false_claims(arms, every_pair(arms), Plan(schedule(most)), kind, experiments)
@@ -73,7 +73,7 @@ def test_false_claims_stay_below_five_percent_in_every_design(arms: int, kind: s
 
 
 def test_looking_without_a_plan_would_not_do() -> None:
-    """The same looks, each as if it were the only one: what the shares are for."""
+    """If each look is judged as if it were the only one, the rate is too high: this is why shares exist."""
     scores = np.random.default_rng(3).standard_normal((2000, 2, 12))
     alone = [simulate(scores[:, :, :n], Plan((n,)), ((0, 1),))[0][:, 0] != 0 for n in schedule(12)]
     assert np.any(alone, axis=0).mean() > 0.08
@@ -82,7 +82,10 @@ def test_looking_without_a_plan_would_not_do() -> None:
 
 @pytest.mark.parametrize(("arms", "family", "most"), [(2, None, 12), (5, PAPER, 12), (3, None, 6)])
 def test_the_promised_gap_is_shown_four_times_in_five(arms: int, family: Numbers | None, most: int) -> None:
-    """Other draws than the promise is made from; with five arms, the arm of the fewest comparisons is ahead."""
+    """The gap is shown in other draws than those that it was computed from.
+
+    With five arms, the arm in the fewest comparisons is ahead.
+    """
     promise = shown(arms, schedule(most), family)
     assert promise is not None
     pairs = family or every_pair(arms)
@@ -161,7 +164,7 @@ def test_before_the_first_look_nothing_is_known() -> None:
 
 
 def test_what_is_out_of_reach_is_hardly_ever_shown_after_all() -> None:
-    """Level arms: where a look says that the last one would not show anything, it seldom does."""
+    """With equal arms, a comparison that is out of reach at one look is seldom significant at the last."""
     plan, draws = Plan(schedule(12)), 4000
     scores = np.random.default_rng(9).standard_normal((draws, 2, 12))
     gaps = scores[:, 0] - scores[:, 1]

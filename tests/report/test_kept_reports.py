@@ -1,4 +1,4 @@
-"""Kept reports whose runs are gone say what the rules of today say of their scores."""
+"""Kept reports whose runs no longer exist: their comparisons are those that the present rules make of their scores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("name", ["generator-size", "weight-tying"])
 def test_comparisons_made_again_are_those_that_are_kept(name: str, tmp_path: Path) -> None:
-    """After a change of the rules, `python experiments/benchmarks/kept.py reports/kept/NAME` makes them again."""
+    """After a change of the rules, `python experiments/benchmarks/kept.py reports/kept/NAME` updates them."""
     spec = importlib.util.spec_from_file_location("kept", ROOT / "experiments/benchmarks/kept.py")
     assert spec is not None and spec.loader is not None
     kept = importlib.util.module_from_spec(spec)

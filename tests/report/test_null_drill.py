@@ -1,6 +1,6 @@
-"""Null experiments by the path of a report: arms that differ in name only, and how often one is called ahead.
+"""Null experiments through a whole report: arms that differ only in name, and how often one is called ahead.
 
-Counted is everything that a reader is told: the answer, what stands below it, the recommendation, the table of pairs.
+Every statement to the reader counts: the answer, the text below it, the recommendation and the table of pairs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FIVE = (*((arm, "bert-mlm") for arm in made.ARMS if arm != "bert-mlm"), ("rtd", 
 
 
 def in_name_only(study: int, gaps: dict[str, float] | None = None) -> Callable[..., float]:
-    """Scores of arms of one truth: noise of the seed, of the run (uneven over arms) and of the task."""
+    """Return the law of arms with equal true scores: noise of the seed, of the run (unequal by arm) and of the task."""
 
     def truth(arm: str, steps: int, task: str, seed: int, tuning: int) -> float:
         shared = random.Random(f"{study}/{seed}").gauss(0, 2)
@@ -45,7 +45,7 @@ def in_name_only(study: int, gaps: dict[str, float] | None = None) -> Callable[.
 
 
 def claims(frames: Frames) -> list[str]:
-    """Everything in which one arm is called ahead of another."""
+    """Return every sentence and row of a report in which one arm is called ahead."""
     found = []
     for board in boards(frames):
         said = answer(board, "objective")
@@ -84,7 +84,10 @@ def test_arms_that_differ_in_name_only_are_called_ahead_in_at_most_five_percent(
 
 
 def test_a_planted_difference_of_the_promised_size_is_told_four_times_in_five() -> None:
-    """The drill can see: the same path, with the arm of the fewest comparisons ahead by the smallest gap."""
+    """The drill detects a real difference.
+
+    The path is the same, and the arm in the fewest comparisons is ahead by the smallest gap.
+    """
     arms, pairs, seeds, told = ("rtd", "bert-mlm", "electra-15"), (("rtd", "bert-mlm"), ("rtd", "electra-15")), 5, 0
     unit = unit_gap(3, seeds, family_of(arms, pairs))
     assert unit is not None
@@ -98,7 +101,7 @@ def test_a_planted_difference_of_the_promised_size_is_told_four_times_in_five() 
 
 @pytest.mark.slow
 def test_null_experiments_on_disk_are_reported_without_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same with stores of run directories and whole pages."""
+    """The rate also holds for stores of run directories and whole pages."""
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
     wrong = 0
     for study in range(EXPERIMENTS):

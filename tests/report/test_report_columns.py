@@ -1,4 +1,4 @@
-"""Names of columns in CSV and Parquet files, and whole numbers in them."""
+"""Names of columns in CSV and Parquet files, and integers in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Score over compute: reading off, conventions that disagree, and what to recommend."""
+"""Score over compute: interpolation, conventions that disagree, and recommendations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BUDGETS = (15, 30, 60, 120, 240)
 
 
 def law(scale: float, exponent: float, noise: float = 0.0) -> Any:
-    """Scores on a power law of steps, with noise of a seed and of a run."""
+    """Return scores on a power law of steps, with noise of the seed and of the run."""
 
     def score(arm: str, steps: int, seed: int) -> float:
         shared = random.Random(f"{seed}").gauss(0, noise)
@@ -78,7 +78,7 @@ def test_what_is_read_off_lies_between_its_neighbours(points: list[tuple[float, 
 
 
 def prices(arm: str) -> Mapping[str, float]:
-    """rtd is the cheaper one by look-ups counted densely, and the dearer one in matrix products."""
+    """Return the FLOPs per step of an arm: rtd costs three times as much in matrix products, otherwise the same."""
     return {"paper": 1e9, "paper-sparse": 1e9, "matmul": {"rtd": 3e9}.get(arm, 1e9)}
 
 
@@ -142,7 +142,10 @@ def test_recommendations_say_when_there_is_none() -> None:
 
 
 def test_no_recommendation_beyond_the_budgets_against_the_order_measured_there() -> None:
-    """rtd will overtake, and a fit would say so; at the largest budget bert-mlm is ahead, so neither is recommended."""
+    """The leader at the largest budget may be overtaken, so no arm is recommended.
+
+    rtd will overtake bert-mlm, and a fitted law would predict it.
+    """
     scale = 50 * 480 ** (0.3 - 0.05)  # they cross at 480 steps
     found, results = study({"rtd": law(scale, 0.3, 0.01), "bert-mlm": law(50, 0.05, 0.01)})
     told = advice.advise(results, found, Budget(steps=1920), "paper")
@@ -152,7 +155,7 @@ def test_no_recommendation_beyond_the_budgets_against_the_order_measured_there()
 
 
 def test_no_recommendation_between_budgets_where_the_order_changes() -> None:
-    """Read off half-way rtd would be ahead, but at the budget below bert-mlm is."""
+    """Interpolated at this budget rtd is ahead, but at the budget below bert-mlm is."""
     scores = {"bert-mlm": {60: 60.0, 240: 61.0}, "rtd": {60: 59.0, 240: 71.0}}
     laws = {arm: (lambda arm, steps, seed: scores[arm][steps] + (seed + len(arm)) % 3 / 50) for arm in scores}
     found, results = study(laws, budgets=(60, 240))
@@ -162,7 +165,7 @@ def test_no_recommendation_between_budgets_where_the_order_changes() -> None:
 
 
 def rising(top: float) -> Any:
-    """Scores that rise and slow down towards a ceiling, with a little noise of each run."""
+    """Return scores that rise ever more slowly towards a ceiling, with a little noise of each run."""
 
     def score(arm: str, steps: int, seed: int) -> float:
         return top - 12 * (steps / 15) ** -0.9 + random.Random(f"{arm}/{steps}/{seed}").gauss(0, 0.05)
@@ -175,7 +178,10 @@ def rising(top: float) -> Any:
 def test_an_arm_that_is_no_better_than_untrained_is_not_recommended(
     budget: Budget | None, top: float, worth: bool
 ) -> None:
-    """rtd is far ahead of bert-mlm in all cases, and below or far above the 40 points of the untrained encoders."""
+    """rtd is far ahead of bert-mlm in all cases.
+
+    It is below or far above the 40 points of the untrained encoders.
+    """
     found, results = study({"rtd": rising(top), "bert-mlm": rising(top - 15)})
     told = advice.advise(results, found, budget, "paper")
     assert ("take rtd" in told) is worth, told

@@ -1,4 +1,4 @@
-"""Training curves in bounded memory: nothing is lost but what lies within a bin."""
+"""Training curves in bounded memory: no logged row is lost, and only detail within a bin is."""
 
 from __future__ import annotations
 

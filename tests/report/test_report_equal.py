@@ -1,4 +1,4 @@
-"""Whether arms spent the same: what the report calls equal, by which count, and what it says where they did not."""
+"""Whether arms spent the same: what a report calls equal, under which convention, and its wording if they did not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ASKED = "At equal compute, what does each step from BERT to ELECTRA buy?"
 
 
 def priced(**paper: float) -> frames.Frames:
-    """A study in memory whose arms spend these FLOPs a step by the paper's count, and the same by the others."""
+    """Return a study in memory whose arms cost these FLOPs per step by `paper`, and the same by other conventions."""
 
     def price(arm: str) -> Mapping[str, float]:
         return {"paper": paper[arm.replace("-", "_")], "paper-sparse": 1.0, "matmul": 1.0}
@@ -61,7 +61,10 @@ def test_arms_with_budgets_of_their_own_are_not_at_equal_compute() -> None:
 
 @pytest.mark.parametrize("same", [True, False])
 def test_a_report_says_equal_only_where_it_is(same: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Title, heading, sections, captions, the figure and every table, without what says that it is not equal."""
+    """The word is absent from title, heading, sections, captions, figure and tables if compute differs.
+
+    Sentences that deny equality are not counted.
+    """
     if same:
         monkeypatch.setattr(made, "COST", {})
     store, name = made.study(tmp_path / "runs", made.noisy(made.LEVELS), arms=made.ARMS, budgets=(30, 60), seeds=3)

@@ -1,4 +1,4 @@
-"""`workbench runs`, `diff` and `export` on a store with a known truth."""
+"""`workbench runs`, `diff` and `export` on a store whose scores are known."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_commands(kept: tuple[RunStore, str], tmp_path: Path) -> None:
     assert len(rows) == 6 and scores == sorted(scores, reverse=True)
     a, b = (made.spec_of(arm, 0, {"steps": 10}).run_id for arm in ARMS)
     told = command("diff", a, b[-12:], "--runs", root).stdout
-    assert "objective  rtd" in told and "One run each carries no interval" in told and "optim.lr" not in told
+    assert "objective  rtd" in told and "A single run of each gives no interval" in told and "optim.lr" not in told
     out = tmp_path / "new" / "scores.parquet"
     assert command("export", name, "--runs", root, "--format", "parquet", "--out", str(out)).returncode == 0
     assert len(pd.read_parquet(out)) == 15 * 4 - 3

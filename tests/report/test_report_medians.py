@@ -1,4 +1,4 @@
-"""The published convention beside the mean: of each task the median over fine-tuning seeds."""
+"""The score of published results next to the mean: for each task, the median over fine-tuning seeds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.report.load import frames
 
 
 def test_table_has_the_mean_over_tasks_of_medians_over_fine_tuning_seeds(tmp_path: Path) -> None:
-    """One fine-tuning of each run fails to learn, which moves the mean and not the median."""
+    """One fine-tuning of each run fails to learn: this lowers the mean, but not the median."""
     tasks = list(PROBES)
 
     def truth(arm: str, steps: int, task: str, seed: int, tuning: int) -> float:

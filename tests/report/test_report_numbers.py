@@ -1,6 +1,6 @@
-"""Every number of the tables and the page, computed again from the run directories by a plain script.
+"""Every number of the tables and of the page, computed again from the run directories by plain code.
 
-Nothing of workbench is used below but to make the store and write the report.
+Nothing of workbench is used here, except to make the store and to write the report.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TASKS = ("package", "order", "next", "signature")
 
 
 def uneven(root: Path) -> tuple[RunStore, str]:
-    """Three budgets, five arms, and what goes wrong in practice: scores and fine-tunings missing here and there."""
+    """Make a study of three budgets and five arms in which, as in practice, some scores are missing."""
     store, name = made.study(root, made.noisy(made.LEVELS), seeds=4, tunings=3, budgets=(30, 60, 240))
     made.scored(store.get(_run(store, "rtd", 240, 0)), "order", 7, 12.5)  # one more fine-tuning than the others
     (_score(store, "bert-mlm", 240, 3, "package", 0)).unlink()
@@ -52,7 +52,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 class Truth:
-    """The whole of it again: dictionaries, loops and the t distribution."""
+    """All numbers computed again with dictionaries, loops and the t distribution."""
 
     def __init__(self, root: Path) -> None:
         self.values: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
@@ -98,7 +98,7 @@ def interval(values: list[float]) -> tuple[float, float]:
 def family(
     arms: dict[str, dict[int, float]], pairs: list[tuple[str, str]], reach: int
 ) -> dict[tuple[str, str], tuple[float, float, float, float, float]]:
-    """Half the interval, its degrees of freedom, p, adjusted p, and the shared noise, by the rule of the report."""
+    """Return half the interval, its degrees of freedom, p, adjusted p and the shared noise, by the report's rule."""
     names = list(arms)
     every = list(itertools.combinations(range(len(names)), 2))
     gaps = {

@@ -1,4 +1,4 @@
-"""Scores along training: the lines of the figure, what is said of points before the end, and where arms cross."""
+"""Scores during training: lines of the figure, sentences on points before the end, and crossings of arms."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def store_of(
 
 
 def overtaking(arm: str, share: float, seed: int) -> float:
-    """BERT MLM is ahead early and RTD late; they meet at a share of 0.15, between 10 % and 21.5 %."""
+    """Return a score: BERT MLM leads early and RTD late; they cross at a share of 0.15, between 10 % and 21.5 %."""
     rise = {"rtd": 24.0, "bert-mlm": 8.0}[arm]
     noise = random.Random(f"{arm}/{seed}/{share}").gauss(0, 0.4) + random.Random(f"{seed}").gauss(0, 1.0)
     return 70 + rise * math.log10(share / 0.15) + noise
@@ -178,7 +178,10 @@ def test_a_report_without_points_is_as_before(tmp_path: Path) -> None:
 def curves(
     laws: Mapping[str, Callable[[float], float]], key: object, seeds: int, sd: float = 1.0
 ) -> list[crossings.Compared]:
-    """A study of six points of one budget: noise of a run is alike from point to point, as it is within a training."""
+    """Return a study of six points of one budget.
+
+    The noise of a run is the same at all of its points, as it is during training.
+    """
     kept = {(arm, seed): random.Random(f"{key}/{arm}/{seed}").gauss(0, sd) for arm in laws for seed in range(seeds)}
     shared = {seed: random.Random(f"{key}/{seed}").gauss(0, sd) for seed in range(seeds)}
     found = []
@@ -197,7 +200,7 @@ def curves(
 
 
 def test_arms_that_are_alike_are_hardly_ever_called_ahead_at_any_point() -> None:
-    """Of 300 studies of 2 to 4 level arms at six points, 15 say anything of an order at most."""
+    """Of 300 studies of 2 to 4 equal arms at six points, at most 15 claim any order."""
     wrong = 0
     for study_number in range(300):
         laws = {f"arm {i}": lambda place: 50 + 3.0 * place for i in range(2 + study_number % 3)}
@@ -206,7 +209,10 @@ def test_arms_that_are_alike_are_hardly_ever_called_ahead_at_any_point() -> None
 
 
 def test_a_bracket_is_hardly_ever_wrong() -> None:
-    """Two arms that cross once, two that never do: brackets without the crossing are 5 % of studies at most."""
+    """At most 5 % of the brackets do not contain a crossing.
+
+    Of three arms, two cross once, and the third stays below both.
+    """
     laws = {"late": lambda x: 40 + 6.0 * x, "early": lambda x: 55.0 + 0 * x, "behind": lambda x: 30 + 2.0 * x}
     stated = wrong = 0
     for number in range(200):
@@ -219,7 +225,7 @@ def test_a_bracket_is_hardly_ever_wrong() -> None:
 
 
 def test_claims_are_corrected_by_holm_over_all_points() -> None:
-    """Of six points, each with p = 0.01, none is enough; where five are far clearer, the sixth is."""
+    """Six points with p = 0.01 each are not enough; if five are far clearer, the sixth is."""
     clear = [8.0 + 0.01 * x for x in (0, 1, -1, 0)]
     weak = [1.0 + w for w in (0.0, 0.35, -0.35, 0.5)]
 

@@ -1,4 +1,4 @@
-"""Which of several records of an experiment is reported, and what is said of the others."""
+"""The choice among several records of an experiment, and the warnings that name the others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.store.run_store import RunStore
 
 
 def record(store: RunStore, name: str, updated: str, *finished: bool) -> str:
-    """A record of `ablation` whose runs are done or stopped before their first step."""
+    """Write a record of `ablation` whose runs are done, or stopped before their first step, and return its name."""
     specs = [made.spec_of("rtd", seed, {"steps": 7}, **{"optim.lr": len(name) * 1e-5}) for seed in range(len(finished))]
     for spec, done in zip(specs, finished, strict=True):
         run = store.open(spec)
@@ -37,8 +37,8 @@ def test_a_finished_record_comes_before_a_newer_one_that_was_interrupted(
         assert find_record(store, "ablation") == best
     assert [line.getMessage() for line in caplog.records] == [
         "ablation is read from the record ablation-bb (finished, 2 of 2 runs, 2026-11-20T08:00)",
-        "another record of ablation, to be named in its place: ablation-a (finished, 1 of 1 runs, 2026-11-19T08:00)",
-        "another record of ablation, to be named in its place: "
+        "another record of ablation, which may be named instead: ablation-a (finished, 1 of 1 runs, 2026-11-19T08:00)",
+        "another record of ablation, which may be named instead: "
         "ablation-ccc (interrupted, 1 of 2 runs, 2026-11-21T08:00)",
     ]
     assert find_record(store, newest) == newest

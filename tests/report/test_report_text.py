@@ -1,4 +1,4 @@
-"""Words and epochs in reports, beside runs of versions that counted none."""
+"""Words and epochs in reports, next to runs of older versions, which did not count them."""
 
 from __future__ import annotations
 
@@ -64,6 +64,6 @@ def test_records_of_older_versions_name_the_text_alone(tmp_path: Path) -> None:
 def test_what_sets_the_numbers_apart_names_a_size_only_where_a_run_tells_it(
     settings: dict[str, dict[str, int]], said: str
 ) -> None:
-    """Kept pages whose settings were lost once said "None layers of None"."""
+    """Pages of runs without settings used to say "None layers of None"."""
     note = facts.scale_note(SimpleNamespace(settings=settings))  # type: ignore[arg-type]
     assert note.startswith(said) and "None" not in note

@@ -1,4 +1,4 @@
-"""Numbers as people read them: rounding never says something else than the number."""
+"""Numbers as readers see them: rounding never changes what a number means."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_budgets_and_arms_have_names(budget: dict[str, float], text: str) -> Non
 
 
 def test_published_numbers() -> None:
-    """The rows that a reader would look up first, and that none came in without a source."""
+    """The rows that a reader looks up first are correct, and every row has a source."""
     table = {p.name: (p.glue, p.flops) for p in POINTS}
     assert table["ELECTRA-Small"] == (79.9, 1.4e18) and table["BERT-Base"] == (82.2, 6.4e19)
     assert table["ELECTRA-400K"] == (89.0, 7.1e20) and len(table) == len(POINTS) == 17

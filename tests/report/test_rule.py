@@ -1,7 +1,7 @@
-"""The rule that says "ahead", held to what it states by simulation: false claims, coverage, and power.
+"""The rule for "ahead", tested by simulation: false claims, coverage and power.
 
-Whole experiments are drawn at once and judged by the array functions of `noise`; that `pairwise` says the same of one
-experiment as they do is a test of its own.
+Many experiments are drawn at once and judged by the array functions of `noise`; a test of its own shows that
+`pairwise` gives the same result for a single experiment.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FAR = 1e4  # points by which arms that are no part of the null hypothesis are ap
 
 
 def spreads(arms: int) -> dict[str, Any]:
-    """Standard deviations of the arms: alike, one noisy, one almost without noise, graded, two or half noisy."""
+    """Return standard deviations of the arms: equal, one noisy, one almost without noise, graded, two or half noisy."""
     found = {"alike": np.ones(arms)}
     if arms > 2:
         found["one noisy"] = np.r_[5.0, np.ones(arms - 1)]
@@ -62,7 +62,7 @@ class Judged:
 
 
 def false_claims(arms: int, seeds: int, spread: Any, level: int, kind: str, draws: int) -> float:
-    """The share of experiments with any claim between the first `level` arms, which are level; others are far apart."""
+    """Return the share of experiments with a claim among the first `level` arms, which are equal; others are far."""
     random = np.random.default_rng(1000 * arms + 10 * seeds + level)
     scores = noise_of(kind, random, (draws, arms, seeds)) * spread[:, None]
     scores += random.normal(0, 3, (draws, 1, seeds))  # a good seed is good for every arm
@@ -73,7 +73,7 @@ def false_claims(arms: int, seeds: int, spread: Any, level: int, kind: str, draw
 
 
 def most_false_claims(arms: int, seeds: int, kind: str, draws: int) -> tuple[float, str, int]:
-    """The worst of all patterns of noise, and of all numbers of arms that are level."""
+    """Return the largest share of false claims over all patterns of noise and all numbers of equal arms."""
     if (arms - 1) * (seeds - 1) < 3:
         return 0.0, "too few degrees of freedom", arms  # nothing is claimed at all
     return max(
@@ -87,7 +87,10 @@ def most_false_claims(arms: int, seeds: int, kind: str, draws: int) -> tuple[flo
 
 @pytest.mark.parametrize(("arms", "seeds"), [(2, 5), (3, 3), (4, 2), (5, 3), (8, 2), (8, 3), (8, 10)])
 def test_false_claims_stay_below_five_percent_however_arms_scatter(arms: int, seeds: int) -> None:
-    """The family-wise rate, with standard deviations up to five times apart or next to none, and any arms level."""
+    """The family-wise error rate holds for any pattern of noise.
+
+    Standard deviations differ by up to a factor of five, or one is almost zero; any number of arms is equal.
+    """
     rate, *worst = most_false_claims(arms, seeds, "normal", 1500)
     assert rate <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 1500), worst
 
@@ -103,14 +106,17 @@ def test_false_claims_stay_below_five_percent_for_heavy_tails(arms: int, seeds: 
 @pytest.mark.parametrize("kind", ["normal", "heavy-tailed", "astray"])
 @pytest.mark.parametrize("arms", range(2, 9))
 def test_false_claims_stay_below_five_percent_everywhere(arms: int, kind: str) -> None:
-    """2 to 8 arms, 2 to 10 seeds. 4,000 experiments each: 5 % and three standard errors are 6 %."""
+    """The rate holds for 2 to 8 arms and 2 to 10 seeds.
+
+    With 4,000 experiments each, 5 % and three standard errors make 6 %.
+    """
     for seeds in range(2, 11):
         rate, *worst = most_false_claims(arms, seeds, kind, 4000)
         assert rate <= 0.06, (seeds, worst)
 
 
 def covered(arms: int, seeds: int, spread: Any, draws: int) -> Any:
-    """For each pair the share of intervals that hold the truth: p is below 5 % where an interval leaves out zero."""
+    """Return the share of intervals of each pair that contain the truth, 0: those with p of at least 5 %."""
     random = np.random.default_rng(77 * arms + seeds)
     scores = random.standard_normal((draws, arms, seeds)) * spread[:, None] + random.normal(0, 3, (draws, 1, seeds))
     return (Judged(scores).p >= ALPHA).mean(axis=0)
@@ -118,7 +124,7 @@ def covered(arms: int, seeds: int, spread: Any, draws: int) -> Any:
 
 @pytest.mark.parametrize(("arms", "seeds"), [(2, 4), (2, 10), (3, 3), (4, 2), (5, 3), (8, 2), (8, 3), (8, 5), (5, 10)])
 def test_intervals_of_differences_cover_however_arms_scatter(arms: int, seeds: int) -> None:
-    """Every single pair, the noisiest included: never clearly less than 95 %."""
+    """The coverage of every pair, including the noisiest, is never clearly below 95 %."""
     for name, spread in spreads(arms).items():
         assert covered(arms, seeds, spread, 4000).min() >= 0.935, name
 
@@ -162,7 +168,7 @@ def test_shared_noise_is_the_residual_of_a_two_way_model() -> None:
 
 
 def test_own_noise_follows_from_all_pairs_by_least_squares() -> None:
-    """Five arms, one much noisier than the others: its comparisons use the noise of their own two arms."""
+    """One of five arms is much noisier: its comparisons use the noise of their own two arms."""
     arms = table(5, 4)
     arms["arm 0"] = {s: v + 9 * (-1) ** s for s, v in arms["arm 0"].items()}
     names = list(arms)
@@ -209,7 +215,10 @@ def test_an_arm_that_lacks_a_seed_is_compared_over_those_it_has() -> None:
 
 
 def test_two_nearly_equal_differences_are_no_certainty() -> None:
-    """The demo's five objectives over two seeds: one pair's differences are 1.697 and 1.703, all others scatter."""
+    """Two seeds of the demo's five objectives may give nearly equal differences by chance.
+
+    One pair has differences of 1.697 and 1.703, and all others scatter.
+    """
     arms = {
         "electra": {0: 47.00, 1: 47.503}, "all-tokens": {0: 45.303, 1: 45.80}, "bert": {0: 49.1, 1: 44.4},
         "rtd": {0: 42.3, 1: 48.2}, "replace": {0: 47.5, 1: 45.2},
@@ -250,7 +259,7 @@ def test_a_declared_family_is_corrected_for_itself_alone() -> None:
 
 
 def claimed_at(gap: float, arms: int, seeds: int, draws: int) -> float:
-    """How often the rule claims that the first arm is ahead of the second, which the others are level with."""
+    """Return how often the rule claims the first arm ahead of the second, when all but the first are equal."""
     scores = np.random.default_rng(arms + 100 * seeds).normal(0, 0.7 / math.sqrt(2), (draws, arms, seeds))
     scores[:, 0] += gap
     judged = Judged(scores)
@@ -287,7 +296,7 @@ def test_needed_seeds_beyond_those_that_are_simulated_lie_between_them() -> None
 
 
 def test_many_seeds_are_the_z_test_of_a_textbook() -> None:
-    """One comparison of half a standard deviation: 34 pairs by the t test, and about as many by the rule."""
+    """A gap of half a standard deviation needs 34 pairs by the t test, and about as many by the rule."""
     n = needed_seeds(0.5, 1.0, 2)
     assert n is not None and 32 <= n <= 37
     assert needed_seeds(0.25, 1.0, 2) == pytest.approx(4 * n, abs=6)

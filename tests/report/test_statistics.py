@@ -1,4 +1,4 @@
-"""Closed forms by hand, scipy as a second opinion, and simulations of what the words promise."""
+"""Statistics of reports: closed forms by hand, scipy as a second opinion, and simulations of coverage."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def test_interval_of_three_values_by_hand() -> None:
 
 
 def test_arms_come_in_the_order_of_their_means() -> None:
-    """Neither of their names nor of any one seed, and a seed that an arm lacks does not count against it."""
+    """The order depends on means alone: not on names, one seed, or a seed that an arm lacks."""
     arms = {"a": {0: 50.0, 1: 52.0}, "b": {0: 10.0, 1: 99.0}, "c": {0: 60.0, 1: 60.0, 2: 60.0}, "d": {7: 1.0}}
     assert by_mean(arms) == ["c", "b", "a", "d"]
 
 
 def test_a_look_divides_the_p_of_shared_noise_by_its_share_too() -> None:
-    """Of two arms that differ by nearly the same at each seed the noise shared with a third decides."""
+    """For two arms with nearly equal differences in every seed, the noise shared with a third arm decides."""
     draws = np.random.default_rng(4)
     one, third = draws.normal(50, 1, 4), draws.normal(50, 1, 4)
     scores = {"a": one, "b": one + 2 + draws.normal(0, 1e-3, 4), "c": third}
@@ -119,7 +119,7 @@ def test_differences_without_spread_claim_nothing(gap: float) -> None:
 
 @pytest.mark.parametrize("others", [1, 3])
 def test_equal_differences_are_judged_by_the_noise_of_the_other_arms(others: int) -> None:
-    """A difference that is the same in every seed says nothing of its noise; that of other arms does."""
+    """Equal differences in every seed carry no information on their noise; the other arms provide it."""
     b = {0: 61.2, 1: 65.7, 2: 63.3, 3: 60.1}
     arms = {"a": {s: v + 5 for s, v in b.items()}, "b": b}
     arms |= {f"other {i}": {s: v + (i + 1) * (-1) ** (s + i) for s, v in b.items()} for i in range(others)}
@@ -151,7 +151,7 @@ def test_flips_are_scipys_exact_permutations(n: int) -> None:
 
 
 def test_flips_of_many_seeds_are_drawn() -> None:
-    """Beyond 16 pairs 32,768 random flips stand in for all; the t test is the second opinion."""
+    """Beyond 16 pairs, 32,768 random flips approximate the test; its p agrees with the t test."""
     differences = np.random.default_rng(3).normal(0.4, 1, 30).tolist()
     assert flip_test(differences) == pytest.approx(stats.ttest_1samp(differences, 0).pvalue, abs=0.01)
     assert flip_test(differences) == flip_test(differences)
@@ -165,7 +165,10 @@ def test_pooled_sd_by_hand() -> None:
 @pytest.mark.parametrize("levels", ["one level", "two levels"])
 @pytest.mark.parametrize("n", [3, 5, 10])
 def test_intervals_cover_what_they_promise(n: int, levels: str) -> None:
-    """10,000 experiments; with two levels the scores of a run are means of three noisy fine-tunings."""
+    """10,000 experiments are simulated.
+
+    With two levels, the score of a run is the mean of three noisy fine-tunings.
+    """
     random = np.random.default_rng(n)
     scores = random.normal(70, 0.6, (10_000, n))
     if levels == "two levels":
@@ -179,7 +182,7 @@ def test_intervals_cover_what_they_promise(n: int, levels: str) -> None:
 
 
 def test_almost_stochastic_order_by_hand() -> None:
-    """Quantiles on halves: (1, 4) against (2, 3) is violated on the first half only, by 1 of 2 squared points."""
+    """(1, 4) against (2, 3) is violated on the lower half of the quantiles only: 1 of 2 squared points."""
     whole = almost_order([1.0, 4.0], [2.0, 3.0], level=0.5)  # at one half the bootstrap adds nothing
     assert whole == pytest.approx(0.5)
     assert almost_order([1.0, 6.0], [2.0, 3.0], level=0.5) == pytest.approx(1 / 10)
@@ -212,7 +215,7 @@ def test_examples_scatter_as_shares_do() -> None:
 
 
 def test_the_permutation_test_can_object() -> None:
-    """Ten seeds, one of which carries all the difference there is: the t test alone would not do."""
+    """A claim needs both the adjusted p and the p of the permutation test below 5 %."""
     gaps = [0.9, 1.0, 1.1, 1.0, -0.4, -0.4, 1.0, 0.9, -0.4, -0.4]
     b = dict(enumerate([60.0, 64.0, 61.0, 59.0, 62.0, 63.0, 60.5, 61.5, 62.5, 58.0]))
     [found] = pairwise({"a": {s: v + gaps[s] for s, v in b.items()}, "b": b}).values()
@@ -230,7 +233,7 @@ NOISY = {
 
 
 def test_the_order_is_that_of_the_two_arms_and_found_where_asked_for() -> None:
-    """Drawn anew for every pair: an arm of other scores would be another number."""
+    """The order is computed from the two arms of each pair; the scores of other arms give another number."""
     assert all(one.order is None for one in pairwise(NOISY).values())
     for (a, b), one in pairwise(NOISY, order=True).items():
         assert one.order is not None and one.order == almost_order(list(NOISY[a].values()), list(NOISY[b].values()))
@@ -243,7 +246,7 @@ def test_there_is_no_permutation_test_where_nothing_can_be_claimed() -> None:
 
 
 def test_rounding_is_no_noise_and_the_smallest_noise_is() -> None:
-    """Sixty points carry an error of 1e-14 by rounding; differences that scatter by 1e-7 were measured."""
+    """Rounding puts an error of 1e-14 on sixty points; differences that scatter by 1e-7 were measured."""
     [nothing] = pairwise({"a": dict.fromkeys(range(4), 0.0), "b": dict.fromkeys(range(4), 0.0)}).values()
     assert nothing.adjusted is nothing.difference.p is nothing.estimate.half is None
     gaps = [1.0, 1.0 + 2e-7, 1.0 - 2e-7, 1.0]
@@ -264,7 +267,7 @@ def test_two_seeds_of_two_arms_have_noise_though_nothing_is_claimed_from_it() ->
 
 
 def test_arms_that_share_one_seed_are_not_compared() -> None:
-    """Others of the family are, with three degrees of freedom and more."""
+    """Other pairs of the family are compared: they have three degrees of freedom or more."""
     arms = {"a": NOISY["a"], "b": NOISY["b"], "c": {0: 57.0, 9: 60.0}}
     found = pairwise(arms)
     assert found["a", "c"].adjusted is found["a", "c"].estimate.half is None and found["a", "c"].estimate.n == 1

@@ -40,9 +40,7 @@ def test_its_runs_are_read(store: RunStore) -> None:
 def test_it_is_reported(store: RunStore, tmp_path: Path) -> None:
     page = write(store, find_record(store, "ablation"), tmp_path / "report").read_text()
     assert all(run.run_id in page for run in store.runs())
-    assert (
-        "2 runs are not covered by a manifest" in page and "The record of this experiment is not covered either" in page
-    )
+    assert "2 runs have no manifest with hashes" in page and "The record of this experiment has no hash" in page
 
 
 def test_its_killed_run_goes_on(store: RunStore, tmp_path: Path) -> None:

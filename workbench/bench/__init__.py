@@ -1,8 +1,8 @@
-"""How fast does the shared trainer go on this machine, for every objective at every scale, and where does it stay?
+"""Benchmark of the shared trainer on this machine: the speed of every objective at every scale, and its parts.
 
-Each cell is the real `loop.train` in a process of its own, which takes turns with the others (A B C A B C), so that
-work of others on the machine meets all of them alike. One process more takes turns in measuring the ceiling: the
-fastest square matrix product in the same precision.
+Each cell (one objective at one scale) runs the real `loop.train` in a process of its own. The processes take turns in
+the order A B C A B C, so that other work on the machine disturbs all cells alike. One more process takes turns to
+measure the ceiling: the fastest square matrix product in the same precision.
 """
 
 from __future__ import annotations
@@ -22,17 +22,21 @@ from workbench.spec.run_spec import RunSpec
 from workbench.store.environment import environment
 from workbench.training.plan import EFFICIENCY, Plan, plan
 
-LONGEST_STEP = 5.0  # seconds; longer ones are cut to fewer rows
-MEMORY_SHARE = 0.7  # of what is free; more is left to the system
-SPREAD = 0.1  # (slowest - fastest) / median of a quiet machine's turns
-STEPS = 10**6  # of a run that is never finished
+LONGEST_STEP = 5.0  # seconds; longer steps are cut to fewer rows
+MEMORY_SHARE = 0.7  # of the free memory; the rest is left to the system
+SPREAD = 0.1  # (slowest - fastest) / median of the turns, on a machine without other work
+STEPS = 10**6  # length of a run that is stopped before its end
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One objective at one scale. `spec` has the rows that are computed here, `rows` of the scale's `batch`."""
+    """One objective at one scale.
+
+    The batch size of `spec` is the number of rows that are computed here; `batch` is the batch size of the scale.
+    `skipped` is the reason why the cell is not measured, or "".
+    """
 
     spec: RunSpec
     priced: Plan
@@ -41,16 +45,18 @@ class Cell:
 
     @property
     def rows(self) -> int:
+        """Return the number of rows computed in each step."""
         return self.spec.batch.size
 
     @property
     def name(self) -> str:
+        """Return the name of the cell in messages."""
         return f"{self.spec.objective} at {self.spec.scale}"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`seconds` a turn, or exactly `steps`; `repeats` turns are timed."""
+    """The length of a turn, `seconds` or exactly `steps`, and the number of timed turns, `repeats`."""
 
     seconds: float = 3.0
     steps: int | None = None
@@ -58,23 +64,23 @@ class Settings:
 
 
 def bench(specs: Sequence[RunSpec], host: Host, settings: Settings, say: Say) -> list[dict[str, Any]]:
-    """One row for each spec, in their order. Cells too large for the memory are in it, with the reason.
+    """Return one row for each spec, in their order. Cells that need too much memory have a row with the reason.
 
-    Each is computed in the precision that a run of it would have here. Raises InputError where an objective or device
-    cannot be had.
+    Each cell is computed in the precision that a run of it would have here. Raises InputError if an objective or the
+    device is not available.
     """
     host = replace(host, device=host.resolved_device())
-    chosen = [host.resolved_precision(spec.encoder.hidden) for spec in specs]
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for precision in dict.fromkeys(chosen):
-        mine = [spec for spec, own in zip(specs, chosen, strict=True) if own == precision]
-        rows = _bench(mine, replace(host, precision=precision), settings, say)
-        found |= {(row["objective"], row["scale"]): row for row in rows}
-    return [found[spec.objective, spec.scale] for spec in specs]
+    precisions = [host.resolved_precision(spec.encoder.hidden) for spec in specs]
+    row_of: dict[tuple[str, str], dict[str, Any]] = {}
+    for precision in dict.fromkeys(precisions):
+        of_precision = [spec for spec, own in zip(specs, precisions, strict=True) if own == precision]
+        rows = _bench(of_precision, replace(host, precision=precision), settings, say)
+        row_of |= {(row["objective"], row["scale"]): row for row in rows}
+    return [row_of[spec.objective, spec.scale] for spec in specs]
 
 
 def _bench(specs: Sequence[RunSpec], host: Host, settings: Settings, say: Say) -> list[dict[str, Any]]:
-    """The same for specs of one precision, next to its ceiling."""
+    """Return the rows of specs that have one precision, with the ceiling of that precision."""
     with Worker.ceiling(host) as ceiling:
         speed = float(ceiling.turn("time")["flops_per_second"])
         cells = [fitted(spec, host, speed) for spec in specs]
@@ -82,24 +88,27 @@ def _bench(specs: Sequence[RunSpec], host: Host, settings: Settings, say: Say) -
             if cell.skipped:
                 say(f"{cell.name} is left out: {cell.skipped}")
         measured = [row for group in _groups(cells) for row in _measure(group, host, settings, ceiling, say)]
-    found = dict(measured)
+    results = dict(measured)
     best = max(ceiling.speeds)
-    about = _about(host)
-    return [_row(cell, found.get(cell.name), best, host) | about for cell in cells]
+    facts = _about(host)
+    return [_row(cell, results.get(cell.name), best, host) | facts for cell in cells]
 
 
 def specs_of(words: Sequence[str], scales: Sequence[str], overrides: dict[str, Any]) -> list[RunSpec]:
-    """Every objective at every scale. Raises InputError for names that are not known."""
+    """Return a spec for every objective at every scale. Raises InputError for unknown names."""
     named = [objectives.find(word) for word in words or objectives.names()]
-    found = []
+    specs = []
     for scale in scales or list(presets.SCALES):
         base = presets.resolve(scale, overrides | {"budget.steps": STEPS})
-        found += [objectives.with_options(base.replace(objective=name, source=source)) for name, source in named]
-    return found
+        specs += [objectives.with_options(base.replace(objective=name, source=source)) for name, source in named]
+    return specs
 
 
 def fitted(spec: RunSpec, host: Host, speed: float) -> Cell:
-    """The cell with as many rows a step as memory and patience allow; `speed` is the ceiling in FLOP/s."""
+    """Return the cell with as many rows per step as memory and LONGEST_STEP allow.
+
+    `speed` is the ceiling in FLOP/s.
+    """
     batch = spec.batch.size
     free = MEMORY_SHARE * available_memory(host)
     rows = batch
@@ -111,12 +120,12 @@ def fitted(spec: RunSpec, host: Host, speed: float) -> Cell:
         rows = max(1, rows // 2)
     if cell.priced.memory_bytes <= free:
         return cell
-    need, there = cell.priced.memory_bytes / 2**30, free / 2**30
-    return replace(cell, skipped=f"one row needs about {need:.1f} GiB of memory, and {there:.1f} GiB may be used")
+    need, usable = cell.priced.memory_bytes / 2**30, free / 2**30
+    return replace(cell, skipped=f"one row needs about {need:.1f} GiB of memory, and {usable:.1f} GiB may be used")
 
 
 def _groups(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
-    """Cells that take turns: those of one scale, as many as fit into the memory together."""
+    """Yield the cells that take turns: those of one scale, as many as fit into memory together."""
     group: list[Cell] = []
     for cell in (cell for cell in cells if not cell.skipped):
         need = sum(other.priced.memory_bytes for other in [*group, cell])
@@ -131,7 +140,10 @@ def _groups(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
 def _measure(
     cells: Sequence[Cell], host: Host, settings: Settings, ceiling: Worker, say: Say
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and findings of each cell of a group, after turns A B C A B C; then where the time goes, in turn."""
+    """Yield name and results of each cell of a group.
+
+    All turns A B C A B C are timed first; then one more turn of each cell measures the parts of a step.
+    """
     workers = [Worker.cell(cell.spec, host, settings.seconds, settings.steps) for cell in cells]
     try:
         turns: dict[str, list[dict[str, Any]]] = {cell.name: [] for cell in cells}
@@ -154,7 +166,8 @@ def _measure(
             worker.close()
 
 
-def _row(cell: Cell, found: dict[str, Any] | None, ceiling: float, host: Host) -> dict[str, Any]:
+def _row(cell: Cell, results: dict[str, Any] | None, ceiling: float, host: Host) -> dict[str, Any]:
+    """Return the row of a cell; without results, its measured fields are None."""
     spec = cell.spec
     row: dict[str, Any] = {
         "objective": spec.objective, "scale": spec.scale, "precision": host.precision, "device": host.device,
@@ -164,29 +177,32 @@ def _row(cell: Cell, found: dict[str, Any] | None, ceiling: float, host: Host) -
         "ceiling_flops_per_second": ceiling,
         "peak_memory_bytes": None, "shares": None, "notes": [], "skipped": cell.skipped or None,
     }  # fmt: skip
-    if found is None:
+    if results is None:
         return row
-    seconds = [turn["seconds_per_step"] for turn in found["turns"]]
+    seconds = [turn["seconds_per_step"] for turn in results["turns"]]
     middle = statistics.median(seconds)
     spread = (max(seconds) - min(seconds)) / middle
-    notes = list(found["noise"])
+    notes = list(results["noise"])
     if spread > SPREAD:
-        notes.append(f"turns differ by {spread:.0%}, more than a quiet machine's {SPREAD:.0%}")
+        notes.append(f"turns differ by {spread:.0%}, more than the {SPREAD:.0%} of a machine without other work")
     if cell.rows < cell.batch:
-        notes.append(f"{cell.rows} of {cell.batch} rows a step, to end in time; the optimizer's share is larger so")
+        notes.append(f"{cell.rows} of {cell.batch} rows a step, to save time, so the optimizer's share is too large")
     return row | {
         "tokens_per_second": cell.rows * spec.data.length / middle,
         "seconds_per_step": middle,
         "seconds_spread": [min(seconds), max(seconds)],
-        "processor_seconds_per_step": statistics.median(turn["processor_seconds_per_step"] for turn in found["turns"]),
-        "steps": sum(turn["steps"] for turn in found["turns"]),
+        "processor_seconds_per_step": statistics.median(
+            turn["processor_seconds_per_step"] for turn in results["turns"]
+        ),
+        "steps": sum(turn["steps"] for turn in results["turns"]),
         "model_flops_utilisation": float(cell.priced.flops_per_step["matmul"]) / middle / ceiling,
-        "peak_memory_bytes": found["memory"],
-        "shares": found["shares"],
+        "peak_memory_bytes": results["memory"],
+        "shares": results["shares"],
         "notes": notes,
     }
 
 
 def _about(host: Host) -> dict[str, Any]:
+    """Return the facts about machine, versions and threads that every row contains."""
     facts = environment([], device=host.device, precision=str(host.precision), threads=host.threads)
     return {name: facts[name] for name in ("machine", "versions", "workbench", "git", "threads", "started")}

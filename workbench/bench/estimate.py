@@ -1,8 +1,9 @@
-"""How long training will take here, from a few steps of a shallower copy of the same run, timed in a second or two.
+"""Estimates of training time on this machine, from a few steps of shallow copies of the same run.
 
-A copy with 1 layer and one with 4, of the same widths, vocabulary, objective, precision and threads, learn from as many
-rows as need little work. What a step takes is a straight line in the matrix products of the copies, and the whole run
-lies on it; the optimizer's part goes with the number of weights. Results are kept in the cache for a day.
+A copy with 1 layer and one with 4 train on few rows; widths, vocabulary, objective, precision and threads are those
+of the run. The time of a step is a linear function of its matrix products; the line through both copies is extended
+to the whole run, and the time of the optimizer is scaled by the number of weights. Results stay in the cache for a
+day.
 """
 
 from __future__ import annotations
@@ -24,18 +25,22 @@ from workbench.store.atomic import cache_root, read_object, write_atomic
 from workbench.training.plan import EFFICIENCY, Plan, plan
 
 SHALLOW, DEEP = 1, 4
-WORK = {"cpu": 2e10, "cuda": 3e12}  # FLOPs of one timed step, about; a single row may need more
-MOST = 20  # times WORK: a copy whose single row needs more is not timed, but judged by a matrix product
-TRIES = 4  # the fastest counts: others may be at work on this machine
-ENOUGH = 1.0  # seconds of one copy's steps, after which no more are tried
-PATIENCE = 20.0  # seconds of timing; what is left after them is judged by what was timed
-FRESH = 86_400.0  # seconds for which a timing is used again
+WORK = {"cpu": 2e10, "cuda": 3e12}  # approximate FLOPs of one timed step; a single row may need more
+MOST = 20  # times WORK; if a single row needs more, a matrix product is timed instead
+TRIES = 4  # steps, of which the fastest counts: other processes may disturb some
+ENOUGH = 1.0  # seconds of steps of one copy, after which no further step is timed
+PATIENCE = 20.0  # seconds of timing; later runs are estimated from those timed so far
+FRESH = 86_400.0  # seconds for which a timing in the cache is valid
 VERSION = 1
 
 
 @dataclass(frozen=True)
 class Timed:
-    """One shallow copy: matrix products and seconds of its forward and backward passes, weights and their update."""
+    """The timing of one shallow copy.
+
+    `work` are the FLOPs in matrix products, and `learning` the seconds, of its forward and backward passes; `update`
+    are the seconds to update its `weights`.
+    """
 
     work: float
     learning: float
@@ -46,21 +51,22 @@ class Timed:
 def training_seconds(runs: Iterable[tuple[RunSpec, Plan]], host: Host) -> list[float]:
     """Return the seconds that the steps of each run will take here, without those of its parents.
 
-    Each kind of run is timed once; after PATIENCE the rest is taken to be as fast as the nearest in size that was.
+    Each kind of run is timed once. After PATIENCE seconds, the remaining runs get the speed of the timed run that is
+    nearest in size.
     """
-    begun, speeds, found = time.monotonic(), list[tuple[float, float]](), list[float]()
+    start, speeds, estimates = time.monotonic(), list[tuple[float, float]](), list[float]()
     for spec, planned in runs:
         if spec.budget.unit == "seconds":
-            found.append(spec.budget.amount * (1 - spec.start.share if spec.start else 1))
+            estimates.append(spec.budget.amount * (1 - spec.start.share if spec.start else 1))
             continue
         work = float(planned.flops_per_step["matmul"])
-        if speeds and time.monotonic() - begun > PATIENCE:
+        if speeds and time.monotonic() - start > PATIENCE:
             speed = min(speeds, key=lambda pair: abs(math.log(pair[0] / work)))[1]
         else:
             speed = work / step_seconds(spec, planned, host)
             speeds.append((work, speed))
-        found.append((planned.steps - planned.first) * work / speed)
-    return found
+        estimates.append((planned.steps - planned.first) * work / speed)
+    return estimates
 
 
 def step_seconds(spec: RunSpec, planned: Plan, host: Host) -> float:
@@ -69,17 +75,17 @@ def step_seconds(spec: RunSpec, planned: Plan, host: Host) -> float:
     precision = host.resolved_precision(spec.encoder.hidden)
     host = replace(host, device=device, precision=precision, threads=host.threads or cores())
     path = cache_root() / "timings" / f"{_key(spec, host)}.json"
-    if (kept := _kept(path)) is not None:
-        return kept
+    if (cached := _kept(path)) is not None:
+        return cached
     seconds = _measured(spec, planned, host)
-    with contextlib.suppress(OSError):  # it is only asked again next time
+    with contextlib.suppress(OSError):  # without the file, the step is timed again next time
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps({"format": VERSION, "at": time.time(), "seconds": seconds}).encode())
     return seconds
 
 
 def _kept(path: Path) -> float | None:
-    """The seconds that a file of the cache holds; None where it is absent, old or damaged."""
+    """Return the seconds that a file of the cache holds; None if it is missing, old or damaged."""
     try:
         raw = read_object(path, format=VERSION)
     except (OSError, ValueError):
@@ -91,20 +97,24 @@ def _kept(path: Path) -> float | None:
 
 
 def _key(spec: RunSpec, host: Host) -> str:
-    """What decides how fast a step is: the run but for seed, budget and data, and how and where it is computed."""
+    """Return a hash of all that decides the speed of a step: the run without seed, budget and data, and the host."""
     import torch
 
     from workbench.store.environment import cpu_name
 
-    kept = spec.model_dump(mode="json", include=set(_DECIDES)) | {"rows": spec.batch.size, "length": spec.data.length}
+    fields = spec.model_dump(mode="json", include=set(_DECIDES)) | {"rows": spec.batch.size, "length": spec.data.length}
     how = [host.device, host.precision, host.threads, host.plain, host.rows_at_once(spec.batch.size)]
-    return digest([VERSION, kept, how, cpu_name(), cores(), torch.__version__], 24)
+    return digest([VERSION, fields, how, cpu_name(), cores(), torch.__version__], 24)
 
 
 _DECIDES = ("objective", "source", "options", "recipe", "encoder", "generator", "tying", "corruption", "head")
 
 
 def _measured(spec: RunSpec, planned: Plan, host: Host) -> float:
+    """Return the seconds of one training step, measured on shallow copies.
+
+    If the copies are too large, or training them fails, the time follows from the speed of a matrix product.
+    """
     full, layers = float(planned.flops_per_step["matmul"]), spec.encoder.layers
     rows = _rows(spec, host)
     copies = [_copy(spec, count, rows) for count in sorted({min(SHALLOW, layers), min(DEEP, layers)})]
@@ -114,19 +124,19 @@ def _measured(spec: RunSpec, planned: Plan, host: Host) -> float:
         return full / (ceiling(host, 0.2) * EFFICIENCY)
     try:
         timed = [_timed(copy, host) for copy in copies]
-    except (Exception, SystemExit):  # an objective of one's own that fails is said when it is run
+    except (Exception, SystemExit):  # a user's objective may fail; its error is reported when it is run
         return full / (ceiling(host, 0.2) * EFFICIENCY)
     last, work = timed[-1], full * rows / spec.batch.size
     learning = last.learning * work / last.work
     if len(timed) > 1 and last.work > timed[0].work:
         slope = (last.learning - timed[0].learning) / (last.work - timed[0].work)
         line = last.learning + slope * (work - last.work)
-        learning = min(max(line, learning / 2), 2 * learning)  # a disturbed timing cannot turn it over
+        learning = min(max(line, learning / 2), 2 * learning)  # limits the effect of a disturbed timing
     return learning * spec.batch.size / rows + last.update * planned.parameters["total"] / last.weights
 
 
 def _copy(spec: RunSpec, layers: int, rows: int) -> RunSpec:
-    """The run with so many layers and rows a step, and words that a made-up batch has."""
+    """Return the run with this number of layers and of rows per step, and special tokens that fit its vocabulary."""
     few = spec.encoder.vocab <= Special().mask
     special = Special(pad=0, unk=1, cls=2, sep=3, mask=4) if few else spec.data.special
     return spec.changed({
@@ -136,17 +146,21 @@ def _copy(spec: RunSpec, layers: int, rows: int) -> RunSpec:
 
 
 def _rows(spec: RunSpec, host: Host) -> int:
-    """Rows of a timed step: about WORK with DEEP layers, at most what a run computes at once."""
+    """Return the rows of a timed step: about WORK with DEEP layers, and at most as many as a run computes at once."""
     one = float(plan(_copy(spec, min(DEEP, spec.encoder.layers), 1)).flops_per_step["matmul"])
     return max(1, min(host.rows_at_once(spec.batch.size), int(_work(host) / one)))
 
 
 def _work(host: Host) -> float:
+    """Return the FLOPs of a timed step on the host's device."""
     return WORK.get(host.device.partition(":")[0], WORK["cpu"])
 
 
 def _timed(spec: RunSpec, host: Host) -> Timed:
-    """Train a copy for a few steps on made-up rows; the first warms up, and of the others the fastest counts."""
+    """Train a copy for a few steps on made-up rows, and return its timing.
+
+    The first step warms up; of the others the fastest counts.
+    """
     import numpy as np
     import torch
 
@@ -183,7 +197,7 @@ def _timed(spec: RunSpec, host: Host) -> Timed:
 
 
 def _made_up(spec: RunSpec, number: int, device: str) -> Any:
-    """A batch of words as frequent as one over their rank."""
+    """Return a batch of random tokens, with frequencies proportional to the reciprocal of their rank."""
     import numpy as np
     import torch
 

@@ -1,4 +1,4 @@
-"""What this installation can do: versions, processor, kernels, GPUs, disk space, the hub and trackers."""
+"""Checks of this installation: versions, processor, kernels, GPUs, disk space, the Hugging Face hub and trackers."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ from workbench.store.environment import code_version, cpu_name
 
 NEEDED = ("torch", "transformers", "tokenizers", "datasets", "numpy", "pandas", "matplotlib", "optuna")
 OPTIONAL = {"wandb": "--track wandb", "psycopg": "--storage postgresql://"}
-SPACE = 5 << 30  # bytes of free disk below which a night of runs may fill it
+SPACE = 5 << 30  # bytes; with less free space, a night of runs may fill the disk
 HUB = ("huggingface.co", 443)
 State = Literal["ok", "missing", "problem"]
 
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check: "missing" slows commands down or rules out an option, "problem" makes commands fail."""
+    """The result of one check.
+
+    The state "missing" means that commands are slower or an option is not available, "problem" that commands fail.
+    """
 
     what: str
     state: State
@@ -40,7 +43,7 @@ class Check:
 
 
 def checks() -> list[Check]:
-    """Look at everything; nothing is trained, and the cache gains at most the compiled kernels."""
+    """Return the results of all checks. Nothing is trained; kernels may be compiled into the cache."""
     looks: tuple[Callable[[], Iterator[Check]], ...] = (_versions, _processor, _kernels, _cards, _disk, _services)
     return [check for look in looks for check in look()]
 
@@ -70,31 +73,31 @@ def _processor() -> Iterator[Check]:
 
 
 def _kernels() -> Iterator[Check]:
-    """The compiler, the kernels, and which arithmetic the CPU has."""
+    """Yield checks of the compiler, of the compiled kernels, and of the arithmetic that the CPU offers."""
     import torch
 
     from workbench.cpu import compiled
 
-    has = torch.cpu.get_capabilities()
+    capabilities = torch.cpu.get_capabilities()
     parts = [
         name
         for name, flag in (("AVX-512", "avx512_f"), ("AVX-512 BF16", "avx512_bf16"), ("AMX BF16", "amx_bf16"))
-        if has.get(flag)
+        if capabilities.get(flag)
     ]
     chosen = f"bf16 from a width of {WIDE} on" if has_bf16() else "fp32"
     yield Check(
-        "arithmetic", "ok", f"{', '.join(parts) or 'neither AVX-512 nor AMX'}: --precision auto is {chosen} here"
+        "arithmetic", "ok", f"{', '.join(parts) or 'neither AVX-512 nor AMX'}: --precision auto means {chosen} here"
     )
     yield _compiler()
     try:
-        wanted, there = compiled.setting(), compiled.available(torch.float32)
+        setting, available = compiled.setting(), compiled.available(torch.float32)
     except InputError as error:
         yield Check("kernels", "problem", str(error))
         return
-    if wanted == "off":
+    if setting == "off":
         yield Check("kernels", "missing", f"switched off by {compiled.SETTING}; steps take up to twice as long")
-    elif not there:
-        yield Check("kernels", "missing", "none; steps take up to twice as long")
+    elif not available:
+        yield Check("kernels", "missing", "not compiled; steps take up to twice as long")
     else:
         tiles = "with" if compiled.available(torch.bfloat16) and compiled.has_tiles(torch.bfloat16) else "without"
         yield Check("kernels", "ok", f"compiled for this CPU, {tiles} tile registers")
@@ -113,7 +116,7 @@ def _cards() -> Iterator[Check]:
     import torch
 
     if not torch.cuda.is_available():
-        yield Check("GPU", "missing", "none that torch can use; training is on the CPU")
+        yield Check("GPU", "missing", "torch finds no GPU; training runs on the CPU")
         return
     for index in range(torch.cuda.device_count()):
         card = torch.cuda.get_device_properties(index)
@@ -123,7 +126,7 @@ def _cards() -> Iterator[Check]:
 
 
 def _disk() -> Iterator[Check]:
-    """The cache, and the folder that this command stands in, where runs and reports go by default."""
+    """Yield checks of the cache, and of the working directory, where runs and reports go by default."""
     try:
         cache = cache_root()
     except InputError as error:
@@ -137,19 +140,21 @@ def _space(what: str, folder: Path) -> Check:
     place = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(place).free
     if not can_hold_files(folder):
-        return Check(what, "problem", f"{folder}: nothing can be written there")
+        return Check(what, "problem", f"{folder}: no file can be written there")
     return Check(what, "ok" if free >= SPACE else "missing", f"{folder}: {free / 2**30:.1f} GiB free")
 
 
 def _services() -> Iterator[Check]:
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
-        yield Check("hub", "ok", "HF_HUB_OFFLINE is set: only what is in its cache is used")
+        yield Check("hub", "ok", "HF_HUB_OFFLINE is set: only files in the hub's cache are used")
     else:
         try:
             socket.create_connection(HUB, timeout=3).close()
-            yield Check("hub", "ok", f"{HUB[0]} answers")
+            yield Check("hub", "ok", f"{HUB[0]} can be reached")
         except OSError as error:
-            yield Check("hub", "missing", f"{HUB[0]} does not answer ({one_line(error)}); local corpora and tasks work")
+            yield Check(
+                "hub", "missing", f"{HUB[0]} cannot be reached ({one_line(error)}); local corpora and tasks work"
+            )
     mode = os.environ.get("WANDB_MODE")
     if mode:
         yield Check("tracker", "ok", f"WANDB_MODE={mode}")

@@ -1,4 +1,4 @@
-"""What else the machine is doing, what it could do at most, and how much memory is left."""
+"""Facts about the machine: the load by other processes, the fastest matrix product, and free memory."""
 
 from __future__ import annotations
 
@@ -10,59 +10,60 @@ from pathlib import Path
 
 from workbench.spec.host import Host
 
-BUSY = 0.1  # cores that others may use, as a share of all, before we say so
-STOLEN = 0.02  # share of time that the hypervisor may give to others
+BUSY = 0.1  # share of all cores that others may use without a note
+STOLEN = 0.02  # share of time that the hypervisor may give to others without a note
 
 
 class Quiet:
-    """How much of the processors others used while we measured."""
+    """A record of the processor time that others used during measurements."""
 
     def __init__(self) -> None:
         self.elapsed = self.others = self.stolen = 0.0
 
     @contextmanager
     def watching(self, pid: int) -> Iterator[None]:
-        """Count what all processes but `pid` use inside."""
+        """Record the processor time of all processes except `pid` while the context is open."""
         import psutil
 
         ours = psutil.Process(pid)
-        start, before, mine = time.monotonic(), psutil.cpu_times(), _used(ours)
+        start, before, ours_before = time.monotonic(), psutil.cpu_times(), _used(ours)
         yield
         after = psutil.cpu_times()
         busy = sum(getattr(after, name) - getattr(before, name) for name in ("user", "nice", "system"))
         self.elapsed += time.monotonic() - start
-        self.others += max(0.0, busy - (_used(ours) - mine))
+        self.others += max(0.0, busy - (_used(ours) - ours_before))
         self.stolen += getattr(after, "steal", 0.0) - getattr(before, "steal", 0.0)
 
     def notes(self) -> list[str]:
-        """One sentence for each thing that disturbed the measurement."""
+        """Return a sentence for each kind of disturbance of the measurements."""
         import psutil
 
         if not self.elapsed:
             return []
         cores = psutil.cpu_count() or 1
-        found = []
+        sentences = []
         if self.others > BUSY * cores * self.elapsed:
-            found.append(f"not quiet: other processes used {self.others / self.elapsed:.1f} of {cores} cores")
+            sentences.append(f"not idle: other processes used {self.others / self.elapsed:.1f} of {cores} cores")
         if self.stolen > STOLEN * cores * self.elapsed:
-            found.append(f"not quiet: {self.stolen / self.elapsed / cores:.0%} of the time went to other machines")
-        return found
+            sentences.append(f"not idle: {self.stolen / self.elapsed / cores:.0%} of the time went to other machines")
+        return sentences
 
 
 def _used(process: object) -> float:
+    """Return the processor seconds that a process has used."""
     times = process.cpu_times()  # type: ignore[attr-defined]
     return float(times.user + times.system)
 
 
 def free_memory() -> int:
-    """Bytes of main memory that a new process may use."""
+    """Return the bytes of main memory that a new process may use."""
     import psutil
 
     return int(psutil.virtual_memory().available)
 
 
 def available_memory(host: Host) -> int:
-    """Bytes that a step may use on the host's device."""
+    """Return the bytes that a step may use on the host's device."""
     if not host.device.startswith("cuda"):
         return free_memory()
     import torch
@@ -71,13 +72,16 @@ def available_memory(host: Host) -> int:
 
 
 def peak_memory(device: str) -> int:
-    """Bytes at this process's peak: allocated on a CUDA device, resident in main memory otherwise."""
+    """Return the peak memory of this process in bytes.
+
+    On a CUDA device this is allocated memory, otherwise resident main memory.
+    """
     if device.startswith("cuda"):
         import torch
 
         return int(torch.cuda.max_memory_allocated(device))
     status = Path("/proc/self/status")
-    if status.is_file():  # getrusage would count what the parent had at its peak as well
+    if status.is_file():  # getrusage would include the peak of the parent process
         return 1024 * int(status.read_text().partition("VmHWM:")[2].split()[0])
     import resource
 
@@ -86,7 +90,10 @@ def peak_memory(device: str) -> int:
 
 
 def ceiling(host: Host, seconds: float = 0.5) -> float:
-    """FLOP/s of the fastest square matrix product in the host's precision, of a few sizes, for about `seconds`."""
+    """Return the FLOP/s of the fastest square matrix product in the host's precision.
+
+    A few sizes are measured, for about `seconds` in all.
+    """
     import torch
 
     from workbench import cpu

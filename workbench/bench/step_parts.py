@@ -1,16 +1,16 @@
-"""Where the time of a training step goes. Marks are put in from outside while they are wanted, and cost nothing else.
+"""Where the time of a training step goes, measured by hooks that exist only while they are needed.
 
-data            cutting rows out of the shards
-generator       its forward pass, output layer and loss with the loss's own gradient, and the words it draws on the way
+data            reading rows from the shards
+generator       its forward pass, output layer and loss with the gradient of the loss, and sampling of its tokens
 sampling        picking, masking and writing tokens
-discriminator   the main encoder's forward pass, whatever the objective
-heads           the main model's heads and losses with the losses' own gradients, and the metrics
-backward        all gradients
+discriminator   the main encoder's forward pass, for every objective
+heads           the main model's heads and losses with the gradients of the losses, and the metrics
+backward        all other gradients
 optimizer       clipping and AdamW
-logging         reading the numbers back and appending them to metrics.jsonl
+logging         reading numbers back from the device, and appending them to metrics.jsonl
 
-On a GPU every mark waits for the device, so these shares are of a slower step than the one that is timed. Under
-torch.compile the whole forward pass is one piece, counted as `discriminator`.
+On a GPU every hook waits for the device, so a measured step is slower than a timed one. Under torch.compile the whole
+forward pass is one part, `discriminator`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SAMPLING = {
 
 
 class Parts:
-    """A clock that charges all time between `start` and `stop` to one of NAMES."""
+    """A clock that adds all time between `start` and `stop` to one of NAMES."""
 
     def __init__(self, host: Host) -> None:
         self.device, self.compiled = host.device, host.compile
@@ -46,7 +46,7 @@ class Parts:
         self.spent = dict.fromkeys(NAMES, 0.0)
         self.last = 0.0
         self.running = False
-        self.open: list[nn.Module] = []  # marked modules that are being computed, outermost first
+        self.open: list[nn.Module] = []  # modules with a part of their own that are being computed, outermost first
         self.encoder: nn.Module | None = None
         self.generator: set[nn.Module] = set()
         self.undo: list[Callable[[], Any]] = []
@@ -54,7 +54,7 @@ class Parts:
         self._first = optim_hooks.register_optimizer_step_pre_hook(self._meet)
 
     def start(self) -> None:
-        """Put the marks in."""
+        """Install the hooks and start the clock."""
         self.spent = dict.fromkeys(NAMES, 0.0)
         self.stack, self.open = ["logging"], []
         handles = [p.register_post_accumulate_grad_hook(self._gradient) for p in self.parameters]
@@ -69,7 +69,7 @@ class Parts:
         self.last = self.now()
 
     def stop(self) -> dict[str, float]:
-        """Take the marks out again. Returns each part's share of the time, which add up to 1."""
+        """Remove the hooks and return the share of each part; the shares add up to 1."""
         self.charge()
         self.running = False
         while self.undo:
@@ -78,26 +78,29 @@ class Parts:
         return {name: seconds / total for name, seconds in self.spent.items()}
 
     def now(self) -> float:
+        """Return the time in seconds, after the device has finished its work."""
         if self.device.startswith("cuda"):
             torch.cuda.synchronize(self.device)
         return time.perf_counter()
 
     def charge(self, name: str | None = None) -> None:
-        """Everything since the last mark was spent on `name`, by default on what is going on."""
+        """Add the time since the last call to `name`, by default to the current part."""
         now = self.now()
         self.spent[name or self.stack[-1]] += now - self.last
         self.last = now
 
     def at(self, name: str) -> None:
-        """From here on, outside of modules, it is `name`."""
+        """Make `name` the current part outside of modules."""
         self.charge()
         self.stack[0] = name
 
     def push(self, name: str) -> None:
+        """Begin a part inside of the current one."""
         self.charge()
         self.stack.append(name)
 
     def pop(self) -> None:
+        """End the innermost part."""
         self.charge()
         self.stack.pop()
 
@@ -106,7 +109,7 @@ class Parts:
         self._first.remove()
 
     def _gradient(self, _: torch.Tensor) -> None:
-        """One gradient is there: until now it was backward. After the last one comes clipping."""
+        """Add the time until this gradient to `backward`; after the last gradient comes clipping."""
         self.charge("backward")
         self.stack[0] = "optimizer"
 
@@ -118,7 +121,7 @@ class Parts:
             self.generator = set(generator.modules()) if generator is not None else set()
         elif len(self.open) == 1 and module is self.encoder:
             self._mark(module, "discriminator")
-        elif len(self.open) == 1 and module in self.generator:  # whole, or a piece that the objective calls itself
+        elif len(self.open) == 1 and module in self.generator:  # all of it, or a module that the objective calls
             self._mark(module, "generator")
 
     def _leave(self, module: nn.Module, *_: Any) -> None:
@@ -133,7 +136,7 @@ class Parts:
         self.push(name)
 
     def _time_sampling(self) -> None:
-        """Every binding of the functions in SAMPLING gets a mark around it."""
+        """Wrap every reference to the functions in SAMPLING."""
         for home, name in [(home, name) for home, names in SAMPLING.items() for name in names]:
             plain = getattr(sys.modules[home], name)
             timed = self._timed(plain)
@@ -155,7 +158,7 @@ class Parts:
 
 
 class Watched(Corpus):
-    """A corpus whose batches are marked as `data`."""
+    """A corpus that adds the time of its batches to the part `data`."""
 
     def __init__(self, corpus: Corpus, parts: Parts) -> None:
         self.__dict__.update(corpus.__dict__)
@@ -165,7 +168,7 @@ class Watched(Corpus):
         if not self.parts.running:
             return super().batch(position, rows, device)
         self.parts.push("data")
-        found = super().batch(position, rows, device)
+        batch = super().batch(position, rows, device)
         self.parts.pop()
         self.parts.stack[0] = "discriminator" if self.parts.compiled else "heads"
-        return found
+        return batch

@@ -1,6 +1,7 @@
-"""The child process of `workbench bench`: the real training loop, held after each turn until the next is asked for.
+"""The child process of `workbench bench`: the real training loop, which pauses after each turn until the next request.
 
-Reads lines of JSON from stdin, writes one to stdout for each turn, and ends with its stdin.
+It reads requests as JSON lines from stdin, writes one JSON line to stdout for each turn, and ends when stdin is
+closed.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ from workbench.store.run_store import RunStore
 from workbench.training.loop import train
 from workbench.training.plan import EFFICIENCY, plan
 
-TOKENS = 2_000_000  # of made-up text
+TOKENS = 2_000_000  # tokens of the made-up text
 
 
 class Enough(Exception):
-    """Nobody asks for another turn."""
+    """The signal that no further turn is requested."""
 
 
 class Turns:
-    """What the trainer calls after each window of steps. The first window warms up and is not counted.
+    """The callback of the trainer after each window of steps; the first window warms up and is not counted.
 
-    Time is counted from the moment a turn is asked for to the end of its last window, log and all.
+    Time is counted from the request of a turn to the end of its last window, including the writing of the log.
     """
 
     def __init__(self, spec: RunSpec, host: Host, seconds: float, parts: Parts | None = None) -> None:
@@ -52,39 +53,41 @@ class Turns:
         if self.what and now - self.began < self.seconds:
             return
         if not self.what:
-            tell({"ready": True})
+            send({"ready": True})
         elif self.what == "time":
             each = (now - self.began) / (step - self.begin)
-            tell({
+            send({
                 "steps": step - self.begin, "seconds_per_step": each, "tokens_per_second": self.tokens / each,
                 "processor_seconds_per_step": (time.process_time() - self.used) / (step - self.begin),
                 "peak_memory_bytes": peak_memory(self.device),
             })  # fmt: skip
         elif self.parts is not None:
-            tell({"shares": self.parts.stop()})
-        self.what, self.begin = asked(), step
+            send({"shares": self.parts.stop()})
+        self.what, self.begin = next_turn(), step
         if self.what == "parts" and self.parts is not None:
             self.parts.start()
         self.began, self.used = time.perf_counter(), time.process_time()
 
 
-def asked() -> str:
-    """The next turn's kind. Raises Enough at the end of stdin."""
+def next_turn() -> str:
+    """Return the kind of the next turn. Raises Enough at the end of stdin."""
     line = sys.stdin.readline()
     if not line:
         raise Enough
     return str(json.loads(line)["do"])
 
 
-def tell(found: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(found) + "\n")
+def send(result: dict[str, Any]) -> None:
+    """Write a result to stdout as one JSON line."""
+    sys.stdout.write(json.dumps(result) + "\n")
     sys.stdout.flush()
 
 
 def made_up(folder: Path, spec: RunSpec, tokens: int = TOKENS, sparse: bool = False) -> Prepared:
-    """Token shards with the frequencies of words (as one over their rank), or `sparse`: all one word, no disk used.
+    """Write token shards to `folder`, and return them as a prepared corpus.
 
-    That word is none of the special ones, so that it can be masked.
+    Token frequencies are proportional to the reciprocal of the rank. If `sparse`, all tokens are 0, in files that
+    take no space on disk; special tokens then have other ids, so that token 0 can be masked.
     """
     folder.mkdir(parents=True)
     dtype, shards = token_type(spec.encoder.vocab), []
@@ -105,20 +108,21 @@ def made_up(folder: Path, spec: RunSpec, tokens: int = TOKENS, sparse: bool = Fa
 
 
 def window(spec: RunSpec, host: Host, seconds: float) -> int:
-    """Steps between two looks at the device: the trainer's own number, or as many as fit into a turn."""
+    """Return the steps of one window: the trainer's `log_every`, or fewer if a turn is too short for it."""
     each = float(plan(spec).flops_per_step["matmul"]) / (ceiling(host, 0.1) * EFFICIENCY)
     return max(1, min(host.log_every, round(seconds / 2 / each)))
 
 
 def main() -> None:
+    """Read the settings of this process from stdin, then run turns until stdin is closed."""
     hello = json.loads(sys.stdin.readline())
     host = Host(**hello["host"])
     if "spec" not in hello:
         ceiling(host, 0.1)
-        tell({"ready": True})
+        send({"ready": True})
         with suppress(Enough):
-            while asked():
-                tell({"flops_per_second": ceiling(host)})
+            while next_turn():
+                send({"flops_per_second": ceiling(host)})
         return
     if hello["source"]:
         objectives.find(hello["source"])

@@ -1,7 +1,8 @@
-"""The commands. Each reads its words, calls one function and prints what it returns; heavy imports stand inside.
+"""The command line: each command parses its options, calls one function and prints the result.
 
-Facts go to stdout (one JSON document under --json), everything else to stderr. Exit codes: 0 done, 1 some run failed,
-2 bad input, 74 disk, 130 interrupted (Ctrl-C), 143 interrupted (SIGTERM, SIGUSR1).
+Heavy imports are inside the functions, so that commands start fast. Results go to stdout (one JSON document with
+--json), everything else to stderr. Exit codes: 0 done, 1 some run failed, 2 bad input, 74 disk, 130 interrupted
+(Ctrl-C), 143 interrupted (SIGTERM, SIGUSR1).
 """
 
 from __future__ import annotations
@@ -50,28 +51,29 @@ app.command("worker", hidden=True)(train.worker)
 data_app.command("prepare")(train.prepare)
 app.add_typer(data_app, name="data")
 
-NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR)  # no file of ours is called so: somebody named it
+NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR)  # errors of a path that the user named
 INTERRUPTED = "interrupted; the same command goes on from what is saved"
 
 
 def let_threads_sleep() -> None:
-    """Have a thread that waits for others sleep, unless the caller chose otherwise; OpenMP reads this as torch loads.
+    """Let waiting threads sleep, unless the environment says otherwise; OpenMP reads the setting when torch is loaded.
 
-    Waiting threads spin by default. Where other processes need the cores too, most of a run's share goes into that:
-    a run with two threads beside four busy processes trained a third as fast as it does this way (docs/log.md).
+    By default, waiting threads spin. If other processes need the cores too, spinning takes most of the run's share of
+    them: beside four busy processes, a run with two threads trained a third as fast as with sleeping threads
+    (docs/log.md).
     """
     if not any(name in os.environ for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")):
         os.environ["OMP_WAIT_POLICY"] = "passive"
 
 
 def main() -> None:
-    """The entry point: every way to end has one line and one exit code."""
+    """Run the command line; every end has one line on stderr, if any, and one exit code."""
     let_threads_sleep()
     logging.basicConfig(level=logging.WARNING, format="workbench: %(message)s", stream=sys.stderr)
     try:
         with interrupting():
             code = app(standalone_mode=False)
-            if code == 130:  # what the command line library makes of Ctrl-C outside of training
+            if code == 130:  # typer's exit code for Ctrl-C outside of training
                 code = _fail(INTERRUPTED, 130)
     except InputError as error:
         code = _fail(str(error), 2)
@@ -87,16 +89,16 @@ def main() -> None:
     except Exception as error:
         if is_memory(error):
             code = _fail(_no_memory(), 2)
-        elif hasattr(error, "format_message") and hasattr(error, "exit_code"):  # the command line's own complaints
+        elif hasattr(error, "format_message") and hasattr(error, "exit_code"):  # typer's error for a wrong option
             code = _fail(error.format_message().replace("\n", " "), error.exit_code)
-        elif type(error).__name__ == "Abort":  # what the command line library makes of Ctrl-C
+        elif type(error).__name__ == "Abort":  # typer's exception for Ctrl-C
             code = _fail(INTERRUPTED, 130)
         elif type(error).__name__ == "Exit":
             code = getattr(error, "exit_code", 0)
         else:
             code = _unexpected(error)
     except SystemExit as end:
-        # Our commands return; what ends like this is shell completion, or code of a person's own.
+        # No command raises SystemExit: this is shell completion, or code of the user.
         code = end.code if "_WORKBENCH_COMPLETE" in os.environ else _ended(end)
     except BaseException as error:
         code = _ended(error)
@@ -104,19 +106,20 @@ def main() -> None:
 
 
 def _fail(sentence: str, code: int) -> int:
-    line = sentence.replace("\n", "\\n")  # of a name that somebody typed
+    """Print a sentence as one line on stderr, and return the exit code."""
+    line = sentence.replace("\n", "\\n")  # a name that the user typed may contain line breaks
     sys.stderr.write(f"workbench: {line}\n")
     return code
 
 
 def _system_error(error: OSError) -> int:
-    """Report what the operating system refused: 74 for the disk, 2 for a path or a file that somebody named."""
+    """Report an error of the operating system: exit code 74 for the disk, 2 for a path or file named by the user."""
     name = str(error.filename)[:200] if error.filename else ""
     if error.errno in FULL:
         full = error if str(error.strerror).endswith(ADVICE) else no_room(Path(name or "."), None, error)
         return _fail(f"{full.strerror}" + (f" ({name})" if name else ""), 74)
     if error.errno in (errno.EACCES, errno.EPERM) and os.path.exists(name) and not os.access(name, os.R_OK):
-        return _fail(f"{name} cannot be read: you have no permission; change its mode or name another", 2)
+        return _fail(f"{name} cannot be read: you have no permission; change its permissions or name another file", 2)
     if error.errno in (*DISK, *NO_PATH):
         where = f" ({name})" if name and name not in str(error.strerror) else ""
         return _fail(f"{error.strerror or error}{where}", 74 if error.errno in DISK else 2)
@@ -124,20 +127,21 @@ def _system_error(error: OSError) -> int:
 
 
 def _no_memory() -> str:
+    """Return the message for an error of memory, with the limit of the process if there is one."""
     limit = address_space()
-    allowed = f" (this process may use {limit / 1e9:.1f} GB of addresses, ulimit -v)" if limit else ""
-    return f"memory ran out{allowed}; free some or raise the limit, or compute fewer rows at once with --micro-batch"
+    allowed = f" (this process may use {limit / 1e9:.1f} GB of address space, ulimit -v)" if limit else ""
+    return f"memory ran out{allowed}; free memory, raise the limit, or compute fewer rows at once with --micro-batch"
 
 
 def _ended(error: BaseException) -> int:
-    """Report what would have ended the program without a word, raised by code that a person named."""
+    """Report an exception that would end the program without a message, raised by code that the user named."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" at {frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
-    return _fail(f"{one_line(error)} was raised{place}, which would have ended the program; nothing more was done", 1)
+    return _fail(f"{one_line(error)} was raised{place} and ended the command", 1)
 
 
 def _unexpected(error: BaseException) -> int:
-    """A fault of ours: one line, and the traceback in a file to send along."""
+    """Report an error in workbench itself: one line, and a file with the traceback."""
     with tempfile.NamedTemporaryFile("w", prefix="workbench-", suffix=".log", delete=False) as file:
         traceback.print_exception(error, file=file)
-    return _fail(f"internal error: {type(error).__name__}: {error}; details are in {file.name}", 1)
+    return _fail(f"internal error: {type(error).__name__}: {error}; the traceback is in {file.name}", 1)

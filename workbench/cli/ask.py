@@ -1,4 +1,4 @@
-"""Commands that answer before anything is run: plan-study, flops, bench, doctor, list."""
+"""Commands that give information and start no run: plan-study, flops, bench, doctor, list."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def flops(
     budget: BudgetText = None,
     as_json: AsJson = False,
 ) -> None:
-    """Training FLOPs of one run under the three conventions, its steps, tokens and parameters."""
+    """Print the training FLOPs of one run under the three conventions, with its steps, tokens and parameters."""
     base = with_words(base_spec(scale, set_, None, None, budget, own_process=True))
     from workbench.cli import terminal
     from workbench.training.plan import price
@@ -47,10 +47,10 @@ def plan_study(
     experiment: Annotated[str, typer.Argument(help="Name or file of an experiment, such as ablation.")],
     sd: Annotated[
         float | None,
-        typer.Option(min=1e-9, help="Assumed standard deviation of paired differences, in points, without a store."),
+        typer.Option(min=1e-9, help="Assumed standard deviation of paired differences, in points; no store is read."),
     ] = None,
     noise_of: Annotated[
-        str | None, typer.Option(help="Experiment or record whose runs say how noisy scores are (default: EXPERIMENT).")
+        str | None, typer.Option(help="Experiment or record whose runs give the noise of scores (default: EXPERIMENT).")
     ] = None,
     objective: Objectives = None,
     set_: Sets = None,
@@ -65,9 +65,9 @@ def plan_study(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """What gap an experiment can show with so many seeds, and what that costs here; nothing is run.
+    """Print the gap that an experiment can show with each number of seeds, and its cost here; nothing is run.
 
-    The noise is that between seeds in a store of runs (--runs, --noise-of), or one that is assumed (--sd).
+    The noise between seeds comes from the runs of a store (--runs, --noise-of), or is assumed (--sd).
     """
     if sd is not None and noise_of is not None:
         raise InputError(f"--sd {sd:g} and --noise-of {noise_of} contradict each other; keep one")
@@ -94,19 +94,21 @@ def bench(
         list[str] | None, typer.Option(help="nano, micro, mini, small, base or large (default all); repeatable.")
     ] = None,
     set_: Sets = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Of one timed turn; no less than one step.")] = 3.0,
-    steps: Annotated[int | None, typer.Option(min=1, help="Of one timed turn, in place of seconds.")] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Timed turns of each objective, one after the other.")] = 3,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Length of a timed turn; at least one step.")] = 3.0,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of a timed turn, instead of --seconds.")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Timed turns of each objective; the objectives take turns.")] = 3,
     device: Device = "auto",
     precision: Precision = "auto",
-    micro_batch: Annotated[int | None, typer.Option(min=1, help="Rows computed at once (default: all).")] = None,
+    micro_batch: Annotated[
+        int | None, typer.Option(min=1, help="Rows computed at once (default: all rows of a step).")
+    ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
     plain: Plain = False,
     compile_: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for a page with charts, and the numbers as JSON.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for a page with charts, and the results as JSON.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Throughput of every objective at every scale here, next to what the machine could do, and where the time goes."""
+    """Measure the speed of every objective at every scale on this machine, and where the time of a step goes."""
     host = host_of(device, precision, micro_batch, threads, compile_, plain=plain)
     from workbench import bench, progress
     from workbench.cli import terminal
@@ -124,26 +126,26 @@ def bench(
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """What this installation can do, and what it lacks. Exits with 1 where commands would fail."""
+    """Check what this installation can do and what it lacks; the exit code is 1 if commands would fail."""
     from workbench.bench.installation import checks
     from workbench.cli import terminal
 
-    found = checks()
+    results = checks()
     emit(
-        [check.to_json() for check in found] if as_json else terminal.table([check.to_json() for check in found]),
+        [check.to_json() for check in results] if as_json else terminal.table([check.to_json() for check in results]),
         as_json,
     )
-    raise typer.Exit(1 if any(check.state == "problem" for check in found) else 0)
+    raise typer.Exit(1 if any(check.state == "problem" for check in results) else 0)
 
 
 def list_(
     what: Annotated[str, typer.Argument(help="objectives, scales, corpora, tasks, encoders or experiments.")],
     as_json: AsJson = False,
 ) -> None:
-    """What can be named on the command line."""
+    """List the names that the options of other commands accept."""
     from workbench.cli import terminal
 
     if what not in terminal.LISTS:
-        raise InputError(f"cannot list {what!r}{suggest(what, terminal.LISTS)}")
+        raise InputError(f"list {what}: there is no list of this name{suggest(what, terminal.LISTS)}")
     rows = terminal.LISTS[what]()
     emit(rows if as_json else terminal.table(rows), as_json)

@@ -1,4 +1,4 @@
-"""The options that commands share, and how their answers are printed."""
+"""The options that several commands share, and the printing of results."""
 
 from __future__ import annotations
 
@@ -17,24 +17,28 @@ log = logging.getLogger("workbench")
 Objectives = Annotated[
     list[str] | None, typer.Option("--objective", help="An objective's name, or a file ./my_idea.py; repeatable.")
 ]
-Sets = Annotated[list[str] | None, typer.Option("--set", help="Any field of the spec, as optim.lr=5e-4; repeatable.")]
+Sets = Annotated[
+    list[str] | None, typer.Option("--set", help="Set a field of the spec, as in optim.lr=5e-4; repeatable.")
+]
 Scale = Annotated[
-    str | None, typer.Option(help="nano, micro, mini, small, base or large (default: nano; to evaluate, by size).")
+    str | None, typer.Option(help="nano, micro, mini, small, base or large (default: nano; evaluate: nearest in size).")
 ]
 Corpora = Annotated[
-    list[str] | None, typer.Option("--corpus", help="docs (built in), a file, folder, glob or hub name; repeatable.")
+    list[str] | None,
+    typer.Option("--corpus", help="Text: docs (built in), a file, a folder, a glob or a hub name; repeatable."),
 ]
 Tasks = Annotated[
     str | None,
     typer.Option(
-        help="probes, linear, pairs, blimp, glue, none, names (CoLA,RTE), a file my.csv, or a folder of minimal pairs."
+        help="Tasks: probes, linear, pairs, blimp, glue, none, names (CoLA,RTE), a file my.csv, or a folder of "
+        "minimal pairs."
     ),
 ]
 EvaluateAt = Annotated[
     str | None,
     typer.Option(
-        help="At which points of training zero-shot and linear measures are taken as well: auto (the default: up to "
-        "6 on a log scale, for at most 5 % of a run's compute), log:N, words (BabyLM's schedule) or none."
+        help="Points of training at which zero-shot and linear tasks are scored as well: auto (default: up to 6 on a "
+        "log scale, for at most 5 % of a run's compute), log:N, words (BabyLM's schedule) or none."
     ),
 ]
 BudgetText = Annotated[
@@ -43,13 +47,15 @@ BudgetText = Annotated[
 Seeds = Annotated[
     str | None,
     typer.Option(
-        help="Pre-training seeds of every run (default 1), or auto: add seeds until every comparison in CONTRASTS is "
-        "decided, or cannot be within the limit."
+        help="Number of pre-training seeds (default 1), or auto: add seeds until every comparison in CONTRASTS is "
+        "decided, or cannot be decided within the limits."
     ),
 ]
-MostSeeds = Annotated[int | None, typer.Option(min=2, max=1000, help="Of --seeds auto: as many at most (default 12).")]
+MostSeeds = Annotated[
+    int | None, typer.Option(min=2, max=1000, help="For --seeds auto: the largest number (default 12).")
+]
 MostCompute = Annotated[
-    str | None, typer.Option(help="Of --seeds auto: what all runs may take together, as flops=1e17 or seconds=36000.")
+    str | None, typer.Option(help="For --seeds auto: the most that all runs may spend, as flops=1e17 or seconds=36000.")
 ]
 Runs = Annotated[Path, typer.Option("--runs", help="Folder of the run store.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
@@ -59,30 +65,31 @@ Precision = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option(help="Folder for the report (default reports/NAME).")]
 Workers = Annotated[
-    int, typer.Option(min=1, max=1024, help="Runs at a time: processes that share the CPU or the GPUs.")
+    int, typer.Option(min=1, max=1024, help="Number of runs at a time: processes that share the CPU or the GPUs.")
 ]
-MicroBatch = Annotated[int | None, typer.Option(min=1, help="Rows computed at once (default: all).")]
-Threads = Annotated[int | None, typer.Option(min=1, max=4096, help="CPU threads a run.")]
-Plain = Annotated[bool, typer.Option("--plain", help="Without any shortcut of ours, in fp32: for comparison.")]
+MicroBatch = Annotated[int | None, typer.Option(min=1, help="Rows computed at once (default: all rows of a step).")]
+Threads = Annotated[int | None, typer.Option(min=1, max=4096, help="CPU threads of each run.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Use plain PyTorch in fp32, without faster code, for comparison.")]
 Compile = Annotated[bool, typer.Option("--compile", help="Use torch.compile.")]
-SaveEvery = Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints (default: 5 min).")]
-Track = Annotated[str | None, typer.Option(help="Mirror metrics to a tracker: wandb.")]
+SaveEvery = Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints (default: one each 5 min).")]
+Track = Annotated[str | None, typer.Option(help="Copy metrics to a tracker: wandb.")]
 MatchText = Annotated[
     str | None,
     typer.Option(
         "--match",
-        help="What all runs get the same of: flops (default), tokens, words, steps or seconds; none leaves each the "
-        "--budget as it is given, so that the report is not at equal compute.",
+        help="The unit of which all runs get the same amount: flops (default), tokens, words, steps or seconds. With "
+        "none, each run gets the --budget as given, and the report is not at equal compute.",
     ),
 ]
 MostEpochs = Annotated[
     float | None,
-    typer.Option(min=1e-9, help="Refuse runs that see the text more often; BabyLM's challenge allows its entries 10."),
+    typer.Option(min=1e-9, help="Refuse runs with more epochs of the text; BabyLM's challenge allows 10."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
 
 
 def emit(value: Any, as_json: bool) -> None:
+    """Print a result on stdout, as text or as one JSON document."""
     if as_json:
         sys.stdout.write(json.dumps(value, indent=1, allow_nan=False) + "\n")
     else:

@@ -1,4 +1,4 @@
-"""Commands that read a run store: status, runs, diff, report, export."""
+"""Commands that read a run store: report, status, verify, runs, diff, export."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from workbench.execution.request import writable
 log = logging.getLogger("workbench")
 NoVerify = Annotated[
     bool,
-    typer.Option("--no-verify", help="Do not compare every file with its hash, which takes long for large runs."),
+    typer.Option(
+        "--no-verify", help="Skip the comparison of every file with its hash, which takes long for large runs."
+    ),
 ]
 
 
@@ -26,13 +28,13 @@ def report(
     runs: Runs = Path("runs"),
     out: Annotated[Path | None, typer.Option(help="Folder for the report (default reports/NAME).")] = None,
     order: Annotated[bool, typer.Option("--aso", help="Add the almost stochastic order to every comparison.")] = False,
-    budget: Annotated[str | None, typer.Option(help="Recommend for a budget of yours, as flops=1e18.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Recommend an arm for this budget, as flops=1e18.")] = None,
     no_verify: NoVerify = False,
-    open_: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+    open_: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
 ) -> None:
     """Write the HTML report and its CSV tables again, from the run directories alone.
 
-    Every file is compared with the hash that was written down when its run ended; a run that differs is left out.
+    Every file is compared with the hash that was recorded when its run ended; a run with a changed file is left out.
     """
     from workbench.report import find_record, write
     from workbench.report.options_asked import Asked
@@ -50,13 +52,13 @@ def report(
 
 
 def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
-    """What is done, running (and how far), interrupted, failed or damaged in a run store."""
+    """Print the state of each run in a store: done, running (and how far), interrupted, failed or damaged."""
     from workbench.execution import live
     from workbench.report.load import ledger
     from workbench.store.run_store import RunStore
 
     store = RunStore.existing(runs)
-    rows = [{**live.facts(found), "kind": ledger.kind(found)} for found in store.runs()]
+    rows = [{**live.facts(run), "kind": ledger.kind(run)} for run in store.runs()]
     for record in store.experiments():
         if record.damage:
             log.warning("%s.json is damaged: %s", store.root / "experiments" / record.name, record.damage)
@@ -72,51 +74,53 @@ def verify(
     store: Annotated[Path, typer.Argument(help="Folder of runs.")] = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
-    """Compare every file of a run store, and of the cache, with its hash; name each that differs, and how.
+    """Compare every file of a run store, and of the cache, with its hash; print each file that differs, and how.
 
-    Exit code 1 if any does. Runs of older versions, and those that are not finished, are named as not covered.
+    The exit code is 1 if any file differs. Runs of older versions, and unfinished runs, are printed as not covered.
     """
     from workbench.store import verify as verifying
     from workbench.store.atomic import cache_root
     from workbench.store.run_store import RunStore
 
-    found = verifying.verify(RunStore.existing(store), cache_root())
-    emit(found.to_json() if as_json else found.text(), as_json)
-    raise typer.Exit(found.exit_code)
+    result = verifying.verify(RunStore.existing(store), cache_root())
+    emit(result.to_json() if as_json else result.text(), as_json)
+    raise typer.Exit(result.exit_code)
 
 
 def runs_(
-    where: Annotated[list[str] | None, typer.Option(help="Keep objective=rtd, or seed<3; repeatable.")] = None,
-    sort: Annotated[str | None, typer.Option(help="A key to sort by; -KEY for the largest first.")] = None,
-    columns: Annotated[str | None, typer.Option(help="Keys to show, comma-separated; all for every one.")] = None,
+    where: Annotated[
+        list[str] | None, typer.Option(help="Condition on runs, as objective=rtd or seed<3; repeatable.")
+    ] = None,
+    sort: Annotated[str | None, typer.Option(help="Key to sort by; -KEY puts the largest first.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Columns, separated by commas; all for every column.")] = None,
     runs: Runs = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
-    """The runs of a store with their settings, spending and scores: filter, sort, choose columns."""
+    """Print the runs of a store with settings, spending and scores: filter and sort them, and choose columns."""
     from workbench.cli import terminal
     from workbench.report.load import ledger
     from workbench.store.run_store import RunStore
 
-    found = ledger.rows(RunStore.existing(runs))
-    shown = ledger.shown(found, ledger.chosen(found, where or [], sort), columns)
+    rows = ledger.rows(RunStore.existing(runs))
+    shown = ledger.shown(rows, ledger.chosen(rows, where or [], sort), columns)
     emit(shown if as_json else terminal.table(shown), as_json)
 
 
 def diff(
-    a: Annotated[str, typer.Argument(help="A run, by its name or a part that no other has.")],
-    b: Annotated[str, typer.Argument(help="Another.")],
+    a: Annotated[str, typer.Argument(help="Name of a run, or a part of it that no other run has.")],
+    b: Annotated[str, typer.Argument(help="Another run.")],
     runs: Runs = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
-    """Only what differs between two runs: in what they are, then in what came of them."""
+    """Print only what differs between two runs: first in their specs, then in their results."""
     from workbench.cli import terminal
     from workbench.report.load import ledger
     from workbench.store.run_store import RunStore
 
     store = RunStore.existing(runs)
     one, two = (ledger.row_of(ledger.find_run(store, word)) for word in (a, b))
-    spec, came = ledger.differences(one, two)
-    both = {"a": one["run_id"], "b": two["run_id"], "spec": spec, "result": came}
+    spec, results = ledger.differences(one, two)
+    both = {"a": one["run_id"], "b": two["run_id"], "spec": spec, "result": results}
     emit(both if as_json else ledger.as_text(one, two, terminal.table), as_json)
 
 
@@ -127,26 +131,26 @@ def export(
     out: Annotated[Path | None, typer.Option(help="File to write (default: stdout).")] = None,
     no_verify: NoVerify = False,
     babylm: Annotated[
-        Path | None, typer.Option(help="A new folder for models, predictions and collated files in BabyLM's layout.")
+        Path | None, typer.Option(help="New folder for models, predictions and collated files in BabyLM's layout.")
     ] = None,
 ) -> None:
-    """One long table of every score, each row with run, seeds, spec, data fingerprint and code version.
+    """Write every score as one long table; each row has run, seeds, spec, data fingerprint and code version.
 
-    With --babylm, models by words seen, predictions and scores as BabyLM's evaluation pipeline lays them out.
+    With --babylm, write models by words seen, predictions and scores in the layout of BabyLM's evaluation pipeline.
     """
     if babylm is not None:
         if out is not None or form != "csv":
-            raise InputError("--babylm writes a folder of its own; leave --out and --format out")
+            raise InputError("--babylm DIR writes a folder in a layout of its own; remove --out and --format")
         _export_babylm(experiment, runs, babylm, not no_verify)
         return
     if form not in ("csv", "parquet", "latex"):
         raise InputError(f"--format {form!r} is not one of csv, parquet and latex")
     if form == "parquet" and out is None:
-        raise InputError("--format parquet is no text for a terminal; say where it goes with --out FILE.parquet")
+        raise InputError("--format parquet is binary and cannot be printed; name a file with --out FILE.parquet")
     if out is not None:
         writable(out.parent)
         if os.path.lexists(out) and not out.is_file():
-            raise InputError(f"--out {out} is no file that could be written; name another")
+            raise InputError(f"--out {out} exists and is not a regular file; name another file")
     from workbench.report import find_record
     from workbench.store.run_store import RunStore
 
@@ -165,7 +169,7 @@ def export(
 
 
 def _export_babylm(experiment: str, runs: Path, out: Path, verify: bool) -> None:
-    """Write the folder, and print its scores."""
+    """Write the folder for BabyLM's evaluation pipeline, and print its scores."""
     writable(out.parent, "--babylm")
     from workbench.babylm import layout as exporting
     from workbench.cli import terminal

@@ -1,4 +1,4 @@
-"""The plan of a study as text: a table for each measure, a row for each number of seeds."""
+"""The plan of a study as text: a table for each measure, with a row for each number of seeds."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from workbench.execution.study_plan import Design, Noise, arms_and_family
 from workbench.progress import clock
 
 
-def as_text(job: Job, noise: Sequence[Noise], found: Sequence[Sequence[Design]]) -> str:
-    """Return a table for each measure, and what its numbers mean."""
+def as_text(job: Job, noise: Sequence[Noise], designs: Sequence[Sequence[Design]]) -> str:
+    """Return a table for each measure, with an explanation of its columns."""
     arms, _ = arms_and_family(job)
-    told = "; ".join(str(declared.contrast) for declared in job.declared)
+    contrasts = "; ".join(str(declared.contrast) for declared in job.declared)
     lines = [
-        f"{arms} arms; {f'declared: {told}' if told else 'nothing is declared, so every two are compared'}",
-        "the gap is the true difference, in points, that would be shown four times in five; FLOPs and times are of "
-        "pre-training, fine-tuning comes on top",
+        f"{arms} arms; "
+        + (f"declared: {contrasts}" if contrasts else "no comparison is declared, so every two arms are compared"),
+        "gap is the true difference, in points, that a design shows with a probability of 0.8; FLOPs and time are "
+        "those of pre-training, without fine-tuning",
     ]
-    for one, rows in zip(noise, found, strict=True):
+    for one, rows in zip(noise, designs, strict=True):
         lines += ["", str(one), table([_row(design, job.base.budget.convention) for design in rows])]
-    return "\n".join([*lines, "", "with --seeds auto: --most-seeds is the number of seeds of the row"])
+    added = "'gap, auto' and the columns after it are for --seeds auto, with --most-seeds as in the column seeds"
+    return "\n".join([*lines, "", added])
 
 
 def _row(design: Design, convention: str) -> dict[str, Any]:
@@ -31,10 +33,10 @@ def _row(design: Design, convention: str) -> dict[str, Any]:
         "gap": _points(design.gap),
     }  # fmt: skip
     if design.added_gap is None or design.mean_seeds is None or design.mean_seconds is None:
-        return row | dict.fromkeys(("gap, auto", "mean seeds", "mean time", "mean seeds if level"), "-")
+        return row | dict.fromkeys(("gap, auto", "mean seeds", "mean time", "mean seeds if equal"), "-")
     return row | {
         "gap, auto": _points(design.added_gap), "mean seeds": f"{design.mean_seeds:.1f}",
-        "mean time": clock(design.mean_seconds), "mean seeds if level": f"{design.idle_seeds:.1f}",
+        "mean time": clock(design.mean_seconds), "mean seeds if equal": f"{design.idle_seeds:.1f}",
     }  # fmt: skip
 
 

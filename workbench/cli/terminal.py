@@ -1,4 +1,4 @@
-"""Facts as a person reads them in a terminal: aligned columns, units, no colour that a file would choke on."""
+"""Results as text for a terminal: aligned columns and units, without colours."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row = Mapping[str, Any]
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Rows of equal keys as aligned columns under their names; numbers to the right."""
+    """Return rows with equal keys as aligned columns under their names, numbers to the right."""
     if not rows:
         return "nothing to show"
     names = list(rows[0])
@@ -42,7 +42,10 @@ def plan_json(
     matches: Sequence[Match],
     text: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The plan as one document. `text` is what the runs learn from, empty where it is not prepared yet."""
+    """Return the plan as a JSON document.
+
+    `text` are the facts about the training text, empty if it is not prepared yet.
+    """
     from workbench.execution.run_list import flops_ratio, is_equal, plan_rows
 
     ratio = flops_ratio(plans)
@@ -56,7 +59,7 @@ def plan_json(
 
 
 def _cell_of(job: Job, spec: RunSpec) -> dict[str, Any]:
-    """What sets a run apart from the others of its experiment, but for objective and seed, which have columns."""
+    """Return the settings in which a run differs from others of its experiment, except objective and seed."""
     keys = dict.fromkeys([*job.experiment.axes, *(key for variant in job.experiment.variants for key in variant)])
     return {
         key: value_at(spec, key) for key in keys if key not in ("objective", "start.parent") and key[:7] != "budget."
@@ -67,7 +70,10 @@ def plan_table(
     job: Job, plans: Sequence[tuple[RunSpec, Plan]], matches: Sequence[Match], host: Host, workers: int = 1,
     text: Mapping[str, Any] | None = None,
 ) -> str:  # fmt: skip
-    """What would run, and what it would cost here with so many workers. `text` is what the runs learn from."""
+    """Return the plan as text: the runs, and their cost here with this number of workers.
+
+    `text` are the facts about the training text, empty if it is not prepared yet.
+    """
     from workbench.bench.estimate import training_seconds
     from workbench.execution.run_list import flops_ratio, is_equal
 
@@ -109,25 +115,25 @@ def plan_table(
         *_spending(ratio, stated),
         f"tasks {', '.join(base.tasks.names) or 'none'}: {base.tasks.seeds} fine-tuning seeds each",
         f"pre-training time for all {count}: about {clock(total)} here ({_how(host, plans)}, a few steps timed, "
-        f"{_runs_at_once(workers)}); fine-tuning comes on top",
+        f"{_runs_at_once(workers)}), without fine-tuning",
     ]
     return "\n".join(lines)
 
 
 def _seen(plan: Plan) -> dict[str, str]:
-    """Words that a run sees, and in how many epochs, where the words of its text are counted."""
+    """Return the words and epochs that a run sees, or nothing if the words of its text were not counted."""
     return {"words": _short(plan.words), "epochs": f"{plan.epochs:.3g}"} if plan.words and plan.epochs else {}
 
 
 def text_lines(text: Mapping[str, Any]) -> list[str]:
-    """Return a line on the words of the text, and of each of its sources, the largest first."""
+    """Return a line on the words of the text and of each of its sources, the largest first; [] for no facts."""
     if not text:
         return []
     return [f"text: {text['words']:,} words in {text['tokens']:,} tokens; {by_source(text['sources'])}"]
 
 
 def _rates(specs: Sequence[RunSpec]) -> str:
-    """Return the peak learning rate, or each of several with the objectives that are trained at it."""
+    """Return the peak learning rate; if there are several, each with the objectives that are trained with it."""
     named: dict[str, list[str]] = {}
     for spec in specs:
         own = spec.optim.generator_lr
@@ -140,7 +146,7 @@ def _rates(specs: Sequence[RunSpec]) -> str:
 
 
 def _spending(ratio: float | None, convention: str) -> list[str]:
-    """Say whether the arms spend the same; nothing where that is not known."""
+    """Return a line on whether all arms spend the same; [] if that is not known."""
     if ratio is None:
         return []
     if ratio > 1 + EQUAL_WITHIN:
@@ -149,7 +155,7 @@ def _spending(ratio: float | None, convention: str) -> list[str]:
 
 
 def _how(host: Host, plans: Sequence[tuple[RunSpec, Plan]]) -> str:
-    """Device, precision and threads that the runs will be computed with."""
+    """Return device, precision and threads with which the runs will be computed."""
     precisions = dict.fromkeys(host.resolved_precision(spec.encoder.hidden) for spec, _ in plans)
     device = host.resolved_device()
     threads = f", {host.threads or cores()} threads" if device == "cpu" else ""
@@ -157,14 +163,15 @@ def _how(host: Host, plans: Sequence[tuple[RunSpec, Plan]]) -> str:
 
 
 def _runs_at_once(workers: int) -> str:
+    """Return the number of runs at a time, in words."""
     return f"{workers} runs at a time" if workers > 1 else "one run at a time"
 
 
-SHOWN = ("lr", "layer_decay", "weight_decay", "epochs", "batch", "dropout")  # of the settings of a score
+SHOWN = ("lr", "layer_decay", "weight_decay", "epochs", "batch", "dropout")  # printed settings of a fine-tuning
 
 
 def score_rows(scores: Sequence[Row]) -> list[dict[str, Any]]:
-    """`workbench evaluate` for a person: each score, the best baseline beside it, and the settings it was made with."""
+    """Return the rows of `workbench evaluate`: each score, its best baseline, and the settings of the fine-tuning."""
     return [
         {
             "task": row["task"], "metric": row["metric"], "seed": row["seed"], "score": round(row["value"], 2),
@@ -177,7 +184,7 @@ def score_rows(scores: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def price_table(plan: Plan) -> str:
-    """`workbench flops` for a person."""
+    """Return the tables of `workbench flops`."""
     rows = [
         {"convention": name, "a step": plan.flops_per_step[name], "the run": plan.flops[name]} for name in plan.flops
     ]
@@ -187,7 +194,7 @@ def price_table(plan: Plan) -> str:
 
 
 def bench_table(rows: Sequence[Row]) -> str:
-    """`workbench bench` for a person: speed, then where the time goes, then what to know before relying on it."""
+    """Return the tables of `workbench bench`: speed, the parts of a step, and remarks on both."""
     from workbench.report.speed import notes
 
     measured = [row for row in rows if not row["skipped"]]
@@ -207,7 +214,7 @@ def bench_table(rows: Sequence[Row]) -> str:
     ]
     ceilings = {(row["device"], row["precision"]): row["ceiling_flops_per_second"] for row in rows}
     top = [
-        f"{device}, {precision}: {_short(speed)} FLOP/s in the fastest square matrix product, the ceiling"
+        f"ceiling on {device}, {precision}: {_short(speed)} FLOP/s, in the fastest square matrix product"
         for (device, precision), speed in ceilings.items()
     ]
     tables = [table(speed), "", "where a step's time goes", "", table(parts)] if measured else []
@@ -215,12 +222,14 @@ def bench_table(rows: Sequence[Row]) -> str:
 
 
 def objective_rows() -> list[dict[str, Any]]:
+    """Return the rows of `workbench list objectives`."""
     from workbench import objectives
 
     return [{"name": each.name, "summary": each.summary, "source": each.source} for each in objectives.listing()]
 
 
 def scale_rows() -> list[dict[str, Any]]:
+    """Return the rows of `workbench list scales`."""
     from workbench.spec.presets import OBJECTIVES, SCALES, resolve
 
     rows = []
@@ -241,8 +250,12 @@ def scale_rows() -> list[dict[str, Any]]:
 
 
 def corpus_rows() -> list[dict[str, Any]]:
+    """Return the rows of `workbench list corpora`."""
     return [
-        {"name": "docs", "summary": "docstrings and language reference found on this machine; nothing to download"},
+        {
+            "name": "docs",
+            "summary": "docstrings and the language reference of Python on this machine; nothing is downloaded",
+        },
         {
             "name": "FILE|FOLDER|GLOB",
             "summary": ".txt, .jsonl, .parquet, .csv, BabyLM's .train, each plain or .gz, .xz, .zst",
@@ -252,12 +265,14 @@ def corpus_rows() -> list[dict[str, Any]]:
 
 
 def task_rows() -> list[dict[str, Any]]:
+    """Return the rows of `workbench list tasks`."""
     from workbench import tasks
 
     return [dict(row) for row in tasks.known()]
 
 
 def encoder_rows() -> list[dict[str, Any]]:
+    """Return the rows of `workbench list encoders`."""
     from workbench.models.encoder import FAMILIES
 
     return [
@@ -267,6 +282,7 @@ def encoder_rows() -> list[dict[str, Any]]:
 
 
 def experiment_rows() -> list[dict[str, Any]]:
+    """Return the rows of `workbench list experiments`."""
     from workbench.spec import experiment
 
     return [{"name": name, "question": question, "source": path} for name, question, path in experiment.listing()]
@@ -279,6 +295,7 @@ LISTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
 
 
 def _cell(value: Any) -> str:
+    """Return a value as the text of a cell."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -289,7 +306,7 @@ def _cell(value: Any) -> str:
 
 
 def _short(number: float) -> str:
-    """1,234,567 as 1.23M; beyond tera in powers of ten."""
+    """Return 1,234,567 as 1.23M, and numbers beyond 1e15 in powers of ten."""
     if number >= 1e15:
         return f"{number:.3g}"
     for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("K", 1e3)):
@@ -299,4 +316,5 @@ def _short(number: float) -> str:
 
 
 def _bytes(count: int) -> str:
+    """Return a number of bytes in MiB or GiB."""
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

@@ -1,4 +1,4 @@
-"""Commands that carry runs out: run, sweep, worker, evaluate, data prepare."""
+"""Commands that start runs or prepare them: run, sweep, worker, evaluate, data prepare."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ def run(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Pre-train, fine-tune and report every run of an experiment; typed again, it goes on where it stopped.
+    """Pre-train, fine-tune and report every run of an experiment; the same command again resumes it.
 
-    All runs get the same FLOPs: a --budget in steps or tokens (as the default of small is) is what the first objective
-    gets, and every other one gets as many FLOPs as that spends, in steps of its own number.
+    All runs get the same FLOPs: a --budget in steps or tokens (such as the default of scale small) is the budget of
+    the first objective, and every other objective gets as many FLOPs as that spends, in its own number of steps.
     """
     host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain)
     request = Request(
@@ -119,14 +119,14 @@ def sweep_(
         typer.Option(
             min=1,
             max=100_000,
-            help="Search --over with so many trials for each cell. None is pruned: a run that is "
-            "stopped early has not had the compute of the others, which biases the comparison.",
+            help="Number of trials with which --over is searched, for each cell. No trial is pruned: a "
+            "run that is stopped early has less compute than the others, which biases the comparison.",
         ),
     ] = None,
-    sampler: Annotated[str, typer.Option(help="Of a search: tpe, random or qmc (quasi-random).")] = "tpe",
-    tuning_seeds: Annotated[int, typer.Option(min=1, max=1000, help="Of tune: pre-training seeds of each trial.")] = 1,
+    sampler: Annotated[str, typer.Option(help="For a search: tpe, random or qmc (quasi-random).")] = "tpe",
+    tuning_seeds: Annotated[int, typer.Option(min=1, max=1000, help="For tune: pre-training seeds of each trial.")] = 1,
     storage: Annotated[
-        str | None, typer.Option(help="Where Optuna's copy of the trials goes (default: a journal in the run store).")
+        str | None, typer.Option(help="Storage of Optuna's copy of the trials (default: a journal in the run store).")
     ] = None,
     match: MatchText = None,
     objective: Objectives = None,
@@ -154,12 +154,13 @@ def sweep_(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare settings at equal compute: an experiment's, those of --over, or both; typed again, it goes on.
+    """Compare settings at equal compute: of an experiment, of --over, or of both; the same command resumes it.
 
-    A --budget in another unit than --match is what the first cell gets; all others get as much as that spends.
+    A --budget in another unit than --match is the budget of the first cell; all others get as much of --match as that
+    cell spends.
 
-    tune searches for the settings of every --objective alike (of the learning rate, and of --over), by scores on
-    training rows held out, and then reports them on other seeds, by scores on the test rows.
+    tune searches in the same way for the settings of every --objective (its learning rate, and --over), by scores on
+    held-out training rows, and then reports the best ones on other seeds, by scores on the test rows.
     """
     host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain)
     request = Request(
@@ -178,29 +179,29 @@ def sweep_(
     from workbench.execution import search
 
     if axis == "tune":
-        wanted = search.Search(search.default_space(base, space), trials or 10, sampler, tuning_seeds, storage)
+        tuning = search.Search(search.default_space(base, space), trials or 10, sampler, tuning_seeds, storage)
         unit = unit_of(match, None, base)
         base = with_words(base, unit=unit, always=most_epochs is not None)
-        jobs = search.tune_jobs(base, wanted, words, unit, given_keys(set_))
+        jobs = search.tune_jobs(base, tuning, words, unit, given_keys(set_))
         refuse_epochs(jobs[1], most_epochs)
         if dry_run:
             _carry_out(jobs[0], runs, host, workers, out, dry_run, as_json)
             return
         writable(out)
-        outcome = search.tune(jobs, wanted, count, runs, host, workers, out)
+        outcome = search.tune(jobs, tuning, count, runs, host, workers, out)
     else:
         if not space:
-            raise InputError("--trials needs a space to search, as in --over optim.lr=1e-4..1e-3:log")
-        wanted = search.Search(space, trials or 10, sampler, count, storage)
-        found = in_effect(grid(axis, space, match, base, words), set_)
-        base = with_words(base, found, always=most_epochs is not None)
-        job = search.search_job(found, base, wanted, words, given_keys(set_))
+            raise InputError("--trials needs --over with a space to search, as in --over optim.lr=1e-4..1e-3:log")
+        tuning = search.Search(space, trials or 10, sampler, count, storage)
+        experiment = in_effect(grid(axis, space, match, base, words), set_)
+        base = with_words(base, experiment, always=most_epochs is not None)
+        job = search.search_job(experiment, base, tuning, words, given_keys(set_))
         refuse_epochs(job, most_epochs)
         if dry_run:
             _carry_out(job, runs, host, workers, out, dry_run, as_json)
             return
         writable(out)
-        outcome = search.execute(job, wanted, runs, host, workers, out)
+        outcome = search.execute(job, tuning, runs, host, workers, out)
     emit(outcome.to_json() if as_json else outcome.summary(), as_json)
     raise typer.Exit(outcome.exit_code)
 
@@ -209,7 +210,7 @@ def _carry_out(
     job: Job, runs: Path, host: Host, workers: int, out: Path | None, dry_run: bool, as_json: bool,
     limit: Limit | None = None,
 ) -> None:  # fmt: skip
-    """Print the plan of a job, or carry it out: as it is, or by adding seeds up to a limit."""
+    """Print the plan of a job, or carry the job out: as it is, or with seeds added up to a limit."""
     from workbench.execution import experiment_runner
 
     if dry_run:
@@ -235,7 +236,7 @@ def _carry_out(
 
 
 def evaluate(
-    encoder: Annotated[Path, typer.Argument(help="Folder of an encoder in the Hugging Face layout.")],
+    encoder: Annotated[Path, typer.Argument(help="Folder of an encoder in Hugging Face format.")],
     set_: Sets = None,
     scale: Scale = None,
     tasks: Tasks = None,
@@ -243,9 +244,9 @@ def evaluate(
     precision: Precision = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Fine-tune any encoder on tasks and print its scores; the run store is not touched.
+    """Fine-tune any encoder on tasks and print its scores, without a run store.
 
-    Without --scale the settings are those of the scale nearest to the encoder's size, and are printed.
+    Without --scale, the settings are those of the scale nearest to the encoder in size, and are printed.
     """
     host = host_of(device, precision)
     from workbench.cli import terminal
@@ -255,8 +256,8 @@ def evaluate(
     raise typer.Exit(1 if failed else 0)
 
 
-def worker(assignment: Annotated[Path, typer.Argument(help="The file that run or sweep wrote.")]) -> None:
-    """Carry out what is left of an assignment's runs, beside other workers, while the command that wrote it lives."""
+def worker(assignment: Annotated[Path, typer.Argument(help="The assignment file that run or sweep wrote.")]) -> None:
+    """Carry out the remaining runs of an assignment, beside other workers, as long as its parent process exists."""
     from workbench.execution import experiment_runner
     from workbench.execution.workers import Assignment
 
@@ -267,7 +268,7 @@ def worker(assignment: Annotated[Path, typer.Argument(help="The file that run or
 
 
 def prepare(corpus: Corpora = None, scale: Scale = None, set_: Sets = None, as_json: AsJson = False) -> None:
-    """Turn text into token shards, once; runs on the same text start at once."""
+    """Turn text into token shards in the cache, so that runs on the same text start at once."""
     base = base_spec(scale, set_, corpus, "none", None, own_process=True)
     from workbench.cli import terminal
     from workbench.execution import experiment_runner

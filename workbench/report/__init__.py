@@ -1,4 +1,4 @@
-"""From run directories to one HTML file that stands alone, and the tables beside it."""
+"""Reports: one self-contained HTML file made from run directories, with its tables as CSV beside it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 def write(
     store: RunStore, record_name: str, out: Path, missing: Mapping[str, str] | None = None, asked: Asked | None = None
 ) -> Path:
-    """The report on one experiment record: `out`/index.html (or `out` itself, if it ends in .html), CSVs beside it.
+    """Write the report on one experiment record: `out`/index.html (or `out` itself, if it ends in .html) and CSV files.
 
-    `missing` names tasks that were asked for and could not be had, and why. Returns the path of the page.
-    Raises InputError when there is no such record, OSError where the disk fails.
+    `missing` maps each task that was requested but is not available to the reason. Returns the path of the page.
+    Raises InputError if there is no such record, OSError if the disk fails.
     """
     from workbench.report.page import document  # pandas and matplotlib are loaded only now
 
@@ -26,14 +26,14 @@ def write(
 
 
 def write_bench(rows: Sequence[Mapping[str, Any]], out: Path) -> Path:
-    """What `workbench bench` found as `out`/index.html, the numbers beside it. Raises OSError where the disk fails."""
+    """Write the results of `workbench bench` as `out`/index.html and JSON. Raises OSError if the disk fails."""
     from workbench.report import speed
 
     return speed.write(rows, out)
 
 
 def find_record(store: RunStore, word: str) -> str:
-    """Return the name of the record that a name means: see `workbench.report.load.records.find_record`."""
+    """Return the name of the record that a word means: see `workbench.report.load.records.find_record`."""
     from workbench.report.load import records
 
     return records.find_record(store, word)

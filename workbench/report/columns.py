@@ -1,4 +1,4 @@
-"""What the columns of CSV and Parquet files are called, and whole numbers written as such (docs/columns.md)."""
+"""Names of the columns of CSV and Parquet files, and the conversion of counts to integers (docs/columns.md)."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NAMES = {"role": "kind", "spec": "spec_hash", "data": "data_fingerprint", "code": "code_version"}
-OF_SCORES = {"seed": "fine_tuning_seed", "digest": "fine_tuning_settings_hash"}  # where a row is one fine-tuning
+OF_SCORES = {"seed": "fine_tuning_seed", "digest": "fine_tuning_settings_hash"}  # if a row is one fine-tuning
 COUNTS = {
     "steps", "tokens", "words", "step", "first_step", "last_step", "rows", "train_rows", "test_rows", "seed", "seeds",
     "fine_tuning_seed", "gain_seeds", "finetunings", "ties", "micro_batch", "device_memory_bytes",
 }  # fmt: skip
-MOST = 2**63  # what 64 bits hold
+MOST = 2**63  # larger counts do not fit into 64 bits
 
 
 def name_of(column: str) -> str:
-    """Return the plain name of a column: words joined by underscores, whatever a convention or a log calls it."""
+    """Return the name of a column in files: words joined by underscores."""
     if column.startswith(("flops_", "flops.")):
         return column.replace(".", "_").replace("-", "_")
     return NAMES.get(column, column)
 
 
 def as_in_frames(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table that was read from a file with the names that `frames` has, the opposite of `readable`."""
+    """Return a table that was read from a file with the column names of `frames`: the inverse of `readable`."""
     names = {new: old for old, new in (NAMES | OF_SCORES).items()} | {"flops_paper_sparse": "flops_paper-sparse"}
-    made = table.rename(columns=names)
-    return made.assign(role=made["role"].replace({"pre-training": "arm"})) if "role" in made else made
+    renamed = table.rename(columns=names)
+    return renamed.assign(role=renamed["role"].replace({"pre-training": "arm"})) if "role" in renamed else renamed
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with plain names, and with counts as integers where all of them are whole: 4578, not 4578.0."""
-    made = table.rename(columns={str(column): name_of(str(column)) for column in table.columns})
-    if "kind" in made:
-        made["kind"] = made["kind"].replace({"arm": "pre-training"})
-    for column in made.columns:
+    """Return the table with the names used in files, and with counts as integers if all are whole: 4578, not 4578.0."""
+    renamed = table.rename(columns={str(column): name_of(str(column)) for column in table.columns})
+    if "kind" in renamed:
+        renamed["kind"] = renamed["kind"].replace({"arm": "pre-training"})
+    for column in renamed.columns:
         if column in COUNTS or str(column).startswith("flops_"):
-            numbers = made[column].dropna()
+            numbers = renamed[column].dropna()
             if numbers.dtype.kind == "f" and ((numbers % 1 == 0) & (numbers.abs() < MOST)).all():
-                made[column] = made[column].astype("Int64")
-    return made
+                renamed[column] = renamed[column].astype("Int64")
+    return renamed

@@ -1,4 +1,4 @@
-"""The tables as CSV files, at full precision, every row with the runs that it comes from."""
+"""The tables of a report as CSV files at full precision, each row with the runs behind it."""
 
 from __future__ import annotations
 
@@ -61,32 +61,33 @@ NOISE = (
 
 
 def sheets(frames: Frames, boards: Iterable[Board]) -> dict[str, pd.DataFrame]:
-    """File name -> table. Those without rows are there too, with their columns."""
+    """Return {file name: table}. A table without rows is included, with its columns."""
     import pandas as pd
 
     boards = list(boards)
-    made = {
+    of_boards = {
         "table.csv": (TABLE, [row for b in boards for row in table(b)]),
         "pairs.csv": (PAIRS, [row for b in boards for row in pairs(b)]),
         "tasks.csv": (TASKS, [row for b in boards for row in tasks(b)]),
         "baselines.csv": (("suite", "task", "baseline", "value"), [row for b in boards for row in baselines(b)]),
         "noise.csv": (NOISE, [row for b in boards for row in noise(b)]),
     }
-    found = {name: pd.DataFrame(rows, columns=list(columns)) for name, (columns, rows) in made.items()}
+    tables = {name: pd.DataFrame(rows, columns=list(columns)) for name, (columns, rows) in of_boards.items()}
     runs = frames.runs.copy()
     for board in boards:
         runs[f"score_{board.suite}"] = [board.run_scores.get(run_id) for run_id in runs["run_id"]]
-    found |= {
+    tables |= {
         "runs.csv": runs,
         "scores.csv": frames.scores.rename(columns=OF_SCORES),
         "metrics.csv": frames.other.rename(columns=OF_SCORES),
         "curves.csv": frames.curves,
         "points.csv": frames.points.rename(columns={"digest": OF_SCORES["digest"]}),
     }
-    return {name: readable(sheet) for name, sheet in found.items()}
+    return {name: readable(sheet) for name, sheet in tables.items()}
 
 
 def table(board: Board) -> list[Row]:
+    """Return the rows of table.csv: each arm at each budget, the largest budget first, then the untrained encoder."""
     cells = [c for budget in reversed(board.budgets) for c in board.at(budget)]
     return [_cell(board, c) for c in [*cells, *([board.untrained] if board.untrained else [])]]
 
@@ -110,9 +111,9 @@ def _cell(board: Board, cell: Cell) -> Row:
 
 
 def median(board: Board, cell: Cell) -> float:
-    """Return an arm's score by the convention of published results: of each task the median over fine-tuning seeds."""
-    found = {c.task: c.median for c in board.task_cells if (c.budget, c.arm) == (cell.budget, cell.arm)}
-    return sum(found[task] for task in board.tasks) / len(board.tasks)
+    """Return an arm's score as in published results: medians over fine-tuning seeds, averaged over tasks."""
+    medians = {c.task: c.median for c in board.task_cells if (c.budget, c.arm) == (cell.budget, cell.arm)}
+    return sum(medians[task] for task in board.tasks) / len(board.tasks)
 
 
 def _estimate(name: str, e: Estimate) -> Row:
@@ -130,6 +131,7 @@ def _gain(gain: Compared | None) -> Row:
 
 
 def pairs(board: Board) -> list[Row]:
+    """Return the rows of pairs.csv: each comparison of two arms at each budget."""
     rows = []
     for budget in reversed(board.budgets):
         runs = {c.arm: dict(zip(sorted(c.scores), c.runs, strict=True)) for c in board.at(budget)}
@@ -149,13 +151,14 @@ def pairs(board: Board) -> list[Row]:
 
 
 def verdict(pair: Pair) -> str:
-    """Return what may be said of the first arm of a pair."""
+    """Return what can be said of the first arm of a pair, as a value of the column `verdict`."""
     if not pair.compared.declared:
         return "exploratory"
     return "ahead" if pair.compared.claimed else "not told apart"
 
 
 def tasks(board: Board) -> list[Row]:
+    """Return the rows of tasks.csv: each task, arm and budget."""
     return [
         {
             "suite": board.suite, "task": c.task, "metric": c.metric, "budget": c.budget, "arm": c.arm,
@@ -167,15 +170,17 @@ def tasks(board: Board) -> list[Row]:
 
 
 def baselines(board: Board) -> list[Row]:
-    found: list[Row] = []
+    """Return the rows of baselines.csv: each baseline on each task, and its mean over tasks."""
+    rows: list[Row] = []
     for name, values in board.baselines.items():
-        found += [{"suite": board.suite, "task": t, "baseline": name, "value": v} for t, v in values.items()]
+        rows += [{"suite": board.suite, "task": t, "baseline": name, "value": v} for t, v in values.items()]
         mean = board.baseline(name)
-        found += [{"suite": board.suite, "task": "mean", "baseline": name, "value": mean}] if mean is not None else []
-    return found
+        rows += [{"suite": board.suite, "task": "mean", "baseline": name, "value": mean}] if mean is not None else []
+    return rows
 
 
 def noise(board: Board) -> list[Row]:
+    """Return the rows of noise.csv: the scatter of scores at each budget, of the mean and of each task."""
     return [
         {
             "suite": board.suite, "budget": budget, "task": n.name, "sd_finetuning": n.finetuning,
@@ -187,7 +192,10 @@ def noise(board: Board) -> list[Row]:
 
 
 def text(sheet: pd.DataFrame) -> str:
-    """A table as CSV. Words that a spreadsheet would take for a formula are told apart by a leading apostrophe."""
+    """Return a table as CSV text.
+
+    A text that a spreadsheet would read as a formula gets a leading apostrophe.
+    """
     import pandas as pd
 
     numbers = set(sheet.select_dtypes("number").columns)

@@ -1,4 +1,4 @@
-"""An experiment's scores as one long table: a row for each fine-tuning, with all it takes to find it again."""
+"""The scores of an experiment as one long table: a row for each fine-tuning, with all that identifies it."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ LATEX = (
 )  # fmt: skip
 
 
-def table(found: Frames) -> pd.DataFrame:
-    """Return every score of every run that counts; runs without one have a row with no task and no value.
+def table(experiment: Frames) -> pd.DataFrame:
+    """Return every score of every run of a record; a run without scores has one row without task and value.
 
-    What the columns hold stands in docs/columns.md.
+    The columns are described in docs/columns.md.
     """
-    scores = found.scores[["run_id", "suite", "task", "metric", "seed", "value", "digest"]]
+    scores = experiment.scores[["run_id", "suite", "task", "metric", "seed", "value", "digest"]]
     scores = scores.rename(columns=columns.OF_SCORES)
-    made = found.runs[list(RUN)].merge(scores, on="run_id", how="left")
-    made.insert(0, "experiment", found.record["name"])
-    return columns.readable(made)
+    merged = experiment.runs[list(RUN)].merge(scores, on="run_id", how="left")
+    merged.insert(0, "experiment", experiment.record["name"])
+    return columns.readable(merged)
 
 
 def export(store: RunStore, record: str, form: str, verify: bool = True) -> bytes:
-    """The table as a file of this form: a key of FORMS. Raises InputError when the store lacks the record."""
-    found = frames.read(store, record, verify)
-    frames.warn_of_damage(found)
-    return FORMS[form](table(found))
+    """Return the table as a file of a form: a key of FORMS. Raises InputError if there is no such record."""
+    experiment = frames.read(store, record, verify)
+    frames.warn_of_damage(experiment)
+    return FORMS[form](table(experiment))
 
 
-def _csv(made: pd.DataFrame) -> bytes:
-    return csv_tables.text(made).encode("utf-8", "replace")
+def _csv(scores: pd.DataFrame) -> bytes:
+    return csv_tables.text(scores).encode("utf-8", "replace")
 
 
-def _parquet(made: pd.DataFrame) -> bytes:
+def _parquet(scores: pd.DataFrame) -> bytes:
     out = io.BytesIO()
-    made.to_parquet(out, index=False)
+    scores.to_parquet(out, index=False)
     return out.getvalue()
 
 
-def _latex(made: pd.DataFrame) -> bytes:
-    """A `longtable` for booktabs, with the columns that fit a page and digests cut to twelve digits."""
-    part = made[list(LATEX)].assign(data_fingerprint=made["data_fingerprint"].astype(str).str[:12])
+def _latex(scores: pd.DataFrame) -> bytes:
+    """Return a `longtable` for booktabs, with the columns that fit a page and hashes cut to twelve digits."""
+    part = scores[list(LATEX)].assign(data_fingerprint=scores["data_fingerprint"].astype(str).str[:12])
     part.columns = [name.replace("_", " ") for name in part.columns]
     text = part.to_latex(index=False, escape=True, longtable=True, na_rep="--", float_format="%.2f")
     return str(text).encode("utf-8", "replace")

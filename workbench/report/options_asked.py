@@ -1,4 +1,4 @@
-"""What a reader wants of a report besides what it always holds."""
+"""The options of a report."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from workbench.spec.parts import Budget
 
 @dataclass(frozen=True)
 class Asked:
-    """`order` adds the almost stochastic order to every comparison; `budget` is what a recommendation is wanted for.
+    """The options of a report.
 
-    With `verify` the files of every run are compared with their hashes before they are read.
+    `order` adds the almost stochastic order to every comparison. `budget` is the amount of compute for which the
+    report recommends an arm. With `verify`, the files of every run are compared with their hashes before they are
+    read.
     """
 
     order: bool = False
@@ -19,7 +21,7 @@ class Asked:
     verify: bool = True
 
     def budget_under(self, convention: str) -> Budget | None:
-        """Return the budget with its FLOPs counted as the report counts them, where it does not say how itself."""
+        """Return the budget, with its FLOPs under the report's convention unless it names one itself."""
         if self.budget is None or "convention" in self.budget.model_fields_set:
             return self.budget
         return Budget.model_validate({self.budget.unit: self.budget.amount, "convention": convention})

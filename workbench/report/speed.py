@@ -1,4 +1,4 @@
-"""The page of `workbench bench`: how fast each objective goes, and where a step's time stays."""
+"""The page of `workbench bench`: the speed of each objective, and how the time of a step is divided."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Row = Mapping[str, Any]
-BAR, HEAD = 26, 74  # CSS pixels of one bar, and of what stands around all of them
+BAR, HEAD = 26, 74  # CSS pixels: the height of one bar, and of everything around the bars
 
 
 def write(rows: Sequence[Row], out: Path) -> Path:
-    """`out`/index.html and `out`/bench.json. Returns the page's path. Raises OSError where the disk fails."""
+    """Write `out`/index.html and `out`/bench.json. Returns the path of the page. Raises OSError if the disk fails."""
     out.mkdir(parents=True, exist_ok=True)
     write_atomic(out / "bench.json", (dumps(list(rows)) + "\n").encode())
     write_atomic(out / "index.html", render(rows).encode("utf-8", "replace"))
@@ -32,7 +32,7 @@ def write(rows: Sequence[Row], out: Path) -> Path:
 
 
 def render(rows: Sequence[Row]) -> str:
-    """The page of at least one row, measured or left out."""
+    """Return the page, as HTML, of at least one row; rows may be measured or left out."""
     style = "\n" + document.template("colours.css") + document.template("style.css")
     done = [row for row in rows if not row["skipped"]]
     scales = list(dict.fromkeys(row["scale"] for row in done))
@@ -53,7 +53,7 @@ def render(rows: Sequence[Row]) -> str:
 
 
 def notes(rows: Sequence[Row]) -> list[str]:
-    """What to know before relying on measured speeds: each note once, with the rows that it is about."""
+    """Return each remark on the measured speeds once, with the rows that it applies to."""
     about: dict[str, list[str]] = {}
     for row in rows:
         for note in [*row["notes"], *([f"left out: {row['skipped']}"] if row["skipped"] else [])]:
@@ -62,26 +62,26 @@ def notes(rows: Sequence[Row]) -> list[str]:
 
 
 def throughput(rows: Sequence[Row], name: str) -> str:
-    """Tokens a second as bars, from the slowest to the fastest turn as a line."""
-    looks = styles(row["objective"] for row in rows)
+    """Return a bar chart of tokens per second as SVG; a line runs from the slowest to the fastest turn."""
+    style_of = styles(row["objective"] for row in rows)
     with svg.drawing(name, 12):
         figure = svg.figure(460, HEAD + BAR * len(rows))
         ax = figure.subplots()
         for place, row in enumerate(rows):
             speed, tokens = row["tokens_per_second"], row["rows"] * row["length"]
-            ax.barh(place, speed, height=0.62, color=looks[row["objective"]].colour)
+            ax.barh(place, speed, height=0.62, color=style_of[row["objective"]].colour)
             slow, fast = (tokens / seconds for seconds in reversed(row["seconds_spread"]))
             ax.plot([slow, fast], [place, place], color=COLOURS["ink"], lw=1.6)
-            said = f"{count(speed)}, {row['model_flops_utilisation']:.0%} of the ceiling"
-            ax.annotate(said, (max(speed, fast), place), (5, 0), textcoords="offset points", va="center", fontsize=11)
+            label = f"{count(speed)}, {row['model_flops_utilisation']:.0%} of the ceiling"
+            ax.annotate(label, (max(speed, fast), place), (5, 0), textcoords="offset points", va="center", fontsize=11)
         ax.set_xlim(0, 1.75 * max(row["tokens_per_second"] for row in rows))
         _names(ax, rows, "tokens a second")
-        ax.grid(visible=False)  # every bar says its number, and lines would run through it
+        ax.grid(visible=False)  # every bar is labelled with its number, and grid lines would cross it
         return svg.write(figure, name, f"Tokens a second at {rows[0]['scale']}")
 
 
 def shares(rows: Sequence[Row], name: str) -> str:
-    """Each step as one bar of its parts."""
+    """Return a bar chart as SVG: the parts of each step, in % of its time."""
     parts = list(rows[0]["shares"])
     with svg.drawing(name, 12):
         figure = svg.figure(460, HEAD + 22 + BAR * len(rows))

@@ -1,4 +1,4 @@
-"""Numbers and names as people read them. Full precision stands in the CSV files and in the page's `data` elements."""
+"""Numbers and names as readers of a report see them; the CSV files and the `data` elements have full precision."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ _PREFIX = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def clean(text: object) -> str:
-    """Printable text on one line: control, format and lone surrogate characters become U+FFFD."""
+    """Return printable text on one line: control, format and lone surrogate characters become U+FFFD."""
     return "".join("\ufffd" if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co") else c for c in str(text))
 
 
 def short(text: object, most: int = 28) -> str:
-    """The text, or its beginning where it is too long for a figure."""
+    """Return the text, cut to `most` characters if it is too long for a figure."""
     text = clean(text)
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def capital(text: str) -> str:
-    """The text with a capital first letter, the rest as it is."""
+    """Return the text with a capital first letter and the rest unchanged."""
     return text[:1].upper() + text[1:]
 
 
 def points(value: float | None, places: int = 1, sign: bool = False) -> str:
-    """A score or a difference of scores: `68.2`, `+1.3`, `−0.4`; a dash where there is none."""
+    """Return a score or a difference of scores as text: `68.2`, `+1.3`, `−0.4`; a dash for None and NaN."""
     if value is None or math.isnan(value):
         return "–"
     value = round(value, places) + 0.0  # no negative zero
@@ -37,7 +37,10 @@ def points(value: float | None, places: int = 1, sign: bool = False) -> str:
 
 
 def places_for(mean: float, half: float) -> int:
-    """Decimals (1 to 4) at which rounding neither hides the interval nor turns the comparison with 0 around."""
+    """Return the number of decimals (1 to 4) for a mean and half the width of its interval.
+
+    Rounding must not hide the interval, nor change whether it contains 0.
+    """
     for places in (1, 2, 3):
         m, h = round(abs(mean), places), round(half, places)
         if h > 0 and (m > h) == (abs(mean) > half):
@@ -46,7 +49,7 @@ def places_for(mean: float, half: float) -> int:
 
 
 def interval(mean: float, half: float | None, sign: bool = False) -> str:
-    """`68.2 ± 0.9`; the mean alone where there is no interval."""
+    """Return `68.2 ± 0.9`, or the mean alone if there is no interval."""
     if half is None:
         return points(mean, 1, sign)
     places = places_for(mean, half)
@@ -54,7 +57,7 @@ def interval(mean: float, half: float | None, sign: bool = False) -> str:
 
 
 def power(value: float, digits: int = 3) -> str:
-    """`1.29×10¹⁸`; plain below 10,000."""
+    """Return a number as `1.29×10¹⁸`, or plain if it is below 10,000."""
     if math.isnan(value):
         return "–"
     if abs(value) < 1e4:
@@ -67,11 +70,12 @@ def power(value: float, digits: int = 3) -> str:
 
 
 def ten_to(exponent: int) -> str:
+    """Return a power of ten as text: `10¹⁸`."""
     return f"10{str(exponent).translate(_SUPERSCRIPT)}"
 
 
 def count(value: float) -> str:
-    """`1.02 M`, `15,625`, `–`."""
+    """Return a count as `1.02 M` or `15,625`; a dash for NaN."""
     if math.isnan(value):
         return "–"
     if value < 1e5:
@@ -81,7 +85,7 @@ def count(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`4.2 s`, `3 min 20 s`, `2 h 05 min`, `3 d 4 h`."""
+    """Return a time as `4.2 s`, `3 min 20 s`, `2 h 05 min` or `3 d 4 h`; a dash for NaN."""
     if math.isnan(seconds):
         return "–"
     if seconds < 60:
@@ -97,17 +101,17 @@ def duration(seconds: float) -> str:
 
 
 def listing(items: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Return `a`, `a and b` or `a, b and c`."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
 
 
 def freedom(numbers: Sequence[float]) -> str:
-    """`1 degree of freedom`, `4.2 to 13 degrees of freedom`."""
+    """Return `1 degree of freedom`, or the range of several: `4.2 to 13 degrees of freedom`."""
     low, high = (f"{value:.{int(value < 9.95)}f}".removesuffix(".0") for value in (min(numbers), max(numbers)))
     return f"{low if low == high else f'{low} to {high}'} degree{'s' * (high != '1')} of freedom"
 
 
 def seeds(numbers: Sequence[int]) -> str:
-    """`1 seed`, `5 seeds`, `3 to 5 seeds`."""
+    """Return `1 seed` or `5 seeds`, or the range of several: `3 to 5 seeds`."""
     low, high = min(numbers), max(numbers)
     return f"{low} seed{'s' * (low != 1)}" if low == high else f"{low} to {high} seeds"

@@ -1,7 +1,7 @@
-"""Scores as functions of what was spent, read off at one amount for all arms.
+"""Scores as functions of what was spent, interpolated at one amount for all arms.
 
-Everything is done for each pre-training seed by itself and compared over seeds afterwards, so that intervals and pairs
-mean what they mean everywhere else. `spent` is a column of the runs: FLOPs under a convention, tokens, steps, seconds.
+Scores are interpolated for each pre-training seed by itself, and compared over seeds afterwards, so intervals and
+pairs mean the same as elsewhere. `spent` is a column of the runs: FLOPs under a convention, tokens, steps or seconds.
 """
 
 from __future__ import annotations
@@ -17,33 +17,36 @@ from workbench.report.comparison.declared import Family
 from workbench.report.load.frames import Frames
 from workbench.report.statistics.paired_comparison import Compared
 
-Curve = tuple[tuple[float, float], ...]  # (spent, score), by what was spent
+Curve = tuple[tuple[float, float], ...]  # (amount spent, score), by rising amount
 Curves = Mapping[str, Mapping[int, Curve]]  # arm -> seed -> its curve
 
-NEAR = 1.01  # amounts closer than this are one amount: steps are whole numbers
+NEAR = 1.01  # amounts whose ratio is below this count as one: steps are whole numbers
 
 
 def curves(board: Board, frames: Frames, spent: str) -> Curves:
-    """Every arm and seed; a budget that was spent nothing of has no place."""
+    """Return the curve of every arm and seed; runs that spent nothing of this unit are left out."""
     runs = frames.by_id()
-    found: dict[str, dict[int, list[tuple[float, float]]]] = {}
+    points_of: dict[str, dict[int, list[tuple[float, float]]]] = {}
     for cell in board.cells:
         for run in cell.runs:
             amount = float(runs[run][spent])
             if amount > 0:
-                seeds = found.setdefault(cell.arm, {})
+                seeds = points_of.setdefault(cell.arm, {})
                 seeds.setdefault(int(runs[run]["seed"]), []).append((amount, board.run_scores[run]))
-    return {arm: {s: tuple(sorted(points)) for s, points in seeds.items()} for arm, seeds in found.items()}
+    return {arm: {s: tuple(sorted(points)) for s, points in seeds.items()} for arm, seeds in points_of.items()}
 
 
-def common(found: Curves) -> float | None:
-    """The largest amount that every arm reached; None without arms."""
-    ends = [max(curve[-1][0] for curve in seeds.values()) for seeds in found.values()]
+def common(curves: Curves) -> float | None:
+    """Return the largest amount that every arm reached; None if there are no arms."""
+    ends = [max(curve[-1][0] for curve in seeds.values()) for seeds in curves.values()]
     return min(ends) if ends else None
 
 
 def read_off(curve: Curve, amount: float) -> float | None:
-    """The score at an amount, on straight lines over the logarithm of what was spent; None outside of the curve."""
+    """Return the score at an amount; None outside of the curve.
+
+    Between two points, the score is linear in the logarithm of the amount.
+    """
     if not curve[0][0] / NEAR <= amount <= curve[-1][0] * NEAR:
         return None
     amount = min(max(amount, curve[0][0]), curve[-1][0])
@@ -54,11 +57,11 @@ def read_off(curve: Curve, amount: float) -> float | None:
     return curve[-1][1]
 
 
-def at(found: Curves, amount: float) -> dict[str, dict[int, float]]:
-    """Arm -> seed -> score at this amount, for the arms that can be read off there."""
+def at(curves: Curves, amount: float) -> dict[str, dict[int, float]]:
+    """Return {arm: {seed: score}} at this amount, for the arms whose curves contain it."""
     scores = {
         arm: {s: y for s, curve in seeds.items() if (y := read_off(curve, amount)) is not None}
-        for arm, seeds in found.items()
+        for arm, seeds in curves.items()
     }
     return {arm: by_seed for arm, by_seed in scores.items() if by_seed}
 
@@ -66,7 +69,10 @@ def at(found: Curves, amount: float) -> dict[str, dict[int, float]]:
 def compared(
     scores: Mapping[str, Mapping[int, float]], family: Family
 ) -> tuple[list[str], dict[tuple[str, str], Compared]]:
-    """Return the arms by their mean, best first, and every two of them; see `declared.compare` for the family."""
+    """Return the arms by mean score, the best first, and the comparison of every two of them.
+
+    See `declared.compare` for the meaning of the family.
+    """
     pairs = declared.compare(scores, family)
-    wins = Counter(first for first, _ in pairs)  # every two are compared, the higher mean first
+    wins = Counter(first for first, _ in pairs)  # every pair names the arm with the higher mean first
     return sorted(scores, key=lambda arm: -wins[arm]), pairs

@@ -1,4 +1,4 @@
-"""The comparisons that were declared before any score was there, as arms of a report."""
+"""The comparisons that an experiment declared before any score existed, given as pairs of arms of a report."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from workbench.report.statistics.group_sequential import Plan, final, looks, pla
 from workbench.report.statistics.paired_comparison import Compared, Scores, pairwise
 from workbench.report.words import listing
 
-Labels = Mapping[frozenset[str], str]  # two arms -> what the experiment file calls their comparison
+Labels = Mapping[frozenset[str], str]  # two arms -> the label of their comparison in the experiment file
 
 
 @dataclass(frozen=True)
 class Family:
-    """The pairs of arms that were declared beforehand, and the plan of looks at them where seeds are added by one."""
+    """The pairs of arms that were declared beforehand, and the plan of looks at them if seeds are added by a plan."""
 
     pairs: tuple[tuple[str, str], ...] = ()
     plan: Plan | None = None
 
     def renamed(self, names: Mapping[str, str]) -> Family:
-        """Return the family with its arms called by other names."""
+        """Return the family with other names for its arms."""
         return replace(self, pairs=tuple((names.get(a, a), names.get(b, b)) for a, b in self.pairs))
 
 
@@ -31,43 +31,44 @@ Families = Mapping[str, Family]  # by budget
 
 
 def contrasts(frames: Frames, late: bool = False) -> list[Mapping[str, Any]]:
-    """Return the contrasts of the record that were declared beforehand, or those that were not, if `late`.
+    """Return the contrasts of the record that were declared beforehand, or with `late` those that were not.
 
-    A contrast is declared beforehand if no seed had trained runs of both arms when it was written down.
+    A contrast was declared beforehand if no seed had trained runs of both arms when it was written down.
     """
     rows = frames.record.get("contrasts") or []
     return [row for row in rows if isinstance(row, Mapping) and bool(row.get("seen")) == late]
 
 
 def compare(arms: Mapping[str, Scores], family: Family, order: bool = False) -> dict[tuple[str, str], Compared]:
-    """Compare every two arms, the higher mean first; the pairs of the `family` are adjusted for themselves alone.
+    """Compare every two arms, the higher mean first; p values of the `family` are corrected for its pairs alone.
 
-    The others are exploratory: adjusted for all pairs, and never claimed. Where nothing was declared this is
-    `paired_comparison.pairwise`. Where seeds are added by a plan, only those count that the looks so far are about.
+    The other pairs are exploratory: corrected for all pairs, and never claimed. If nothing was declared, the result
+    is that of `paired_comparison.pairwise`. If seeds are added by a plan, only the seeds of the looks taken so far
+    count.
     """
     if family.plan is not None and family.pairs:
         arms = {arm: family.plan.upto(family.plan.taken - 1, scores) for arm, scores in arms.items()}
-    named = {frozenset(pair) for pair in family.pairs}
-    every = pairwise(arms, order)
-    first = [pair for pair in every if frozenset(pair) in named]
-    if not first:
-        return every
+    declared = {frozenset(pair) for pair in family.pairs}
+    all_pairs = pairwise(arms, order)
+    pairs = [pair for pair in all_pairs if frozenset(pair) in declared]
+    if not pairs:
+        return all_pairs
     if family.plan is None:
-        mine = pairwise(arms, order, first)
+        of_family = pairwise(arms, order, pairs)
     else:
-        taken = looks(family.plan, arms, first)
-        mine = final(taken) if taken else {pair: unseen(every[pair]) for pair in first}
-    return {pair: mine.get(pair) or replace(compared, declared=False) for pair, compared in every.items()}
+        taken = looks(family.plan, arms, pairs)
+        of_family = final(taken) if taken else {pair: unseen(all_pairs[pair]) for pair in pairs}
+    return {pair: of_family.get(pair) or replace(compared, declared=False) for pair, compared in all_pairs.items()}
 
 
 def families(frames: Frames) -> Families:
-    """Return what was declared beforehand, at each budget."""
+    """Return the comparisons that were declared beforehand, for each budget."""
     plan = plan_of(frames.record)
-    found: dict[str, dict[tuple[str, str], None]] = {}
+    pairs_at: dict[str, dict[tuple[str, str], None]] = {}
     for row in contrasts(frames):
         for budget, a, b in _arms(frames, row):
-            found.setdefault(budget, {}).setdefault((a, b))
-    return {budget: Family(tuple(pairs), plan) for budget, pairs in found.items()}
+            pairs_at.setdefault(budget, {}).setdefault((a, b))
+    return {budget: Family(tuple(pairs), plan) for budget, pairs in pairs_at.items()}
 
 
 def labels(frames: Frames) -> Labels:
@@ -77,7 +78,7 @@ def labels(frames: Frames) -> Labels:
 
 
 def _arms(frames: Frames, row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return each budget at which a contrast has runs of both arms, with the names of the two."""
+    """Return (budget, arm a, arm b) for each budget at which a contrast has runs of both arms."""
     runs = frames.by_id()
     sides: list[dict[str, set[str]]] = []
     for key in ("runs_a", "runs_b"):
@@ -101,19 +102,20 @@ def _texts(value: Any) -> Sequence[str]:
 
 
 def warning(frames: Frames) -> list[str]:
-    """Return what a reader must know of contrasts that were declared when scores were there."""
+    """Return a sentence on the contrasts that were declared after both arms had been trained; [] if there are none."""
     rows = contrasts(frames, late=True)
     if not rows:
         return []
-    told = listing([f"{_told(row.get('a'))} against {_told(row.get('b'))} ({row.get('seen')})" for row in rows])
-    are = "are treated as exploratory" if contrasts(frames) else "do not narrow the correction, which is over all pairs"
+    pairs = listing([f"{_text(row.get('a'))} against {_text(row.get('b'))} ({row.get('seen')})" for row in rows])
+    are = "are treated as exploratory" if contrasts(frames) else "do not narrow the correction, which covers all pairs"
     return [
-        f"Comparisons that were declared when both arms were trained already (for so many seeds) {are}: {told}. Fresh "
-        f"seeds in another store would be a test of them."
+        f"Comparisons that were declared when both arms had been trained already (with this number of seeds) {are}: "
+        f"{pairs}. New seeds in another store would be a fair test of them."
     ]
 
 
-def _told(arm: Any) -> str:
+def _text(arm: Any) -> str:
+    """Return the name of an arm of a contrast as text."""
     if not isinstance(arm, Mapping):
         return "unknown"
     return ", ".join(str(value) if key == "objective" else f"{key}={value}" for key, value in arm.items())

@@ -1,12 +1,12 @@
 """Bounds on scores beyond the largest budget that was run, without a fitted ceiling or exponent.
 
-A law that saturates, such as a power law with any ceiling, rises ever more slowly over the logarithm of compute. So
-beyond the largest budget it lies between staying where it is and going on along the straight line through the last
-three budgets. A fitted law is narrower, and wrong where the curve is another one (docs/decisions/0010).
+A curve that saturates, such as a power law with any ceiling, rises ever more slowly over the logarithm of compute. So
+beyond the largest budget it lies between a constant score and the straight line through the last three budgets. A
+fitted law gives narrower bounds, which are wrong if the curve follows another law (docs/decisions/0010).
 
 The assumptions are that no arm loses by more compute, and that none gains faster later on. Both are checked as far as
-the data go: an arm that does not measurably rise, or whose rise does not measurably slow down, is not extended, because
-a plateau before a late start looks the same as a ceiling.
+the data allow: an arm is not extended if it does not measurably rise, or if its rise does not measurably slow down,
+because a plateau before a late start looks the same as a ceiling.
 """
 
 from __future__ import annotations
@@ -22,63 +22,70 @@ from workbench.report.comparison.declared import NOTHING, Family
 from workbench.report.statistics.paired_comparison import LEVEL, Estimate, t_interval
 from workbench.report.words import interval, listing
 
-Points = Sequence[tuple[float, Mapping[int, float]]]  # by amount spent: the amount, and the score of each seed
-FEWEST = 3  # budgets; the last three give the line and how it bends
-REACH = 10.0  # nothing is said further than this times the largest budget
-BEST = 100.0  # no score is higher
+Points = Sequence[tuple[float, Mapping[int, float]]]  # (amount spent, {seed: score}), by rising amount
+FEWEST = 3  # budgets; the last three give the line and its bend
+REACH = 10.0  # scores are bounded up to this multiple of the largest budget
+BEST = 100.0  # points, the highest possible score
 SLOWING = 0.8  # level of the two-sided interval that must lie below zero: a one-sided 90 % claim
-APART = 1.05  # budgets closer than this give no slope
-SAME = 1.02  # amounts closer than this are one amount
+APART = 1.05  # budgets with a smaller ratio give no slope
+SAME = 1.02  # amounts with a smaller ratio count as one amount
 
 
 def measured(board: Board, column: str) -> dict[str, Points]:
-    """Arm -> what its runs spent (a column of the runs, mean over seeds) and their scores, for each budget."""
-    found: dict[str, list[tuple[float, Mapping[int, float]]]] = {}
+    """Return the points of each arm: for each budget the amount spent, and the score of each seed.
+
+    `column` names the amount: a column of the runs, of which the mean over seeds is taken.
+    """
+    points_of: dict[str, list[tuple[float, Mapping[int, float]]]] = {}
     for cell in board.cells:
         if cell.spent[column] > 0:
-            found.setdefault(cell.arm, []).append((cell.spent[column], cell.scores))
-    return {arm: sorted(points, key=lambda point: point[0]) for arm, points in found.items()}
+            points_of.setdefault(cell.arm, []).append((cell.spent[column], cell.scores))
+    return {arm: sorted(points, key=lambda point: point[0]) for arm, points in points_of.items()}
 
 
 @dataclass(frozen=True)
 class Extension:
-    """The last three budgets of one arm: `amounts`, and the `scores` of each seed that was run at all of them."""
+    """The last three budgets of one arm: `amounts` spent, and the `scores` of each seed that has all of them."""
 
     amounts: tuple[float, ...]
     scores: Mapping[int, tuple[float, ...]]
 
     @property
     def end(self) -> float:
+        """Return the amount spent at the largest budget."""
         return self.amounts[-1]
 
     @property
     def slope(self) -> Estimate:
-        """Points gained by each doubling of compute, by least squares over the three budgets."""
+        """Return the gain in points for each doubling of compute, by least squares over the three budgets."""
         return t_interval(self._slope(ys) for ys in self.scores.values())
 
     def bend(self, level: float = LEVEL) -> Estimate:
-        """The change of the gain per doubling: that between the last two budgets minus that between the first two."""
+        """Return the change of the gain per doubling.
+
+        It is the gain between the last two budgets minus that between the first two.
+        """
         one, two = (math.log2(b / a) for a, b in itertools.pairwise(self.amounts))
         return t_interval(((c - b) / two - (b - a) / one for a, b, c in self.scores.values()), level)
 
     def ends(self) -> dict[int, float]:
-        """Seed -> score at the largest budget: the lower bound from there on."""
+        """Return the score of each seed at the largest budget: the lower bound beyond it."""
         return {seed: ys[-1] for seed, ys in self.scores.items()}
 
     def line(self, amount: float) -> dict[int, float]:
-        """Seed -> height of the straight line at an amount: the upper bound from the largest budget on."""
+        """Return the height of each seed's straight line at an amount: the upper bound beyond the largest budget."""
         place = math.log2(amount) - math.fsum(map(math.log2, self.amounts)) / len(self.amounts)
         return {seed: math.fsum(ys) / len(ys) + self._slope(ys) * place for seed, ys in self.scores.items()}
 
     def band(self, amount: float) -> tuple[float, float]:
-        """The lower end of the 95 % interval of the lower bound, and the upper end of that of the upper bound."""
+        """Return the lower end of the lower bound's 95 % interval, and the upper end of the upper bound's."""
         low, high = t_interval(self.ends().values()).low, t_interval(self.line(amount).values()).high
-        assert low is not None and high is not None  # `extension` asks for two seeds
+        assert low is not None and high is not None  # `extension` requires two seeds
         return low, max(low, min(BEST, high))
 
     @property
     def refusal(self) -> str:
-        """Why the arm is not extended, as the predicate of a sentence about it; "" where it is."""
+        """Return why the arm is not extended, as the predicate of a sentence about it; "" if it is extended."""
         slope, bend = self.slope, self.bend()
         if slope.low is None or slope.low <= 0:
             return (
@@ -102,7 +109,7 @@ class Extension:
 
 
 def extension(points: Points) -> Extension | None:
-    """The extension of an arm; None below three budgets, or two seeds that were run at each of the last three."""
+    """Return the extension of an arm; None for fewer than three budgets, or two seeds with all of the last three."""
     last = points[-FEWEST:]
     amounts = tuple(amount for amount, _ in last)
     if len(last) < FEWEST or any(b < APART * a for a, b in itertools.pairwise(amounts)):
@@ -115,10 +122,10 @@ def extension(points: Points) -> Extension | None:
 
 @dataclass(frozen=True)
 class Lead:
-    """Whether the arm that is ahead at the largest budget would still be ahead at some larger amount.
+    """The answer to whether the leader at the largest budget would still lead at some larger amount.
 
-    `margins` are its score at the largest budget minus each other arm's upper bound at that amount, paired by seed.
-    `refusal` is a clause that says why nothing is claimed; it is "" where the lead is kept.
+    `margins` are its score at the largest budget minus the upper bound of each other arm at that amount, paired by
+    seed. `refusal` is a clause that says why nothing is claimed; it is "" if the lead is kept.
     """
 
     first: str
@@ -127,18 +134,18 @@ class Lead:
 
 
 def lead(arms: Mapping[str, Points], amount: float, family: Family = NOTHING) -> Lead:
-    """The worst case for the leader: it gains nothing more, while the others keep their gain per doubling.
+    """Return whether the leader keeps its lead in the worst case: it gains no more, and others keep their gain.
 
-    The leader at the largest budget is the only arm that can come out, so no arm is put forward against the order that
-    was measured. Its margins over the others are corrected for their number (Bonferroni). Where a family of
-    comparisons was declared beforehand, only they show that it leads.
+    Only the leader at the largest budget can be put forward, so the measured order is never contradicted. Its margins
+    over the other arms are corrected for their number (Bonferroni). If a family of comparisons was declared
+    beforehand, only these can show that it leads.
     """
     ends = {arm: points[-1][0] for arm, points in arms.items()}
     last = {arm: points[-1][1] for arm, points in arms.items()}
     order = sorted(last, key=lambda arm: -math.fsum(last[arm].values()) / len(last[arm]))
     first, rivals = order[0], order[1:]
     if max(ends.values()) > SAME * min(ends.values()):
-        return Lead(first, {}, "the largest budgets of the arms are not one amount")
+        return Lead(first, {}, "the largest budgets of the arms are not equal")
     pairs = declared.compare(last, family)
     level = [rival for rival in rivals if (first, rival) not in pairs or not pairs[first, rival].claimed]
     if level:
@@ -154,6 +161,7 @@ def lead(arms: Mapping[str, Points], amount: float, family: Family = NOTHING) ->
 
 
 def _kept(first: str, extensions: Mapping[str, Extension], amount: float) -> Lead:
+    """Return the lead at an amount, of a leader at the largest budget whose rivals are all extended."""
     if extensions[first].slope.mean < 0:
         return Lead(first, {}, f"{first} is ahead at the largest budget, but falls towards it")
     ends = extensions[first].ends()
@@ -169,5 +177,5 @@ def _kept(first: str, extensions: Mapping[str, Extension], amount: float) -> Lea
 
 
 def _margin(ends: Mapping[int, float], line: Mapping[int, float], level: float = LEVEL) -> Estimate:
-    """The difference of the seeds that both have."""
+    """Return the mean difference over the seeds that both have."""
     return t_interval((ends[seed] - line[seed] for seed in sorted(ends.keys() & line.keys())), level)

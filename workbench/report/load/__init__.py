@@ -1,1 +1,1 @@
-"""From run directories to tables: runs, scores and training curves, and what each is called in a report."""
+"""Reading of run directories into tables of runs, scores and training curves, and the names that a report uses."""

@@ -1,7 +1,7 @@
-"""From run directories to tables: a row a run, a row a score, a row a stretch of a training curve.
+"""Tables of one experiment, read from its run directories: a row for each run, score and part of a training curve.
 
-What cannot be read is named in `notes` and never hides the rest. Nothing is averaged here, except the logged rows
-within one stretch of a training curve.
+A file that cannot be read is named in `notes`, and all others are still read. Nothing is averaged here, except the
+logged rows within one part of a training curve.
 """
 
 from __future__ import annotations
@@ -57,11 +57,13 @@ STRETCH = ("run_id", "step", "first_step", "last_step", "rows")
 
 @dataclass(frozen=True)
 class Frames:
-    """One experiment, read.
+    """One experiment, read from its record and its run directories.
 
-    `runs` has the columns RUN, `scores` SCORE, `other` OTHER (every metric on every split), `baselines` BASELINE, and
-    `curves` STRETCH and a column for each metric that any run logged. `settings` and `environments` map run ids to
-    dotted keys and values. `record` is the experiment as written down, `notes` are sentences a reader must see.
+    `runs` has the columns RUN, `scores` SCORE, `other` OTHER (every metric on every split), `baselines` BASELINE,
+    `points` POINT, and `curves` STRETCH and a column for each metric that any run logged. `settings` and
+    `environments` map a run id to the values of its spec and of its env.json, by dotted key. `record` is the
+    experiment's record as plain data, and `notes` are sentences that a reader must see. `floors` are the values of
+    losses that token frequencies alone reach.
     """
 
     record: Mapping[str, Any]
@@ -73,28 +75,29 @@ class Frames:
     settings: Mapping[str, Mapping[str, Any]]
     environments: Mapping[str, Mapping[str, Any]]
     notes: tuple[str, ...]
-    bins: Mapping[str, int] = field(default_factory=dict)  # run id -> steps that one stretch of its curve covers
+    bins: Mapping[str, int] = field(default_factory=dict)  # run id -> steps that one row of its curve covers
     logged: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # run id -> its rows of `curves`
-    floors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # run id -> metric -> by frequencies alone
-    points: pd.DataFrame = field(default_factory=lambda: no_points())  # POINT: scores along training, and at its end
+    floors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # run id -> metric -> value
+    points: pd.DataFrame = field(default_factory=lambda: no_points())  # scores at points of training and at its end
 
     @property
     def axis(self) -> str:
+        """Return the axis of the experiment: the keys in which its runs differ, separated by commas."""
         return str(self.record["axis"])
 
     def rows(self, table: Literal["runs", "scores", "other", "baselines"]) -> list[dict[str, Any]]:
-        """A table as plain rows."""
+        """Return a table as a list of dictionaries, one for each row."""
         frame: pd.DataFrame = getattr(self, table)
         return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
 
     def by_id(self) -> dict[str, dict[str, Any]]:
-        """Run id -> its row in `runs`."""
+        """Return the row of `runs` for each run id."""
         return {str(row["run_id"]): row for row in self.rows("runs")}
 
 
 @dataclass
 class _Pile:
-    """Rows on their way into the tables; about `most_rows` are read of each training curve."""
+    """Rows that are collected for the tables; of each training curve, about `most_rows` rows are read."""
 
     most_rows: int
     runs: list[dict[str, Any]] = field(default_factory=list)
@@ -117,25 +120,26 @@ def no_points() -> pd.DataFrame:
 
 
 def read(store: RunStore, name: str, verify: bool = True) -> Frames:
-    """All of one experiment. Raises InputError when the store holds none of this name.
+    """Return the tables of one experiment. Raises InputError if the store has no record of this name.
 
-    With `verify` every file of a run is compared with its hash; otherwise sizes and the hashes in JSON files are.
+    With `verify`, every file of a run is compared with its hash; without it, only file sizes and the hashes inside
+    JSON files are checked.
     """
     import pandas as pd
 
-    found = store.experiment(name)
-    words = {k: str(getattr(found, k)) for k in ("name", "experiment", "question", "axis", "command", "updated")}
+    experiment = store.experiment(name)
+    texts = {k: str(getattr(experiment, k)) for k in ("name", "experiment", "question", "axis", "command", "updated")}
     record: dict[str, Any] = {
-        **words,
-        "tasks": dict(found.tasks),
-        "match": list(found.match),
-        "tuning": list(found.tuning),
-        "contrasts": list(found.contrasts),
-        "design": dict(found.design),
-        "looks": list(found.looks),
-        "text": dict(found.text),
-        "runs": list(found.runs),
-        "untrained": list(found.untrained),
+        **texts,
+        "tasks": dict(experiment.tasks),
+        "match": list(experiment.match),
+        "tuning": list(experiment.tuning),
+        "contrasts": list(experiment.contrasts),
+        "design": dict(experiment.design),
+        "looks": list(experiment.looks),
+        "text": dict(experiment.text),
+        "runs": list(experiment.runs),
+        "untrained": list(experiment.untrained),
     }
     files = len({*record["runs"], *record["untrained"]})
     pile = _Pile(most_rows=min(MOST_ROWS, max(MOST_BINS, MOST_IN_ALL // max(1, files))))
@@ -144,23 +148,23 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
         for run_id in dict.fromkeys(record[key]):
             if run_id not in pile.settings:
                 _add(pile, store, run_id, role, states.get(run_id))
-    pile.notes += unverified(found, pile.uncovered, verify)
+    pile.notes += unverified(experiment, pile.uncovered, verify)
     arms = arm_names(record["axis"], pile.runs, pile.settings)
     for row in pile.runs:
         row["arm"] = arms[row["run_id"]]
-    kept = choose(pile.scores, record["tasks"], pile.notes)
+    chosen = choose(pile.scores, record["tasks"], pile.notes)
     other = [
         {"run_id": s["run_id"], "task": s["task"], "seed": s["seed"], "split": split, "metric": metric, "value": value}
-        for s in kept for split, values in s["values"].items() for metric, value in values.items()
+        for s in chosen for split, values in s["values"].items() for metric, value in values.items()
     ]  # fmt: skip
     baselines = [
         {"run_id": s["run_id"], "task": s["task"], "baseline": name, "value": value}
-        for s in kept for name, value in s["baselines"].items()
+        for s in chosen for name, value in s["baselines"].items()
     ]  # fmt: skip
     return Frames(
         record,
         pd.DataFrame(pile.runs, columns=list(RUN)),
-        pd.DataFrame(kept, columns=list(SCORE)),
+        pd.DataFrame(chosen, columns=list(SCORE)),
         pd.DataFrame(other, columns=list(OTHER)),
         pd.DataFrame(baselines, columns=list(BASELINE)),
         pd.DataFrame(pile.curves) if pile.curves else pd.DataFrame(columns=list(STRETCH)),
@@ -170,39 +174,39 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
         pile.bins,
         {run_id: list(rows) for run_id, rows in itertools.groupby(pile.curves, key=lambda row: row["run_id"])},
         pile.floors,
-        pd.DataFrame(_along(pile, kept), columns=list(POINT)),
+        pd.DataFrame(_along(pile, chosen), columns=list(POINT)),
     )
 
 
-def warn_of_damage(found: Frames) -> None:
-    """Name the runs of a record that are left out because their files are damaged or gone."""
-    for run in found.rows("runs"):
+def warn_of_damage(experiment: Frames) -> None:
+    """Log a warning for each run of a record that is left out because its files are damaged or missing."""
+    for run in experiment.rows("runs"):
         if run["state"] in ("damaged", "missing"):
-            why = run["reason"] if run["state"] == "damaged" else "there is no such folder"
-            log.warning("%s is %s and left out: %s", run["run_id"], run["state"], why)
+            reason = run["reason"] if run["state"] == "damaged" else "there is no such folder"
+            log.warning("%s is %s and is left out: %s", run["run_id"], run["state"], reason)
 
 
 def unverified(record: ExperimentRecord, uncovered: Sequence[str], verify: bool) -> list[str]:
-    """Return a sentence for each reason why files may have changed without being noticed here."""
-    told = []
+    """Return a sentence for each reason why a changed file might not be noticed here."""
+    sentences = []
     if uncovered:
         names = ", ".join(uncovered[:3]) + (f" and {len(uncovered) - 3} more" if len(uncovered) > 3 else "")
-        told.append(
-            f"{len(uncovered)} runs are not covered by a manifest, as an older version finished them: nothing shows "
-            f"whether their files are still what was written ({names})."
+        sentences.append(
+            f"{len(uncovered)} runs have no manifest with hashes, because an older version finished them: a change of "
+            f"their files would not be noticed ({names})."
         )
     if not record.covered:
-        told.append(
-            "The record of this experiment is not covered either: an older version wrote it without a hash, so nothing "
-            "shows whether it still lists every run."
+        sentences.append(
+            "The record of this experiment has no hash, because an older version wrote it: a run that is missing from "
+            "its list would not be noticed."
         )
     if not verify:
-        told.append("Files were not compared with their hashes (--no-verify).")
-    return told
+        sentences.append("Files were not compared with their hashes (--no-verify).")
+    return sentences
 
 
 def _add(pile: _Pile, store: RunStore, run_id: str, role: str, state: Mapping[str, Any] | None) -> None:
-    """Add one run. `state` is what `RunDir.summary` says of it, None where there is no such folder."""
+    """Add one run. `state` is the result of `RunDir.summary`, or None if the run has no folder."""
     folder = store.root / run_id
     row: dict[str, Any] = {"run_id": run_id, "role": role, "path": run_id, "seed": -1, "budget": "unknown"}
     pile.runs.append(row)
@@ -228,7 +232,7 @@ def _add(pile: _Pile, store: RunStore, run_id: str, role: str, state: Mapping[st
         return
     if row["state"] in FINISHED:
         run = store.get(run_id)
-        pile.notes += [f"{run_id}: {why}" for why in run.failures().values()]
+        pile.notes += [f"{run_id}: {failure}" for failure in run.failures().values()]
         pile.uncovered += [] if run.covered else [run_id]
     if row["state"] == "interrupted":
         steps = number(run_files.optional(folder / "plan.json").get("steps"))
@@ -237,7 +241,7 @@ def _add(pile: _Pile, store: RunStore, run_id: str, role: str, state: Mapping[st
             if math.isnan(row["steps"])
             else (f"stopped at step {row['steps']:,.0f}{'' if math.isnan(steps) else f' of {steps:,.0f}'}")
         )
-        row["reason"] += "; the same command goes on with it"
+        row["reason"] += "; the same command resumes it"
     env = run_files.optional(folder / "env.json")
     env.pop("run_id", None)
     pile.environments[run_id], row["code"] = flatten(env), code_of(env)
@@ -252,63 +256,66 @@ def _add(pile: _Pile, store: RunStore, run_id: str, role: str, state: Mapping[st
     row["finetune_seconds"] = math.fsum(s["seconds"] for s in scores if not math.isnan(s["seconds"]))
     if row["state"] in FINISHED:
         pile.scores += scores
-        for point, taken, fault in run_files.points_of(folder):
+        for point, point_scores, fault in run_files.points_of(folder):
             pile.notes += [f"{run_id}: {fault}"] if fault else []
             pile.points += [
-                {"run_id": run_id, **score, **point, "path": f"{run_id}/{score['path']}"} for score in taken
+                {"run_id": run_id, **score, **point, "path": f"{run_id}/{score['path']}"} for score in point_scores
             ]
 
 
-def _along(pile: _Pile, kept: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the scores of points that were made as those of the run's end that are `kept`, and these at their end.
+def _along(pile: _Pile, chosen: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the scores along training: those of points, and those at the end of training.
 
-    Only tasks that some run was measured on before its end have rows.
+    A score of a point counts if the same run, task and digest is among the scores that were `chosen` at the end. Only
+    tasks that some run was scored on before its end have rows.
     """
-    same = {(row["run_id"], row["task"], row["digest"]) for row in kept}
-    taken = [row for row in pile.points if (row["run_id"], row["task"], row["digest"]) in same]
-    tasks = {row["task"] for row in taken}
+    same = {(row["run_id"], row["task"], row["digest"]) for row in chosen}
+    of_points = [row for row in pile.points if (row["run_id"], row["task"], row["digest"]) in same]
+    tasks = {row["task"] for row in of_points}
     runs = {row["run_id"]: row for row in pile.runs}
     ends = [
         {**row, **{key: runs[row["run_id"]][key] for key in PLACE}, "mark": run_files.END}
-        for row in kept if row["task"] in tasks and runs[row["run_id"]]["role"] == "arm"
+        for row in chosen if row["task"] in tasks and runs[row["run_id"]]["role"] == "arm"
     ]  # fmt: skip
-    made = []
-    for row in (*taken, *ends):
+    rows = []
+    for row in (*of_points, *ends):
         run = runs[row["run_id"]]
         decays = str(pile.settings[row["run_id"]].get("schedule.kind")) != "constant"
-        said = "yes" if decays and row["mark"] != run_files.END else "no"
-        made.append({**row, **{key: run[key] for key in ("arm", "budget", "seed")}, "before_end_of_decay": said})
+        before_end = "yes" if decays and row["mark"] != run_files.END else "no"
+        rows.append({**row, **{key: run[key] for key in ("arm", "budget", "seed")}, "before_end_of_decay": before_end})
     place = {run_id: number for number, run_id in enumerate(runs)}
-    return sorted(made, key=lambda row: (place[row["run_id"]], row["task"], row["steps"]))
+    return sorted(rows, key=lambda row: (place[row["run_id"]], row["task"], row["steps"]))
 
 
 def choose(scores: list[dict[str, Any]], tasks: Mapping[str, Any], notes: list[str]) -> list[dict[str, Any]]:
-    """The scores this experiment asked for, each task under one fine-tuning setting; the others are named.
+    """Return the scores of the tasks of this experiment, each task under one fine-tuning setting.
 
-    A run may have been measured for other questions too. Of several settings of a task the one that equals the
-    experiment's is kept, else the one that covers most. A score that is not a number is left out.
+    A run may also have been scored for other experiments. If a task has scores under several settings, those that
+    agree with the settings of the experiment are chosen, or else the setting with the most scores; `notes` gets a
+    sentence on the others. A score that is not a number is left out.
     """
     names = tasks.get("names")
     names = [str(n) for n in names] if isinstance(names, list | tuple) else []
     paths = any("." in n or "/" in n for n in names)
-    asked = [s for s in scores if s["task"] in names or s["suite"] in names or (s["suite"] in FROM_PATHS and paths)]
-    kept = []
-    for task in dict.fromkeys(s["task"] for s in asked or scores):
-        mine = [s for s in asked or scores if s["task"] == task]
-        groups = {digest: [s for s in mine if s["digest"] == digest] for digest in sorted({s["digest"] for s in mine})}
+    wanted = [s for s in scores if s["task"] in names or s["suite"] in names or (s["suite"] in FROM_PATHS and paths)]
+    chosen = []
+    for task in dict.fromkeys(s["task"] for s in wanted or scores):
+        same = [s for s in wanted or scores if s["task"] == task]
+        groups = {digest: [s for s in same if s["digest"] == digest] for digest in sorted({s["digest"] for s in same})}
         best = max(groups, key=lambda digest: (_agrees(groups[digest][0]["finetune"], tasks), len(groups[digest])))
-        good = [s for s in groups[best] if not math.isnan(s["value"])]
-        kept += good
-        if len(mine) > len(groups[best]):
+        valid = [s for s in groups[best] if not math.isnan(s["value"])]
+        chosen += valid
+        if len(same) > len(groups[best]):
             others = ", ".join(d or "unnamed" for d in groups if d != best)
             notes.append(
-                f"{task}: {len(mine) - len(groups[best])} scores under other fine-tuning settings or data are left out "
-                f"(digest {others}; shown is {best or 'unnamed'})"
+                f"{task}: {len(same) - len(groups[best])} scores under other fine-tuning settings or data are left out "
+                f"(digest {others}; shown: {best or 'unnamed'})"
             )
-        notes += [f"{s['path']}: the score is not a number and is left out" for s in groups[best] if s not in good]
-    return kept
+        notes += [f"{s['path']}: the score is not a number and is left out" for s in groups[best] if s not in valid]
+    return chosen
 
 
 def _agrees(finetune: Mapping[str, Any], tasks: Mapping[str, Any]) -> bool:
+    """Return whether the settings of a fine-tuning are those that the experiment gives for its tasks."""
     shared = (finetune.keys() & tasks.keys()) - {"names", "seeds", "glue"}
     return all(tasks[k] is None or finetune[k] == tasks[k] for k in shared)

@@ -1,4 +1,4 @@
-"""The runs of a store as plain rows, to be filtered, sorted and compared two at a time. No table library is loaded."""
+"""The runs of a store as dictionaries that can be filtered, sorted and compared in pairs, without a table library."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _CONDITION = re.compile(r"\s*([\w.-]+)\s*(!=|<=|>=|=|<|>)\s*(.*?)\s*", re.S)
 
 
 def rows(store: RunStore) -> list[Row]:
-    """A row a run: its state, every field of its spec by dotted key, what was spent, and its mean scores."""
+    """Return a row for each run: its state, the fields of its spec by dotted key, its spending and its mean scores."""
     return [row_of(run) for run in store.runs()]
 
 
 def row_of(run: RunDir) -> Row:
-    """One run. What cannot be read is left out; `state` and `note` say why."""
-    said = run.summary()
-    row: Row = {"run_id": run.run_id, "state": said["state"], "note": said["note"]}
-    if said["state"] == "damaged":
+    """Return the row of one run. Files that cannot be read are left out; `state` and `note` give the reason."""
+    summary = run.summary()
+    row: Row = {"run_id": run.run_id, "state": summary["state"], "note": summary["note"]}
+    if summary["state"] == "damaged":
         return row
     spec = part(optional(run.path / "spec.json"), "spec")
     done, env = optional(run.path / "done.json"), optional(run.path / "env.json")
     row |= {"kind": kind_of(spec)}
     row |= flatten(spec) | {"budget": budget_of(part(spec, "budget"))[0], "code": code_of(env)}
-    if row["kind"] == UNTRAINED:  # its spec names an objective, since every spec does, and nothing of it is computed
+    if row["kind"] == UNTRAINED:  # every spec names an objective, and that of an untrained run is not used
         row["objective"] = UNTRAINED
     row |= {f"spent.{k}": done.get(k) for k in ("steps", "tokens", "seconds")}
     row |= {f"flops.{k}": v for k, v in part(done, "flops").items()}
@@ -48,74 +48,78 @@ def row_of(run: RunDir) -> Row:
 
 
 def kind(run: RunDir) -> str | None:
-    """Return the kind of a run; None where its spec cannot be read."""
+    """Return the kind of a run (see `naming.kind_of`); None if its spec cannot be read."""
     spec = part(optional(run.path / "spec.json"), "spec")
     return kind_of(spec) if spec else None
 
 
 def scores(run: RunDir) -> Row:
-    """`score.TASK` as the mean over fine-tuning seeds, `score.SUITE` as the mean over its tasks, and `score`."""
-    found: dict[str, dict[str, list[float]]] = {}
+    """Return `score.TASK` (mean over fine-tuning seeds), `score.SUITE` (mean over its tasks), and `score` of a run."""
+    values_of: dict[str, dict[str, list[float]]] = {}
     for score, _ in scores_of(run.path):
         if score and score["value"] == score["value"]:
-            found.setdefault(score["suite"], {}).setdefault(score["task"], []).append(score["value"])
+            values_of.setdefault(score["suite"], {}).setdefault(score["task"], []).append(score["value"])
     row: Row = {}
-    for suite in sorted(found, key=place_of):
-        means = {task: plain.fmean(values) for task, values in found[suite].items()}
+    for suite in sorted(values_of, key=place_of):
+        means = {task: plain.fmean(values) for task, values in values_of[suite].items()}
         mean = mean_score(suite, means)[1]
         row |= {f"score.{task}": value for task, value in means.items()} | {f"score.{suite}": mean}
         row.setdefault("score", mean)
     return row
 
 
-def chosen(found: Sequence[Row], where: Iterable[str], sort: str | None) -> list[Row]:
-    """The rows that meet every condition (`objective=rtd`, `seed<3`, `score>60`), in order of a key.
+def chosen(all_rows: Sequence[Row], where: Iterable[str], sort: str | None) -> list[Row]:
+    """Return the rows that meet every condition (`objective=rtd`, `seed<3`, `score>60`), sorted by a key.
 
-    `sort` may begin with "-" for the largest first; rows that lack the key come last either way. Raises InputError
-    for a condition of another form and for a key that no run has.
+    `sort` may begin with "-" to put the largest value first; rows without the key come last in both cases. Raises
+    InputError for a condition of another form, and for a key that no run has.
     """
-    kept = list(found)
+    selected = list(all_rows)
     for text in where:
         match = _CONDITION.fullmatch(text)
         if match is None:
-            raise InputError(f"--where {text!r} is not of the form key=value; there are =, !=, <, <=, > and >=")
+            raise InputError(f"--where {text!r} is not of the form key=value; the signs are =, !=, <, <=, > and >=")
         key, sign, value = match.groups()
-        _known(key, found, "--where")
-        _comparable(text, value, [row.get(key) for row in found])
-        kept = [row for row in kept if _meets(row.get(key), sign, value)]
+        _known(key, all_rows, "--where")
+        _comparable(text, value, [row.get(key) for row in all_rows])
+        selected = [row for row in selected if _meets(row.get(key), sign, value)]
     if sort:
         key = sort.removeprefix("-")
-        _known(key, found, "--sort")
-        there = [row for row in kept if row.get(key) is not None]
+        _known(key, all_rows, "--sort")
+        there = [row for row in selected if row.get(key) is not None]
         there.sort(key=lambda row: _rank(row[key]), reverse=sort.startswith("-"))
-        kept = there + [row for row in kept if row.get(key) is None]
-    return kept
+        selected = there + [row for row in selected if row.get(key) is None]
+    return selected
 
 
-def shown(found: Sequence[Row], kept: Sequence[Row], columns: str | None) -> list[Row]:
-    """The rows with these columns only, comma-separated; `all` for every one. Raises InputError for an unknown one."""
+def shown(all_rows: Sequence[Row], selected: Sequence[Row], columns: str | None) -> list[Row]:
+    """Return the rows of `selected` with these columns only, separated by commas; "all" stands for every column.
+
+    Raises InputError for a column that no run has.
+    """
     if columns == "all":
-        names = list(dict.fromkeys(key for row in kept for key in row))
+        names = list(dict.fromkeys(key for row in selected for key in row))
     else:
         names = [name.strip() for name in columns.split(",")] if columns else list(COLUMNS)
         for name in names if columns else ():
-            _known(name, found, "--columns")
-    return [{name: row.get(name) for name in names} for row in kept]
+            _known(name, all_rows, "--columns")
+    return [{name: row.get(name) for name in names} for row in selected]
 
 
-def _known(key: str, found: Sequence[Row], option: str) -> None:
-    keys = {key for row in found for key in row}
-    if found and key not in keys:
-        raise InputError(f"{option} {key}: no run has it{suggest(key, keys)}")
+def _known(key: str, all_rows: Sequence[Row], option: str) -> None:
+    """Raise InputError if no run has the key."""
+    keys = {key for row in all_rows for key in row}
+    if all_rows and key not in keys:
+        raise InputError(f"{option} {key}: no run has this key{suggest(key, keys)}")
 
 
-def _comparable(text: str, value: str, there: Sequence[Any]) -> None:
-    """Raise InputError for a condition that no run can meet: a second sign, or a word where all values are numbers."""
+def _comparable(text: str, value: str, values: Sequence[Any]) -> None:
+    """Raise InputError for a condition that no run can meet: with a second sign, or a word instead of a number."""
     if value[:1] in ("<", ">", "=", "!"):
-        raise InputError(f"--where {text!r} is not of the form key=value; there are =, !=, <, <=, > and >=")
-    numbers = [isinstance(each, (int, float)) and not isinstance(each, bool) for each in there if each is not None]
+        raise InputError(f"--where {text!r} is not of the form key=value; the signs are =, !=, <, <=, > and >=")
+    numbers = [isinstance(each, (int, float)) and not isinstance(each, bool) for each in values if each is not None]
     if numbers and all(numbers) and value.lower() != "none" and not _is_number(value):
-        raise InputError(f"--where {text!r} compares numbers with {value!r}, which is none")
+        raise InputError(f"--where {text!r} compares numbers with {value!r}, which is not a number")
 
 
 def _is_number(text: str) -> bool:
@@ -126,7 +130,11 @@ def _is_number(text: str) -> bool:
 
 
 def _meets(value: Any, sign: str, text: str) -> bool:
-    """Numbers are compared as numbers, words as words; nothing but "!=" holds for what a run lacks."""
+    """Return whether a value meets a condition.
+
+    Two numbers are compared as numbers, anything else as text. None, NaN, True and False have no order: only `=` and
+    `!=` can hold for them.
+    """
     if value is None or isinstance(value, bool) or value != value:
         return _COMPARE[sign](str(value).lower(), text.lower()) if sign in ("=", "!=") else False
     try:
@@ -136,18 +144,24 @@ def _meets(value: Any, sign: str, text: str) -> bool:
 
 
 def _rank(value: Any) -> tuple[int, float, str]:
+    """Return a key that sorts numbers before other values."""
     size = number(value)
     return (0, size, "") if size == size else (1, 0.0, str(value))
 
 
 def differences(a: Row, b: Row) -> tuple[list[Row], list[Row]]:
-    """What differs between two runs: first in what they are, then in what came of them, a row a key."""
-    results = ("spent.", "flops.", "final.", "score")
+    """Return what differs between two runs, a row for each key: in their specs, then in their results.
+
+    Rows of results have the difference b - a, if both are numbers.
+    """
+    prefixes = ("spent.", "flops.", "final.", "score")
     keys = [key for key in dict.fromkeys((*a, *b)) if key not in ("run_id", "note", "budget")]
     differing = [key for key in keys if a.get(key) != b.get(key)]
-    came = [key for key in differing if key.startswith(results) or key in ("state", "code")]
-    spec = [{"key": key, "a": a.get(key), "b": b.get(key)} for key in differing if key not in came]
-    return spec, [{"key": key, "a": a.get(key), "b": b.get(key), "b - a": _gap(a.get(key), b.get(key))} for key in came]
+    results = [key for key in differing if key.startswith(prefixes) or key in ("state", "code")]
+    spec = [{"key": key, "a": a.get(key), "b": b.get(key)} for key in differing if key not in results]
+    return spec, [
+        {"key": key, "a": a.get(key), "b": b.get(key), "b - a": _gap(a.get(key), b.get(key))} for key in results
+    ]
 
 
 def _gap(a: Any, b: Any) -> float | None:
@@ -156,13 +170,13 @@ def _gap(a: Any, b: Any) -> float | None:
 
 
 def find_run(store: RunStore, word: str) -> RunDir:
-    """A run by its name or by a part of it that no other has. Raises InputError when there is none, or several."""
+    """Return the run of this name, or the only run whose name contains it. Raises InputError for none or several."""
     runs = store.runs()
     exact = [run for run in runs if run.run_id == word]
     near = exact or [run for run in runs if word and word in run.run_id]
     if len(near) > 1:
         names = ", ".join(run.run_id for run in near[:3])
-        raise InputError(f"{word!r} is part of the names of {len(near)} runs ({names} ...); say more of the name")
+        raise InputError(f"{word!r} is part of the names of {len(near)} runs ({names} ...); give a longer part")
     if near:
         return near[0]
     every = [run.run_id for run in runs]
@@ -170,11 +184,11 @@ def find_run(store: RunStore, word: str) -> RunDir:
 
 
 def as_text(a: Row, b: Row, table: Callable[[Sequence[Mapping[str, Any]]], str]) -> str:
-    """Both lists of `differences` for a person. `table` makes aligned columns of rows."""
-    spec, came = differences(a, b)
+    """Return both lists of `differences` as text. `table` formats rows as aligned columns."""
+    spec, results = differences(a, b)
     lines = [f"a  {a['run_id']}", f"b  {b['run_id']}", ""]
-    lines += ["What they are:", table(spec)] if spec else ["Their specs are the same."]
-    lines += ["", "What came of them:", table(came)] if came else ["", "Nothing differs in what came of them."]
-    if any(row["key"].startswith("score") for row in came):
-        lines += ["", "One run each carries no interval; `workbench report` compares over seeds."]
+    lines += ["Specs:", table(spec)] if spec else ["Their specs are the same."]
+    lines += ["", "Results:", table(results)] if results else ["", "Their results are the same."]
+    if any(row["key"].startswith("score") for row in results):
+        lines += ["", "A single run of each gives no interval; `workbench report` compares over seeds."]
     return "\n".join(lines)

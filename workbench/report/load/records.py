@@ -1,4 +1,4 @@
-"""Which record of an experiment a command means, and which others there are."""
+"""Search for the record of an experiment that a command names, among several of the same experiment."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ log = logging.getLogger("workbench")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A record of an experiment, and how many of its runs are in which state."""
+    """A record of an experiment, with the number of its runs in each state."""
 
     record: ExperimentRecord
     states: Counter[str]
 
     @property
     def finished(self) -> bool:
-        """Whether every run of the record is trained, with all of its scores."""
+        """Return whether every run of the record is trained and has all of its scores."""
         return set(self.states) == {"done"}
 
     @property
@@ -30,10 +30,10 @@ class Candidate:
         """Return one word for the whole record."""
         if self.finished:
             return "finished"
-        return "running" if self.states["running"] else "unfinished" if self._answers() else "interrupted"
+        return "running" if self.states["running"] else "unfinished" if self._failed() else "interrupted"
 
-    def _answers(self) -> bool:
-        """Whether what is missing has failed or diverged, so that the same command would not go on with it."""
+    def _failed(self) -> bool:
+        """Return whether the remaining runs failed or diverged, so that the same command would not resume them."""
         return not self.states.keys() & {"new", "interrupted", "missing"}
 
     def __str__(self) -> str:
@@ -42,10 +42,10 @@ class Candidate:
 
 
 def find_record(store: RunStore, word: str) -> str:
-    """Return the name of a record, from its own name or that of its experiment.
+    """Return the name of a record, given that name or the name of its experiment.
 
-    Of several records of an experiment it is the one updated last among those that are finished, else the one updated
-    last; which it is, and which others there are, is said. Raises InputError when there is none.
+    If an experiment has several records, this is the finished one that was updated last, or else the one that was
+    updated last. A warning names the record, and each of the others. Raises InputError if there is none.
     """
     everything = store.experiments()
     for record in everything:
@@ -56,15 +56,15 @@ def find_record(store: RunStore, word: str) -> str:
     records = [record for record in everything if not record.damage]
     if any(record.name == word for record in records):
         return word
-    mine = [record for record in records if record.experiment == word]
-    if mine:
-        return _chosen(word, [candidate(store, record) for record in mine]).record.name
-    known = {name for record in records for name in (record.name, record.experiment)}
-    raise InputError(f"{store.root} holds no experiment {word!r}{suggest(word, known) if known else ''}")
+    of_experiment = [record for record in records if record.experiment == word]
+    if of_experiment:
+        return _chosen(word, [candidate(store, record) for record in of_experiment]).record.name
+    names = {name for record in records for name in (record.name, record.experiment)}
+    raise InputError(f"{store.root} holds no experiment {word!r}{suggest(word, names) if names else ''}")
 
 
 def candidate(store: RunStore, record: ExperimentRecord) -> Candidate:
-    """Look at the files of a record's runs."""
+    """Return the record with the states of its runs, read from their directories."""
     names = dict.fromkeys([*record.runs, *record.untrained])
     return Candidate(record, Counter(_state(store, name) for name in names))
 
@@ -83,5 +83,5 @@ def _chosen(word: str, candidates: list[Candidate]) -> Candidate:
     first, *others = ordered
     log.warning("%s is read from the record %s", word, first)
     for other in others:
-        log.warning("another record of %s, to be named in its place: %s", word, other)
+        log.warning("another record of %s, which may be named instead: %s", word, other)
     return first

@@ -1,4 +1,7 @@
-"""One run directory, read as data that may be missing, torn or of the wrong type. Faults come back as sentences."""
+"""Reading of one run directory whose files may be missing, torn or of the wrong type.
+
+Faults are returned as sentences.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ from workbench.spec.parts import UNITS, DataSpec
 from workbench.spec.words_seen import epochs_of_words, words_of_tokens
 from workbench.store.atomic import read_object
 
-END = "end"  # the mark of the end of training among the points of a run
-FINISHED = ("trained", "done")  # pre-training is over, so the encoder may be scored
+END = "end"  # the mark of the last point of a run, the end of training
+FINISHED = ("trained", "done")  # states of a run whose pre-training is over, so that its encoder may be scored
 
 
 def optional(path: Path) -> dict[str, Any]:
-    """The same where a missing or damaged file is worth no more than an empty one."""
+    """Return the content of a JSON file, or an empty dictionary if it is missing or damaged."""
     try:
         return read_object(path)
     except (OSError, ValueError):
@@ -27,7 +30,7 @@ def optional(path: Path) -> dict[str, Any]:
 
 
 def number(value: Any) -> float:
-    """A finite number as float, NaN for anything else."""
+    """Return a finite number as float, and NaN for anything else."""
     good = isinstance(value, int | float) and not isinstance(value, bool)
     try:
         return float(value) if good and math.isfinite(value) else math.nan
@@ -36,12 +39,13 @@ def number(value: Any) -> float:
 
 
 def part(value: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return the dictionary under a key; an empty one if there is none."""
     inner = value.get(key)
     return inner if isinstance(inner, dict) else {}
 
 
 def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted keys: {"a": {"b": 1}} is {"a.b": 1}. Lists become comma-separated words."""
+    """Return nested mappings with dotted keys: {"a": {"b": 1}} becomes {"a.b": 1}. Lists become text with commas."""
     flat: dict[str, Any] = {}
     for key, item in value.items():
         if isinstance(item, Mapping):
@@ -52,7 +56,7 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def spec_of(folder: Path) -> tuple[dict[str, Any], str]:
-    """The run's spec as plain data and the digest of its identity. Raises ValueError when it cannot be used."""
+    """Return the run's spec as plain data, and the digest of its identity. Raises ValueError if it cannot be used."""
     try:
         raw = read_object(folder / "spec.json")
     except OSError:
@@ -66,9 +70,9 @@ def spec_of(folder: Path) -> tuple[dict[str, Any], str]:
 
 
 def totals(folder: Path, last: Mapping[str, float]) -> dict[str, float]:
-    """Steps, tokens, seconds and FLOPs spent: of done.json, or as far as the log goes for a run that has not ended.
+    """Return steps, tokens, seconds and FLOPs spent: from done.json, or from the last logged row of an unfinished run.
 
-    Raises ValueError when done.json is there and damaged.
+    Raises ValueError if done.json exists and is damaged.
     """
     try:
         done = read_object(folder / "done.json")
@@ -76,18 +80,18 @@ def totals(folder: Path, last: Mapping[str, float]) -> dict[str, float]:
         spent = {k: last.get(k, math.nan) for k in ("steps", "tokens", "seconds")}
         flops = {f"flops_{c}": last.get(f"flops.{c}", math.nan) for c in CONVENTIONS}
         return spent | flops | {"steps": last.get("step", math.nan)}
-    found = {k: number(done.get(k)) for k in ("steps", "tokens", "seconds")}
-    found |= {f"flops_{c}": number(part(done, "flops").get(c)) for c in CONVENTIONS}
-    wrong = [k for k, v in found.items() if math.isnan(v)]
-    if wrong:
-        raise ValueError(f"done.json has no usable {', '.join(wrong)}")
-    return found
+    recorded = {k: number(done.get(k)) for k in ("steps", "tokens", "seconds")}
+    recorded |= {f"flops_{c}": number(part(done, "flops").get(c)) for c in CONVENTIONS}
+    missing = [k for k, v in recorded.items() if math.isnan(v)]
+    if missing:
+        raise ValueError(f"done.json has no usable {', '.join(missing)}")
+    return recorded
 
 
 def seen(spec: Mapping[str, Any], tokens: float) -> dict[str, float]:
-    """Return the words that a run saw in so many tokens, to a whole one, and in how many epochs of the text.
+    """Return the number of words that a run saw in so many tokens, rounded, and the epochs of the text that this makes.
 
-    Both are NaN where no words were counted.
+    Both are NaN if the words of the text were not counted.
     """
     try:
         data = DataSpec.model_validate(part(spec, "data"))
@@ -98,27 +102,27 @@ def seen(spec: Mapping[str, Any], tokens: float) -> dict[str, float]:
 
 
 def floors(folder: Path) -> dict[str, float]:
-    """Return what token frequencies alone reach for each loss of a trained run, as far as that was written down."""
+    """Return the value that token frequencies alone reach for each loss of a trained run, if it was recorded."""
     recorded = part(optional(folder / "done.json"), "floors")
     return {metric: value for metric, raw in recorded.items() if not math.isnan(value := number(raw))}
 
 
 def curve_of(folder: Path, most: int) -> tuple[training_curves.Curve, str]:
-    """The training curve from about `most` rows, empty where nothing was logged, and what was wrong with it."""
-    nothing = training_curves.Curve([], {}, 1, 1, 0)
+    """Return the training curve from about `most` rows, empty if nothing was logged, and its fault ("" for none)."""
+    empty = training_curves.Curve([], {}, 1, 1, 0)
     path = folder / "metrics.jsonl"
     if path.is_symlink() or not path.is_file():
-        return nothing, "metrics.jsonl is no regular file and is not read" if os.path.lexists(path) else ""
+        return empty, "metrics.jsonl is not a regular file and is not read" if os.path.lexists(path) else ""
     try:
         curve = training_curves.read(path, most)
     except OSError as error:
-        return nothing, f"metrics.jsonl cannot be read ({error.strerror})"
+        return empty, f"metrics.jsonl cannot be read ({error.strerror})"
     lines = "line was" if curve.skipped == 1 else "lines were"
     return curve, f"{curve.skipped} unreadable {lines} left out of metrics.jsonl" if curve.skipped else ""
 
 
 def scores_of(folder: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    """Every score file as a checked mapping and no fault, or an empty mapping and the fault."""
+    """Yield each score file as a checked mapping and "", or an empty mapping and the fault."""
     for path in sorted((folder / "scores").glob("*.json")):
         try:
             yield _score(read_object(path)) | {"path": path.name}, ""
@@ -127,7 +131,7 @@ def scores_of(folder: Path) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def points_of(folder: Path) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], str]]:
-    """Yield what each point of a run says of itself, its scores, and what is wrong with it ("" for nothing)."""
+    """Yield the facts of each point of a run, its scores, and its fault ("" for none)."""
     for path in sorted((folder / "points").glob("*/point.json"), key=lambda path: (len(path.parent.name), path)):
         place = path.parent.relative_to(folder)
         try:
@@ -138,12 +142,13 @@ def points_of(folder: Path) -> Iterator[tuple[dict[str, Any], list[dict[str, Any
         point = {"mark": str(raw.get("mark") or ""), "steps": number(raw.get("step"))}
         point |= {key: number(raw.get(key)) for key in ("tokens", "seconds")}
         point |= {f"flops_{c}": number(part(raw, "flops").get(c)) for c in CONVENTIONS}
-        found = list(scores_of(path.parent))
-        scores = [score | {"path": f"{place}/scores/{score['path']}"} for score, _ in found if score]
-        yield point, scores, "; ".join(f"{place}/{fault}" for _, fault in found if fault)
+        score_files = list(scores_of(path.parent))
+        scores = [score | {"path": f"{place}/scores/{score['path']}"} for score, _ in score_files if score]
+        yield point, scores, "; ".join(f"{place}/{fault}" for _, fault in score_files if fault)
 
 
 def _score(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return the checked fields of one score. Raises ValueError if a required one is missing."""
     words = {k: raw.get(k) for k in ("task", "suite", "metric")}
     if not all(isinstance(word, str) and word for word in words.values()) or not isinstance(raw.get("seed"), int):
         raise ValueError("a score needs task, suite, metric and seed")

@@ -1,4 +1,4 @@
-"""Training curves in bounded memory: metrics.jsonl becomes means over bins of equally many steps."""
+"""Training curves in bounded memory: the rows of metrics.jsonl as means over bins of equally many steps."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 MOST_BINS = 120
-MOST_ROWS = 20_000  # read from one file; a longer one is read at every k-th row
-MOST_IN_ALL = 120_000  # read from all files of a report, but MOST_BINS from each
+MOST_ROWS = 20_000  # rows read from one file; of a longer one, every k-th row is read
+MOST_IN_ALL = 120_000  # rows read from all files of a report together, but at least MOST_BINS from each
 TYPICAL_ROW = 500  # bytes
 
 PLACE = ("step", "tokens", "seconds")
@@ -25,7 +25,7 @@ LARGEST = sys.float_info.max
 
 @dataclass
 class Bin:
-    """Sums of what was logged in some neighbouring steps; a metric may be undefined in some of them."""
+    """Sums of the metrics logged in neighbouring steps, with a count for each, since a metric may lack some steps."""
 
     rows: int = 0
     first: int = 0
@@ -34,6 +34,7 @@ class Bin:
     counts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def add(self, row: dict[str, float], step: int) -> None:
+        """Add one logged row."""
         self.first, self.last = (step if not self.rows else min(self.first, step)), max(self.last, step)
         self.rows += 1
         for name, value in row.items():
@@ -41,6 +42,7 @@ class Bin:
             self.counts[name] += 1
 
     def join(self, other: Bin) -> None:
+        """Add the rows of another bin."""
         self.first, self.last = min(self.first, other.first), max(self.last, other.last)
         self.rows += other.rows
         for name, value in other.sums.items():
@@ -48,15 +50,17 @@ class Bin:
             self.counts[name] += other.counts[name]
 
     def mean(self) -> dict[str, float]:
+        """Return the mean of each metric over the rows that have it."""
         return {name: total / self.counts[name] for name, total in self.sums.items()}
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Means over bins: `rows` of {"step", "first_step", "last_step", "rows", metric...}; `last` is the last row read.
+    """A training curve as means over bins: `rows` of {"step", "first_step", "last_step", "rows", metric...}.
 
-    `width` is the number of steps in a bin, `every` says that each k-th row was read, `skipped` counts unreadable
-    lines before the last; a torn last line is what a killed run leaves and is no fault.
+    `last` is the last row that was read, `width` the number of steps in a bin, and every `every`-th row was read.
+    `skipped` counts unreadable lines, except the last line of the file: a killed run may leave it torn, which is not
+    a fault.
     """
 
     rows: list[dict[str, float]]
@@ -67,10 +71,10 @@ class Curve:
 
 
 def flat(row: Any) -> dict[str, float] | None:
-    """The finite numbers of one logged row, FLOPs as `flops.<convention>`; None if it is no row at all."""
+    """Return the finite numbers of one logged row, FLOPs as `flops.<convention>`; None if it is not a row."""
     if not isinstance(row, dict):
         return None
-    # One expression and no call for each of the million numbers of a large report; infinity, NaN and bool fall out.
+    # A large report has millions of numbers, hence no call for each. Infinity, NaN and bool are dropped.
     numbers = {k: float(v) for k, v in row.items() if type(v) in NUMBERS and -LARGEST <= v <= LARGEST}
     if "step" not in numbers:
         return None
@@ -83,9 +87,9 @@ def flat(row: Any) -> dict[str, float] | None:
 
 
 def read(path: Path, most: int = MOST_ROWS) -> Curve:
-    """The curve of one metrics.jsonl, whatever its length, from about `most` of its rows.
+    """Return the curve of a metrics.jsonl file of any length, from about `most` of its rows.
 
-    Raises OSError when the file cannot be read.
+    Raises OSError if the file cannot be read.
     """
     every = max(1, math.ceil(path.stat().st_size / (most * TYPICAL_ROW)))
     bins: dict[int, Bin] = {}
@@ -93,7 +97,7 @@ def read(path: Path, most: int = MOST_ROWS) -> Curve:
     bad_tail = False
     with path.open("rb") as lines:
         for line in itertools.islice(lines, 0, None, every):
-            skipped += bad_tail  # a bad line was not the last after all
+            skipped += bad_tail  # the bad line before was not the last one
             row = _parse(line)
             bad_tail = row is None
             if row is None:
@@ -116,6 +120,7 @@ def _parse(line: bytes) -> dict[str, float] | None:
 
 
 def _halved(bins: dict[int, Bin]) -> dict[int, Bin]:
+    """Return half as many bins, each joined from two neighbours."""
     joined: dict[int, Bin] = {}
     for key in sorted(bins):
         if key // 2 in joined:

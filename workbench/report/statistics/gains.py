@@ -6,31 +6,33 @@ from collections.abc import Iterable, Mapping
 
 from workbench.report.statistics.paired_comparison import Compared, Scores, pairwise
 
-Groups = Mapping[tuple[str, str], tuple[str, ...]]  # (budget, arm) -> runs
+Groups = Mapping[tuple[str, str], tuple[str, ...]]  # (budget, arm) -> run ids
 
 
 def gains(
     groups: Groups, scores: Mapping[str, float], seeds: Mapping[str, int], bare: Mapping[str, str]
 ) -> dict[tuple[str, str], Compared]:
-    """Compare the arms of each budget with their own untrained encoders, adjusted for all arms of the budget.
+    """Compare the arms of each budget with their own untrained encoders, and correct p for all arms of the budget.
 
-    `groups` maps (budget, arm) to runs, `bare` a run to the untrained run of the same start.
+    `groups` maps (budget, arm) to run ids, `scores` and `seeds` map a run id to its score and its pre-training seed,
+    and `bare` maps a run id to that of the untrained run with the same initial weights. An arm without untrained runs
+    is left out.
     """
-    found: dict[tuple[str, str], Compared] = {}
+    comparisons: dict[tuple[str, str], Compared] = {}
     for budget in dict.fromkeys(budget for budget, _ in groups):
-        mine = {arm: runs for (other, arm), runs in groups.items() if other == budget}
-        starts = {arm: frozenset(bare[r] for r in runs if bare.get(r) in scores) for arm, runs in mine.items()}
+        runs_of = {arm: runs for (other, arm), runs in groups.items() if other == budget}
+        starts = {arm: frozenset(bare[r] for r in runs if bare.get(r) in scores) for arm, runs in runs_of.items()}
         merged = _merged(starts.values())
-        names = {arm: next(i for i, whole in enumerate(merged) if start <= whole) for arm, start in starts.items()}
-        arms: dict[str, Scores] = {arm: {seeds[r]: scores[r] for r in runs} for arm, runs in mine.items()}
-        arms |= {f"untrained\0{i}": {seeds[r]: scores[r] for r in whole} for i, whole in enumerate(merged) if whole}
-        family = [(arm, f"untrained\0{names[arm]}") for arm, start in starts.items() if start]
-        found |= {(budget, arm): compared for (arm, _), compared in pairwise(arms, family=family).items()}
-    return found
+        place = {arm: next(i for i, joined in enumerate(merged) if start <= joined) for arm, start in starts.items()}
+        arms: dict[str, Scores] = {arm: {seeds[r]: scores[r] for r in runs} for arm, runs in runs_of.items()}
+        arms |= {f"untrained\0{i}": {seeds[r]: scores[r] for r in joined} for i, joined in enumerate(merged) if joined}
+        family = [(arm, f"untrained\0{place[arm]}") for arm, start in starts.items() if start]
+        comparisons |= {(budget, arm): compared for (arm, _), compared in pairwise(arms, family=family).items()}
+    return comparisons
 
 
 def _merged(starts: Iterable[frozenset[str]]) -> list[frozenset[str]]:
-    """Join sets of untrained runs that have a run in common, so that none stands twice for noise of its own."""
+    """Join the sets that have a run in common, so that each untrained run enters the noise estimate once."""
     merged: list[frozenset[str]] = []
     for start in starts:
         apart = [other for other in merged if not other & start]

@@ -1,13 +1,14 @@
-"""Looking at an experiment several times while seeds are added, without claiming more than one look would.
+"""Group-sequential tests: several looks at an experiment while seeds are added, at the error rate of one look.
 
-The looks are planned before the first run: at which numbers of seeds, and which share of the error rate each may spend.
-By the look at n of at most N seeds the share (n / N)^2 has been spent (alpha spending, Lan and DeMets 1983, with the
-power family of Kim and DeMets 1987). A look's own share divides its p values; what is then below 5 % after the
-correction of `noise` is decided. The shares add up to one, so that the rates of false claims of all looks add up to
-that of a single one (Bonferroni): however small the samples, whatever the noise, and for whatever reason it ended.
+The looks are planned before the first run: the number of seeds at each, and the share of the error rate that each may
+spend. After the look at n of at most N seeds, the share (n / N)^2 is spent (alpha spending, Lan and DeMets 1983, with
+the power family of Kim and DeMets 1987). The p values of a look are divided by its own share, and a comparison is
+decided if the result, corrected as in `noise`, is below 5 %. The shares add up to one, so the rates of false claims
+of all looks add up to that of a single look (Bonferroni). This holds for samples of any size, for any noise, and for
+any reason to stop.
 
-Before the last look a comparison counts as out of reach where even an optimistic effect would hardly be shown by the
-last one. Nothing is claimed by that, and nothing lost: it only saves runs. Simulated rates: docs/decisions/0011.
+Before the last look, a comparison counts as out of reach if even an optimistic effect would hardly be shown by the
+last look. Nothing is claimed then, so this only saves runs. Simulated rates: docs/decisions/0011.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from workbench.report.statistics.paired_comparison import ALPHA, Compared, Diffe
 if TYPE_CHECKING:
     from workbench.report.statistics.noise import Array
 
-FIRST = 4  # seeds of the first look; fewer have hardly any degrees of freedom
-GROWTH = 1.5  # each look has half as many seeds again as the one before
-SPENDING = 2.0  # exponent of the share of the most seeds
-OPTIMISTIC = 0.9  # level of the one-sided bound that is taken for the effect when asking what is within reach
-NEGLIGIBLE = 0.05  # probability below which that effect is out of reach
+FIRST = 4  # seeds of the first look; fewer leave hardly any degrees of freedom
+GROWTH = 1.5  # each look has 1.5 times as many seeds as the one before
+SPENDING = 2.0  # exponent of n / N in the share of the error rate that is spent
+OPTIMISTIC = 0.9  # level of the one-sided upper bound that stands for the effect in `still_shown`
+NEGLIGIBLE = 0.05  # a comparison is out of reach if that probability is smaller
 
 Pair = tuple[str, str]
 Status = Literal["decided", "open", "out of reach", "not decided"]
@@ -36,7 +37,7 @@ Status = Literal["decided", "open", "out of reach", "not decided"]
 
 @dataclass(frozen=True)
 class Plan:
-    """The numbers of `seeds` at which looks are planned, rising, the first seed, and how many looks are taken."""
+    """A plan of looks: the rising numbers of `seeds`, the `first` seed, and how many looks have been `taken`."""
 
     seeds: tuple[int, ...]
     first: int = 0
@@ -44,23 +45,23 @@ class Plan:
 
     @property
     def most(self) -> int:
-        """The largest number of seeds that there can be."""
+        """Return the largest number of seeds that the plan allows."""
         return self.seeds[-1]
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Which share of the error rate each look may spend; they add up to one."""
+        """Return the share of the error rate that each look may spend; the shares add up to one."""
         spent = [0.0, *((count / self.most) ** SPENDING for count in self.seeds)]
         return tuple(after - before for before, after in itertools.pairwise(spent))
 
     def upto(self, look: int, scores: Scores) -> Scores:
-        """Return the scores of the seeds that a look is about; before the first look there are none."""
+        """Return the scores of the seeds that count at a look; look -1 stands for none yet."""
         count = self.seeds[look] if look >= 0 else 0
         return {seed: score for seed, score in scores.items() if 0 <= seed - self.first < count}
 
 
 def plan_of(record: Mapping[str, Any]) -> Plan | None:
-    """Return the plan that an experiment's record holds, with the looks that were taken; None where there is none."""
+    """Return the plan that an experiment's record holds, with the number of looks taken; None if it has no plan."""
     design, taken = record.get("design"), record.get("looks")
     seeds, first = (design.get("seeds"), design.get("first")) if isinstance(design, Mapping) else (None, None)
     if not isinstance(seeds, Sequence) or isinstance(seeds, str) or not seeds or not isinstance(first, int):
@@ -72,7 +73,7 @@ def plan_of(record: Mapping[str, Any]) -> Plan | None:
 
 
 def schedule(most: int) -> tuple[int, ...]:
-    """Return the numbers of seeds to look at, up to the most there can be; the last block has two seeds at least."""
+    """Return the numbers of seeds to look at, the last of which is `most`; the last look adds at least two seeds."""
     counts = [FIRST]
     while math.ceil(counts[-1] * GROWTH) < most:
         counts.append(math.ceil(counts[-1] * GROWTH))
@@ -83,7 +84,7 @@ def schedule(most: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Look:
-    """One look at a family of comparisons: what it found of each, and where each stands after it."""
+    """One look at a family of comparisons: the result of each comparison, and its status after the look."""
 
     seeds: int
     share: float
@@ -92,26 +93,29 @@ class Look:
 
     @property
     def goes_on(self) -> bool:
-        """Whether some comparison is still open, so that more seeds are worth it."""
+        """Return whether some comparison is still open, so that more seeds may decide it."""
         return "open" in self.status.values()
 
 
 def looks(plan: Plan, arms: Mapping[str, Scores], family: Sequence[Pair]) -> list[Look]:
-    """Return the looks of a plan that have been taken. Once decided, a comparison stays decided."""
-    found: list[Look] = []
+    """Return the looks of a plan that have been taken. A comparison that was decided once stays decided."""
+    results: list[Look] = []
     for index in range(plan.taken):
-        seen = {arm: plan.upto(index, scores) for arm, scores in arms.items()}
-        compared = pairwise(seen, family=family, share=plan.shares[index])
+        scores_so_far = {arm: plan.upto(index, scores) for arm, scores in arms.items()}
+        compared = pairwise(scores_so_far, family=family, share=plan.shares[index])
         reach = reach_of(family)
-        status = {pair: status_of(plan, index, one, len(arms), reach) for pair, one in compared.items()}
-        if found:
-            status |= {pair: "decided" for pair, before in found[-1].status.items() if before == "decided"}
-        found.append(Look(plan.seeds[index], plan.shares[index], compared, status))
-    return found
+        status = {pair: status_of(plan, index, comparison, len(arms), reach) for pair, comparison in compared.items()}
+        if results:
+            status |= {pair: "decided" for pair, before in results[-1].status.items() if before == "decided"}
+        results.append(Look(plan.seeds[index], plan.shares[index], compared, status))
+    return results
 
 
 def status_of(plan: Plan, index: int, compared: Compared, arms: int, reach: int) -> Status:
-    """Return where a comparison stands after a look that compared it so."""
+    """Return the status of a comparison after the look with this index.
+
+    `arms` is the number of arms, and `reach` the factor of the correction (`noise.reach_of`).
+    """
     if compared.verdict != "open":
         return "decided"
     if plan.seeds[index] == plan.most:
@@ -119,17 +123,18 @@ def status_of(plan: Plan, index: int, compared: Compared, arms: int, reach: int)
     e, noise = compared.estimate, compared.noise
     if e.half is None or not noise:
         return "open"
-    chance = float(still_shown(plan, index, e.mean, noise, compared.df, arms, reach))
-    return "open" if chance >= NEGLIGIBLE else "out of reach"
+    probability = float(still_shown(plan, index, e.mean, noise, compared.df, arms, reach))
+    return "open" if probability >= NEGLIGIBLE else "out of reach"
 
 
 def still_shown(
     plan: Plan, index: int, mean: float | Array, noise: float | Array, df: int, arms: int, reach: int
 ) -> Array:
-    """Return the probability that the last look shows an optimistic effect, given the mean difference of this look.
+    """Return the probability that the last look shows an optimistic effect, given the mean difference at this look.
 
-    The effect is the upper end of a one-sided interval of 90 % for the size of the difference, `noise` the standard
-    deviation of paired differences, and the correction that of the last comparison that is left open.
+    The effect is the upper end of a one-sided interval of 90 % for the size of the difference, and `noise` is the
+    standard deviation of paired differences. The correction is the one for a comparison that is the last one open:
+    the factor `reach`.
     """
     import numpy as np
     from scipy import stats
@@ -144,22 +149,23 @@ def still_shown(
 
 
 def unseen(compared: Compared) -> Compared:
-    """Return a comparison of which nothing is known yet, as no look has been taken."""
+    """Return a comparison without any result, as it is before the first look."""
     blank = Difference(Estimate(math.nan, None, None, 0), (), None)
     return replace(compared, difference=blank, adjusted=None, flip=None, order=None)
 
 
 def final(taken: Sequence[Look]) -> dict[Pair, Compared]:
-    """Return each comparison as the last look has it, with the smallest adjusted p of all looks.
+    """Return the results of the last look, each with the smallest adjusted p of all looks.
 
-    That p is kept from an earlier look only where the last one still has the same sign and leaves out zero.
+    The p of an earlier look is used only if the difference at the last look has the same sign and an interval without
+    zero.
     """
-    found = {}
+    results = {}
     for pair, last in taken[-1].compared.items():
         every = [look.compared[pair] for look in taken]
         best = min(every, key=lambda one: (one.verdict == "open", one.adjusted or 1.0))
         e = last.estimate
         agrees = e.half is not None and abs(e.mean) > e.half and e.mean * best.estimate.mean > 0
         borne_out = best.verdict != "open" and agrees
-        found[pair] = replace(last, adjusted=best.adjusted, flip=best.flip) if borne_out else last
-    return found
+        results[pair] = replace(last, adjusted=best.adjusted, flip=best.flip) if borne_out else last
+    return results

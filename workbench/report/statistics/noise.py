@@ -1,7 +1,7 @@
-"""Noise of paired differences: what all arms share, and what two arms have of their own.
+"""Noise of paired differences: estimated from all arms together, and from the two arms of a pair alone.
 
-Everything works on arrays (draws, pairs) of variances of paired differences, so that a report and the simulations
-behind its power use the same code. A draw is one whole experiment, the pairs are those of `numpy.triu_indices`.
+All functions work on arrays (draws, pairs) of variances of paired differences, so that a report and the simulations
+of its power use the same code. A draw is one whole experiment; pairs are in the order of `numpy.triu_indices`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[np.float64]
 
-LEAST_DF = 3  # degrees of freedom; with fewer, two or three nearly equal differences would look like certainty
+LEAST_DF = 3  # degrees of freedom; with fewer, a few differences that happen to be nearly equal would look certain
 
 
 @dataclass(frozen=True)
 class PairNoise:
-    """Variances of paired differences: `shared` (draws, 1) by all arms, `own` and `own_df` (draws, pairs) of two.
+    """Variances of paired differences, from all arms (`shared`) and from the two arms of each pair (`own`).
 
-    `shared_df` are the residual degrees of freedom of the model score = arm + seed + residual.
+    `shared` is (draws, 1), and `shared_df` are the residual degrees of freedom of the model score = arm + seed +
+    residual. `own` and its degrees of freedom `own_df` are (draws, pairs).
     """
 
     shared: Array
@@ -33,9 +34,10 @@ class PairNoise:
 
 
 def pair_noise(variances: Array, seeds: Array, arms: int, residual_df: int) -> PairNoise:
-    """Return both kinds of noise from the sample variance of every pair's differences (draws, pairs).
+    """Return both kinds of noise, from the sample variance of the differences of every pair (draws, pairs).
 
-    `seeds` (pairs,) is the number of seeds that two arms share. Pairs with fewer than two have no variance (NaN).
+    `seeds` (pairs,) is the number of seeds that both arms of a pair have. The variance of a pair with fewer than two
+    is NaN.
     """
     import numpy as np
 
@@ -46,12 +48,13 @@ def pair_noise(variances: Array, seeds: Array, arms: int, residual_df: int) -> P
 
 
 def _own(variances: Array, df: Array, arms: int) -> tuple[Array, Array]:
-    """Variance of each pair without the assumption that all arms scatter alike, and its degrees of freedom.
+    """Return the variance of each pair and its degrees of freedom, without assuming that arms have equal variances.
 
-    From four arms on, the variance of one arm's residuals follows from all pairs that it is in (unbiased, whatever the
-    other arms' variances are), and a pair has the sum of two of them. The degrees of freedom are Welch's and
-    Satterthwaite's, less what the estimated effects of the seeds take, and never below those of the pair alone. With
-    three arms, or where two arms share no two seeds, that is the pair's own sample variance.
+    With four arms or more, the residual variance of one arm is estimated from all pairs that contain it (unbiased,
+    whatever the variances of the other arms are), and the variance of a pair is the sum of two of them. The degrees
+    of freedom are those of Welch and Satterthwaite, reduced for the estimated effects of the seeds, and never below
+    those of the pair alone. With fewer arms, or if some two arms share fewer than two seeds, the variance is the
+    pair's own sample variance.
     """
     import numpy as np
 
@@ -69,14 +72,16 @@ def _own(variances: Array, df: Array, arms: int) -> tuple[Array, Array]:
 
 
 def residual_df(seeds_of_arms: Sequence[frozenset[int]]) -> int:
-    """Residual degrees of freedom of score = arm + seed + residual, over the seeds that two arms or more have.
+    """Return the residual degrees of freedom of score = arm + seed + residual, over seeds that two arms or more have.
 
-    That is (arms - 1) * (seeds - 1) where every arm has every seed.
+    This is (arms - 1) * (seeds - 1) if every arm has every seed.
     """
     import numpy as np
 
-    seeds = sorted({s for mine in seeds_of_arms for s in mine if sum(s in other for other in seeds_of_arms) > 1})
-    cells = [(arm, seeds.index(s)) for arm, mine in enumerate(seeds_of_arms) for s in mine if s in seeds]
+    seeds = sorted(
+        {s for own_seeds in seeds_of_arms for s in own_seeds if sum(s in other for other in seeds_of_arms) > 1}
+    )
+    cells = [(arm, seeds.index(s)) for arm, own_seeds in enumerate(seeds_of_arms) for s in own_seeds if s in seeds]
     design = np.zeros((len(cells), len(seeds_of_arms) + len(seeds)))
     for row, (arm, seed) in enumerate(cells):
         design[row, arm] = design[row, len(seeds_of_arms) + seed] = 1
@@ -84,11 +89,12 @@ def residual_df(seeds_of_arms: Sequence[frozenset[int]]) -> int:
 
 
 def adjusted(p_shared: Array, p_own: Array, reach: int) -> Array:
-    """Return p values (draws, comparisons) that keep the family-wise rate, whether or not all arms scatter alike.
+    """Return p values (draws, comparisons) that control the family-wise error rate, also if variances differ by arm.
 
-    The larger of Holm's adjustment of the test on shared noise over all comparisons, and Bonferroni's adjustment of the
-    test on a pair's own noise over the `reach` comparisons that one arm takes part in: where one arm is much noisier
-    than the others, its comparisons are the ones in danger.
+    Each is the larger of two: Holm's adjustment of the test with shared noise over all comparisons, and Bonferroni's
+    adjustment of the test with the pair's own noise over the `reach` comparisons that one arm takes part in. The
+    second is needed if one arm is much noisier than the others, because then the false claims are among its
+    comparisons.
     """
     import numpy as np
 
@@ -108,7 +114,7 @@ def holm(p: Array) -> Array:
 
 
 def two_sided(means: Array, variances: Array, seeds: Array, df: Array | int) -> Array:
-    """Return the two-sided p of Student's t test; 0 for a difference without any noise, 1 where there is none."""
+    """Return the two-sided p of Student's t test. Without any noise, p is 0 for a difference and 1 for none."""
     import numpy as np
     from scipy import stats
 
@@ -120,7 +126,10 @@ def two_sided(means: Array, variances: Array, seeds: Array, df: Array | int) -> 
 def wider(
     shared: Array, shared_df: int, own: Array, own_df: Array, seeds: Array, alpha: float = 0.05
 ) -> tuple[Array, Array]:
-    """Return half of the wider of both intervals of 1 - alpha, and the degrees of freedom of that one, of each pair."""
+    """Return half the width of the wider of two intervals of each pair, and its degrees of freedom, (pairs,) each.
+
+    Both intervals have the level 1 - alpha: one uses the shared noise, the other the pair's own noise.
+    """
     import numpy as np
     from scipy import stats
 
@@ -132,14 +141,18 @@ def wider(
 
 
 def reach_of(comparisons: Sequence[tuple[str, str]]) -> int:
-    """How many comparisons the arm in most of them takes part in, or all of them where no two share an arm."""
+    """Return how many comparisons count in Bonferroni's correction of tests with a pair's own noise (see `adjusted`).
+
+    It is the largest number of comparisons that one arm takes part in, and at least the smaller of two numbers: all
+    comparisons, and all arms but one. Comparisons that share no arm therefore all count.
+    """
     arms = {arm for pair in comparisons for arm in pair}
     most = max((sum(arm in pair for pair in comparisons) for arm in arms), default=1)
     return max(most, min(len(comparisons), len(arms) - 1))
 
 
 def variances_of(scores: Sequence[Mapping[int, float]]) -> tuple[Array, Array, Array]:
-    """Mean and sample variance of every pair's differences (1, pairs), and how many seeds each has (pairs,)."""
+    """Return mean and variance of the differences of every pair, (1, pairs) each, and the shared seeds (pairs,)."""
     import itertools
 
     import numpy as np

@@ -1,4 +1,4 @@
-"""Each task on its own, and how noisy it is."""
+"""Results of each task by itself: scores, gains over the untrained encoder, and how far the scores scatter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Tuned = Mapping[str, Mapping[str, Mapping[int, float]]]  # run -> task -> fine-t
 
 
 class Cell(Protocol):
-    """What is needed of an arm at a budget (see `boards.Cell`)."""
+    """The fields of `boards.Cell` that this module reads."""
 
     @property
     def arm(self) -> str: ...
@@ -30,7 +30,10 @@ class Cell(Protocol):
 
 @dataclass(frozen=True)
 class TaskCell:
-    """One arm at one budget on one task. `median` and `best` are of the fine-tuning seeds, averaged over the runs."""
+    """The result of one arm at one budget on one task.
+
+    `median` and `best` are taken over the fine-tuning seeds of a run, and averaged over the runs.
+    """
 
     task: str
     metric: str
@@ -46,12 +49,13 @@ class TaskCell:
 
 @dataclass(frozen=True)
 class Noise:
-    """How far scores scatter at one budget, in points, as standard deviations within arms.
+    """How far scores scatter at one budget: standard deviations within arms, in points.
 
-    `finetuning` is between fine-tuning seeds of one run, `pretraining` between pre-training seeds of one arm, `paired`
-    that of paired differences between two arms, `examples` that which another sample of test examples would add (for
-    accuracies). `gap` is the true difference between two arms that the rule of `paired_comparison` would have shown
-    over `n` seeds four times in five. `df` is of `paired`.
+    `finetuning` is the standard deviation between fine-tuning seeds of one run, `pretraining` that between
+    pre-training seeds of one arm, `paired` that of paired differences between two arms (with `df` degrees of
+    freedom), and `examples` the one that another sample of test examples would add (for accuracies). `gap` is the
+    true difference between two arms that the rule of `paired_comparison` shows over `n` seeds with a probability of
+    0.8.
     """
 
     name: str
@@ -65,40 +69,46 @@ class Noise:
 
 
 def mean_of(tuned: Tuned, run_id: str, task: str) -> float:
+    """Return the mean score of a run on a task over its fine-tuning seeds."""
     return plain.fmean(tuned[run_id][task].values())
 
 
 def task_cells(
     tuned: Tuned, metrics: Mapping[str, str], groups: Groups, seeds: Mapping[str, int], bare: Mapping[str, str]
 ) -> Iterator[TaskCell]:
-    """Every task at every budget and arm. `bare` maps a run to the untrained run of the same start."""
+    """Yield the result of every task, budget and arm.
+
+    `metrics` maps a task to its headline metric, `groups` (budget, arm) to run ids, `seeds` a run id to its
+    pre-training seed, and `bare` a run id to that of the untrained run with the same initial weights.
+    """
     for task, metric in metrics.items():
         scores = {run: mean_of(tuned, run, task) for run in tuned if task in tuned[run]}
-        had = {key: tuple(r for r in runs if r in scores) for key, runs in groups.items()}
-        gained = gains({key: runs for key, runs in had.items() if runs}, scores, seeds, bare)
-        for (budget, arm), have in had.items():
-            if not have:
+        measured = {key: tuple(r for r in runs if r in scores) for key, runs in groups.items()}
+        all_gains = gains({key: runs for key, runs in measured.items() if runs}, scores, seeds, bare)
+        for (budget, arm), run_ids in measured.items():
+            if not run_ids:
                 continue
             yield TaskCell(
                 task,
                 metric,
                 arm,
                 budget,
-                t_interval([scores[r] for r in have]),
-                plain.fmean(plain.median(tuned[r][task].values()) for r in have),
-                plain.fmean(max(tuned[r][task].values()) for r in have),
-                sum(len(tuned[r][task]) for r in have),
-                gained.get((budget, arm)),
-                have,
+                t_interval([scores[r] for r in run_ids]),
+                plain.fmean(plain.median(tuned[r][task].values()) for r in run_ids),
+                plain.fmean(max(tuned[r][task].values()) for r in run_ids),
+                sum(len(tuned[r][task]) for r in run_ids),
+                all_gains.get((budget, arm)),
+                run_ids,
             )
 
 
 def every_metric(
     rows: Iterable[Mapping[str, Any]], cells: Iterable[Cell], headline: Mapping[str, str]
 ) -> list[tuple[str, str, str, dict[str, Estimate]]]:
-    """Task, split, metric and arm -> mean over runs of the mean over fine-tuning seeds, of everything measured.
+    """Return task, split, metric and {arm: estimate} of everything that was measured.
 
-    Left out are tasks that have nothing but their headline. `rows` are those of `Frames.other`.
+    The estimates are means over runs of the mean over fine-tuning seeds. Tasks that have nothing but their headline
+    metric are left out. `rows` are those of `Frames.other`.
     """
     values: dict[tuple[str, str, str], dict[str, list[float]]] = {}
     for row in rows:
@@ -107,8 +117,8 @@ def every_metric(
             values.setdefault(key, {}).setdefault(row["run_id"], []).append(row["value"])
     tasks = Counter(task for task, _, _ in values)
     return [
-        (*key, {c.arm: t_interval([plain.fmean(found[r]) for r in c.runs if r in found]) for c in cells})
-        for key, found in values.items()
+        (*key, {c.arm: t_interval([plain.fmean(of_run[r]) for r in c.runs if r in of_run]) for c in cells})
+        for key, of_run in values.items()
         if tasks[key[0]] > 1
     ]
 
@@ -122,15 +132,16 @@ def noise(
     examples: Mapping[str, float],
     declared: Sequence[tuple[str, str]] = (),
 ) -> Iterator[Noise]:
-    """Yield the noise of the mean score over `suite`, then of each task. `arms` are the runs of each at one budget.
+    """Yield the noise of the mean score over the tasks of `suite`, then that of each task.
 
-    `examples` is the number of test examples of each task whose metric is an accuracy; `declared` are the comparisons
-    that were declared beforehand, for which the smallest gap holds (for all pairs where there are none).
+    `arms` maps an arm to its runs at one budget, and `examples` a task to its number of test examples, if its metric
+    is an accuracy. The smallest gap holds for the comparisons that were `declared` beforehand, or for all pairs if
+    there are none.
     """
     each = [(task, (task,)) for task in tasks]
     for name, parts in (("mean", suite), *(each if len(each) > 1 else ())):
-        had = {arm: [r for r in ids if all(p in tuned.get(r, {}) for p in parts)] for arm, ids in arms.items()}
-        runs = [ids for ids in had.values() if ids]
+        measured = {arm: [r for r in ids if all(p in tuned.get(r, {}) for p in parts)] for arm, ids in arms.items()}
+        runs = [ids for ids in measured.values() if ids]
         within = [_by_finetuning_seed(tuned[r], parts) for arm in runs for r in arm]
         values = [{seeds[r]: plain.fmean(mean_of(tuned, r, p) for p in parts) for r in arm} for arm in runs]
         gaps = [[a[s] - b[s] for s in sorted(a.keys() & b.keys())] for a, b in itertools.combinations(values, 2)]
@@ -146,19 +157,19 @@ def noise(
             df,
             None
             if paired is None
-            else smallest_gap(paired, len(runs), n, family_of([a for a in had if had[a]], declared)),
+            else smallest_gap(paired, len(runs), n, family_of([a for a in measured if measured[a]], declared)),
         )
 
 
 def _examples(tuned: Tuned, runs: list[str], parts: tuple[str, ...], examples: Mapping[str, float]) -> float | None:
-    """Of a mean over tasks, from each task's; None where one is no accuracy."""
+    """Return the standard deviation that test examples add to a mean over tasks; None if one is not an accuracy."""
     if not runs or any(part not in examples for part in parts):
         return None
-    found = [example_sd(plain.fmean(mean_of(tuned, r, p) for r in runs), examples[p]) for p in parts]
-    return None if None in found else math.hypot(*(sd for sd in found if sd is not None)) / len(parts)
+    deviations = [example_sd(plain.fmean(mean_of(tuned, r, p) for r in runs), examples[p]) for p in parts]
+    return None if None in deviations else math.hypot(*(sd for sd in deviations if sd is not None)) / len(parts)
 
 
 def _by_finetuning_seed(tuned: Mapping[str, Mapping[int, float]], parts: tuple[str, ...]) -> list[float]:
-    """The mean over tasks for each fine-tuning seed that every one of them has."""
+    """Return the mean over tasks for each fine-tuning seed that all of them have."""
     shared = set.intersection(*(set(tuned[p]) for p in parts))
     return [plain.fmean(tuned[p][s] for p in parts) for s in sorted(shared)]

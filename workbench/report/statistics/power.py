@@ -1,8 +1,8 @@
-"""What an experiment could have shown: the power of the rule of `paired_comparison`, by simulating that very rule.
+"""Power of the rule of `paired_comparison`: what an experiment can show, by simulating that very rule.
 
-The simulated experiment has normal noise that is alike in all arms, and one arm ahead of the others, which are level.
-Counted are the draws in which a given one of these gaps is claimed. Simulations are seeded, so that a report can be
-made again, and kept for the life of the process.
+The simulated experiments have normal noise of equal variance in all arms, and one arm ahead of the others, which are
+equal. Power is the share of draws in which one given gap is claimed. Simulations are seeded, so that a report can be
+reproduced, and their results are cached for the life of the process.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
     from workbench.report.statistics.noise import Array
 
 POWER = 0.8
-MOST_SEEDS = 1000  # beyond this a design is not "more seeds" but another experiment
+MOST_SEEDS = 1000  # a design that needs more seeds than this is given as None
 SIMULATED = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 17, 20, 25, 30)  # numbers of seeds; more are scaled from the last
-FLIPPED = 10  # seeds; with more, the permutation test and the t test agree, and only the latter is simulated
-NUMBERS = 100_000  # random numbers that a simulation draws at most
+FLIPPED = 10  # seeds; with more, the permutation test agrees with the t test and is left out
+NUMBERS = 100_000  # the most random numbers that one simulation draws
 
 
-Family = tuple[tuple[int, int], ...]  # pairs of arms by number
+Family = tuple[tuple[int, int], ...]  # pairs of arms, each arm given by its number
 
 
 def family_of(arms: Sequence[str], declared: Sequence[tuple[str, str]]) -> Family | None:
-    """Return the declared comparisons of these arms by number; None where none was declared, so that all pairs are."""
+    """Return the declared comparisons of these arms by number; None, for all pairs, if none was declared."""
     place = {arm: number for number, arm in enumerate(arms)}
     return tuple((place[a], place[b]) for a, b in declared if a in place and b in place) or None
 
 
 def smallest_gap(sd: float, arms: int, seeds: int, family: Family | int | None = None) -> float | None:
-    """Return the true gap, in points, that the rule would have shown with a probability of 0.8.
+    """Return the smallest true gap, in points, that the rule shows with a probability of 0.8.
 
-    `sd` is the standard deviation of paired differences, `family` the comparisons that are made (every two arms by
-    default), or how many there are. None for fewer than three degrees of freedom, and where no noise was seen: that is
-    no evidence of none.
+    `sd` is the standard deviation of paired differences. `family` are the comparisons that are made (by default every
+    two arms), or their number. Returns None with fewer than three degrees of freedom, and if `sd` is 0: noise that
+    was not observed may still exist.
     """
     unit = unit_gap(arms, seeds, family)
     return None if unit is None or sd == 0 else unit * sd
@@ -51,13 +51,13 @@ def smallest_gap(sd: float, arms: int, seeds: int, family: Family | int | None =
 def needed_seeds(gap: float, sd: float, arms: int, family: Family | int | None = None) -> int | None:
     """Return about how many seeds the rule needs to show a gap with a probability of 0.8.
 
-    The fewest up to ten seeds, within a tenth beyond. None beyond 1,000, and where there is no gap, or no noise was
-    seen.
+    Up to ten seeds this is the smallest such number, beyond that it is within 10 %. Returns None above 1,000 seeds,
+    and if `gap` or `sd` is 0 or not finite.
     """
     if gap == 0 or sd == 0 or not math.isfinite(gap) or not math.isfinite(sd):
         return None
     ratio = abs(gap) / sd
-    least = 7.8 / ratio**2  # of one z test without any correction: (1.96 + 0.84)^2
+    least = 7.8 / ratio**2  # seeds that one z test without correction needs: (1.96 + 0.84)^2 / ratio^2
     for before, seeds in itertools.pairwise((1, *SIMULATED)):
         unit = unit_gap(arms, seeds, family) if seeds > 0.8 * least or seeds == SIMULATED[-1] else None
         if unit is not None and (unit <= ratio or seeds == SIMULATED[-1]):
@@ -85,9 +85,9 @@ def unit_gap(arms: int, seeds: int, family: Family | int | None = None) -> float
 
 
 def hardest_first(arms: int, family: Family | int | None) -> Family:
-    """Return the comparisons with arms numbered anew: the first is 0 with 1, and 0 is in the fewest of them.
+    """Return the comparisons with the arms numbered anew: the first is of arms 0 and 1, and arm 0 is in the fewest.
 
-    With arm 0 ahead of the others, which are level, this is the comparison that the correction makes hardest to show.
+    With arm 0 ahead of the others, which are equal, the correction makes this comparison the hardest to show.
     """
     every = tuple(itertools.combinations(range(arms), 2))
     if family is None or isinstance(family, int):
@@ -100,7 +100,7 @@ def hardest_first(arms: int, family: Family | int | None) -> Family:
 
 
 class _Draws:
-    """Experiments without any gap, and how often the first comparison is claimed once arm 0 is ahead of the others."""
+    """Simulated experiments without any gap, to which a gap between arm 0 and all others can be added."""
 
     def __init__(self, arms: int, seeds: int, family: Family) -> None:
         import numpy as np
@@ -128,7 +128,7 @@ class _Draws:
             self.least = np.maximum(self.least, flip_bounds(residuals[:, 0] - residuals[:, 1]))
 
     def power(self, gap: float) -> float:
-        """Return the share of draws in which the first arm is claimed ahead of the second, at this true gap."""
+        """Return the share of draws in which the first comparison claims arm 0 to be ahead, at this true gap."""
         return float((self._by_holm(gap) & (gap > self.least)).mean())
 
     def _by_holm(self, gap: float) -> Array:
@@ -144,14 +144,14 @@ class _Draws:
 def flip_bounds(differences: Array) -> Array:
     """Return the gap above which the permutation test has p below 5 %, for each row of differences (draws, seeds).
 
-    A flip of some signs reaches the sum that was seen where the mean of the flipped differences, or of the others, is
-    not positive; adding a gap to all of them moves both means by as much.
+    Flipping some signs reaches the observed sum if the mean of the flipped differences, or that of the others, is not
+    positive. A gap added to all differences moves both means by the same amount.
     """
     import numpy as np
 
     seeds = differences.shape[1]
-    flipped = every_flip(seeds)[1:] < 0  # without the way in which nothing is flipped
+    flipped = every_flip(seeds)[1:] < 0  # all sign flips but the first, which flips nothing
     means = [-(differences @ side.T) / side.sum(axis=1) for side in (flipped.astype(float), 1.0 - flipped)]
-    allowed = math.ceil(ALPHA * (len(flipped) + 1) - 1) - 1  # flips that may reach the sum beside the one seen
+    allowed = math.ceil(ALPHA * (len(flipped) + 1) - 1) - 1  # sign flips that may reach the observed sum
     bounds: Array = -np.partition(-np.maximum(*means), allowed, axis=1)[:, allowed]
     return bounds

@@ -1,6 +1,6 @@
-"""Second opinions that assume no normal distribution: sign flips, almost stochastic order, and the test examples.
+"""Checks that assume no normal distribution: permutation test, almost stochastic order, scatter over test examples.
 
-A bootstrap over a handful of seeds is not offered: its intervals cover 76 to 89 % where 95 % is claimed.
+A bootstrap over a handful of seeds is not offered: its intervals of 95 % cover the true value in 76 to 89 % of cases.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[np.float64]
 
-FEWEST = 6  # below six pairs no outcome of the flip test could reach 0.05 with room to spare
-EXACT = 16  # 2^15 sums; beyond, as many random ones
-TAU = 0.2  # an order is called almost stochastic below this (Ulmer et al. 2022; Dror et al. 2019 allow 0.5)
+FEWEST = 6  # pairs; with five, the smallest p of the permutation test is 1/16
+EXACT = 16  # pairs up to which all 2^(n-1) sign flips are tried; with more, 2^15 random ones
+TAU = 0.2  # an order counts as almost stochastic below this (Ulmer et al. 2022; Dror et al. 2019 allow 0.5)
 
 
 def flip_test(differences: Sequence[float]) -> float | None:
-    """Two-sided p of the paired permutation test: the share of sign flips that reach the sum that was seen.
+    """Return the two-sided p of the paired permutation test: the share of sign flips that reach the observed sum.
 
-    Every way of flipping up to 16 pairs, 2^15 random ones (always the same) beyond. None below six.
+    All sign flips are tried for up to 16 pairs, and 2^15 random ones (always the same) for more. Returns None for
+    fewer than six pairs.
     """
     import numpy as np
 
@@ -35,13 +36,13 @@ def flip_test(differences: Sequence[float]) -> float | None:
         signs = every_flip(n)
     else:
         signs = np.random.default_rng(0).choice([-1, 1], (2 ** (EXACT - 1), n))
-        signs[0] = 1  # what was seen is one of the ways
+        signs[0] = 1  # the observed signs are one of the flips
     sums = np.abs(signs @ values)
     return float(np.mean(sums >= abs(values.sum()) * (1 - 1e-12) - 1e-12 * np.abs(values).sum()))
 
 
 def every_flip(n: int) -> npt.NDArray[np.int64]:
-    """Return every way of flipping signs of n pairs (2^(n-1), n), no flip first; by symmetry the first sign stays."""
+    """Return all sign flips of n pairs (2^(n-1), n), the one without a flip first; by symmetry the first sign is +1."""
     import numpy as np
 
     codes = np.arange(2 ** (n - 1))[:, None]
@@ -49,11 +50,12 @@ def every_flip(n: int) -> npt.NDArray[np.int64]:
 
 
 def almost_order(a: Sequence[float], b: Sequence[float], level: float = 0.95, draws: int = 1000) -> float | None:
-    """The upper bound of how far `a` is from being stochastically larger than `b`, from 0 (always) to 1 (never).
+    """Return an upper bound on how far `a` is from being stochastically larger than `b`, from 0 (always) to 1 (never).
 
     Almost stochastic order (Dror et al. 2019; del Barrio et al. 2018): the share of the squared distance between the
-    two quantile functions on which b's is the larger, plus what a bootstrap says of its scatter. Scores are not
-    paired. None for fewer than two values a side, or where both are one and the same number.
+    two quantile functions on which b's is the larger, plus a margin for its scatter, estimated by a bootstrap of
+    `draws` samples, so that the bound has the confidence `level`. Scores are not paired. Returns None if either side
+    has fewer than two values, and if all values of both are the same number.
     """
     import numpy as np
     from scipy import stats
@@ -65,16 +67,16 @@ def almost_order(a: Sequence[float], b: Sequence[float], level: float = 0.95, dr
     if not math.isfinite(violated):
         return None
     random = np.random.default_rng(0)
-    again = _violation(
+    resampled = _violation(
         np.sort(random.choice(x, (draws, len(x))), axis=1), np.sort(random.choice(y, (draws, len(y))), axis=1)
     )
-    told = again[np.isfinite(again)]  # a draw of equal values says nothing
-    scatter = float(told.std()) if len(told) else 0.0  # sqrt(nm/(n+m)) of the theory stands on both sides and cancels
+    ratios = resampled[np.isfinite(resampled)]  # bootstrap samples that are all one value have no ratio
+    scatter = float(ratios.std()) if len(ratios) else 0.0  # the factor sqrt(nm/(n+m)) of the theory cancels
     return float(min(1.0, max(0.0, violated - scatter * stats.norm.ppf(1 - level))))
 
 
 def _violation(x: Array, y: Array) -> Array:
-    """Of sorted samples (draws, n) and (draws, m): (draws,), NaN where both are the same."""
+    """Return the violation ratio (draws,) of sorted samples (draws, n) and (draws, m); NaN if both are the same."""
     import numpy as np
 
     n, m = x.shape[1], y.shape[1]
@@ -88,9 +90,10 @@ def _violation(x: Array, y: Array) -> Array:
 
 
 def example_sd(accuracy: float, rows: float) -> float | None:
-    """Return how far an accuracy (in points) would scatter over other test sets of this size, in points.
+    """Return the standard deviation of an accuracy over other test sets of this size, both in points.
 
-    This is the standard deviation of a bootstrap over the examples in closed form, since each is either right or wrong.
+    This is the standard deviation of a bootstrap over the examples in closed form, since each is either right or
+    wrong. Returns None if there are no rows or the accuracy is not between 0 and 100.
     """
     share = accuracy / 100
     if not (rows > 0 and 0 <= share <= 1):

@@ -1,4 +1,4 @@
-"""What a design that adds seeds could show, and how many it takes, by simulating its looks at many experiments."""
+"""Power of designs that add seeds: the gap they show and the seeds they take, by simulating their looks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DRAWS = 1000  # simulated experiments of a design
 class Shown:
     """The gap that a design shows with a probability of 0.8, in standard deviations of a paired difference.
 
-    `seeds` is the mean number of seeds that it takes then, `seeds_of_none` that where no arm differs from another.
+    `seeds` is the mean number of seeds used at this gap, `seeds_of_none` the mean number if all arms are equal.
     """
 
     gap: float
@@ -32,9 +32,10 @@ class Shown:
 
 @functools.cache
 def shown(arms: int, counts: tuple[int, ...], family: Family | None = None) -> Shown | None:
-    """Return what a design with looks at these numbers of seeds shows; None where no look has enough to go by.
+    """Return the gap that a design with looks at these numbers of seeds shows.
 
-    One arm is ahead of the others, which are level; counted is the comparison that the correction makes hardest.
+    One arm is ahead of the others, which are equal; the comparison that counts is the one that the correction makes
+    hardest to show. Returns None if even the last look has fewer than three degrees of freedom.
     """
     import numpy as np
 
@@ -48,8 +49,8 @@ def shown(arms: int, counts: tuple[int, ...], family: Family | None = None) -> S
     plan = Plan(counts)
 
     def ahead(gap: float) -> float:
-        found, _ = simulate(_moved(scores, gap), plan, pairs)
-        return float((found[:, 0] > 0).mean())
+        signs, _ = simulate(_moved(scores, gap), plan, pairs)
+        return float((signs[:, 0] > 0).mean())
 
     low, high = 0.0, 4.0
     while ahead(high) < POWER:
@@ -57,21 +58,22 @@ def shown(arms: int, counts: tuple[int, ...], family: Family | None = None) -> S
     for _ in range(12):
         middle = (low + high) / 2
         low, high = (low, middle) if ahead(middle) >= POWER else (middle, high)
-    used, idle = (simulate(_moved(scores, gap), plan, pairs)[1].mean() for gap in (high, 0.0))
-    return Shown(high / np.sqrt(2), float(used), float(idle))
+    with_gap, without_gap = (simulate(_moved(scores, gap), plan, pairs)[1].mean() for gap in (high, 0.0))
+    return Shown(high / np.sqrt(2), float(with_gap), float(without_gap))
 
 
 def _moved(scores: Array, gap: float) -> Array:
-    """Return the scores with arm 0 so much higher."""
+    """Return a copy of the scores in which those of arm 0 are higher by `gap`."""
     moved = scores.copy()
     moved[:, 0] += gap
     return moved
 
 
 def simulate(scores: Array, plan: Plan, family: Family) -> tuple[Array, Array]:
-    """Look at experiments (draws, arms, seeds) as planned, and stop each where nothing is open.
+    """Simulate the planned looks at experiments (draws, arms, seeds); each stops as soon as no comparison is open.
 
-    Return the sign of what was decided of each comparison (draws, comparisons), 0 for nothing, and the seeds used.
+    Returns the sign of each decided comparison (draws, comparisons), 0 for one that is not decided, and the number of
+    seeds used (draws,).
     """
     import numpy as np
 
@@ -79,36 +81,39 @@ def simulate(scores: Array, plan: Plan, family: Family) -> tuple[Array, Array]:
     first, second = np.triu_indices(arms, 1)
     place = {pair: i for i, pair in enumerate(zip(first.tolist(), second.tolist(), strict=True))}
     columns = [place[min(pair), max(pair)] for pair in family]
-    turned = np.array([1.0 if a < b else -1.0 for a, b in family])
+    signs = np.array([1.0 if a < b else -1.0 for a, b in family])
     reach = reach_of([(str(a), str(b)) for a, b in family])
-    decided, used, going = np.zeros((draws, len(family))), np.full(draws, plan.most), np.ones(draws, dtype=bool)
+    decided, seeds_used, going = np.zeros((draws, len(family))), np.full(draws, plan.most), np.ones(draws, dtype=bool)
     for index, (count, share) in enumerate(zip(plan.seeds, plan.shares, strict=True)):
         df = (arms - 1) * (count - 1)
         gaps = scores[:, first, :count] - scores[:, second, :count]
         noise = pair_noise(gaps.var(axis=2, ddof=1), np.full(len(first), float(count)), arms, df)
-        means = gaps.mean(axis=2)[:, columns] * turned
+        means = gaps.mean(axis=2)[:, columns] * signs
         kinds = ((noise.shared, df), (noise.own[:, columns], noise.own_df[:, columns]))
         by_shared, by_own = (
             np.minimum(1.0, two_sided(means, variance, np.array(float(count)), freedom) / share)
             for variance, freedom in kinds
         )
-        sure = (adjusted(by_shared, by_own, reach) < ALPHA) & going[:, None] & (df >= LEAST_DF)
+        significant = (adjusted(by_shared, by_own, reach) < ALPHA) & going[:, None] & (df >= LEAST_DF)
         if FEWEST <= count <= FLIPPED:
-            sure &= _borne_out(gaps[:, columns] * np.sign(means)[..., None] * turned[:, None], sure)
-        decided = np.where(sure & (decided == 0), np.sign(means), decided)
+            significant &= _borne_out(gaps[:, columns] * np.sign(means)[..., None] * signs[:, None], significant)
+        decided = np.where(significant & (decided == 0), np.sign(means), decided)
         if count < plan.most:
-            chance = still_shown(plan, index, means, np.sqrt(noise.shared), df, arms, reach)
-            left = ((decided == 0) & ((chance >= NEGLIGIBLE) | (df < LEAST_DF))).any(axis=1)
-            used = np.where(going & ~left, count, used)
-            going = going & left
-    return decided, used
+            probability = still_shown(plan, index, means, np.sqrt(noise.shared), df, arms, reach)
+            open_ = ((decided == 0) & ((probability >= NEGLIGIBLE) | (df < LEAST_DF))).any(axis=1)
+            seeds_used = np.where(going & ~open_, count, seeds_used)
+            going = going & open_
+    return decided, seeds_used
 
 
-def _borne_out(gaps: Array, asked: Array) -> Array:
-    """Return where the permutation test of differences (draws, comparisons, seeds) agrees that they are positive."""
+def _borne_out(gaps: Array, candidates: Array) -> Array:
+    """Return for which differences (draws, comparisons, seeds) the permutation test agrees that they are positive.
+
+    Only those that `candidates` (draws, comparisons) marks are tested; for the others the result is false.
+    """
     import numpy as np
 
-    found = np.zeros(asked.shape, dtype=bool)
-    if asked.any():
-        found[asked] = flip_bounds(gaps[asked]) < 0
-    return found
+    positive = np.zeros(candidates.shape, dtype=bool)
+    if candidates.any():
+        positive[candidates] = flip_bounds(gaps[candidates]) < 0
+    return positive
