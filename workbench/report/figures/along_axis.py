@@ -143,7 +143,7 @@ def along(
             one.grid(axis="y")
             one.set_axisbelow(True)
         if several:
-            handles = [_handle(Style(i)) for i in range(len(drawn))]
+            handles = [Style(i).handle() for i in range(len(drawn))]
             ax.legend(handles, [short(line.name, 40) for line in drawn], frameon=False, fontsize=11)
         picture = svg.write(figure, name, f"{board.label} along {spoken(key)}; the numbers are in the table", tips)
     said = [CUT_NOTE] if cut else []
@@ -208,9 +208,3 @@ def _tick(key: str, value: float, frames: Frames, board: Board) -> str:
     whole = {frames.settings[cell.runs[0]].get(of) for cell in board.cells}
     size = next(iter(whole)) if len(whole) == 1 else None
     return f"{text}\n({max(1, round(value * size))})" if isinstance(size, int) else text
-
-
-def _handle(look: Style) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], color=look.colour, ls=look.dashes, lw=2, marker=look.marker, ms=8, mew=0)

@@ -96,7 +96,7 @@ def _legend(ax: Axes, board: Board, looks: Mapping[str, Style], arms: bool) -> N
     """Add a legend for hollow marks, and where the figure leaves the page also for the arms."""
     from matplotlib.lines import Line2D
 
-    handles = [plots.key(looks[arm]) for arm in board.arms] if arms else []
+    handles = [looks[arm].handle() for arm in board.arms] if arms else []
     names = [short(arm) for arm in board.arms] if arms else []
     if any(place.unfinished for place in board.places):
         ink = COLOURS["ink"]

@@ -14,6 +14,7 @@ from workbench.report.words import TIMES, count, duration, points, power, ten_to
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (3, 1.5)))
@@ -54,8 +55,14 @@ class Style:
     def dashes(self) -> Any:
         return DASHES[(self.index + self.index // SERIES) % len(DASHES)]
 
+    def handle(self) -> Line2D:
+        """Return the mark on its line, for the legend inside a figure."""
+        from matplotlib.lines import Line2D
+
+        return Line2D([], [], color=self.colour, ls=self.dashes, lw=2, marker=self.marker, ms=8, mew=0)
+
     def swatch(self) -> str:
-        """The mark as a small `svg` element, for legends and tables."""
+        """Return the mark on its line as a small `svg` element, for the legends and tables of the page."""
         dashes = "" if self.dashes == "-" else f' stroke-dasharray="{" ".join(map(str, self.dashes[1]))}"'
         line = f'<path d="M0 6h30" class="k-{self.name}" stroke-width="2"{dashes}/>'
         shape = f'<g class="f-{self.name}">{SHAPES[self.marker]}</g>'

@@ -77,7 +77,7 @@ def against(
                 _runs(ax, board, arm, looks[arm], axis, tips, frames.by_id(), rows)
         line_labels(ax, lines)
         if legend:
-            ax.legend([key(looks[arm]) for arm in board.arms], [short(arm) for arm in board.arms], frameon=False)
+            ax.legend([looks[arm].handle() for arm in board.arms], [short(arm) for arm in board.arms], frameon=False)
         log_ticks(ax, low, high, 7 if wide else 4)
         ax.set_xlabel(f"{axis.label} (log scale)")
         if others:
@@ -100,12 +100,6 @@ def _strip(
         ax.axhline(value, color=COLOURS["muted"], lw=1, ls=style, zorder=1)
     ax.tick_params(axis="x", labelsize=13 if wide else 10)
     ax.set_xlabel("each grey block is one budget, its arms side by side" if wide else "one block for each budget")
-
-
-def key(look: Style) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], color=look.colour, ls=look.dashes, lw=2, marker=look.marker, ms=8, mew=0)
 
 
 def _runs(

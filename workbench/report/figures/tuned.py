@@ -59,7 +59,7 @@ def figure(frames: Frames, size: tuple[int, int], name: str) -> str:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set_xlabel("tuning budget spent, in trials")
         ax.set_ylabel("best score so far")
-        ax.legend([_key(looks[arm]) for arm in found], [short(arm) for arm in found], frameon=False, fontsize=11)
+        ax.legend([looks[arm].handle() for arm in found], [short(arm) for arm in found], frameon=False, fontsize=11)
         ax.grid(axis="y")
         ax.set_axisbelow(True)
         return svg.write(made, name, "best score so far over the number of trials, by objective", tips)
@@ -73,9 +73,3 @@ def _arm(ax: Axes, arm: str, mine: list[Trial], look: Style, tips: dict[str, tup
         said = ", ".join(f"{k}={v:.3g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items())
         tips[gid] = (f"{arm}, trial {place}: {points(score)}\n{said}", "")
         ax.plot(place, score, look.marker, ms=5, color=look.colour, alpha=0.6, mew=0, gid=gid, zorder=4)
-
-
-def _key(look: Style) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], color=look.colour, ls=look.dashes, lw=2, marker=look.marker, ms=8, mew=0)
