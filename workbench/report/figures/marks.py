@@ -126,6 +126,13 @@ def span(xs: Sequence[float], ends: Sequence[float]) -> tuple[float, float, bool
     return bottom - 0.06 * (top - bottom), top + 0.08 * (top - bottom), cut
 
 
+def score_axis(ax: Axes, label: str) -> None:
+    """Name the axis of scores, with a grid behind everything that is drawn."""
+    ax.set_ylabel(label)
+    ax.grid(axis="y")
+    ax.set_axisbelow(True)
+
+
 def log_range(values: Sequence[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
     pad = max(10 ** (0.08 * math.log10(high / low)), 1.6)
