@@ -19,10 +19,9 @@ import pandas as pd
 
 from workbench.report import columns, csv_tables
 from workbench.report.comparison.boards import boards
-from workbench.report.figures import selection, svg
 from workbench.report.load.frames import RUN, SCORE, Frames
 from workbench.report.options_asked import Asked
-from workbench.report.page import checks, document
+from workbench.report.page import checks, document, rendering
 from workbench.store.atomic import write_atomic
 
 AXES = {"generator-size": "generator.width", "weight-tying": "tying"}
@@ -65,7 +64,9 @@ def corrected(old: str, new: str, doubts: list[str]) -> str:
         before, after = (re.search(pattern, text, re.DOTALL) for text in (old, new))
         assert before is not None
         old = old.replace(before[0], after[0] if after else "", 1)
-    items = "".join(f"<li>{document.environment().from_string('{{ text }}').render(text=text)}</li>" for text in doubts)
+    items = "".join(
+        f"<li>{rendering.environment().from_string('{{ text }}').render(text=text)}</li>" for text in doubts
+    )
     if "<aside>" not in old:
         old = old.replace("<nav ", "<aside>\n<h2>Before you rely on it</h2>\n<ul></ul>\n</aside>\n<nav ", 1)
     aside = re.search(WARNINGS, old, re.DOTALL)
@@ -87,8 +88,7 @@ def correct(folder: Path) -> None:
     new = document.render(found, results, {}, Asked())
     old = (folder / "index.html").read_text(encoding="utf-8")
     write_atomic(folder / "index.html", corrected(old, new, doubts).encode())
-    picture = selection.pictures(found, results)[0]
-    write_atomic(folder / "compute.svg", svg.alone(picture, document.template("colours.css")).encode())
+    write_atomic(folder / "compute.svg", document.picture(found, results[0]).encode())
 
 
 if __name__ == "__main__":

@@ -106,19 +106,20 @@ def test_a_caption_speaks_of_intervals_only_where_they_are_drawn() -> None:
         (60,),
         price=lambda arm: dict.fromkeys(("paper", "paper-sparse", "matmul"), prices.get(arm, 1e9)),
     )
-    looks, rows = marks.styles(results.arms), {run: i for i, run in enumerate(found.settings)}
-    drawn = selection.Drawn(found, [results], rows)
-    assert drawn.looks == looks
-    [[figure]] = drawn.compute
+    drawing = selection.drawing(found)
+    assert drawing.looks == marks.styles(results.arms)
+    drawn = drawing.figures(results, 0)
+    [figure] = drawn.compute
     assert "large ones are means" not in figure.caption and "rows of the next section" in figure.caption
     assert ", seed 0" not in "".join(re.findall("<title>(?!untrained)[^<]*", figure.wide))
-    assert ", seed 0" in "".join(re.findall("<title>(?!untrained)[^<]*", drawn.sides[0].wide))
+    assert drawn.side_by_side is not None
+    assert ", seed 0" in "".join(re.findall("<title>(?!untrained)[^<]*", drawn.side_by_side.wide))
 
 
 def test_one_amount_of_compute_has_rows_instead_of_an_axis(tmp_path: Path) -> None:
     found, results = study(made.ARMS, 2, (60,))
     assert not selection.has_curve(results)
-    [picture] = selection.pictures(found, [results])
+    picture = selection.drawing(found).picture(results)
     root = ElementTree.fromstring(picture)
     words = [text.text or "" for text in root.iter("text")]
     assert set(made.ARMS) <= set(words)  # each names its row
@@ -130,7 +131,7 @@ def test_one_amount_of_compute_has_rows_instead_of_an_axis(tmp_path: Path) -> No
 
 def test_words_above_the_rows_do_not_touch() -> None:
     found, results = study(made.ARMS, 2, (60,))
-    [picture] = selection.pictures(found, [results])
+    picture = selection.drawing(found).picture(results)
     places = [
         (float(t.attrib["y"]), float(t.attrib["x"]), len(t.text or "") * 6.2)
         for t in ElementTree.fromstring(picture).iter("text") if t.get("font-size") == "11px"
@@ -171,5 +172,7 @@ def test_a_figure_of_rows_says_where_intervals_leave_it(seeds: int, cut: bool) -
     found = made.in_memory(made.noisy(made.LEVELS, seed_sd=2.0), ("bert-mlm", "replace-mlm", "rtd"), seeds)
     results = board(found, "probes")
     assert results is not None
-    drawn = selection.Drawn(found, [results], {run: i for i, run in enumerate(found.settings)})
-    assert (marks.CUT_NOTE in drawn.sides[0].caption) == cut
+    drawn = selection.drawing(found).figures(results, 0)
+    [figure] = drawn.compute
+    assert drawn.side_by_side is None  # the main figure has the rows already
+    assert (marks.CUT_NOTE in figure.caption) == cut

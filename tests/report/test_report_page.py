@@ -119,6 +119,15 @@ def asks_nothing(path: Path) -> None:
         assert (path.parent / name).is_file(), name
 
 
+def test_contents_lead_to_the_parts_of_the_page_in_their_order(page: Path) -> None:
+    tree = parsed.page(page)
+    [contents] = tree.find("nav")
+    links = [link.attributes["href"] for link in contents.find("a")]
+    sections = [f"#{section.attributes['id']}" for section in tree.find("section")]
+    assert links == [section for section in sections if not section.startswith("#conventions-")]
+    assert links[:3] == ["#compute-1", "#table-1", "#tasks-1"] and links[-1] == "#runs"
+
+
 def test_page_stands_alone(page: Path) -> None:
     asks_nothing(page)
     assert page.stat().st_size < 2_000_000
@@ -259,6 +268,12 @@ def test_two_suites_have_two_answers(tmp_path: Path) -> None:
     assert sum(e.attributes.get("class") == "sentence" for e in tree.everything()) == 2
     assert [h.text for h in tree.find("h2") if "against compute" in h.text] == [
         "CoLA against compute", "Mean of package, order against compute",
+    ]  # fmt: skip
+    [contents] = tree.find("nav")
+    titles = [link.text for link in contents.find("a")]
+    assert [t for t in titles if "(" in t] == [
+        f"{part} ({label})"
+        for label in ("CoLA", "mean of package, order") for part in ("Scores", "Table", "Task by task")
     ]  # fmt: skip
 
 

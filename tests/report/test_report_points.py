@@ -134,7 +134,7 @@ def test_a_crossing_is_bracketed_by_two_points_of_one_budget(study: tuple[RunSto
     whole = 1.1e9 * STEPS
     assert found.low / whole < 0.15 < found.high / whole
     html = study[2].read_text()
-    assert "rtd overtakes bert-mlm between " in html and crossings.NOTE in html
+    assert "rtd overtakes bert-mlm between " in html and "correction over all pairs at all amounts" in html
 
 
 def test_by_which_amount_an_arm_has_not_overtaken_is_said(tmp_path: Path) -> None:

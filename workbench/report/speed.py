@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import workbench
 from workbench.report.figures import svg
 from workbench.report.figures.marks import styles
 from workbench.report.figures.svg import COLOURS, SERIES
-from workbench.report.page import document
+from workbench.report.page import rendering
 from workbench.report.words import count, power, short
 from workbench.store.atomic import dumps, write_atomic
 
@@ -33,13 +30,9 @@ def write(rows: Sequence[Row], out: Path) -> Path:
 
 def render(rows: Sequence[Row]) -> str:
     """Return the page, as HTML, of at least one row; rows may be measured or left out."""
-    style = "\n" + document.template("colours.css") + document.template("style.css")
     done = [row for row in rows if not row["skipped"]]
     scales = list(dict.fromkeys(row["scale"] for row in done))
     context = {
-        "style": style,
-        "style_hash": f"sha256-{base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()}",
-        "version": workbench.__version__,
         "rows": done,
         "notes": notes(rows),
         "first": rows[0],
@@ -49,7 +42,7 @@ def render(rows: Sequence[Row]) -> str:
         "names": list(done[0]["shares"]) if done else [],
         "power": power,
     }
-    return document.environment().get_template("bench.html.j2").render(context)
+    return rendering.html("bench.html.j2", **context)
 
 
 def notes(rows: Sequence[Row]) -> list[str]:

@@ -125,12 +125,7 @@ def boards(frames: Frames, order: bool = False) -> list[Board]:
 
 def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
     """The results of a suite, or None when no trained run has it in full."""
-    tuned: dict[str, dict[str, dict[int, float]]] = {}
-    metrics: dict[str, str] = {}
-    for score in frames.rows("scores"):
-        if score["suite"] == suite:
-            metrics.setdefault(score["task"], score["metric"])
-            tuned.setdefault(score["run_id"], {}).setdefault(score["task"], {})[score["seed"]] = score["value"]
+    tuned, metrics = _tuned(frames, suite)
     tasks = counted(suite, metrics)
     metrics = {task: metrics[task] for task in (*tasks, *(t for t in metrics if t not in tasks))}
     missing = {r: tuple(t for t in tasks if t not in found) for r, found in tuned.items()}
@@ -145,41 +140,58 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
     cells = [_cell(key, ids, runs, scores, gained.get(key)) for key, ids in groups.items()]
     trained = tuple(c for c in cells if c.arm != UNTRAINED)
     budgets = _by_compute(trained)
-    examples = {
-        s["task"]: s["test_rows"] for s in frames.rows("scores") if s["suite"] == suite and s["metric"] == "accuracy"
-    }
     at = {b: {arm: ids for (budget, arm), ids in arms.items() if budget == b} for b in budgets}
-    families = {
-        b: replace(family, pairs=tuple(p for p in family.pairs if set(p) <= at[b].keys()))
-        for b, family in declared.families(frames).items()
-        if b in at
-    }
-    families = {b: family for b, family in families.items() if family.pairs}
+    families = _families(frames, at)
+    examples, family = _examples(frames, suite), {b: families.get(b, NOTHING) for b in budgets}
     return Board(
-        suite,
-        score_label(suite, metrics),
-        tasks,
-        metrics,
-        budgets,
-        trained,
-        next((c for c in cells if c.arm == UNTRAINED), None),
-        {b: compare([c for c in trained if c.budget == b], order, families.get(b, NOTHING)) for b in budgets},
-        tuple(task_cells(tuned, metrics, _groups(runs, tuned), seeds, bare)),
-        {
-            b: tuple(noise(tuned, tasks, metrics, at[b], seeds, examples, families.get(b, NOTHING).pairs))
-            for b in budgets
-        },
-        _baselines(frames, metrics),
-        scores,
-        {r: lacking for r, lacking in missing.items() if lacking},
-        tuple(sorted({len(seeds) for found in tuned.values() for seeds in found.values()})),
-        None if suite in ZERO_SHOT else beside(frames.axis, dict.fromkeys(c.arm for c in trained)),
-        {str(row["budget"]): str(row["convention"]) for row in runs.values() if row["role"] != UNTRAINED},
-        families,
-        declared.labels(frames),
-        places(frames, suite, tasks),
-        _looks([c for c in trained if c.budget == budgets[-1]], families.get(budgets[-1], NOTHING)),
+        suite=suite,
+        label=score_label(suite, metrics),
+        tasks=tasks,
+        metrics=metrics,
+        budgets=budgets,
+        cells=trained,
+        untrained=next((c for c in cells if c.arm == UNTRAINED), None),
+        pairs={b: compare([c for c in trained if c.budget == b], order, family[b]) for b in budgets},
+        task_cells=tuple(task_cells(tuned, metrics, _groups(runs, tuned), seeds, bare)),
+        noise={b: tuple(noise(tuned, tasks, metrics, at[b], seeds, examples, family[b].pairs)) for b in budgets},
+        baselines=_baselines(frames, metrics),
+        run_scores=scores,
+        missing={r: lacking for r, lacking in missing.items() if lacking},
+        finetunings=tuple(sorted({len(seeds) for found in tuned.values() for seeds in found.values()})),
+        published=None if suite in ZERO_SHOT else beside(frames.axis, dict.fromkeys(c.arm for c in trained)),
+        conventions={str(row["budget"]): str(row["convention"]) for row in runs.values() if row["role"] != UNTRAINED},
+        families=families,
+        labels=declared.labels(frames),
+        places=places(frames, suite, tasks),
+        looks=_looks([c for c in trained if c.budget == budgets[-1]], family[budgets[-1]]),
     )
+
+
+def _tuned(frames: Frames, suite: str) -> tuple[dict[str, dict[str, dict[int, float]]], dict[str, str]]:
+    """Run -> task -> fine-tuning seed -> its score, and task -> the metric that this is."""
+    tuned: dict[str, dict[str, dict[int, float]]] = {}
+    metrics: dict[str, str] = {}
+    for score in frames.rows("scores"):
+        if score["suite"] == suite:
+            metrics.setdefault(score["task"], score["metric"])
+            tuned.setdefault(score["run_id"], {}).setdefault(score["task"], {})[score["seed"]] = score["value"]
+    return tuned, metrics
+
+
+def _examples(frames: Frames, suite: str) -> dict[str, float]:
+    """Task -> its test examples, where its metric is an accuracy."""
+    rows = (row for row in frames.rows("scores") if row["suite"] == suite and row["metric"] == "accuracy")
+    return {row["task"]: row["test_rows"] for row in rows}
+
+
+def _families(frames: Frames, at: Mapping[str, Mapping[str, tuple[str, ...]]]) -> dict[str, Family]:
+    """Budget -> what was declared beforehand of the arms that have scores there; `at` is budget -> arm -> its runs."""
+    found = {}
+    for budget, family in declared.families(frames).items():
+        pairs = tuple(pair for pair in family.pairs if set(pair) <= at.get(budget, {}).keys())
+        if pairs:
+            found[budget] = replace(family, pairs=pairs)
+    return found
 
 
 def _looks(cells: Iterable[Cell], family: Family) -> tuple[Look, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.report.comparison.boards import Board, Cell
 from workbench.report.figures import strips, svg
-from workbench.report.figures.marks import CUT_NOTE, Style, ends, levels, span
+from workbench.report.figures.marks import CUT_NOTE, Style, ends, levels, score_axis, span
 from workbench.report.figures.strips import Tips
 from workbench.report.figures.svg import COLOURS
 from workbench.report.load.frames import Frames
@@ -91,6 +91,27 @@ def _named(told: Mapping[str, str], budget: str) -> str:
     return ", ".join([*(f"{k} {v}".strip() for k, v in told.items()), *([budget] if budget else [])])
 
 
+@dataclass(frozen=True)
+class Scale:
+    """Where values stand along the axis; words for what has no number stand at its left end, `step` apart."""
+
+    numbers: Mapping[float, float]
+    words: Mapping[str, float]
+    step: float
+    log: bool
+
+
+def _scale(drawn: Sequence[Line]) -> Scale:
+    """Return the places of all values of these lines; the scale is logarithmic where they span a factor of four."""
+    numbers = sorted({value for line in drawn for value in line.places})
+    words = list(dict.fromkeys(word for line in drawn for word in line.words))
+    log = numbers[0] > 0 and numbers[-1] / numbers[0] >= 4
+    at = {v: math.log2(v) if log else v for v in numbers}
+    step = (at[numbers[-1]] - at[numbers[0]]) / max(4, len(numbers) - 1)
+    at_word = {word: at[numbers[0]] - step * (len(words) - i) for i, word in enumerate(words)}
+    return Scale(at, at_word, step, log)
+
+
 def along(
     board: Board, frames: Frames, rows: Mapping[str, int], size: tuple[int, int], name: str
 ) -> tuple[str, list[str]]:
@@ -101,69 +122,82 @@ def along(
     drawn, key = lines(board, frames), frames.axis.split(",")[0]
     if not drawn:
         return "", []
-    numbers = sorted({value for line in drawn for value in line.places})
-    words = list(dict.fromkeys(word for line in drawn for word in line.words))
-    log = numbers[0] > 0 and numbers[-1] / numbers[0] >= 4
-    at = {v: math.log2(v) if log else v for v in numbers}
-    step = (at[numbers[-1]] - at[numbers[0]]) / max(4, len(numbers) - 1)
-    at_word = {word: at[numbers[0]] - step * (len(words) - i) for i, word in enumerate(words)}
-    told = finding(key)
+    scale, told, tips = _scale(drawn), finding(key), Tips()
     several, wide = len(drawn) > 1, size[0] > 600
     with svg.drawing(name, 13):
         figure, (ax, *below) = strips.axes(size, several)
-        tips: Tips = {}
         if told is not None and told.span is not None:
-            _band(ax, told, log, step)
-        bare = levels(board)
-        if "untrained" in bare:
-            for one in (ax, *below):
-                one.axhline(bare["untrained"], color=COLOURS["muted"], lw=1.2, zorder=1)
-            place = (0.995, bare["untrained"])
-            ax.annotate("untrained encoder", place, xycoords=("axes fraction", "data"), ha="right", va="bottom",
-                        fontsize=11, color=COLOURS["muted"])  # fmt: skip
+            _band(ax, told, told.span, scale)
+        _untrained(ax, below, board)
         for i, line in enumerate(drawn):
-            _draw(ax, line, Style(i), board, at, at_word, None if several else rows, tips)
-        ys = [board.run_scores[r] for cell in board.cells for r in cell.runs] + [*list(bare.values())[:1]]
-        bottom, top, cut = span(ys, ends(board.cells))
-        ax.set_ylim(bottom, top)
-        ax.set_xlim(min([*at.values(), *at_word.values()]) - step / 2, at[numbers[-1]] + step / 2)
-        shown = numbers if wide or len(numbers) <= 6 else numbers[:: math.ceil(len(numbers) / 6)]
-        labels = ["\n" * (not wide and i % 2) + word for i, word in enumerate(words)]  # on a phone they would touch
-        labels += [_tick(key, v, frames, board) for v in shown]
-        ax.set_xticks([*at_word.values(), *(at[v] for v in shown)], labels, fontsize=13 if wide else 11)
-        ax.set_xlabel(
-            short(LABELS.get(key, key) if wide else spoken(key), 60) + (" (log scale)" if log and wide else "")
-        )
+            _draw(ax, line, Style(i), board, scale, None if several else rows, tips)
+        cut = _limits(ax, board, scale)
+        _label(ax, key, scale, frames, board, wide)
         if below:
-            _strip(below[0], drawn, numbers, words, [_tick(key, v, frames, board) for v in numbers], board, rows, tips)
+            labels = [_tick(key, v, frames, board) for v in scale.numbers]
+            _strip(below[0], drawn, scale, labels, board, rows, tips)
             below[0].tick_params(axis="x", labelsize=13 if wide else 10)
             below[0].set_xlabel("each grey block is one value, its lines side by side" if wide else "one block a value")
         for one in (ax, *below):
-            one.set_ylabel(short(board.label, 48))
-            one.grid(axis="y")
-            one.set_axisbelow(True)
+            score_axis(one, short(board.label, 48))
         if several:
-            handles = [_handle(Style(i)) for i in range(len(drawn))]
+            handles = [Style(i).handle() for i in range(len(drawn))]
             ax.legend(handles, [short(line.name, 40) for line in drawn], frameon=False, fontsize=11)
         picture = svg.write(figure, name, f"{board.label} along {spoken(key)}; the numbers are in the table", tips)
+    return picture, _said(several, scale, told, cut)
+
+
+def _said(several: bool, scale: Scale, told: Finding | None, cut: bool) -> list[str]:
+    """Return what belongs into the caption."""
     said = [CUT_NOTE] if cut else []
     if several:
         said.append("above, means at their place; below, each grey block is one value, its runs side by side")
-    if words:
-        said.append(f"{' and '.join(words)}: a generator without weights, so without a size")
-    if told is not None:
-        said.append(told.text)
-    return picture, said
+    if scale.words:
+        said.append(f"{' and '.join(scale.words)}: a generator without weights, so without a size")
+    return [*said, told.text] if told is not None else said
+
+
+def _untrained(ax: Axes, below: Sequence[Axes], board: Board) -> None:
+    """A line at the untrained encoder, where it is near enough to the runs."""
+    bare = levels(board).get("untrained")
+    if bare is None:
+        return
+    for one in (ax, *below):
+        one.axhline(bare, color=COLOURS["muted"], lw=1.2, zorder=1)
+    ax.annotate("untrained encoder", (0.995, bare), xycoords=("axes fraction", "data"), ha="right", va="bottom",
+                fontsize=11, color=COLOURS["muted"])  # fmt: skip
+
+
+def _limits(ax: Axes, board: Board, scale: Scale) -> bool:
+    """Room for every place and score; whether an interval is cut off."""
+    ys = [board.run_scores[r] for cell in board.cells for r in cell.runs] + [*list(levels(board).values())[:1]]
+    bottom, top, cut = span(ys, ends(board.cells))
+    ax.set_ylim(bottom, top)
+    places = [*scale.numbers.values(), *scale.words.values()]
+    ax.set_xlim(min(places) - scale.step / 2, max(scale.numbers.values()) + scale.step / 2)
+    return cut
+
+
+def _label(ax: Axes, key: str, scale: Scale, frames: Frames, board: Board, wide: bool) -> None:
+    """The name of the axis, and ticks at its values: all of them, or as many as a phone has room for."""
+    numbers = list(scale.numbers)
+    shown = numbers if wide or len(numbers) <= 6 else numbers[:: math.ceil(len(numbers) / 6)]
+    labels = ["\n" * (not wide and i % 2) + word for i, word in enumerate(scale.words)]  # on a phone they would touch
+    labels += [_tick(key, v, frames, board) for v in shown]
+    places = [*scale.words.values(), *(scale.numbers[v] for v in shown)]
+    ax.set_xticks(places, labels, fontsize=13 if wide else 11)
+    name = LABELS.get(key, key) if wide else spoken(key)
+    ax.set_xlabel(short(name, 60) + (" (log scale)" if scale.log and wide else ""))
 
 
 def _draw(
-    ax: Axes, line: Line, look: Style, board: Board, at: Mapping[float, float], at_word: Mapping[str, float],
-    rows: Mapping[str, int] | None, tips: Tips,
-) -> None:  # fmt: skip
+    ax: Axes, line: Line, look: Style, board: Board, scale: Scale, rows: Mapping[str, int] | None, tips: Tips
+) -> None:
     """The means of one line at their values and a curve through them; with `rows`, their runs and intervals too."""
-    xs, means = [at[v] for v in line.places], [cell.estimate.mean for cell in line.places.values()]
+    xs, means = [scale.numbers[v] for v in line.places], [cell.estimate.mean for cell in line.places.values()]
     ax.plot(xs, means, color=look.colour, ls=look.dashes, lw=2, zorder=3)
-    places = [*((at[v], c) for v, c in line.places.items()), *((at_word[w], c) for w, c in line.words.items())]
+    places = [(scale.numbers[value], cell) for value, cell in line.places.items()]
+    places += [(scale.words[word], cell) for word, cell in line.words.items()]
     for x, cell in places:
         e = cell.estimate
         if rows is not None and e.half is not None:
@@ -176,23 +210,20 @@ def _draw(
 
 
 def _strip(
-    ax: Axes, drawn: Sequence[Line], numbers: Sequence[float], words: Sequence[str], labels: Sequence[str],
-    board: Board, rows: Mapping[str, int], tips: Tips,
+    ax: Axes, drawn: Sequence[Line], scale: Scale, labels: Sequence[str], board: Board, rows: Mapping[str, int],
+    tips: Tips,
 ) -> None:  # fmt: skip
-    """The runs and intervals of every line, side by side in a block for each value."""
-    columns = [(word, [line.words.get(word) for line in drawn]) for word in words]
-    columns += [
-        (label, [line.places.get(v) for line in drawn]) for v, label in zip(numbers, labels, strict=True)
-    ]  # fmt: skip
+    """The runs and intervals of every line, side by side in a block for each value; `labels` are those of numbers."""
+    columns = [(word, [line.words.get(word) for line in drawn]) for word in scale.words]
+    columns += [(label, [line.places.get(v) for line in drawn]) for v, label in zip(scale.numbers, labels, strict=True)]
     strips.groups(ax, columns, [Style(i) for i in range(len(drawn))], board.run_scores, rows, tips)
 
 
-def _band(ax: Axes, told: Finding, log: bool, step: float) -> None:
+def _band(ax: Axes, told: Finding, reach: tuple[float, float], scale: Scale) -> None:
     """Where the paper found the best, as a band behind everything."""
-    assert told.span is not None
-    low, high = (math.log2(v) if log else v for v in told.span)
+    low, high = (math.log2(v) if scale.log else v for v in reach)
     if low == high:
-        low, high = low - step / 20, high + step / 20
+        low, high = low - scale.step / 20, high + scale.step / 20
     ax.axvspan(low, high, color=COLOURS["band"], lw=0, zorder=0)
     ax.annotate(told.mark, ((low + high) / 2, 0.99), xycoords=("data", "axes fraction"), ha="center", va="top",
                 fontsize=11, color=COLOURS["paper"])  # fmt: skip
@@ -208,9 +239,3 @@ def _tick(key: str, value: float, frames: Frames, board: Board) -> str:
     whole = {frames.settings[cell.runs[0]].get(of) for cell in board.cells}
     size = next(iter(whole)) if len(whole) == 1 else None
     return f"{text}\n({max(1, round(value * size))})" if isinstance(size, int) else text
-
-
-def _handle(look: Style) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], color=look.colour, ls=look.dashes, lw=2, marker=look.marker, ms=8, mew=0)

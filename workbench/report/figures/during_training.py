@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.report.comparison.boards import Board
 from workbench.report.comparison.training_points import Place, lines
 from workbench.report.figures import plots, svg
-from workbench.report.figures.marks import Axis, Style, levels, log_range, log_ticks, span
+from workbench.report.figures.marks import Axis, Style, levels, log_range, log_ticks, score_axis, span
 from workbench.report.figures.strips import Tips
 from workbench.report.figures.svg import COLOURS
 from workbench.report.load.frames import Frames
@@ -53,9 +53,7 @@ def draw(
         ax.set_ylim(bottom, top)
         remarks += ["Intervals that reach beyond the axis are cut off"] if cut else []
         plots.untrained(ax, board, tips, frames.by_id(), rows)
-        for line, value in bare.items():
-            if line != "untrained":
-                ax.axhline(value, color=COLOURS["muted"], lw=1, ls=(0, (1.5, 2.5)), zorder=1)
+        plots.baselines(ax, bare)
         for number, arm in enumerate(board.arms):
             aside = (high / low) ** (APART * (number - (len(board.arms) - 1) / 2))
             for line_of_arm in lines(board.places, arm):
@@ -64,9 +62,7 @@ def draw(
         _legend(ax, board, looks, legend)
         log_ticks(ax, low, high, 7 if wide else 4)
         ax.set_xlabel(f"{axis.label} (log scale)" if wide else axis.label.partition(",")[0])
-        ax.set_ylabel(short(board.label, 60 if wide else 40))
-        ax.grid(axis="y")
-        ax.set_axisbelow(True)
+        score_axis(ax, short(board.label, 60 if wide else 40))
         label = f"{board.label} along training against {axis.label}: a line per arm; the numbers are in points.csv"
         return svg.write(figure, name, label, tips), remarks
 
@@ -96,7 +92,7 @@ def _legend(ax: Axes, board: Board, looks: Mapping[str, Style], arms: bool) -> N
     """Add a legend for hollow marks, and where the figure leaves the page also for the arms."""
     from matplotlib.lines import Line2D
 
-    handles = [plots.key(looks[arm]) for arm in board.arms] if arms else []
+    handles = [looks[arm].handle() for arm in board.arms] if arms else []
     names = [short(arm) for arm in board.arms] if arms else []
     if any(place.unfinished for place in board.places):
         ink = COLOURS["ink"]

@@ -14,6 +14,7 @@ from workbench.report.words import TIMES, count, duration, points, power, ten_to
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (3, 1.5)))
@@ -54,8 +55,14 @@ class Style:
     def dashes(self) -> Any:
         return DASHES[(self.index + self.index // SERIES) % len(DASHES)]
 
+    def handle(self) -> Line2D:
+        """Return the mark on its line, for the legend inside a figure."""
+        from matplotlib.lines import Line2D
+
+        return Line2D([], [], color=self.colour, ls=self.dashes, lw=2, marker=self.marker, ms=8, mew=0)
+
     def swatch(self) -> str:
-        """The mark as a small `svg` element, for legends and tables."""
+        """Return the mark on its line as a small `svg` element, for the legends and tables of the page."""
         dashes = "" if self.dashes == "-" else f' stroke-dasharray="{" ".join(map(str, self.dashes[1]))}"'
         line = f'<path d="M0 6h30" class="k-{self.name}" stroke-width="2"{dashes}/>'
         shape = f'<g class="f-{self.name}">{SHAPES[self.marker]}</g>'
@@ -117,6 +124,13 @@ def span(xs: Sequence[float], ends: Sequence[float]) -> tuple[float, float, bool
     if top - bottom < 1e-6:
         bottom, top = bottom - 0.5, top + 0.5
     return bottom - 0.06 * (top - bottom), top + 0.08 * (top - bottom), cut
+
+
+def score_axis(ax: Axes, label: str) -> None:
+    """Name the axis of scores, with a grid behind everything that is drawn."""
+    ax.set_ylabel(label)
+    ax.grid(axis="y")
+    ax.set_axisbelow(True)
 
 
 def log_range(values: Sequence[float]) -> tuple[float, float]:

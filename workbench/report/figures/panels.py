@@ -1,45 +1,163 @@
-"""Curves of training as small panels that share their axis along x. Each is one `svg` element."""
+"""Training curves as small panels in groups; the panels share their axis along x. Each is one `svg` element."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from workbench.report.comparison.boards import UNTRAINED
 from workbench.report.figures import svg
 from workbench.report.figures.marks import Style, tick
-from workbench.report.load.frames import Frames
+from workbench.report.load.frames import STRETCH, Frames
+from workbench.report.load.training_curves import MOST_BINS, PLACE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+METRICS: dict[str, tuple[str, str]] = {
+    "generator_loss": ("Generator loss", "nats"),
+    "generator_accuracy": ("Generator accuracy", "% of picks"),
+    "generator_entropy": ("Generator entropy", "nats"),
+    "discriminator_loss": ("Discriminator loss", "nats"),
+    "discriminator_accuracy": ("Discriminator accuracy", "%"),
+    "discriminator_precision": ("Discriminator precision", "%"),
+    "discriminator_recall": ("Discriminator recall", "%"),
+    "discriminator_auc": ("Discriminator AUC", ""),
+    "discriminator_positive_rate": ("Discriminator says \u201creplaced\u201d", "% of tokens"),
+    "copy_accuracy": ("Copy-gate accuracy", "%"),
+    "copy_precision": ("Copy-gate precision", "%"),
+    "copy_recall": ("Copy-gate recall", "%"),
+    "copy_auc": ("Copy-gate AUC", ""),
+    "copy_positive_rate": ("Copy gate says \u201ccopy\u201d", "% of tokens"),
+    "copy_loss": ("Copy-gate loss", "nats"),
+    "mlm_loss": ("Main model’s MLM loss", "nats"),
+    "mlm_accuracy": ("Main model’s MLM accuracy", "%"),
+    "mask_rate": ("Picked", "% of tokens"),
+    "replaced_rate": ("Replaced", "% of tokens"),
+    "learning_rate": ("Learning rate", ""),
+    "generator_learning_rate": ("Generator\u2019s learning rate", ""),
+    "gradient_norm": ("Gradient norm before the clip", ""),
+    "tokens_per_second": ("Throughput", "tokens/s"),
+    "device_memory_bytes": ("Device memory", "bytes"),
+    "saving_share": ("Time spent saving", "%"),
+    "micro_batch": ("Micro-batch", "rows"),
+}
+STEADY = {"saving_share", "micro_batch"}  # shown only where they moved
+LOSS_NOTE = (
+    "The total that was minimised. It is a different sum for each objective, so the panels can't be compared with each "
+    "other, only seeds within one."
+)
+HEALTH_NOTE = "All objectives in one panel, where they have the quantity. These can be compared."
 
-def reach(frames: Frames, run_ids: Iterable[str]) -> float:
-    """How far along training the last logged stretch of any of these runs lies, in tokens."""
+
+@dataclass(frozen=True)
+class Panel:
+    title: str
+    unit: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """Panels of training curves under one heading."""
+
+    title: str
+    note: str
+    panels: tuple[Panel, ...]
+    legend: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Training:
+    """All panels of training curves, and what one line in them is; no groups where no run has logged a step."""
+
+    groups: tuple[Group, ...] = ()
+    note: str = ""
+
+
+def training(frames: Frames, budget: str | None, looks: Mapping[str, Style]) -> Training:
+    """Return the curves of every run at a budget that logged anything, unfinished ones too.
+
+    `budget` is None where no run has a score yet; that of the last run is then taken.
+    """
+    runs = [run for run in frames.rows("runs") if run["role"] != UNTRAINED and run["run_id"] in frames.logged]
+    if not runs:
+        return Training()
+    several = len({run["budget"] for run in runs}) > 1
+    budget = runs[-1]["budget"] if budget is None else budget
+    runs = [run for run in runs if run["budget"] == budget] or runs
+    arms = {run["run_id"]: run["arm"] for run in runs}
+    groups = [_losses(frames, arms, looks), _others(frames, arms, looks)]
+    widest = max(frames.bins.get(run_id, 1) for run_id in arms)
+    smooth = f"the mean over up to {widest} steps" if widest > 1 else "one step, unsmoothed"
+    note = (
+        f"Along x: training tokens. Each line is a run at {runs[0]['budget']}; each point of it is {smooth} (at most "
+        f"{MOST_BINS} points a run, no other smoothing).{' Other budgets are in the file.' if several else ''}"
+    )
+    return Training(tuple(group for group in groups if group.panels), note)
+
+
+def _losses(frames: Frames, arms: Mapping[str, str], looks: Mapping[str, Style]) -> Group:
+    """Return a panel of the total loss for each arm; `arms` are those of the runs."""
+    end, drawn = _reach(frames, arms), []
+    for i, arm in enumerate(_in_order(arms, looks) if "loss" in frames.curves else ()):
+        mine = {run_id: arm for run_id, its_arm in arms.items() if its_arm == arm}
+        drawn.append(Panel(arm, "", _panel(frames, "loss", mine, looks, end, f"l{i}")))
+    return Group("Loss", LOSS_NOTE, tuple(drawn))
+
+
+def _others(frames: Frames, arms: Mapping[str, str], looks: Mapping[str, Style]) -> Group:
+    """Return a panel for every other metric, with the runs of all arms."""
+    end, drawn = _reach(frames, arms), []
+    for i, metric in enumerate(_metrics(frames, list(arms))):
+        title, unit = METRICS.get(metric, (metric.replace("_", " "), ""))
+        drawn.append(Panel(title, unit, _panel(frames, metric, arms, looks, end, f"h{i}")))
+    return Group("Generator, discriminator and the rest", HEALTH_NOTE, tuple(drawn), tuple(_in_order(arms, looks)))
+
+
+def _in_order(arms: Mapping[str, str], looks: Mapping[str, Style]) -> list[str]:
+    """Return the arms that these runs have, in the order of the legend."""
+    found = set(arms.values())
+    return [arm for arm in looks if arm in found]
+
+
+def _metrics(frames: Frames, run_ids: Sequence[str]) -> list[str]:
+    """Return what any of these runs logged besides the loss: the known metrics first, in their order."""
+    aside = {*STRETCH, *PLACE, "loss"}
+    found = {str(name) for run_id in run_ids for row in frames.logged[run_id] for name in row}
+    steady = {m for m in STEADY if len({row.get(m) for r in run_ids for row in frames.logged[r] if m in row}) < 2}
+    logged = {name for name in found if name not in aside | steady and not name.startswith("flops.")}
+    return [m for m in METRICS if m in logged] + sorted(m for m in logged if m not in METRICS)
+
+
+def _reach(frames: Frames, run_ids: Iterable[str]) -> float:
+    """Return how far along training the last logged stretch of any of these runs lies, in tokens."""
     return max(_place(frames.logged[run_id][-1]) for run_id in run_ids)
 
 
 def _place(stretch: Mapping[str, float]) -> float:
-    """Tokens, or steps should a log lack them."""
+    """Return its tokens, or steps should a log lack them."""
     return stretch.get("tokens", stretch["step"])
 
 
-def panel(
+def _panel(
     frames: Frames,
     metric: str,
-    runs: Iterable[tuple[str, str]],
+    arms: Mapping[str, str],
     looks: Mapping[str, Style],
     end: float,
     name: str,
 ) -> str:
-    """One metric over training tokens up to `end`, a line per run, in bins (see `training_curves`).
+    """Return one metric over training tokens up to `end`, a line per run, in bins (see `training_curves`).
 
-    `runs` are run ids and their arms.
+    `arms` maps the runs to their arms.
     """
     percent = metric.endswith(("_accuracy", "_precision", "_recall", "mask_rate", "replaced_rate", "positive_rate"))
     with svg.drawing(name, 11):
         figure = svg.figure(300, 190, layout=None)
         ax = figure.add_axes((0.185, 0.12, 0.8, 0.84))  # the same for all, so that panels stand in line
-        for run_id, arm in runs:
+        for run_id, arm in arms.items():
             logged = [(_place(row), row[metric]) for row in frames.logged[run_id] if metric in row]
             if not logged:
                 continue

@@ -6,17 +6,17 @@ Marks: a small point is a run, a large one the mean over pre-training seeds, its
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.report.comparison.boards import Board, Cell
 from workbench.report.figures import strips, svg
-from workbench.report.figures.marks import Axis, Style, crowded, ends, levels, log_range, log_ticks, span
+from workbench.report.figures.marks import Axis, Style, crowded, ends, levels, log_range, log_ticks, score_axis, span
 from workbench.report.figures.strips import Tips
 from workbench.report.figures.svg import COLOURS
 from workbench.report.load.frames import Frames
 from workbench.report.words import interval, points, power, seeds, short
-from workbench.spec.published import POINTS
+from workbench.spec.published import POINTS, Point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,19 +30,13 @@ CROWDED = (
     "XLNet-Large",
     "BERT-Large, theirs",
 )  # named when pointed at, and below
+CUT_OFF = "Intervals that reach beyond the axis are cut off; the tables have them in full"
 
 
 def against(
-    board: Board,
-    frames: Frames,
-    looks: Mapping[str, Style],
-    axis: Axis,
-    rows: Mapping[str, int],
-    size: tuple[int, int],
-    name: str,
-    strip: bool = False,
-    legend: bool = False,
-) -> tuple[str, list[str]]:
+    board: Board, frames: Frames, looks: Mapping[str, Style], axis: Axis, rows: Mapping[str, int],
+    size: tuple[int, int], name: str, strip: bool = False, legend: bool = False,
+) -> tuple[str, list[str]]:  # fmt: skip
     """Score against what was spent, on a log axis, and remarks that belong in the caption; "" where nothing was.
 
     Every mark stands at what its runs spent. `strip` adds, below, the runs and intervals of each budget side by side;
@@ -50,44 +44,37 @@ def against(
     their points link to; `size` is in CSS pixels. The page has a legend of its own; a picture that leaves it needs one
     inside.
     """
-    wide, cells = size[0] > WIDE, board.cells
-    spent = [c.spent[axis.column] for c in cells]
-    if not all(value > 0 for value in spent):
+    if not all(cell.spent[axis.column] > 0 for cell in board.cells):
         return "", []
-    published = board.label == "GLUE" and axis.column == "flops_paper"
+    wide = size[0] > WIDE
+    published = POINTS if board.label == "GLUE" and axis.column == "flops_paper" else ()
     apart = not strip and not crowded(board, axis.column)
-    remarks, tips = [], Tips()
+    tips = Tips()
     with svg.drawing(name, 13):
         figure, (ax, *others) = strips.axes(size, strip)
         ax.set_xscale("log")
-        low, high = log_range([*spent, *(p.flops for p in POINTS if published)])
+        low, high = log_range([*(c.spent[axis.column] for c in board.cells), *(p.flops for p in published)])
         ax.set_xlim(low, high)
         lines = levels(board)
-        if _limits(ax, board, lines, published, strip or apart):
-            remarks.append("Intervals that reach beyond the axis are cut off; the tables have them in full")
-        if published:
-            _published(ax, wide, tips)
+        cut = _limits(ax, board, lines, published, strip or apart)
+        _published(ax, published, wide, tips)
         untrained(ax, board, tips, frames.by_id(), rows)
-        for line, value in lines.items():
-            if line != "untrained":
-                ax.axhline(value, color=COLOURS["muted"], lw=1, ls=(0, (1.5, 2.5)), zorder=1)
+        baselines(ax, lines)
         for arm in board.arms:
-            _arm(ax, [c for c in cells if c.arm == arm], looks[arm], axis, apart, tips)
+            _arm(ax, [c for c in board.cells if c.arm == arm], looks[arm], axis, apart, tips)
             if apart:
                 _runs(ax, board, arm, looks[arm], axis, tips, frames.by_id(), rows)
         line_labels(ax, lines)
         if legend:
-            ax.legend([key(looks[arm]) for arm in board.arms], [short(arm) for arm in board.arms], frameon=False)
+            ax.legend([looks[arm].handle() for arm in board.arms], [short(arm) for arm in board.arms], frameon=False)
         log_ticks(ax, low, high, 7 if wide else 4)
         ax.set_xlabel(f"{axis.label} (log scale)")
         if others:
             _strip(others[0], board, looks, axis, rows, tips, lines, wide)
         for one in (ax, *others):
-            one.set_ylabel(short(board.label, 60 if wide else 48))
-            one.grid(axis="y")
-            one.set_axisbelow(True)
+            score_axis(one, short(board.label, 60 if wide else 48))
         label = f"{board.label} against {axis.label}: a curve per arm; the numbers are in the tables"
-        return svg.write(figure, name, label, tips), remarks
+        return svg.write(figure, name, label, tips), [CUT_OFF] * cut
 
 
 def _strip(
@@ -100,12 +87,6 @@ def _strip(
         ax.axhline(value, color=COLOURS["muted"], lw=1, ls=style, zorder=1)
     ax.tick_params(axis="x", labelsize=13 if wide else 10)
     ax.set_xlabel("each grey block is one budget, its arms side by side" if wide else "one block for each budget")
-
-
-def key(look: Style) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], color=look.colour, ls=look.dashes, lw=2, marker=look.marker, ms=8, mew=0)
 
 
 def _runs(
@@ -151,13 +132,20 @@ def untrained(
         ax.plot(0.012, board.run_scores[r], "_", ms=9, mew=1.5, color=COLOURS["muted"], transform=place, gid=gid)
 
 
-def _limits(ax: Axes, board: Board, lines: Mapping[str, float], published: bool, bars: bool) -> bool:
+def _limits(ax: Axes, board: Board, lines: Mapping[str, float], published: Sequence[Point], bars: bool) -> bool:
     """Room along y for every point; whether an interval is cut off, where `bars` are drawn."""
-    ys = [*board.run_scores.values(), *lines.values(), *(p.glue for p in POINTS if published)]
+    ys = [*board.run_scores.values(), *lines.values(), *(p.glue for p in published)]
     reach = ends([*(board.cells if bars else ()), *([board.untrained] if board.untrained else [])])
     bottom, top, cut = span(ys, reach)
     ax.set_ylim(bottom, top)
     return cut
+
+
+def baselines(ax: Axes, lines: Mapping[str, float]) -> None:
+    """Dotted lines at the baselines; the untrained encoder has its own."""
+    for name, value in lines.items():
+        if name != "untrained":
+            ax.axhline(value, color=COLOURS["muted"], lw=1, ls=(0, (1.5, 2.5)), zorder=1)
 
 
 def line_labels(ax: Axes, lines: Mapping[str, float]) -> None:
@@ -174,9 +162,9 @@ def line_labels(ax: Axes, lines: Mapping[str, float]) -> None:
         )  # fmt: skip
 
 
-def _published(ax: Axes, wide: bool, tips: Tips) -> None:
+def _published(ax: Axes, published: Sequence[Point], wide: bool, tips: Tips) -> None:
     """The paper's own models, open marks, apart from anything measured here."""
-    for point in POINTS:
+    for point in published:
         marker = {"ELECTRA": "*", "BERT": "h"}.get(point.family, "d")
         gid = f"tip-{len(tips)}"
         tips[gid] = (f"{point.name}: {points(point.glue)} at {power(point.flops)} FLOPs\n{point.source}", "")

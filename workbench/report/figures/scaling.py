@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench.report.comparison import extrapolation
@@ -12,7 +13,7 @@ from workbench.report.comparison.extrapolation import FEWEST, REACH, Extension, 
 from workbench.report.figures import svg
 from workbench.report.figures.marks import Axis, Style, log_ticks, span
 from workbench.report.figures.svg import COLOURS
-from workbench.report.statistics.paired_comparison import t_interval
+from workbench.report.statistics.paired_comparison import Estimate, t_interval
 from workbench.report.words import points
 
 if TYPE_CHECKING:
@@ -22,15 +23,44 @@ SIZE = (300, 220)  # CSS pixels
 GRID = 41  # points along the edge of a band
 
 
-def panels(board: Board, looks: Mapping[str, Style], axis: Axis, name: str) -> list[tuple[str, str]]:
-    """Each arm and its panel; nothing where there are too few budgets for any extension."""
+@dataclass(frozen=True)
+class ArmBeyond:
+    """One arm beyond the budgets that were run: its panel, and its row in the table below.
+
+    `slope` is its gain per doubling of compute over the last three budgets and `bend` the change of that gain, in
+    points; `said` is its range at ten times the largest budget, or why there is none.
+    """
+
+    arm: str
+    svg: str
+    slope: Estimate | None
+    bend: Estimate | None
+    said: str
+
+
+def beyond(board: Board, looks: Mapping[str, Style], axis: Axis, name: str) -> list[ArmBeyond]:
+    """Return every arm beyond the budgets; nothing where there are too few budgets for any extension."""
     arms = extrapolation.measured(board, axis.column)
     if not arms or max(len(found) for found in arms.values()) < FEWEST:
         return []
     low = min(found[0][0] for found in arms.values())
     high = max(found[-1][0] for found in arms.values())
     limits = _limits(arms)
-    return [(arm, _panel(arm, arms, looks, axis, (low, high), limits, f"{name}-{i}")) for i, arm in enumerate(arms)]
+    made = []
+    for i, (arm, found) in enumerate(arms.items()):
+        svg = _panel(arm, arms, looks, axis, (low, high), limits, f"{name}-{i}")
+        one = extrapolation.extension(found)
+        slope, bend = (None, None) if one is None else (one.slope, one.bend())
+        made.append(ArmBeyond(arm, svg, slope, bend, _range(one)))
+    return made
+
+
+def _range(one: Extension | None) -> str:
+    """Return where an arm may be at ten times the largest budget, or why nothing can be said."""
+    if one is None:
+        return f"needs {FEWEST} budgets with two seeds each"
+    low, high = one.band(one.end * REACH)
+    return one.refusal or f"from {points(low)} to {points(high)}"
 
 
 def _limits(arms: Mapping[str, Points]) -> tuple[float, float]:
@@ -94,19 +124,3 @@ def _extended(ax: Axes, one: Extension, look: Style) -> None:
     ax.fill_between(
         xs, [low for low, _ in bands], [high for _, high in bands], color=look.colour, alpha=0.2, lw=0, zorder=2
     )
-
-
-def rows(board: Board, axis: Axis) -> list[dict[str, object]]:
-    """For a table: each arm's slope and bend, and its range at ten times the largest budget or why there is none."""
-    made: list[dict[str, object]] = []
-    for arm, found in extrapolation.measured(board, axis.column).items():
-        one = extrapolation.extension(found)
-        if one is None:
-            made.append(
-                {"arm": arm, "slope": None, "bend": None, "said": f"needs {FEWEST} budgets with two seeds each"}
-            )
-            continue
-        low, high = one.band(one.end * REACH)
-        said = one.refusal or f"from {points(low)} to {points(high)}"
-        made.append({"arm": arm, "slope": one.slope, "bend": one.bend(), "said": said})
-    return made

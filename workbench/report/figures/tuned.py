@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.report.figures import svg
-from workbench.report.figures.marks import KNOWN, Style, styles
+from workbench.report.figures.marks import KNOWN, Style, score_axis, styles
 from workbench.report.load.frames import Frames
 from workbench.report.load.naming import arm_name
 from workbench.report.load.run_files import number
@@ -58,10 +58,8 @@ def figure(frames: Frames, size: tuple[int, int], name: str) -> str:
         ax.set_xlim(0.5, max(mine[-1][0] for mine in found.values()) + 0.5)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set_xlabel("tuning budget spent, in trials")
-        ax.set_ylabel("best score so far")
-        ax.legend([_key(looks[arm]) for arm in found], [short(arm) for arm in found], frameon=False, fontsize=11)
-        ax.grid(axis="y")
-        ax.set_axisbelow(True)
+        score_axis(ax, "best score so far")
+        ax.legend([looks[arm].handle() for arm in found], [short(arm) for arm in found], frameon=False, fontsize=11)
         return svg.write(made, name, "best score so far over the number of trials, by objective", tips)
 
 
@@ -73,9 +71,3 @@ def _arm(ax: Axes, arm: str, mine: list[Trial], look: Style, tips: dict[str, tup
         said = ", ".join(f"{k}={v:.3g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items())
         tips[gid] = (f"{arm}, trial {place}: {points(score)}\n{said}", "")
         ax.plot(place, score, look.marker, ms=5, color=look.colour, alpha=0.6, mew=0, gid=gid, zorder=4)
-
-
-def _key(look: Style) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], color=look.colour, ls=look.dashes, lw=2, marker=look.marker, ms=8, mew=0)

@@ -16,10 +16,6 @@ from workbench.report.load.run_files import END
 from workbench.report.statistics.paired_comparison import ALPHA, Difference
 from workbench.report.words import interval, listing
 
-NOTE = (
-    "Paired by seed. \u201cAhead\u201d holds by the rule of every comparison at its own amount, and after Holm\u2019s "
-    "correction over all pairs at all amounts; the intervals are 95 %, each on its own."
-)
 Compared = tuple[float, Sequence[Pair]]  # an amount that some arms have spent, and the pairs of them
 Claims = Mapping[frozenset[str], Sequence[tuple[float, Pair]]]  # two arms -> where one of them is ahead, in order
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from workbench.report import words
@@ -14,8 +14,6 @@ from workbench.report.load.run_files import FINISHED, flatten, number, part
 from workbench.report.page import checks
 from workbench.spec.parts import size_in_words
 from workbench.spec.words_seen import by_source
-
-SECTIONS = (("training", "Training"), ("setup", "What was run"), ("runs", "Every run"))
 
 
 def known(value: object) -> bool:
@@ -35,21 +33,6 @@ def no_scores(found: Frames) -> str:
             f"{done} runs are trained, but none was measured on a task, so nothing can be said about which is better."
         )
     return "There is no answer yet: no trained run has a score on every task."
-
-
-def contents(
-    results: list[Board], drawn: Sequence[object], extended: Sequence[object], tuned: bool
-) -> list[tuple[str, str]]:
-    """Fragment and title of each section; `drawn` holds a board's axis, `extended` what lies beyond."""
-    several = len(results) > 1
-    made = []
-    for i, board in enumerate(results, 1):
-        of = f" ({board.label})" if several else ""
-        made += [(f"along-{i}", f"Score along the axis{of}")] if drawn[i - 1] else []
-        made += [(f"compute-{i}", f"Scores{of}"), (f"table-{i}", f"Table{of}")]
-        made += [(f"beyond-{i}", f"Beyond the budgets{of}")] if extended[i - 1] else []
-        made += [(f"tasks-{i}", f"Task by task{of}")]
-    return [*made, *([("tuning", "Tuning")] if tuned else []), *SECTIONS]
 
 
 def facts(found: Frames, results: list[Board]) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ from workbench.report.statistics.power import family_of, smallest_gap
 from workbench.report.statistics.resampling import example_sd
 
 Tuned = Mapping[str, Mapping[str, Mapping[int, float]]]  # run -> task -> fine-tuning seed -> headline value
+MetricRow = tuple[str, str, str, dict[str, Estimate]]  # task, split and metric, and every arm's score
 
 
 class Cell(Protocol):
@@ -104,7 +105,7 @@ def task_cells(
 
 def every_metric(
     rows: Iterable[Mapping[str, Any]], cells: Iterable[Cell], headline: Mapping[str, str]
-) -> list[tuple[str, str, str, dict[str, Estimate]]]:
+) -> list[MetricRow]:
     """Return task, split, metric and {arm: estimate} of everything that was measured.
 
     The estimates are means over runs of the mean over fine-tuning seeds. Tasks that have nothing but their headline

@@ -1,0 +1,115 @@
+"""The rows of a section's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from workbench.report.comparison.boards import NO_BUDGET, UNTRAINED, Board, Cell, Pair
+from workbench.report.comparison.spending import unequal
+from workbench.report.csv_tables import verdict
+from workbench.report.page.doubts import doubted
+from workbench.report.statistics.paired_comparison import Estimate
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """One arm at a budget: `over_base` is its paired difference from the base, `published_over` that of the paper.
+
+    `spent_more` says that it is not at equal compute with the arm that spent least.
+    """
+
+    cell: Cell
+    spent_more: bool
+    over_base: Estimate | None
+    published: float | None
+    published_over: float | None
+
+
+@dataclass(frozen=True)
+class PairRow:
+    """Two arms at a budget, what may be said of the first, and what the experiment calls their comparison."""
+
+    pair: Pair
+    verdict: str
+    label: str
+
+
+@dataclass(frozen=True)
+class BudgetTables:
+    """Scores, spending and pairs at one budget. `base` is the arm that the others are compared with."""
+
+    budget: str
+    base: str
+    rows: tuple[ScoreRow, ...]
+    pairs: tuple[PairRow, ...]
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """One task at the largest budget; `counted` says whether it is in the mean, `scores` are those of every arm."""
+
+    task: str
+    metric: str
+    counted: bool
+    baselines: tuple[float | None, ...]
+    untrained: Estimate | None
+    scores: tuple[Estimate | None, ...]
+
+
+def at_budget(board: Board, budget: str) -> BudgetTables:
+    """Return the tables of one budget."""
+    cells, reference = board.at(budget), base(board, budget)
+    more, shaky = unequal(board, budget), {cell.arm for cell in doubted(board, budget)}
+    rows = [_row(board, cell, cell.arm in more, over(board, budget, cell.arm, reference)) for cell in cells]
+    pairs = [
+        PairRow(pair, _may_be_said(pair, pair.a in shaky), board.labels.get(frozenset((pair.a, pair.b)), ""))
+        for pair in board.pairs[budget]
+    ]
+    return BudgetTables(budget, reference, tuple(rows), tuple(pairs))
+
+
+def base(board: Board, budget: str) -> str:
+    """Return the arm that the others are compared with: the paper's, where it is here, else the best."""
+    arms = [cell.arm for cell in board.at(budget)]
+    return board.published.base if board.published and board.published.base in arms else arms[0]
+
+
+def over(board: Board, budget: str, arm: str, other: str) -> Estimate | None:
+    """Return the paired difference of an arm and another, whichever has the higher mean; None for the arm itself."""
+    pairs = {(pair.a, pair.b): pair.difference.estimate for pair in board.pairs[budget]}
+    if arm == other:
+        return None
+    if (arm, other) in pairs:
+        return pairs[arm, other]
+    found = pairs[other, arm]
+    return replace(found, mean=-found.mean)
+
+
+def _row(board: Board, cell: Cell, spent_more: bool, over_base: Estimate | None) -> ScoreRow:
+    column = board.published
+    theirs = column.scores.get(cell.arm) if column else None
+    if column is None or theirs is None or cell.arm == column.base:
+        return ScoreRow(cell, spent_more, over_base, theirs, None)
+    return ScoreRow(cell, spent_more, over_base, theirs, theirs - column.scores[column.base])
+
+
+def _may_be_said(pair: Pair, doubted: bool) -> str:
+    if pair.compared.claimed and doubted:
+        return "ahead, but see “Before you rely on it”"
+    return verdict(pair)
+
+
+def by_task(board: Board) -> Iterator[TaskRow]:
+    """Yield every task at the largest budget, those of the mean first."""
+    found = {(c.task, c.budget, c.arm): c.estimate for c in board.task_cells}
+    arms = [cell.arm for cell in board.at(board.budget)]
+    for task, metric in board.metrics.items():
+        yield TaskRow(
+            task,
+            metric,
+            task in board.tasks,
+            tuple(values.get(task) for values in board.baselines.values()),
+            found.get((task, NO_BUDGET, UNTRAINED)),
+            tuple(found.get((task, board.budget, arm)) for arm in arms),
+        )
