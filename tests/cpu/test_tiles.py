@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import shlex
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +19,29 @@ from workbench.cpu import compiled, vocabulary_loss
 from workbench.cpu.portable import Drop
 
 BF16 = torch.bfloat16
+EMULATED = Path(__file__).parent / "emulated_tiles.h"
 many = st.sampled_from([32, 64, 96])
 rates = st.sampled_from([0.0, 0.1])
 seeds = st.integers(0, 1000)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def registers(workbench_cache: Path) -> None:
-    if not (compiled.available(BF16) and compiled.has_tiles(BF16)):
-        pytest.skip("this CPU has no tile registers (AMX), or there is no C compiler")
+def registers(workbench_cache: Path) -> Iterator[None]:
+    """Tile registers: those of this CPU or, if it has none, emulated ones, for which it needs AVX-512."""
+    if compiled.available(BF16) and compiled.has_tiles(BF16):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(
+            "CC", f"{os.environ.get('CC') or 'cc'} -mamx-tile -mamx-bf16 -include {shlex.quote(str(EMULATED))}"
+        )
+        compiled._library.cache_clear()
+        try:
+            if not (compiled.available(BF16) and compiled.has_tiles(BF16)):
+                pytest.skip("this CPU has neither tile registers (AMX) nor AVX-512, or there is no C compiler")
+            yield
+        finally:
+            compiled._library.cache_clear()
 
 
 def numbers(seed: int, *shape: int, scale: float = 1.0) -> Tensor:

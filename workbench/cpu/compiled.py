@@ -15,6 +15,7 @@ import hashlib
 import logging
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -30,7 +31,9 @@ from workbench.store.atomic import cache_root, read_bytes, write_all
 from workbench.store.cache import is_whole, staged
 
 log = logging.getLogger("workbench")
-SOURCES = tuple(Path(__file__).parent / name for name in ("kernels.c", "tiles.c"))  # the first includes the second
+HERE = Path(__file__).parent
+SOURCES = (HERE / "kernels.c", HERE / "tiles.c")  # the first includes the second
+HEADERS = (HERE / "kernels.h", HERE / "tiles.h")
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
 LIBRARY = "kernels.so"
 SETTING = "WORKBENCH_CPU_KERNELS"  # environment variable
@@ -38,23 +41,27 @@ WIDE = "-mprefer-vector-width=512"
 KINDS = {torch.float32: (), torch.bfloat16: ("-DHALF",)}
 
 
+_FIELD = re.compile(r"^ +(uint64_t|uint32_t|float) (\w+);", re.MULTILINE)  # of the struct in kernels.h
+_DECLARATION = re.compile(r"\bint (\w+)\(([^)]*),\s+int threads\);")
+_TYPES = {
+    "uint64_t": ctypes.c_uint64, "uint32_t": ctypes.c_uint32, "float": ctypes.c_float, "size": ctypes.c_int64,
+}  # fmt: skip
+
+
 class _Drop(ctypes.Structure):
-    _fields_ = (("key", ctypes.c_uint64), ("below", ctypes.c_uint32), ("up", ctypes.c_float))
+    _fields_ = [(name, _TYPES[kind]) for kind, name in _FIELD.findall(HEADERS[0].read_text())]
 
 
-# The arguments of each kernel before the number of threads: p pointer, n int64, f float, d dropout.
-KERNELS = {
-    "flush": "n", "split": "pppnnnnn", "merge": "pppnnnnn", "softmax": "pppnnnfd", "softmax_backward": "pppnnfd",
-    "residual_norm": "pppppppppnnfd", "residual_norm_backward": "pppppppppnnd", "dropped": "ppnnd", "gelu": "pppnn",
-    "gelu_backward": "ppppnn", "vocabulary": "pppppppfppppppnnn",
-}  # fmt: skip
-TILED = {  # the kernels of tiles.c
-    "linear_split": "ppppnnnnnn", "linear_gelu": "pppppnnn", "linear_gelu_backward": "ppppppnnn",
-    "linear_norm": "ppppppppppnnnfd", "linear_norm_backward": "ppppppppppnnnd",
-    "attention": "ppppnnnnfd", "attention_backward": "pppppnnnnfd", "outer": "pppnnn", "linear_words": "pppnnnn",
-    "linear_words_backward": "pppppnnnnn",
-}  # fmt: skip
-TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float, "d": _Drop}
+def declared(header: Path) -> dict[str, list[Any]]:
+    """Return the functions of a header, with the ctypes of their arguments before the number of threads."""
+    types = _TYPES | {"dropout": _Drop}
+    return {
+        name: [ctypes.c_void_p if "*" in one else types[one.split()[0]] for one in arguments.split(",")]
+        for name, arguments in _DECLARATION.findall(header.read_text())
+    }
+
+
+KERNELS, TILED = map(declared, HEADERS)
 
 
 def available(dtype: torch.dtype) -> bool:
@@ -89,11 +96,8 @@ def _library(dtype: torch.dtype) -> dict[str, Any] | None:
     if sys.platform != "linux":
         _without("they are for Linux only", mode, quiet=True)
         return None
-    key = hashlib.sha256(
-        "\0".join([*(path.read_text() for path in SOURCES), *FLAGS, *KINDS[dtype], _cpu()]).encode()
-    ).hexdigest()[:16]
     try:
-        library = _loaded(_compiled(cache_root() / "kernels" / key, KINDS[dtype]))
+        library = _loaded(_compiled(_folder(KINDS[dtype]), KINDS[dtype]))
     except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:  # RuntimeError: no home folder
         lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
         _without(next((line for line in lines if "error" in line), lines[-1] if lines else str(error)), mode)
@@ -101,8 +105,7 @@ def _library(dtype: torch.dtype) -> dict[str, Any] | None:
     kernels = {}
     for kernel, arguments in (KERNELS | (TILED if library.tiles() else {})).items():
         kernels[kernel] = getattr(library, kernel)
-        kernels[kernel].argtypes = [*(TYPES[kind] for kind in arguments), ctypes.c_int]
-        kernels[kernel].restype = None
+        kernels[kernel].argtypes = [*arguments, ctypes.c_int]
     return kernels
 
 
@@ -121,6 +124,34 @@ def _without(why: str, mode: str, quiet: bool = False) -> None:
 def _warn(why: str) -> None:
     """Log the reason once, though kernels are compiled separately for each dtype."""
     log.warning("the CPU kernels cannot be compiled, so that a training step takes up to twice as long: %s", why)
+
+
+def _folder(flags: tuple[str, ...]) -> Path:
+    """Return the folder in the cache for the library that these flags make here, with the compiler that there is.
+
+    Its name is a hash of everything that the machine code depends on: sources, flags and CPU, then the compiler and its
+    version. A machine without a compiler takes the newest library of the same sources, flags and CPU. Raises OSError or
+    SubprocessError if there is none.
+    """
+    texts = [path.read_text() for path in SOURCES + HEADERS]
+    base = hashlib.sha256("\0".join([*texts, *_flags(), *flags, _cpu()]).encode()).hexdigest()[:16]
+    root = cache_root() / "kernels"
+    try:
+        version = _run(*_compiler(), "--version")
+    except (OSError, subprocess.SubprocessError):
+        whole = [folder for folder in root.glob(f"{base}-*") if is_whole(folder)]
+        if not whole:
+            raise
+        return max(whole, key=lambda folder: folder.stat().st_mtime)
+    return root / f"{base}-{hashlib.sha256(chr(0).join([*_compiler(), version]).encode()).hexdigest()[:8]}"
+
+
+def _compiler() -> list[str]:
+    return shlex.split(os.environ.get("CC") or "cc")
+
+
+def _flags() -> tuple[str, ...]:
+    return (*FLAGS, WIDE) if platform.machine() in ("x86_64", "AMD64") else FLAGS
 
 
 def _cpu() -> str:
@@ -157,22 +188,24 @@ def _loaded(content: bytes) -> ctypes.CDLL:
 def _compile(folder: Path, flags: tuple[str, ...]) -> None:
     """Compile the library into a folder, without OpenMP, since torch has its own. Raises OSError, SubprocessError."""
     compiled = folder / "kernels.o"
-    compiler = shlex.split(os.environ.get("CC") or "cc")
-    wide = (WIDE,) if platform.machine() in ("x86_64", "AMD64") else ()
-    _run(*compiler, *FLAGS, *wide, *flags, "-c", str(SOURCES[0]), "-o", str(compiled))
-    _run(*compiler, "-shared", str(compiled), "-o", str(folder / LIBRARY), "-lm")
+    _run(*_compiler(), *_flags(), *flags, "-c", str(SOURCES[0]), "-o", str(compiled))
+    _run(*_compiler(), "-shared", str(compiled), "-o", str(folder / LIBRARY), "-lm")
     compiled.unlink()
 
 
-def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+def _run(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
 
 
 def _call(name: str, dtype: torch.dtype, *arguments: Any) -> None:
-    """Call a kernel with tensors (None for NULL), integers, floats and `Drop`s, and then the number of threads."""
+    """Call a kernel with tensors (None for NULL), integers, floats and `Drop`s, and then the number of threads.
+
+    Raises MemoryError if the kernel could not allocate memory; its results are then untouched.
+    """
     library = _library(dtype)
     assert library is not None  # callers have checked `available`
-    library[name](*map(_passed, arguments), torch.get_num_threads())
+    if library[name](*map(_passed, arguments), torch.get_num_threads()):
+        raise MemoryError(f"the CPU kernel {name} could not allocate memory")
 
 
 def _passed(value: Any) -> Any:

@@ -6,26 +6,13 @@
    pass computes the same mask again. The loops are simple, so that the compiler can vectorise them. The functions of
    the same names in portable.py state what each kernel computes and the shapes of its tensors. */
 
+#include "kernels.h"
+
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
 #ifdef __SSE__
 #include <immintrin.h>
 #endif
-
-typedef int64_t size;
-
-#ifdef HALF
-typedef uint16_t number;
-#else
-typedef float number;
-#endif
-
-typedef struct {
-    uint64_t key;
-    uint32_t below; /* a number is dropped if its 31-bit draw is less than this */
-    float up;       /* 1 / (1 - rate), the factor of the numbers that are not dropped */
-} dropout;
 
 static inline uint32_t bits_of(float x) {
     union { float x; uint32_t bits; } both = {.x = x};
@@ -278,15 +265,16 @@ static inline void gelu_backward_row(float *restrict grad, const number *x, cons
 
 /* Switch on or off, in every thread, the replacement of denormal numbers (below 1e-38) by 0. A CPU can take a hundred
    times longer to compute with denormal numbers. */
-void flush(size yes, int threads) {
+int flush(size yes, int threads) {
 #ifdef __SSE__
 #pragma omp parallel num_threads(threads)
     _mm_setcsr(yes ? _mm_getcsr() | 0x8040 : _mm_getcsr() & ~0x8040u);
 #endif
+    return 0;
 }
 
-void split(const number *x, const float *bias, number *out, size parts, size rows, size heads, size length, size width,
-           int threads) {
+int split(const number *x, const float *bias, number *out, size parts, size rows, size heads, size length, size width,
+          int threads) {
     const size all = parts * heads * width;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size place = 0; place < rows * length; place++)
@@ -299,10 +287,11 @@ void split(const number *x, const float *bias, number *out, size parts, size row
             else
                 for (size j = 0; j < width; j++) to[j] = from[j];
         }
+    return 0;
 }
 
-void merge(const number *x, number *out, float *sums, size parts, size rows, size heads, size length, size width,
-           int threads) {
+int merge(const number *x, number *out, float *sums, size parts, size rows, size heads, size length, size width,
+          int threads) {
     const size all = parts * heads * width, places = rows * length;
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int thread = 0; thread < threads; thread++)
@@ -316,10 +305,11 @@ void merge(const number *x, number *out, float *sums, size parts, size rows, siz
                 float *sum = sums + thread * all + unit * width;
                 for (size j = 0; j < width; j++) sum[j] += get(from[j]);
             }
+    return 0;
 }
 
-void softmax(number *scores, const float *bias, number *after_dropout, size rows, size each, size length, float scale,
-             dropout drop, int threads) {
+int softmax(number *scores, const float *bias, number *after_dropout, size rows, size each, size length, float scale,
+            dropout drop, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size row = 0; row < rows; row++) {
         float value[length];
@@ -328,10 +318,11 @@ void softmax(number *scores, const float *bias, number *after_dropout, size rows
         softmax_row(value, bias ? bias + row / each * length : NULL, length, scale, drop, row, score,
                     after_dropout + row * length);
     }
+    return 0;
 }
 
-void softmax_backward(number *grads, const number *probs, number *after_dropout, size rows, size length, float scale,
-                      dropout drop, int threads) {
+int softmax_backward(number *grads, const number *probs, number *after_dropout, size rows, size length, float scale,
+                     dropout drop, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size row = 0; row < rows; row++) {
         float value[length];
@@ -339,11 +330,12 @@ void softmax_backward(number *grads, const number *probs, number *after_dropout,
         load(value, grad, length);
         softmax_backward_row(value, probs + row * length, after_dropout + row * length, grad, length, scale, drop, row);
     }
+    return 0;
 }
 
-void residual_norm(const number *branch, const float *bias, const number *residual, const float *norm_weight,
-                   const float *norm_bias, number *added, number *out, float *means, float *rstds, size rows,
-                   size width, float eps, dropout drop, int threads) {
+int residual_norm(const number *branch, const float *bias, const number *residual, const float *norm_weight,
+                  const float *norm_bias, number *added, number *out, float *means, float *rstds, size rows,
+                  size width, float eps, dropout drop, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size row = 0; row < rows; row++) {
         float value[width];
@@ -352,11 +344,12 @@ void residual_norm(const number *branch, const float *bias, const number *residu
         norm_row(value, bias, residual + at, norm_weight, norm_bias, added + at, out + at, means + row, rstds + row,
                  width, eps, drop, row);
     }
+    return 0;
 }
 
-void residual_norm_backward(const number *grads, const number *extra_grads, const number *added, const float *means,
-                            const float *rstds, const float *norm_weight, number *d_added, number *d_branch,
-                            float *sums, size rows, size width, dropout drop, int threads) {
+int residual_norm_backward(const number *grads, const number *extra_grads, const number *added, const float *means,
+                           const float *rstds, const float *norm_weight, number *d_added, number *d_branch,
+                           float *sums, size rows, size width, dropout drop, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int thread = 0; thread < threads; thread++)
         for (size row = rows * thread / threads; row < rows * (thread + 1) / threads; row++) {
@@ -368,27 +361,30 @@ void residual_norm_backward(const number *grads, const number *extra_grads, cons
             norm_backward_row(grad, added + at, means[row], rstds[row], norm_weight, d_added + at, d_branch + at,
                               sums + thread * 3 * width, width, drop, row);
         }
+    return 0;
 }
 
-void dropped(const number *x, number *out, size rows, size width, dropout drop, int threads) {
+int dropped(const number *x, number *out, size rows, size width, dropout drop, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size row = 0; row < rows; row++) {
         const row_dropout at = row_dropout_of(drop, row);
         for (size j = 0; j < width; j++) out[row * width + j] = put(get(x[row * width + j]) * factor(at, j));
     }
+    return 0;
 }
 
-void gelu(const number *x, const float *bias, number *out, size rows, size width, int threads) {
+int gelu(const number *x, const float *bias, number *out, size rows, size width, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size row = 0; row < rows; row++) {
         float value[width];
         load(value, x + row * width, width);
         gelu_row(value, bias, out + row * width, width);
     }
+    return 0;
 }
 
-void gelu_backward(const number *x, const float *bias, number *grads, float *sums, size rows, size width,
-                   int threads) {
+int gelu_backward(const number *x, const float *bias, number *grads, float *sums, size rows, size width,
+                  int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int thread = 0; thread < threads; thread++)
         for (size row = rows * thread / threads; row < rows * (thread + 1) / threads; row++) {
@@ -397,18 +393,36 @@ void gelu_backward(const number *x, const float *bias, number *grads, float *sum
             load(grad, own, width);
             gelu_backward_row(grad, x + row * width, bias, own, sums + thread * width, width);
         }
+    return 0;
+}
+
+/* Memory that begins at a cache line, and the same for each of so many threads. The latter returns 1 if there is not so
+   much, and then nothing is allocated. */
+static inline size whole_lines(size bytes) { return (bytes + 63) / 64 * 64; }
+static inline void *room(size bytes) { return aligned_alloc(64, whole_lines(bytes)); }
+
+static inline void free_all(void **memory, int threads) {
+    for (int thread = 0; thread < threads; thread++) free(memory[thread]);
+}
+
+static inline int rooms(void **memory, int threads, size bytes) {
+    for (int thread = 0; thread < threads; thread++)
+        if (!(memory[thread] = room(bytes))) return free_all(memory, thread), 1;
+    return 0;
 }
 
 /* Probabilities are summed in blocks of tokens, and a sample is then searched within the block that contains it. A row
    of logits may have more columns than the vocabulary has tokens. */
-void vocabulary(number *logits, const float *bias, const int64_t *targets, const float *write, const float *copy,
-                const float *share, const float *draws, float temperature, float *grad_nll, float *log_likelihoods,
-                uint8_t *correct, int64_t *samples, float *sample_nll, float *sums, size rows, size width, size vocab,
-                int threads) {
+int vocabulary(number *logits, const float *bias, const int64_t *targets, const float *write, const float *copy,
+               const float *share, const float *draws, float temperature, float *grad_nll, float *log_likelihoods,
+               uint8_t *correct, int64_t *samples, float *sample_nll, float *sums, size rows, size width, size vocab,
+               int threads) {
     const size block = 64, blocks = (vocab + block - 1) / block;
+    void *memory[threads];
+    if (rooms(memory, threads, sizeof(float) * (vocab + blocks))) return 1;
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int thread = 0; thread < threads; thread++) {
-        float *restrict value = malloc(sizeof(float) * (vocab + blocks));
+        float *restrict value = memory[thread];
         float *part = value + vocab, *restrict sum = sums ? sums + thread * vocab : NULL;
         for (size row = rows * thread / threads; row < rows * (thread + 1) / threads; row++) {
             number *restrict logit = logits + row * width;
@@ -469,8 +483,9 @@ void vocabulary(number *logits, const float *bias, const int64_t *targets, const
                 sum[j] += grad;
             }
         }
-        free(value);
     }
+    free_all(memory, threads);
+    return 0;
 }
 
 #if defined(HALF) && defined(__AMX_BF16__)

@@ -5,6 +5,8 @@
    A tile of a left matrix holds 16 rows of 32 numbers; a tile of a right matrix holds 16 pairs of rows by 16 columns.
    Both take 1 KiB, which is contiguous in a packed matrix. */
 
+#include "tiles.h"
+
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -141,21 +143,27 @@ static inline void claim(const number *x, size width) {
     for (size j = 0; j < width; j += 32) __builtin_prefetch(x + j, 1);
 }
 
-/* Allocate memory that is aligned to cache lines. */
-static void *room(size bytes) { return aligned_alloc(64, (bytes + 63) / 64 * 64); }
+/* Take so many bytes from memory that `rooms` has allocated for this thread. */
+static inline void *take(char **memory, size bytes) {
+    void *taken = *memory;
+    *memory += whole_lines(bytes);
+    return taken;
+}
 
 /* Run `body` for every row of the product of x (rows, k) and w, which is (n, k) and transposed if `turn`, else (k, n).
    The product is computed for 32 rows at a time, in `value` (32, n); `own` is the row of `value` that `row` names. */
 #define LINEAR(turn, body)                                                                                              \
+    void *memory[threads];                                                                                              \
     number *packed = room(2 * k * n);                                                                                   \
+    if (!packed || rooms(memory, threads, 4 * 32 * n)) return free(packed), 1;                                          \
     _Pragma("omp parallel num_threads(threads)") {                                                                      \
-        float *value = room(4 * 32 * n);                                                                                \
         tiles_on();                                                                                                     \
         _Pragma("omp for schedule(static)") for (size j = 0; j < n; j += 16) {                                          \
             if (turn) pack_turned(w + j * k, k, k, packed + j * k);                                                     \
             else pack(w + j, n, k, packed + j * k);                                                                     \
         }                                                                                                               \
         _Pragma("omp for schedule(static, 1)") for (int thread = 0; thread < threads; thread++) {                       \
+            float *value = memory[thread];                                                                              \
             const size strips = rows / 32;                                                                              \
             for (size strip = strips * thread / threads; strip < strips * (thread + 1) / threads; strip++) {            \
                 product(rows_of(x + strip * 32 * k, k), packed, k, n, value, n, 0);                                     \
@@ -167,12 +175,11 @@ static void *room(size bytes) { return aligned_alloc(64, (bytes + 63) / 64 * 64)
             }                                                                                                           \
         }                                                                                                               \
         _tile_release();                                                                                                \
-        free(value);                                                                                                    \
     }                                                                                                                   \
-    free(packed);
+    free_all(memory, threads), free(packed);
 
-void linear_split(const number *x, const number *w, const float *bias, number *out, size rows, size k, size n,
-                  size batch, size heads, size length, int threads) {
+int linear_split(const number *x, const number *w, const float *bias, number *out, size rows, size k, size n,
+                 size batch, size heads, size length, int threads) {
     const size width = n / 3 / heads;
     LINEAR(1, {
         (void)at;
@@ -183,51 +190,59 @@ void linear_split(const number *x, const number *w, const float *bias, number *o
             store(there, own + unit * width, width);
         }
     })
+    return 0;
 }
 
-void linear_gelu(const number *x, const number *w, const float *bias, number *inner, number *out, size rows, size k,
-                 size n, int threads) {
+int linear_gelu(const number *x, const number *w, const float *bias, number *inner, number *out, size rows, size k,
+                size n, int threads) {
     LINEAR(1, {
         store(inner + at, own, n);
         gelu_row(own, bias, out + at, n);
     })
+    return 0;
 }
 
-void linear_gelu_backward(const number *x, const number *w, const number *inner, const float *bias, number *out,
-                          float *sums, size rows, size k, size n, int threads) {
+int linear_gelu_backward(const number *x, const number *w, const number *inner, const float *bias, number *out,
+                         float *sums, size rows, size k, size n, int threads) {
     LINEAR(0, { gelu_backward_row(own, inner + at, bias, out + at, sums + thread * n, n); })
+    return 0;
 }
 
-void linear_norm(const number *x, const number *w, const float *bias, const number *residual, const float *norm_weight,
-                 const float *norm_bias, number *added, number *out, float *means, float *rstds, size rows, size k,
-                 size n, float eps, dropout drop, int threads) {
+int linear_norm(const number *x, const number *w, const float *bias, const number *residual, const float *norm_weight,
+                const float *norm_bias, number *added, number *out, float *means, float *rstds, size rows, size k,
+                size n, float eps, dropout drop, int threads) {
     LINEAR(1, {
         norm_row(own, bias, residual + at, norm_weight, norm_bias, added + at, out + at, means + row, rstds + row, n,
                  eps, drop, row);
     })
+    return 0;
 }
 
-void linear_norm_backward(const number *x, const number *w, const number *extra_grads, const number *added,
-                          const float *means, const float *rstds, const float *norm_weight, number *d_added,
-                          number *d_branch, float *sums, size rows, size k, size n, dropout drop, int threads) {
+int linear_norm_backward(const number *x, const number *w, const number *extra_grads, const number *added,
+                         const float *means, const float *rstds, const float *norm_weight, number *d_added,
+                         number *d_branch, float *sums, size rows, size k, size n, dropout drop, int threads) {
     LINEAR(0, {
         for (size j = 0; j < n; j++) own[j] += get(extra_grads[at + j]);
         norm_backward_row(own, added + at, means[row], rstds[row], norm_weight, d_added + at, d_branch + at,
                           sums + thread * 3 * n, n, drop, row);
     })
+    return 0;
 }
 
 /* Each thread computes one head of one row of the batch at a time; qkv is (3, batch * heads, length, width). */
-void attention(const number *qkv, const float *bias, number *probs, number *context, size batch, size heads,
-               size length, size width, float scale, dropout drop, int threads) {
+int attention(const number *qkv, const float *bias, number *probs, number *context, size batch, size heads,
+              size length, size width, float scale, dropout drop, int threads) {
     const size units = batch * heads, each = length * width, all = heads * width;
-#pragma omp parallel num_threads(threads)
-    {
-        number *keys = room(2 * each), *values = room(2 * each), *after_dropout = room(2 * 32 * length);
-        float *value = room(4 * 32 * (length > width ? length : width));
+    const size wide = length > width ? length : width;
+    void *memory[threads];
+    if (rooms(memory, threads, 4 * each + 2 * 32 * length + 4 * 32 * wide)) return 1;
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (int thread = 0; thread < threads; thread++) {
+        char *own = memory[thread];
+        number *keys = take(&own, 2 * each), *values = take(&own, 2 * each), *after_dropout = take(&own, 64 * length);
+        float *value = take(&own, 4 * 32 * wide);
         tiles_on();
-#pragma omp for schedule(static)
-        for (size unit = 0; unit < units; unit++) {
+        for (size unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
             const number *q = qkv + unit * each, *k = q + units * each, *v = k + units * each;
             for (size j = 0; j < length; j += 16) pack_turned(k + j * width, width, width, keys + j * width);
             for (size j = 0; j < width; j += 16) pack(v + j, width, length, values + j * length);
@@ -248,18 +263,23 @@ void attention(const number *qkv, const float *bias, number *probs, number *cont
             }
         }
         _tile_release();
-        free(keys), free(values), free(after_dropout), free(value);
     }
+    free_all(memory, threads);
+    return 0;
 }
 
-void attention_backward(const number *d_context, const number *qkv, const number *probs, number *out, float *sums,
-                        size batch, size heads, size length, size width, float scale, dropout drop, int threads) {
+int attention_backward(const number *d_context, const number *qkv, const number *probs, number *out, float *sums,
+                       size batch, size heads, size length, size width, float scale, dropout drop, int threads) {
     const size units = batch * heads, each = length * width, all = heads * width, square = length * length;
+    const size longest = length > width ? length : width;
+    void *memory[threads];
+    if (rooms(memory, threads, 2 * each + 6 * square + 4 * 32 * longest)) return 1;
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int thread = 0; thread < threads; thread++) {
-        number *packed = room(2 * each), *grads = room(2 * square), *after_dropout = room(2 * square);
-        number *across = room(2 * square);
-        float *value = room(4 * 32 * (length > width ? length : width));
+        char *own = memory[thread];
+        number *packed = take(&own, 2 * each), *grads = take(&own, 2 * square), *after_dropout = take(&own, 2 * square);
+        number *across = take(&own, 2 * square);
+        float *value = take(&own, 4 * 32 * longest);
         float *sum = sums + thread * 3 * all;
         tiles_on();
         for (size unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
@@ -302,18 +322,23 @@ void attention_backward(const number *d_context, const number *qkv, const number
             }
         }
         _tile_release();
-        free(packed), free(grads), free(after_dropout), free(across), free(value);
     }
+    free_all(memory, threads);
+    return 0;
 }
 
 /* out (m, n) = x.T @ y, where x is (rows, m) and y is (rows, n). Each thread computes a rectangle of the result, and
    packs the numbers that it needs by itself, since numbers packed by another thread would lie in the cache of another
    core. As many rows are packed at once as fit into the cache of one core. */
-void outer(const number *x, const number *y, float *out, size rows, size m, size n, int threads) {
+int outer(const number *x, const number *y, float *out, size rows, size m, size n, int threads) {
     size down = 1; /* the number of rectangles along m; there are threads / down of them along n */
     for (size way = 2; way <= threads; way++)
         if (threads % way == 0 && m / way + n * way / threads <= m / down + n * down / threads) down = way;
     const size along = threads / down;
+    const size tall = (m / 32 + down - 1) / down * 32, broad = (n / 32 + along - 1) / along * 32;
+    const size fit = (1 << 18) / (tall + broad) / 32 * 32, most = fit < 128 ? 128 : fit;
+    void *memory[threads];
+    if (rooms(memory, threads, 2 * most * (tall + broad))) return 1;
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int thread = 0; thread < threads; thread++) {
         const size row = thread / along, column = thread % along;
@@ -321,8 +346,8 @@ void outer(const number *x, const number *y, float *out, size rows, size m, size
         const size from = n / 32 * column / along * 32, to = n / 32 * (column + 1) / along * 32;
         const size high = bottom - top, wide = to - from;
         if (!high || !wide) continue;
-        const size fit = (1 << 18) / (high + wide) / 32 * 32, most = fit < 128 ? 128 : fit;
-        number *right = room(2 * most * wide), *across = room(2 * most * high);
+        char *own = memory[thread];
+        number *right = take(&own, 2 * most * wide), *across = take(&own, 2 * most * high);
         tiles_on();
         for (size start = 0; start < rows; start += most) {
             const size k = rows - start < most ? rows - start : most;
@@ -338,8 +363,9 @@ void outer(const number *x, const number *y, float *out, size rows, size m, size
                 product(tiles_of(across + i * k, k), right, k, wide, out + (top + i) * n + from, n, start > 0);
         }
         _tile_release();
-        free(right), free(across);
     }
+    free_all(memory, threads);
+    return 0;
 }
 
 /* Return `many` rows of a matrix (vocab, k), beginning at row `start`. If the matrix has fewer rows from there on, return
@@ -354,13 +380,16 @@ static const number *some_rows(const number *w, size start, size many, size voca
 enum { VOCAB_BLOCK = 512 }; /* tokens of the vocabulary that a thread computes at once */
 
 /* out (rows, width) = x @ w.T, where x is (rows, k) and w is (vocab, k); columns from `vocab` on are 0. */
-void linear_words(const number *x, const number *w, number *out, size rows, size k, size vocab, size width,
-                  int threads) {
+int linear_words(const number *x, const number *w, number *out, size rows, size k, size vocab, size width,
+                 int threads) {
+    void *memory[threads];
+    if (rooms(memory, threads, 4 * VOCAB_BLOCK * k + 4 * 32 * VOCAB_BLOCK)) return 1;
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int thread = 0; thread < threads; thread++) {
         const size from = width / 32 * thread / threads * 32, to = width / 32 * (thread + 1) / threads * 32;
-        number *packed = room(2 * VOCAB_BLOCK * k), *copy = room(2 * VOCAB_BLOCK * k);
-        float *value = room(4 * 32 * VOCAB_BLOCK);
+        char *room_left = memory[thread];
+        number *packed = take(&room_left, 2 * VOCAB_BLOCK * k), *copy = take(&room_left, 2 * VOCAB_BLOCK * k);
+        float *value = take(&room_left, 4 * 32 * VOCAB_BLOCK);
         tiles_on();
         for (size start = from; start < to; start += VOCAB_BLOCK) {
             const size many = to - start < VOCAB_BLOCK ? to - start : VOCAB_BLOCK;
@@ -372,22 +401,27 @@ void linear_words(const number *x, const number *w, number *out, size rows, size
             }
         }
         _tile_release();
-        free(packed), free(copy), free(value);
     }
+    free_all(memory, threads);
+    return 0;
 }
 
 /* From grads (rows, width), the gradient with respect to the output of linear_words: add the gradient with respect to x
    to the sums (rows, k) of each thread, and write that with respect to w into d_w (vocab, k), or add it to the numbers
    in d_w if `more`. */
-void linear_words_backward(const number *grads, const number *x, const number *w, float *sums, float *d_w, size rows,
-                           size k, size vocab, size width, size more, int threads) {
+int linear_words_backward(const number *grads, const number *x, const number *w, float *sums, float *d_w, size rows,
+                          size k, size vocab, size width, size more, int threads) {
+    void *memory[threads];
     number *right = room(2 * rows * k);
+    if (!right || rooms(memory, threads, 4 * VOCAB_BLOCK * k + 2 * 32 * rows + 4 * 32 * k)) return free(right), 1;
     for (size j = 0; j < k; j += 16) pack(x + j, k, rows, right + j * rows);
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int thread = 0; thread < threads; thread++) {
         const size from = width / 32 * thread / threads * 32, to = width / 32 * (thread + 1) / threads * 32;
-        number *packed = room(2 * VOCAB_BLOCK * k), *copy = room(2 * VOCAB_BLOCK * k), *across = room(2 * 32 * rows);
-        float *last = room(4 * 32 * k);
+        char *room_left = memory[thread];
+        number *packed = take(&room_left, 2 * VOCAB_BLOCK * k), *copy = take(&room_left, 2 * VOCAB_BLOCK * k);
+        number *across = take(&room_left, 2 * 32 * rows);
+        float *last = take(&room_left, 4 * 32 * k);
         tiles_on();
         for (size start = from; start < to; start += VOCAB_BLOCK) {
             const size many = to - start < VOCAB_BLOCK ? to - start : VOCAB_BLOCK;
@@ -407,7 +441,7 @@ void linear_words_backward(const number *grads, const number *x, const number *w
             }
         }
         _tile_release();
-        free(packed), free(copy), free(across), free(last);
     }
-    free(right);
+    free_all(memory, threads), free(right);
+    return 0;
 }
