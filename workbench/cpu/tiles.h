@@ -1,0 +1,23 @@
+/* The functions of tiles.c as compiled.py calls them; see kernels.h. They exist on CPUs with tile registers only. */
+
+int linear_split(const number *x, const number *w, const float *bias, number *out, size rows, size k, size n,
+                 size batch, size heads, size length, int threads);
+int linear_gelu(const number *x, const number *w, const float *bias, number *inner, number *out, size rows, size k,
+                size n, int threads);
+int linear_gelu_backward(const number *x, const number *w, const number *inner, const float *bias, number *out,
+                         float *sums, size rows, size k, size n, int threads);
+int linear_norm(const number *x, const number *w, const float *bias, const number *residual, const float *norm_weight,
+                const float *norm_bias, number *added, number *out, float *means, float *rstds, size rows, size k,
+                size n, float eps, dropout drop, int threads);
+int linear_norm_backward(const number *x, const number *w, const number *extra_grads, const number *added,
+                         const float *means, const float *rstds, const float *norm_weight, number *d_added,
+                         number *d_branch, float *sums, size rows, size k, size n, dropout drop, int threads);
+int attention(const number *qkv, const float *bias, number *probs, number *context, size batch, size heads,
+              size length, size width, float scale, dropout drop, int threads);
+int attention_backward(const number *d_context, const number *qkv, const number *probs, number *out, float *sums,
+                       size batch, size heads, size length, size width, float scale, dropout drop, int threads);
+int outer(const number *x, const number *y, float *out, size rows, size m, size n, int threads);
+int linear_words(const number *x, const number *w, number *out, size rows, size k, size vocab, size width,
+                 int threads);
+int linear_words_backward(const number *grads, const number *x, const number *w, float *sums, float *d_w, size rows,
+                          size k, size vocab, size width, size more, int threads);
