@@ -1,4 +1,4 @@
-"""Our own encoder blocks against Hugging Face's module over the same weights: outputs, gradients and dropout."""
+"""The encoder layers for CPUs against Hugging Face's module with the same weights: outputs, gradients, dropout."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def inputs(padded: bool) -> tuple[Tensor, Tensor | None]:
 def run(
     encoder: Encoder, ids: Tensor, attention: Tensor | None, half: bool = False
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Hidden states where they count, and every weight's gradient of a random weighing of them."""
+    """Return the hidden states, 0 at padding, and the gradient of a randomly weighted sum of them for every weight."""
     encoder.zero_grad(set_to_none=True)
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
         hidden = encoder(ids, attention).float()
@@ -53,9 +53,9 @@ def run(
 
 @pytest.fixture(params=["compiled", "portable"])
 def ops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both kinds of kernels, where a compiler is."""
+    """Run a test with compiled kernels, if there is a compiler, and with portable ones."""
     if request.param == "portable":
-        monkeypatch.setattr(cpu, "of", lambda x: portable)
+        monkeypatch.setattr(cpu, "kernels_for", lambda x: portable)
     elif not compiled.available(torch.float32):
         pytest.skip("no C compiler on this machine, or not Linux")
 
@@ -67,7 +67,7 @@ def distance(one: Tensor, other: Tensor) -> float:
 @pytest.mark.usefixtures("ops")
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 @pytest.mark.parametrize("embedding", [24, WIDTH])
-def test_outputs_and_gradients_are_hugging_faces(embedding: int, padded: bool) -> None:
+def test_outputs_and_gradients_agree_with_hugging_face(embedding: int, padded: bool) -> None:
     encoder = encoder_of(embedding=embedding)
     assert layers.can(encoder.model, inputs(padded)[0])
     hidden, gradients = run(encoder, *inputs(padded))
@@ -77,16 +77,17 @@ def test_outputs_and_gradients_are_hugging_faces(embedding: int, padded: bool) -
     torch.testing.assert_close(hidden, expected, rtol=1e-5, atol=1e-5)
     assert gradients.keys() == theirs.keys()
     for name, gradient in gradients.items():
-        assert distance(gradient, theirs[name]) < 1e-5 or "key.bias" in name, name  # that one is 0 but for rounding
+        # The gradient of the bias of keys is 0 except for rounding.
+        assert distance(gradient, theirs[name]) < 1e-5 or "key.bias" in name, name
 
 
 @pytest.mark.usefixtures("ops")
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 @pytest.mark.parametrize("tiles", [False, True])
 def test_bf16_is_as_near_as_autocast_is(tiles: bool, padded: bool) -> None:
-    """Of an odd size, and of one that tile registers take."""
+    """This holds for a size that tile registers cannot compute, and for one that they can."""
     encoder = encoder_of(**({"hidden": 64, "heads": 2, "embedding": 32} if tiles else {}))
-    if tiles and cpu.of(torch.zeros(1)) is compiled and compiled.has_tiles(torch.bfloat16):
+    if tiles and cpu.kernels_for(torch.zeros(1)) is compiled and compiled.has_tiles(torch.bfloat16):
         assert cpu.tiled(torch.zeros(1, dtype=torch.bfloat16), ROWS * LENGTH, LENGTH, 64 // 2)
     encoder.plain = True
     exact, gradients = run(encoder, *inputs(padded))
@@ -112,7 +113,7 @@ def test_segments_are_added() -> None:
 
 @pytest.mark.usefixtures("ops")
 def test_dropout_follows_torchs_seed_and_keeps_the_mean() -> None:
-    """Mean hidden states of the last layer's sum over many masks; equal seeds, equal masks; none in evaluation."""
+    """Hidden states have the mean and variance of torch's dropout; a seed fixes the mask; evaluation has no dropout."""
     encoder = encoder_of(dropout=0.2, attention_dropout=0.2, layers=1)
     ids, _ = inputs(False)
 
@@ -135,8 +136,8 @@ def test_dropout_follows_torchs_seed_and_keeps_the_mean() -> None:
     assert torch.equal(hidden(0), hidden(1))
 
 
-def test_gradients_pass_through_what_was_kept() -> None:
-    """Under dropout, finite differences of the same draw, weight by weight, in a random direction."""
+def test_gradients_under_dropout_agree_with_finite_differences() -> None:
+    """Gradients under dropout agree with finite differences in a random direction, for every weight."""
     encoder = encoder_of(dropout=0.3, attention_dropout=0.3, layers=2).double().train()
     ids, attention = inputs(True)
     ids = ids.clamp(min=1)  # the embedding of padding has no gradient

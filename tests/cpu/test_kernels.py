@@ -1,4 +1,4 @@
-"""Compiled and portable kernels against formulas in float64, whose gradients autograd finds; and what dropout draws."""
+"""Compiled and portable kernels against formulas in float64 and their autograd gradients; the randomness of dropout."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def needs(ops: ModuleType, dtype: torch.dtype) -> None:
 
 
 def numbers(dtype: torch.dtype, *shape: int, seed: int = 0, scale: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Normal numbers that the type can hold: in it, and in float64."""
+    """Return normal random numbers in a dtype, and the same numbers in float64."""
     made = (torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale).to(dtype)
     return made, made.double().clone()
 
@@ -52,12 +52,15 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def mask(ops: ModuleType, drop: Drop, rows: int, width: int, dtype: torch.dtype) -> Tensor:
-    """What numbers are multiplied with, (rows, width)."""
+    """Return the factors (rows, width) by which dropout multiplies."""
     return ops.dropped(torch.ones(rows, width, dtype=dtype), drop).double()
 
 
 def near(found: Tensor, expected: Tensor, dtype: torch.dtype, factor: float = 1.0) -> None:
-    """Within the type's tolerance: of the size of the numbers around, but in bf16 of their norm, times three."""
+    """Assert that tensors agree within the tolerance of the dtype.
+
+    It is relative to the largest number, except in bf16, where three times the tolerance is relative to the norm.
+    """
     if dtype == torch.bfloat16:
         error, size = (found.double().view_as(expected) - expected).norm(), expected.norm()
         assert error <= 3 * TOLERANCE[dtype] * size + 1e-3, (float(error), float(size))
@@ -72,25 +75,27 @@ def near(found: Tensor, expected: Tensor, dtype: torch.dtype, factor: float = 1.
 def test_residual_norm(ops: ModuleType, dtype: torch.dtype, size: tuple[int, int], rate: float, more: bool) -> None:
     needs(ops, dtype)
     rows, width = size
-    assume(dtype != torch.bfloat16 or width >= 16)  # slopes of a norm of two are nearly equal ones' difference
+    assume(dtype != torch.bfloat16 or width >= 16)  # else the gradient is a difference of nearly equal numbers
     drop = Drop(12345, rate)
     (branch, branch64), (residual, residual64) = numbers(dtype, rows, width), numbers(dtype, rows, width, seed=1)
-    (bias, bias64), (gain, gain64), (shift, shift64) = (numbers(wide(dtype), width, seed=seed) for seed in (2, 3, 4))
-    learnt = [residual64, branch64, gain64, shift64, bias64]
+    (bias, bias64), (norm_weight, norm_weight64), (norm_bias, norm_bias64) = (
+        numbers(wide(dtype), width, seed=seed) for seed in (2, 3, 4)
+    )
+    learnt = [residual64, branch64, norm_weight64, norm_bias64, bias64]
     for one in learnt:
         one.requires_grad_()
     added64 = residual64 + mask(ops, drop, rows, width, dtype) * (branch64 + bias64)
-    expected = F.layer_norm(added64, [width], gain64, shift64, 1e-3)
+    expected = F.layer_norm(added64, [width], norm_weight64, norm_bias64, 1e-3)
 
-    out, added, means, stretches = ops.residual_norm(branch, bias, residual, gain, shift, 1e-3, drop)
+    out, added, means, rstds = ops.residual_norm(branch, bias, residual, norm_weight, norm_bias, 1e-3, drop)
     near(added, added64.detach(), dtype)
-    near(out, expected.detach(), dtype, 40 if dtype == torch.bfloat16 else 30)  # norms enlarge what rounding did
+    near(out, expected.detach(), dtype, 40 if dtype == torch.bfloat16 else 30)  # the norm enlarges rounding errors
     near(means.flatten(), added64.detach().mean(1), dtype)
-    (slopes, slopes64), (extra, extra64) = numbers(dtype, rows, width, seed=5), numbers(dtype, rows, width, seed=6)
-    total = slopes64 + extra64 if more else slopes64
+    (grad, grad64), (extra, extra64) = numbers(dtype, rows, width, seed=5), numbers(dtype, rows, width, seed=6)
+    total = grad64 + extra64 if more else grad64
     want = torch.autograd.grad((expected * total).sum(), learnt)
     d_added, d_branch, columns = ops.residual_norm_backward(
-        slopes, extra if more else None, added, means, stretches, gain, drop
+        grad, extra if more else None, added, means, rstds, norm_weight, drop
     )
     for found, wanted in zip((d_added, d_branch, *columns), want, strict=True):
         near(found, wanted, dtype, 100)
@@ -114,17 +119,17 @@ def test_softmax(ops: ModuleType, dtype: torch.dtype, heads: int, length: int, r
     shifted = scale * scores64
     if bias is not None:
         shifted = shifted + bias.double().repeat_interleave(heads, 0)[:, None, :]
-    chances64 = shifted.softmax(-1)
-    kept64 = chances64 * mask(ops, drop, rows * heads * length, length, dtype).view(shape)
+    probs64 = shifted.softmax(-1)
+    after_dropout64 = probs64 * mask(ops, drop, rows * heads * length, length, dtype).view(shape)
 
-    chances, kept = ops.softmax(scores, bias, scale, drop)
-    near(chances, chances64.detach(), dtype)
-    near(kept, kept64.detach(), dtype, 2)
-    slopes, slopes64 = numbers(dtype, *shape, seed=1)
-    (want,) = torch.autograd.grad((kept64 * slopes64).sum(), [scores64])
-    d_scores, again = ops.softmax_backward(slopes, chances, scale, drop)
+    probs, after_dropout = ops.softmax(scores, bias, scale, drop)
+    near(probs, probs64.detach(), dtype)
+    near(after_dropout, after_dropout64.detach(), dtype, 2)
+    grad, grad64 = numbers(dtype, *shape, seed=1)
+    (want,) = torch.autograd.grad((after_dropout64 * grad64).sum(), [scores64])
+    d_scores, again = ops.softmax_backward(grad, probs, scale, drop)
     near(d_scores, want, dtype, 3)
-    near(again, kept64.detach(), dtype, 2)
+    near(again, after_dropout64.detach(), dtype, 2)
 
 
 @each_way
@@ -133,12 +138,12 @@ def test_softmax(ops: ModuleType, dtype: torch.dtype, heads: int, length: int, r
 def test_gelu(ops: ModuleType, dtype: torch.dtype, size: tuple[int, int]) -> None:
     needs(ops, dtype)
     (x, x64), (bias, bias64) = numbers(dtype, *size, scale=3), numbers(wide(dtype), size[1], seed=1)
-    slopes, slopes64 = numbers(dtype, *size, seed=2)
+    grad, grad64 = numbers(dtype, *size, seed=2)
     x64.requires_grad_(), bias64.requires_grad_()
     expected = F.gelu(x64 + bias64)
     near(ops.gelu(x, bias), expected.detach(), dtype)
-    want, want_bias = torch.autograd.grad((expected * slopes64).sum(), [x64, bias64])
-    d_x, d_bias = ops.gelu_backward(slopes, x, bias)
+    want, want_bias = torch.autograd.grad((expected * grad64).sum(), [x64, bias64])
+    d_x, d_bias = ops.gelu_backward(grad, x, bias)
     near(d_x, want, dtype)
     near(d_bias, want_bias, dtype, size[0])
 
@@ -151,8 +156,8 @@ def test_gelu_is_exact_to_a_millionth_over_all_numbers_it_meets() -> None:
     assert compiled.gelu(x, none)[0, -5:].tolist() == pytest.approx([0, 0, 0, 80, 1e30], abs=1e24)
     x64 = x.double().requires_grad_()
     F.gelu(x64).sum().backward()
-    slope, _ = compiled.gelu_backward(torch.ones_like(x), x, none)
-    assert x64.grad is not None and (slope.double() - x64.grad).abs().max() < 1.5e-6
+    grad, _ = compiled.gelu_backward(torch.ones_like(x), x, none)
+    assert x64.grad is not None and (grad.double() - x64.grad).abs().max() < 1.5e-6
 
 
 @each_way
@@ -168,50 +173,50 @@ def test_split_and_merge(ops: ModuleType, dtype: torch.dtype, rows: int, heads: 
     expected = (x.double() + bias.double()).view(rows, length, 3, heads, width).permute(2, 0, 3, 1, 4)
     near(found, expected.reshape(found.shape), dtype)
     assert torch.equal(ops.merge(ops.split(x, None, 3, rows, heads), rows)[0], x)
-    _, sums = ops.merge(ops.split(x, None, 3, rows, heads), rows, added=True)
+    _, sums = ops.merge(ops.split(x, None, 3, rows, heads), rows, with_sums=True)
     near(sums, x.double().sum(0), dtype)
 
 
 @each_way
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("copying", [False, True])
-@pytest.mark.parametrize("words", [3, 64, 150])
-def test_vocabulary(ops: ModuleType, dtype: torch.dtype, words: int, copying: bool, temperature: float) -> None:
+@pytest.mark.parametrize("vocab", [3, 64, 150])
+def test_vocabulary(ops: ModuleType, dtype: torch.dtype, vocab: int, copying: bool, temperature: float) -> None:
     needs(ops, dtype)
     rows = 40
-    (logits, logits64), (shift, shift64) = numbers(dtype, rows, words, scale=2), numbers(wide(dtype), words, seed=1)
+    (logits, logits64), (bias, bias64) = numbers(dtype, rows, vocab, scale=2), numbers(wide(dtype), vocab, seed=1)
     write = -torch.rand(rows, generator=torch.Generator().manual_seed(2))
     copy = torch.where(torch.arange(rows) % 3 > 0, (1 - write.exp()).log(), -torch.inf) if copying else None
-    targets, share = torch.arange(rows) % words, torch.rand(rows, generator=torch.Generator().manual_seed(3)) / rows
+    targets, share = torch.arange(rows) % vocab, torch.rand(rows, generator=torch.Generator().manual_seed(3)) / rows
     draws = (torch.arange(rows) + 0.5) / rows
-    for one in (logits64, shift64):
+    for one in (logits64, bias64):
         one.requires_grad_()
-    both = logits64 + shift64
+    both = logits64 + bias64
     likely = both.log_softmax(-1).gather(1, targets[:, None])[:, 0]
     losses = write.double() + likely
     losses = losses if copy is None else torch.logaddexp(copy.double(), losses)
-    want, want_shift = torch.autograd.grad(-(share.double() * losses).sum(), [logits64, shift64])
+    want, want_bias = torch.autograd.grad(-(share.double() * losses).sum(), [logits64, bias64])
 
-    kept, found, right, samples, surprise, d_shift = ops.vocabulary(
-        logits, shift, targets, write, copy, share, draws, temperature, True
+    grad_nll, found, correct, samples, sample_nll, d_bias = ops.vocabulary(
+        logits, bias, targets, write, copy, share, draws, temperature, True
     )
     near(found, losses.detach(), torch.float32, 3)
-    near(kept, (share * (write + likely - losses).exp()).detach(), torch.float32)
-    assert torch.equal(right, both.argmax(-1) == targets)
+    near(grad_nll, (share * (write + likely - losses).exp()).detach(), torch.float32)
+    assert torch.equal(correct, both.argmax(-1) == targets)
     near(logits, want, dtype, 0.1)
-    near(d_shift, want_shift, torch.float32)
-    chances = (both.detach() / temperature).softmax(-1)
-    before = chances.cumsum(-1).gather(1, samples[:, None])[:, 0]
-    its = chances.gather(1, samples[:, None])[:, 0]
-    assert (before > draws - 1e-5).all() and (before - its < draws + 1e-5).all()  # the word that the draw falls on
-    near(surprise, -its.log(), torch.float32, 3)
-    assert ops.vocabulary(logits, shift, targets, write, copy, share, None, 1.0, False)[5] is None
+    near(d_bias, want_bias, torch.float32)
+    probs = (both.detach() / temperature).softmax(-1)
+    before = probs.cumsum(-1).gather(1, samples[:, None])[:, 0]
+    its = probs.gather(1, samples[:, None])[:, 0]
+    assert (before > draws - 1e-5).all() and (before - its < draws + 1e-5).all()  # the draw falls on this token
+    near(sample_nll, -its.log(), torch.float32, 3)
+    assert ops.vocabulary(logits, bias, targets, write, copy, share, None, 1.0, False)[5] is None
 
 
 @each_way
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_numbers_are_dropped_independently_at_their_rate(ops: ModuleType, dtype: torch.dtype, rate: float) -> None:
-    """In total, for neighbours in a row and in a column, row by row, and from one key to the next."""
+    """The rate and independence hold in total, between neighbours, within each row and column, and between keys."""
     needs(ops, dtype)
     found = mask(ops, Drop(0, rate), 400, 250, dtype)
     assert found.unique().tolist() == pytest.approx([0, 1 / (1 - rate)], rel=4e-3 if dtype == torch.bfloat16 else 1e-4)
@@ -230,8 +235,8 @@ def test_numbers_are_dropped_independently_at_their_rate(ops: ModuleType, dtype:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_what_is_not_a_number_stays_so(dtype: torch.dtype) -> None:
-    """A diverging run must show."""
+def test_nan_stays_nan(dtype: torch.dtype) -> None:
+    """A run that diverges must be recognised by its NaN."""
     needs(compiled, dtype)
     bad = torch.tensor([[1.0, float("nan"), 2.0], [1.0, 2.0, 3.0]], dtype=dtype)
     ones, drop = torch.ones(3), Drop(0, 0.0)
@@ -245,7 +250,7 @@ def test_what_is_not_a_number_stays_so(dtype: torch.dtype) -> None:
     assert losses.isnan().tolist() == [True, False]
 
 
-def test_threads_show_in_rounding_alone() -> None:
+def test_the_number_of_threads_changes_only_rounding() -> None:
     needs(compiled, torch.float32)
     (x, _), (bias, _) = numbers(torch.float32, 37, 50), numbers(torch.float32, 50, seed=1)
     before = torch.get_num_threads()
@@ -253,19 +258,19 @@ def test_threads_show_in_rounding_alone() -> None:
         found = []
         for threads in (1, 2, 3, 64):
             torch.set_num_threads(threads)
-            slopes, sums = compiled.gelu_backward(torch.ones_like(x), x, bias)
+            grad, sums = compiled.gelu_backward(torch.ones_like(x), x, bias)
             assert torch.equal(compiled.gelu_backward(torch.ones_like(x), x, bias)[1], sums)
-            found.append((compiled.dropped(x, Drop(3, 0.5)), slopes, sums))
-        for same, slopes, sums in found[1:]:
-            assert torch.equal(same, found[0][0]) and torch.equal(slopes, found[0][1])
+            found.append((compiled.dropped(x, Drop(3, 0.5)), grad, sums))
+        for same, grad, sums in found[1:]:
+            assert torch.equal(same, found[0][0]) and torch.equal(grad, found[0][1])
             torch.testing.assert_close(sums, found[0][2])
     finally:
         torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_numbers_that_would_slow_a_cpu_down_are_zero_unless_plain(plain: bool) -> None:
-    """In every thread, those that were there before included; it can be changed back."""
+def test_denormal_numbers_are_zero_unless_plain(plain: bool) -> None:
+    """This holds in every thread, also in those that were started before, and it can be reverted."""
     needs(compiled, torch.float32)
     code = f"""
 import torch
@@ -287,35 +292,39 @@ import logging, sys, torch
 logging.basicConfig(format="%(message)s")
 from workbench import cpu
 x = torch.randn(4, 6)
-ops = cpu.of(x)
-cpu.of(x.bfloat16())
+ops = cpu.kernels_for(x)
+cpu.kernels_for(x.bfloat16())
 apart = (ops.gelu(x, torch.zeros(6)) - torch.nn.functional.gelu(x)).abs().max()
 print(ops.__name__.rpartition(".")[2], float(apart) < 1e-5)
 """
 
 
 def ask(cache: Path, **environment: str) -> tuple[str, str]:
-    """Which kernels a fresh process has, and what it says."""
+    """Return which kernels a new process uses, and what it writes to stderr."""
     full = os.environ | {"WORKBENCH_CACHE": str(cache)} | environment
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=full, check=True)
     return done.stdout.strip(), done.stderr.strip()
 
 
-def test_without_a_compiler_torch_computes_and_it_is_said(tmp_path: Path) -> None:
+def test_without_a_compiler_torch_computes_with_a_warning(tmp_path: Path) -> None:
     said, warned = ask(tmp_path, CC="/nonexistent/cc")
     assert said == "portable True"
-    assert warned.startswith("no compiled kernels, so steps take longer") and "/nonexistent/cc" in warned
-    assert len(warned.splitlines()) == 1  # for both types of numbers
+    assert warned.startswith("the CPU kernels cannot be compiled, so that a training step takes")
+    assert "/nonexistent/cc" in warned
+    assert len(warned.splitlines()) == 1  # one warning for both dtypes
 
 
-def test_the_environment_says_whether_kernels_are_wanted(tmp_path: Path) -> None:
+def test_an_environment_variable_switches_kernels(tmp_path: Path) -> None:
     needs(compiled, torch.float32)
     assert ask(tmp_path, WORKBENCH_CPU_KERNELS="off", CC="/nonexistent/cc") == ("portable True", "")
     assert ask(tmp_path, WORKBENCH_CPU_KERNELS="required") == ("compiled True", "")
-    for setting, told in (("required", "WORKBENCH_CPU_KERNELS=required asks for"), ("on", "not one of auto, off and")):
+    for setting, message in (
+        ("required", "WORKBENCH_CPU_KERNELS=required, but the CPU kernels cannot be compiled"),
+        ("on", "not one of auto, off and"),
+    ):
         with pytest.raises(subprocess.CalledProcessError) as error:
             ask(tmp_path / setting, WORKBENCH_CPU_KERNELS=setting, CC="/nonexistent/cc")
-        assert told in error.value.stderr
+        assert message in error.value.stderr
 
 
 def cut(path: Path) -> None:
@@ -323,7 +332,7 @@ def cut(path: Path) -> None:
 
 
 def flipped(path: Path) -> None:
-    """One bit in 64 bytes changes, all through the machine code."""
+    """Flip one bit in every 64 bytes of the machine code."""
     content = bytearray(path.read_bytes())
     content[::64] = bytes(byte ^ 1 for byte in content[::64])
     path.write_bytes(content)
@@ -350,7 +359,7 @@ def gone(path: Path) -> None:
 
 
 def exchanged(path: Path) -> None:
-    """The library of the other type of number, with its own hashes."""
+    """Exchange the library with that of the other dtype, together with its hashes."""
     here = path.parent
     other = next(each for each in here.parent.iterdir() if each != here)
     for name, there in ((here.with_name("third"), here), (here, other), (other, here.with_name("third"))):
@@ -361,7 +370,7 @@ def exchanged(path: Path) -> None:
 def kernels_made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     needs(compiled, torch.float32)
     folder = tmp_path_factory.mktemp("kernels")
-    assert ask(folder, CC="env cc") == ("compiled True", "")  # a compiler of several words
+    assert ask(folder, CC="env cc") == ("compiled True", "")  # CC may hold a command of several words
     return folder
 
 
@@ -370,7 +379,7 @@ def test_what_was_compiled_is_used_again(kernels_made: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut, flipped, empty, another, a_pipe, gone, exchanged])
-def test_damaged_machine_code_is_told_from_its_own(
+def test_damaged_machine_code_is_recognised(
     kernels_made: Path, tmp_path: Path, damage: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(kernels_made / "kernels", tmp_path / "kernels")
@@ -378,14 +387,14 @@ def test_damaged_machine_code_is_told_from_its_own(
     monkeypatch.setenv("CC", "/nonexistent/cc")
     assert compiled._compiled(folder, ()) == (folder / compiled.LIBRARY).read_bytes()
     damage(folder / compiled.LIBRARY)
-    with pytest.raises(FileNotFoundError, match="/nonexistent/cc"):  # nothing but compiling is left
+    with pytest.raises(FileNotFoundError, match="/nonexistent/cc"):  # so that it is compiled anew
         compiled._compiled(folder, ())
 
 
 def test_damaged_machine_code_is_never_run(kernels_made: Path, tmp_path: Path) -> None:
-    """Cut, it would end the process with SIGBUS; with flipped bits, with SIGSEGV or wrong numbers."""
+    """A truncated library would end the process with SIGBUS, and flipped bits with SIGSEGV or wrong numbers."""
     shutil.copytree(kernels_made / "kernels", tmp_path / "kernels")
-    made = sorted((tmp_path / "kernels").iterdir())  # for each type of number
+    made = sorted((tmp_path / "kernels").iterdir())  # one folder for each dtype
     cut(made[0] / compiled.LIBRARY)
     flipped(made[1] / compiled.LIBRARY)
     said, warned = ask(tmp_path)
@@ -395,7 +404,7 @@ def test_damaged_machine_code_is_never_run(kernels_made: Path, tmp_path: Path) -
 
 
 def test_a_library_in_use_survives_damage_to_its_file(kernels_made: Path, tmp_path: Path) -> None:
-    """As when another machine writes to a shared cache: a mapped file that is cut ends the process (SIGBUS)."""
+    """Another machine may write to a shared cache; a process that maps a truncated file ends with SIGBUS."""
     shutil.copytree(kernels_made / "kernels", tmp_path / "kernels")
     then = (
         "import pathlib, os; [os.truncate(f, 0) for f in pathlib.Path(sys.argv[1]).rglob('*.so')]\n"
@@ -408,23 +417,23 @@ def test_a_library_in_use_survives_damage_to_its_file(kernels_made: Path, tmp_pa
     assert done.stdout.split() == ["compiled", "True", "True"]
 
 
-def test_a_cache_that_cannot_be_written_costs_speed_alone(tmp_path: Path) -> None:
+def test_without_a_writable_cache_torch_computes(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     said, warned = ask(tmp_path / "file")
     assert said == "portable True" and "cannot be made" in warned
 
 
-def test_a_target_that_is_no_word_is_refused() -> None:
+def test_a_target_outside_the_vocabulary_is_refused() -> None:
     needs(compiled, torch.float32)
     one = torch.ones(1)
     for target in (-100, 3):
-        with pytest.raises(IndexError, match="no word of 3"):
+        with pytest.raises(IndexError, match="outside the vocabulary of 3 tokens"):
             compiled.vocabulary(
                 torch.zeros(1, 3), torch.zeros(3), torch.tensor([target]), one, None, one, None, 1.0, True
             )
 
 
-def test_other_types_and_devices_are_torchs() -> None:
-    assert cpu.of(torch.zeros(1, dtype=torch.float64)) is portable
-    assert cpu.of(torch.zeros(1, device="meta")) is portable
+def test_other_dtypes_and_devices_use_torch() -> None:
+    assert cpu.kernels_for(torch.zeros(1, dtype=torch.float64)) is portable
+    assert cpu.kernels_for(torch.zeros(1, device="meta")) is portable
     assert {"flush", *(name for name in vars(portable) if name in compiled.KERNELS)} == set(compiled.KERNELS)

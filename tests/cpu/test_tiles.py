@@ -1,4 +1,4 @@
-"""Products on tile registers and what is joined to them: against float64, under dropout against separate kernels."""
+"""Kernels on tile registers against float64 and, under dropout, against the separate kernels with the same draws."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def registers(workbench_cache: Path) -> None:
 
 
 def numbers(seed: int, *shape: int, scale: float = 1.0) -> Tensor:
-    """Normal numbers in bf16."""
+    """Return normal random numbers in bf16."""
     return (torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale).to(BF16)
 
 
 def check(way: Callable[..., Any], *arguments: Any, rate: float = 0.0) -> None:
-    """Tiled, against float64; under dropout, whose draws float64 does not share, against what is not tiled."""
+    """Assert that a tiled kernel agrees with float64 or, under dropout, with the same draws computed without tiles."""
 
     def computed(values: tuple[Any, ...]) -> list[Tensor]:
         fresh = [value.clone() if isinstance(value, Tensor) else value for value in values]
@@ -52,7 +52,7 @@ def check(way: Callable[..., Any], *arguments: Any, rate: float = 0.0) -> None:
     for one, other in zip(tiled, expected, strict=True):
         assert one.shape == other.reshape(one.shape).shape
         error = (one.double() - other.double().view(one.shape)).norm() / other.double().norm().clamp(min=1e-3)
-        assert error < 6e-3, error  # a bf16 number is off by 1.6e-3 of itself on average
+        assert error < 6e-3, error  # rounding to bf16 has a mean relative error of 1.6e-3
 
 
 @settings(deadline=None, max_examples=15)
@@ -77,12 +77,14 @@ def test_linear_gelu_and_its_backward(rows: int, width: int, inner: int, seed: i
 def test_linear_norm_and_its_backward(rows: int, k: int, width: int, rate: float, seed: int) -> None:
     drop, wide = Drop(seed, rate), torch.Generator().manual_seed(seed)
     x, weight, residual = numbers(seed, rows, k), numbers(seed + 1, width, k, scale=0.2), numbers(seed + 2, rows, width)
-    bias, gain, shift = (torch.randn(width, generator=wide) for _ in range(3))
-    check(lambda *given: cpu.linear_norm(*given, 1e-6, drop), x, weight, bias, residual, gain, shift, rate=rate)
-    _, added, means, stretches = cpu.linear_norm(x, weight, bias, residual, gain, shift, 1e-6, drop)
+    bias, norm_weight, norm_bias = (torch.randn(width, generator=wide) for _ in range(3))
+    check(
+        lambda *given: cpu.linear_norm(*given, 1e-6, drop), x, weight, bias, residual, norm_weight, norm_bias, rate=rate
+    )
+    _, added, means, rstds = cpu.linear_norm(x, weight, bias, residual, norm_weight, norm_bias, 1e-6, drop)
     check(
         lambda *given: cpu.linear_norm_backward(*given, drop),
-        x, weight.t().contiguous(), residual, added, means[:, None], stretches[:, None], gain, rate=rate,
+        x, weight.t().contiguous(), residual, added, means[:, None], rstds[:, None], norm_weight, rate=rate,
     )  # fmt: skip
 
 
@@ -98,9 +100,9 @@ def test_attention_and_its_backward(
     qkv = numbers(seed, 3, rows * heads, length, width)
     bias = torch.zeros(rows, length).masked_fill_(torch.arange(length) >= length - 7, -torch.inf) if padded else None
     check(lambda *given: cpu.attention(*given, rows, scale, drop), qkv, bias, rate=rate)
-    chances, _ = cpu.attention(qkv, bias, rows, scale, drop)
+    probs, _ = cpu.attention(qkv, bias, rows, scale, drop)
     given = numbers(seed + 1, rows * length, heads * width)
-    check(lambda *given: cpu.attention_backward(*given, rows, scale, drop), given, qkv, chances, rate=rate)
+    check(lambda *given: cpu.attention_backward(*given, rows, scale, drop), given, qkv, probs, rate=rate)
 
 
 @settings(deadline=None, max_examples=15)
@@ -115,25 +117,25 @@ def test_outer(rows: int, m: int, n: int, seed: int) -> None:
 @settings(deadline=None, max_examples=20)
 @given(rows=many, k=many, words=st.sampled_from([1, 31, 32, 33, 500, 1056, 1100]), seed=seeds)
 def test_linear_words_and_its_backward(rows: int, k: int, words: int, seed: int) -> None:
-    """Of vocabularies that are and are not whole numbers of tiles; slopes by the table are written, then added to."""
+    """Vocabularies of any size work; the gradient of the table is written at first, and then added to."""
     x, table = numbers(seed, rows, k), numbers(seed + 1, words, k)
     logits = cpu.linear_words(x, table)
     assert not logits[:, words:].any()
     check(lambda x, table: cpu.linear_words(x, table)[:, :words], x, table)
-    slopes = torch.zeros_like(logits)
-    slopes[:, :words] = numbers(seed + 2, rows, words)
+    grad = torch.zeros_like(logits)
+    grad[:, :words] = numbers(seed + 2, rows, words)
     d_table = torch.full((words, k), torch.nan)
-    found = cpu.linear_words_backward(slopes, x, table, d_table, False)
-    exact = slopes[:, :words].double()
+    found = cpu.linear_words_backward(grad, x, table, d_table, False)
+    exact = grad[:, :words].double()
     assert (found.double() - exact @ table.double()).norm() < 6e-3 * found.double().norm()
     torch.testing.assert_close(d_table.double(), exact.t() @ x.double(), rtol=1e-5, atol=1e-3)
-    cpu.linear_words_backward(slopes, x, table, d_table, True)
+    cpu.linear_words_backward(grad, x, table, d_table, True)
     torch.testing.assert_close(d_table.double(), 2 * exact.t() @ x.double(), rtol=1e-5, atol=2e-3)
 
 
 @pytest.mark.parametrize("rows", [64, 96, 100])
-def test_loss_over_a_vocabulary_in_tiles_is_torchs(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loss, gradients and samples in pieces of 64 rows, the last of which may be no whole tile."""
+def test_loss_over_a_vocabulary_in_tiles_agrees_with_torch(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loss, gradients and samples agree in chunks of 64 rows, of which the last may not fill its tiles."""
     words, width = 200, 32
     monkeypatch.setitem(vocabulary_loss.CHUNK, "cpu", 2 * 64 * words)
     draw = torch.Generator().manual_seed(0)
@@ -155,7 +157,7 @@ def test_loss_over_a_vocabulary_in_tiles_is_torchs(rows: int, monkeypatch: pytes
         assert (one - other).norm() < 6e-3 * other.norm()
 
 
-def test_other_sizes_are_torchs() -> None:
+def test_other_sizes_use_torch() -> None:
     x = numbers(0, 64, 32)
     assert cpu.tiled(x, 64, 32) and not cpu.tiled(x, 64, 48) and not cpu.tiled(x.float(), 64, 32)
 
@@ -166,19 +168,19 @@ def test_threads_without_work_do_no_harm(threads: int) -> None:
     qkv, given = numbers(0, 3, 2, 32, 32), numbers(1, 64, 32)
 
     def words_backward() -> tuple[Tensor, Tensor]:
-        torch.empty(threads, 64, 32).fill_(torch.nan)  # what fresh memory may hold
+        torch.empty(threads, 64, 32).fill_(torch.nan)  # newly allocated memory may hold any numbers
         d_table = torch.empty(40, 32)
-        slopes = cpu.linear_words(given, numbers(2, 40, 32))
-        return cpu.linear_words_backward(slopes, given, numbers(2, 40, 32), d_table, False), d_table
+        grad = cpu.linear_words(given, numbers(2, 40, 32))
+        return cpu.linear_words_backward(grad, given, numbers(2, 40, 32), d_table, False), d_table
 
     try:
         torch.set_num_threads(threads)
-        chances, _ = cpu.attention(qkv, None, 2, 0.2, Drop(0, 0.1))
-        slopes, sums = cpu.attention_backward(given, qkv, chances, 2, 0.2, Drop(0, 0.1))
+        probs, _ = cpu.attention(qkv, None, 2, 0.2, Drop(0, 0.1))
+        grad, sums = cpu.attention_backward(given, qkv, probs, 2, 0.2, Drop(0, 0.1))
         outer, words = cpu.outer(given, given), words_backward()
         torch.set_num_threads(1)
-        alone, its = cpu.attention_backward(given, qkv, chances, 2, 0.2, Drop(0, 0.1))
-        assert torch.equal(slopes, alone) and torch.equal(outer, cpu.outer(given, given))
+        alone, its = cpu.attention_backward(given, qkv, probs, 2, 0.2, Drop(0, 0.1))
+        assert torch.equal(grad, alone) and torch.equal(outer, cpu.outer(given, given))
         torch.testing.assert_close(sums, its)
         d_x, d_table = words_backward()
         assert torch.equal(words[1], d_table)

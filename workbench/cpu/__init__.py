@@ -1,10 +1,12 @@
-"""A training step on a CPU: its matrix products with what follows each, in as few passes over memory as can be had.
+"""The matrix products of a training step on a CPU, each joined with the operations that follow it.
 
-`portable.py` has what lies between products in torch's own operations, for any dtype, and says what it computes;
-`compiled.py` has the same in C, for fp32 and bf16. The functions below join products and that. Where the CPU has tile
-registers for bf16 (AMX) and all sizes are multiples of 32, both are one kernel; else the product is torch's.
+This takes fewer passes over memory. `portable.py` computes the operations between the products by torch, for any dtype,
+and its docstrings define them; `compiled.py` computes the same in C, for fp32 and bf16. The functions below combine
+both with the products. If the CPU has tile registers for bf16 (AMX) and all sizes are multiples of 32, one kernel
+computes a product and what follows it; otherwise torch computes the product.
 
-B rows, L positions, D width, H heads, d = D / H, N = B * L, I inner width. Weights are (out, in).
+B rows, L positions, D width, H heads, d = D / H, N = B * L, I inner width, V size of the vocabulary, E width of the
+token table. Weights are (out, in). `grad` is the gradient of the loss with respect to the output of a function.
 """
 
 from __future__ import annotations
@@ -19,149 +21,174 @@ from torch import Tensor
 from workbench.cpu import compiled, portable
 from workbench.cpu.portable import Drop
 
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, MOST = -1, -2, -3, 1 << 25  # glibc's malloc.h, and the largest threshold
-MADV_HUGEPAGE, PAGE = 14, 1 << 21  # Linux's mman.h, and bytes of a large page
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # from malloc.h of glibc
+MOST = 1 << 25  # bytes, the largest M_MMAP_THRESHOLD that glibc accepts
+MADV_HUGEPAGE, PAGE = 14, 1 << 21  # from mman.h of Linux, and the bytes of a huge page
 
 
 def prepare(threads: int | None, plain: bool, device: str = "cpu") -> None:
-    """What training and fine-tuning want of this process: so many threads, and unless `plain` two things more.
+    """Set up this process for training or fine-tuning: its threads and, unless `plain`, two settings that save time.
 
-    Memory is kept, since every step needs as much again; and numbers below 1e-38 are 0. Gradients of fine-tuning, which
-    come from one position of a row, are full of them: it takes five times as long otherwise.
+    Freed memory stays with the process, since every step needs as much again. Denormal numbers (below 1e-38) become 0:
+    gradients in fine-tuning, which come from one position of each row, contain so many of them that a step would
+    otherwise take five times as long.
     """
     if threads:
         torch.set_num_threads(threads)
-    torch.set_flush_denormal(not plain)  # in this thread, and in those that it starts
+    torch.set_flush_denormal(not plain)  # in this thread, and in threads that it starts
     if device == "cpu" and (not plain or compiled.is_loaded()) and compiled.available(torch.float32):
-        compiled.flush(not plain)  # in those that there are
+        compiled.flush(not plain)  # in the threads that torch has already started
     if not plain:
         _keep_memory()
 
 
 @functools.cache
 def _keep_memory() -> None:
-    """Have glibc keep what is freed, and take the first 2 GiB in large pages, of which there are fewer to look up.
+    """Make glibc keep freed memory, and request huge pages for its first 2 GiB, which need fewer address look-ups.
 
-    Nothing is used up by that: Linux gives pages when they are first written to. Where it gives no large ones, or not
-    so much room, all is as before.
+    This alone uses no memory, since Linux provides a page when it is first written to. If the system has no huge pages,
+    or not that much memory, nothing changes.
     """
     libc = ctypes.CDLL(None)
     if not (hasattr(libc, "mallopt") and hasattr(libc, "madvise")):
         return
     libc.malloc.restype = libc.sbrk.restype = ctypes.c_void_p
     libc.mallopt(M_TRIM_THRESHOLD, -1)
-    libc.mallopt(M_MMAP_THRESHOLD, MOST)  # larger blocks go back to the system
+    libc.mallopt(M_MMAP_THRESHOLD, MOST)  # freed blocks above this size return to the system
     start = libc.sbrk(0)
     libc.mallopt(M_TOP_PAD, 2**31 - 1)
-    libc.free(ctypes.c_void_p(libc.malloc(ctypes.c_size_t(MOST - PAGE))))  # makes it ask for room
+    libc.free(ctypes.c_void_p(libc.malloc(ctypes.c_size_t(MOST - PAGE))))  # makes glibc request memory from the system
     libc.mallopt(M_TOP_PAD, PAGE)
     start, end = -(-start // PAGE) * PAGE, libc.sbrk(0) // PAGE * PAGE
     if end > start:
         libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), MADV_HUGEPAGE)
 
 
-def of(x: Tensor) -> ModuleType:
-    """What computes numbers like these: `compiled` or `portable`, which have the same functions."""
+def kernels_for(x: Tensor) -> ModuleType:
+    """Return the module that computes with tensors like x: `compiled` or `portable`, which have the same functions."""
     return compiled if x.device.type == "cpu" and compiled.available(x.dtype) else portable
 
 
 def tiled(x: Tensor, *sizes: int) -> bool:
-    """Whether products of x, with these sizes, are those of `tiles.c`."""
-    return of(x) is compiled and compiled.has_tiles(x.dtype) and not any(size % 32 for size in sizes)
+    """Return whether `tiles.c` can compute a product of x in which these sizes occur."""
+    return kernels_for(x) is compiled and compiled.has_tiles(x.dtype) and not any(size % 32 for size in sizes)
 
 
 def linear_split(x: Tensor, weight: Tensor, bias: Tensor, rows: int, heads: int) -> Tensor:
-    """Query, key and value of x (N, D): (3, B * H, L, d)."""
+    """Return query, key and value of x (N, D) in one tensor (3, B * H, L, d)."""
     if tiled(x, *x.shape, len(weight) // 3 // heads):
         return compiled.linear_split(x, weight, bias, rows, heads)
-    found: Tensor = of(x).split(x @ weight.t(), bias, 3, rows, heads)
-    return found
+    qkv: Tensor = kernels_for(x).split(x @ weight.t(), bias, 3, rows, heads)
+    return qkv
 
 
 def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """The product x (N, D) @ weight.T, without bias, and GELU with it: (N, I) each."""
+    """Return x (N, D) @ weight.T, and GELU of this product plus the bias (I,): (N, I) each."""
     if tiled(x, *x.shape, len(weight)):
         return compiled.linear_gelu(x, weight, bias)
     inner = x @ weight.t()
-    return inner, of(x).gelu(inner, bias)
+    return inner, kernels_for(x).gelu(inner, bias)
 
 
 def linear_gelu_backward(x: Tensor, weight: Tensor, inner: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """`portable.gelu_backward` of the slopes x (N, D) @ weight: by inner (N, I), and by the bias (I,)."""
+    """Return `portable.gelu_backward` for the gradient x (N, D) @ weight: of inner (N, I) and bias (I,)."""
     if tiled(x, *x.shape, weight.shape[1]):
         return compiled.linear_gelu_backward(x, weight, inner, bias)
-    d_inner, d_bias = of(x).gelu_backward(x @ weight, inner, bias)
+    d_inner, d_bias = kernels_for(x).gelu_backward(x @ weight, inner, bias)
     return d_inner, d_bias
 
 
 def linear_norm(
-    x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor, gain: Tensor, shift: Tensor, eps: float, drop: Drop
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    residual: Tensor,
+    norm_weight: Tensor,
+    norm_bias: Tensor,
+    eps: float,
+    drop: Drop,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`portable.residual_norm` of the branch x (N, any) @ weight.T."""
+    """Return `portable.residual_norm` for the branch x (N, any width) @ weight.T."""
     if tiled(x, *x.shape, len(weight)):
-        return compiled.linear_norm(x, weight, bias, residual, gain, shift, eps, drop)
-    out, added, means, stretches = of(x).residual_norm(x @ weight.t(), bias, residual, gain, shift, eps, drop)
-    return out, added, means, stretches
+        return compiled.linear_norm(x, weight, bias, residual, norm_weight, norm_bias, eps, drop)
+    branch = x @ weight.t()
+    out, added, means, rstds = kernels_for(x).residual_norm(branch, bias, residual, norm_weight, norm_bias, eps, drop)
+    return out, added, means, rstds
 
 
 def linear_norm_backward(
-    x: Tensor, weight: Tensor, more: Tensor, added: Tensor, means: Tensor, stretches: Tensor, gain: Tensor, drop: Drop
+    x: Tensor,
+    weight: Tensor,
+    extra_grad: Tensor,
+    added: Tensor,
+    means: Tensor,
+    rstds: Tensor,
+    norm_weight: Tensor,
+    drop: Drop,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`portable.residual_norm_backward` of the slopes x (N, any) @ weight."""
+    """Return `portable.residual_norm_backward` for the gradient x (N, any width) @ weight."""
     if tiled(x, *x.shape, weight.shape[1]):
-        return compiled.linear_norm_backward(x, weight, more, added, means, stretches, gain, drop)
-    d_added, d_branch, sums = of(x).residual_norm_backward(x @ weight, more, added, means, stretches, gain, drop)
+        return compiled.linear_norm_backward(x, weight, extra_grad, added, means, rstds, norm_weight, drop)
+    backward = kernels_for(x).residual_norm_backward
+    d_added, d_branch, sums = backward(x @ weight, extra_grad, added, means, rstds, norm_weight, drop)
     return d_added, d_branch, sums
 
 
 def attention(qkv: Tensor, bias: Tensor | None, rows: int, scale: float, drop: Drop) -> tuple[Tensor, Tensor]:
-    """Chances (B * H, L, L) of softmax attention over qkv (3, B * H, L, d), and the context (N, D) they give.
+    """Return the probabilities (B * H, L, L) of attention over qkv (3, B * H, L, d), and the context (N, D).
 
-    bias (B, L) is added to the scores of a key; dropout leaves the chances that are returned alone.
+    bias (B, L), or None, is added to the scores of each key. The probabilities are returned as they were before
+    dropout.
     """
     if tiled(qkv, *qkv.shape[2:]):
         return compiled.attention(qkv, bias, rows, scale, drop)
-    chances, kept = of(qkv).softmax(qkv[0] @ qkv[1].transpose(1, 2), bias, scale, drop)
-    return chances, of(qkv).merge((kept @ qkv[2])[None], rows)[0]
+    probs, after_dropout = kernels_for(qkv).softmax(qkv[0] @ qkv[1].transpose(1, 2), bias, scale, drop)
+    return probs, kernels_for(qkv).merge((after_dropout @ qkv[2])[None], rows)[0]
 
 
 def attention_backward(
-    d_context: Tensor, qkv: Tensor, chances: Tensor, rows: int, scale: float, drop: Drop
+    d_context: Tensor, qkv: Tensor, probs: Tensor, rows: int, scale: float, drop: Drop
 ) -> tuple[Tensor, Tensor]:
-    """From slopes by the context (N, D) those by query, key and value side by side, (N, 3 D); and their sums over N."""
+    """Return the gradients with respect to query, key and value side by side, (N, 3 D), and their sums over N, (3 D,).
+
+    d_context (N, D) is the gradient with respect to the context of `attention`, probs are its probabilities.
+    """
     if tiled(qkv, *qkv.shape[2:]):
-        return compiled.attention_backward(d_context, qkv, chances, rows, scale, drop)
-    ops, heads = of(qkv), qkv.shape[1] // rows
-    given = ops.split(d_context, None, 1, rows, heads)[0]
-    d_scores, kept = ops.softmax_backward(given @ qkv[2].transpose(1, 2), chances, scale, drop)
+        return compiled.attention_backward(d_context, qkv, probs, rows, scale, drop)
+    ops, heads = kernels_for(qkv), qkv.shape[1] // rows
+    d_heads = ops.split(d_context, None, 1, rows, heads)[0]
+    d_scores, after_dropout = ops.softmax_backward(d_heads @ qkv[2].transpose(1, 2), probs, scale, drop)
     d_qkv = torch.empty_like(qkv)
     torch.bmm(d_scores, qkv[1], out=d_qkv[0])
     torch.bmm(d_scores.transpose(1, 2), qkv[0], out=d_qkv[1])
-    torch.bmm(kept.transpose(1, 2), given, out=d_qkv[2])
-    found, sums = ops.merge(d_qkv, rows, added=True)
-    return found, sums
+    torch.bmm(after_dropout.transpose(1, 2), d_heads, out=d_qkv[2])
+    d_merged, sums = ops.merge(d_qkv, rows, with_sums=True)
+    return d_merged, sums
 
 
 def outer(x: Tensor, y: Tensor) -> Tensor:
-    """x.T @ y of x (N, M) and y (N, K): a weight's gradient (M, K), in fp32 or wider."""
+    """Return x.T @ y of x (N, M) and y (N, K), the gradient (M, K) of a weight, in fp32 or wider."""
     if tiled(x, *x.shape, y.shape[1]):
         return compiled.outer(x, y)
     return (x.t() @ y).to(torch.promote_types(x.dtype, torch.float32))
 
 
 def linear_words(x: Tensor, table: Tensor) -> Tensor:
-    """Logits x (n, E) @ table.T of a table (V, E): (n, V), or wider, with zeros beyond V."""
+    """Return the logits x (n, E) @ table.T over a table (V, E): (n, V), or wider, with 0 in columns from V on."""
     return compiled.linear_words(x, table) if tiled(x, *x.shape) else x @ table.t()
 
 
-def linear_words_backward(slopes: Tensor, x: Tensor, table: Tensor, d_table: Tensor, more: bool) -> Tensor:
-    """From slopes by these logits those by x (n, E); those by the table into d_table (V, E), in fp32 or wider, added to
-    what is there if `more`."""
+def linear_words_backward(grad: Tensor, x: Tensor, table: Tensor, d_table: Tensor, accumulate: bool) -> Tensor:
+    """Return the gradient with respect to x (n, E), and write the one with respect to the table into d_table (V, E).
+
+    grad is the gradient with respect to the logits of `linear_words`. d_table is in fp32 or wider; if `accumulate`, the
+    gradient is added to it instead.
+    """
     if tiled(x, *x.shape):
-        return compiled.linear_words_backward(slopes, x, table, d_table, more)
-    found = slopes.t() @ x
-    if more:
-        d_table += found
+        return compiled.linear_words_backward(grad, x, table, d_table, accumulate)
+    product = grad.t() @ x
+    if accumulate:
+        d_table += product
     else:
-        d_table.copy_(found)
-    return slopes @ table
+        d_table.copy_(product)
+    return grad @ table

@@ -1,10 +1,10 @@
-"""`kernels.c`, compiled where it runs, on first use: the functions of `portable.py` in one pass over memory each.
+"""The functions of `portable.py` in one pass over memory each, written in C and compiled on first use (`kernels.c`).
 
-There is nothing to install: a machine without a C compiler computes with `portable.py`, in more time. With
-WORKBENCH_CPU_KERNELS=required in the environment that is an error, and with "off" nothing is compiled. What was
-compiled lies in the cache folder, for each kind of CPU apart, so that a cluster's nodes share a home without harm; its
-hash is checked before it is loaded, since damaged machine code ends a process without a word. Threads are those of
-torch's own OpenMP, whose symbols torch has loaded.
+Nothing needs to be installed: a machine without a C compiler computes with `portable.py`, which takes longer. If the
+environment variable WORKBENCH_CPU_KERNELS is "required", kernels that cannot be compiled are an error; if it is "off",
+nothing is compiled. The compiled library is kept in the cache folder, separately for each kind of CPU, so that the
+nodes of a cluster can share a home folder. Its hash is checked before it is loaded, since damaged machine code would
+end the process without a message. The kernels use the threads of torch's own OpenMP library, which torch has loaded.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class _Drop(ctypes.Structure):
     _fields_ = (("key", ctypes.c_uint64), ("below", ctypes.c_uint32), ("up", ctypes.c_float))
 
 
-# What each takes before the number of threads: pointers, sizes (int64), floats and a dropout.
+# The arguments of each kernel before the number of threads: p pointer, n int64, f float, d dropout.
 KERNELS = {
     "flush": "n", "split": "pppnnnnn", "merge": "pppnnnnn", "softmax": "pppnnnfd", "softmax_backward": "pppnnfd",
     "residual_norm": "pppppppppnnfd", "residual_norm_backward": "pppppppppnnd", "dropped": "ppnnd", "gelu": "pppnn",
     "gelu_backward": "ppppnn", "vocabulary": "pppppppfppppppnnn",
 }  # fmt: skip
-TILED = {  # those of tiles.c
+TILED = {  # the kernels of tiles.c
     "linear_split": "ppppnnnnnn", "linear_gelu": "pppppnnn", "linear_gelu_backward": "ppppppnnn",
     "linear_norm": "ppppppppppnnnfd", "linear_norm_backward": "ppppppppppnnnd",
     "attention": "ppppnnnnfd", "attention_backward": "pppppnnnnfd", "outer": "pppnnn", "linear_words": "pppnnnn",
@@ -58,70 +58,73 @@ TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float, "d": _D
 
 
 def available(dtype: torch.dtype) -> bool:
-    """Whether numbers of this type can be computed with here. Compiles, the first time on a machine (1 s)."""
+    """Return whether there are kernels for this dtype. The first call on a machine compiles them, in about a second."""
     return _library(dtype) is not None
 
 
 def has_tiles(dtype: torch.dtype) -> bool:
-    """Whether the kernels of `tiles.c` can be had for numbers of this type, for which `available` is true."""
+    """Return whether the kernels of `tiles.c` can be used with this dtype, for which `available` must be true."""
     return "outer" in (_library(dtype) or ())
 
 
 def setting() -> str:
-    """Return WORKBENCH_CPU_KERNELS. Raises InputError for a value that is none of its three."""
-    word = os.environ.get(SETTING) or "auto"
-    if word not in ("auto", "off", "required"):
-        raise InputError(f"{SETTING}={word[:80]!r} is not one of auto, off and required")
-    return word
+    """Return WORKBENCH_CPU_KERNELS: auto, off or required. Raises InputError for any other value."""
+    value = os.environ.get(SETTING) or "auto"
+    if value not in ("auto", "off", "required"):
+        raise InputError(f"{SETTING}={value[:80]!r} is not one of auto, off and required")
+    return value
 
 
 def is_loaded() -> bool:
-    """Whether anything asked for kernels before."""
+    """Return whether kernels have been loaded, or looked for, in this process."""
     return _library.cache_info().currsize > 0
 
 
 @functools.cache
 def _library(dtype: torch.dtype) -> dict[str, Any] | None:
-    """The kernels by name, or None where there is no such thing as compiling them."""
-    wanted = setting()
-    if dtype not in KINDS or wanted == "off":
+    """Return the kernels for a dtype by name, or None if there are none. Raises InputError if they are required."""
+    mode = setting()
+    if dtype not in KINDS or mode == "off":
         return None
     if sys.platform != "linux":
-        _without("they are made for Linux only", wanted, quiet=True)
+        _without("they are for Linux only", mode, quiet=True)
         return None
     key = hashlib.sha256(
         "\0".join([*(path.read_text() for path in SOURCES), *FLAGS, *KINDS[dtype], _cpu()]).encode()
     ).hexdigest()[:16]
     try:
         library = _loaded(_compiled(cache_root() / "kernels" / key, KINDS[dtype]))
-    except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:  # no home is a RuntimeError
-        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-        _without(next((line for line in said if "error" in line), said[-1] if said else str(error)), wanted)
+    except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:  # RuntimeError: no home folder
+        lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        _without(next((line for line in lines if "error" in line), lines[-1] if lines else str(error)), mode)
         return None
-    found = {}
+    kernels = {}
     for kernel, arguments in (KERNELS | (TILED if library.tiles() else {})).items():
-        found[kernel] = getattr(library, kernel)
-        found[kernel].argtypes = [*(TYPES[kind] for kind in arguments), ctypes.c_int]
-        found[kernel].restype = None
-    return found
+        kernels[kernel] = getattr(library, kernel)
+        kernels[kernel].argtypes = [*(TYPES[kind] for kind in arguments), ctypes.c_int]
+        kernels[kernel].restype = None
+    return kernels
 
 
-def _without(why: str, wanted: str, quiet: bool = False) -> None:
-    """Go on without kernels, and log why unless `quiet`. Raises InputError where they are required."""
-    if wanted == "required":
-        raise InputError(f"there are no compiled kernels, which {SETTING}=required asks for: {why}")
+def _without(why: str, mode: str, quiet: bool = False) -> None:
+    """Continue without kernels, and log the reason unless `quiet`. Raises InputError if they are required."""
+    if mode == "required":
+        raise InputError(
+            f"{SETTING}=required, but the CPU kernels cannot be compiled: {why}; correct that, or set {SETTING}=auto "
+            f"to compute without kernels"
+        )
     if not quiet:
         _warn(why)
 
 
 @functools.cache
 def _warn(why: str) -> None:
-    """Log it once, though kernels are looked for once for each type of number."""
-    log.warning("no compiled kernels, so steps take longer, up to twice as long: %s", why)
+    """Log the reason once, though kernels are compiled separately for each dtype."""
+    log.warning("the CPU kernels cannot be compiled, so that a training step takes up to twice as long: %s", why)
 
 
 def _cpu() -> str:
-    """What `-march=native` depends on, as far as it shows."""
+    """Return the machine type and the CPU flags of this machine, on which the result of `-march=native` depends."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -130,30 +133,33 @@ def _cpu() -> str:
     return f"{platform.machine()} {flags}"
 
 
-def _compiled(folder: Path, more: tuple[str, ...]) -> bytes:
-    """The shared library: what was compiled before, if it is intact, else compiled. Raises OSError, SubprocessError."""
+def _compiled(folder: Path, flags: tuple[str, ...]) -> bytes:
+    """Return the shared library in a cache folder, compiled anew if it is missing or damaged.
+
+    Raises OSError and SubprocessError if it cannot be compiled.
+    """
     if not is_whole(folder):
         with staged(folder) as stage:
-            _compile(stage, more)
+            _compile(stage, flags)
     return read_bytes(folder / LIBRARY)
 
 
 def _loaded(content: bytes) -> ctypes.CDLL:
-    """The library, out of memory: nothing that happens to the file from now on can reach this process.
+    """Return the library loaded from a copy in memory, so that later changes of its file have no effect.
 
-    The descriptor stays open, because the loader takes two libraries of one path for the same.
+    The file descriptor stays open, because the loader takes two libraries with the same path for one.
     """
     fd = os.memfd_create(LIBRARY, os.MFD_CLOEXEC)
     write_all(fd, content)
     return ctypes.CDLL(f"/proc/self/fd/{fd}")
 
 
-def _compile(folder: Path, more: tuple[str, ...]) -> None:
-    """Compiled without linking OpenMP, since torch has its own. Raises OSError, SubprocessError."""
+def _compile(folder: Path, flags: tuple[str, ...]) -> None:
+    """Compile the library into a folder, without OpenMP, since torch has its own. Raises OSError, SubprocessError."""
     compiled = folder / "kernels.o"
     compiler = shlex.split(os.environ.get("CC") or "cc")
     wide = (WIDE,) if platform.machine() in ("x86_64", "AMD64") else ()
-    _run(*compiler, *FLAGS, *wide, *more, "-c", str(SOURCES[0]), "-o", str(compiled))
+    _run(*compiler, *FLAGS, *wide, *flags, "-c", str(SOURCES[0]), "-o", str(compiled))
     _run(*compiler, "-shared", str(compiled), "-o", str(folder / LIBRARY), "-lm")
     compiled.unlink()
 
@@ -163,9 +169,9 @@ def _run(*command: str) -> None:
 
 
 def _call(name: str, dtype: torch.dtype, *arguments: Any) -> None:
-    """A kernel with tensors (None is NULL), integers, floats and Drops, and the number of threads after them."""
+    """Call a kernel with tensors (None for NULL), integers, floats and `Drop`s, and then the number of threads."""
     library = _library(dtype)
-    assert library is not None  # `available` was asked
+    assert library is not None  # callers have checked `available`
     library[name](*map(_passed, arguments), torch.get_num_threads())
 
 
@@ -179,113 +185,119 @@ def _passed(value: Any) -> Any:
 
 
 def _sums(*columns: int) -> Tensor:
-    """Zeros (threads, columns...)."""
+    """Return zeros (threads, *columns), into which each thread adds its own sums."""
     return torch.zeros(torch.get_num_threads(), *columns)
 
 
 def flush(yes: bool) -> None:
-    """Whether numbers too small for full precision are 0, in all of torch's threads that there are."""
+    """Replace denormal numbers by 0, or stop doing so, in all threads that torch has started."""
     _call("flush", torch.float32, int(yes))
 
 
 def split(x: Tensor, bias: Tensor | None, parts: int, rows: int, heads: int) -> Tensor:
-    """As `portable.split`."""
+    """Compute `portable.split` in one pass over memory."""
     length, width = len(x) // rows, x.shape[1] // parts // heads
     out = x.new_empty(parts, rows * heads, length, width)
     _call("split", x.dtype, x, bias, out, parts, rows, heads, length, width)
     return out
 
 
-def merge(x: Tensor, rows: int, added: bool = False) -> tuple[Tensor, Tensor | None]:
-    """As `portable.merge`."""
+def merge(x: Tensor, rows: int, with_sums: bool = False) -> tuple[Tensor, Tensor | None]:
+    """Compute `portable.merge` in one pass over memory."""
     parts, many, length, width = x.shape
     heads = many // rows
     out = x.new_empty(rows * length, parts * heads * width)
-    sums = _sums(out.shape[1]) if added else None
+    sums = _sums(out.shape[1]) if with_sums else None
     _call("merge", x.dtype, x, out, sums, parts, rows, heads, length, width)
     return out, None if sums is None else sums.sum(0)
 
 
 def softmax(scores: Tensor, bias: Tensor | None, scale: float, drop: Drop) -> tuple[Tensor, Tensor]:
-    """As `portable.softmax`."""
+    """Compute `portable.softmax` in one pass over memory."""
     many, length, _ = scores.shape
-    kept = torch.empty_like(scores) if drop.rate else scores
+    after_dropout = torch.empty_like(scores) if drop.rate else scores
     each = many * length // len(bias) if bias is not None else 1
-    _call("softmax", scores.dtype, scores, bias, kept, many * length, each, length, scale, drop)
-    return scores, kept
+    _call("softmax", scores.dtype, scores, bias, after_dropout, many * length, each, length, scale, drop)
+    return scores, after_dropout
 
 
-def softmax_backward(slopes: Tensor, chances: Tensor, scale: float, drop: Drop) -> tuple[Tensor, Tensor]:
-    """As `portable.softmax_backward`."""
-    many, length, _ = slopes.shape
-    kept = torch.empty_like(chances) if drop.rate else chances
-    _call("softmax_backward", slopes.dtype, slopes, chances, kept, many * length, length, scale, drop)
-    return slopes, kept
+def softmax_backward(grad: Tensor, probs: Tensor, scale: float, drop: Drop) -> tuple[Tensor, Tensor]:
+    """Compute `portable.softmax_backward` in one pass over memory."""
+    many, length, _ = grad.shape
+    after_dropout = torch.empty_like(probs) if drop.rate else probs
+    _call("softmax_backward", grad.dtype, grad, probs, after_dropout, many * length, length, scale, drop)
+    return grad, after_dropout
 
 
 def residual_norm(
-    branch: Tensor, bias: Tensor, residual: Tensor, gain: Tensor, shift: Tensor, eps: float, drop: Drop
+    branch: Tensor, bias: Tensor, residual: Tensor, norm_weight: Tensor, norm_bias: Tensor, eps: float, drop: Drop
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """As `portable.residual_norm`."""
+    """Compute `portable.residual_norm` in one pass over memory."""
     rows, width = branch.shape
     added, out = torch.empty_like(branch), torch.empty_like(branch)
-    means, stretches = bias.new_empty(rows), bias.new_empty(rows)
-    _call("residual_norm", branch.dtype, branch, bias, residual, gain, shift, added, out, means, stretches,
+    means, rstds = bias.new_empty(rows), bias.new_empty(rows)
+    _call("residual_norm", branch.dtype, branch, bias, residual, norm_weight, norm_bias, added, out, means, rstds,
           rows, width, eps, drop)  # fmt: skip
-    return out, added, means, stretches
+    return out, added, means, rstds
 
 
 def residual_norm_backward(
-    slopes: Tensor, more: Tensor | None, added: Tensor, means: Tensor, stretches: Tensor, gain: Tensor, drop: Drop
+    grad: Tensor,
+    extra_grad: Tensor | None,
+    added: Tensor,
+    means: Tensor,
+    rstds: Tensor,
+    norm_weight: Tensor,
+    drop: Drop,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As `portable.residual_norm_backward`."""
-    rows, width = slopes.shape
-    d_added, sums = torch.empty_like(slopes), _sums(3, width)
-    d_branch = torch.empty_like(slopes) if drop.rate else d_added
-    _call("residual_norm_backward", slopes.dtype, slopes, more, added, means, stretches, gain, d_added, d_branch, sums,
-          rows, width, drop)  # fmt: skip
+    """Compute `portable.residual_norm_backward` in one pass over memory."""
+    rows, width = grad.shape
+    d_added, sums = torch.empty_like(grad), _sums(3, width)
+    d_branch = torch.empty_like(grad) if drop.rate else d_added
+    _call("residual_norm_backward", grad.dtype, grad, extra_grad, added, means, rstds, norm_weight, d_added, d_branch,
+          sums, rows, width, drop)  # fmt: skip
     return d_added, d_branch, sums.sum(0)
 
 
 def gelu(x: Tensor, bias: Tensor) -> Tensor:
-    """As `portable.gelu`."""
+    """Compute `portable.gelu` in one pass over memory."""
     out = torch.empty_like(x)
     _call("gelu", x.dtype, x, bias, out, *x.shape)
     return out
 
 
-def gelu_backward(slopes: Tensor, x: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """As `portable.gelu_backward`."""
+def gelu_backward(grad: Tensor, x: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute `portable.gelu_backward` in one pass over memory."""
     sums = _sums(x.shape[1])
-    _call("gelu_backward", x.dtype, x, bias, slopes, sums, *x.shape)
-    return slopes, sums.sum(0)
+    _call("gelu_backward", x.dtype, x, bias, grad, sums, *x.shape)
+    return grad, sums.sum(0)
 
 
 def dropped(x: Tensor, drop: Drop) -> Tensor:
-    """As `portable.dropped`, of x (N, D)."""
+    """Compute `portable.dropped` for x (N, D), in one pass over memory."""
     out = torch.empty_like(x)
     _call("dropped", x.dtype, x, out, *x.shape, drop)
     return out
 
 
 def vocabulary(
-    logits: Tensor, shift: Tensor, targets: Tensor, write: Tensor, copy: Tensor | None, share: Tensor,
-    draws: Tensor | None, temperature: float, learns: bool,
+    logits: Tensor, bias: Tensor, targets: Tensor, write: Tensor, copy: Tensor | None, share: Tensor,
+    draws: Tensor | None, temperature: float, with_grad: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
-    """As `portable.vocabulary`."""
-    (rows, width), words = logits.shape, len(shift)
-    if rows and not 0 <= int(targets.min()) <= int(targets.max()) < words:
-        raise IndexError(f"a target is no word of {words}")
-    kept, losses, surprise = (torch.zeros(rows) for _ in range(3))
-    right, samples = torch.empty(rows, dtype=torch.bool), torch.zeros(rows, dtype=torch.int64)
-    sums = _sums(words) if learns else None
-    _call("vocabulary", logits.dtype, logits, shift, targets, write, copy, share, draws, float(temperature), kept,
-          losses, right, samples, surprise, sums, rows, width, words)  # fmt: skip
-    return kept, losses, right, samples, surprise, None if sums is None else sums.sum(0)
+    """Compute `portable.vocabulary` in one pass over memory."""
+    (rows, width), vocab = logits.shape, len(bias)
+    if rows and not 0 <= int(targets.min()) <= int(targets.max()) < vocab:
+        raise IndexError(f"a target token lies outside the vocabulary of {vocab} tokens")
+    grad_nll, log_likelihoods, sample_nll = (torch.zeros(rows) for _ in range(3))
+    correct, samples = torch.empty(rows, dtype=torch.bool), torch.zeros(rows, dtype=torch.int64)
+    sums = _sums(vocab) if with_grad else None
+    _call("vocabulary", logits.dtype, logits, bias, targets, write, copy, share, draws, float(temperature), grad_nll,
+          log_likelihoods, correct, samples, sample_nll, sums, rows, width, vocab)  # fmt: skip
+    return grad_nll, log_likelihoods, correct, samples, sample_nll, None if sums is None else sums.sum(0)
 
 
 def linear_split(x: Tensor, weight: Tensor, bias: Tensor, rows: int, heads: int) -> Tensor:
-    """As in `workbench/cpu/__init__.py`, like all that follow."""
+    """Compute `workbench.cpu.linear_split` in one kernel."""
     many, width = len(weight), len(weight) // 3 // heads
     out = x.new_empty(3, rows * heads, len(x) // rows, width)
     _call("linear_split", x.dtype, x, weight, bias, out, *x.shape, many, rows, heads, out.shape[2])
@@ -293,69 +305,92 @@ def linear_split(x: Tensor, weight: Tensor, bias: Tensor, rows: int, heads: int)
 
 
 def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute `workbench.cpu.linear_gelu` in one kernel."""
     inner, out = (x.new_empty(len(x), len(weight)) for _ in range(2))
     _call("linear_gelu", x.dtype, x, weight, bias, inner, out, *x.shape, len(weight))
     return inner, out
 
 
 def linear_gelu_backward(x: Tensor, weight: Tensor, inner: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute `workbench.cpu.linear_gelu_backward` in one kernel."""
     out, sums = torch.empty_like(inner), _sums(inner.shape[1])
     _call("linear_gelu_backward", x.dtype, x, weight, inner, bias, out, sums, *x.shape, inner.shape[1])
     return out, sums.sum(0)
 
 
 def linear_norm(
-    x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor, gain: Tensor, shift: Tensor, eps: float, drop: Drop
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    residual: Tensor,
+    norm_weight: Tensor,
+    norm_bias: Tensor,
+    eps: float,
+    drop: Drop,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Compute `workbench.cpu.linear_norm` in one kernel."""
     added, out = torch.empty_like(residual), torch.empty_like(residual)
-    means, stretches = bias.new_empty(len(x)), bias.new_empty(len(x))
-    _call("linear_norm", x.dtype, x, weight, bias, residual, gain, shift, added, out, means, stretches,
+    means, rstds = bias.new_empty(len(x)), bias.new_empty(len(x))
+    _call("linear_norm", x.dtype, x, weight, bias, residual, norm_weight, norm_bias, added, out, means, rstds,
           *x.shape, len(weight), eps, drop)  # fmt: skip
-    return out, added, means, stretches
+    return out, added, means, rstds
 
 
 def linear_norm_backward(
-    x: Tensor, weight: Tensor, more: Tensor, added: Tensor, means: Tensor, stretches: Tensor, gain: Tensor, drop: Drop
+    x: Tensor,
+    weight: Tensor,
+    extra_grad: Tensor,
+    added: Tensor,
+    means: Tensor,
+    rstds: Tensor,
+    norm_weight: Tensor,
+    drop: Drop,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute `workbench.cpu.linear_norm_backward` in one kernel."""
     d_added, sums = torch.empty_like(added), _sums(3, added.shape[1])
     d_branch = torch.empty_like(added) if drop.rate else d_added
-    _call("linear_norm_backward", x.dtype, x, weight, more, added, means, stretches, gain, d_added, d_branch, sums,
-          *x.shape, added.shape[1], drop)  # fmt: skip
+    _call("linear_norm_backward", x.dtype, x, weight, extra_grad, added, means, rstds, norm_weight, d_added, d_branch,
+          sums, *x.shape, added.shape[1], drop)  # fmt: skip
     return d_added, d_branch, sums.sum(0)
 
 
 def attention(qkv: Tensor, bias: Tensor | None, rows: int, scale: float, drop: Drop) -> tuple[Tensor, Tensor]:
+    """Compute `workbench.cpu.attention` in one kernel."""
     _, many, length, width = qkv.shape
     heads = many // rows
-    chances, context = qkv.new_empty(many, length, length), qkv.new_empty(rows * length, heads * width)
-    _call("attention", qkv.dtype, qkv, bias, chances, context, rows, heads, length, width, scale, drop)
-    return chances, context
+    probs, context = qkv.new_empty(many, length, length), qkv.new_empty(rows * length, heads * width)
+    _call("attention", qkv.dtype, qkv, bias, probs, context, rows, heads, length, width, scale, drop)
+    return probs, context
 
 
 def attention_backward(
-    d_context: Tensor, qkv: Tensor, chances: Tensor, rows: int, scale: float, drop: Drop
+    d_context: Tensor, qkv: Tensor, probs: Tensor, rows: int, scale: float, drop: Drop
 ) -> tuple[Tensor, Tensor]:
+    """Compute `workbench.cpu.attention_backward` in one kernel."""
     _, many, length, width = qkv.shape
     heads = many // rows
     out, sums = qkv.new_empty(rows * length, 3 * heads * width), _sums(3 * heads * width)
-    _call("attention_backward", qkv.dtype, d_context, qkv, chances, out, sums, rows, heads, length, width, scale, drop)
+    _call("attention_backward", qkv.dtype, d_context, qkv, probs, out, sums, rows, heads, length, width, scale, drop)
     return out, sums.sum(0)
 
 
 def outer(x: Tensor, y: Tensor) -> Tensor:
+    """Compute `workbench.cpu.outer` in one kernel."""
     out = torch.empty(x.shape[1], y.shape[1])
     _call("outer", x.dtype, x, y, out, *x.shape, y.shape[1])
     return out
 
 
 def linear_words(x: Tensor, table: Tensor) -> Tensor:
+    """Compute `workbench.cpu.linear_words` in one kernel."""
     out = x.new_empty(len(x), -(-len(table) // 32) * 32)
     _call("linear_words", x.dtype, x, table, out, *x.shape, len(table), out.shape[1])
     return out
 
 
-def linear_words_backward(slopes: Tensor, x: Tensor, table: Tensor, d_table: Tensor, more: bool) -> Tensor:
+def linear_words_backward(grad: Tensor, x: Tensor, table: Tensor, d_table: Tensor, accumulate: bool) -> Tensor:
+    """Compute `workbench.cpu.linear_words_backward` in one kernel."""
     sums = _sums(*x.shape)
-    _call("linear_words_backward", x.dtype, slopes, x, table, sums, d_table, *x.shape, len(table), slopes.shape[1],
-          int(more))  # fmt: skip
+    _call("linear_words_backward", x.dtype, grad, x, table, sums, d_table, *x.shape, len(table), grad.shape[1],
+          int(accumulate))  # fmt: skip
     return sums.sum(0).to(x.dtype)

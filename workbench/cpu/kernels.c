@@ -1,9 +1,10 @@
-/* What lies between the matrix products of a training step on a CPU, each in one pass over memory.
+/* The operations between the matrix products of a training step on a CPU, each in one pass over memory.
 
-   Compiled twice, for numbers of 32 bits and, with -DHALF, for bfloat16; everything between load and store is in fp32.
-   Rows are spread over threads, each of which adds up columns in `sums` of its own, so the number of threads shows in
-   rounding alone. Dropout hashes (key, row, column) to 31 bits a number: backward draws the same again. The loops are
-   plain, for the compiler to vectorise. What each function computes, and its shapes, is in __init__.py. */
+   This file is compiled twice: for fp32 and, with -DHALF, for bfloat16. Everything between load and store is in fp32.
+   The rows are divided among the threads, and each thread sums columns into its own part of `sums`; the number of
+   threads therefore changes nothing but rounding. Dropout hashes (key, row, column) to 31 bits, so that the backward
+   pass computes the same mask again. The loops are simple, so that the compiler can vectorise them. The functions of
+   the same names in portable.py state what each kernel computes and the shapes of its tensors. */
 
 #include <math.h>
 #include <stdint.h>
@@ -22,8 +23,8 @@ typedef float number;
 
 typedef struct {
     uint64_t key;
-    uint32_t below; /* draws under this of 2^31 are dropped */
-    float up;       /* 1 / (1 - rate) */
+    uint32_t below; /* a number is dropped if its 31-bit draw is less than this */
+    float up;       /* 1 / (1 - rate), the factor of the numbers that are not dropped */
 } dropout;
 
 static inline uint32_t bits_of(float x) {
@@ -38,7 +39,7 @@ static inline float from_bits(uint32_t bits) {
 
 #ifdef HALF
 static inline float get(number x) { return from_bits((uint32_t)x << 16); }
-static inline number put(float x) { /* nearest, ties to even; the NaNs that a CPU makes stay NaNs */
+static inline number put(float x) { /* rounds to nearest, ties to even; a NaN that a CPU computes stays a NaN */
     const uint32_t bits = bits_of(x);
     return (number)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
@@ -47,7 +48,8 @@ static inline float get(number x) { return x; }
 static inline number put(float x) { return x; }
 #endif
 
-/* Sums in 32 lanes: compilers keep to the order of a loop's additions, or add up the lanes one after the other. */
+/* Sums are written out in 32 lanes, since a compiler either keeps the order of a loop's additions, or adds the lanes one
+   after the other. */
 typedef float lanes __attribute__((vector_size(64), aligned(4), may_alias));
 
 static inline lanes some(const float *x) { return *(const lanes *)x; }
@@ -80,10 +82,10 @@ static inline float dot(const float *x, const float *y, size length) {
     return total;
 }
 
-/* e^x to 3e-7 of it for x up to 88; e^-87 below. */
+/* e^x with a relative error of 3e-7 for x from -87 to 88, and e^-87 for x below -87. */
 static inline float exponential(float x) {
     x = x < -87.0f ? -87.0f : x;
-    const float shifted = x * 1.44269504f + 12582912.0f; /* the nearest integer to x log2(e) is in its last bits */
+    const float shifted = x * 1.44269504f + 12582912.0f; /* its last bits hold the integer nearest to x log2(e) */
     const float t = x * 1.44269504f - (shifted - 12582912.0f);
     float y = 1.533757677e-4f;
     y = y * t + 1.339986037e-3f;
@@ -95,26 +97,27 @@ static inline float exponential(float x) {
     return from_bits(bits_of(y) + (bits_of(shifted) << 23));
 }
 
-/* The normal distribution and the slope of GELU, which is it plus x times its density: a half, and x times a polynomial
-   in s = 2 (x / END)^2 - 1 fitted by Chebyshev's, constant beyond END. GELU is off by 6e-6 at most and its slope by 4e-5
-   where numbers are bfloat16, which is off by 4e-3 of each; else by 1e-6. */
+/* Coefficients of two functions: the cumulative distribution function (CDF) of the standard normal, and the derivative
+   of GELU, which is the CDF plus x times the normal density. Each is approximated by 1/2 plus x times a polynomial in
+   s = 2 (x / END)^2 - 1 (a Chebyshev fit), and is constant beyond END. For bfloat16 the error is at most 6e-6 in GELU
+   and 4e-5 in its derivative, where bfloat16 itself has a relative error of 4e-3; for fp32 both are about 1e-6. */
 #ifdef HALF
 enum { DEGREE = 10 };
 #define END 4.75f
-static const float NORMAL[DEGREE + 1] = {
+static const float NORMAL_CDF[DEGREE + 1] = {
     1.5205815e-03f, -3.9986978e-03f, 4.5764894e-03f, -6.7579369e-03f, 1.3668261e-02f, -2.1889861e-02f,
     3.0345671e-02f, -4.0518039e-02f, 5.3238705e-02f, -7.3670242e-02f, 1.4874828e-01f};
-static const float SLOPE[DEGREE + 1] = {
+static const float GELU_GRAD[DEGREE + 1] = {
     2.0989839e-02f, -4.9562326e-02f, 3.8441895e-02f, -3.4903161e-02f, 7.4934360e-02f, -9.8659210e-02f,
     9.1373772e-02f, -8.1378945e-02f, 7.5593747e-02f, -8.1726146e-02f, 1.5016825e-01f};
 #else
 enum { DEGREE = 16 };
 #define END 5.5f
-static const float NORMAL[DEGREE + 1] = {
+static const float NORMAL_CDF[DEGREE + 1] = {
     9.4859392e-05f, -2.7406602e-04f, 2.7099393e-04f, -3.9739067e-04f, 1.2753593e-03f, -2.6021022e-03f,
     4.1778967e-03f, -6.6905888e-03f, 1.0423738e-02f, -1.5047558e-02f, 2.0317793e-02f, -2.6039009e-02f,
     3.2075719e-02f, -3.8793556e-02f, 4.7737386e-02f, -6.4172320e-02f, 1.2855193e-01f};
-static const float SLOPE[DEGREE + 1] = {
+static const float GELU_GRAD[DEGREE + 1] = {
     2.1264218e-03f, -5.7346120e-03f, 4.0283281e-03f, -3.5391088e-03f, 1.6577773e-02f, -3.1841829e-02f,
     3.9577732e-02f, -5.0253841e-02f, 6.5072054e-02f, -7.3981117e-02f, 7.4279048e-02f, -6.8654584e-02f,
     6.0310768e-02f, -5.3742695e-02f, 5.3665394e-02f, -6.5739739e-02f, 1.2875921e-01f};
@@ -135,26 +138,27 @@ static inline uint64_t mix(uint64_t x) { /* SplitMix64 (Steele et al. 2014) */
     return x ^ (x >> 31);
 }
 
-typedef struct { /* dropout within one row */
+typedef struct { /* dropout of one row, see `dropout` */
     uint32_t low, high, below;
     float up;
-} chance;
+} row_dropout;
 
-static inline chance chance_of(dropout drop, size row) {
+static inline row_dropout row_dropout_of(dropout drop, size row) {
     const uint64_t key = mix(drop.key + (uint64_t)row * 0x9e3779b97f4a7c15u);
-    return (chance){(uint32_t)key, (uint32_t)(key >> 32), drop.below, drop.up};
+    return (row_dropout){(uint32_t)key, (uint32_t)(key >> 32), drop.below, drop.up};
 }
 
-/* What the number in a column is multiplied with: 0 or `up`. */
-static inline float factor(chance at, size column) {
+/* The dropout factor of the number in a column: 0 or `up`. */
+static inline float factor(row_dropout at, size column) {
     uint32_t x = ((uint32_t)column * 0x9e3779b9u) ^ at.low;
     x = (x ^ (x >> 16)) * 0x7feb352du + at.high;
     x = (x ^ (x >> 15)) * 0x846ca68bu;
-    const int32_t under = (int32_t)((x ^ (x >> 16)) >> 1) - (int32_t)at.below; /* its sign instead of a branch */
+    /* The sign of this difference is used instead of a branch. */
+    const int32_t under = (int32_t)((x ^ (x >> 16)) >> 1) - (int32_t)at.below;
     return from_bits(bits_of(at.up) & ~(uint32_t)(under >> 31));
 }
 
-/* Rows, in fp32: each is what a kernel does between load and store. */
+/* Functions on one row in fp32: the part of a kernel between load and store. */
 
 static inline void load(float *restrict value, const number *x, size width) {
     for (size j = 0; j < width; j++) value[j] = get(x[j]);
@@ -171,9 +175,9 @@ static inline void store(number *restrict x, const float *value, size width) {
     for (; j < width; j++) x[j] = put(value[j]);
 }
 
-/* value: scores. */
+/* On entry `value` holds the attention scores. */
 static inline void softmax_row(float *restrict value, const float *bias, size length, float scale, dropout drop,
-                               size row, number *chances, number *kept) {
+                               size row, number *probs, number *after_dropout) {
     float top = -INFINITY;
     if (bias)
         for (size j = 0; j < length; j++) value[j] = value[j] * scale + bias[j];
@@ -184,95 +188,96 @@ static inline void softmax_row(float *restrict value, const float *bias, size le
     for (size j = 0; j < length; j++) value[j] = exponential(value[j] - top);
     const float over = 1 / total_of(value, length);
     for (size j = 0; j < length; j++) value[j] *= over;
-    store(chances, value, length);
+    store(probs, value, length);
     if (!drop.below) return;
-    const chance at = chance_of(drop, row);
+    const row_dropout at = row_dropout_of(drop, row);
     for (size j = 0; j < length; j++) value[j] *= factor(at, j);
-    store(kept, value, length);
+    store(after_dropout, value, length);
 }
 
-/* value: slopes by what dropout left. */
-static inline void softmax_backward_row(float *restrict value, const number *chances, number *kept, number *slopes,
-                                        size length, float scale, dropout drop, size row) {
-    float likely[length], left[length];
-    load(likely, chances, length);
+/* On entry `value` holds the gradient with respect to the probabilities after dropout. */
+static inline void softmax_backward_row(float *restrict value, const number *probs, number *after_dropout,
+                                        number *grads, size length, float scale, dropout drop, size row) {
+    float prob[length], masked[length];
+    load(prob, probs, length);
     if (drop.below) {
-        const chance at = chance_of(drop, row);
+        const row_dropout at = row_dropout_of(drop, row);
         for (size j = 0; j < length; j++) {
             const float up = factor(at, j);
             value[j] *= up;
-            left[j] = likely[j] * up;
+            masked[j] = prob[j] * up;
         }
-        store(kept, left, length);
+        store(after_dropout, masked, length);
     }
-    const float mean = dot(value, likely, length);
-    for (size j = 0; j < length; j++) value[j] = likely[j] * (value[j] - mean) * scale;
-    store(slopes, value, length);
+    const float mean = dot(value, prob, length);
+    for (size j = 0; j < length; j++) value[j] = prob[j] * (value[j] - mean) * scale;
+    store(grads, value, length);
 }
 
-/* value: the branch without its bias. */
-static inline void norm_row(float *restrict value, const float *bias, const number *residual, const float *gain,
-                            const float *shift, number *added, number *out, float *at_mean, float *at_stretch,
+/* On entry `value` holds the branch without its bias. */
+static inline void norm_row(float *restrict value, const float *bias, const number *residual, const float *norm_weight,
+                            const float *norm_bias, number *added, number *out, float *at_mean, float *at_rstd,
                             size width, float eps, dropout drop, size row) {
     if (drop.below) {
-        const chance at = chance_of(drop, row);
+        const row_dropout at = row_dropout_of(drop, row);
         for (size j = 0; j < width; j++) value[j] = (value[j] + bias[j]) * factor(at, j) + get(residual[j]);
     } else
         for (size j = 0; j < width; j++) value[j] += bias[j] + get(residual[j]);
     store(added, value, width);
-    load(value, added, width); /* as rounded, which is what backward will see */
+    load(value, added, width); /* as rounded, because the backward pass reads the rounded sum */
     const float mean = total_of(value, width) / (float)width;
     for (size j = 0; j < width; j++) value[j] -= mean;
-    const float stretch = 1 / sqrtf(dot(value, value, width) / (float)width + eps);
-    for (size j = 0; j < width; j++) value[j] = value[j] * stretch * gain[j] + shift[j];
+    const float rstd = 1 / sqrtf(dot(value, value, width) / (float)width + eps);
+    for (size j = 0; j < width; j++) value[j] = value[j] * rstd * norm_weight[j] + norm_bias[j];
     store(out, value, width);
     *at_mean = mean;
-    *at_stretch = stretch;
+    *at_rstd = rstd;
 }
 
-/* slope: by the output. */
-static inline void norm_backward_row(float *restrict slope, const number *added, float mean, float stretch,
-                                     const float *gain, number *d_added, number *d_branch, float *restrict sums,
+/* On entry `grad` holds the gradient with respect to the output. */
+static inline void norm_backward_row(float *restrict grad, const number *added, float mean, float rstd,
+                                     const float *norm_weight, number *d_added, number *d_branch, float *restrict sums,
                                      size width, dropout drop, size row) {
-    float *d_gain = sums, *d_shift = sums + width, *d_bias = sums + 2 * width;
-    float even[width];
+    float *d_norm_weight = sums, *d_norm_bias = sums + width, *d_bias = sums + 2 * width;
+    float normed[width];
     for (size j = 0; j < width; j++) {
-        even[j] = (get(added[j]) - mean) * stretch;
-        d_gain[j] += slope[j] * even[j];
-        d_shift[j] += slope[j];
-        slope[j] *= gain[j];
+        normed[j] = (get(added[j]) - mean) * rstd;
+        d_norm_weight[j] += grad[j] * normed[j];
+        d_norm_bias[j] += grad[j];
+        grad[j] *= norm_weight[j];
     }
-    const float first = total_of(slope, width) / (float)width, second = dot(slope, even, width) / (float)width;
-    for (size j = 0; j < width; j++) slope[j] = stretch * (slope[j] - first - even[j] * second);
-    store(d_added, slope, width);
+    const float first = total_of(grad, width) / (float)width, second = dot(grad, normed, width) / (float)width;
+    for (size j = 0; j < width; j++) grad[j] = rstd * (grad[j] - first - normed[j] * second);
+    store(d_added, grad, width);
     if (drop.below) {
-        const chance at = chance_of(drop, row);
-        for (size j = 0; j < width; j++) slope[j] *= factor(at, j);
-        store(d_branch, slope, width);
+        const row_dropout at = row_dropout_of(drop, row);
+        for (size j = 0; j < width; j++) grad[j] *= factor(at, j);
+        store(d_branch, grad, width);
     }
-    for (size j = 0; j < width; j++) d_bias[j] += slope[j];
+    for (size j = 0; j < width; j++) d_bias[j] += grad[j];
 }
 
 static inline void gelu_row(float *restrict value, const float *bias, number *out, size width) {
     for (size j = 0; j < width; j++) {
         const float x = value[j] + bias[j];
-        value[j] = x * half_and_odd(NORMAL, x);
+        value[j] = x * half_and_odd(NORMAL_CDF, x);
     }
     store(out, value, width);
 }
 
-static inline void gelu_backward_row(float *restrict slope, const number *x, const float *bias, number *out,
+static inline void gelu_backward_row(float *restrict grad, const number *x, const float *bias, number *out,
                                      float *restrict sums, size width) {
     for (size j = 0; j < width; j++) {
-        slope[j] *= half_and_odd(SLOPE, get(x[j]) + bias[j]);
-        sums[j] += slope[j];
+        grad[j] *= half_and_odd(GELU_GRAD, get(x[j]) + bias[j]);
+        sums[j] += grad[j];
     }
-    store(out, slope, width);
+    store(out, grad, width);
 }
 
 /* Kernels. */
 
-/* Numbers below 1e-38 are 0 from here on, or again not, in every thread: a CPU takes a hundred times longer with them. */
+/* Switch on or off, in every thread, the replacement of denormal numbers (below 1e-38) by 0. A CPU can take a hundred
+   times longer to compute with denormal numbers. */
 void flush(size yes, int threads) {
 #ifdef __SSE__
 #pragma omp parallel num_threads(threads)
@@ -313,7 +318,7 @@ void merge(const number *x, number *out, float *sums, size parts, size rows, siz
             }
 }
 
-void softmax(number *scores, const float *bias, number *kept, size rows, size each, size length, float scale,
+void softmax(number *scores, const float *bias, number *after_dropout, size rows, size each, size length, float scale,
              dropout drop, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size row = 0; row < rows; row++) {
@@ -321,46 +326,46 @@ void softmax(number *scores, const float *bias, number *kept, size rows, size ea
         number *score = scores + row * length;
         load(value, score, length);
         softmax_row(value, bias ? bias + row / each * length : NULL, length, scale, drop, row, score,
-                    kept + row * length);
+                    after_dropout + row * length);
     }
 }
 
-void softmax_backward(number *slopes, const number *chances, number *kept, size rows, size length, float scale,
+void softmax_backward(number *grads, const number *probs, number *after_dropout, size rows, size length, float scale,
                       dropout drop, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size row = 0; row < rows; row++) {
         float value[length];
-        number *slope = slopes + row * length;
-        load(value, slope, length);
-        softmax_backward_row(value, chances + row * length, kept + row * length, slope, length, scale, drop, row);
+        number *grad = grads + row * length;
+        load(value, grad, length);
+        softmax_backward_row(value, probs + row * length, after_dropout + row * length, grad, length, scale, drop, row);
     }
 }
 
-void residual_norm(const number *branch, const float *bias, const number *residual, const float *gain,
-                   const float *shift, number *added, number *out, float *means, float *stretches, size rows,
+void residual_norm(const number *branch, const float *bias, const number *residual, const float *norm_weight,
+                   const float *norm_bias, number *added, number *out, float *means, float *rstds, size rows,
                    size width, float eps, dropout drop, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size row = 0; row < rows; row++) {
         float value[width];
         const size at = row * width;
         load(value, branch + at, width);
-        norm_row(value, bias, residual + at, gain, shift, added + at, out + at, means + row, stretches + row, width,
-                 eps, drop, row);
+        norm_row(value, bias, residual + at, norm_weight, norm_bias, added + at, out + at, means + row, rstds + row,
+                 width, eps, drop, row);
     }
 }
 
-void residual_norm_backward(const number *slopes, const number *more, const number *added, const float *means,
-                            const float *stretches, const float *gain, number *d_added, number *d_branch, float *sums,
-                            size rows, size width, dropout drop, int threads) {
+void residual_norm_backward(const number *grads, const number *extra_grads, const number *added, const float *means,
+                            const float *rstds, const float *norm_weight, number *d_added, number *d_branch,
+                            float *sums, size rows, size width, dropout drop, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int thread = 0; thread < threads; thread++)
         for (size row = rows * thread / threads; row < rows * (thread + 1) / threads; row++) {
-            float slope[width];
+            float grad[width];
             const size at = row * width;
-            load(slope, slopes + at, width);
-            if (more)
-                for (size j = 0; j < width; j++) slope[j] += get(more[at + j]);
-            norm_backward_row(slope, added + at, means[row], stretches[row], gain, d_added + at, d_branch + at,
+            load(grad, grads + at, width);
+            if (extra_grads)
+                for (size j = 0; j < width; j++) grad[j] += get(extra_grads[at + j]);
+            norm_backward_row(grad, added + at, means[row], rstds[row], norm_weight, d_added + at, d_branch + at,
                               sums + thread * 3 * width, width, drop, row);
         }
 }
@@ -368,7 +373,7 @@ void residual_norm_backward(const number *slopes, const number *more, const numb
 void dropped(const number *x, number *out, size rows, size width, dropout drop, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size row = 0; row < rows; row++) {
-        const chance at = chance_of(drop, row);
+        const row_dropout at = row_dropout_of(drop, row);
         for (size j = 0; j < width; j++) out[row * width + j] = put(get(x[row * width + j]) * factor(at, j));
     }
 }
@@ -382,83 +387,86 @@ void gelu(const number *x, const float *bias, number *out, size rows, size width
     }
 }
 
-void gelu_backward(const number *x, const float *bias, number *slopes, float *sums, size rows, size width,
+void gelu_backward(const number *x, const float *bias, number *grads, float *sums, size rows, size width,
                    int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int thread = 0; thread < threads; thread++)
         for (size row = rows * thread / threads; row < rows * (thread + 1) / threads; row++) {
-            float slope[width];
-            number *own = slopes + row * width;
-            load(slope, own, width);
-            gelu_backward_row(slope, x + row * width, bias, own, sums + thread * width, width);
+            float grad[width];
+            number *own = grads + row * width;
+            load(grad, own, width);
+            gelu_backward_row(grad, x + row * width, bias, own, sums + thread * width, width);
         }
 }
 
-/* Words are summed up in blocks, and a sample looked for within the block it falls into. Rows may be wider than words. */
-void vocabulary(number *logits, const float *shift, const int64_t *targets, const float *write, const float *copy,
-                const float *share, const float *draws, float temperature, float *kept, float *losses, uint8_t *right,
-                int64_t *samples, float *surprise, float *sums, size rows, size width, size words, int threads) {
-    const size block = 64, blocks = (words + block - 1) / block;
+/* Probabilities are summed in blocks of tokens, and a sample is then searched within the block that contains it. A row
+   of logits may have more columns than the vocabulary has tokens. */
+void vocabulary(number *logits, const float *bias, const int64_t *targets, const float *write, const float *copy,
+                const float *share, const float *draws, float temperature, float *grad_nll, float *log_likelihoods,
+                uint8_t *correct, int64_t *samples, float *sample_nll, float *sums, size rows, size width, size vocab,
+                int threads) {
+    const size block = 64, blocks = (vocab + block - 1) / block;
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int thread = 0; thread < threads; thread++) {
-        float *restrict value = malloc(sizeof(float) * (words + blocks));
-        float *part = value + words, *restrict sum = sums ? sums + thread * words : NULL;
+        float *restrict value = malloc(sizeof(float) * (vocab + blocks));
+        float *part = value + vocab, *restrict sum = sums ? sums + thread * vocab : NULL;
         for (size row = rows * thread / threads; row < rows * (thread + 1) / threads; row++) {
             number *restrict logit = logits + row * width;
             const size target = targets[row];
             float top = -INFINITY, total = 0, all = 0;
 #pragma omp simd reduction(max : top)
-            for (size j = 0; j < words; j++) {
-                value[j] = get(logit[j]) + shift[j];
+            for (size j = 0; j < vocab; j++) {
+                value[j] = get(logit[j]) + bias[j];
                 top = value[j] > top ? value[j] : top;
             }
-            const float likely = value[target] - top;
+            const float target_logit = value[target] - top;
             for (size b = 0; draws && temperature != 1 && b < blocks; b++) {
-                const size end = (b + 1) * block < words ? (b + 1) * block : words;
+                const size end = (b + 1) * block < vocab ? (b + 1) * block : vocab;
                 float within = 0;
 #pragma omp simd reduction(+ : within)
                 for (size j = b * block; j < end; j++) within += exponential((value[j] - top) / temperature);
                 all += part[b] = within;
             }
             for (size b = 0; b < blocks; b++) {
-                const size end = (b + 1) * block < words ? (b + 1) * block : words;
+                const size end = (b + 1) * block < vocab ? (b + 1) * block : vocab;
                 for (size j = b * block; j < end; j++) value[j] = exponential(value[j] - top);
                 const float within = total_of(value + b * block, end - b * block);
                 total += within;
                 if (draws && temperature == 1) all += part[b] = within;
             }
             if (draws) {
-                float rest = draws[row] * all, chance = 0, largest = 0;
+                float rest = draws[row] * all, prob = 0, largest = 0;
                 size b = 0, drawn = -1;
                 while (b < blocks - 1 && rest >= part[b]) rest -= part[b++];
                 size best = b * block;
-                for (size j = b * block; drawn < 0 && j < (b + 1) * block && j < words; j++) {
-                    chance = temperature == 1 ? value[j] : powf(value[j], 1 / temperature);
-                    if (rest < chance) drawn = j;
-                    if (chance > largest) largest = chance, best = j;
-                    rest -= chance;
+                for (size j = b * block; drawn < 0 && j < (b + 1) * block && j < vocab; j++) {
+                    prob = temperature == 1 ? value[j] : powf(value[j], 1 / temperature);
+                    if (rest < prob) drawn = j;
+                    if (prob > largest) largest = prob, best = j;
+                    rest -= prob;
                 }
-                if (drawn < 0) drawn = best, chance = largest; /* rounding went past the block's last word */
+                if (drawn < 0) drawn = best, prob = largest; /* rounding led past the last token of the block */
                 samples[row] = drawn;
-                surprise[row] = logf(all) - logf(chance);
+                sample_nll[row] = logf(all) - logf(prob);
             }
-            const float written = write[row] + likely - logf(total);
-            float loss = written;
+            const float written = write[row] + target_logit - logf(total);
+            float log_likelihood = written;
             if (copy && copy[row] > -INFINITY) {
                 const float high = written > copy[row] ? written : copy[row];
                 const float low = written > copy[row] ? copy[row] : written;
-                loss = high + log1pf(expf(low - high));
+                log_likelihood = high + log1pf(expf(low - high));
             }
-            right[row] = likely == 0;
-            losses[row] = loss;
-            kept[row] = share[row] * expf(written - loss); /* slope of the loss by -log likelihood */
+            correct[row] = target_logit == 0;
+            log_likelihoods[row] = log_likelihood;
+            /* The gradient of the mean loss with respect to -log q(target). */
+            grad_nll[row] = share[row] * expf(written - log_likelihood);
             if (!sum) continue;
-            const float scale = kept[row] / total;
+            const float scale = grad_nll[row] / total;
             value[target] -= total;
-            for (size j = 0; j < words; j++) {
-                const float slope = value[j] * scale;
-                logit[j] = put(slope);
-                sum[j] += slope;
+            for (size j = 0; j < vocab; j++) {
+                const float grad = value[j] * scale;
+                logit[j] = put(grad);
+                sum[j] += grad;
             }
         }
         free(value);

@@ -1,11 +1,11 @@
 """The layers of an ELECTRA encoder on a CPU, computed over the module that holds the weights.
 
-The same function as `Electra.forward`, with its gradients written out: one product for query, key and value, no mask
-where rows are full, softmax attention in the open, all that lies between products in one pass over memory each
-(`workbench/cpu/compiled.py`), and in bf16 everything but sums, normalisation and the weights themselves.
-Decision 7; each step's gain is in docs/log.md.
+They compute the same function as `Electra.forward`, with its gradients written out. Query, key and value are one
+product; there is no mask if no row is padded; the operations between products take one pass over memory each
+(`workbench/cpu/compiled.py`); and under bf16 autocast everything is in bf16 except sums, normalisation and the stored
+weights. Decision 7; docs/log.md has the time that each of these saves.
 
-B rows, L positions, D width, H heads, N = B * L.
+B rows, L positions, D width, H heads, d = D / H, N = B * L.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from workbench.cpu.portable import Drop
 
 
 def hidden_states(model: Any, ids: Tensor, attention: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-    """Last hidden states (B, L, D) of an `Electra` at ids (B, L), in the dtype of autocast or fp32.
+    """Return the last hidden states (B, L, D) of an `Electra` for ids (B, L), in the dtype of autocast or its weights.
 
-    attention (B, L) bool or 0/1, None when rows are full; segments (B, L) int64, None when all are the first.
+    attention (B, L) is bool or 0/1, or None if no row is padded; segments (B, L) int64, or None if all are 0.
     """
     half = torch.is_autocast_enabled("cpu")
     with torch.autocast("cpu", enabled=False):
@@ -41,9 +41,9 @@ def hidden_states(model: Any, ids: Tensor, attention: Tensor | None = None, segm
 
 
 def every_state(model: Any, ids: Tensor, attention: Tensor | None = None) -> list[Tensor]:
-    """What enters the first layer and what leaves each layer, all (B, L, D), without dropout and gradients, in fp32.
+    """Return the input of the first layer and the output of each layer, (B, L, D) each, in the dtype of the weights.
 
-    ids and attention are those of `hidden_states`.
+    There is no dropout and no gradient. ids and attention are those of `hidden_states`.
     """
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         dtype = model.embeddings.word_embeddings.weight.dtype
@@ -56,7 +56,7 @@ def every_state(model: Any, ids: Tensor, attention: Tensor | None = None) -> lis
 
 
 def _bias(attention: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """What is added to attention scores (B, L): minus infinity at padding; None where rows are full."""
+    """Return what is added to attention scores, (B, L): 0 at tokens, minus infinity at padding; None without a mask."""
     if attention is None:
         return None
     wide = torch.promote_types(dtype, torch.float32)
@@ -65,9 +65,9 @@ def _bias(attention: Tensor | None, dtype: torch.dtype) -> Tensor | None:
 
 @torch.no_grad()
 def states_at(model: Any, ids: Tensor, places: Tensor) -> Tensor:
-    """Return the last hidden states (B, D) of one position, places (B,), of each full row of ids (B, L); no gradient.
+    """Return the last hidden states (B, D) at one position of each row, places (B,), of ids (B, L) without padding.
 
-    The last layer computes keys and values of all positions, and the rest of it at the one position only.
+    The last layer computes keys and values at all positions, and everything else at this position only. No gradient.
     """
     half = torch.is_autocast_enabled("cpu")
     with torch.autocast("cpu", enabled=False):
@@ -85,7 +85,7 @@ def _last_layer(
     bv: Tensor, wo: Tensor, bo: Tensor, g1: Tensor, c1: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor,
     g2: Tensor, c2: Tensor,
 ) -> Tensor:  # fmt: skip
-    """One layer's output (B, D) at places (B,) of hidden (B, L, D)."""
+    """Return the output (B, D) of one layer at places (B,), from its input hidden (B, L, D)."""
     heads, eps, width = config.num_attention_heads, config.layer_norm_eps, hidden.shape[-1]
     here = hidden[torch.arange(len(hidden)), places]
     query = F.linear(here, wq, bq).unflatten(1, (heads, -1))[:, :, None]  # (B, H, 1, d)
@@ -98,14 +98,14 @@ def _last_layer(
 
 
 def can(model: Any, ids: Tensor) -> bool:
-    """Whether `hidden_states` computes what `model` does at ids: an ELECTRA encoder with GELU, on a CPU, eagerly."""
+    """Return whether `hidden_states` can replace `model` for ids: it is ELECTRA with GELU, on a CPU, not compiled."""
     config = model.config
     known = config.model_type == "electra" and config.hidden_act == "gelu" and not config.is_decoder
     return known and ids.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def weights(layer: Any) -> list[Tensor]:
-    """The sixteen parameters of a layer in the order of `Layers.forward`."""
+    """Return the sixteen parameters of a layer in the order of `Layers.forward`."""
     own = layer.attention.self
     parts = (own.query, own.key, own.value, layer.attention.output.dense, layer.attention.output.LayerNorm,
              layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm)  # fmt: skip
@@ -113,7 +113,7 @@ def weights(layer: Any) -> list[Tensor]:
 
 
 def _embed(model: Any, ids: Tensor, segments: Tensor | None, drop: Drop, dtype: torch.dtype) -> Tensor:
-    """Sum of the three tables, normalised, projected to the layers' width: (B, L, D)."""
+    """Return the input (B, L, D) of the first layer: the sum of three embeddings after norm, dropout and projection."""
     tables = model.embeddings
     words = F.embedding(ids, tables.word_embeddings.weight, tables.word_embeddings.padding_idx)
     places = tables.position_embeddings.weight[: ids.shape[1]]
@@ -129,31 +129,31 @@ def _embed(model: Any, ids: Tensor, segments: Tensor | None, drop: Drop, dtype: 
 
 
 class Dropped(torch.autograd.Function):
-    """x (N, D) after dropout."""
+    """Dropout of x (N, D), with its gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, drop: Drop) -> Tensor:
         ctx.drop = drop
-        out: Tensor = cpu.of(x).dropped(x, drop)
+        out: Tensor = cpu.kernels_for(x).dropped(x, drop)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return cpu.of(grad).dropped(grad.contiguous(), ctx.drop), None
+        return cpu.kernels_for(grad).dropped(grad.contiguous(), ctx.drop), None
 
 
 class Layers(torch.autograd.Function):
-    """All encoder layers: hidden (B, L, D) to hidden (B, L, D), post-norm as in BERT.
+    """All layers of the encoder, from hidden (B, L, D) to hidden (B, L, D), with post-norm as in BERT.
 
-    Between layers, backward keeps the slopes by a layer's input in two parts, along the residual and through attention,
-    which the next norm's backward adds up as it reads them.
+    The gradient with respect to the input of a layer stays in two parts, that of the residual and that of attention,
+    until the backward pass of the norm before it adds them while it reads them.
     """
 
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, bias: Tensor | None, config: Any, rates: tuple[float, float], key: int,
-        learns: bool, *parameters: Tensor,
+        with_grad: bool, *parameters: Tensor,
     ) -> Tensor:  # fmt: skip
         rows, _, width = hidden.shape
         heads, eps, dtype = config.num_attention_heads, config.layer_norm_eps, hidden.dtype
@@ -165,13 +165,13 @@ class Layers(torch.autograd.Function):
             wqkv, wo, w1, w2 = torch.cat([wq, wk, wv]).to(dtype), wo.to(dtype), w1.to(dtype), w2.to(dtype)
             drops = drops_of(key, number, rates)
 
-            qkv = cpu.linear_split(x, wqkv, torch.cat([bq, bk, bv]), rows, heads)  # (3, B * H, L, D / H)
-            chances, context = cpu.attention(qkv, bias, rows, scale, drops[0])  # (B * H, L, L), (N, D)
+            qkv = cpu.linear_split(x, wqkv, torch.cat([bq, bk, bv]), rows, heads)  # (3, B * H, L, d)
+            probs, context = cpu.attention(qkv, bias, rows, scale, drops[0])  # (B * H, L, L), (N, D)
             middle, *normed1 = cpu.linear_norm(context, wo, bo, x, g1, c1, eps, drops[1])
             inner, fed = cpu.linear_gelu(middle, w1, b1)
             out, *normed2 = cpu.linear_norm(fed, w2, b2, middle, g2, c2, eps, drops[2])
-            if learns:
-                saved += [x, qkv, chances, context, *normed1, middle, inner, fed, *normed2]
+            if with_grad:
+                saved += [x, qkv, probs, context, *normed1, middle, inner, fed, *normed2]
                 saved += [wqkv, wo, w1, b1, w2, g1, g2]
             x = out
         ctx.rates, ctx.key, ctx.rows, ctx.scale = rates, key, rows, scale
@@ -183,23 +183,23 @@ class Layers(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         rows, saved = ctx.rows, ctx.saved_tensors
         grads: list[Tensor] = []
-        slopes = grad.reshape(-1, grad.shape[-1]).contiguous()
-        above: tuple[Tensor, Tensor, Tensor] | None = None  # slopes by this layer's output, but the last's
+        d_last = grad.reshape(-1, grad.shape[-1]).contiguous()
+        above: tuple[Tensor, Tensor, Tensor] | None = None  # the gradient of this layer's output, except for the last
         for number in reversed(range(len(saved) // 20)):
-            (x, qkv, chances, context, added1, mean1, stretch1, middle, inner, fed, added2, mean2, stretch2,
+            (x, qkv, probs, context, added1, mean1, rstd1, middle, inner, fed, added2, mean2, rstd2,
              wqkv, wo, w1, b1, w2, g1, g2) = saved[20 * number : 20 * number + 20]  # fmt: skip
             drops = drops_of(ctx.key, number, ctx.rates)
             if above is None:
-                d_middle, d_out, d_norm2 = cpu.of(slopes).residual_norm_backward(
-                    slopes, None, added2, mean2, stretch2, g2, drops[2]
+                d_middle, d_out, d_norm2 = cpu.kernels_for(d_last).residual_norm_backward(
+                    d_last, None, added2, mean2, rstd2, g2, drops[2]
                 )
             else:
-                d_middle, d_out, d_norm2 = cpu.linear_norm_backward(*above, added2, mean2, stretch2, g2, drops[2])
+                d_middle, d_out, d_norm2 = cpu.linear_norm_backward(*above, added2, mean2, rstd2, g2, drops[2])
             d_inner, d_b1 = cpu.linear_gelu_backward(d_out, w2, inner, b1)
             d_w2, d_w1 = cpu.outer(d_out, fed), cpu.outer(d_inner, middle)
-            d_x, d_out, d_norm1 = cpu.linear_norm_backward(d_inner, w1, d_middle, added1, mean1, stretch1, g1, drops[1])
+            d_x, d_out, d_norm1 = cpu.linear_norm_backward(d_inner, w1, d_middle, added1, mean1, rstd1, g1, drops[1])
             d_wo = cpu.outer(d_out, context)
-            d_qkv, d_bqkv = cpu.attention_backward(d_out @ wo, qkv, chances, rows, ctx.scale, drops[0])
+            d_qkv, d_bqkv = cpu.attention_backward(d_out @ wo, qkv, probs, rows, ctx.scale, drops[0])
             d_wqkv = cpu.outer(d_qkv, x)
             above = d_qkv, wqkv, d_x
             (d_wq, d_wk, d_wv), (d_bq, d_bk, d_bv) = d_wqkv.chunk(3), d_bqkv.chunk(3)
@@ -212,5 +212,5 @@ class Layers(torch.autograd.Function):
 
 
 def drops_of(key: int, layer: int, rates: tuple[float, float]) -> list[Drop]:
-    """Dropout of a layer's attention, of what attention gives, and of the feed-forward part."""
+    """Return the dropouts of a layer: of attention probabilities, of attention output and of feed-forward output."""
     return [Drop(key + 3 * layer + part + 1, rate) for part, rate in enumerate((rates[1], rates[0], rates[0]))]

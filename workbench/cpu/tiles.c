@@ -1,15 +1,17 @@
-/* Matrix products in bfloat16 on a CPU's tile registers (AMX), 32 rows at a time, and what follows them before their
-   results leave the cache. Included by kernels.c. All sizes but `rows` of a batch are multiples of 32.
+/* Matrix products in bfloat16 on the tile registers (AMX) of a CPU, 32 rows at a time, each joined with the operations
+   that follow it, so that these read the results from the cache. Included by kernels.c. All sizes are multiples of 32,
+   except the number of rows of the batch and the size of the vocabulary.
 
-   A tile is 16 rows of 32 numbers (left), or 16 pairs of rows by 16 columns (right): 1 KiB, contiguous once packed. */
+   A tile of a left matrix holds 16 rows of 32 numbers; a tile of a right matrix holds 16 pairs of rows by 16 columns.
+   Both take 1 KiB, which is contiguous in a packed matrix. */
 
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { TILE = 512 }; /* numbers */
+enum { TILE = 512 }; /* numbers in a tile */
 
-/* Whether this process may use them: Linux wants to be asked. */
+/* Return 1 if this process may use tile registers, else 0. Linux grants them only on request. */
 int tiles(void) {
     return syscall(SYS_arch_prctl, 0x1023, 18) == 0; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
 }
@@ -22,10 +24,12 @@ static const struct {
 
 static inline void tiles_on(void) { _tile_loadconfig(&SHAPE); }
 
-/* The intrinsics do not tell the compiler that they read and write memory. */
+/* A barrier for the compiler, since the intrinsics do not declare that they read and write memory. */
 #define MEMORY __asm__ volatile("" ::: "memory")
 
-typedef struct { /* a left matrix, as rows or as packed tiles: numbers from one row, 32 columns and 16 rows to the next */
+/* A left matrix, stored as rows or as packed tiles. `row`, `step` and `lower` are the distances, in numbers, to the
+   next row, to the next 32 columns and to the next 16 rows. */
+typedef struct {
     const number *at;
     size row, step, lower;
 } left;
@@ -33,8 +37,8 @@ typedef struct { /* a left matrix, as rows or as packed tiles: numbers from one 
 static inline left rows_of(const number *x, size width) { return (left){x, width, 32, 16 * width}; }
 static inline left tiles_of(const number *x, size k) { return (left){x, 32, TILE, k * 16}; }
 
-/* out (32, n) = a (32, k) times b (k, n), which is packed; added to what is there if `more`. Inlined, since arguments
-   that pass through memory would wait for all writes before them. */
+/* out (32, n) = a (32, k) times b (k, n), where b is packed; if `more`, the product is added to the numbers in out. The
+   function is inlined, because arguments that pass through memory would wait for all earlier writes. */
 static inline __attribute__((always_inline)) void product(left a, const number *b, size k, size n, float *out,
                                                           size width, int more) {
     MEMORY;
@@ -71,7 +75,7 @@ static inline __attribute__((always_inline)) void product(left a, const number *
     MEMORY;
 }
 
-/* Rows become columns in 16 vectors of 16 words. */
+/* Transpose a matrix of 16 x 16 elements of 32 bits, a vector for each row. */
 static inline void turn16(__m512i *x) {
     __m512i y[16];
     for (int i = 0; i < 16; i += 2) {
@@ -94,19 +98,19 @@ static inline void turn16(__m512i *x) {
     }
 }
 
-/* Two rows of 16 numbers as 16 pairs. */
+/* Interleave two rows of 16 numbers into 16 pairs. */
 static inline __m512i paired(const number *x, size width) {
     const __m512i one = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)x));
     const __m512i two = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(x + width)));
     return _mm512_or_si512(one, _mm512_slli_epi32(two, 16));
 }
 
-/* 16 columns of a right matrix, of which x (k, 16) are rows. */
+/* Pack 16 columns of a right matrix, given as x (k, 16). */
 static void pack(const number *x, size width, size k, number *to) {
     for (size i = 0; i < k; i += 2) _mm512_storeu_si512(to + i * 16, paired(x + i * width, width));
 }
 
-/* 16 columns of a right matrix, of which x (16, k) are columns. */
+/* Pack 16 columns of a right matrix, given transposed as x (16, k). */
 static void pack_turned(const number *x, size width, size k, number *to) {
     for (size i = 0; i < k; i += 32) {
         __m512i block[16];
@@ -116,7 +120,7 @@ static void pack_turned(const number *x, size width, size k, number *to) {
     }
 }
 
-/* 16 rows of a left matrix, of which x (k, 16) are columns. */
+/* Pack 16 rows of a left matrix, given transposed as x (k, 16). */
 static void turned(const number *x, size width, size k, number *to) {
     for (size i = 0; i < k; i += 32) {
         __m512i block[16];
@@ -126,19 +130,22 @@ static void turned(const number *x, size width, size k, number *to) {
     }
 }
 
-/* A row that will be read soon, into this core's cache; there may be none there. */
+/* Prefetch a row that will be read soon into the cache of this core; the row may lie past the end of the matrix. */
 static inline void ahead(const number *x, size width) {
     for (size j = 0; j < width; j += 32) _mm_prefetch(x + j, _MM_HINT_T1);
 }
 
-/* A row that will be written: a CPU reads what it writes to, and waits for that once its queue of writes is full. */
+/* Prefetch a row that will be written: a CPU reads a cache line before it writes to it, and stalls when its queue of
+   writes is full. */
 static inline void claim(const number *x, size width) {
     for (size j = 0; j < width; j += 32) __builtin_prefetch(x + j, 1);
 }
 
+/* Allocate memory that is aligned to cache lines. */
 static void *room(size bytes) { return aligned_alloc(64, (bytes + 63) / 64 * 64); }
 
-/* `body` for every 32 rows: `value` (32, n) is x (rows, k) times w, (n, k) if `turn`, else (k, n). */
+/* Run `body` for every row of the product of x (rows, k) and w, which is (n, k) and transposed if `turn`, else (k, n).
+   The product is computed for 32 rows at a time, in `value` (32, n); `own` is the row of `value` that `row` names. */
 #define LINEAR(turn, body)                                                                                              \
     number *packed = room(2 * k * n);                                                                                   \
     _Pragma("omp parallel num_threads(threads)") {                                                                      \
@@ -191,32 +198,32 @@ void linear_gelu_backward(const number *x, const number *w, const number *inner,
     LINEAR(0, { gelu_backward_row(own, inner + at, bias, out + at, sums + thread * n, n); })
 }
 
-void linear_norm(const number *x, const number *w, const float *bias, const number *residual, const float *gain,
-                 const float *shift, number *added, number *out, float *means, float *stretches, size rows, size k,
+void linear_norm(const number *x, const number *w, const float *bias, const number *residual, const float *norm_weight,
+                 const float *norm_bias, number *added, number *out, float *means, float *rstds, size rows, size k,
                  size n, float eps, dropout drop, int threads) {
     LINEAR(1, {
-        norm_row(own, bias, residual + at, gain, shift, added + at, out + at, means + row, stretches + row, n, eps,
-                 drop, row);
+        norm_row(own, bias, residual + at, norm_weight, norm_bias, added + at, out + at, means + row, rstds + row, n,
+                 eps, drop, row);
     })
 }
 
-void linear_norm_backward(const number *x, const number *w, const number *more, const number *added,
-                          const float *means, const float *stretches, const float *gain, number *d_added,
+void linear_norm_backward(const number *x, const number *w, const number *extra_grads, const number *added,
+                          const float *means, const float *rstds, const float *norm_weight, number *d_added,
                           number *d_branch, float *sums, size rows, size k, size n, dropout drop, int threads) {
     LINEAR(0, {
-        for (size j = 0; j < n; j++) own[j] += get(more[at + j]);
-        norm_backward_row(own, added + at, means[row], stretches[row], gain, d_added + at, d_branch + at,
+        for (size j = 0; j < n; j++) own[j] += get(extra_grads[at + j]);
+        norm_backward_row(own, added + at, means[row], rstds[row], norm_weight, d_added + at, d_branch + at,
                           sums + thread * 3 * n, n, drop, row);
     })
 }
 
-/* Of one head of one row of the batch at a time; qkv (3, batch * heads, length, width). */
-void attention(const number *qkv, const float *bias, number *chances, number *context, size batch, size heads,
+/* Each thread computes one head of one row of the batch at a time; qkv is (3, batch * heads, length, width). */
+void attention(const number *qkv, const float *bias, number *probs, number *context, size batch, size heads,
                size length, size width, float scale, dropout drop, int threads) {
     const size units = batch * heads, each = length * width, all = heads * width;
 #pragma omp parallel num_threads(threads)
     {
-        number *keys = room(2 * each), *values = room(2 * each), *kept = room(2 * 32 * length);
+        number *keys = room(2 * each), *values = room(2 * each), *after_dropout = room(2 * 32 * length);
         float *value = room(4 * 32 * (length > width ? length : width));
         tiles_on();
 #pragma omp for schedule(static)
@@ -225,14 +232,15 @@ void attention(const number *qkv, const float *bias, number *chances, number *co
             for (size j = 0; j < length; j += 16) pack_turned(k + j * width, width, width, keys + j * width);
             for (size j = 0; j < width; j += 16) pack(v + j, width, length, values + j * length);
             for (size top = 0; top < length; top += 32) {
-                number *likely = chances + (unit * length + top) * length;
+                number *block_probs = probs + (unit * length + top) * length;
                 product(rows_of(q + top * width, width), keys, width, length, value, length, 0);
                 for (size i = 0; i < 32; i++)
                     claim(context + (unit / heads * length + top + i) * all + unit % heads * width, width);
                 for (size i = 0; i < 32; i++)
                     softmax_row(value + i * length, bias ? bias + unit / heads * length : NULL, length, scale, drop,
-                                unit * length + top + i, likely + i * length, kept + i * length);
-                product(rows_of(drop.below ? kept : likely, length), values, length, width, value, width, 0);
+                                unit * length + top + i, block_probs + i * length, after_dropout + i * length);
+                product(rows_of(drop.below ? after_dropout : block_probs, length), values, length, width, value, width,
+                        0);
                 for (size i = 0; i < 32; i++) {
                     number *to = context + (unit / heads * length + top + i) * all + unit % heads * width;
                     store(to, value + i * width, width);
@@ -240,45 +248,46 @@ void attention(const number *qkv, const float *bias, number *chances, number *co
             }
         }
         _tile_release();
-        free(keys), free(values), free(kept), free(value);
+        free(keys), free(values), free(after_dropout), free(value);
     }
 }
 
-void attention_backward(const number *d_context, const number *qkv, const number *chances, number *out, float *sums,
+void attention_backward(const number *d_context, const number *qkv, const number *probs, number *out, float *sums,
                         size batch, size heads, size length, size width, float scale, dropout drop, int threads) {
     const size units = batch * heads, each = length * width, all = heads * width, square = length * length;
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int thread = 0; thread < threads; thread++) {
-        number *packed = room(2 * each), *slopes = room(2 * square), *kept = room(2 * square);
+        number *packed = room(2 * each), *grads = room(2 * square), *after_dropout = room(2 * square);
         number *across = room(2 * square);
         float *value = room(4 * 32 * (length > width ? length : width));
         float *sum = sums + thread * 3 * all;
         tiles_on();
         for (size unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
             const number *q = qkv + unit * each, *k = q + units * each, *v = k + units * each;
-            const number *likely = chances + unit * square, *left_over = drop.below ? kept : likely;
+            const number *unit_probs = probs + unit * square, *used_probs = drop.below ? after_dropout : unit_probs;
             const size place = unit / heads * length, column = unit % heads * width;
-            const number *given = d_context + place * all + column;
+            const number *d_unit = d_context + place * all + column;
             for (size j = 0; j < length; j += 16) pack_turned(v + j * width, width, width, packed + j * width);
             for (size top = 0; top < length; top += 32) {
-                product(rows_of(given + top * all, all), packed, width, length, value, length, 0);
+                product(rows_of(d_unit + top * all, all), packed, width, length, value, length, 0);
                 for (size i = 0; i < 32; i++) {
                     const size at = (top + i) * length;
                     for (int part = 0; part < 3; part++)
                         claim(out + (place + top + i) * 3 * all + part * all + column, width);
-                    softmax_backward_row(value + i * length, likely + at, kept + at, slopes + at, length, scale, drop,
-                                         unit * length + top + i);
+                    softmax_backward_row(value + i * length, unit_probs + at, after_dropout + at, grads + at, length,
+                                         scale, drop, unit * length + top + i);
                 }
             }
-            for (int part = 0; part < 3; part++) { /* slopes by query, key and value */
-                const number *other = part == 0 ? k : part == 1 ? q : given;
+            for (int part = 0; part < 3; part++) { /* gradients with respect to query, key and value */
+                const number *other = part == 0 ? k : part == 1 ? q : d_unit;
                 const size wide = part == 2 ? all : width;
                 for (size j = 0; j < width; j += 16) pack(other + j, wide, length, packed + j * length);
                 if (part)
                     for (size j = 0; j < length; j += 16)
-                        turned((part == 1 ? slopes : left_over) + j, length, length, across + j * length);
+                        turned((part == 1 ? grads : used_probs) + j, length, length, across + j * length);
                 for (size top = 0; top < length; top += 32) {
-                    const left a = part ? tiles_of(across + top * length, length) : rows_of(slopes + top * length, length);
+                    const size at = top * length;
+                    const left a = part ? tiles_of(across + at, length) : rows_of(grads + at, length);
                     product(a, packed, length, width, value, width, 0);
                     for (size i = 0; i < 32; i++) {
                         number *to = out + (place + top + i) * 3 * all + part * all + column;
@@ -293,14 +302,15 @@ void attention_backward(const number *d_context, const number *qkv, const number
             }
         }
         _tile_release();
-        free(packed), free(slopes), free(kept), free(across), free(value);
+        free(packed), free(grads), free(after_dropout), free(across), free(value);
     }
 }
 
-/* out (m, n) = x (rows, m) turned, times y (rows, n). Each thread has a rectangle of it, and packs what it needs itself:
-   what another one packed would come from that one's cache. As many rows at once as fit into its own. */
+/* out (m, n) = x.T @ y, where x is (rows, m) and y is (rows, n). Each thread computes a rectangle of the result, and
+   packs the numbers that it needs by itself, since numbers packed by another thread would lie in the cache of another
+   core. As many rows are packed at once as fit into the cache of one core. */
 void outer(const number *x, const number *y, float *out, size rows, size m, size n, int threads) {
-    size down = 1; /* rectangles side by side along m; threads / down along n */
+    size down = 1; /* the number of rectangles along m; there are threads / down of them along n */
     for (size way = 2; way <= threads; way++)
         if (threads % way == 0 && m / way + n * way / threads <= m / down + n * down / threads) down = way;
     const size along = threads / down;
@@ -316,7 +326,7 @@ void outer(const number *x, const number *y, float *out, size rows, size m, size
         tiles_on();
         for (size start = 0; start < rows; start += most) {
             const size k = rows - start < most ? rows - start : most;
-            for (size here = 0; here < k; here += 32) { /* along rows, as memory likes to be read */
+            for (size here = 0; here < k; here += 32) { /* memory is read fastest along rows */
                 for (size next = start + here + 32; next < start + here + 64; next++)
                     ahead(y + next * n + from, wide), ahead(x + next * m + top, high);
                 for (size j = 0; j < wide; j += 16)
@@ -332,28 +342,29 @@ void outer(const number *x, const number *y, float *out, size rows, size m, size
     }
 }
 
-/* `many` rows of a matrix (words, k) from row `start` on: they themselves, or a copy with zeros below the last. */
-static const number *some_rows(const number *w, size start, size many, size words, size k, number *copy) {
-    if (start + many <= words) return w + start * k;
+/* Return `many` rows of a matrix (vocab, k), beginning at row `start`. If the matrix has fewer rows from there on, return
+   a copy in which zeros follow its last row. */
+static const number *some_rows(const number *w, size start, size many, size vocab, size k, number *copy) {
+    if (start + many <= vocab) return w + start * k;
     memset(copy, 0, 2 * many * k);
-    memcpy(copy, w + start * k, 2 * (words - start) * k);
+    memcpy(copy, w + start * k, 2 * (vocab - start) * k);
     return copy;
 }
 
-enum { WORDS = 512 }; /* at once, by each thread */
+enum { VOCAB_BLOCK = 512 }; /* tokens of the vocabulary that a thread computes at once */
 
-/* out (rows, width) = x (rows, k) times w (words, k) turned, with zeros beyond `words`. */
-void linear_words(const number *x, const number *w, number *out, size rows, size k, size words, size width,
+/* out (rows, width) = x @ w.T, where x is (rows, k) and w is (vocab, k); columns from `vocab` on are 0. */
+void linear_words(const number *x, const number *w, number *out, size rows, size k, size vocab, size width,
                   int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int thread = 0; thread < threads; thread++) {
         const size from = width / 32 * thread / threads * 32, to = width / 32 * (thread + 1) / threads * 32;
-        number *packed = room(2 * WORDS * k), *copy = room(2 * WORDS * k);
-        float *value = room(4 * 32 * WORDS);
+        number *packed = room(2 * VOCAB_BLOCK * k), *copy = room(2 * VOCAB_BLOCK * k);
+        float *value = room(4 * 32 * VOCAB_BLOCK);
         tiles_on();
-        for (size start = from; start < to; start += WORDS) {
-            const size many = to - start < WORDS ? to - start : WORDS;
-            const number *own = some_rows(w, start, many, words, k, copy);
+        for (size start = from; start < to; start += VOCAB_BLOCK) {
+            const size many = to - start < VOCAB_BLOCK ? to - start : VOCAB_BLOCK;
+            const number *own = some_rows(w, start, many, vocab, k, copy);
             for (size j = 0; j < many; j += 16) pack_turned(own + j * k, k, k, packed + j * k);
             for (size top = 0; top < rows; top += 32) {
                 product(rows_of(x + top * k, k), packed, k, many, value, many, 0);
@@ -365,33 +376,34 @@ void linear_words(const number *x, const number *w, number *out, size rows, size
     }
 }
 
-/* Of slopes (rows, width) by the above: those by x, added to each thread's sums (rows, k), and by w (words, k), added
-   to what is there if `more`. */
-void linear_words_backward(const number *slopes, const number *x, const number *w, float *sums, float *d_w, size rows,
-                           size k, size words, size width, size more, int threads) {
+/* From grads (rows, width), the gradient with respect to the output of linear_words: add the gradient with respect to x
+   to the sums (rows, k) of each thread, and write that with respect to w into d_w (vocab, k), or add it to the numbers
+   in d_w if `more`. */
+void linear_words_backward(const number *grads, const number *x, const number *w, float *sums, float *d_w, size rows,
+                           size k, size vocab, size width, size more, int threads) {
     number *right = room(2 * rows * k);
     for (size j = 0; j < k; j += 16) pack(x + j, k, rows, right + j * rows);
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int thread = 0; thread < threads; thread++) {
         const size from = width / 32 * thread / threads * 32, to = width / 32 * (thread + 1) / threads * 32;
-        number *packed = room(2 * WORDS * k), *copy = room(2 * WORDS * k), *across = room(2 * 32 * rows);
+        number *packed = room(2 * VOCAB_BLOCK * k), *copy = room(2 * VOCAB_BLOCK * k), *across = room(2 * 32 * rows);
         float *last = room(4 * 32 * k);
         tiles_on();
-        for (size start = from; start < to; start += WORDS) {
-            const size many = to - start < WORDS ? to - start : WORDS;
-            const number *own = some_rows(w, start, many, words, k, copy);
+        for (size start = from; start < to; start += VOCAB_BLOCK) {
+            const size many = to - start < VOCAB_BLOCK ? to - start : VOCAB_BLOCK;
+            const number *own = some_rows(w, start, many, vocab, k, copy);
             for (size j = 0; j < k; j += 16) pack(own + j, k, many, packed + j * many);
             for (size top = 0; top < rows; top += 32)
-                product(rows_of(slopes + top * width + start, width), packed, many, k,
+                product(rows_of(grads + top * width + start, width), packed, many, k,
                         sums + (thread * rows + top) * k, k, 1);
             for (size j = start; j < start + many; j += 32) {
-                turned(slopes + j, width, rows, across);
-                turned(slopes + j + 16, width, rows, across + 16 * rows);
+                turned(grads + j, width, rows, across);
+                turned(grads + j + 16, width, rows, across + 16 * rows);
                 float *there = d_w + j * k;
-                const size bytes = 4 * (words - j) * k;
-                if (j + 32 > words) there = more ? memcpy(last, there, bytes) : last;
+                const size bytes = 4 * (vocab - j) * k;
+                if (j + 32 > vocab) there = more ? memcpy(last, there, bytes) : last;
                 product(tiles_of(across, rows), right, rows, k, there, k, more);
-                if (j + 32 > words) memcpy(d_w + j * k, last, bytes);
+                if (j + 32 > vocab) memcpy(d_w + j * k, last, bytes);
             }
         }
         _tile_release();
