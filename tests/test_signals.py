@@ -1,4 +1,4 @@
-"""A signal ends the work wherever it comes, also where what it raises gets lost."""
+"""A signal ends the work wherever it arrives, even where its exception is lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.signals import heed, interrupting, stop_signals
 
 
 class Loses:
-    """Python drops what is raised in a destructor, as compiled code may anywhere."""
+    """An object whose destructor receives a signal, so that Python drops the exception raised."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -30,24 +30,24 @@ class Loses:
     ("number", "raised"),
     [(signal.SIGTERM, Interrupted), (signal.SIGUSR1, Interrupted), (signal.SIGINT, KeyboardInterrupt)],
 )
-def test_a_signal_that_got_lost_is_heeded_at_the_next_step(number: int, raised: type[BaseException]) -> None:
-    went_on = False
+def test_a_lost_signal_is_raised_again_at_the_next_step(number: int, raised: type[BaseException]) -> None:
+    continued = False
     with interrupting():
-        heed()  # nothing has come yet
+        heed()  # no signal has arrived yet
         thing = Loses(number)
         del thing
-        went_on = True
+        continued = True
         with pytest.raises(raised):
             heed()
         with pytest.raises(raised), stop_signals():
             raise AssertionError("training must not begin")
-    assert went_on
-    heed()  # outside of it, what came is over
+    assert continued
+    heed()  # outside of the block, the signal has no effect
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_what_a_destructor_loses_prints_no_traceback(number: int) -> None:
-    """Python's own hook writes "Exception ignored in" with a traceback; what others lose is still shown."""
+def test_a_signal_lost_in_a_destructor_prints_no_traceback(number: int) -> None:
+    """Python's own hook writes a traceback for a lost exception; exceptions other than a signal's still reach it."""
 
     class Broken:
         def __del__(self) -> None:
@@ -69,8 +69,8 @@ def test_what_a_destructor_loses_prints_no_traceback(number: int) -> None:
         sys.unraisablehook = before
 
 
-def test_a_signal_while_handlers_are_put_back_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The work is over by then; raised there, it would leave handlers that raise outside of every handler of errors."""
+def test_a_signal_while_handlers_are_restored_has_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work is already finished; an exception there would leave handlers that raise outside of the block."""
     before, real = signal.getsignal(signal.SIGTERM), signal.signal
     with interrupting():
         sent = []

@@ -1,4 +1,4 @@
-"""What a person can put right: one sentence that says what is wrong, where, and what to do."""
+"""Errors of this package. The message of an `InputError` is one sentence: what is wrong, where, and how to fix it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Something a person wrote or pointed at cannot be used. The command line exits with 2."""
+    """An input of the user that cannot be used, such as an option, a file or a folder. The exit code is 2."""
 
 
 class DamagedRun(InputError):
-    """Files of one run are not as they were written. That run is left alone; the others go on."""
+    """Files of one run that differ from what was written. This run is skipped, and the other runs continue."""
 
 
 class Diverged(RuntimeError):
-    """A loss or gradient became NaN or infinite at `step`. A result of the run, not a crash of the program."""
+    """A loss or gradient that became NaN or infinite at `step`. It is a result of the run, not a crash."""
 
     def __init__(self, message: str, step: int | None = None) -> None:
         super().__init__(message)
@@ -23,13 +23,13 @@ class Diverged(RuntimeError):
 
 
 class ParentFailed(RuntimeError):
-    """The run that another one was to start from did not end well."""
+    """The failure of a parent run, from whose result another run was to start."""
 
 
 class Interrupted(BaseException):
-    """Stopped by a signal after a checkpoint was written; `signal` is its number.
+    """The interruption of a command by a signal, whose number is `signal`.
 
-    Not a KeyboardInterrupt, which the command line library would turn into an error of its own.
+    This is not a KeyboardInterrupt, since the command-line library turns that into an error of its own.
     """
 
     def __init__(self, signal: int) -> None:
@@ -38,7 +38,7 @@ class Interrupted(BaseException):
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` for the nearest of `known`, else the list of them."""
+    """Return `; did you mean 'x'?` with the known name nearest to `word`, or else the list of known names."""
     names = sorted(known)
     ends = [name for name in names if name.endswith(f".{word}")]
     near = ends or difflib.get_close_matches(word, names, n=1, cutoff=0.5)
@@ -46,18 +46,18 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the type and message of an error that somebody else's code raised, on one line."""
+    """Return the type and message of an error on one line, at most 200 characters of the message."""
     try:
         message = " ".join(str(error).split())
     except (KeyboardInterrupt, Interrupted):
         raise
-    except BaseException:  # its own __str__ fails, or exits
+    except BaseException:  # the error's own __str__ raises an error, or exits
         message = ""
     return f"{type(error).__name__}: {message[:200]}" if message else type(error).__name__
 
 
 def encodable(text: str) -> bool:
-    """Return whether the text can be written as UTF-8, which half of a surrogate pair cannot."""
+    """Return whether the text can be encoded as UTF-8; an unpaired surrogate cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

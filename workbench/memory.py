@@ -1,4 +1,4 @@
-"""Memory that ran out, in the words of whoever noticed, and the limit on addresses that a process was given."""
+"""Recognition of errors that mean that memory ran out, and the limit on the address space of this process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import resource
 
 from workbench.errors import InputError
 
-NEEDED = 3 << 30  # bytes of addresses that torch takes before a tensor is made, its threads' stacks included
+NEEDED = 3 << 30  # bytes of address space that torch takes before the first tensor, with the stacks of its threads
 _WORDS = (
     "out of memory", "can't allocate memory", "cannot allocate memory", "alloc_failed", "unable to allocate",
     "failed to map segment", "can't start new thread",
@@ -15,7 +15,10 @@ _WORDS = (
 
 
 def is_memory(error: BaseException) -> bool:
-    """Return whether memory ran out, the device's or the host's; most libraries have no type of their own for it."""
+    """Return whether an error means that memory ran out, on the device or the host.
+
+    Most libraries have no exception class for this, so that the text of the message decides.
+    """
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
@@ -24,16 +27,16 @@ def is_memory(error: BaseException) -> bool:
 
 
 def address_space() -> int | None:
-    """Return how many bytes of addresses this process may use (`ulimit -v`); None where there is no limit."""
+    """Return the limit on the address space of this process in bytes (`ulimit -v`), or None if there is none."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     return None if limit == resource.RLIM_INFINITY else limit
 
 
 def check_address_space() -> None:
-    """Raise InputError where torch could not even be loaded: it would end the process without a word."""
+    """Raise InputError if torch cannot be loaded within the limit, since it would end the process without a message."""
     limit = address_space()
     if limit is not None and limit < NEEDED:
         raise InputError(
-            f"this process may use {limit / 1e9:.1f} GB of addresses (ulimit -v), and computing takes "
-            f"{NEEDED / 1e9:.1f} GB or more; raise that limit"
+            f"the address space of this process is limited to {limit / 1e9:.1f} GB (ulimit -v), and torch needs "
+            f"{NEEDED / 1e9:.1f} GB or more; raise this limit"
         )

@@ -1,4 +1,4 @@
-"""How far things are: a live bar on a terminal, plain lines elsewhere, always on stderr."""
+"""Progress of long work on stderr: a progress bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-QUIET_SECONDS = 15.0  # between plain lines
+QUIET_SECONDS = 15.0  # the interval between two plain lines
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Measuring:
-    """`step(task, step, steps)` while one score is taken, `scored(task, value)` when it is there.
+    """Two callbacks for the scores of a run: `step(task, step, steps)` during one, `scored(task, value)` after it.
 
-    A score of a point before the end of training has no `value` here: only those of the end are averaged.
+    `value` is None for a score before the end of training, since only scores at the end are averaged.
     """
 
     step: Callable[[str, int, int], None]
@@ -29,24 +29,24 @@ def _terminal() -> bool:
 
 
 def say(line: str) -> None:
-    """One line on stderr."""
+    """Write one line to stderr."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
 
 
 def counted(items: Sequence[T], what: str) -> Iterator[T]:
-    """Each of the items in turn; every 15 seconds a line says how many are done."""
-    said = time.monotonic()
+    """Yield each of the items, and write a line with the number done every 15 seconds."""
+    last = time.monotonic()
     for done, item in enumerate(items):
-        if time.monotonic() - said >= QUIET_SECONDS:
-            said = time.monotonic()
+        if time.monotonic() - last >= QUIET_SECONDS:
+            last = time.monotonic()
             say(f"{what}: {done:,} of {len(items):,}")
         yield item
 
 
 @contextmanager
 def training(name: str) -> Iterator[Callable[[int, int, dict[str, Any]], None]]:
-    """A callback (step, steps, row of metrics) that shows loss, throughput and the time left."""
+    """Yield a callback (step, steps, row of metrics) that shows loss, throughput and the time left."""
     if _terminal():
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -63,19 +63,19 @@ def training(name: str) -> Iterator[Callable[[int, int, dict[str, Any]], None]]:
             )
         return
 
-    said = begun = time.monotonic()
+    last = start = time.monotonic()
     first: list[int] = []
 
     def line(step: int, steps: int, row: dict[str, Any]) -> None:
-        nonlocal said
+        nonlocal last
         first.append(step) if not first else None
-        if time.monotonic() - said < QUIET_SECONDS and step < steps:
+        if time.monotonic() - last < QUIET_SECONDS and step < steps:
             return
-        said = time.monotonic()
-        pace = (said - begun) / max(1, step - first[0] + 1)
+        last = time.monotonic()
+        seconds_per_step = (last - start) / max(1, step - first[0] + 1)
         say(
             f"{name}: step {step:,} of {steps:,}, loss {row['loss']:.3f}, {row['tokens_per_second']:,.0f} tokens/s, "
-            f"about {clock(pace * (steps - step))} left"
+            f"about {clock(seconds_per_step * (steps - step))} left"
         )
 
     yield line
@@ -83,15 +83,15 @@ def training(name: str) -> Iterator[Callable[[int, int, dict[str, Any]], None]]:
 
 @contextmanager
 def measuring(name: str, total: int) -> Iterator[Measuring]:
-    """Yield two callbacks for the scores of a run; those of a task are said together at the end."""
+    """Yield two callbacks for `total` scores of a run; their means by task are written at the end."""
     scores: dict[str, list[float]] = {}
-    begun = said = time.monotonic()
+    start = last = time.monotonic()
     done = 0
 
     def step(task: str, at: int, steps: int) -> None:
-        nonlocal said
-        if time.monotonic() - said >= QUIET_SECONDS:
-            said = time.monotonic()
+        nonlocal last
+        if time.monotonic() - last >= QUIET_SECONDS:
+            last = time.monotonic()
             say(f"{name}: score {done + 1} of {total}, {task}, step {at:,} of {steps:,}")
 
     def scored(task: str, value: float | None) -> None:
@@ -103,14 +103,14 @@ def measuring(name: str, total: int) -> Iterator[Measuring]:
     yield Measuring(step, scored)
     if total:
         means = ", ".join(f"{task} {sum(values) / len(values):.1f}" for task, values in scores.items())
-        say(f"{name}: {total} scores in {clock(time.monotonic() - begun)}{f': {means}' if means else ''}")
+        say(f"{name}: {total} scores in {clock(time.monotonic() - start)}{f': {means}' if means else ''}")
 
 
 def clock(seconds: float) -> str:
-    """Seconds as a person says them: 42 s, 3 min 5 s, 2 h 10 min."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    """Return a duration in seconds as text: 42 s, 3 min 5 s, 2 h 10 min."""
+    total = max(0, round(seconds))
+    if total < 60:
+        return f"{total} s"
+    if total < 3600:
+        return f"{total // 60} min {total % 60} s"
+    return f"{total // 3600} h {total % 3600 // 60} min"

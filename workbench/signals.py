@@ -1,7 +1,7 @@
-"""Stopping when asked, and not outliving who asked: signals of this process, and the death of its parent.
+"""Signals that stop this process in good order, and the end of its parent process.
 
-SIGUSR1 is what SLURM sends ahead of a time limit, where it is told to (`--signal=B:USR1@60`); it counts as SIGTERM. So
-does SIGHUP, the end of a terminal, unless it is ignored, as `nohup` has it. SIGQUIT ends the process at once.
+SIGUSR1, which SLURM can send before a time limit (`--signal=B:USR1@60`), is treated as SIGTERM. So is SIGHUP, which is
+sent when a terminal closes, unless it is ignored, as under `nohup`. SIGQUIT ends the process at once.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from workbench.errors import Interrupted
 
 log = logging.getLogger("workbench")
 T = TypeVar("T")
-PR_SET_PDEATHSIG = 1  # of prctl(2)
-_raised: list[int] = []  # the signals that `interrupting` raised for
+PR_SET_PDEATHSIG = 1  # see prctl(2)
+_raised: list[int] = []  # the signals for which `interrupting` raised an exception
 
 
 @contextmanager
 def interrupting() -> Iterator[None]:
-    """SIGTERM and SIGUSR1 raise Interrupted wherever they come, so that everything cleans up as after Ctrl-C.
+    """Let SIGTERM, SIGUSR1 and SIGHUP raise Interrupted inside the block, so that everything cleans up as after Ctrl-C.
 
-    SIGINT is handled even where it was ignored, as a shell does in the background: whoever sends it there
-    means it. A signal that comes after the block, while the former handlers are put back, has no effect.
+    SIGINT is handled even if it was ignored, as a shell does for a command in the background, because it is sent there
+    only on purpose. A signal that arrives after the block, while the former handlers are restored, has no effect.
     """
     over = False
 
@@ -46,12 +46,12 @@ def interrupting() -> Iterator[None]:
             finally:
                 over = True
     finally:
-        _raised.clear()  # whoever goes on in this process is not meant
+        _raised.clear()  # the code after the block is not to be stopped
 
 
 @contextmanager
 def _without_traceback() -> Iterator[None]:
-    """Keep Python from printing the exception of a signal that a destructor raised; `heed` raises it again."""
+    """Suppress the traceback of a signal's exception that is lost in a destructor; `heed` raises it again."""
     before = sys.unraisablehook
 
     def hook(lost: sys.UnraisableHookArgs) -> None:
@@ -66,10 +66,10 @@ def _without_traceback() -> Iterator[None]:
 
 
 def heed() -> None:
-    """End now if a signal should have ended us before: what it raised can get lost.
+    """Raise the exception of an earlier signal again, since it may have been lost.
 
-    Compiled code takes any exception of the Python it calls for an answer (safetensors does, for one), and Python
-    itself drops those raised in a destructor. Long work asks here at every step.
+    Compiled code that calls Python can take any exception for an ordinary result (safetensors does), and Python itself
+    drops exceptions raised in a destructor. Long work calls this function at every step.
     """
     if _raised:
         _end(_raised[0])
@@ -77,29 +77,30 @@ def heed() -> None:
 
 def _end(number: int) -> None:
     if number == signal.SIGINT:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # further ones would only disturb what it began
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # another one would only disturb the cleaning up
         raise KeyboardInterrupt
     raise Interrupted(signal.SIGTERM)
 
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """A list that holds the signal once one has come, to be looked at when it suits. A second Ctrl-C stops at once.
+    """Yield a list that contains the signal after one has arrived, for code that stops at a suitable place.
 
-    Only Ctrl-C: a worker is told to stop by the terminal and then again, with SIGTERM, by its parent.
+    A second Ctrl-C stops at once. A second SIGTERM does not, since a worker is stopped by the terminal first and then,
+    with SIGTERM, by its parent.
     """
-    seen: list[int] = []
+    received: list[int] = []
     heed()
 
     def note(number: int, frame: object) -> None:
-        if seen and number == signal.SIGINT:
+        if received and number == signal.SIGINT:
             _end(number)
-        if not seen:
-            seen.append(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
+        if not received:
+            received.append(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
             log.warning("stopping after this step; a checkpoint will be written")
 
     with _handled(note, *_kinds()):
-        yield seen
+        yield received
 
 
 def _kinds() -> list[signal.Signals]:
@@ -112,7 +113,7 @@ def _kinds() -> list[signal.Signals]:
 def _handled(handler: Callable[[int, Any], None], *kinds: signal.Signals) -> Iterator[None]:
     try:
         before = {kind: signal.signal(kind, handler) for kind in kinds}
-    except ValueError:  # not in the main thread: whoever runs us handles signals
+    except ValueError:  # not in the main thread, whose code handles the signals
         yield
         return
     try:
@@ -123,9 +124,9 @@ def _handled(handler: Callable[[int, Any], None], *kinds: signal.Signals) -> Ite
 
 
 def interruptible(work: Callable[[], T], seconds: float | None = None) -> T:
-    """Return `work()`, done in a thread, so that a signal need not wait until compiled code comes back to Python.
+    """Return `work()`, computed in a thread, so that signals are handled while compiled code runs.
 
-    Raises TimeoutError where that takes longer than `seconds`; the thread is then left to itself.
+    Raises TimeoutError if it takes longer than `seconds`; the thread then continues without being waited for.
     """
     result: Future[T] = Future()
 
@@ -140,9 +141,9 @@ def interruptible(work: Callable[[], T], seconds: float | None = None) -> T:
 
 
 def end_with_parent(parent: int) -> None:
-    """Ask the kernel for SIGTERM when process `parent`, which started this one, ends in whatever way. Linux only."""
+    """Let Linux send SIGTERM to this process when its parent process `parent` ends; elsewhere, do nothing."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-    if os.getppid() != parent:  # it was faster
+    if os.getppid() != parent:  # the parent has already ended
         raise Interrupted(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The values that pass between data, objectives and trainer, and the one legend of shapes.
+"""The values that data, objectives and trainer exchange, and the letters that name the shapes of tensors.
 
 B rows, L positions in a row, K picked positions in a row, D width of the encoder, V size of the vocabulary.
 """
@@ -12,15 +12,15 @@ from torch import Tensor
 
 from workbench.spec.parts import Special
 
-Ratio = tuple[Tensor, Tensor]  # numerator and denominator, both (): summed apart, so that means over steps are exact
+Ratio = tuple[Tensor, Tensor]  # numerator and denominator, () each: summed separately, means over steps are exact
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rows of token ids.
+    """A batch of token ids.
 
-    ids (B, L) int64; keys (B,) int64, one random key a row, from (seed, place of the row in training), see `rng.py`;
-    attention (B, L) bool, True on real tokens, or None when every row is full.
+    ids (B, L) int64; keys (B,) int64, a random key for each row, computed from the seed and the place of the row in
+    training (`rng.py`); attention (B, L) bool, True on tokens, or None if no row is padded.
     """
 
     ids: Tensor
@@ -30,10 +30,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class Corruption:
-    """A batch with something written over its picked positions.
+    """A batch in which tokens at the picked positions are masked or replaced.
 
-    ids (B, L) int64, what the model sees; positions (B, K) int64; weights (B, K) float, 0 on unused slots;
-    targets (B, K) int64, the original tokens; loss (), the generator's own, 0 where there is no generator.
+    ids (B, L) int64, the input of the model; positions (B, K) int64, the picks; weights (B, K) float, 0 for picks that
+    do not count; targets (B, K) int64, the original tokens; loss (), the generator's own, 0 without a generator.
     """
 
     ids: Tensor
@@ -46,22 +46,22 @@ class Corruption:
 
 @dataclass(frozen=True)
 class Guess:
-    """What a generator says of the picked positions.
+    """The predictions of a generator at the picked positions.
 
-    samples (B, K) int64, the words it writes; loss (), the mean of -log p(target) over the picks that count;
-    right (B, K) bool, whether the target is its likeliest word; surprise (B, K) float, -log p(sample), whose mean
-    estimates the entropy of its words in nats.
+    samples (B, K) int64, the tokens it samples; loss (), the mean of -log p(target) over the picks that count;
+    right (B, K) bool, whether the target is its most probable token; sample_nll (B, K) float, -log p(sample), whose
+    mean estimates the entropy of its distribution in nats.
     """
 
     samples: Tensor
     loss: Tensor
     right: Tensor
-    surprise: Tensor
+    sample_nll: Tensor
 
 
 @dataclass(frozen=True)
 class StepLoss:
-    """What an objective returns: total (), its parts under their names (each ()), and metrics as ratios."""
+    """The result of an objective: the total loss and its parts by name, () each, and metrics as ratios."""
 
     total: Tensor
     parts: dict[str, Tensor]
@@ -69,11 +69,11 @@ class StepLoss:
 
 
 def ordinary(ids: Tensor, attention: Tensor | None, special: Special) -> Tensor:
-    """Return which of the tokens ids (B, L) are text, (B, L) bool: not [PAD], [CLS], [SEP] or [MASK], and not padding.
+    """Return which of the tokens ids (B, L) are text, bool (B, L): not [PAD], [CLS], [SEP] or [MASK], and not padding.
 
-    [UNK] is text. `attention` (B, L) is true on tokens, None where every row is full.
+    [UNK] counts as text. attention (B, L) is True on tokens, or None if no row is padded.
     """
-    found = torch.ones_like(ids, dtype=torch.bool) if attention is None else attention.bool()
+    is_text = torch.ones_like(ids, dtype=torch.bool) if attention is None else attention.bool()
     for token in (special.pad, special.cls, special.sep, special.mask):
-        found = found & (ids != token)
-    return found
+        is_text = is_text & (ids != token)
+    return is_text

@@ -1,6 +1,6 @@
-"""Picks, masks, samples and what is written: exact invariants by hypothesis, frequencies by chi-square.
+"""Picks, masks, samples and the tokens written: exact invariants by hypothesis, frequencies by chi-square tests.
 
-Numbers are those of the paper (section 3.1) and of the released code's sampling (with replacement, 85 % masked).
+The numbers are those of the paper (section 3.1) and of the released code (picks with replacement, 85 % masked).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch
 
-SIGNIFICANT = 1e-4  # draws are keyed, so a test that passes once always passes
+SIGNIFICANT = 1e-4  # draws depend on keys only, so that a test that passes once always passes
 ROWS = 4000
 
 
 def long_rows(recipe: str, rows: int = ROWS, **keys: Any) -> tuple[RunSpec, Batch]:
-    """Full rows of 128 from a vocabulary of 5,000, at the paper's 15 %."""
+    """Return rows of 128 tokens without padding, a vocabulary of 5,000, at the paper's mask rate of 15 %."""
     sizes = {"data.length": 128, "encoder.positions": 128, "encoder.vocab": 5000, "corruption.rate": 0.15}
     spec = tiny("bert-mlm", sizes | {k.replace("__", "."): v for k, v in keys.items()}, recipe=recipe)
     return spec, synthetic(spec, rows)
@@ -43,7 +43,7 @@ def long_rows(recipe: str, rows: int = ROWS, **keys: Any) -> tuple[RunSpec, Batc
 
 @st.composite
 def ragged(draw: st.DrawFn) -> tuple[RunSpec, Batch]:
-    """Rows of any length with special tokens anywhere, under either way of picking and any rate."""
+    """Draw rows of any length with special tokens anywhere, either way of picking and any mask rate."""
     length = draw(st.integers(8, 20))
     picks = draw(st.sampled_from(["distinct", "released"]))
     rate = draw(st.sampled_from([0.01, 0.15, 0.25, 0.5, 0.99]))
@@ -59,7 +59,7 @@ def ragged(draw: st.DrawFn) -> tuple[RunSpec, Batch]:
 
 @settings(max_examples=150, deadline=None)
 @given(ragged())
-def test_picks_are_as_many_as_due_and_never_special(case: tuple[RunSpec, Batch]) -> None:
+def test_picks_have_the_right_number_and_are_never_special(case: tuple[RunSpec, Batch]) -> None:
     spec, batch = case
     positions, weights = pick_positions(batch, spec)
     assert positions.shape == weights.shape == (len(batch.ids), spec.picks)
@@ -81,7 +81,7 @@ def test_picks_are_as_many_as_due_and_never_special(case: tuple[RunSpec, Batch])
 
 @settings(max_examples=100, deadline=None)
 @given(ragged(), st.sampled_from([(0.8, 0.1), (0.85, 0.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0)]))
-def test_nothing_but_picks_is_touched(case: tuple[RunSpec, Batch], shares: tuple[float, float]) -> None:
+def test_only_picks_are_changed(case: tuple[RunSpec, Batch], shares: tuple[float, float]) -> None:
     spec, batch = case
     masked = mask_tokens(batch, spec, *shares)
     before, after = batch.ids.tolist(), masked.ids.tolist()
@@ -104,7 +104,7 @@ def test_nothing_but_picks_is_touched(case: tuple[RunSpec, Batch], shares: tuple
 
 @settings(max_examples=100, deadline=None)
 @given(ragged(), st.data())
-def test_a_row_is_corrupted_alike_alone_and_in_a_batch(case: tuple[RunSpec, Batch], data: st.DataObject) -> None:
+def test_a_row_is_corrupted_independently_of_its_batch(case: tuple[RunSpec, Batch], data: st.DataObject) -> None:
     spec, batch = case
     row = data.draw(st.integers(0, len(batch.ids) - 1))
     assert batch.attention is not None
@@ -117,7 +117,7 @@ def test_a_row_is_corrupted_alike_alone_and_in_a_batch(case: tuple[RunSpec, Batc
 @pytest.mark.parametrize("recipe", ["paper", "released"])
 @pytest.mark.parametrize("name", WITH_GENERATOR)
 def test_micro_batches_draw_what_the_batch_draws(name: str, recipe: str) -> None:
-    """Samples included: splitting a step changes no input and, rows being full, no loss."""
+    """Splitting a step into micro-batches changes no sample, no input and, for rows without padding, no loss."""
     spec = tiny(name, recipe=recipe)
     batch, objective = synthetic(spec, rows=12), shaken(spec)
     whole, loss = objective.generator(batch), objective(batch).total
@@ -135,7 +135,7 @@ def test_the_same_key_draws_the_same_and_another_key_another() -> None:
 
 
 @pytest.mark.parametrize("recipe", ["paper", "released"])
-def test_every_usable_position_is_as_likely(recipe: str) -> None:
+def test_every_position_that_may_be_picked_is_equally_likely(recipe: str) -> None:
     spec, batch = long_rows(recipe)
     positions, weights = pick_positions(batch, spec)
     assert bool((weights == 1).all())
@@ -150,14 +150,14 @@ def test_every_usable_position_is_as_likely(recipe: str) -> None:
     [(128, 0.15, 19, 20), (512, 0.15, 77, 77), (512, 0.25, 128, 128), (64, 0.15, 9, 10), (8, 0.01, 1, 1)],
 )
 def test_picks_in_a_full_row(length: int, rate: float, released: int, distinct: int) -> None:
-    """19 at 128 where the paper's ceiling gives 20; 77 and 128 at 512; at 64 the cap of floor(0.155 * 64) bites."""
+    """A row of 128 has 19 released picks, and 20 by the paper's ceiling; a row of 64 has at most floor(0.155 * 64)."""
     for picks, expected in (("released", released), ("distinct", distinct)):
         spec = resolve("small", {"data.length": length, "corruption.rate": rate, "corruption.picks": picks})
         assert spec.picks == expected
 
 
 def test_released_picks_repeat_themselves() -> None:
-    """19 draws with replacement hit 17.7 of 126 positions, 13.8 % of the row; 7 % of those hit are hit again."""
+    """19 draws with replacement pick 17.7 of 126 positions, 13.8 % of a row; 7 % of these are picked more than once."""
     spec, batch = long_rows("released")
     positions, _ = pick_positions(batch, spec)
     distinct = np.array([len(set(row)) for row in positions.tolist()])
@@ -171,8 +171,8 @@ def test_released_picks_repeat_themselves() -> None:
 
 
 @pytest.mark.parametrize("recipe", ["paper", "released"])
-def test_what_the_generator_is_shown(recipe: str) -> None:
-    """Paper: [MASK] at every pick. Released: a slot keeps its token with 15 %, so a position picked once does too."""
+def test_the_input_of_the_generator(recipe: str) -> None:
+    """The paper masks every pick; the released code leaves a pick unchanged with a probability of 15 %."""
     spec, batch = long_rows(recipe)
     masked = mask_tokens(batch, spec, spec.corruption.generator_mask)
     shown = masked.ids.gather(1, masked.positions)
@@ -189,7 +189,7 @@ def test_what_the_generator_is_shown(recipe: str) -> None:
 
 @pytest.mark.parametrize(("mask", "random"), [(0.8, 0.1), (0.85, 0.0), (1.0, 0.0), (0.0, 0.5)])
 def test_bert_shares(mask: float, random: float) -> None:
-    """A random word is [MASK] or the original itself once in a vocabulary."""
+    """A random token is [MASK] or the original itself with a probability of 1 / V each."""
     spec, batch = long_rows("paper")
     masked = mask_tokens(batch, spec, mask, random)
     shown, vocab = masked.ids.gather(1, masked.positions), spec.encoder.vocab
@@ -203,13 +203,13 @@ def test_bert_shares(mask: float, random: float) -> None:
         assert stats.chisquare(observed[possible], expected[possible]).pvalue > SIGNIFICANT
 
 
-def test_draws_go_by_names_that_outlive_a_version() -> None:
-    """A run that another version goes on with must see what it would have seen: names of draws are part of it."""
+def test_names_of_random_streams_stay_the_same() -> None:
+    """A run resumed by another version must get the same inputs; the names of its random streams must stay the same."""
     spec, batch = long_rows("paper", rows=3)
     positions, _ = pick_positions(batch, spec)
     coin, words = (uniform(batch.keys, name, spec.picks) for name in ("mask", "words"))
     words = (words * spec.encoder.vocab).long()
-    border = float(coin[0, 0])  # a coin that falls on the border belongs to what comes after it
+    border = float(coin[0, 0])  # a draw that equals the border belongs to the next case
     masked = mask_tokens(batch, spec, border, 0.5)
     shown = masked.ids.gather(1, positions)
     expected = torch.where(coin < border, MASK, torch.where(coin < border + 0.5, words, masked.targets))
@@ -219,7 +219,7 @@ def test_draws_go_by_names_that_outlive_a_version() -> None:
 
 
 @pytest.mark.parametrize("recipe", ["paper", "released"])
-def test_picks_go_by_a_name_that_outlives_a_version(recipe: str) -> None:
+def test_the_name_of_the_stream_of_picks_stays_the_same(recipe: str) -> None:
     spec, batch = long_rows(recipe, rows=3)
     usable = ~torch.isin(batch.ids, torch.tensor([PAD, CLS, SEP, MASK]))
     found, _ = pick_positions(batch, spec)
@@ -234,10 +234,10 @@ def test_picks_go_by_a_name_that_outlives_a_version(recipe: str) -> None:
 
 
 @pytest.mark.parametrize("recipe", ["paper", "released"])
-def test_what_attention_leaves_out_is_never_picked_whatever_stands_there(recipe: str) -> None:
+def test_padding_is_never_picked_whatever_its_ids(recipe: str) -> None:
     spec = tiny("rtd", recipe=recipe, corruption__rate=0.1)
     batch = synthetic(spec, lengths=[8] * 12)
-    words = torch.where(torch.arange(spec.data.length) < 8, batch.ids, 9)  # ordinary words in place of padding
+    words = torch.where(torch.arange(spec.data.length) < 8, batch.ids, 9)  # ordinary tokens in place of padding
     assert batch.attention is not None
     positions, weights = pick_positions(Batch(words, batch.keys, batch.attention), spec)
     assert weights.sum(1).tolist() == [1.0] * 12  # a tenth of eight tokens is one pick, not two
@@ -246,7 +246,7 @@ def test_what_attention_leaves_out_is_never_picked_whatever_stands_there(recipe:
 
 
 @pytest.mark.parametrize("recipe", ["paper", "released"])
-def test_rows_without_a_word_have_places_but_no_picks(recipe: str) -> None:
+def test_rows_without_ordinary_tokens_have_no_picks_that_count(recipe: str) -> None:
     spec = tiny("rtd", recipe=recipe)
     positions, weights = pick_positions(synthetic(spec, rows=2, lengths=[2, 2]), spec)
     assert float(weights.sum()) == 0
@@ -254,7 +254,7 @@ def test_rows_without_a_word_have_places_but_no_picks(recipe: str) -> None:
 
 
 @pytest.mark.parametrize("recipe", ["paper", "released"])
-def test_a_word_at_the_last_place_of_a_row_can_be_picked(recipe: str) -> None:
+def test_the_last_position_of_a_row_can_be_picked(recipe: str) -> None:
     spec = tiny("rtd", recipe=recipe)
     batch = synthetic(spec, rows=100)
     batch.ids[:, -1] = 9
@@ -293,14 +293,14 @@ def test_duplicates_are_averaged(data: st.DataObject) -> None:
             assert written[row][place] == (sum(here) // len(here) if here else old[place])
 
 
-def test_two_samples_at_one_place_become_an_unrelated_word() -> None:
+def test_two_samples_at_one_position_become_their_mean() -> None:
     ids = torch.tensor([[101, 7, 8, 102]])
     written = write_tokens(ids, torch.tensor([[1, 1, 2]]), torch.tensor([[10, 15, 9]]), torch.ones(1, 3).bool())
     assert written.tolist() == [[101, 12, 9, 102]]
     assert ids.tolist() == [[101, 7, 8, 102]]
 
 
-def test_samples_go_to_slots_that_count() -> None:
+def test_samples_are_written_only_at_picks_that_count() -> None:
     spec = tiny("rtd")
     batch = synthetic(spec, rows=3, lengths=(24, 6, 2))
     masked = mask_tokens(batch, spec, 1.0)
@@ -316,20 +316,20 @@ def test_samples_follow_the_softmax(temperature: float) -> None:
     keys = row_keys(3, torch.arange(3000))
     samples = sample_tokens(logits, keys, temperature).flatten()
     draws, ones = uniform(keys, "sample", 10).flatten(), torch.ones(30000)
-    found = vocabulary_loss.guess(  # in one pass, with the loss
+    found = vocabulary_loss.guess(  # samples and loss in one pass
         torch.zeros(30000, 1), torch.zeros(8, 1), logits[0, 0], ones.long(), ones, draws=draws, temperature=temperature
     )
-    assert (found.samples != samples).sum() <= 3  # where rounding decides
+    assert (found.samples != samples).sum() <= 3  # these differ by rounding
     expected = (logits[0, 0].double() / temperature).softmax(-1).numpy()
     observed = torch.bincount(samples, minlength=8).numpy()
     assert observed[4] == 0
     keep = expected > 0
     assert stats.chisquare(observed[keep], expected[keep] * observed.sum()).pvalue > SIGNIFICANT
-    np.testing.assert_allclose(found.surprise, -np.log(expected[found.samples]), rtol=1e-5)
+    np.testing.assert_allclose(found.sample_nll, -np.log(expected[found.samples]), rtol=1e-5)
 
 
 def test_samples_follow_the_softmax_of_a_real_vocabulary() -> None:
-    """30,522 words in fp32: the cumulative sums still end where they should. Words are compared in 32 groups."""
+    """Cumulative sums over 30,522 tokens in fp32 are exact enough. Tokens are compared in 32 groups."""
     numbers = torch.Generator().manual_seed(0)
     logits = (torch.randn(30522, generator=numbers) * 2).expand(20, 200, -1)
     samples = torch.cat([sample_tokens(logits[i : i + 1], row_keys(4, torch.tensor([i]))) for i in range(20)])
@@ -340,7 +340,7 @@ def test_samples_follow_the_softmax_of_a_real_vocabulary() -> None:
     assert stats.chisquare(observed, wanted / wanted.sum() * observed.sum()).pvalue > SIGNIFICANT
 
 
-def test_slots_are_sampled_apart() -> None:
+def test_picks_are_sampled_independently() -> None:
     logits = torch.zeros(4000, 2, 5)
     samples = sample_tokens(logits, row_keys(5, torch.arange(4000)))
     pairs = np.histogram2d(*samples.T.numpy(), bins=5)[0]
@@ -348,7 +348,7 @@ def test_slots_are_sampled_apart() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_certain_word_is_always_drawn_and_no_gradient_passes(dtype: torch.dtype) -> None:
+def test_a_token_of_probability_1_is_always_sampled_and_no_gradient_passes(dtype: torch.dtype) -> None:
     words = torch.randint(0, 300, (50, 7), generator=torch.Generator().manual_seed(0))
     logits = torch.nn.functional.one_hot(words, 300).to(dtype) * 1e4
     samples = sample_tokens(logits.requires_grad_(), row_keys(6, torch.arange(50)))
@@ -358,7 +358,7 @@ def test_a_certain_word_is_always_drawn_and_no_gradient_passes(dtype: torch.dtyp
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_realised_rates_are_reported(temperature: float) -> None:
-    """Replaced is what differs from the original, so less than what was picked; both over real tokens."""
+    """A token counts as replaced if it differs from the original; both rates are shares of tokens without padding."""
     spec = tiny("rtd", {"generator.temperature": temperature})
     batch, objective = synthetic(spec, rows=12, lengths=[24, 12] * 6), shaken(spec)
     fake = objective.generator(batch)
@@ -373,16 +373,16 @@ def test_realised_rates_are_reported(temperature: float) -> None:
     assert [float(x) for x in fake.metrics["generator_accuracy"]] == [float(right), float(fake.weights.sum())]
     there = logits.gather(1, fake.positions[..., None].expand(-1, -1, logits.shape[-1]))
     drawn = sample_tokens(there, batch.keys, temperature)
-    assert torch.equal(replace_tokens(batch, fake, drawn), fake.ids)  # one sampler, whoever asks for the words
-    surprise = -(there / temperature).log_softmax(-1).gather(2, drawn[..., None])[..., 0]
+    assert torch.equal(replace_tokens(batch, fake, drawn), fake.ids)  # both use the same sampler
+    sample_nll = -(there / temperature).log_softmax(-1).gather(2, drawn[..., None])[..., 0]
     assert [float(x.detach()) for x in fake.metrics["generator_entropy"]] == [
-        pytest.approx(float((surprise * fake.weights).sum().detach()), rel=1e-5),
+        pytest.approx(float((sample_nll * fake.weights).sum().detach()), rel=1e-5),
         float(fake.weights.sum()),
     ]
 
 
 @pytest.mark.parametrize("kind", ["unigram", "uniform"])
-def test_a_generator_of_word_frequencies_writes_and_scores_by_them(kind: str) -> None:
+def test_a_generator_of_token_frequencies_samples_and_scores_by_them(kind: str) -> None:
     spec = tiny("rtd", {"generator.kind": kind})
     batch, generator = synthetic(spec, rows=4, lengths=[24, 12, 2, 9]), shaken(spec).generator
     generator.words.count(torch.arange(spec.encoder.vocab))
@@ -397,5 +397,5 @@ def test_a_generator_of_word_frequencies_writes_and_scores_by_them(kind: str) ->
     for row, ids in enumerate(batch.ids.tolist()):
         words = [share[word] for word in ids if word not in (PAD, CLS, SEP, MASK)]
         assert float(found[row]) == pytest.approx(float(sum(words)), rel=1e-5)
-    batch.ids[1, 20] = 9  # after the end of its row
+    batch.ids[1, 20] = 9  # a token in the padding
     assert torch.equal(generator.score(batch.ids, batch.attention), found)

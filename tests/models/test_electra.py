@@ -1,4 +1,4 @@
-"""Our module of ELECTRA's encoder next to Hugging Face's: outputs, gradients, files, and what is refused."""
+"""Our ELECTRA encoder against Hugging Face's: outputs, gradients, files, and folders that are refused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def inputs(padded: bool) -> dict[str, Tensor]:
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("embedding", [48, 16])
-def test_hidden_states_and_gradients_are_hugging_faces(embedding: int, attention: str, padded: bool) -> None:
+def test_hidden_states_and_gradients_agree_with_hugging_face(embedding: int, attention: str, padded: bool) -> None:
     ours = encoder_of(encoder__embedding=embedding, encoder__attention=attention).model.double().eval()
     config = ElectraConfig(**ours.config.facts())
     theirs = ElectraModel._from_config(config, attn_implementation=attention).double().eval()
@@ -60,8 +60,8 @@ def test_hidden_states_and_gradients_are_hugging_faces(embedding: int, attention
         )
 
 
-def test_dropout_falls_where_theirs_does() -> None:
-    """In the same places, at the same rates, in the same order of draws."""
+def test_dropout_agrees_with_hugging_face() -> None:
+    """Both drop numbers at the same places of the network, at the same rates and in the same order of draws."""
     ours = encoder_of(encoder__dropout=0.3, encoder__attention_dropout=0.2, encoder__attention="eager").model.train()
     theirs = hugging_face(ours).train()
     hidden = []
@@ -72,19 +72,19 @@ def test_dropout_falls_where_theirs_does() -> None:
     assert not torch.allclose(hidden[0], ours.eval()(**inputs(False)).last_hidden_state, atol=0.1)
 
 
-def test_the_twin_has_the_very_same_weights() -> None:
+def test_hugging_faces_module_shares_our_weights() -> None:
     encoder = encoder_of()
     twin = hugging_face(encoder.model)
     assert {id(p) for p in twin.parameters()} == {id(p) for p in encoder.model.parameters()}
     names = [name for name, _ in encoder.named_parameters()]
     encoder.plain = True
     encoder(inputs(False)["input_ids"]).sum().backward()
-    assert [name for name, _ in encoder.named_parameters()] == names  # it is no part of what is trained or saved
+    assert [name for name, _ in encoder.named_parameters()] == names  # theirs is neither trained nor saved
     assert all(p.grad is not None for p in encoder.parameters())
 
 
 @pytest.mark.parametrize("embedding", [48, 16])
-def test_what_is_saved_is_hugging_faces_layout(embedding: int, tmp_path: Path) -> None:
+def test_files_have_hugging_faces_layout(embedding: int, tmp_path: Path) -> None:
     encoder = encoder_of(encoder__embedding=embedding).eval()
     encoder.save(tmp_path)
     theirs, told = AutoModel.from_pretrained(tmp_path, output_loading_info=True)
@@ -120,7 +120,7 @@ OTHERS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("change", OTHERS)
-def test_what_it_does_not_know_is_left_to_hugging_face(change: dict[str, Any], tmp_path: Path) -> None:
+def test_other_models_are_left_to_hugging_face(change: dict[str, Any], tmp_path: Path) -> None:
     encoder_of().save(tmp_path)
     assert electra.load(tmp_path, 0.0) is not None
     path = tmp_path / "config.json"
@@ -128,7 +128,7 @@ def test_what_it_does_not_know_is_left_to_hugging_face(change: dict[str, Any], t
     assert electra.load(tmp_path, 0.0) is None
 
 
-def test_a_lost_weight_is_not_made_up(tmp_path: Path) -> None:
+def test_a_missing_weight_is_not_initialised_anew(tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     encoder_of().save(tmp_path)

@@ -1,4 +1,4 @@
-"""An exported encoder is what its card says, and its tokenizer cuts texts to the positions that it has."""
+"""An exported encoder agrees with its model card, and its tokenizer truncates texts to its number of positions."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def test_the_exported_tokenizer_cuts_to_the_positions_of_the_encoder(tmp_path: P
     inputs = loaded("red blue " * 50, truncation=True, return_tensors="pt")
     assert inputs["input_ids"].shape == (1, 20)
     model = AutoModel.from_pretrained(folder)
-    if family == "roberta":  # segments are all of one kind there
+    if family == "roberta":  # RoBERTa has one segment only
         inputs.pop("token_type_ids", None)
     assert model(**inputs).last_hidden_state.shape == (1, 20, 16)
 
 
-def test_a_shorter_limit_of_the_tokenizer_s_own_stays(tmp_path: Path) -> None:
+def test_a_shorter_limit_of_the_tokenizer_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer_config.json"
     for given, expected in ((12, 12), (512, 20), (1e30, 20), (None, 20)):
         path.write_text(json.dumps({"model_max_length": given, "do_lower_case": True}))
@@ -51,7 +51,7 @@ def test_a_shorter_limit_of_the_tokenizer_s_own_stays(tmp_path: Path) -> None:
         assert json.loads(path.read_text()) == {"model_max_length": expected, "do_lower_case": True}
 
 
-def test_the_card_names_what_is_there_and_what_is_not(tmp_path: Path) -> None:
+def test_the_card_states_what_the_folder_contains(tmp_path: Path) -> None:
     from workbench.models.export import card
 
     text = card(tiny(), FACTS)

@@ -1,4 +1,4 @@
-"""Prices against the official script's outputs (google-research/electra, `flops_computation.py`), and against torch."""
+"""FLOPs against the official script's output (google-research/electra, `flops_computation.py`), and against torch."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def bert(spec: RunSpec) -> Flops:
     return flops.encoder(spec.encoder, spec.data.length) + flops.lm_head(spec.encoder, spec.data.length, spec.picks)
 
 
-def fooled(spec: RunSpec) -> Flops:
-    """Generator and encoder, without what the encoder is asked."""
+def without_head(spec: RunSpec) -> Flops:
+    """Return the cost of generator and encoder, without the head of the encoder."""
     return flops.generator(spec) + flops.encoder(spec.encoder, spec.data.length)
 
 
 def rtd(spec: RunSpec) -> Flops:
-    return fooled(spec) + flops.binary_head(spec, "all")
+    return without_head(spec) + flops.binary_head(spec, "all")
 
 
 NAMES = ("bert-mlm", "rtd", "electra-15", "replace-mlm", "all-tokens-mlm")
 
 
 def cost(name: str, spec: RunSpec) -> Flops:
-    """What the objective's own file says."""
+    """Return the cost that the file of the objective computes."""
     spec = spec.replace(objective=name)
     price: Flops = objectives.load(spec).cost(spec)
     return price
@@ -94,7 +94,7 @@ def test_whole_runs_of_electra(name: str, batch: int, steps: int, paper: float) 
     assert float(rtd(electra(name)).train("paper") * batch * steps) == paper
 
 
-def test_the_paper_amount_does_not_move_with_the_mask_rate_but_the_matmul_amount_does() -> None:
+def test_the_mask_rate_changes_matmul_but_not_paper() -> None:
     low, high = (electra("large_g256", corruption={"rate": rate}) for rate in (0.15, 0.25))
     assert rtd(low).paper == rtd(high).paper
     assert rtd(low).matmul < rtd(high).matmul
@@ -138,7 +138,7 @@ def test_t5_whose_attention_is_wider_than_its_hidden_states() -> None:
     ],
 )
 def test_inference_at_128_without_an_output_layer(enc: EncoderSpec, forward: int) -> None:
-    """The script's inference keeps the binary head's price as that of a classifier (table 1 of the paper)."""
+    """For inference, the script counts the binary head as the cost of a classifier (table 1 of the paper)."""
     spec = RunSpec.model_validate({"encoder": enc, "data": {"length": 128}})
     assert (flops.encoder(enc, 128) + flops.binary_head(spec, "all")).paper == forward
 
@@ -168,26 +168,26 @@ def test_every_objective_per_step(sizes: str, batch: int, per_step: tuple[int, .
         (bert, "large_g256", 2048, 464_000, 6.508417824409518e20),
     ],
 )
-def test_without_dense_look_ups(
+def test_paper_sparse_leaves_out_dense_look_ups(
     price: Callable[[RunSpec], Flops], name: str, batch: int, steps: int, sparse: float
 ) -> None:
     row = price(electra(name))
     assert float(row.train("paper-sparse") * batch * steps) == sparse
 
 
-def test_the_recipe_and_the_head_do_not_change_the_paper_amount() -> None:
+def test_recipe_and_head_do_not_change_the_paper_convention() -> None:
     linear, dense = electra("small_g64"), electra("small_g64", head="dense")
     assert rtd(linear).paper == rtd(dense).paper
     assert rtd(dense).matmul - rtd(linear).matmul == 128 * 2 * 256 * 256
     assert flops.binary_head(linear, 20).matmul == 20 * 2 * 256
 
 
-def test_all_shared_is_the_encoder_run_twice() -> None:
+def test_tying_all_costs_two_passes_of_the_encoder() -> None:
     spec = electra("base_g256", tying="all", generator=GeneratorSpec(width=1.0))
     assert flops.generator(spec) == bert(spec)
 
 
-def test_amounts_stay_whole_where_they_are_and_exact_where_they_are_not() -> None:
+def test_amounts_are_ints_if_whole_and_exact_fractions_otherwise() -> None:
     enc = EncoderSpec(hidden=64, layers=1)
     assert type(flops.lm_head(enc, 128, 20).train("paper")) is int
     odd = flops.lm_head(EncoderSpec(hidden=64, layers=1, vocab=101), 9, 2).paper
@@ -197,8 +197,8 @@ def test_amounts_stay_whole_where_they_are_and_exact_where_they_are_not() -> Non
     assert sum([flops.gate(electra("small_g64"))] * 2, Flops.zero()) == Flops(131072, 131072, 131072)
 
 
-def test_what_learns_nothing_costs_its_forward_pass_and_joins_what_does() -> None:
-    """Backward costs one more forward pass in the paper's conventions, two under `matmul`."""
+def test_frozen_parts_cost_their_forward_pass_only() -> None:
+    """The backward pass costs one forward pass in the paper's conventions, and two under `matmul`."""
     price, still = Flops(10, 6, 4), Flops(Fraction(7, 2), Fraction(5, 2), 3).frozen()
     forward = {"paper": still.paper, "paper-sparse": still.sparse, "matmul": still.matmul}
     for convention, (learnt, unlearnt) in {"paper": (20, 3.5), "paper-sparse": (12, 2.5), "matmul": (12, 3)}.items():
@@ -221,7 +221,7 @@ def test_a_frozen_generator_and_a_fixed_distribution() -> None:
 
 
 def test_half_of_the_baselines_backward_pass_is_not_computed() -> None:
-    """One product at each pick: forward, and backward by its weights but not by its input."""
+    """The product has a gradient with respect to its weights, but none with respect to its input."""
     spec = electra("small_g64")
     width, picks = spec.generator_encoder.hidden, spec.picks
     price = flops.baseline(spec)
@@ -238,7 +238,7 @@ def test_half_of_the_baselines_backward_pass_is_not_computed() -> None:
     length=st.integers(8, 64),
 )
 def test_conventions_are_ordered(hidden: int, layers: int, embedding: int | None, vocab: int, length: int) -> None:
-    """The products alone never exceed the script's count, except where it leaves positions out."""
+    """`matmul` never exceeds the script's count, except where the script leaves out positions."""
     enc = EncoderSpec(hidden=hidden, layers=layers, embedding=embedding, vocab=vocab)
     for part in (flops.encoder(enc, length), flops.lm_head(enc, length, "all")):
         assert part.matmul < part.sparse <= part.paper
@@ -251,7 +251,7 @@ def test_conventions_are_ordered(hidden: int, layers: int, embedding: int | None
         (EncoderSpec(hidden=48, layers=3, heads=3, ffn=80, vocab=70), 17, 2),
     ],
 )
-def test_matmul_is_what_torch_counts(enc: EncoderSpec, length: int, rows: int) -> None:
+def test_matmul_agrees_with_the_counter_of_torch(enc: EncoderSpec, length: int, rows: int) -> None:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
     from transformers import ElectraConfig, ElectraForMaskedLM
@@ -291,8 +291,8 @@ def test_matmul_is_what_torch_counts(enc: EncoderSpec, length: int, rows: int) -
         ("deberta-v2", 32),
     ],
 )
-def test_one_more_row_costs_what_torch_counts(family: str, embedding: int | None) -> None:
-    """Two rows more, since some families also compute a little once a batch."""
+def test_the_cost_of_a_row_agrees_with_the_counter_of_torch(family: str, embedding: int | None) -> None:
+    """The cost of a row is a difference, since some families also compute something once for each batch."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -312,7 +312,7 @@ def test_one_more_row_costs_what_torch_counts(family: str, embedding: int | None
     assert counted(4) - counted(2) == 2 * flops.encoder(enc, 24).train("matmul")
 
 
-def test_every_family_is_priced() -> None:
+def test_every_family_has_a_tested_cost() -> None:
     from workbench.models.encoder import FAMILIES
 
     assert set(FAMILIES) == {"electra", "bert", "roberta", "albert", "deberta-v2"}, "price it in the test above"
@@ -321,7 +321,7 @@ def test_every_family_is_priced() -> None:
 @pytest.mark.parametrize("name", objectives.names())
 @pytest.mark.parametrize("recipe", ["paper", "released"])
 @pytest.mark.parametrize("sharing", ["embeddings", "none", "all"])
-def test_every_objective_costs_what_torch_counts(name: str, recipe: str, sharing: str) -> None:
+def test_the_cost_of_every_objective_agrees_with_the_counter_of_torch(name: str, recipe: str, sharing: str) -> None:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -348,9 +348,9 @@ def test_every_objective_costs_what_torch_counts(name: str, recipe: str, sharing
     assert (forward.get_total_flops(), whole.get_total_flops()) == (3 * price.matmul, 3 * price.train("matmul"))
 
 
-def test_looking_at_relative_positions_adds_the_same_products_to_every_count() -> None:
-    """DeBERTa's content-to-position and position-to-content scores (He et al. 2021, equation 4): two products of width
-    h for each of the `relative` positions at each of the tokens, which the official script would count like any other.
+def test_relative_positions_add_the_same_products_under_every_convention() -> None:
+    """DeBERTa's content-to-position and position-to-content scores (He et al. 2021, equation 4) are two products of
+    width h for each token and each of the `relative` positions, and count like any other product.
     """
     plain, relative = (flops.block(64, 256, 4, 32, relative=positions) for positions in (0, 16))
     added = 32 * 2 * (2 * 64 * 16)

@@ -1,4 +1,4 @@
-"""What token frequencies alone reach: the formulas against tables of every outcome, and against a real corruption."""
+"""Floors of token frequencies: the formulas against tables of all outcomes, and against a real corruption."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNIFORM = np.full(5, 0.2)
 
 
 def joint(words: NDArray[np.float64], noise: NDArray[np.float64], kept: float) -> NDArray[np.float64]:
-    """P(original, seen) written out: each word, and each way to come to see another."""
+    """Return the table P(original, seen), computed outcome by outcome."""
     table = np.zeros((len(words), len(words)))
     for original, often in enumerate(words):
         table[original, original] += often * kept
@@ -27,7 +27,7 @@ def joint(words: NDArray[np.float64], noise: NDArray[np.float64], kept: float) -
 
 
 def conditional(table: NDArray[np.float64]) -> float:
-    """H(row | column) of a table of joint probabilities, term by term."""
+    """Return H(row | column) of a table of joint probabilities, term by term."""
     total = 0.0
     for column in table.T:
         total -= sum(value * math.log(value / column.sum()) for value in column if value > 0)
@@ -36,7 +36,7 @@ def conditional(table: NDArray[np.float64]) -> float:
 
 @pytest.mark.parametrize("kept", [0.0, 0.3, 0.5, 1.0])
 @pytest.mark.parametrize("noise", [WORDS, UNIFORM], ids=["as frequent as words", "uniform"])
-def test_entropies_are_those_of_the_written_out_tables(kept: float, noise: NDArray[np.float64]) -> None:
+def test_entropies_agree_with_tables_of_all_outcomes(kept: float, noise: NDArray[np.float64]) -> None:
     table = joint(WORDS, noise, kept)
     assert restoring(WORDS, noise, kept) == pytest.approx(conditional(table), abs=1e-12)
     original = np.diag(table)
@@ -45,7 +45,7 @@ def test_entropies_are_those_of_the_written_out_tables(kept: float, noise: NDArr
     assert loss == pytest.approx(conditional(np.stack([original, replaced])), abs=1e-12)
 
 
-def test_area_is_the_share_of_pairs_in_the_right_order() -> None:
+def test_the_roc_area_is_the_share_of_pairs_in_the_right_order() -> None:
     kept, special = 0.4, 0.2
     table = 0.8 * joint(WORDS, WORDS, kept)
     negative = [*np.diag(table), special]
@@ -59,8 +59,8 @@ def test_area_is_the_share_of_pairs_in_the_right_order() -> None:
     assert detecting(WORDS, WORDS, kept, special)[1] == pytest.approx(right / sum(positive) / sum(negative))
 
 
-def test_no_predictor_by_the_token_seen_is_better(trials: int = 200) -> None:
-    """Any other table of beliefs has a larger cross-entropy than the floor."""
+def test_no_predictor_that_is_given_the_token_shown_is_better(trials: int = 200) -> None:
+    """Every other table of predicted probabilities has a larger cross-entropy than the floor."""
     table = joint(WORDS, WORDS, 0.3)
     draw = np.random.default_rng(0)
     for _ in range(trials):
@@ -88,18 +88,18 @@ def test_specials_are_never_picked() -> None:
 def test_masked_language_models() -> None:
     words = known(nano(**{"corruption.generator_mask": 1.0, "corruption.generator_random": 0.0}))
     alone = entropy(words.words)
-    assert words.generator() == {"generator_loss": pytest.approx(alone)}  # all of its picks are [MASK]
-    assert words.masked(0.85, 0.0) == pytest.approx(0.85 * alone)  # 15 % are seen as they are
+    assert words.generator() == {"generator_loss": pytest.approx(alone)}  # the generator sees all picks as [MASK]
+    assert words.masked(0.85, 0.0) == pytest.approx(0.85 * alone)  # 15 % are shown unchanged
     seen = conditional(joint(words.words, np.full(60, 1 / 60), 0.5))
     assert words.masked(0.8, 0.1) == pytest.approx(0.8 * alone + 0.2 * seen)
 
 
-def test_a_generator_that_is_made_of_frequencies_has_no_floor() -> None:
+def test_a_generator_without_weights_has_no_floor() -> None:
     assert known(nano(**{"generator.kind": "unigram"})).generator() == {}
 
 
-def test_replaced_tokens_as_often_as_they_were_seen() -> None:
-    """The share of replaced tokens that the formulas imply is the one they were given."""
+def test_the_observed_share_of_replaced_tokens_is_reproduced() -> None:
+    """The formulas reproduce the share of replaced tokens from which they are computed."""
     words = known(nano(), mask_rate=0.3, replaced_rate=0.2)
     for where, rate in (("picks", 0.2 / 0.3), ("all", 0.2 / (1 - words.special))):
         kept = words._kept(where)  # type: ignore[arg-type]
@@ -107,8 +107,8 @@ def test_replaced_tokens_as_often_as_they_were_seen() -> None:
         assert 1 - np.trace(table) == pytest.approx(rate)
 
 
-def test_detection_is_the_base_rate_where_all_words_are_alike() -> None:
-    """With many equally frequent words the token says nothing, and what is left is the entropy of the base rate."""
+def test_detection_has_the_entropy_of_the_base_rate_if_all_tokens_are_equally_frequent() -> None:
+    """If many tokens are equally frequent, the token shown carries no information beyond the base rate."""
     counts = np.array([0, 0, 0, 0, 0, *[1000] * 5000])
     spec = nano(**{"encoder.vocab": 5005})
     words = frequencies(counts, spec, {"mask_rate": 0.3, "replaced_rate": 0.24})
@@ -119,7 +119,7 @@ def test_detection_is_the_base_rate_where_all_words_are_alike() -> None:
     assert everywhere["discriminator_auc"] == pytest.approx(0.5 + words.special / (1 - 0.24) / 2)  # [CLS] and [SEP]
 
 
-def test_uniform_replacements_are_told_by_their_frequency() -> None:
+def test_uniform_replacements_are_detected_by_their_frequency() -> None:
     rates = {"mask_rate": 0.3, "replaced_rate": 0.25}
     alike, other = (known(nano(**{"generator.kind": k}), **rates).detection("all") for k in ("unigram", "uniform"))
     assert other["discriminator_auc"] > alike["discriminator_auc"] + 0.05

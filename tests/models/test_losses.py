@@ -1,4 +1,4 @@
-"""The loss functions against naive formulas in float64, and the ratios against scikit-learn."""
+"""The loss functions against naive formulas in float64, and the metrics against scikit-learn."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from workbench.models.losses import (
     weighted_mean,
 )
 
-SCORES = st.integers(-3, 3)  # few values, so that many scores tie; 0 counts as a no
+SCORES = st.integers(-3, 3)  # few values, so that many scores tie; 0 is a negative prediction
 
 
 @st.composite
@@ -50,7 +50,7 @@ def value(ratio: tuple[Tensor, Tensor]) -> float | None:
 
 @settings(max_examples=300, deadline=None)
 @given(scored(), st.sampled_from([torch.bool, torch.float32]))
-def test_binary_ratios_are_scikit_learns(case: tuple[Tensor, Tensor, Tensor], kind: torch.dtype) -> None:
+def test_binary_ratios_agree_with_scikit_learn(case: tuple[Tensor, Tensor, Tensor], kind: torch.dtype) -> None:
     scores, labels, weights = case
     ratios = binary_ratios("x", scores, labels, weights.to(kind))
     s, y = scores[weights].numpy(), labels[weights].numpy()
@@ -64,7 +64,7 @@ def test_binary_ratios_are_scikit_learns(case: tuple[Tensor, Tensor, Tensor], ki
 
 
 def test_auc_of_many_tokens() -> None:
-    """A million pairs and more, some of them tied: sums in fp32 are good enough."""
+    """Sums in fp32 are exact enough for more than a million pairs, with ties among them."""
     numbers = np.random.default_rng(0)
     labels = numbers.random((64, 128)) < 0.07
     scores = np.round(numbers.normal(size=labels.shape) + labels, 2).astype(np.float32)
@@ -72,8 +72,8 @@ def test_auc_of_many_tokens() -> None:
     assert found == pytest.approx(sk.roc_auc_score(labels.ravel(), scores.ravel()), rel=1e-6)
 
 
-def test_ratios_of_parts_add_up() -> None:
-    """Accuracy, precision and recall of a step are those of all its micro-batches together."""
+def test_ratios_of_micro_batches_sum_to_those_of_the_step() -> None:
+    """Accuracy, precision and recall of a step are computed from the sums over its micro-batches."""
     numbers = torch.Generator().manual_seed(0)
     scores, labels = torch.randn(6, 9, generator=numbers), torch.rand(6, 9, generator=numbers) < 0.3
     counted = torch.rand(6, 9, generator=numbers) < 0.8
@@ -90,12 +90,12 @@ def test_share_counts_with_weights() -> None:
 
 
 @pytest.mark.parametrize("weight", [1e-3, 0.5, 4.0])
-def test_a_weighted_mean_does_not_depend_on_the_size_of_the_weights(weight: float) -> None:
+def test_a_weighted_mean_does_not_depend_on_the_scale_of_the_weights(weight: float) -> None:
     values, weights = torch.tensor([1.0, 4.0]), torch.tensor([weight, 2 * weight])
     assert losses.weighted_mean(values, weights).item() == pytest.approx(3.0)
 
 
-def test_weighted_mean_of_nothing_is_zero_and_has_a_finite_gradient() -> None:
+def test_a_mean_without_weight_is_0_with_a_finite_gradient() -> None:
     values = torch.ones(2, 2, requires_grad=True)
     mean = weighted_mean(values, torch.zeros(2, 2))
     mean.backward()
@@ -104,7 +104,7 @@ def test_weighted_mean_of_nothing_is_zero_and_has_a_finite_gradient() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 1000))
-def test_means_over_what_counts(seed: int) -> None:
+def test_means_are_taken_over_positions_that_count(seed: int) -> None:
     numbers = np.random.default_rng(seed)
     logits, labels, weights = (
         numbers.normal(size=(3, 4)) * 5,
@@ -128,7 +128,7 @@ def test_cross_entropy_in_fp32_of_half_precision_logits() -> None:
     torch.testing.assert_close(half.double(), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_gather_takes_numbers_and_vectors() -> None:
+def test_gather_works_on_numbers_and_vectors() -> None:
     values = torch.arange(24).view(2, 4, 3)
     positions = torch.tensor([[3, 0, 3], [1, 1, 2]])
     for row in range(2):
@@ -142,7 +142,7 @@ def test_gather_takes_numbers_and_vectors() -> None:
 
 
 def naive_mixture(gate: Tensor, likelihood: Tensor, untouched: Tensor) -> Tensor:
-    """-log( D [untouched] + (1 - D) q ) with probabilities, in float64."""
+    """Return -log(D [untouched] + (1 - D) q), computed from probabilities in float64."""
     copying = torch.sigmoid(gate.double())
     return -torch.log(copying * untouched + (1 - copying) * likelihood.double().exp())
 
@@ -152,7 +152,7 @@ GATES = st.floats(-12, 12, width=32)
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(GATES, st.floats(-25, -0.015625, width=32), st.booleans()), min_size=1, max_size=6))
-def test_the_mixture_in_log_space_is_the_mixture(cells: list[tuple[float, float, bool]]) -> None:
+def test_the_mixture_in_log_space_agrees_with_probabilities(cells: list[tuple[float, float, bool]]) -> None:
     gate, likelihood, untouched = (torch.tensor([column]) for column in zip(*cells, strict=True))
     ours, theirs = ([x.clone().requires_grad_() for x in (gate, likelihood)] for _ in range(2))
     loss, expected = copy_mixture_loss(*ours, untouched), naive_mixture(*theirs, untouched)
@@ -168,7 +168,7 @@ def test_the_mixture_in_log_space_is_the_mixture(cells: list[tuple[float, float,
 @pytest.mark.parametrize("likelihood", [-1e4, -80.0, 0.0])
 @pytest.mark.parametrize("untouched", [False, True])
 def test_extreme_gates_stay_finite(gate: float, likelihood: float, untouched: bool) -> None:
-    """In probabilities these would be log 0. The exact answers are known where one term is alone."""
+    """With probabilities these would be log 0; the exact result is known if only one term counts."""
     g, q = torch.tensor([[gate]], requires_grad=True), torch.tensor([[likelihood]], requires_grad=True)
     loss = copy_mixture_loss(g, q, torch.tensor([[untouched]]))
     loss.sum().backward()
@@ -179,8 +179,8 @@ def test_extreme_gates_stay_finite(gate: float, likelihood: float, untouched: bo
     assert loss.item() == pytest.approx(-expected, rel=1e-6, abs=1e-6)
 
 
-def test_the_mixture_moves_the_gate_to_detection() -> None:
-    """Towards copying on untouched tokens, away from it on fakes: the gate is an implicit detector."""
+def test_the_mixture_trains_the_gate_as_a_detector() -> None:
+    """Its gradient raises the gate on original tokens and lowers it on replaced ones, as in a detector."""
     gate = torch.zeros(1, 2, requires_grad=True)
     copy_mixture_loss(gate, torch.full((1, 2), -3.0), torch.tensor([[True, False]])).sum().backward()
     assert gate.grad is not None
@@ -197,7 +197,7 @@ def likelihood_inputs(dtype: torch.dtype = torch.float64) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 20, 21, 1000])
-def test_pieces_change_nothing(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_computing_in_pieces_changes_nothing(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     targets = torch.randint(0, 13, (3, 7), generator=torch.Generator().manual_seed(1))
     weights = torch.randn(3, 7, generator=torch.Generator().manual_seed(2))
     results: list[Any] = []
@@ -214,7 +214,7 @@ def test_pieces_change_nothing(rows: int, monkeypatch: pytest.MonkeyPatch) -> No
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
-def test_the_likelihood_is_that_of_the_softmax() -> None:
+def test_the_likelihood_agrees_with_the_softmax() -> None:
     features, table, bias = likelihood_inputs()
     targets = torch.randint(0, 13, (3, 7), generator=torch.Generator().manual_seed(1))
     likelihood, right = token_log_likelihood(features, table, bias, targets)
@@ -238,11 +238,11 @@ def test_pieces_never_hold_more_than_a_chunk(monkeypatch: pytest.MonkeyPatch) ->
     assert max(seen) <= 60 and sum(seen) == 21 * 13
     forwards = len(seen)
     likelihood.sum().backward()
-    assert len(seen) == 2 * forwards  # computed again, not kept
+    assert len(seen) == 2 * forwards  # computed again in the backward pass
 
 
-def test_a_vocabulary_beyond_a_chunk_is_gone_through_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(losses, "CHUNK", 12)  # of 13 words
+def test_a_vocabulary_larger_than_a_chunk_is_computed_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "CHUNK", 12)  # less than the vocabulary of 13 tokens
     seen: list[int] = []
     real = losses._log_likelihood
     monkeypatch.setattr(losses, "_log_likelihood", lambda *given: (seen.append(len(given[0])), real(*given))[1])
@@ -250,15 +250,15 @@ def test_a_vocabulary_beyond_a_chunk_is_gone_through_row_by_row(monkeypatch: pyt
     assert seen == [1] * 21
 
 
-def test_what_fits_is_computed_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(losses, "CHUNK", 21 * 13)  # exactly all
+def test_inputs_that_fit_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "CHUNK", 21 * 13)  # exactly enough for all logits
     monkeypatch.setattr(losses, "checkpoint", lambda *_, **__: pytest.fail("would be computed again in backward"))
     likelihood, _ = token_log_likelihood(*likelihood_inputs(), torch.zeros(3, 7, dtype=torch.int64))
     likelihood.sum().backward()
 
 
-def test_pieces_need_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a measurement; torch's older way of checkpointing warns of it, and a warning is an error here."""
+def test_pieces_work_without_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An evaluation has no gradient; torch's older checkpointing would warn of it, and warnings are errors here."""
     inputs = [x.detach() for x in likelihood_inputs()]
     targets = torch.randint(0, 13, (3, 7), generator=torch.Generator().manual_seed(1))
     whole, _ = token_log_likelihood(*inputs, targets)

@@ -1,4 +1,4 @@
-"""Encoder and heads against Hugging Face's own ELECTRA models holding the same weights, copied by name."""
+"""Encoder and heads against Hugging Face's ELECTRA models, into which the same weights are copied by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.models.heads import BinaryHead, MlmHead
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
 
-# Ours beside theirs; what is not named here is the encoder, whose names are Hugging Face's already.
+# Our names and Hugging Face's. The names in the encoder are not listed, since they are the same.
 MLM_NAMES = {
     "dense": "generator_predictions.dense",
     "norm": "generator_predictions.LayerNorm",
@@ -39,7 +39,7 @@ def spec_of(**keys: Any) -> RunSpec:
 
 
 def shake(module: nn.Module) -> None:
-    """Weights far from their beginning, biases included."""
+    """Change all weights and biases randomly, so that none has its initial value."""
     numbers = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -55,7 +55,7 @@ def renamed(encoder: Encoder, head: nn.Module, names: dict[str, str]) -> dict[st
 
 
 def same(ours: nn.Module, model: nn.Module, weights: dict[str, Tensor], ids: Tensor, attention: Tensor | None) -> None:
-    """Every weight has its place, and the logits are the same."""
+    """Assert that every weight has a counterpart, and that the logits are equal."""
     places = model.load_state_dict(weights, strict=False)
     assert not places.unexpected_keys
     assert set(places.missing_keys) <= {"electra.embeddings.position_ids", "electra.embeddings.token_type_ids"}
@@ -68,7 +68,7 @@ def same(ours: nn.Module, model: nn.Module, weights: dict[str, Tensor], ids: Ten
 
 
 class Whole(nn.Module):
-    """A head on an encoder."""
+    """An encoder together with a head."""
 
     def __init__(self, encoder: Encoder, head: nn.Module) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ def test_the_encoder_as_a_masked_language_model(embedding: int, padded: bool) ->
 
 @pytest.mark.parametrize("tying", ["none", "tokens", "embeddings", "all"])
 @pytest.mark.parametrize("embedding", [48, 16])
-def test_the_generator_however_tied(embedding: int, tying: str) -> None:
+def test_the_generator_under_every_tying(embedding: int, tying: str) -> None:
     width = 1.0 if tying == "all" else 0.5
     spec = spec_of(encoder__embedding=embedding, tying=tying, generator__width=width)
     generator = Generator(build_encoder(spec), spec)
@@ -127,7 +127,7 @@ def test_the_generator_however_tied(embedding: int, tying: str) -> None:
     assert config.embedding_size == (24 if tying == "none" else embedding)
 
 
-def test_the_likelihood_is_that_of_the_logits() -> None:
+def test_the_likelihood_agrees_with_the_logits() -> None:
     encoder = build_encoder(spec_of(encoder__embedding=16))
     head = MlmHead(encoder, encoder.table)
     shake(head)
@@ -156,7 +156,7 @@ def test_a_saved_encoder_loads_anywhere_with_the_same_hidden_states(family: str,
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_words_after_padding_are_nobodys_business(family: str) -> None:
+def test_ids_in_the_padding_do_not_matter(family: str) -> None:
     encoder = build_encoder(spec_of(encoder__family=family)).eval()
     ids, attention = inputs(padded=True)
     assert attention is not None
@@ -167,7 +167,7 @@ def test_words_after_padding_are_nobodys_business(family: str) -> None:
 
 
 def test_initial_weights_are_those_of_the_paper() -> None:
-    """Kernels and tables within two deviations of 0.02, the projection of the embeddings Glorot uniform."""
+    """Matrices and tables lie within two standard deviations of 0.02; embedding projections are Glorot uniform."""
     paper = {
         "encoder__init": 0.02,
         "encoder__position_init": "normal",
@@ -182,4 +182,4 @@ def test_initial_weights_are_those_of_the_paper() -> None:
         else:
             assert weight.abs().max() <= 0.04, name
             if weight.numel() > 1000:
-                assert weight.std().item() == pytest.approx(0.02 * 0.8796, rel=0.05), name  # of a normal cut at two
+                assert weight.std().item() == pytest.approx(0.02 * 0.8796, rel=0.05), name  # truncation at two

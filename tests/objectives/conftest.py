@@ -1,4 +1,4 @@
-"""Real English rows for the objectives, from a WordPiece vocabulary of 1,000 trained on the spot."""
+"""Rows of English text for the objectives, tokenised with a WordPiece vocabulary of 1,000 trained on that text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 @dataclass(frozen=True)
 class RealRows:
-    """words (B, L) of running text without special tokens; special tokens have the ids 0 to 4."""
+    """Rows of real text: `words` (B, L) are token ids without special tokens, whose ids are 0 to 4."""
 
     words: np.ndarray
     vocab: int

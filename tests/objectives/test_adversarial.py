@@ -1,4 +1,4 @@
-"""REINFORCE against exact gradients, by going through every word that could have been drawn."""
+"""REINFORCE against exact gradients, which are summed over every token that could have been sampled."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def numbers(*shape: int, seed: int = 0) -> Tensor:
 
 @pytest.mark.parametrize("baseline", [-3.0, 0.0, 2.0])
 def test_the_expected_estimate_is_the_gradient_of_the_expected_reward(baseline: float) -> None:
-    """Three picks, four words, one pick that does not count: all 64 samples, weighted by their probability.
+    """Three picks, one of which does not count, and four tokens give 64 samples, weighted by their probability.
 
-    As in the paper's simplification, what the discriminator says of a word depends on that word alone.
+    As in the paper's simplification, the output of the discriminator for a token depends on that token only.
     """
     logits, rewards = numbers(3, 4).requires_grad_(), numbers(3, 4, seed=1).exp()
     weights, guesses = torch.tensor([[1.0, 0.0, 1.0]]), torch.full((1, 3), baseline)
@@ -58,7 +58,7 @@ def test_the_expected_estimate_is_the_gradient_of_the_expected_reward(baseline: 
 
 @pytest.mark.parametrize("tying", ["none", "embeddings", "gdes"])
 def test_the_whole_objectives_estimate_is_exact_in_expectation(tying: str) -> None:
-    """One pick in one row of a vocabulary of 40: every word is written in turn, and the discriminator asked."""
+    """For one pick and a vocabulary of 40, every token is written in turn and scored by the discriminator."""
     spec = tiny("adversarial", {"tying": tying, "corruption.rate": 0.02, "encoder.dropout": 0.0})
     assert spec.picks == 1
     objective, batch = shaken(spec, size=0.2), synthetic(spec, rows=1)
@@ -86,7 +86,7 @@ def test_the_whole_objectives_estimate_is_exact_in_expectation(tying: str) -> No
 def test_the_reward_is_the_discriminators_loss_and_the_baseline_tends_to_it() -> None:
     verdicts, replaced = torch.tensor([[2.0, 2.0]]), torch.tensor([[True, False]])
     rewards = detection_losses(verdicts, replaced)
-    original = 1 / (1 + math.exp(2.0))  # what D gives to *original*
+    original = 1 / (1 + math.exp(2.0))  # D, the probability of "original"
     np.testing.assert_allclose(rewards[0], [-math.log(1 - original), -math.log(original)], rtol=1e-6)
 
     guesses = torch.zeros(1, 2, requires_grad=True)
@@ -100,7 +100,7 @@ def test_the_reward_is_the_discriminators_loss_and_the_baseline_tends_to_it() ->
 
 @pytest.mark.parametrize("lengths", [None, (24, 7, 2, 15, 3, 23, 24, 24, 12, 24, 19, 4)], ids=["full", "padded"])
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_its_parts_are_those_of_a_slow_loop(temperature: float, lengths: tuple[int, ...] | None) -> None:
+def test_its_parts_agree_with_a_slow_loop(temperature: float, lengths: tuple[int, ...] | None) -> None:
     spec = tiny("adversarial", {"generator.temperature": temperature})
     objective, batch = shaken(spec), synthetic(spec, lengths=lengths)
     samples: list[Tensor] = []
@@ -142,12 +142,12 @@ def test_its_parts_are_those_of_a_slow_loop(temperature: float, lengths: tuple[i
     assert seen.loss.total.item() == pytest.approx(total, rel=1e-5)
     metrics = slow_metrics("adversarial", objective, batch, seen)
     assert counts_of(seen.loss.metrics, metrics) == metrics
-    surprise, among = seen.loss.metrics["generator_entropy"]
-    assert float(surprise / among) == pytest.approx(np.mean(losses), rel=1e-4)
+    sample_nll, among = seen.loss.metrics["generator_entropy"]
+    assert float(sample_nll / among) == pytest.approx(np.mean(losses), rel=1e-4)
 
 
-def test_each_loss_reaches_its_own_weights() -> None:
-    """The discriminator's and the baseline's stop before the generator; REINFORCE stops before the discriminator."""
+def test_each_loss_trains_its_own_weights() -> None:
+    """Discriminator's and baseline's losses do not train the generator; REINFORCE does not train the discriminator."""
     spec = tiny("adversarial", {"tying": "none"})
     objective = shaken(spec)
     parts = objective(synthetic(spec)).parts
@@ -162,19 +162,19 @@ def test_each_loss_reaches_its_own_weights() -> None:
         assert {p for p in objective.parameters() if p.grad is not None and bool(p.grad.any())} == own, name
 
 
-def test_a_generator_without_weights_cannot_be_rewarded() -> None:
-    with pytest.raises(InputError, match=r"generator\.kind=uniform has no weights"):
+def test_a_generator_without_weights_is_refused() -> None:
+    with pytest.raises(InputError, match=r"generator\.kind=uniform has no weights; set generator\.kind=transformer$"):
         build(tiny("adversarial", {"generator.kind": "uniform"}))
 
 
-def test_a_generator_that_is_not_trained_cannot_be_rewarded() -> None:
+def test_a_frozen_generator_is_refused() -> None:
     frozen = {"start.take": "generator", "start.freeze_generator": True, "generator.width": 1.0, "tying": "none"}
-    with pytest.raises(InputError, match=r"^adversarial trains its generator, which start\.freeze_generator forbids$"):
+    with pytest.raises(InputError, match=r"which start\.freeze_generator forbids; set start\.freeze_generator=false$"):
         build(tiny("adversarial", frozen))
 
 
-def test_the_generator_learns_to_fool_a_discriminator_that_stays_as_it_is() -> None:
-    """With the discriminator frozen, the mean reward of fresh samples rises."""
+def test_the_generator_learns_to_fool_a_frozen_discriminator() -> None:
+    """If the discriminator is frozen, the mean reward of new samples rises."""
     spec = tiny("adversarial", {"tying": "none"})
     objective = shaken(spec, size=0.2)
     objective.encoder.requires_grad_(False)

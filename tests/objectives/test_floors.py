@@ -1,4 +1,4 @@
-"""What each objective says that token frequencies alone reach, against counts over corrupted text without order."""
+"""The floors of each objective, against counts over corrupted text whose tokens have no order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS = 20_000
 
 
 def shuffled_text(spec: RunSpec) -> tuple[Batch, np.ndarray]:
-    """Rows of words drawn independently of each other, some ten times as often as others, and their counts."""
+    """Return rows of independent tokens, some ten times as frequent as others, and the counts of the tokens."""
     often = 1.0 / np.arange(1, spec.encoder.vocab - 4)
     draws = np.random.default_rng(0)
     ids = draws.choice(np.arange(5, spec.encoder.vocab), size=(ROWS, spec.data.length), p=often / often.sum())
@@ -31,7 +31,7 @@ def shuffled_text(spec: RunSpec) -> tuple[Batch, np.ndarray]:
 
 
 def entropy_given(seen: Tensor, answers: Tensor) -> float:
-    """The entropy of `answers` given `seen`, by how often the two occur together."""
+    """Return the entropy of `answers` given `seen`, from the counts of their pairs."""
     pairs = np.zeros((int(seen.max()) + 1, int(answers.max()) + 1))
     np.add.at(pairs, (seen.numpy(), answers.long().numpy()), 1)
     pairs /= pairs.sum()
@@ -50,7 +50,7 @@ def floors_of(spec: RunSpec, words: Frequencies) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("name", ["rtd", "electra-15", "replace-mlm", "all-tokens-mlm"])
-def test_floors_are_what_can_be_counted_behind_a_unigram_generator(name: str) -> None:
+def test_floors_agree_with_counts_for_a_unigram_generator(name: str) -> None:
     spec = tiny(name, generator__kind="unigram")
     batch, counts = shuffled_text(spec)
     generator = Generator(build_encoder(spec), spec)
@@ -87,8 +87,8 @@ def test_floors_of_masked_language_models(shares: tuple[float, float]) -> None:
 
 
 @pytest.mark.parametrize("name", objectives.names())
-def test_floors_are_of_what_is_logged(name: str) -> None:
-    """A name that is logged under no such metric would never be looked at."""
+def test_floors_have_names_of_logged_metrics(name: str) -> None:
+    """A floor for a name that is not logged would never be used."""
     spec = tiny(name)
     loss = build(spec)(synthetic(spec))
     words = frequencies(np.arange(spec.encoder.vocab), spec, {"mask_rate": 0.3, "replaced_rate": 0.25})
@@ -98,7 +98,7 @@ def test_floors_are_of_what_is_logged(name: str) -> None:
 
 
 def test_adversarial_detection_has_the_floors_of_rtd() -> None:
-    """Its generator has another aim than words, and no floor."""
+    """Its generator is not trained to predict tokens, and has no floor."""
     words = frequencies(np.arange(40), tiny("rtd"), {"mask_rate": 0.3, "replaced_rate": 0.25})
     rtd = floors_of(tiny("rtd"), words)
     assert floors_of(tiny("adversarial"), words) == {name: rtd[name] for name in rtd if "discriminator" in name}

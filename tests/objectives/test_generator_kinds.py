@@ -1,4 +1,4 @@
-"""Generators without weights, and how far any generator is from having collapsed."""
+"""Generators without weights, and the metrics that show whether a generator or discriminator has collapsed."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def expected_share(kind: str, temperature: float = 1.0) -> np.ndarray:
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 @pytest.mark.parametrize("kind", KINDS)
-def test_words_come_as_often_as_they_should(kind: str, temperature: float) -> None:
-    """A chi-square of 60,000 samples against the distribution; what has no share is never drawn."""
+def test_samples_follow_the_token_frequencies(kind: str, temperature: float) -> None:
+    """A chi-square test of 60,000 samples against the distribution; tokens of probability 0 are never sampled."""
     from scipy.stats import chisquare
 
     model, _ = fixed("rtd", kind, {"generator.temperature": temperature})
@@ -56,17 +56,17 @@ def test_words_come_as_often_as_they_should(kind: str, temperature: float) -> No
     assert not drawn[~possible].any()
     assert chisquare(drawn[possible], share[possible] * drawn.sum()).pvalue > 1e-3
     assert guess.loss.item() == pytest.approx(-math.log(share[7]), rel=1e-5)
-    np.testing.assert_allclose(guess.surprise.numpy(), -np.log(share[guess.samples.numpy()]), rtol=1e-5)
+    np.testing.assert_allclose(guess.sample_nll.numpy(), -np.log(share[guess.samples.numpy()]), rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", WITH_GENERATOR)
-def test_every_objective_takes_them_and_pays_nothing_for_them(name: str, kind: str) -> None:
-    """They are drawn at the picks alone, learn nothing, and cost what the main model costs."""
+def test_they_work_with_every_objective_at_no_cost(name: str, kind: str) -> None:
+    """Samples occur only at the picks, the generator is not trained, and the cost is that of the main model."""
     model, batch = fixed(name, kind, {"encoder.attention": "eager"})
     spec = tiny(name, {"generator.kind": kind, "encoder.attention": "eager"})
     with FlopCounterMode(display=False) as counter:
-        loss = plainly(model)(batch)  # the fast way has part of backward in its forward pass
+        loss = plainly(model)(batch)  # otherwise the forward pass contains part of the backward pass
     assert counter.get_total_flops() == len(batch.ids) * objectives.load(spec).cost(spec).matmul
     assert plan(spec).parameters["generator"] == 0 == sum(p.numel() for p in model.generator.parameters())
     assert loss.metrics.keys() == shaken(tiny(name))(batch).metrics.keys()
@@ -83,7 +83,7 @@ def test_the_uniform_generators_loss_is_ln_v() -> None:
     assert (hits / among).item() == pytest.approx(math.log(VOCAB), rel=1e-6)
 
 
-def test_what_is_replaced_is_what_was_drawn() -> None:
+def test_replaced_tokens_are_the_samples() -> None:
     model, batch = fixed("rtd", "unigram")
     seen = observe(model, batch)
     targets = batch.ids.gather(1, torch.tensor(seen.positions))
@@ -93,9 +93,9 @@ def test_what_is_replaced_is_what_was_drawn() -> None:
     assert (at_picks == drawn.numpy()).all()
 
 
-def test_words_must_be_counted_before_they_are_drawn() -> None:
+def test_tokens_must_be_counted_before_they_are_sampled() -> None:
     spec = tiny("rtd", {"generator.kind": "unigram"})
-    with pytest.raises(AssertionError, match="not counted"):
+    with pytest.raises(AssertionError, match="before `count` was called"):
         build(spec)(synthetic(spec))
 
 
@@ -109,23 +109,23 @@ def test_one_graph_without_breaks(kind: str) -> None:
     torch._dynamo.reset()
 
 
-def test_runs_from_before_there_were_kinds_keep_their_names() -> None:
+def test_earlier_runs_without_a_kind_keep_their_ids() -> None:
     spec = tiny("rtd")
     assert "kind" not in spec.identity()["generator"]
     cheap = spec.changed({"generator.kind": "unigram"})
     assert cheap.run_id != spec.run_id
-    assert cheap.run_id == cheap.changed({"generator.width": 1.0}).run_id  # it has no width
+    assert cheap.run_id == cheap.changed({"generator.width": 1.0}).run_id  # such a generator has no width
     assert cheap.run_id != cheap.changed({"generator.kind": "uniform"}).run_id
 
 
-def test_there_is_nothing_to_tie_to() -> None:
+def test_tying_to_a_generator_without_weights_is_refused() -> None:
     with pytest.raises(InputError, match="which has no weights"):
         tiny("rtd", {"generator.kind": "unigram", "tying": "all"})
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_the_entropy_is_that_of_the_words_drawn(temperature: float) -> None:
-    """The mean -log p of many samples against the sum over the vocabulary, under the same logits."""
+def test_the_entropy_is_estimated_from_samples(temperature: float) -> None:
+    """The mean of -log p over many samples agrees with the sum over the vocabulary, for the same logits."""
     spec = tiny("rtd", {"generator.temperature": temperature, "encoder.dropout": 0.0})
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -140,7 +140,7 @@ def test_the_entropy_is_that_of_the_words_drawn(temperature: float) -> None:
     assert (hits / among).item() == pytest.approx(exact, abs=0.05)
 
 
-def test_a_generator_that_is_certain_has_no_entropy() -> None:
+def test_a_generator_with_one_certain_token_has_no_entropy() -> None:
     spec = tiny("rtd")
     generator = Generator(build_encoder(spec), spec)
     with torch.no_grad():
@@ -150,7 +150,7 @@ def test_a_generator_that_is_certain_has_no_entropy() -> None:
 
 
 @pytest.mark.parametrize(("bias", "rate"), [(-1e4, 0.0), (1e4, 1.0)])
-def test_a_discriminator_at_one_answer_is_seen(bias: float, rate: float) -> None:
+def test_a_discriminator_with_one_constant_answer_is_recognised(bias: float, rate: float) -> None:
     spec = tiny("rtd")
     objective = build(spec)
     with torch.no_grad():

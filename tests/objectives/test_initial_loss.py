@@ -1,4 +1,4 @@
-"""An untrained model of ELECTRA-Small's size starts where indifference is: ln V a word, ln 2 a yes or no."""
+"""The first losses of an untrained model of ELECTRA-Small's size: ln V for a token, ln 2 for a binary label."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def first_loss(name: str, recipe: str, seed: int = 0) -> Any:
     ("rtd", "paper", 0), ("rtd", "released", 0), ("rtd", "released", 2), ("electra-15", "released", 0),
 ])  # fmt: skip
 def test_detection_starts_at_ln_v_and_50_ln_2(name: str, recipe: str, seed: int) -> None:
-    """Whatever the seed: a head that leans the same way everywhere would show, as most tokens are originals."""
+    """This holds for every seed; a head with the same bias everywhere would differ, since most tokens are originals."""
     loss = first_loss(name, recipe, seed)
     assert float(loss.total) == pytest.approx(44.98, rel=0.02)
     assert float(loss.parts["generator_loss"]) == pytest.approx(WORDS, rel=0.02)
@@ -45,7 +45,7 @@ def test_words_start_at_ln_v() -> None:
 
 
 def test_the_copy_mixture_starts_half_way() -> None:
-    """With an open mind the gate copies half: ln 2 on untouched tokens, ln 2 + ln V on replaced ones."""
+    """The untrained gate copies with probability 1/2: the loss is ln 2 on original, ln 2 + ln V on replaced tokens."""
     loss = first_loss("all-tokens-mlm", "paper")
     hits, among = loss.metrics["replaced_rate"]
     assert float(loss.parts["mlm_loss"]) == pytest.approx(COIN + float(hits / among) * WORDS, rel=0.02)

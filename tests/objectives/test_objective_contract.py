@@ -1,4 +1,4 @@
-"""What every objective in the registry must keep, its own definition aside. A new file in the folder is tested too."""
+"""Properties that every objective in the registry must have; a new file in the folder is tested as well."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def compiled_losses(objective: Any, batches: list[Batch]) -> list[StepLoss]:
     return [forward(batch) for batch in batches]
 
 
-@pytest.mark.filterwarnings("ignore")  # the compiler's own
+@pytest.mark.filterwarnings("ignore")  # warnings of torch's compiler
 @pytest.mark.parametrize(
     ("name", "recipe", "tying"),
     [
@@ -45,7 +45,7 @@ def compiled_losses(objective: Any, batches: list[Batch]) -> list[StepLoss]:
     ],
 )
 def test_one_graph_without_breaks(name: str, recipe: str, tying: str, fresh_compiler: None) -> None:
-    """The second batch has other keys, and must not be given the first one's draws."""
+    """The second batch has other keys, and must not reuse the random numbers of the first."""
     spec = tiny(name, {"encoder.layers": 1, "tying": tying}, recipe=recipe)
     objective = shaken(spec)
     batches = [synthetic(spec, seed=seed) for seed in (0, 1)]
@@ -97,10 +97,12 @@ SIZES = {
 @pytest.mark.parametrize("recipe", ["paper", "released"])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("name", REGISTRY)
-def test_matmul_cost_is_what_torch_counts(name: str, sizes: dict[str, Any], recipe: str, tying: str) -> None:
-    """Forward once, and with backward three times that, which the fast way has partly in its forward pass.
+def test_matmul_cost_agrees_with_the_counter_of_torch(
+    name: str, sizes: dict[str, Any], recipe: str, tying: str
+) -> None:
+    """The forward pass costs `matmul` once, and a step three times; the plain computation keeps the two passes apart.
 
-    Eager attention, since the counter misses sdpa on CPUs.
+    Attention is eager, since torch's counter does not count sdpa on CPUs.
     """
     keys = sizes | {"encoder.attention": "eager", "tying": tying}
     if tying == "all":
@@ -122,10 +124,10 @@ def test_matmul_cost_is_what_torch_counts(name: str, sizes: dict[str, Any], reci
 @pytest.mark.parametrize("recipe", ["paper", "released"])
 @pytest.mark.parametrize("name", REGISTRY)
 def test_padding_changes_nothing(name: str, recipe: str) -> None:
-    """Full rows of 16, and the same rows with 8 places of padding: same picks, samples, losses, metrics, gradients.
+    """Rows of 16 with and without 8 positions of padding have the same picks, samples, losses, metrics and gradients.
 
-    Longer rows have more slots; those past what 16 tokens are due have no weight. At a quarter both ways of picking
-    are due four, and the cap of the released one, which knows the longest row, stays out of it.
+    Longer rows have more picks; those beyond the number for 16 tokens have weight 0. At a mask rate of a quarter both
+    ways of picking take four, and the limit of the released one, which depends on the longest row, has no effect.
     """
     short = tiny(name, {"data.length": 16, "corruption.rate": 0.25}, recipe=recipe)
     long = short.changed({"data.length": 24})
@@ -149,8 +151,8 @@ def test_padding_changes_nothing(name: str, recipe: str) -> None:
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_what_a_step_reports(name: str) -> None:
-    """Scalars; a total made of finite parts; ratios detached, with hits among no more than there are."""
+def test_the_result_of_a_step(name: str) -> None:
+    """The losses are finite scalars; metrics are detached ratios whose numerators do not exceed the denominators."""
     spec = tiny(name)
     loss = shaken(spec)(synthetic(spec))
     assert loss.total.shape == () and loss.total.requires_grad and torch.isfinite(loss.total)
@@ -171,13 +173,13 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_health_is_reported_under_its_own_name(name: str) -> None:
+def test_metrics_have_the_common_names(name: str) -> None:
     spec = tiny(name)
     assert EXPECTED[name] <= shaken(spec)(synthetic(spec)).metrics.keys()
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_half_precision_stays_near(name: str) -> None:
+def test_half_precision_agrees_roughly(name: str) -> None:
     spec = tiny(name)
     objective, batch = shaken(spec, size=0.1), synthetic(spec)
     exact = objective(batch).total
@@ -209,8 +211,8 @@ DETECTORS, WORDS = ("adversarial", "electra-15", "rtd"), ("all-tokens-mlm", "ber
 
 @pytest.mark.parametrize("recipe", ["paper", "released"])
 @pytest.mark.parametrize("name", [*DETECTORS, *WORDS])
-def test_new_weights_are_drawn_from_the_seed_and_the_name_of_their_part(name: str, recipe: str) -> None:
-    """So that equal seeds start alike whatever else an objective draws, and old runs can be made again."""
+def test_initial_weights_depend_on_the_seed_and_the_name_of_their_part(name: str, recipe: str) -> None:
+    """Equal seeds thus have equal initial weights whatever else an objective draws, and old runs can be repeated."""
     spec = tiny(name, {"seed": 3}, recipe=recipe)
     made = build(spec)
     fresh: dict[str, nn.Module] = {}

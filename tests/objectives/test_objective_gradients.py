@@ -1,4 +1,4 @@
-"""Which positions and which weights each loss reaches: asserted on gradients, for every objective and way of tying."""
+"""Which positions and weights each loss trains: tested by gradients, for every objective and way of tying."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ EMBEDDINGS = {
 SHARED = {"none": set(), "tokens": {"embeddings.word_embeddings.weight"}, "embeddings": EMBEDDINGS}
 
 
-def reached(hidden: torch.Tensor) -> set[tuple[int, int]]:
-    """(row, position) of the hidden states that got any gradient at all."""
+def positions_with_gradient(hidden: torch.Tensor) -> set[tuple[int, int]]:
+    """Return the (row, position) pairs of hidden states with a gradient other than 0."""
     assert hidden.grad is not None
     return {(int(row), int(place)) for row, place in (hidden.grad != 0).any(-1).nonzero()}
 
@@ -50,7 +50,7 @@ def reached(hidden: torch.Tensor) -> set[tuple[int, int]]:
 @pytest.mark.parametrize("recipe", ["paper", "released"])
 @pytest.mark.parametrize("name", NAMES)
 def test_which_positions_enter_the_main_loss(name: str, recipe: str, lengths: tuple[int, ...] | None) -> None:
-    """Picks alone or every real token; padding, and slots without weight, never."""
+    """The loss covers the picks or all tokens, but never padding or picks of weight 0."""
     spec = tiny(name, recipe=recipe)
     batch, objective = synthetic(spec, lengths=lengths), shaken(spec)
     seen = observe(objective, batch)
@@ -58,7 +58,7 @@ def test_which_positions_enter_the_main_loss(name: str, recipe: str, lengths: tu
         assert (seen.weights == 0).any()
     seen.loss.parts[MAIN_PART[name]].backward()
     expected = set(counted(seen)) if name in PICKED_ONLY else set(real_places(batch))
-    assert reached(seen.hidden[-1]) == expected
+    assert positions_with_gradient(seen.hidden[-1]) == expected
     if name in WITH_GENERATOR:
         assert seen.hidden[0].grad is None
 
@@ -66,18 +66,18 @@ def test_which_positions_enter_the_main_loss(name: str, recipe: str, lengths: tu
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "padded"])
 @pytest.mark.parametrize("recipe", ["paper", "released"])
 @pytest.mark.parametrize("name", WITH_GENERATOR)
-def test_the_generator_learns_at_the_picks_alone(name: str, recipe: str, lengths: tuple[int, ...] | None) -> None:
+def test_the_generator_is_trained_at_the_picks_only(name: str, recipe: str, lengths: tuple[int, ...] | None) -> None:
     spec = tiny(name, recipe=recipe)
     batch, objective = synthetic(spec, lengths=lengths), shaken(spec)
     seen = observe(objective, batch)
     seen.loss.parts["generator_loss"].backward()
-    assert reached(seen.hidden[0]) == set(counted(seen))
+    assert positions_with_gradient(seen.hidden[0]) == set(counted(seen))
     assert seen.hidden[1].grad is None
 
 
 @pytest.mark.parametrize("recipe", ["paper", "released"])
 def test_the_weight_of_a_position(recipe: str) -> None:
-    """Real tokens weigh 1 over their number in the batch, picks 1 over theirs: seen in the gradient of a bias."""
+    """Every token, or every pick, has the same weight in the mean, as the gradient of a bias shows."""
     spec = tiny("rtd", recipe=recipe)
     batch, objective = synthetic(spec, lengths=LENGTHS), build(spec)
     with torch.no_grad():
@@ -101,7 +101,7 @@ def tied(tying: str, **keys: Any) -> Any:
 
 
 def split(objective: Any) -> tuple[set[Any], set[Any], set[Any]]:
-    """Parameters of the generator alone, of the discriminator alone, and of both."""
+    """Return the parameters of the generator only, of the discriminator only, and of both."""
     fooling = set(objective.generator.parameters())
     telling = set(objective.encoder.parameters()) | set(objective.head.parameters())
     assert fooling | telling == set(objective.parameters())
@@ -114,7 +114,7 @@ def got(parameters: set[Any]) -> set[bool]:
 
 @pytest.mark.parametrize("head", ["linear", "dense"])
 @pytest.mark.parametrize("tying", ["none", "tokens", "embeddings", "all", "gdes"])
-def test_the_discriminators_loss_reaches_its_own_and_shared_weights_only(tying: str, head: str) -> None:
+def test_the_discriminators_loss_trains_its_own_and_shared_weights_only(tying: str, head: str) -> None:
     objective, batch = tied(tying, head=head)
     generator, discriminator, both = split(objective)
     objective(batch).parts["discriminator_loss"].backward()
@@ -124,7 +124,7 @@ def test_the_discriminators_loss_reaches_its_own_and_shared_weights_only(tying: 
 
 
 @pytest.mark.parametrize("tying", ["none", "tokens", "embeddings", "all", "gdes"])
-def test_the_generators_loss_reaches_its_own_and_shared_weights_only(tying: str) -> None:
+def test_the_generators_loss_trains_its_own_and_shared_weights_only(tying: str) -> None:
     objective, batch = tied(tying)
     generator, discriminator, both = split(objective)
     objective(batch).parts["generator_loss"].backward()
@@ -133,8 +133,8 @@ def test_the_generators_loss_reaches_its_own_and_shared_weights_only(tying: str)
     assert got(both) == (set() if tying in ("none", "gdes") else {True})
 
 
-def test_disentangled_tables_are_reached_by_one_loss_each() -> None:
-    """The discriminator's gradient at the residual is the one that it would have at a table of its own."""
+def test_disentangled_tables_are_trained_by_one_loss_each() -> None:
+    """The residual has the same gradient as a table that the discriminator would not share."""
     objective, batch = tied("gdes")
     shared, residual = objective.generator.body.table.weight, objective.encoder.table.parametrizations.weight.original
     loss = objective(batch)
@@ -154,8 +154,8 @@ def test_disentangled_tables_are_reached_by_one_loss_each() -> None:
 
 
 @pytest.mark.parametrize("name", ["rtd", "all-tokens-mlm"])
-def test_disentangled_steps_move_the_sum_as_told(name: str) -> None:
-    """After a step E_D has moved by the steps of both tables; the first step's E_D is the untied encoder's."""
+def test_a_step_moves_the_disentangled_sum(name: str) -> None:
+    """A step moves E_D by the steps of both tables; before the first step, E_D is the table of an untied encoder."""
     spec = tiny(name, {"tying": "gdes"})
     objective, plain = build(spec), build(tiny(name, {"tying": "none"}))
     start = objective.encoder.table.weight.detach().clone()
@@ -171,7 +171,7 @@ def test_disentangled_steps_move_the_sum_as_told(name: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["electra", "albert", "bert"])
-def test_what_is_saved_is_the_merged_encoder_anybody_can_load(family: str, tmp_path: Path) -> None:
+def test_a_disentangled_encoder_is_saved_as_one_table(family: str, tmp_path: Path) -> None:
     from transformers import AutoModel
 
     embedding = {"encoder.embedding": None, "generator.width": 1.0} if family == "bert" else {}
@@ -183,7 +183,7 @@ def test_what_is_saved_is_the_merged_encoder_anybody_can_load(family: str, tmp_p
     assert not [name for name in loaded.state_dict() if "parametrizations" in name]
     torch.testing.assert_close(loaded(batch.ids).last_hidden_state, objective.encoder(batch.ids), rtol=1e-5, atol=1e-5)
     assert torch.equal(loaded.get_input_embeddings().weight, objective.encoder.table.weight)
-    assert objective.encoder.table.parametrizations.weight.original.requires_grad  # training could go on
+    assert objective.encoder.table.parametrizations.weight.original.requires_grad  # it can still be trained
 
 
 def test_a_residual_is_decayed_like_any_table_and_counted_once() -> None:
@@ -211,12 +211,12 @@ def test_shared_tables_get_the_sum_of_both_gradients(tying: str) -> None:
 
 @pytest.mark.parametrize("family", ["electra", "albert"])
 @pytest.mark.parametrize("tying", ["none", "tokens", "embeddings"])
-def test_what_is_shared(tying: str, family: str) -> None:
+def test_which_weights_are_shared(tying: str, family: str) -> None:
     objective = build(tiny("rtd", {"tying": tying, "encoder.family": family}))
     main = dict(objective.encoder.model.named_parameters())
     small = dict(objective.generator.body.model.named_parameters())
     assert {name for name in main if name in small and main[name] is small[name]} == SHARED[tying]
-    assert len(set(main.values()) & set(small.values())) == len(SHARED[tying])  # nothing under another name
+    assert len(set(main.values()) & set(small.values())) == len(SHARED[tying])  # nothing else is shared
     assert objective.generator.head.table is objective.generator.body.table
     own = set(objective.generator.head.parameters()) - {objective.generator.head.table.weight}
     assert len(own) == 5  # dense and norm with their biases, and the output bias
@@ -258,7 +258,7 @@ def test_equal_seeds_start_from_equal_encoders_whatever_the_objective_and_the_ty
     )
 
 
-def test_building_leaves_torchs_generator_alone() -> None:
+def test_building_keeps_the_random_state_of_torch() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -292,6 +292,6 @@ def test_parameters_of_the_papers_sizes(scale: str, main: int, head: int, genera
         ("berd", {}, "did you mean 'bert'"),
     ],
 )
-def test_families_that_cannot_be_tied_so_say_it(family: str, keys: dict[str, Any], problem: str) -> None:
+def test_families_that_cannot_share_these_tables_are_refused(family: str, keys: dict[str, Any], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         build(tiny("rtd", {"encoder.family": family, "encoder.embedding": None} | keys))

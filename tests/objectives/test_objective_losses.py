@@ -1,4 +1,4 @@
-"""Each loss equals a loop over rows and positions, under both recipes, with and without padding, on words and text."""
+"""Each loss equals a loop over rows and positions: both recipes, with and without padding, synthetic and real rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from workbench.errors import InputError
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch
 
-LENGTHS = (24, 7, 2, 15, 3, 23, 24, 24, 12, 24, 19, 4)  # a row of two has nothing to pick
+LENGTHS = (24, 7, 2, 15, 3, 23, 24, 24, 12, 24, 19, 4)  # a row of two tokens has nothing to pick
 WEIGHT = {"rtd": 50.0, "electra-15": 50.0, "replace-mlm": 1.0, "all-tokens-mlm": 1.0, "bert-mlm": 1.0}
 
 
@@ -59,7 +59,7 @@ def check(name: str, spec: RunSpec, batch: Batch) -> None:
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "padded"])
 @pytest.mark.parametrize("recipe", ["paper", "released"])
 @pytest.mark.parametrize("name", NAMES)
-def test_equals_a_slow_loop_on_words(name: str, recipe: str, lengths: tuple[int, ...] | None) -> None:
+def test_equals_a_slow_loop_on_synthetic_rows(name: str, recipe: str, lengths: tuple[int, ...] | None) -> None:
     spec = tiny(name, recipe=recipe)
     check(name, spec, synthetic(spec, lengths=lengths))
 
@@ -67,7 +67,7 @@ def test_equals_a_slow_loop_on_words(name: str, recipe: str, lengths: tuple[int,
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 @pytest.mark.parametrize("recipe", ["paper", "released"])
 @pytest.mark.parametrize("name", NAMES)
-def test_equals_a_slow_loop_on_text(name: str, recipe: str, padded: bool, real_rows: Any) -> None:
+def test_equals_a_slow_loop_on_real_text(name: str, recipe: str, padded: bool, real_rows: Any) -> None:
     sizes = {"encoder.vocab": real_rows.vocab, "data.length": 48, "encoder.positions": 64, "encoder.hidden": 64}
     spec = tiny(name, sizes, recipe=recipe, corruption__rate=0.15)
     rows = [48, 11, 47, 30, 48, 5, 22, 36] if padded else [48] * 8
@@ -76,13 +76,13 @@ def test_equals_a_slow_loop_on_text(name: str, recipe: str, padded: bool, real_r
 
 @pytest.mark.parametrize("tying", ["none", "tokens", "all"])
 @pytest.mark.parametrize("name", WITH_GENERATOR)
-def test_equals_a_slow_loop_however_tied(name: str, tying: str) -> None:
+def test_equals_a_slow_loop_under_every_tying(name: str, tying: str) -> None:
     spec = tiny(name, {"generator.width": 1.0 if tying == "all" else 0.5, "tying": tying})
     check(name, spec, synthetic(spec))
 
 
-def test_the_batches_meet_right_and_wrong_samples_and_duplicates() -> None:
-    """Otherwise the comparisons above would not see how these are told apart."""
+def test_the_batches_contain_right_and_wrong_samples_and_duplicates() -> None:
+    """Without these cases, the tests above could not detect that one of them is treated wrongly."""
     spec = tiny("rtd", recipe="released")
     batch = synthetic(spec)
     seen = observe(shaken(spec), batch)
@@ -94,7 +94,7 @@ def test_the_batches_meet_right_and_wrong_samples_and_duplicates() -> None:
 
 
 @pytest.mark.parametrize("name", WITH_GENERATOR)
-def test_a_weight_weighs_the_main_loss(name: str) -> None:
+def test_the_weight_multiplies_the_main_loss(name: str) -> None:
     spec = tiny(name, {"options.weight": 7.5})
     loss = observe(shaken(spec), synthetic(spec)).loss
     assert loss.total.item() == pytest.approx(
@@ -104,7 +104,7 @@ def test_a_weight_weighs_the_main_loss(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["rtd", "electra-15"])
 def test_a_generator_that_is_always_right_leaves_nothing_to_detect(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sample equal to the original is an original."""
+    """A sample that equals the original counts as original."""
     spec = tiny(name)
     batch, objective = synthetic(spec), shaken(spec)
     positions = torch.tensor(observe(objective, batch).positions)
@@ -113,7 +113,7 @@ def test_a_generator_that_is_always_right_leaves_nothing_to_detect(name: str, mo
     monkeypatch.setattr(objective.generator, "guess", lambda *args: replace(guess(*args), samples=originals))
     loss = objective(batch)
     assert loss.metrics["replaced_rate"][0] == 0
-    assert loss.metrics["discriminator_recall"][1] == 0  # nothing is fake, so nothing could be found
+    assert loss.metrics["discriminator_recall"][1] == 0  # nothing is replaced, so that nothing can be detected
     logits = objective.head(objective.encoder(batch.ids))
     losses = torch.nn.functional.softplus(logits)
     expected = (
@@ -122,7 +122,7 @@ def test_a_generator_that_is_always_right_leaves_nothing_to_detect(name: str, mo
     assert loss.parts["discriminator_loss"].item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_the_gate_may_have_a_loss_of_its_own() -> None:
+def test_the_gate_can_have_its_own_loss() -> None:
     plain, both = tiny("all-tokens-mlm"), tiny("all-tokens-mlm", {"options.copy_loss": 3.0})
     batch = synthetic(plain)
     one, other = shaken(plain)(batch), shaken(both)(batch)
@@ -130,8 +130,8 @@ def test_the_gate_may_have_a_loss_of_its_own() -> None:
     assert (other.total - one.total).item() == pytest.approx(3 * one.parts["copy_loss"].item(), rel=1e-5)
 
 
-def test_the_gate_may_be_closed_to_the_mixture() -> None:
-    """Same loss; the mixture then trains softmax and encoder, and the copy loss alone trains the gate."""
+def test_the_mixture_can_leave_the_gate_untrained() -> None:
+    """The loss is the same; the mixture then trains softmax and encoder only, and the copy loss trains the gate."""
     kept, cut = ({"options.copy_loss": 2.0, "options.stop_gradient": stop} for stop in (False, True))
     batch = synthetic(tiny("all-tokens-mlm"))
     one, other = shaken(tiny("all-tokens-mlm", kept)), shaken(tiny("all-tokens-mlm", cut))
@@ -148,7 +148,7 @@ def test_the_gate_may_be_closed_to_the_mixture() -> None:
     assert other.gate.out.weight.grad.abs().sum() > 0
 
 
-def test_a_gate_that_nothing_trains_is_refused() -> None:
+def test_an_untrained_gate_is_refused() -> None:
     with pytest.raises(InputError, match=r"options\.copy_loss"):
         shaken(tiny("all-tokens-mlm", {"options.stop_gradient": True}))
 
@@ -169,8 +169,8 @@ def test_rows_without_anything_to_pick_cost_nothing_and_break_nothing(name: str)
 
 @pytest.mark.parametrize("picks", ["distinct", "released"])
 @pytest.mark.parametrize("name", [*WITH_GENERATOR, "adversarial"])
-def test_every_generator_can_be_shown_what_bert_is(name: str, picks: str) -> None:
-    """80 % [MASK], 10 % random words, 10 % kept: with the same keys, the very same input."""
+def test_every_generator_can_have_the_input_of_bert_mlm(name: str, picks: str) -> None:
+    """With shares of 80 % [MASK] and 10 % random tokens, and the same keys, the input equals that of BERT MLM."""
     own = {"corruption.generator_mask": 0.8, "corruption.generator_random": 0.1}
     others = {"corruption.mask": 0.5, "corruption.random": 0.5, "corruption.picks": picks}
     generator = tiny(name, own | others)
@@ -190,8 +190,8 @@ def test_every_generator_can_be_shown_what_bert_is(name: str, picks: str) -> Non
     ],
     ids=["80/10/10", "85/15/0", "100/0/0"],
 )
-def test_what_bert_is_shown(recipe: str, shares: dict[str, float], expected: tuple[float, float]) -> None:
-    """[MASK] and random words at the picks, in shares of their own and not the generator's."""
+def test_the_input_of_bert_mlm(recipe: str, shares: dict[str, float], expected: tuple[float, float]) -> None:
+    """BERT MLM uses its own shares of [MASK] and random tokens, not those of the generator."""
     spec = tiny("bert-mlm", {"corruption.generator_mask": 0.3, "corruption.picks": "distinct"} | shares, recipe=recipe)
     batch = synthetic(spec, rows=400)
     seen = observe(shaken(spec), batch)

@@ -1,4 +1,4 @@
-"""Losses over the whole vocabulary in one pass against the plain way: values, gradients, samples and memory."""
+"""Losses over the whole vocabulary in one pass against the plain computation: values, gradients, samples, memory."""
 
 from __future__ import annotations
 
@@ -25,11 +25,9 @@ def inputs(rows: int = 21, width: int = 5, vocab: int = 150) -> tuple[list[Tenso
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
 @pytest.mark.parametrize("copying", [False, True])
-def test_loss_and_gradients_are_those_of_the_softmax(
-    copying: bool, chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Against autograd through the written-out formula, in chunks of several sizes, under a factor from above."""
-    monkeypatch.setitem(vocabulary_loss.CHUNK, "cpu", chunk * 150 * 8)  # words of 8 bytes
+def test_loss_and_gradients_agree_with_the_softmax(copying: bool, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They agree with autograd through the formula, for several sizes of chunks and a gradient other than 1."""
+    monkeypatch.setitem(vocabulary_loss.CHUNK, "cpu", chunk * 150 * 8)  # logits of 8 bytes
     (features, table, bias, gate), targets, weights = inputs()
     untouched = torch.arange(21) % 3 > 0
     likelihood = (features @ table.T + bias).log_softmax(-1).gather(-1, targets[:, None])[:, 0]
@@ -56,22 +54,22 @@ def test_rows_that_do_not_count_have_no_gradient() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 63, 64, 65, 200])
-def test_samples_reach_every_word_and_no_impossible_one(size: int) -> None:
-    """Vocabularies that are and are not whole numbers of blocks; every third word has no chance."""
+def test_every_possible_token_is_sampled_and_no_impossible_one(size: int) -> None:
+    """This holds for any size of the vocabulary; every third token has a probability of 0."""
     chances = torch.rand(size, generator=torch.Generator().manual_seed(0)) + 0.2
     chances[1::3] = 0
     draws = (torch.arange(40_000) + 0.5) / 40_000
     samples = portable.sample(chances.expand(40_000, -1), draws)
     observed = torch.bincount(samples, minlength=size).numpy()
     expected = (chances / chances.sum() * 40_000).numpy()
-    assert np.abs(observed - expected).max() <= 2  # evenly spread draws hit each word in proportion
+    assert np.abs(observed - expected).max() <= 2  # evenly spread draws select tokens in proportion
     assert (samples.diff() >= 0).all() and not observed[1::3].any()
     ends = portable.sample(chances.expand(2, -1), torch.tensor([0.0, 1 - 2**-24]))
     assert ends[0] == 0 and chances[ends[1]] > 0
 
 
-def test_samples_of_a_trained_looking_vocabulary_follow_it() -> None:
-    """Chi-square of 60,000 samples from a softmax over 5,000 words, in one pass with the loss."""
+def test_samples_follow_a_skewed_distribution() -> None:
+    """A chi-square test of 60,000 samples from a softmax over 5,000 tokens, drawn in one pass with the loss."""
     numbers = torch.Generator().manual_seed(0)
     logits = torch.randn(5000, generator=numbers) * 3
     rows, draws = torch.ones(60_000), torch.rand(60_000, generator=numbers)
@@ -88,8 +86,10 @@ def test_samples_of_a_trained_looking_vocabulary_follow_it() -> None:
 @pytest.mark.parametrize("lengths", [None, (24, 9, 17, 5) * 3], ids=["full", "padded"])
 @pytest.mark.parametrize("tying", ["none", "embeddings"])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_objective_is_what_it_is_plainly(name: str, tying: str, lengths: tuple[int, ...] | None) -> None:
-    """Same corruption, losses and metrics within 1e-5 and gradients within 1e-4 of their norm, without dropout."""
+def test_every_objective_agrees_with_the_plain_computation(
+    name: str, tying: str, lengths: tuple[int, ...] | None
+) -> None:
+    """Without dropout, losses and metrics agree within 1e-5, and gradients within 1e-4 of their norm."""
     spec = tiny(name, {"tying": tying})
     batch = synthetic(spec, lengths=lengths)
     fast, plain = shaken(spec, size=0.15), plainly(shaken(spec, size=0.15))

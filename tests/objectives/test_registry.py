@@ -1,4 +1,4 @@
-"""How an objective is found: in the folder, in an installed package, in a plain file; and what is said if it is not."""
+"""How an objective is found: in the folder, in an installed package or in a file; and the messages if it is not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
 from workbench.training.plan import plan
 
-# What a stranger writes: half the picks are shown as they are, and a knob of its own.
+# An objective of a user: half of the picks are unchanged, and it has an option of its own.
 IDEA = dedent(
     '''
     """Half-masked: predict the picks from an input that hides every other one.
@@ -136,7 +136,7 @@ def test_options_are_written_out_so_that_defaults_are_part_of_the_run() -> None:
 
 
 def test_the_parents_of_a_run_are_written_out_in_full(tmp_path: Path) -> None:
-    """With their options and their files, so that neither another default nor another file changes what a run is."""
+    """Their options and source hashes are included, so that another default or another file does not change a run."""
     trunk = {
         "schedule.kind": "constant",
         "options.weight": 7,
@@ -189,17 +189,17 @@ def test_a_file_that_imports_from_where_things_were_before_still_loads(tmp_path:
     assert torch.isfinite(build(spec)(synthetic(spec)).total)
 
 
-def test_another_text_is_another_run(tmp_path: Path) -> None:
+def test_another_source_text_is_another_run(tmp_path: Path) -> None:
     one = spec_of(write(tmp_path))
     other = spec_of(write(tmp_path, IDEA.replace("0.5", "0.4")))
     assert one.source != other.source and one.run_id != other.run_id
     assert objectives.load(other).Options().shown == 0.4
     (tmp_path / "copy").mkdir()
     moved = spec_of(write(tmp_path / "copy", IDEA.replace("0.5", "0.4")))
-    assert moved.run_id == other.run_id  # the same text elsewhere is the same run
+    assert moved.run_id == other.run_id  # the same text in another folder is the same run
 
 
-def test_a_file_may_have_the_name_of_one_of_ours(tmp_path: Path) -> None:
+def test_a_file_may_have_the_name_of_a_built_in_objective(tmp_path: Path) -> None:
     spec = spec_of(write(tmp_path, name="rtd.py"))
     assert spec.objective == "rtd" and spec.source
     assert "shown" in objectives.load(spec).Options.model_fields
@@ -216,7 +216,7 @@ def test_a_missing_part_is_named(part: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", ["class Options:", "Options = {}\n\n\nclass Other(Part):"])
-def test_options_of_another_make_are_refused(options: str, tmp_path: Path) -> None:
+def test_options_that_are_no_part_are_refused(options: str, tmp_path: Path) -> None:
     path = write(tmp_path, IDEA.replace("class Options(Part):", options))
     with pytest.raises(InputError) as error:
         spec_of(path)
@@ -235,13 +235,13 @@ def test_options_of_another_make_are_refused(options: str, tmp_path: Path) -> No
 def test_a_file_that_does_not_load(text: str, said: str, tmp_path: Path) -> None:
     path = write(tmp_path, text)
     name, source = objectives.find(str(path))
-    for _ in range(2):  # a failure is not remembered as a success
+    for _ in range(2):  # a failed import is not cached as a success
         with pytest.raises(InputError) as error:
             objectives.load(RunSpec(objective=name, source=source))
         assert str(path) in str(error.value) and said in str(error.value)
 
 
-def test_a_file_that_this_process_was_not_given(tmp_path: Path) -> None:
+def test_a_file_that_was_not_named_in_this_process(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="name the file again with --objective FILE"):
         objectives.load(RunSpec(objective="half-masked", source="0123456789abcdef"))
 
@@ -251,12 +251,12 @@ def test_an_installed_package_adds_an_objective(value: str, tmp_path: Path, monk
     write(tmp_path, name="stranger_idea.py")
     installed(tmp_path, f"half-masked = {value}\nrtd = nothing.of_ours", monkeypatch)
     monkeypatch.delitem(sys.modules, "stranger_idea", raising=False)
-    monkeypatch.setattr(objectives, "_files", {})  # other tests gave the same text as a file
+    monkeypatch.setattr(objectives, "_files", {})  # other tests have registered the same text as a file
 
     (entry,) = [entry for entry in objectives.listing() if entry.name == "half-masked"]
     assert entry.source == "stranger 1.2"
     assert entry.summary == "Half-masked: predict the picks from an input that hides every other one."
-    assert [e.source for e in objectives.listing() if e.name == "rtd"] == ["built in"]  # nobody replaces ours
+    assert [e.source for e in objectives.listing() if e.name == "rtd"] == ["built in"]  # no package replaces it
 
     name, source = objectives.find("half-masked")
     assert name == "half-masked" and len(source) == 16
@@ -286,7 +286,7 @@ def test_an_installed_package_whose_module_is_missing(
 
 
 def test_an_installed_folder_without_a_file_has_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A namespace package has no file of its own whose text could be hashed."""
+    """A namespace package has no file whose text could be hashed."""
     (tmp_path / "stranger_folder").mkdir()
     installed(tmp_path, "folder = stranger_folder", monkeypatch)
     name, source = objectives.find("folder")
@@ -295,7 +295,7 @@ def test_an_installed_folder_without_a_file_has_no_source(tmp_path: Path, monkey
         objectives.load(RunSpec(objective=name, source=source))
 
 
-def test_installed_objectives_are_listed_after_ours_whatever_their_files_hold(
+def test_installed_objectives_are_listed_last_whatever_their_files_contain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "stranger_silent.py").write_text("x = 1\n", encoding="utf-8")
@@ -307,7 +307,7 @@ def test_installed_objectives_are_listed_after_ours_whatever_their_files_hold(
     assert objectives.names()[-2:] == ["broken", "quiet"]
 
 
-def test_options_that_raise_are_told_with_their_file(tmp_path: Path) -> None:
+def test_options_that_raise_are_reported_with_their_file(tmp_path: Path) -> None:
     raising = "class Options(Part):\n    shown: float = 0.5\n\n    def model_post_init(self, _):\n        1 / 0\n"
     text = IDEA.replace("class Options(Part):\n    shown: float = 0.5\n", raising)
     assert text != IDEA
@@ -319,7 +319,7 @@ BODY = "    return flops.encoder(spec.encoder, spec.data.length) + head\n"
 
 
 def priced(folder: Path, body: str) -> tuple[Path, RunSpec]:
-    """An objective whose `cost` ends in `body`."""
+    """Return a spec whose objective has a `cost` that ends in `body`."""
     text = IDEA.replace(BODY, f"    from workbench.models.flops import Flops\n    {body}\n")
     assert text != IDEA
     path = write(folder, text)
@@ -342,7 +342,7 @@ def test_a_cost_that_is_no_number_is_refused(body: str, said: str, tmp_path: Pat
     assert str(error.value) == f"{path}: {said}"
 
 
-def test_a_cost_that_fails_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_cost_that_fails_is_reported_with_its_line(tmp_path: Path) -> None:
     path, spec = priced(tmp_path, "return 1 / 0")
     line = path.read_text().splitlines().index("    return 1 / 0") + 1
     with pytest.raises(InputError) as error:
@@ -350,7 +350,7 @@ def test_a_cost_that_fails_is_told_with_its_line(tmp_path: Path) -> None:
     assert str(error.value) == f"{path}, line {line}: cost(spec) raised ZeroDivisionError: division by zero"
 
 
-def test_the_largest_cost_is_still_one(tmp_path: Path) -> None:
+def test_the_largest_cost_is_accepted(tmp_path: Path) -> None:
     _, spec = priced(tmp_path, "return Flops(1e100, 0, 1)")
     assert objectives.cost(spec).paper == objectives.MOST
 
@@ -390,7 +390,7 @@ def test_the_copy_beside_a_run_is_read_where_it_is_the_same_text(
     known = objectives.source_file(spec)
     copy = tmp_path / "kept" / ".." / "copy.py"
     (tmp_path / "kept").mkdir()
-    objectives.keep_source(spec, copy)  # there is none yet
+    objectives.keep_source(spec, copy)  # the copy does not exist yet
     copy.write_text(IDEA)
     objectives.keep_source(spec, copy)
     assert objectives.source_file(spec) == known, "the file that was named here goes first"
@@ -399,7 +399,7 @@ def test_the_copy_beside_a_run_is_read_where_it_is_the_same_text(
     other = write(tmp_path, IDEA + "\n", "other.py")
     objectives.keep_source(spec, other)
     assert objectives.source_file(spec) is None
-    objectives.keep_source(tiny("rtd"), copy)  # built in: no source
+    objectives.keep_source(tiny("rtd"), copy)  # a built-in objective has no source hash
     assert objectives.source_file(tiny("rtd")) is None
     objectives.keep_source(spec, copy)
     assert objectives.source_file(spec) == tmp_path / "copy.py"

@@ -1,4 +1,4 @@
-"""Sentence scores against slow loops in float64, and what no score may depend on: padding, order, special tokens."""
+"""Sentence scores against slow loops in float64; scores must not depend on padding, order or special tokens."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ REGISTRY = [name for name in objectives.names() if hasattr(objectives.load(tiny(
 
 
 def made(name: str, **changes: Any) -> tuple[Any, Any]:
-    """An objective with weights that are far from their first ones, in float64, without dropout."""
+    """Return an objective in float64 without dropout, whose weights differ from their initial values."""
     spec = tiny(name, changes)
     model = plainly(shaken(spec).double().eval())
     return spec, model
 
 
 def sentence(spec: Any, seed: int, length: int = LENGTH) -> Tensor:
-    """One row of ids: [CLS], words, [SEP]."""
+    """Return one row of ids: [CLS], the tokens, [SEP]."""
     special = spec.data.special
     words = torch.randint(8, spec.encoder.vocab, (length - 2,), generator=torch.Generator().manual_seed(seed))
     return torch.cat([torch.tensor([special.cls]), words, torch.tensor([special.sep])])
 
 
 def by_hand(encoder: Any, head: Any, ids: Tensor, mask: int, words: list[int] | None = None) -> float:
-    """The pseudo-log-likelihood of one full row, a pass for each token, by whole softmax distributions."""
+    """Return the pseudo-log-likelihood of one row, with a pass and a full softmax for each token."""
     total = 0.0
     for place in range(1, len(ids) - 1):
         copy = ids.clone()
@@ -49,12 +49,12 @@ def by_hand(encoder: Any, head: Any, ids: Tensor, mask: int, words: list[int] | 
     return total
 
 
-def test_every_objective_of_ours_scores_sentences() -> None:
+def test_every_built_in_objective_scores_sentences() -> None:
     assert {"bert-mlm", "rtd", "electra-15", "replace-mlm", "all-tokens-mlm", "adversarial"} <= set(REGISTRY)
 
 
 @pytest.mark.parametrize("words", [None, [-1, 0, 0, 1, 2, 2, 2, 3, -1]], ids=["original", "word-l2r"])
-def test_pseudo_log_likelihood_is_that_of_a_slow_loop(words: list[int] | None) -> None:
+def test_pseudo_log_likelihood_agrees_with_a_slow_loop(words: list[int] | None) -> None:
     spec, model = made("bert-mlm")
     rows = torch.stack([sentence(spec, seed) for seed in range(3)])
     name = "pll" if words is None else "pll-word-l2r"
@@ -68,7 +68,7 @@ def test_pseudo_log_likelihood_is_that_of_a_slow_loop(words: list[int] | None) -
 
 
 def test_a_toy_model_by_hand() -> None:
-    """A head that ignores its input has the same distribution everywhere: the score is a sum of three logarithms."""
+    """A head that ignores its input has the same distribution everywhere; the score is a sum of three logarithms."""
     spec, model = made("bert-mlm")
     with torch.no_grad():
         model.head.table.weight.zero_()
@@ -99,7 +99,7 @@ def test_replace_mlm_predicts_every_token_in_one_pass() -> None:
 
 
 def test_all_tokens_mlm_uses_its_mixture() -> None:
-    """p = D + (1 - D) q at every token, since every token is what the input holds."""
+    """The probability is D + (1 - D) q at every token, since the input contains the token itself."""
     spec, model = made("all-tokens-mlm")
     row = sentence(spec, 3)
     with torch.no_grad():
@@ -120,8 +120,8 @@ WAYS = {
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_an_objective_s_own_score_goes_first(name: str) -> None:
-    """Tables name the ways to score; the generator's own follow."""
+def test_an_objective_s_own_score_is_first(name: str) -> None:
+    """The first way to score is that of the objective; those of its generator follow."""
     spec, model = _kept(name)
     ways, row = model.scorers(), sentence(spec, 4)[None]
     assert list(ways)[: len(WAYS[name])] == WAYS[name]
@@ -144,8 +144,8 @@ def test_the_padding_of_a_row_changes_no_score(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["adversarial", "electra-15", "rtd"])
-def test_detectors_sum_what_speaks_for_originals(name: str) -> None:
-    """Logits above zero mean replaced: originality falls with them, and so does the corrected generator."""
+def test_scores_of_detectors_fall_with_their_logits(name: str) -> None:
+    """Logits above 0 mean replaced: larger logits lower originality, and also the corrected score of the generator."""
     spec, model = _kept(name)
     row = sentence(spec, 5)[None]
     with torch.no_grad():
@@ -158,7 +158,7 @@ def test_detectors_sum_what_speaks_for_originals(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["transformer", "unigram", "uniform"])
 def test_electric_corrects_the_generator_by_the_head(kind: str) -> None:
-    """log q - logit; with the same logit everywhere it ranks sentences of one length as the generator does."""
+    """The score is log q - logit; with equal logits it ranks sentences of one length as the generator does."""
     spec, model = made("rtd", **({"generator.kind": kind} | ({} if kind == "transformer" else {"tying": "none"})))
     if kind == "unigram":
         model.generator.words.count(torch.arange(spec.encoder.vocab))
@@ -182,7 +182,7 @@ def test_electric_corrects_the_generator_by_the_head(kind: str) -> None:
 @given(
     lengths=st.lists(st.integers(3, LENGTH), min_size=1, max_size=4),
     seed=st.integers(0, 99),
-    filling=st.sampled_from([PAD, 9]),  # attention alone tells where a sentence ends
+    filling=st.sampled_from([PAD, 9]),  # only the attention mask marks the end of a sentence
 )
 @settings(max_examples=8, deadline=None)
 def test_padding_and_neighbours_change_no_score(name: str, lengths: list[int], seed: int, filling: int) -> None:
@@ -207,8 +207,8 @@ def _kept(name: str) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_the_fast_ways_score_as_the_plain_ones(name: str) -> None:
-    """The compiled kernels and a last layer at one position only, in fp32."""
+def test_fast_and_plain_computation_give_equal_scores(name: str) -> None:
+    """Compiled kernels, and a last layer that is computed at one position only, agree in fp32."""
     spec = tiny(name)
     fast, plain = shaken(spec).eval(), plainly(shaken(spec).eval())
     rows = torch.stack([sentence(spec, seed) for seed in range(3)])
@@ -227,7 +227,7 @@ def test_special_tokens_and_padding_are_never_scored() -> None:
     assert ordinary(ids, None, s).tolist() == [[False, True, False, True, False, False, True]]
 
 
-def test_a_sentence_of_no_words_scores_nothing() -> None:
+def test_a_sentence_without_tokens_scores_0() -> None:
     spec, model = made("bert-mlm")
     ids = torch.tensor([[spec.data.special.cls, spec.data.special.sep]])
     assert float(pseudo_log_likelihood(model.encoder, model.head, ids, None, spec.data.special)) == 0.0

@@ -1,7 +1,7 @@
-"""Which positions are picked, and what is written there. Every objective is made of these pieces.
+"""The corruption of inputs: which positions are picked, and which tokens are written there.
 
-B rows, L positions, K picks, V vocabulary. Sources: Clark et al. 2020, sections 3.1 and 3.4, and the released code
-(docs/electra.md 1.1, 1.2 and 7).
+All objectives are built from these functions. B rows, L positions, K picks, V size of the vocabulary.
+Sources: Clark et al. 2020, sections 3.1 and 3.4, and the released code (docs/electra.md 1.1, 1.2 and 7).
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from workbench.tensors import Batch, Corruption, Guess, ordinary
 
 
 def real_tokens(batch: Batch) -> Tensor:
-    """(B, L) bool, everything but padding."""
+    """Return which positions are not padding, bool (B, L)."""
     return torch.ones_like(batch.ids, dtype=torch.bool) if batch.attention is None else batch.attention.bool()
 
 
 def pick_positions(batch: Batch, spec: RunSpec) -> tuple[Tensor, Tensor]:
-    """K picked positions a row, and which of them count.
+    """Return K picked positions of each row, and which of them count.
 
-    [CLS], [SEP], [MASK] and padding are never picked. Rows with fewer real tokens fill their slots with weight 0, so
-    the shapes never change. "distinct" picks differ, "released" ones are drawn with replacement.
+    [CLS], [SEP], [MASK] and padding are never picked. If a row is due fewer than K picks, the rest have weight 0, so
+    that shapes are constant. If `corruption.picks` is "distinct", the picks of a row differ from each other; if it is
+    "released", they are drawn with replacement, as in the released code.
 
     Returns:
-        positions (B, K) int64; weights (B, K) float, 1 on slots that count.
+        positions (B, K) int64; weights (B, K) float, 1 for picks that count and 0 for the others.
     """
     candidates = ordinary(batch.ids, batch.attention, spec.data.special)
     slots = torch.arange(spec.picks, device=batch.ids.device)
-    counted = slots < _wanted(batch, spec)[:, None]
+    counted = slots < _pick_counts(batch, spec)[:, None]
 
     if spec.corruption.picks == "distinct":
         noise = uniform(batch.keys, "picks", batch.ids.shape[1]).masked_fill(~candidates, -1.0)
@@ -48,8 +49,8 @@ def pick_positions(batch: Batch, spec: RunSpec) -> tuple[Tensor, Tensor]:
     return positions, (counted & (total > 0)).float()
 
 
-def _wanted(batch: Batch, spec: RunSpec) -> Tensor:
-    """How many picks each row is due (B,), from its real tokens, [CLS] and [SEP] included."""
+def _pick_counts(batch: Batch, spec: RunSpec) -> Tensor:
+    """Return how many positions of each row are to be picked, (B,), from its number of tokens with [CLS] and [SEP]."""
     if batch.attention is None:
         return torch.full_like(batch.keys, spec.picked(batch.ids.shape[1]))
     rate, tokens = spec.corruption.rate, batch.attention.sum(1).double()
@@ -59,20 +60,20 @@ def _wanted(batch: Batch, spec: RunSpec) -> Tensor:
 
 
 def write_tokens(ids: Tensor, positions: Tensor, tokens: Tensor, active: Tensor) -> Tensor:
-    """ids (B, L) with tokens (B, K) written at positions (B, K) where active (B, K) is true.
+    """Return ids (B, L) with tokens (B, K) written at positions (B, K) where active (B, K) is true.
 
-    A position written more than once takes the integer mean of its tokens, as the released code does
-    (docs/electra.md 1.1); distinct picks never meet this.
+    A position that is written more than once gets the integer mean of its tokens, as in the released code
+    (docs/electra.md 1.1). This cannot happen if picks are distinct.
     """
     rows, length = ids.shape
-    where = torch.where(active, positions, length)  # the column past the end takes what is not written
+    where = torch.where(active, positions, length)  # tokens that are not written go to a column past the end
     total = ids.new_zeros(rows, length + 1).scatter_add(1, where, tokens)[:, :length]
     count = ids.new_zeros(rows, length + 1).scatter_add(1, where, torch.ones_like(tokens))[:, :length]
     return torch.where(count > 0, total // count.clamp(min=1), ids)
 
 
 def mask_tokens(batch: Batch, spec: RunSpec, mask: float, random: float = 0.0) -> Corruption:
-    """Of the picks, `mask` become [MASK], `random` any word of the vocabulary, the rest stay as they are."""
+    """Return the batch with a share `mask` of its picks masked and a share `random` replaced by random tokens."""
     positions, weights = pick_positions(batch, spec)
     targets = gather(batch.ids, positions)
     coin = uniform(batch.keys, "mask", spec.picks)
@@ -88,23 +89,23 @@ def mask_tokens(batch: Batch, spec: RunSpec, mask: float, random: float = 0.0) -
 
 
 def mask_for_generator(batch: Batch, spec: RunSpec) -> Corruption:
-    """Return what a generator sees: its picks as [MASK], as random words or kept, in the shares of the spec."""
+    """Return the input of a generator: picks as [MASK], as random tokens or unchanged, in the shares of the spec."""
     return mask_tokens(batch, spec, spec.corruption.generator_mask, spec.corruption.generator_random)
 
 
 def sample_tokens(logits: Tensor, keys: Tensor, temperature: float = 1.0) -> Tensor:
-    """One word (B, K) int64 from softmax(logits / temperature), logits (B, K, V); no gradient passes."""
-    chances = (logits.detach().float() / temperature).softmax(-1).flatten(0, 1)
-    return sample(chances, uniform(keys, "sample", logits.shape[1]).flatten()).view(logits.shape[:2])
+    """Return tokens (B, K) int64 sampled from softmax(logits / temperature), logits (B, K, V), without gradient."""
+    probs = (logits.detach().float() / temperature).softmax(-1).flatten(0, 1)
+    return sample(probs, uniform(keys, "sample", logits.shape[1]).flatten()).view(logits.shape[:2])
 
 
 def replace_tokens(batch: Batch, masked: Corruption, samples: Tensor) -> Tensor:
-    """The batch's ids (B, L) with samples (B, K) at the picks."""
+    """Return the ids (B, L) of the batch with samples (B, K) written at the picks."""
     return write_tokens(batch.ids, masked.positions, samples, masked.weights > 0)
 
 
 class Generator(nn.Module):
-    """What replaces the picked tokens by its samples: a small masked language model, or word frequencies.
+    """The generator, which replaces picked tokens by samples: a small masked language model, or token frequencies.
 
     Clark et al. 2020, sections 3.1 and 3.2.
     """
@@ -122,32 +123,32 @@ class Generator(nn.Module):
             self.requires_grad_(False)
 
     def forward(self, batch: Batch) -> Corruption:
-        """The corrupted batch, with the generator's own loss: a mean over picks (docs/electra.md 1.8)."""
+        """Return the corrupted batch with the generator's own loss, a mean over picks (docs/electra.md 1.8)."""
         masked = mask_for_generator(batch, self.spec)
         guess = self.guess(batch, masked)
         ids = replace_tokens(batch, masked, guess.samples)
         metrics = masked.metrics | {
             "generator_accuracy": share(guess.right, masked.weights),
-            "generator_entropy": share(guess.surprise, masked.weights),
+            "generator_entropy": share(guess.sample_nll, masked.weights),
             "replaced_rate": share(ids != batch.ids, real_tokens(batch)),
         }
         return Corruption(ids, masked.positions, masked.weights, masked.targets, guess.loss, metrics)
 
     def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
-        """Return the sum (B,) of log q(token): its pseudo-log-likelihood, or the log of word frequencies."""
+        """Return the sum (B,) of log q(token) over each sentence; with weights, q is given all other tokens."""
         special = self.spec.data.special
         if self.words is not None:
             return summed(self.words.log_share[ids], ids, attention, special)
         return pseudo_log_likelihood(self.body, self.head, ids, attention, special)
 
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways in which a generator with weights scores sentences by itself; of any other, none."""
+        """Return the ways in which the generator by itself scores sentences; none if it has no weights."""
         if self.words is not None:
             return {}
         return masked_scorers(self.body, self.head, self.spec.data.special, "generator-")
 
     def guess(self, batch: Batch, masked: Corruption) -> Guess:
-        """What it would write at the picks, and how well it knows what stood there."""
+        """Return the samples of the generator at the picks, and how well it predicts the original tokens."""
         draws = uniform(batch.keys, "sample", masked.targets.shape[1])
         if self.words is not None:
             guess: Guess = self.words(draws, masked.targets, masked.weights)

@@ -1,6 +1,6 @@
-"""How plausible a sentence is to a detector of replaced tokens: what RTD and its kin score sentences by.
+"""Scores of sentences by a detector of replaced tokens, for RTD and the objectives that are derived from it.
 
-B sentences, L positions. The sentence is read as it is, in one pass.
+B sentences, L positions. The input is the sentence without masks, in one pass.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from workbench.models.sentence_scores import Scorer, summed
 
 @dataclass(frozen=True)
 class Detector:
-    """An encoder whose head tells replaced tokens (logits above 0), and the generator that it was trained with."""
+    """An encoder with a head that detects replaced tokens (logits above 0), and the generator it was trained with."""
 
     encoder: Encoder
     head: BinaryHead
@@ -27,23 +27,24 @@ class Detector:
     def originality(self, ids: Tensor, attention: Tensor | None) -> Tensor:
         """Return the sum (B,) of log P(original) over the tokens of sentences ids (B, L).
 
-        As Xia et al. 2022, "Prompting ELECTRA", score options.
+        Xia et al. 2022, "Prompting ELECTRA", score the options of a prompt in this way.
         """
         logits = self.head(self.encoder(ids, attention))  # (B, L)
         return summed(F.logsigmoid(-logits.float()), ids, attention, self.generator.spec.data.special)
 
     def electric(self, ids: Tensor, attention: Tensor | None) -> Tensor:
-        """Return the sum (B,) of log q(token) - logit, the generator's probability corrected by the head.
+        """Return the sum (B,) of log q(token) - logit: the generator's log-probability, corrected by the head.
 
-        What log p(token | others) is at the optimum, up to a constant (Clark et al. 2020, "Pre-training transformers as
-        energy-based cloze models"; roughly so here, since lucky samples are labelled original).
+        At the optimum, each term is log p(token | other tokens) up to a constant (Clark et al. 2020, "Pre-training
+        transformers as energy-based cloze models"). Here this holds only roughly, since a sample that equals the
+        original is labelled original.
         """
         logits = self.head(self.encoder(ids, attention))  # (B, L)
         corrections = summed(logits, ids, attention, self.generator.spec.data.special)
         return self.generator.score(ids, attention) - corrections
 
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences, those of the generator by itself among them."""
+        """Return the ways to score sentences, including those of the generator by itself."""
         return {
             "originality": lambda s: self.originality(s.ids, s.attention),
             "electric": lambda s: self.electric(s.ids, s.attention),

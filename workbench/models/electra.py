@@ -1,10 +1,10 @@
-"""ELECTRA's encoder with Hugging Face's names for its weights, so that they pass both ways.
+"""ELECTRA's encoder, whose weights have Hugging Face's names, so that both can load each other's.
 
-It is here because loading Hugging Face's own module, with the text generation that hangs on it, takes longer than all
-else that a command does before its first step. `hugging_face` is that module over the same weights, which tests and
-`--plain` compare with. What is saved is in its layout.
+Hugging Face's own module is not used, because importing it and the text generation that it depends on takes longer than
+everything else that a command does before its first step. `hugging_face` returns that module over the same weights, for
+tests and for `--plain`. Encoders are saved in Hugging Face's layout.
 
-B rows, L positions, D width of the layers, E of the embeddings, H heads.
+B rows, L positions, D width of the layers, E width of the embeddings, H heads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.nn import functional as F  # noqa: N812
 
 @dataclass
 class Config:
-    """Sizes and rates, under Hugging Face's names."""
+    """The sizes and dropout rates of an encoder, under Hugging Face's names."""
 
     vocab_size: int
     hidden_size: int
@@ -44,26 +44,26 @@ class Config:
     attention: str = "sdpa"
 
     def weights(self) -> int:
-        """The number of weights in tables and matrices, without biases and norms."""
+        """Return the number of weights in embedding tables and matrices, without biases and norms."""
         rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
         layer = 4 * self.hidden_size**2 + 2 * self.hidden_size * self.intermediate_size
         return rows * self.embedding_size + self.num_hidden_layers * layer
 
     def facts(self) -> dict[str, Any]:
-        """As config.json holds them."""
-        found = asdict(self)
-        del found["attention"]  # how it is computed, not what
-        return found
+        """Return the entries of config.json."""
+        entries = asdict(self)
+        del entries["attention"]  # it selects an implementation, not another function
+        return entries
 
 
 class Output(NamedTuple):
-    """last_hidden_state (B, L, D)."""
+    """The output of an encoder: last_hidden_state (B, L, D)."""
 
     last_hidden_state: Tensor
 
 
 class Electra(nn.Module):
-    """Embeddings, their projection where E is not D, and layers; no pooler (docs/electra.md 2)."""
+    """An ELECTRA encoder: embeddings, their projection if E differs from D, layers, no pooler (docs/electra.md 2)."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -80,17 +80,21 @@ class Electra(nn.Module):
         self.encoder = _group(layer=nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers)))
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """Token embeddings (V, E)."""
+        """Return the token embeddings (V, E)."""
         table: nn.Embedding = self.embeddings.word_embeddings
         return table
 
     def set_input_embeddings(self, table: nn.Embedding) -> None:
+        """Replace the token embeddings by `table` (V, E)."""
         self.embeddings.word_embeddings = table
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Output:
-        """Hidden states of ids (B, L); the mask (B, L) is None where rows are full, segments (B, L) where all are 0."""
+        """Return the hidden states for input_ids (B, L).
+
+        attention_mask (B, L) is None if no row is padded, token_type_ids (B, L) is None if all are 0.
+        """
         tables, rate = self.embeddings, self.config.hidden_dropout_prob
         kinds = tables.token_type_embeddings
         added = tables.word_embeddings(input_ids)
@@ -105,7 +109,10 @@ class Electra(nn.Module):
         return Output(hidden)
 
     def save(self, folder: Path, weights: dict[str, Tensor]) -> None:
-        """config.json and model.safetensors, as `AutoModel.from_pretrained` reads them. `weights` by our names."""
+        """Write config.json and model.safetensors into a folder, as `AutoModel.from_pretrained` reads them.
+
+        `weights` is a state dict of this module.
+        """
         from safetensors.torch import save_file
 
         facts = {"architectures": ["ElectraModel"], "dtype": "float32", **self.config.facts()}
@@ -115,7 +122,7 @@ class Electra(nn.Module):
 
 
 class Layer(nn.Module):
-    """Self-attention and feed-forward, each followed by sum and layer norm, as in BERT."""
+    """A transformer layer as in BERT: attention and feed-forward, each followed by residual sum and layer norm."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -130,7 +137,7 @@ class Layer(nn.Module):
         self.output = _group(dense=nn.Linear(inner, width), LayerNorm=nn.LayerNorm(width, eps=eps))
 
     def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """(B, L, D) to the same; mask (B, 1, 1, L) bool is True at tokens."""
+        """Return the output (B, L, D) for hidden (B, L, D); mask (B, 1, 1, L) bool is True at tokens, or None."""
         dropout = self.rates[0]
         context = self._attend(hidden, mask)
         after = self.attention.output
@@ -156,7 +163,7 @@ class Layer(nn.Module):
 
 
 def hugging_face(model: Electra) -> Any:
-    """Hugging Face's `ElectraModel` over the very same weights, without dropout of its own to be trained."""
+    """Return Hugging Face's `ElectraModel` that shares all of its weights with `model`."""
     from transformers import ElectraConfig, ElectraModel
 
     config = ElectraConfig(**model.config.facts())
@@ -169,9 +176,10 @@ def hugging_face(model: Electra) -> Any:
 
 
 def load(folder: Path, dropout: float) -> Electra | None:
-    """The encoder that stands in a folder, every dropout at this rate; None where it is not one that this module knows.
+    """Return the encoder in a folder, with the same rate for every dropout; None if this module cannot compute it.
 
-    Weights may be those of a whole pre-training model. Nothing is raised: Hugging Face's own loader says what is wrong.
+    The weights may be those of a whole pre-training model. Nothing is raised for a folder that cannot be read, because
+    Hugging Face's own loader is used next and reports what is wrong.
     """
     from safetensors.torch import load_file
 
@@ -185,7 +193,7 @@ def load(folder: Path, dropout: float) -> Electra | None:
         config, found = Config(**known | rates), load_file(folder / "model.safetensors")
         if config.weights() > 2 * sum(weight.numel() for weight in found.values()):
             return None
-        with torch.random.fork_rng(devices=[]):  # first weights are drawn and thrown away; no one else is to notice
+        with torch.random.fork_rng(devices=[]):  # the drawn weights are replaced, and leave no trace
             model = Electra(config)
         weights = {name.removeprefix("electra."): weight.float() for name, weight in found.items()}
         if not model.state_dict().keys() <= weights.keys():
@@ -197,7 +205,7 @@ def load(folder: Path, dropout: float) -> Electra | None:
 
 
 def _group(**parts: nn.Module) -> Any:
-    """Modules under names, as an attribute each."""
+    """Return a module with the given modules as attributes."""
     group = nn.Module()
     for name, part in parts.items():
         setattr(group, name, part)

@@ -1,4 +1,4 @@
-"""Any Hugging Face backbone as (ids, attention) -> hidden states. A family is a table row.
+"""Encoders: Hugging Face backbones as functions of (ids, attention). A family is a row of `FAMILIES`.
 
 B rows, L positions, D width.
 """
@@ -28,15 +28,16 @@ from workbench.spec.run_spec import RunSpec
 
 @dataclass(frozen=True)
 class Family:
-    """How Hugging Face spells our sizes; `embedding` is None where embeddings are as wide as the layers.
+    """The names by which a Hugging Face model type is configured, and where it differs from BERT.
 
-    `projects_inside` is true where the embedding module itself projects to the layers' width.
+    `embedding` is the name of the embedding width, or None if embeddings are always as wide as the layers.
+    `projects_inside` is true if the embedding module itself projects to the width of the layers.
     """
 
     model_type: str
     embedding: str | None = None
     extra: dict[str, Any] = field(default_factory=dict)
-    offset: int = 0  # positions that the family keeps for itself
+    offset: int = 0  # positions that the family reserves
     projects_inside: bool = False
 
 
@@ -55,13 +56,14 @@ FAMILIES = {
 
 
 class Encoder(nn.Module):
-    """A backbone without pooler or head. `model` is ours for an ELECTRA, else Hugging Face's; `table` its tokens'.
+    """A backbone without pooler or head.
 
-    On a CPU an ELECTRA's weights are computed with by `cpu/layers.py`; if `plain`, everything is by Hugging Face.
+    `model` is an `Electra` for that family and Hugging Face's module for any other. On a CPU, `cpu/layers.py` computes
+    an `Electra`; if `plain`, Hugging Face's module always does.
     """
 
     plain = False
-    _twin: tuple[Any, ...] = ()  # Hugging Face's module over the same weights; a tuple hides it from ours
+    _twin: tuple[Any, ...] = ()  # Hugging Face's module over the same weights; a tuple hides it from torch
 
     def __init__(self, spec: EncoderSpec, special: Special) -> None:
         super().__init__()
@@ -69,7 +71,7 @@ class Encoder(nn.Module):
         self.model = _backbone(spec, special)
 
     def forward(self, ids: Tensor, attention: Tensor | None = None) -> Tensor:
-        """Hidden states (B, L, D) of ids (B, L); attention (B, L) is None when rows are packed full."""
+        """Return the hidden states (B, L, D) for ids (B, L); attention (B, L) is None if no row is padded."""
         if layers.can(self.model, ids) and not self.plain:
             return layers.hidden_states(self.model, ids, attention)
         model = self._hugging_face() if self.plain else self.model
@@ -77,7 +79,7 @@ class Encoder(nn.Module):
         return hidden
 
     def states_at(self, ids: Tensor, attention: Tensor | None, places: Tensor) -> Tensor:
-        """Hidden states (B, D) of one position a row, places (B,); no gradient."""
+        """Return the hidden states (B, D) at one position of each row, places (B,), for use without gradients."""
         if layers.can(self.model, ids) and not self.plain and attention is None:
             return layers.states_at(self.model, ids, places)
         hidden: Tensor = self(ids, attention)
@@ -91,12 +93,12 @@ class Encoder(nn.Module):
 
     @property
     def table(self) -> nn.Embedding:
-        """Token embeddings (V, E)."""
+        """The token embeddings (V, E)."""
         table: nn.Embedding = self.model.get_input_embeddings()
         return table
 
     def save(self, folder: Path) -> None:
-        """The backbone alone in the Hugging Face layout, so that `AutoModel.from_pretrained(folder)` loads it."""
+        """Write the backbone alone in the Hugging Face layout, which `AutoModel.from_pretrained(folder)` loads."""
         if isinstance(self.model, Electra):
             self.model.save(folder, plain_weights(self.model))
             return
@@ -107,18 +109,18 @@ class Encoder(nn.Module):
 
 
 def build_encoder(spec: RunSpec) -> Encoder:
-    """The main model with its initial weights, which depend on the seed and the encoder's sizes alone."""
+    """Return the main encoder with its initial weights, which depend only on the seed and the sizes of the encoder."""
     with seeded(spec.seed, "init", "encoder"):
         return Encoder(spec.encoder, spec.data.special)
 
 
 def build_generator_body(encoder: Encoder, spec: RunSpec) -> Encoder:
-    """The generator's encoder, tied to the main one as `spec.tying` says (docs/electra.md 2).
+    """Return the encoder of the generator, which shares weights with the main encoder (docs/electra.md 2).
 
-    `none`: tables of its own at its own width. `tokens`: the token table is shared. `embeddings`: token, position and
-    segment tables and the embedding layer norm are shared. `all`: it is the main encoder. `gdes`: the token table is
-    the generator's, and the main encoder's is that plus a residual of its own (`Disentangled`).
-    Raises InputError where a family cannot share tables between different widths.
+    `spec.tying` says which. `none`: it has tables of its own, at its own width. `tokens`: the token table is shared.
+    `embeddings`: token, position and segment tables and the layer norm of the embeddings are shared. `all`: it is the
+    main encoder. `gdes`: the token table is the generator's, and the main encoder uses this table plus a residual
+    (`Disentangled`). Raises InputError if a family cannot share tables between different widths.
     """
     if spec.tying == "all":
         return encoder
@@ -146,27 +148,27 @@ def build_generator_body(encoder: Encoder, spec: RunSpec) -> Encoder:
 
 
 class Disentangled(nn.Module):
-    """Gradient-disentangled sharing (He et al. 2021, DeBERTaV3): E_D = stop_gradient(E_G) + residual.
+    """Gradient-disentangled embedding sharing (He et al. 2021, DeBERTaV3): E_D = stop_gradient(E_G) + residual.
 
-    The main loss reaches only the residual, the generator's only E_G. The residual starts at 0, so that the main
-    encoder begins where it would without sharing; what is saved is the sum.
+    The main loss trains only the residual, the generator's loss only E_G. The residual starts at 0, so that the main
+    encoder has the same initial weights as without sharing. The sum is what is saved.
     """
 
     def __init__(self, shared: nn.Embedding) -> None:
         super().__init__()
-        self._shared = (shared,)  # a tuple hides it: its weights are the generator's, not ours
+        self._shared = (shared,)  # a tuple hides it from torch: its weights belong to the generator
 
     def forward(self, residual: Tensor) -> Tensor:
-        """The main encoder's table (V, E)."""
+        """Return the token table (V, E) of the main encoder."""
         return residual + self._shared[0].weight.detach()
 
     def right_inverse(self, table: Tensor) -> Tensor:
-        """The residual (V, E) that makes up `table`."""
+        """Return the residual (V, E) for which `forward` returns `table`."""
         return table - self._shared[0].weight.detach()
 
 
 def plain_weights(model: nn.Module) -> dict[str, Tensor]:
-    """A state dict in which a disentangled table is the one table that it amounts to."""
+    """Return a state dict in which a disentangled table is replaced by its sum."""
     weights: dict[str, Tensor] = dict(model.state_dict())
     for name, part in model.named_modules():
         if parametrize.is_parametrized(part, "weight"):
@@ -177,7 +179,7 @@ def plain_weights(model: nn.Module) -> dict[str, Tensor]:
 
 @contextmanager
 def seeded(seed: int, *stream: str | int) -> Iterator[None]:
-    """torch's CPU generator set to a stream's seed inside, and as it was before outside."""
+    """Seed torch's CPU random numbers from a stream inside the block, and restore their former state after it."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, *stream))
         yield
@@ -219,7 +221,7 @@ def _backbone(spec: EncoderSpec, special: Special) -> Any:
 
 
 def _foreign(family: Family, sizes: dict[str, Any], attention: str) -> Any:
-    """A Hugging Face module of these sizes, without its pooler."""
+    """Return a Hugging Face module of these sizes, without its pooler."""
     from transformers import AutoConfig, AutoModel
 
     config = AutoConfig.for_model(family.model_type, hidden_act="gelu", **sizes, **family.extra)
@@ -227,16 +229,16 @@ def _foreign(family: Family, sizes: dict[str, Any], attention: str) -> Any:
         warnings.simplefilter("ignore")
         model = AutoModel.from_config(config, attn_implementation=attention)
     if getattr(model, "pooler", None) is not None:
-        model.pooler = None  # the [CLS] state itself is fine-tuned (docs/electra.md 2), a pooler would never be trained
+        model.pooler = None  # it would stay untrained: fine-tuning uses the [CLS] state itself (docs/electra.md 2)
     return model
 
 
 def start_from_sines(model: Any, spec: EncoderSpec) -> None:
-    """Learned positions start as sines of the tables' deviation. Raises InputError where there are none."""
+    """Initialise the position table with sines of standard deviation `spec.init`. Raises InputError without a table."""
     table = getattr(model.embeddings, "position_embeddings", None)
     if table is None:
         raise InputError(f"encoder.position_init=sinusoidal: encoder.family={spec.family} has no position table")
-    if table.weight.is_meta:  # there is nothing to write, and the sines would load torch's compiler
+    if table.weight.is_meta:  # a meta tensor holds no numbers, and the sines would import torch's compiler
         return
     places, width = table.weight.shape
     angles = torch.arange(places)[:, None] / 10_000 ** (torch.arange(0, width, 2) / width)
@@ -246,7 +248,11 @@ def start_from_sines(model: Any, spec: EncoderSpec) -> None:
 
 
 def initialise(module: nn.Module, std: float) -> None:
-    """Kernels from a normal of `std` cut at two deviations, embedding projections Glorot uniform: docs/electra.md 2."""
+    """Initialise the weights of a module in place (docs/electra.md 2).
+
+    Matrices and tables are drawn from a normal distribution of standard deviation `std`, truncated at two of these, and
+    projections of embeddings by Glorot uniform. Biases and the embedding of padding are 0.
+    """
     for name, part in module.named_modules():
         if isinstance(part, nn.Linear):
             if name.endswith(("embeddings_project", "embedding_hidden_mapping_in", "embed_proj")):

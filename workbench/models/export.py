@@ -1,4 +1,4 @@
-"""The encoder alone, as anybody's Hugging Face model: weights, tokenizer and a card that says where it comes from."""
+"""Export of an encoder as a Hugging Face model: weights, tokenizer, and a model card with its origin."""
 
 from __future__ import annotations
 
@@ -24,10 +24,13 @@ WEIGHTS = "model.safetensors"
 
 
 def export(encoder: Encoder, tokenizer: Path, folder: Path, spec: RunSpec, facts: dict[str, Any]) -> None:
-    """Fill `folder`, which the caller puts in place whole. `facts` are the run's steps, tokens and FLOPs."""
+    """Write the encoder, its tokenizer and a model card into `folder`, which the caller then moves into place.
+
+    `facts` are the steps, tokens and FLOPs of the run. Raises OSError.
+    """
     try:
         encoder.save(folder)
-    except SafetensorError as error:  # it wraps what the system says
+    except SafetensorError as error:  # it wraps an error of the operating system
         if code := re.search(r"os error (\d+)", str(error)):
             raise OSError(int(code[1]), os.strerror(int(code[1])), str(folder)) from None
         raise
@@ -39,23 +42,23 @@ def export(encoder: Encoder, tokenizer: Path, folder: Path, spec: RunSpec, facts
 
 
 def export_heads(objective: nn.Module, folder: Path) -> None:
-    """Fill `folder` with every weight of an objective that is not its encoder's: heads and generator.
+    """Write the weights of an objective that are not in its encoder, its heads and its generator, into `folder`.
 
-    With the exported encoder they are all that scoring sentences takes. Names are those of `named_parameters`; word
-    frequencies, which are counted and not learned, are kept under `log_share`.
+    Together with the exported encoder they suffice to score sentences. Names are those of `named_parameters`; token
+    frequencies, which are counted and not learned, are saved as `log_share`.
     """
     encoder: nn.Module = objective.encoder  # type: ignore[assignment]
     own = {id(weight) for weight in encoder.parameters()}
-    kept = {name: weight for name, weight in objective.named_parameters() if id(weight) not in own}
+    weights = {name: weight for name, weight in objective.named_parameters() if id(weight) not in own}
     for name, part in objective.named_modules():
         if isinstance(part, WordFrequencies):
-            kept[f"{name}.log_share"] = part.log_share  # type: ignore[assignment]
-    _, parts = content(kept)
+            weights[f"{name}.log_share"] = part.log_share  # type: ignore[assignment]
+    _, parts = content(weights)
     write_new(folder / WEIGHTS, b"".join(parts))
 
 
 def limit_length(settings: Path, positions: int) -> None:
-    """Write into a tokenizer's settings that texts have at most `positions` tokens, as the encoder has no more."""
+    """Limit the length of texts in a tokenizer's settings to `positions` tokens, the maximum of the encoder."""
     raw = read_object(settings) if settings.is_file() else {}
     longest = raw.get("model_max_length")
     longest = min(longest, positions) if isinstance(longest, (int, float)) and longest > 0 else positions
@@ -64,7 +67,7 @@ def limit_length(settings: Path, positions: int) -> None:
 
 
 def card(spec: RunSpec, facts: dict[str, Any]) -> str:
-    """A model card: what was trained, on what, for how long, and how to load it."""
+    """Return the model card: what was trained, on which text, for how long, and how to load it."""
     trained = (
         f"It was pre-trained with the objective `{spec.objective}` ({spec.recipe} recipe) for "
         f"{facts['steps']:,} steps, {facts['tokens']:,} tokens, "

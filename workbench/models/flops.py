@@ -1,14 +1,14 @@
-"""The price of encoders, heads and generators in floating point operations, under three conventions.
+"""The cost of encoders, heads and generators in floating-point operations (FLOPs), under three conventions.
 
-`paper`: the official script of Clark et al. 2020 (google-research/electra, `flops_computation.py`), exactly, its quirks
-included: one operation for each multiplication and each addition, embedding look-ups as dense products with the whole
-table, a dense RTD head, the output layer at 5/32 of the positions whatever the mask rate, backward as dear as forward.
-`paper-sparse`: the same with the look-up of tokens free, as it is in every implementation.
-`matmul`: what the hardware multiplies, as torch's own counter sees it: 2mnk a product, nothing else, and a backward
-pass that costs two forward passes. The output layer is counted at the positions where it is computed.
+`paper`: exactly as the official script of Clark et al. 2020 counts (google-research/electra, `flops_computation.py`):
+one operation for each multiplication and each addition, embedding look-ups as dense products with the whole table, a
+dense RTD head, the output layer at 5/32 of the positions for any mask rate, a backward pass that costs a forward pass.
+`paper-sparse`: the same, except that looking up tokens costs nothing, as in every implementation.
+`matmul`: the products that the hardware computes, as torch's own counter counts them: 2mnk for each product and nothing
+else, with a backward pass that costs two forward passes. The output layer is counted where it is computed.
 
-`Flops` is always the price of one forward pass over one full row; every amount is exact, so that sums over 10^21 agree.
-Plain arithmetic, so that planning needs no torch.
+`Flops` is always the cost of one forward pass over one row without padding. All amounts are exact, so that sums beyond
+10^21 are exact too. This module does plain arithmetic, so that planning a run does not import torch.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ Convention = Literal["paper", "paper-sparse", "matmul"]
 CONVENTIONS: tuple[Convention, ...] = ("paper", "paper-sparse", "matmul")
 Positions = int | Literal["all"]  # of one row
 
-# The script's prices of one element, and the share of positions that reach its output layer (20 of 128, 80 of 512).
+# The script's costs of one element, and the share of positions in its output layer (20 of 128, 80 of 512).
 DROPOUT, LAYER_NORM, GELU, SOFTMAX = 4, 5, 8, 5
 OUTPUT_SHARE = Fraction(5, 32)
 
 
 @dataclass(frozen=True)
 class Flops:
-    """One forward pass over one full row, under each convention.
+    """The cost of one forward pass over one row without padding, under each convention.
 
-    `still` is how much of these three goes without its backward pass, because what it computes learns nothing.
+    `still` is the part of these three costs that has no backward pass, because it trains no weights.
     """
 
     paper: Exact
@@ -51,14 +51,18 @@ class Flops:
 
     @classmethod
     def zero(cls) -> Flops:
+        """Return a cost of 0 under each convention."""
         return cls(0, 0, 0)
 
     def frozen(self) -> Flops:
-        """The same work, from which nothing is learnt."""
+        """Return the same cost without a backward pass, for weights that are not trained."""
         return replace(self, still=(self.paper, self.sparse, self.matmul))
 
     def train(self, convention: Convention) -> Exact:
-        """Forward and backward over one row: 2 forward passes in the paper's conventions, 3 under `matmul`."""
+        """Return the cost of forward and backward pass over one row.
+
+        Together they cost 2 forward passes in the paper's conventions, and 3 under `matmul`.
+        """
         if convention == "matmul":
             return 3 * self.matmul - 2 * self.still[2]
         if convention == "paper":
@@ -67,16 +71,16 @@ class Flops:
 
 
 def number(amount: Exact) -> int | float:
-    """For JSON and for reading: an integer if it is one."""
+    """Return an exact amount as a number for JSON: an int if it is whole, else a float."""
     amount = _whole(amount)
     return amount if isinstance(amount, int) else float(amount)
 
 
 def encoder(enc: EncoderSpec, length: int) -> Flops:
-    """Token ids to hidden states (length, hidden): input embedding and every block.
+    """Return the cost of an encoder from token ids to hidden states (length, hidden): embeddings and all layers.
 
-    Blocks are those of BERT, to which `deberta-v2` adds products of queries and keys with the relative positions. The
-    projection of these positions is left out: it is computed once a batch, whatever the rows.
+    The layers are those of BERT; `deberta-v2` adds products of queries and keys with relative positions. The projection
+    of these positions is left out, since it is computed once for a batch, whatever its number of rows.
     """
     total = embedding(enc, length)
     relative = 2 * enc.positions if enc.family == "deberta-v2" else 0
@@ -85,7 +89,7 @@ def encoder(enc: EncoderSpec, length: int) -> Flops:
 
 
 def embedding(enc: EncoderSpec, length: int) -> Flops:
-    """Look-ups of token, position and segment, their sum, norm and dropout, and the projection to another width."""
+    """Return the cost of the embeddings: look-ups of three tables, their sum, norm and dropout, and the projection."""
     e, h = enc.embedding_width, enc.hidden
     tokens = 2 * e * enc.vocab
     rest = 2 * e * (length + 2) + 2 * e + LAYER_NORM * e + DROPOUT * e
@@ -103,24 +107,25 @@ def block(
     attentions: int = 1,
     relative: int = 0,
 ) -> Flops:
-    """One transformer block of width `h`, whose attention also looks at `relative` positions from both sides.
+    """Return the cost of one transformer layer of width `h`, whose attention multiplies `relative` positions as well.
 
-    The script prices the first layer norm at 5 instead of 5h, and the values' average and the output projection by `h`
-    where the width of attention would be right; `attentions` is 2 where a decoder also looks at an encoder (T5).
+    As in the script, the first layer norm costs 5 instead of 5h, and the average of the values and the output
+    projection use `h`, where `attention_width` would be right. `attentions` is 2 for a decoder that also attends to an
+    encoder (T5).
     """
     kqv = attention_width or h
     scores = length * heads
     attention = 6 * h * kqv + 3 * kqv + 2 * kqv * length + (SOFTMAX + DROPOUT + 1) * scores
     attention += 2 * h * length + 2 * h * h + h + DROPOUT * h + h + LAYER_NORM
-    looks = 4 * h * relative
+    relative_products = 4 * h * relative
     feed_forward = 4 * h * ffn + GELU * ffn + ffn + h + DROPOUT * h + h + LAYER_NORM * h
-    paper = length * (attentions * attention + looks + feed_forward)
-    matmul = length * (attentions * (8 * h * kqv + 4 * kqv * length) + looks + 4 * h * ffn)
+    paper = length * (attentions * attention + relative_products + feed_forward)
+    matmul = length * (attentions * (8 * h * kqv + 4 * kqv * length) + relative_products + 4 * h * ffn)
     return Flops(paper, paper, matmul)
 
 
 def lm_head(enc: EncoderSpec, length: int, positions: Positions) -> Flops:
-    """Dense layer from hidden to embedding width, GELU, norm, and the softmax over the vocabulary at `positions`."""
+    """Return the cost of an MLM head at `positions`: dense layer, GELU, norm and softmax over the vocabulary."""
     e, h, v = enc.embedding_width, enc.hidden, enc.vocab
     products = 2 * h * e + 2 * e * v
     each = products + e + GELU * e + LAYER_NORM * e + SOFTMAX * v + 2 * v
@@ -128,9 +133,9 @@ def lm_head(enc: EncoderSpec, length: int, positions: Positions) -> Flops:
 
 
 def binary_head(spec: RunSpec, positions: Positions) -> Flops:
-    """Original or replaced, at every position (RTD) or at the picks (ELECTRA 15%).
+    """Return the cost of the head that detects replaced tokens, everywhere (RTD) or at the picks (ELECTRA 15%).
 
-    The paper's conventions price the dense layer of the official code also where `spec.head` is "linear".
+    The paper's conventions include the dense layer of the official code even if `spec.head` is "linear".
     """
     h = spec.encoder.hidden
     each = 2 * h * h + h + GELU * h + 2 * h
@@ -139,34 +144,35 @@ def binary_head(spec: RunSpec, positions: Positions) -> Flops:
 
 
 def gate(spec: RunSpec) -> Flops:
-    """The copy gate of All-Tokens MLM: one product of hidden width at every position."""
+    """Return the cost of the copy gate of All-Tokens MLM: one dot product of hidden width at every position."""
     return _at(2 * spec.encoder.hidden, 2 * spec.encoder.hidden, spec.data.length, "all")
 
 
 def baseline(spec: RunSpec) -> Flops:
-    """The adversarial generator's baseline: one product of its width at the picks (docs/electra.md 3).
+    """Return the cost of the adversarial generator's baseline: one dot product of its width at each pick.
 
-    Half of its backward pass is not computed, for its gradient stops there.
+    Half of its backward pass is not computed, since no gradient passes on to the generator (docs/electra.md 3).
     """
     each = 2 * spec.generator_encoder.hidden
-    price = _at(each, each, spec.data.length, spec.picks)
-    return replace(price, still=(0, 0, price.matmul // 2))
+    total = _at(each, each, spec.data.length, spec.picks)
+    return replace(total, still=(0, 0, total.matmul // 2))
 
 
 def generator(spec: RunSpec) -> Flops:
-    """The generator over the whole row, its output layer at the picks. Under `tying` "all" it is the encoder again.
+    """Return the cost of the generator: its encoder over the whole row, and its output layer at the picks.
 
-    Drawing from a fixed distribution is free, as all sampling is in the official script.
+    If `tying` is "all", this is a second pass of the main encoder. Sampling from a fixed distribution costs nothing,
+    like all sampling in the official script.
     """
     if spec.generator.kind != "transformer":
         return Flops.zero()
     enc, length = spec.generator_encoder, spec.data.length
-    price = encoder(enc, length) + lm_head(enc, length, spec.picks)
-    return price.frozen() if spec.generator_frozen else price
+    total = encoder(enc, length) + lm_head(enc, length, spec.picks)
+    return total.frozen() if spec.generator_frozen else total
 
 
 def _at(each: int, products: int, length: int, positions: Positions) -> Flops:
-    """A head that costs `each` (paper) and `products` (matmul) a position."""
+    """Return the cost of a head that takes `each` (paper) or `products` (matmul) operations at a position."""
     if positions == "all":
         return Flops(length * each, length * each, length * products)
     paper = _whole(OUTPUT_SHARE * length * each)
@@ -174,5 +180,5 @@ def _at(each: int, products: int, length: int, positions: Positions) -> Flops:
 
 
 def _whole(amount: Exact) -> Exact:
-    """The same number, as an int if it is one."""
+    """Return the same number, as an int if it is whole."""
     return amount.numerator if isinstance(amount, Fraction) and amount.denominator == 1 else amount

@@ -1,6 +1,6 @@
-"""What stands on an encoder while it is pre-trained, and is thrown away after.
+"""The heads of an encoder in pre-training. They are not part of the encoder that is exported.
 
-B rows, N positions, D width of the encoder, E of the embeddings, V vocabulary.
+B rows, N positions, D width of the encoder, E width of the embeddings, V size of the vocabulary.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812 - the field's name for it
+from torch.nn import functional as F  # noqa: N812 - the usual name
 
 from workbench.cpu import portable, vocabulary_loss
 from workbench.models.encoder import Encoder, initialise
@@ -20,10 +20,10 @@ from workbench.tensors import Guess
 
 
 class MlmHead(nn.Module):
-    """Dense to embedding width, GELU, layer norm; then the product with a token table, plus a bias of its own.
+    """A dense layer to embedding width, GELU and layer norm, then the product with a token table, plus a bias.
 
-    The table is the one handed in, so a tied table is trained by this head too (docs/electra.md 1.2 and 2). Losses take
-    the way of `cpu/vocabulary_loss.py`, unless `plain` or compiled.
+    The table is not a copy, so that this head also trains a tied table (docs/electra.md 1.2 and 2). Losses are computed
+    by `cpu/vocabulary_loss.py`, except if `plain`, or under torch.compile.
     """
 
     plain = False
@@ -37,77 +37,85 @@ class MlmHead(nn.Module):
         self.bias = nn.Parameter(table.weight.new_zeros(table.num_embeddings))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Logits (..., V) of hidden (..., D)."""
+        """Return the logits (..., V) for hidden (..., D)."""
         return F.linear(self._transform(hidden), self.table.weight, self.bias)
 
     def likelihood(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """log q(target) (B, N) at hidden (B, N, D), and whether the target is the likeliest word, bool (B, N)."""
+        """Return log q(target) for hidden (B, N, D), and whether the target is the most probable token, (B, N) each."""
         return token_log_likelihood(self._transform(hidden), self.table.weight, self.bias, targets)
 
     @torch.no_grad()
     def log_likelihood(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """log q(target) (N,) at hidden (N, D), in fp32 or wider; no gradient."""
+        """Return log q(target) (N,) for hidden (N, D), in fp32 or wider, without gradient."""
         if self._stepwise:
             return self.likelihood(hidden[None], targets[None])[0][0]
         return vocabulary_loss.log_likelihood(self._transform(hidden), self.table.weight, self.bias, targets)
 
     def loss(self, hidden: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean cross-entropy () at hidden (B, N, D) over weights (B, N), and whether the target is likeliest (B, N)."""
+        """Return the weighted mean cross-entropy (), and whether each target is the most probable token (B, N).
+
+        hidden (B, N, D), targets (B, N), weights (B, N).
+        """
         if self._stepwise:
             likelihood, right = self.likelihood(hidden, targets)
             return -weighted_mean(likelihood, weights), right
-        found = self._at_once(hidden, targets, weights)
-        return found.loss, found.right
+        result = self._at_once(hidden, targets, weights)
+        return result.loss, result.right
 
     def copy_loss(
         self, hidden: Tensor, targets: Tensor, weights: Tensor, gate: Tensor, untouched: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """As `loss`, of the mixture that copies by gate (B, N) where untouched (B, N) (`losses.copy_mixture_loss`)."""
+        """Return what `loss` returns, with the loss of the copy mixture (`losses.copy_mixture_loss`).
+
+        gate (B, N) are the logits of copying, untouched (B, N) bool is true where the token shown is the original.
+        """
         if self._stepwise:
             likelihood, right = self.likelihood(hidden, targets)
             return weighted_mean(copy_mixture_loss(gate, likelihood, untouched), weights), right
-        found = self._at_once(hidden, targets, weights, gate=gate.flatten(), copied=untouched.flatten())
-        return found.loss, found.right
+        result = self._at_once(hidden, targets, weights, gate=gate.flatten(), copied=untouched.flatten())
+        return result.loss, result.right
 
     def guess(self, hidden: Tensor, targets: Tensor, weights: Tensor, draws: Tensor, temperature: float = 1.0) -> Guess:
-        """As `loss`, with a word (B, N) from softmax(logits / temperature) at draws (B, N) in [0, 1); no gradient.
+        """Return what `loss` returns, and tokens (B, N) sampled from softmax(logits / temperature), without gradient.
 
-        Inverse of the cumulative distribution at one number a word: the distribution of Gumbel-max
-        (docs/electra.md 1.2), at V times fewer draws.
+        The cumulative distribution is inverted at draws (B, N) in [0, 1), one for each token. The samples have the same
+        distribution as those of the Gumbel-max trick (docs/electra.md 1.2), which takes V times more random numbers.
         """
         if not self._stepwise:
             return self._at_once(hidden, targets, weights, draws=draws.flatten(), temperature=temperature)
         logits = self(hidden)  # (B, N, V)
         scaled = logits.detach().float() / temperature
-        words = portable.sample(scaled.softmax(-1).flatten(0, 1), draws.flatten()).view_as(targets)
+        samples = portable.sample(scaled.softmax(-1).flatten(0, 1), draws.flatten()).view_as(targets)
         loss = weighted_mean(cross_entropy(logits, targets), weights)
-        return Guess(words, loss, logits.detach().argmax(-1) == targets, cross_entropy(scaled, words))
+        return Guess(samples, loss, logits.detach().argmax(-1) == targets, cross_entropy(scaled, samples))
 
     @property
     def _stepwise(self) -> bool:
+        """Whether losses are computed from all logits by torch, instead of by `cpu/vocabulary_loss.py`."""
         return self.plain or torch.compiler.is_compiling()
 
     def _at_once(self, hidden: Tensor, targets: Tensor, weights: Tensor, **more: Any) -> Guess:
-        """`more` is flat, (B * N,)."""
+        """Return loss and samples from one pass over the vocabulary; the tensors in `more` are (B * N,)."""
         features = self._transform(hidden).flatten(0, 1)
-        found = vocabulary_loss.guess(
+        result = vocabulary_loss.guess(
             features, self.table.weight, self.bias, targets.flatten(), weights.flatten(), **more
         )
-        shaped = {name: getattr(found, name).view_as(targets) for name in ("samples", "right", "surprise")}
-        return replace(found, **shaped)
+        shaped = {name: getattr(result, name).view_as(targets) for name in ("samples", "right", "sample_nll")}
+        return replace(result, **shaped)
 
     def _transform(self, hidden: Tensor) -> Tensor:
-        """(..., D) to (..., E), ready for the product with the table."""
+        """Return the features (..., E) of hidden (..., D), which are multiplied by the table."""
         out: Tensor = self.norm(F.gelu(self.dense(hidden)))
         return out
 
 
 class BinaryHead(nn.Module):
-    """One logit a position. `linear` is the paper's w.h, `dense` the released code's dense + GELU before it.
+    """A head with one logit for each position.
 
-    Both start undecided, at ln 2, by last weights of init / sqrt(D). The released code's Glorot gives every token of an
-    untrained model about the same logit, and as six in seven tokens are originals, a first RTD loss anywhere between
-    41 and 49 at the width of Small.
+    `linear` is w.h as in the paper; `dense` adds a dense layer and GELU before it, as in the released code. The last
+    weights have a standard deviation of init / sqrt(D), so that logits start near 0 and the loss at ln 2. With the
+    Glorot initialisation of the released code, an untrained model has about the same logit at every token; since six in
+    seven tokens are originals, the first RTD loss then lies anywhere between 41 and 49 at the width of Small.
     """
 
     def __init__(self, encoder: Encoder, kind: Literal["linear", "dense"]) -> None:
@@ -119,7 +127,7 @@ class BinaryHead(nn.Module):
         nn.init.normal_(self.out.weight, std=encoder.spec.init / math.sqrt(width))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Logits (B, N) of hidden (B, N, D)."""
+        """Return the logits (B, N) for hidden (B, N, D)."""
         if self.dense is not None:
             hidden = F.gelu(self.dense(hidden))
         out: Tensor = self.out(hidden).squeeze(-1)

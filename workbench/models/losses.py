@@ -1,6 +1,7 @@
-"""Losses and the ratios that tell whether they mean anything. Pure functions over tensors.
+"""Losses, and metrics that show whether a loss is meaningful, as pure functions of tensors.
 
-B rows, L positions, K picks, E embedding width, V vocabulary. Sums run in fp32 whatever the activations are.
+B rows, L positions, N positions or picks, K picks, D width of the encoder, E width of the embeddings, V size of the
+vocabulary. Sums are in fp32 for every dtype of the activations.
 """
 
 from __future__ import annotations
@@ -12,39 +13,39 @@ from torch.utils.checkpoint import checkpoint
 
 from workbench.tensors import Ratio
 
-CHUNK = 2**26  # logits held at once by `token_log_likelihood`: 256 MiB in fp32
+CHUNK = 2**26  # logits that `token_log_likelihood` holds at once: 256 MiB in fp32
 
 
 def gather(values: Tensor, positions: Tensor) -> Tensor:
-    """values (B, L) or (B, L, D) at positions (B, K): (B, K) or (B, K, D)."""
+    """Return values (B, L) or (B, L, D) at positions (B, K): (B, K) or (B, K, D)."""
     if values.dim() == 2:
         return values.gather(1, positions)
     return values.gather(1, positions[..., None].expand(-1, -1, values.shape[-1]))
 
 
 def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
-    """sum(weights * values) / sum(weights), both of one shape, (); 0 where nothing counts (docs/electra.md 1.8)."""
+    """Return sum(weights * values) / sum(weights), (), of equal shapes; 0 if no weight counts (docs/electra.md 1.8)."""
     weights = weights.float()
     return (values.float() * weights).sum() / weights.sum().clamp(min=1e-6)
 
 
 def binary_loss(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-    """Mean binary cross-entropy of logits (B, N) against bool labels over the positions that count, ()."""
+    """Return the weighted mean binary cross-entropy () of logits (B, N), given bool labels and weights (B, N)."""
     losses = F.binary_cross_entropy_with_logits(logits.float(), labels.float(), reduction="none")
     return weighted_mean(losses, weights)
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """-log softmax(logits)[target] (B, N) of logits (B, N, V), in fp32."""
+    """Return -log softmax(logits)[target] (B, N) for logits (B, N, V), in fp32."""
     flat = F.cross_entropy(logits.float().flatten(0, -2), targets.flatten(), reduction="none")
     return flat.view_as(targets)
 
 
 def token_log_likelihood(features: Tensor, table: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """log softmax(features @ table.T + bias)[target] (B, N), and whether the target was the likeliest word (B, N).
+    """Return the log-likelihood of each target, and whether it is the most probable token, (B, N) each.
 
-    features (B, N, E), table (V, E), bias (V,). Never holds more than CHUNK logits: longer inputs go piece by piece,
-    and backward computes each piece again.
+    The likelihood is softmax(features @ table.T + bias)[target] for features (B, N, E), table (V, E), bias (V,). At
+    most CHUNK logits are held at once: longer inputs are computed in pieces, each again in the backward pass.
     """
     flat, words = features.flatten(0, 1), targets.flatten()
     rows = max(1, CHUNK // len(table))
@@ -66,40 +67,45 @@ def _log_likelihood(features: Tensor, table: Tensor, bias: Tensor, targets: Tens
 
 
 def copy_mixture_loss(gate: Tensor, likelihood: Tensor, untouched: Tensor) -> Tensor:
-    """-log p(x_t) of the copy mixture, in log space (section 3.4, All-Tokens MLM; docs/electra.md 1.6), (B, L).
+    """Return -log p(x_t) (B, L) of the copy mixture (section 3.4, All-Tokens MLM; docs/electra.md 1.6).
 
-    gate (B, L) logits of copying, likelihood (B, L) log q(x_t), untouched (B, L) bool: the token seen is the original.
+    gate (B, L) are the logits of copying, likelihood (B, L) is log q(x_t), untouched (B, L) bool is true where the
+    token shown is the original. The mixture is computed in log space.
     """
     copy, write = F.logsigmoid(gate.float()), F.logsigmoid(-gate.float())
     return -torch.where(untouched, torch.logaddexp(copy, write + likelihood), write + likelihood)
 
 
 def share(hits: Tensor, among: Tensor) -> Ratio:
-    """How many of `among` are `hits`, as a ratio of counts; both of one shape, bool or weights."""
+    """Return the share of `among` that is in `hits`, as a ratio of counts; both are bool or weights, of one shape."""
     among = among.detach().float()
     return (hits.detach().float() * among).sum(), among.sum()
 
 
 def binary_ratios(name: str, logits: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Ratio]:
-    """How logits (B, N) tell bool labels where weights > 0: accuracy, precision, recall, ROC area, share of "yes".
+    """Return accuracy, precision, recall, positive rate and ROC area of logits (B, N) as metrics under `name`.
 
-    A share of 0 or 1 is a collapse: the same answer everywhere (docs/electra.md 3, two-stage). Added up over
-    micro-batches, all but the area are exactly those of the whole step. The area counts the pairs within
-    each micro-batch, none across, and adds these up: exact for a step in one piece, an estimate for one in several.
+    labels (B, N) are bool; positions of weight 0 do not count. A positive rate of 0 or 1 is a collapse: the same answer
+    at every position (docs/electra.md 3, two-stage). Summed over micro-batches, all metrics but the ROC area are
+    exactly those of the whole step. The area counts only pairs within a micro-batch: it is exact for a step in one
+    piece, and an estimate for a step in several.
     """
     logits, counted = logits.detach().float(), weights > 0
-    said = logits > 0
+    predicted = logits > 0
     return {
-        f"{name}_accuracy": share(said == labels, counted),
-        f"{name}_precision": share(labels, said & counted),
-        f"{name}_recall": share(said, labels & counted),
-        f"{name}_positive_rate": share(said, counted),
+        f"{name}_accuracy": share(predicted == labels, counted),
+        f"{name}_precision": share(labels, predicted & counted),
+        f"{name}_recall": share(predicted, labels & counted),
+        f"{name}_positive_rate": share(predicted, counted),
         f"{name}_auc": _auc(logits, labels, counted),
     }
 
 
 def _auc(scores: Tensor, labels: Tensor, counted: Tensor) -> Ratio:
-    """Pairs of a positive above a negative (ties count half), over all such pairs: the Mann-Whitney statistic."""
+    """Return the ROC area as the Mann-Whitney statistic, a ratio of counts.
+
+    It is the share of pairs of a positive and a negative in which the positive scores higher; a tie counts half.
+    """
     scores, positive, negative = scores.flatten(), (labels & counted).flatten(), (~labels & counted).flatten()
     infinity = torch.full_like(scores, torch.inf)
     below = torch.where(negative, scores, infinity).sort().values

@@ -1,4 +1,4 @@
-"""How plausible a sentence is to a model: what the `score` of each objective is made of.
+"""Scores of sentences: how plausible each one is to a model. The `score` of each objective is built from these.
 
 B sentences, L positions, D width. Special tokens and padding are never scored, [UNK] is; sums run in float64.
 """
@@ -16,15 +16,15 @@ from workbench.models.heads import MlmHead
 from workbench.spec.parts import Special
 from workbench.tensors import ordinary
 
-TOKENS = 1 << 13  # padded tokens of masked copies that are computed at once
+TOKENS = 1 << 13  # tokens, with padding, of the masked copies that are computed at once
 
 
 @dataclass(frozen=True)
 class Sentences:
-    """Some tokenised sentences.
+    """A batch of tokenised sentences.
 
-    ids (B, L) int64; attention (B, L) bool, True on tokens, None where every row is full; words (B, L) int64, the
-    number within its sentence of the word that a token belongs to.
+    ids (B, L) int64; attention (B, L) bool, True on tokens, or None if no row is padded; words (B, L) int64, the index
+    within the sentence of the word to which each token belongs.
     """
 
     ids: Tensor
@@ -36,7 +36,7 @@ Scorer = Callable[[Sentences], Tensor]  # the log-plausibility of each sentence 
 
 
 def summed(values: Tensor, ids: Tensor, attention: Tensor | None, special: Special) -> Tensor:
-    """Return the sum (B,) of values (B, L) over the tokens that count."""
+    """Return the sum (B,) of values (B, L) over tokens that are neither special nor padding."""
     return values.double().masked_fill(~ordinary(ids, attention, special), 0.0).sum(1)
 
 
@@ -48,15 +48,15 @@ def pseudo_log_likelihood(
     special: Special,
     words: Tensor | None = None,
 ) -> Tensor:
-    """Return the sum (B,) of log p(token | all others), each token masked in a copy of its own.
+    """Return the sum (B,) of log p(token | all other tokens), with each token masked in its own copy of the sentence.
 
-    Salazar et al. 2020, "Masked language model scoring". With words (B, L) the later tokens of the same word are
-    masked too: Kauf and Ivanova 2023, "A better way to do masked language model scoring" (word-l2r), which cures the
-    inflated scores of words of several tokens. Only masked positions go through the vocabulary.
+    Salazar et al. 2020, "Masked language model scoring". If words (B, L) are given, later tokens of the same word are
+    masked too: Kauf and Ivanova 2023, "A better way to do masked language model scoring" (word-l2r), which corrects the
+    inflated scores of words of several tokens. Logits are computed only at the position that is scored.
     """
-    rows, places = ordinary(ids, attention, special).nonzero(as_tuple=True)  # a copy each
+    rows, places = ordinary(ids, attention, special).nonzero(as_tuple=True)  # one copy for each token
     columns = torch.arange(ids.shape[1], device=ids.device)
-    found = torch.zeros(ids.shape, dtype=torch.float64, device=ids.device)
+    log_likelihoods = torch.zeros(ids.shape, dtype=torch.float64, device=ids.device)
     size = max(1, TOKENS // ids.shape[1])
     for start in range(0, len(rows), size):
         row, place = rows[start : start + size], places[start : start + size, None]
@@ -65,12 +65,12 @@ def pseudo_log_likelihood(
             hide |= (columns > place) & (words[row] == words[row].gather(1, place))
         copies = torch.where(hide, special.mask, ids[row])
         states = encoder.states_at(copies, None if attention is None else attention[row], place[:, 0])  # (n, D)
-        found[row, place[:, 0]] = head.log_likelihood(states, ids[row].gather(1, place)[:, 0]).double()
-    return found.sum(1)
+        log_likelihoods[row, place[:, 0]] = head.log_likelihood(states, ids[row].gather(1, place)[:, 0]).double()
+    return log_likelihoods.sum(1)
 
 
 def masked_scorers(encoder: Encoder, head: MlmHead, special: Special, prefix: str = "") -> dict[str, Scorer]:
-    """Return both ways of scoring by masks, for a masked language model."""
+    """Return the two ways of scoring by masks, token by token and word by word, of a masked language model."""
     return {
         f"{prefix}pll": lambda s: pseudo_log_likelihood(encoder, head, s.ids, s.attention, special),
         f"{prefix}pll-word-l2r": lambda s: pseudo_log_likelihood(encoder, head, s.ids, s.attention, special, s.words),

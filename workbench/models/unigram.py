@@ -1,7 +1,7 @@
-"""Generators without weights: words as often as they occur in the training text, or all words alike.
+"""Generators without weights, which sample tokens by their frequencies in the training text, or uniformly.
 
-Clark et al. 2020, section 3.2, where the unigram generator is the smallest; the uniform one is the released code's
-(docs/electra.md 1.2). B rows, K picks, V vocabulary.
+The unigram generator is the smallest one of Clark et al. 2020, section 3.2; the uniform generator comes from the
+released code (docs/electra.md 1.2). B rows, K picks, V size of the vocabulary.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from workbench.tensors import Guess
 
 
 class WordFrequencies(nn.Module):
-    """One distribution over the vocabulary for every position. A unigram one must `count` before it is used."""
+    """One distribution over the vocabulary for all positions. A unigram generator needs `count` before it is used."""
 
     log_share: Tensor
     cumulative: Tensor
@@ -34,9 +34,9 @@ class WordFrequencies(nn.Module):
             self._set(torch.zeros(spec.encoder.vocab, dtype=torch.float64))
 
     def count(self, counts: Tensor) -> None:
-        """Take the frequencies of the training text, counts (V,); a uniform generator has no use for them.
+        """Set the distribution from the counts (V,) of the training text, which a uniform generator ignores.
 
-        No word is impossible, as if each had been seen once more; what is never picked is never written either.
+        Every count is raised by 1, so that no token is impossible. Tokens that are never picked are never sampled.
         """
         if self.spec.generator.kind == "unigram":
             special = self.spec.data.special
@@ -51,10 +51,10 @@ class WordFrequencies(nn.Module):
         self.counted = True
 
     def forward(self, draws: Tensor, targets: Tensor, weights: Tensor) -> Guess:
-        """Samples at draws (B, K) in [0, 1), and the mean loss at targets (B, K) over weights (B, K)."""
-        assert self.counted, "the words of the training text were not counted"
-        words = torch.searchsorted(self.cumulative, draws * self.cumulative[-1], right=True)
-        samples = words.clamp(max=len(self.cumulative) - 1)
+        """Return samples at draws (B, K) in [0, 1), and the mean loss of targets (B, K) under weights (B, K)."""
+        assert self.counted, "a unigram generator is used before `count` was called"
+        tokens = torch.searchsorted(self.cumulative, draws * self.cumulative[-1], right=True)
+        samples = tokens.clamp(max=len(self.cumulative) - 1)
         right = targets == self.log_share.argmax()
         # Slots that do not count may hold special tokens, whose log share is minus infinity.
         losses = -self.log_share[targets].masked_fill(weights == 0, 0.0)
@@ -62,7 +62,7 @@ class WordFrequencies(nn.Module):
 
 
 def count_words(model: nn.Module, counts: Callable[[], NDArray[np.int64]]) -> None:
-    """Have every generator in `model` that is made of word frequencies take them; `counts` is called only for these."""
+    """Pass the counts (V,) of tokens to each generator without weights in `model`; only then is `counts` called."""
     for part in model.modules():
         if isinstance(part, WordFrequencies):
             part.count(torch.from_numpy(counts()))

@@ -1,4 +1,4 @@
-"""Import paths of earlier versions, so that objectives which were written for them still load, and their runs go on."""
+"""Import paths of earlier versions, so that objectives written for them still load and their runs can be resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOVED = {
 
 
 def make_importable() -> None:
-    """Let `workbench.losses` and its like be imported as `workbench.models.losses`, and specs from `workbench.spec`."""
+    """Make the former import paths work, those of `Part` and `RunSpec` in `workbench.spec` included."""
     from workbench import spec
     from workbench.spec.parts import Part
     from workbench.spec.run_spec import RunSpec

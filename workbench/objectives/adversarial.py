@@ -1,4 +1,4 @@
-"""Adversarial RTD: the generator is rewarded for fooling the discriminator instead of learning masked words.
+"""Adversarial RTD: the generator is trained to fool the discriminator, not to predict masked tokens.
 
 Clark et al. 2020, section 3.2 and appendix F: REINFORCE with one sample. The reward of a sample is the discriminator's
 loss at its position; a learned baseline, -log sigmoid(w . h_G), is trained by cross-entropy to match it. The paper does
@@ -26,7 +26,7 @@ from workbench.tensors import Batch, StepLoss
 
 
 class Options(Part):
-    """`weight` of the detection loss; `reward` of the generator's, `baseline` of its baseline's."""
+    """The options of adversarial RTD: weights of the detection loss, of the policy loss and of the baseline's loss."""
 
     weight: float = 50.0
     reward: float = 1.0
@@ -34,13 +34,16 @@ class Options(Part):
 
 
 def cost(spec: RunSpec) -> Flops:
-    """Return the operations of one forward pass over one row: RTD's, and the baseline's product at the picks."""
+    """Return the cost of one forward pass over one row: that of RTD, and the product of the baseline at the picks."""
     body = flops.encoder(spec.encoder, spec.data.length)
     return flops.generator(spec) + body + flops.binary_head(spec, "all") + flops.baseline(spec)
 
 
 def floors(words: Frequencies) -> dict[str, float]:
-    """Return what the discriminator comes to by token frequencies alone; the generator has another aim than words."""
+    """Return the floors of the discriminator's loss and ROC area: what token frequencies alone can reach.
+
+    The generator has no floor, since it is not trained to predict tokens.
+    """
     return words.detection("all")
 
 
@@ -48,10 +51,14 @@ class Objective(nn.Module):
     def __init__(self, encoder: Encoder, spec: RunSpec, options: Options) -> None:
         super().__init__()
         if spec.generator_frozen:
-            raise InputError("adversarial trains its generator, which start.freeze_generator forbids")
+            raise InputError(
+                "adversarial trains its generator, which start.freeze_generator forbids; "
+                "set start.freeze_generator=false"
+            )
         if spec.generator.kind != "transformer":
             raise InputError(
-                f"adversarial trains its generator, and generator.kind={spec.generator.kind} has no weights"
+                f"adversarial trains its generator, and generator.kind={spec.generator.kind} has no weights; set "
+                f"generator.kind=transformer"
             )
         self.encoder, self.spec, self.options = encoder, spec, options
         self.generator = Generator(encoder, spec)
@@ -73,12 +80,12 @@ class Objective(nn.Module):
         loss = binary_loss(verdicts, replaced, real)
         rewards = detection_losses(gather(verdicts, masked.positions), gather(replaced, masked.positions))
         guesses = self.baseline(states.detach())  # (B, K)
-        surprise = cross_entropy(logits / temperature, samples)  # -log p(sample) (B, K)
-        fooling = policy_loss(surprise, rewards, guesses, masked.weights)
+        sample_nll = cross_entropy(logits / temperature, samples)  # -log p(sample) (B, K)
+        fooling = policy_loss(sample_nll, rewards, guesses, masked.weights)
         matching = baseline_loss(guesses, rewards, masked.weights)
         total = self.options.weight * loss + self.options.reward * fooling + self.options.baseline * matching
 
-        words = cross_entropy(logits.detach(), masked.targets)  # not trained on, but what other objectives report
+        words = cross_entropy(logits.detach(), masked.targets)  # logged, but not trained
         right = logits.detach().argmax(-1) == masked.targets
         parts = {
             "generator_loss": weighted_mean(words, masked.weights), "reinforce_loss": fooling,
@@ -86,7 +93,7 @@ class Objective(nn.Module):
         }  # fmt: skip
         metrics = masked.metrics | {
             "generator_accuracy": share(right, masked.weights),
-            "generator_entropy": share(surprise, masked.weights),
+            "generator_entropy": share(sample_nll, masked.weights),
             "replaced_rate": share(replaced, real),
         }
         return StepLoss(total, parts, metrics | binary_ratios("discriminator", verdicts, replaced, real))
@@ -101,26 +108,34 @@ class Objective(nn.Module):
         return self.detector.originality(ids, attention)
 
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences, `score` first."""
+        """Return the ways to score sentences by name; the first is that of `score`."""
         return self.detector.scorers()
 
 
 def detection_losses(logits: Tensor, replaced: Tensor) -> Tensor:
-    """The reward (B, K): -log D where the word is the original, -log(1 - D) where not, D that of *original*."""
+    """Return the rewards (B, K), which are the discriminator's losses at the picks, without gradient.
+
+    They are -log D where the token is the original and -log(1 - D) where it is not, with D = P(original). logits (B, K)
+    are above 0 for replaced tokens, replaced (B, K) is bool.
+    """
     return F.binary_cross_entropy_with_logits(logits.detach().float(), replaced.float(), reduction="none")
 
 
 def policy_loss(losses: Tensor, rewards: Tensor, guesses: Tensor, weights: Tensor) -> Tensor:
-    """What has the gradient of REINFORCE, (): the mean over picks of -log p(sample) times reward less baseline.
+    """Return the policy loss (), whose gradient is that of REINFORCE.
 
-    losses (B, K) are -log p(sample), rewards (B, K), guesses (B, K) the baseline's logits. Descending it raises the
-    probability of words that fool more than the baseline expects.
+    It is the mean over picks of -log p(sample) * (reward - baseline). losses (B, K) are -log p(sample), rewards (B, K),
+    guesses (B, K) the logits of the baseline. Its descent raises the probability of samples whose reward is above the
+    baseline.
     """
     expected = -F.logsigmoid(guesses.detach().float())
     return weighted_mean(losses * (rewards - expected), weights)
 
 
 def baseline_loss(guesses: Tensor, rewards: Tensor, weights: Tensor) -> Tensor:
-    """Cross-entropy of sigmoid(guesses) (B, K) with exp(-reward), the discriminator's belief in the right label, ()."""
-    belief = (-rewards).exp()
-    return weighted_mean(F.binary_cross_entropy_with_logits(guesses.float(), belief, reduction="none"), weights)
+    """Return the mean cross-entropy () of sigmoid(guesses) (B, K) with exp(-rewards).
+
+    exp(-reward) is the probability that the discriminator gives to the correct label.
+    """
+    targets = (-rewards).exp()
+    return weighted_mean(F.binary_cross_entropy_with_logits(guesses.float(), targets, reduction="none"), weights)

@@ -1,8 +1,8 @@
 """All-Tokens MLM: predict every token of a corrupted input, with a gate that may copy it.
 
-Clark et al. 2020, section 3.4: p(v) = D [v is the input token] + (1 - D) softmax(v), a mixture trained as one
-likelihood over all real tokens. The paper names no separate loss for the gate; `copy_loss` adds one, as some later
-work does, and `stop_gradient` keeps the mixture from training the gate (docs/electra.md 1.6).
+Clark et al. 2020, section 3.4: p(v) = D [v is the input token] + (1 - D) softmax(v), a mixture that is trained by
+its likelihood over all tokens but padding. The paper names no separate loss for the gate; `copy_loss` adds one, as some
+later work does, and with `stop_gradient` the mixture does not train the gate (docs/electra.md 1.6).
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ from workbench.tensors import Batch, StepLoss
 
 
 class Options(Part):
-    """`weight` of the mixture loss, `copy_loss` of a binary loss on the gate (0: none); the generator's weight is 1."""
+    """The options of All-Tokens MLM: weights of its losses, next to the generator's loss of weight 1.
+
+    `weight` is that of the mixture loss, `copy_loss` that of a binary loss on the gate (0 for none). If
+    `stop_gradient`, the mixture loss does not train the gate.
+    """
 
     weight: float = 1.0
     copy_loss: float = 0.0
@@ -41,13 +45,13 @@ class Options(Part):
 
 
 def cost(spec: RunSpec) -> Flops:
-    """Return the operations of one forward pass over one row: the softmax runs over every position."""
+    """Return the cost of one forward pass over one row, with the softmax at every position."""
     head = flops.lm_head(spec.encoder, spec.data.length, "all") + flops.gate(spec)
     return flops.generator(spec) + flops.encoder(spec.encoder, spec.data.length) + head
 
 
 def floors(words: Frequencies) -> dict[str, float]:
-    """Return what each loss comes to for a model that knows token frequencies and no more."""
+    """Return the floor of each logged loss by its name: the loss that token frequencies alone can reach."""
     return words.generator() | {"mlm_loss": words.restored("all")}
 
 
@@ -75,9 +79,9 @@ class Objective(nn.Module):
         return StepLoss(total, parts, metrics)
 
     def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
-        """Return the sum (B,) of log p(token) under the copy mixture, in one pass over the sentence as it is.
+        """Return the sum (B,) of log p(token) under the copy mixture, over unchanged sentences ids (B, L), in one pass.
 
-        Every token is its own input here: p = D + (1 - D) softmax(token) (Clark et al. 2020, section 3.4).
+        Here the input token is always the token scored, so that p = D + (1 - D) softmax(token), as in section 3.4.
         """
         hidden = self.encoder(ids, attention)  # (B, L, D)
         likelihood = self.head.log_likelihood(hidden.flatten(0, 1), ids.flatten()).view_as(ids)
@@ -85,5 +89,5 @@ class Objective(nn.Module):
         return summed(mixed, ids, attention, self.spec.data.special)
 
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences, `score` first."""
+        """Return the ways to score sentences by name; the first is that of `score`."""
         return {"copy-mixture": lambda s: self.score(s.ids, s.attention)} | self.generator.scorers()

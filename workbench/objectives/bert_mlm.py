@@ -1,7 +1,7 @@
 """BERT MLM: predict the picked tokens from a masked input.
 
-Devlin et al. 2019; Clark et al. 2020, section 3.4: 80 % of the picks become [MASK], 10 % a random word, 10 % stay.
-Shares are `corruption.mask` and `corruption.random`; no generator.
+Devlin et al. 2019; Clark et al. 2020, section 3.4: 80 % of the picks become [MASK], 10 % a random token, and 10 % stay
+as they are. The shares are `corruption.mask` and `corruption.random`; there is no generator.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from workbench.tensors import Batch, StepLoss
 
 
 class Options(Part):
-    """None."""
+    """The options of BERT MLM; there are none."""
 
 
 def cost(spec: RunSpec) -> Flops:
-    """Return the operations of one forward pass over one row."""
+    """Return the cost of one forward pass over one row."""
     return flops.encoder(spec.encoder, spec.data.length) + flops.lm_head(spec.encoder, spec.data.length, spec.picks)
 
 
 def floors(words: Frequencies) -> dict[str, float]:
-    """Return what each loss comes to for a model that knows token frequencies and no more."""
+    """Return the floor of each logged loss by its name: the loss that token frequencies alone can reach."""
     shares = words.spec.corruption
     return {"mlm_loss": words.masked(shares.mask, shares.random)}
 
@@ -59,5 +59,5 @@ class Objective(nn.Module):
         return pseudo_log_likelihood(self.encoder, self.head, ids, attention, self.spec.data.special)
 
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences, `score` first."""
+        """Return the ways to score sentences by name; the first is that of `score`."""
         return masked_scorers(self.encoder, self.head, self.spec.data.special)

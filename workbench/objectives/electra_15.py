@@ -1,6 +1,6 @@
-"""ELECTRA 15%: detect replaced tokens, scored only where the generator wrote.
+"""ELECTRA 15%: detect replaced tokens, with a loss at the picked positions only.
 
-Clark et al. 2020, section 3.4: how much of the gain comes from learning at every position.
+Clark et al. 2020, section 3.4, use it to measure how much of the gain comes from learning at every position.
 """
 
 from __future__ import annotations
@@ -22,19 +22,22 @@ from workbench.tensors import Batch, StepLoss
 
 
 class Options(Part):
-    """`weight` of the detection loss, lambda; the generator's is 1. The paper leaves it open (docs/electra.md 1.9)."""
+    """The options of ELECTRA 15%: `weight` is lambda, the weight of the detection loss.
+
+    The generator's loss has weight 1. The paper does not state lambda for this objective (docs/electra.md 1.9).
+    """
 
     weight: float = 50.0
 
 
 def cost(spec: RunSpec) -> Flops:
-    """Return the operations of one forward pass over one row."""
+    """Return the cost of one forward pass over one row."""
     body = flops.encoder(spec.encoder, spec.data.length)
     return flops.generator(spec) + body + flops.binary_head(spec, spec.picks)
 
 
 def floors(words: Frequencies) -> dict[str, float]:
-    """Return what each loss, and the ROC area, comes to for a model that knows token frequencies and no more."""
+    """Return the floors of the losses and the ROC area by name: what token frequencies alone can reach."""
     return words.generator() | words.detection("picks")
 
 
@@ -58,16 +61,16 @@ class Objective(nn.Module):
 
     @property
     def detector(self) -> Detector:
-        """What scores sentences."""
+        """The detector that scores sentences."""
         return Detector(self.encoder, self.head, self.generator)
 
     def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
         """Return the sum (B,) of log P(original) over the tokens of sentences ids (B, L), in one pass.
 
-        The head learned at picked positions only.
+        The head was trained at picked positions only.
         """
         return self.detector.originality(ids, attention)
 
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences, `score` first."""
+        """Return the ways to score sentences by name; the first is that of `score`."""
         return self.detector.scorers()

@@ -1,6 +1,6 @@
-"""Replace MLM: predict the picked tokens from an input that holds a generator's samples in place of [MASK].
+"""Replace MLM: predict the picked tokens from an input that contains a generator's samples instead of [MASK].
 
-Clark et al. 2020, section 3.4: how much of the gain comes from never seeing [MASK] in pre-training.
+Clark et al. 2020, section 3.4, use it to measure how much of the gain comes from pre-training without [MASK].
 """
 
 from __future__ import annotations
@@ -21,19 +21,22 @@ from workbench.tensors import Batch, StepLoss
 
 
 class Options(Part):
-    """`weight` of the main loss; the generator's has weight 1. Not stated in the paper (docs/electra.md 1.9)."""
+    """The options of Replace MLM: `weight` is the weight of its MLM loss; the generator's loss has weight 1.
+
+    The paper does not state this weight (docs/electra.md 1.9).
+    """
 
     weight: float = 1.0
 
 
 def cost(spec: RunSpec) -> Flops:
-    """Return the operations of one forward pass over one row."""
+    """Return the cost of one forward pass over one row."""
     head = flops.lm_head(spec.encoder, spec.data.length, spec.picks)
     return flops.generator(spec) + flops.encoder(spec.encoder, spec.data.length) + head
 
 
 def floors(words: Frequencies) -> dict[str, float]:
-    """Return what each loss comes to for a model that knows token frequencies and no more."""
+    """Return the floor of each logged loss by its name: the loss that token frequencies alone can reach."""
     return words.generator() | {"mlm_loss": words.restored("picks")}
 
 
@@ -54,15 +57,15 @@ class Objective(nn.Module):
         return StepLoss(total, {"generator_loss": fake.loss, "mlm_loss": loss}, metrics)
 
     def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
-        """Return the sum (B,) of log p(token) at every token of the sentence as it is, in one pass.
+        """Return the sum (B,) of log p(token) over the tokens of unchanged sentences ids (B, L), in one pass.
 
-        That is the input it was trained on, less the generator's samples; there is no [MASK] in it. For masked language
-        models this is the "holistic" score of Zaczynska et al. 2020.
+        The inputs of pre-training have no [MASK] either, but contain samples of the generator. For a masked language
+        model, this is the "holistic" score of Zaczynska et al. 2020.
         """
         hidden = self.encoder(ids, attention)  # (B, L, D)
         likelihood = self.head.log_likelihood(hidden.flatten(0, 1), ids.flatten()).view_as(ids)
         return summed(likelihood, ids, attention, self.spec.data.special)
 
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences, `score` first."""
+        """Return the ways to score sentences by name; the first is that of `score`."""
         return {"one-pass": lambda s: self.score(s.ids, s.attention)} | self.generator.scorers()

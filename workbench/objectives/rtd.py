@@ -1,8 +1,8 @@
 """RTD, replaced token detection: is each token the original or a generator's sample?
 
-Clark et al. 2020, section 3.1, ELECTRA itself. A sample equal to the original counts as original; the loss runs over
-all real tokens; lambda is 50 (`options.weight`). Nothing flows from the detector into the generator but through
-weights that both own.
+This is ELECTRA (Clark et al. 2020, section 3.1). A sample that equals the original counts as original; the loss is a
+mean over all tokens but padding; lambda is 50 (`options.weight`). No gradient passes from the detector to the
+generator, except to weights that they share.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from workbench.tensors import Batch, StepLoss
 
 
 class Options(Part):
-    """`weight` of the detection loss, the paper's lambda; the generator's has weight 1."""
+    """The options of RTD: `weight` is the paper's lambda, the weight of the detection loss; the generator's is 1."""
 
     weight: float = 50.0
 
 
 def cost(spec: RunSpec) -> Flops:
-    """Return the operations of one forward pass over one row."""
+    """Return the cost of one forward pass over one row."""
     body = flops.encoder(spec.encoder, spec.data.length)
     return flops.generator(spec) + body + flops.binary_head(spec, "all")
 
 
 def floors(words: Frequencies) -> dict[str, float]:
-    """Return what each loss, and the ROC area, comes to for a model that knows token frequencies and no more."""
+    """Return the floors of the losses and the ROC area by name: what token frequencies alone can reach."""
     return words.generator() | words.detection("all")
 
 
@@ -59,7 +59,7 @@ class Objective(nn.Module):
 
     @property
     def detector(self) -> Detector:
-        """What scores sentences."""
+        """The detector that scores sentences."""
         return Detector(self.encoder, self.head, self.generator)
 
     def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
@@ -67,5 +67,5 @@ class Objective(nn.Module):
         return self.detector.originality(ids, attention)
 
     def scorers(self) -> dict[str, Scorer]:
-        """Return the ways to score sentences, `score` first."""
+        """Return the ways to score sentences by name; the first is that of `score`."""
         return self.detector.scorers()
