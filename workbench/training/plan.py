@@ -11,6 +11,7 @@ from typing import Any
 from workbench import objectives
 from workbench.errors import InputError
 from workbench.models.flops import CONVENTIONS, Convention, Flops, number
+from workbench.spec.parts import ScheduleSpec
 from workbench.spec.run_spec import RunSpec, digest
 from workbench.spec.user_code import blaming
 from workbench.spec.words_seen import epochs_of_words, words_of_tokens, words_per_token
@@ -84,7 +85,7 @@ def plan(spec: RunSpec, seconds_per_step: float | None = None, before: Plan | No
         tokens=tokens,
         rows=rows,
         picks=spec.picks,
-        warmup_steps=warmup_steps(spec, first + own),
+        warmup_steps=warmup_steps(spec.schedule, first + own),
         flops={str(name): number(own * amount + Fraction(spent[name])) for name, amount in per_step.items()},
         flops_per_step={str(name): number(amount) for name, amount in per_step.items()},
         parameters=parameters,
@@ -115,9 +116,9 @@ def price(base: RunSpec, word: str) -> Plan:
     return plan(objectives.with_options(base.replace(objective=name, source=source)))
 
 
-def warmup_steps(spec: RunSpec, steps: int) -> int:
+def warmup_steps(schedule: ScheduleSpec, steps: int) -> int:
     """Warm-up in steps; left out, the paper's 10,000, but at most a tenth of the run. Raises InputError if too long."""
-    warmup = spec.schedule.warmup
+    warmup = schedule.warmup
     if warmup is None:
         return min(10_000, steps // 10)
     result = int(warmup) if warmup >= 1 else int(warmup * steps)
