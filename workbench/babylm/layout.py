@@ -12,9 +12,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
-import os
 import shutil
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from workbench.babylm.revisions import Revision, missing, revisions, track
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.store import validation
+from workbench.store.atomic import draft_in, place_first, sync_tree
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
 from workbench.tasks import load
@@ -40,22 +39,23 @@ def export(store: RunStore, record: str, out: Path, verify: bool = True) -> list
     Runs that are not trained or damaged are named and left out; with `verify` every file is compared with its hash.
     Raises InputError where no run is left, or where the pairs that were scored are no longer to be had.
     """
+    taken = InputError(f"--babylm {out}: there is something in that place already; name a new folder")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"--babylm {out}: there is something in that place already; name a new folder")
+        raise taken
     found = store.experiment(record)
     runs = whole(map(store.get, found.runs), verify)
     if not runs:
         raise InputError(f"{record} has no trained run to export; give its command again, which trains what is missing")
     pairs = _pairs(found.base_spec().tasks)
     there = next(place for place in out.absolute().parents if place.is_dir())  # the others are made at the end
-    draft = there / f".{out.name}~{uuid.uuid4().hex}"
+    draft = draft_in(there)
     try:
         table = [row for run in runs for row in _run(run, pairs, draft)]
         _csv(table, draft / "scores.csv")
-        if out.exists():
-            out.rmdir()
+        sync_tree(draft)
         out.parent.mkdir(parents=True, exist_ok=True)
-        os.rename(draft, out)
+        if not place_first(draft, out):
+            raise taken
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return table
