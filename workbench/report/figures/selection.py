@@ -11,6 +11,7 @@ from workbench.report.figures.marks import Axis, Style
 from workbench.report.load.frames import STRETCH, Frames
 from workbench.report.load.training_curves import MOST_BINS, PLACE
 from workbench.report.words import listing
+from workbench.spec.parts import CONVENTIONS
 
 METRICS: dict[str, tuple[str, str]] = {
     "generator_loss": ("Generator loss", "nats"),
@@ -158,7 +159,7 @@ class Drawn:
     def _others(self, board: Board, name: str) -> list[Figure]:
         """The same against everything else that could be held the same."""
         axes = [Axis("tokens", "training tokens"), Axis("seconds", "training time in seconds")]
-        for convention in ("paper", "paper-sparse", "matmul"):
+        for convention in CONVENTIONS:
             if convention != board.convention():
                 axes.append(Axis(f"flops_{convention}", f"training FLOPs, {convention} convention"))
         made = []

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from workbench.spec.parts import CONVENTIONS
+
 MOST_BINS = 120
 MOST_ROWS = 20_000  # read from one file; a longer one is read at every k-th row
 MOST_IN_ALL = 120_000  # read from all files of a report, but MOST_BINS from each
 TYPICAL_ROW = 500  # bytes
 
 PLACE = ("step", "tokens", "seconds")
-CONVENTIONS = ("paper", "paper-sparse", "matmul")
 FLOPS = {name: f"flops.{name}" for name in CONVENTIONS}
 NUMBERS = (int, float)
 LARGEST = sys.float_info.max
