@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from workbench.rng import row_keys, seed_of, uniform
+from workbench.rng import mixed, row_keys, seed_of, uniform
 
 MASK = (1 << 64) - 1
 
@@ -42,6 +42,11 @@ def test_equal_to_plain_integers(seed: int, position: int, stream: str) -> None:
     keys = row_keys(seed, torch.tensor([position]))
     assert int(keys) & MASK == slow_key(seed, position)
     assert uniform(keys, stream, 3)[0].tolist() == [slow_uniform(slow_key(seed, position), stream, i) for i in range(3)]
+
+
+@given(st.lists(st.integers(0, MASK), min_size=1))
+def test_words_of_numpy_are_mixed_as_plain_integers(words: list[int]) -> None:
+    assert mixed(np.array(words, dtype=np.uint64)).tolist() == [slow_mix(word) for word in words]
 
 
 def test_numbers_do_not_change() -> None:

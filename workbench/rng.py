@@ -7,9 +7,13 @@ numbers come out on every device, with every micro-batch size and number of rank
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
 
@@ -35,7 +39,26 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-_MIX1, _MIX2, _STEP = _signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB), _signed(0x9E3779B97F4A7C15)
+_FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+_SIGNED_FACTORS = (_signed(_FACTORS[0]), _signed(_FACTORS[1]))
+_STEP = _signed(0x9E3779B97F4A7C15)
+
+
+def _finalise(x: Any, shift: Callable[[Any, int], Any], factors: tuple[int, int]) -> Any:
+    """Scramble 64 bits bijectively (the finaliser of SplitMix64, Steele et al. 2014).
+
+    `shift` is a logical right shift, and `factors` fit the type of `x`: torch computes with signed words alone, and
+    numpy with unsigned ones in fewer steps. `cpu/kernels.c` has the same in C.
+    """
+    x = (x ^ shift(x, 30)) * factors[0]
+    x = (x ^ shift(x, 27)) * factors[1]
+    return x ^ shift(x, 31)
+
+
+def mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Scramble each of these words, of any shape."""
+    found: NDArray[np.uint64] = _finalise(words, operator.rshift, _FACTORS)
+    return found
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
@@ -44,10 +67,9 @@ def _shift(x: Tensor, bits: int) -> Tensor:
 
 
 def _mix(x: Tensor) -> Tensor:
-    """A bijective scrambling of 64 bits (the finaliser of SplitMix64, Steele et al. 2014)."""
-    x = (x ^ _shift(x, 30)) * _MIX1
-    x = (x ^ _shift(x, 27)) * _MIX2
-    return x ^ _shift(x, 31)
+    """Scramble each int64 of a tensor of any shape."""
+    found: Tensor = _finalise(x, _shift, _SIGNED_FACTORS)
+    return found
 
 
 def row_keys(seed: int, positions: Tensor) -> Tensor:

@@ -223,10 +223,10 @@ def test_a_missing_column_names_those_there(tmp_path: Path, kind: str):
     ("name", "content", "words"),
     [
         ("t.jsonl", '{"text": "a"}\n{"text": \n', "line 2 is not JSON"),
-        ("t.jsonl", '["a"]\n', "line 1 is not an object"),
+        ("t.jsonl", '["a"]\n', "line 1 is not a JSON object"),
         ("t.jsonl", '{"text": "a"}\n{"txet": "b"}\n', "line 2 has no column 'text'"),
         ("t.jsonl", '{"text": "\\ud800"}\n', "surrogate"),
-        ("t.csv", 'id,text\n1,"a\n', "is not CSV"),
+        ("t.csv", 'id,text\n1,"a\n', "line 2 cannot be read as CSV"),
         ("t.csv", "id,text\n1,a\n2\n", "line 3 has 1 fields"),
         ("t.md", "text", "of a kind that cannot be read"),
         ("t.txt.bz2", "text", "of a kind that cannot be read"),

@@ -14,8 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from workbench import objectives
 from workbench.models import losses
 from workbench.models.encoder import seeded
-from workbench.models.flops import CONVENTIONS
 from workbench.models.heads import BinaryHead, MlmHead
+from workbench.spec.parts import CONVENTIONS
 from workbench.tensors import Batch, StepLoss
 from workbench.training.loop import plainly
 

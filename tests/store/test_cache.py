@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from workbench.store import cache, owner
+from workbench.store import atomic, cache, owner
 from workbench.store.cache import alone, differences, faults, is_whole, read_entry, staged, write_entry
 from workbench.store.lease import LeaseHeld, acquire
 from workbench.store.run_store import RunStore
@@ -305,7 +305,7 @@ def test_staging_folders_of_earlier_versions_are_judged_by_age(tmp_path: Path, s
 CHILD = """
 import os, sys, time
 from pathlib import Path
-from workbench.store import cache, owner
+from workbench.store import atomic, cache, owner
 from workbench.store.lease import acquire
 folder, name, mode = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 with cache.staged(folder / name) as stage:
@@ -408,3 +408,42 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert most == [1] and waited
+
+
+def test_every_file_of_a_folder_is_flushed_before_it_is_put_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut after the rename must not leave a folder of empty files."""
+    events: list[str] = []
+    sync, rename = os.fsync, os.rename
+
+    def note_sync(fd: int) -> None:
+        events.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name)
+        sync(fd)
+
+    def note_rename(a: Path, b: Path) -> None:
+        if Path(b).name == "folder":
+            events.append("rename")
+        rename(a, b)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "rename", note_rename)
+    with staged(tmp_path / "kind" / "folder") as stage:
+        (stage / "below").mkdir()
+        (stage / "below" / "tokens.bin").write_bytes(b"1234")
+    before, after = events[: events.index("rename")], events[events.index("rename") + 1 :]
+    assert {"tokens.bin", "below", cache.SEAL, "content"} <= set(before)
+    assert after == ["kind"]
+    assert is_whole(tmp_path / "kind" / "folder")
+
+
+def test_the_first_of_several_makers_of_a_folder_wins(tmp_path: Path) -> None:
+    drafts = [atomic.draft_in(tmp_path) for _ in range(3)]
+    for number, draft in enumerate(drafts):
+        draft.mkdir()
+        (draft / "number").write_text(str(number))
+    (tmp_path / "place").mkdir()
+    assert [atomic.place_first(draft, tmp_path / "place") for draft in drafts] == [True, False, False]
+    assert (tmp_path / "place" / "number").read_text() == "0"
+    with pytest.raises(FileNotFoundError):
+        atomic.place_first(tmp_path / "absent", tmp_path / "elsewhere")

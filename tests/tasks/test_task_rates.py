@@ -14,7 +14,9 @@ from torch import nn
 
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.finetuning.classifier import Classifier
-from workbench.tasks.finetuning.rates import EPS, depth, layer_factor, lr_factor, make_optimizer, set_rates
+from workbench.tasks.finetuning.rates import depth, layer_factor, layerwise_optimizer, optim_spec, schedule_spec
+from workbench.training.optimizer import lr_factor, set_rate
+from workbench.training.plan import warmup_steps
 
 
 def test_the_released_codes_numbers() -> None:
@@ -66,8 +68,8 @@ def test_depth_of_every_weight_of_a_family(family: str) -> None:
                     assert place == layer + 1, name
     spec = TasksSpec(layer_decay=0.5, weight_decay=0.1)
     model = Classifier(encoder, 2, 0.0)
-    groups = make_optimizer(model, spec).param_groups
-    grouped = {id(p): (g["factor"], g["decay"]) for g in groups for p in g["params"]}
+    groups = layerwise_optimizer(model, spec).param_groups
+    grouped = {id(p): (g["ratio"], g["decay"]) for g in groups for p in g["params"]}
     assert len(grouped) == len(list(model.parameters())) == sum(len(g["params"]) for g in groups)
     for name, parameter in model.named_parameters():
         inside = name.startswith("encoder.")
@@ -76,10 +78,15 @@ def test_depth_of_every_weight_of_a_family(family: str) -> None:
         assert grouped[id(parameter)] == (pytest.approx(factor), 0.0 if plain else 0.1), name
 
 
+def factors(spec: TasksSpec, steps: int) -> list[float]:
+    schedule = schedule_spec(spec)
+    return [lr_factor(step, steps, warmup_steps(schedule, steps), schedule) for step in range(steps)]
+
+
 @given(st.integers(1, 400), st.floats(0, 0.9), st.booleans())
 def test_schedule_rises_then_falls_to_nothing(steps: int, warmup: float, overlap: bool) -> None:
     spec = TasksSpec(warmup=warmup, overlap=overlap)
-    rates = [lr_factor(step, steps, spec) for step in range(steps)]
+    rates = factors(spec, steps)
     assert all(0 <= rate <= 1 for rate in rates)
     peak = int(np.argmax(rates))
     assert rates[:peak] == sorted(rates[:peak]) and rates[peak:] == sorted(rates[peak:], reverse=True)
@@ -90,9 +97,9 @@ def test_schedule_rises_then_falls_to_nothing(steps: int, warmup: float, overlap
 
 
 def test_warm_up_is_a_tenth() -> None:
-    rates = [lr_factor(step, 100, TasksSpec()) for step in range(100)]
+    rates = factors(TasksSpec(), 100)
     assert rates[10] == 1.0 and rates[0] == pytest.approx(1 / 11) and rates[55] == pytest.approx(0.5)
-    both = [lr_factor(step, 100, TasksSpec(overlap=True)) for step in range(100)]
+    both = factors(TasksSpec(overlap=True), 100)
     assert both[5] == pytest.approx(0.5 * 0.95) and both[10] == pytest.approx(0.9) and both[0] == 0.0
 
 
@@ -116,11 +123,11 @@ def test_adam_is_the_textbooks(bias_correction: bool, weight_decay: float) -> No
     model: Any = Bare()
     weights = {name: p.detach().numpy().astype(np.float64).copy() for name, p in model.named_parameters()}
     moments = {name: (np.zeros_like(w), np.zeros_like(w)) for name, w in weights.items()}
-    optimizer = make_optimizer(model, spec)
+    optimizer = layerwise_optimizer(model, spec)
     random = np.random.default_rng(0)
     for step in range(1, 13):
-        factor = lr_factor(step - 1, 12, spec)
-        set_rates(optimizer, spec, factor, step)
+        factor = factors(spec, 12)[step - 1]
+        set_rate(optimizer, optim_spec(spec), 0.1 * factor, step)
         for name, parameter in model.named_parameters():
             gradient = random.normal(size=parameter.shape) * 1e-5
             parameter.grad = torch.tensor(gradient, dtype=torch.float32)
@@ -130,7 +137,21 @@ def test_adam_is_the_textbooks(bias_correction: bool, weight_decay: float) -> No
             c1, c2 = (1 - 0.9**step, 1 - 0.999**step) if bias_correction else (1, 1)
             decay = weight_decay * weights[name] if name.endswith("weight") else 0
             rate = 0.1 * factor * (1.0 if name.startswith("head") else 0.5**3)
-            weights[name] -= rate * ((m / c1) / (np.sqrt(v / c2) + EPS) + decay)
+            weights[name] -= rate * ((m / c1) / (np.sqrt(v / c2) + 1e-6) + decay)
         optimizer.step()
     for name, parameter in model.named_parameters():
         assert np.allclose(parameter.detach().numpy(), weights[name], rtol=2e-5, atol=2e-6), name
+
+
+def test_norms_of_encoders_by_others_are_not_decayed_whatever_their_name() -> None:
+    """GPT-2 calls them `ln_1`, `ln_2` and `ln_f`, which the released list of names does not have."""
+    from transformers import GPT2Config, GPT2Model
+
+    model = Classifier(GPT2Model(GPT2Config(vocab_size=40, n_embd=16, n_layer=2, n_head=2)), 2, 0.0)
+    groups = layerwise_optimizer(model, TasksSpec(weight_decay=0.1)).param_groups
+    decays = {id(p): g["decay"] for g in groups for p in g["params"]}
+    found = {name: decays[id(p)] for name, p in model.named_parameters()}
+    assert {name for name, decay in found.items() if not decay} == {
+        name for name in found if ".ln_" in name or name.endswith("bias")
+    }
+    assert set(found.values()) == {0.0, 0.1}

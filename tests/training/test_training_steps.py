@@ -164,4 +164,4 @@ def test_a_resumed_run_keeps_the_generators_own_rate(tmp_path: Path) -> None:
 )
 def test_warm_up_left_out_is_ten_thousand_steps_but_at_most_a_tenth(steps: int, expected: int) -> None:
     spec = resolve("nano", TINY)
-    assert spec.schedule.warmup is None and warmup_steps(spec, steps) == expected
+    assert spec.schedule.warmup is None and warmup_steps(spec.schedule, steps) == expected

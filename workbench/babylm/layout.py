@@ -12,9 +12,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
-import os
 import shutil
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from workbench.babylm.revisions import Revision, missing, revisions, track
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.store import validation
+from workbench.store.atomic import draft_in, place_first, sync_tree
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
 from workbench.tasks import load
@@ -41,22 +40,23 @@ def export(store: RunStore, record: str, out: Path, verify: bool = True) -> list
     and left out; with `verify` every file is compared with its hash. Raises InputError if no run is left, or if the
     pairs that were scored are no longer available.
     """
+    taken = InputError(f"--babylm {out}: this path is a file or a folder that is not empty; name a new folder")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"--babylm {out}: this path is a file or a folder that is not empty; name a new folder")
+        raise taken
     experiment = store.experiment(record)
     runs = whole(map(store.get, experiment.runs), verify)
     if not runs:
         raise InputError(f"{record} has no trained run to export; run its command again, which trains what is missing")
     pairs = _pairs(experiment.base_spec().tasks)
     existing = next(place for place in out.absolute().parents if place.is_dir())  # folders below are made at the end
-    draft = existing / f".{out.name}~{uuid.uuid4().hex}"
+    draft = draft_in(existing)
     try:
         table = [row for run in runs for row in _run(run, pairs, draft)]
         _csv(table, draft / "scores.csv")
-        if out.exists():
-            out.rmdir()
+        sync_tree(draft)
         out.parent.mkdir(parents=True, exist_ok=True)
-        os.rename(draft, out)
+        if not place_first(draft, out):
+            raise taken
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return table

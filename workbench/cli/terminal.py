@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from workbench.models.flops import CONVENTIONS
 from workbench.progress import clock
 from workbench.spec.experiment import EQUAL_WITHIN, asked
 from workbench.spec.host import Host, cores, threads_for_each
+from workbench.spec.parts import CONVENTIONS
 from workbench.spec.run_spec import RunSpec, value_at
 from workbench.spec.words_seen import by_source
 from workbench.training.plan import Plan, with_parents

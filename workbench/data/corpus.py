@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from workbench.data.prepare import Prepared
 from workbench.errors import InputError
-from workbench.rng import row_keys, seed_of
+from workbench.rng import mixed, row_keys, seed_of
 
 if TYPE_CHECKING:
     from workbench.tensors import Batch
@@ -120,17 +120,10 @@ def _feistel(value: Words, left: int, right: int, keys: tuple[np.uint64, ...]) -
     """A permutation of `left + right` bits: the halves change places ROUNDS times, so both have their width again."""
     high, low = value >> np.uint64(right), value & _ones(right)
     for key in keys:
-        high, low = low, high ^ (_mixed(low ^ key) & _ones(left))
+        high, low = low, high ^ (mixed(low ^ key) & _ones(left))
         left, right = right, left
     return (high << np.uint64(right)) | low
 
 
 def _ones(bits: int) -> np.uint64:
     return np.uint64((1 << bits) - 1)
-
-
-def _mixed(value: Words) -> Words:
-    """64 scrambled bits (the finaliser of SplitMix64, Steele et al. 2014)."""
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return value ^ (value >> np.uint64(31))

@@ -48,64 +48,35 @@ def _text(path: Path, column: str, advance: Advance) -> Iterator[str]:
             size += len(line) + 1
             begin = begin or number
         if document and (blank or size > LONGEST):
-            yield checked("\n".join(document), f"{path} line {begin}")
+            yield checked("\n".join(document), f"{path}, line {begin}")
             document, size, begin = [], 0, 0
-    yield checked("\n".join(document), f"{path} line {begin}")
+    yield checked("\n".join(document), f"{path}, line {begin}")
 
 
 def _jsonl(path: Path, column: str, advance: Advance) -> Iterator[str]:
-    for number, line in enumerate(lines(path, advance), 1):
-        if not line or line.isspace():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path} line {number} is not JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise InputError(f'{path} line {number} is not an object such as {{"{column}": "..."}}')
+    for where, row in json_rows(path, lines(path, advance)):
         if column not in row:
-            raise missing(column, row, f"{path} line {number}")
-        text = field(row[column], column, f"{path} line {number}")
-        if "\\u" in line and not encodable(text):
-            raise InputError(
-                f"{path} line {number}: column {column!r} holds half of a surrogate pair, which is no text"
-            )
+            raise missing(column, row, f"{path}, {where}")
+        text = field(row[column], column, f"{path}, {where}")
+        if not encodable(text):
+            raise InputError(f"{path}, {where}: column {column!r} holds half of a surrogate pair, which is no text")
         yield from cut(text)
 
 
 def _csv(path: Path, column: str, advance: Advance) -> Iterator[str]:
     """Comma-separated with a header; quoted fields may hold line ends."""
-    csv.field_size_limit(2 * LINE)
-    read = 0  # bytes of the row that is being read, which may be many lines
-
-    def given() -> Iterator[str]:
-        nonlocal read
-        for line in lines(path, advance):
-            read += len(line)
-            if read > LINE:
-                raise InputError(
-                    f"{path} line {rows.line_num}: a row has more than {LINE:,} characters; is a quote left open?"
-                )
-            yield line + "\n"
-
-    rows = csv.reader(given(), strict=True)
-    header = None
-    try:
-        for row in rows:
-            read = 0
-            if header is None:
-                header = row
-                if column not in header:
-                    raise missing(column, header, str(path))
-                place = header.index(column)
-            elif len(row) > place:
-                yield from cut(field(row[place], column, f"{path} line {rows.line_num}"))
-            elif row:
-                raise InputError(
-                    f"{path} line {rows.line_num} has {len(row)} fields where the header has {len(header)}"
-                )
-    except csv.Error as error:
-        raise InputError(f"{path} line {rows.line_num} is not CSV: {error}") from None
+    rows = delimited_rows(path, (line + "\n" for line in lines(path, advance)))
+    _, header = next(rows, ("", None))
+    if header is None:
+        return
+    if column not in header:
+        raise missing(column, header, str(path))
+    place = header.index(column)
+    for where, row in rows:
+        if len(row) > place:
+            yield from cut(field(row[place], column, f"{path}, {where}"))
+        elif row:
+            raise InputError(f"{path}, {where} has {len(row)} fields where the header has {len(header)}")
 
 
 def _parquet(path: Path, column: str, advance: Advance) -> Iterator[str]:
@@ -114,31 +85,85 @@ def _parquet(path: Path, column: str, advance: Advance) -> Iterator[str]:
             for chunk in chunks(path, advance):
                 unpacked.write(chunk)
             unpacked.flush()
-            yield from _plain_parquet(Path(unpacked.name), str(path), column)
+            yield from _column(parquet_rows(Path(unpacked.name), str(path), column), column, path)
     else:
-        yield from _plain_parquet(path, str(path), column)
+        yield from _column(parquet_rows(path, str(path), column), column, path)
         advance(path.stat().st_size)
 
 
-def _plain_parquet(path: Path, shown: str, column: str) -> Iterator[str]:
+def _column(rows: Iterable[tuple[str, dict[str, Any]]], column: str, path: Path) -> Iterator[str]:
+    for where, row in rows:
+        yield from cut(field(row[column], column, f"{path}, {where}"))
+
+
+# ---- rows, of corpora and of tables of tasks alike (`workbench.tasks.rows`) ----
+
+
+def json_rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield ("line 7", object) of each line of JSON that is not blank. Raises InputError naming file and line."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}, line {number} is not JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise InputError(f"{path}, line {number} is not a JSON object")
+        yield f"line {number}", row
+
+
+def delimited_rows(path: Path, lines: Iterable[str], mark: str = ",") -> Iterator[tuple[str, list[str]]]:
+    """Yield ("line 7", fields) of each row, the header's first. Raises InputError naming file and line.
+
+    CSV fields may be quoted (RFC 4180), and quoted ones hold line ends; fields between tabs never are. `lines` have
+    their line ends.
+    """
+    csv.field_size_limit(2 * LINE)
+    read = 0  # characters of the row that is being read, which may be many lines
+
+    def given() -> Iterator[str]:
+        nonlocal read
+        for line in lines:
+            read += len(line)
+            if read > LINE:
+                raise InputError(
+                    f"{path}, line {rows.line_num}: a row has more than {LINE:,} characters; is a quote left open?"
+                )
+            yield line
+
+    quoting = {"strict": True} if mark == "," else {"dialect": "excel-tab", "quoting": csv.QUOTE_NONE}
+    rows = csv.reader(given(), **quoting)
+    try:
+        for row in rows:
+            read = 0
+            yield f"line {rows.line_num}", row
+    except csv.Error as error:
+        raise InputError(f"{path}, line {rows.line_num} cannot be read as {_NAMES[mark]}: {error}") from None
+
+
+_NAMES = {",": "CSV", "\t": "TSV"}
+
+
+def parquet_rows(path: Path, shown: str, column: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield ("row 7", {column: value}) of each row, with all columns or one. Raises InputError naming `shown`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     numbers = itertools.count(1)
     try:
         with pq.ParquetFile(path) as table:
-            if column not in table.schema_arrow.names:
+            if column is not None and column not in table.schema_arrow.names:
                 raise missing(column, table.schema_arrow.names, shown)
             unpackable(table.metadata, shown, column)
-            for batch in table.iter_batches(batch_size=ROWS, columns=[column]):
-                for value in batch.column(0):
-                    yield from cut(field(value.as_py(), column, f"{shown} row {next(numbers)}"))
+            for batch in table.iter_batches(batch_size=ROWS, columns=None if column is None else [column]):
+                yield from ((f"row {next(numbers)}", row) for row in batch.to_pylist())
     except PermissionError:
         raise InputError(f"{shown} cannot be read: no permission") from None
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
-        if getattr(error, "errno", None):
+        if getattr(error, "errno", None):  # broken thrift or snappy is an OSError without a number
             raise
-        raise InputError(f"{shown} is not a whole Parquet file: {str(error).splitlines()[0]}") from None
+        raise InputError(f"{shown} cannot be read as parquet: {str(error).splitlines()[0][:200]}") from None
 
 
 def unpackable(facts: Any, shown: str, column: str | None = None) -> None:

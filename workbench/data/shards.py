@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -50,7 +49,10 @@ class Text:
 
 
 class Shards:
-    """Writes token ids to tokens-00000.bin, tokens-00001.bin ... of SHARD tokens each."""
+    """Writes token ids to tokens-00000.bin, tokens-00001.bin ... of SHARD tokens each.
+
+    They are flushed to disk with the folder that they belong to (`workbench.store.cache.staged`).
+    """
 
     def __init__(self, folder: Path, dtype: np.dtype[Any]) -> None:
         self.folder, self.dtype = folder, dtype
@@ -83,8 +85,6 @@ class Shards:
             self.file.close()
 
     def _end(self) -> None:
-        self.file.flush()
-        os.fsync(self.file.fileno())
         self.file.close()
         self.done.append({"name": Path(self.file.name).name, "tokens": self.tokens, "sha256": self.hash.hexdigest()})
         self.file = None

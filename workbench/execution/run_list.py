@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from fractions import Fraction
 from typing import Any
 
 from workbench import objectives
@@ -17,8 +16,8 @@ from workbench.spec.contrasts import Contrast
 from workbench.spec.experiment import EQUAL_WITHIN, Experiment
 from workbench.spec.parts import Budget
 from workbench.spec.run_spec import RunSpec, value_at
-from workbench.spec.words_seen import MOST_EPOCHS, words_per_token
-from workbench.training.plan import Plan, plan
+from workbench.spec.words_seen import MOST_EPOCHS
+from workbench.training.plan import Plan, amount_in, plan
 
 log = logging.getLogger("workbench")
 
@@ -270,11 +269,7 @@ def _spent(spec: RunSpec, unit: str) -> float:
     own = plan(spec)
     if unit == "steps":
         return own.steps
-    if unit == "words":
-        exact = own.tokens * words_per_token(spec.data)
-    else:
-        exact = Fraction(own.tokens if unit == "tokens" else own.flops[spec.budget.convention])
-    amount = float(exact)
+    amount = float(amount_in(unit, spec, own.tokens, own.flops))
     while plan(spec.replace(budget={unit: amount, "convention": spec.budget.convention})).steps < own.steps:
         amount = math.nextafter(amount, math.inf)  # a float may have been rounded down
     return amount

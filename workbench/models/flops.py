@@ -17,12 +17,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
-from workbench.spec.parts import EncoderSpec
+from workbench.spec.parts import Convention, EncoderSpec
 from workbench.spec.run_spec import RunSpec
 
 Exact = int | Fraction
-Convention = Literal["paper", "paper-sparse", "matmul"]
-CONVENTIONS: tuple[Convention, ...] = ("paper", "paper-sparse", "matmul")
 Positions = int | Literal["all"]  # of one row
 
 # The script's costs of one element, and the share of positions in its output layer (20 of 128, 80 of 512).

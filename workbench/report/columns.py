@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from workbench.spec.parts import CONVENTIONS
+
 if TYPE_CHECKING:
     import pandas as pd
 
 NAMES = {"role": "kind", "spec": "spec_hash", "data": "data_fingerprint", "code": "code_version"}
+FLOPS = tuple(f"flops_{convention}" for convention in CONVENTIONS)
+AMOUNTS = ("steps", "tokens", "seconds", *FLOPS)  # what pre-training spends
 OF_SCORES = {"seed": "fine_tuning_seed", "digest": "fine_tuning_settings_hash"}  # if a row is one fine-tuning
 COUNTS = {
     "steps", "tokens", "words", "step", "first_step", "last_step", "rows", "train_rows", "test_rows", "seed", "seeds",
@@ -25,7 +29,7 @@ def name_of(column: str) -> str:
 
 def as_in_frames(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table that was read from a file with the column names of `frames`: the inverse of `readable`."""
-    names = {new: old for old, new in (NAMES | OF_SCORES).items()} | {"flops_paper_sparse": "flops_paper-sparse"}
+    names = {new: old for old, new in (NAMES | OF_SCORES).items()} | {name_of(name): name for name in FLOPS}
     renamed = table.rename(columns=names)
     return renamed.assign(role=renamed["role"].replace({"pre-training": "arm"})) if "role" in renamed else renamed
 

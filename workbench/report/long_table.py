@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 RUN = (
     "run_id", "role", "arm", "seed", "budget", "state", "steps", "tokens", "words", "epochs", "seconds",
-    "flops_paper",
-    "flops_paper-sparse", "flops_matmul", "spec", "data", "code",
+    *columns.FLOPS, "spec", "data", "code",
 )  # fmt: skip
 LATEX = (
     "arm", "seed", "budget", "task", "metric", "fine_tuning_seed", "value", "run_id", "data_fingerprint",

@@ -8,7 +8,7 @@
 
 The runs are all combinations of AXES, then each of VARIANTS (if there are any) once for each objective, times the
 seeds. A key is whatever `--set` takes, `options.NAME` of an objective, or `budget.share`, a part of the budget; an axis
-of one value holds it fixed. MATCH (steps, tokens, flops or seconds) is the unit in which all runs get the same amount;
+of one value holds it fixed. MATCH (a budget's unit, such as tokens) is the unit in which all runs get the same amount;
 left out, it is FLOPs. `--match` overrules it. CONTRASTS declares which comparisons the experiment is about (see
 `contrasts`); without it, every two arms are compared.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
@@ -14,6 +14,8 @@ Rate = Annotated[float, Field(ge=0, le=1)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 Tying = Literal["none", "tokens", "embeddings", "all", "gdes"]
 Recipe = Literal["paper", "released"]
+Convention = Literal["paper", "paper-sparse", "matmul"]  # of counting FLOPs (`workbench.models.flops`)
+CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
 UNITS = ("steps", "tokens", "words", "flops", "seconds")  # of budgets
 COUNTS = ("data.words", "data.tokens")  # keys that follow from the text, and tell no two runs apart
 
@@ -219,7 +221,7 @@ class Budget(Part):
     words: Annotated[float, Field(gt=0, le=1e18)] | None = None
     flops: Annotated[float, Field(gt=0, le=1e30)] | None = None
     seconds: Annotated[float, Field(gt=0, le=1e10)] | None = None
-    convention: Literal["paper", "paper-sparse", "matmul"] = "paper"
+    convention: Convention = "paper"
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:

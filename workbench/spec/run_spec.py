@@ -342,7 +342,8 @@ def parse_budget(text: str) -> Budget:
     """`flops=1e17`, `tokens=2e6`, `words=1e8`, `steps=1000` or `seconds=600`. Raises InputError."""
     unit, equals, amount = text.partition("=")
     if not equals or unit not in UNITS:
-        raise InputError(f"--budget {text!r} must be one of flops=, tokens=, words=, steps= or seconds= and a number")
+        *most, last = (f"{unit}=" for unit in UNITS)
+        raise InputError(f"--budget {text!r} must be one of {', '.join(most)} or {last} and a number")
     try:
         number = float(amount)
         return Budget.model_validate({unit: int(number) if unit == "steps" and number.is_integer() else number})

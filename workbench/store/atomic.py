@@ -1,4 +1,8 @@
-"""Files that are whole or absent: atomic JSON, careful reading, and names that stay inside their folder."""
+"""Files and folders that are whole or absent: atomic JSON, careful reading, and names that stay inside their folder.
+
+Whatever is made beside its place, flushed to disk and renamed goes through here. Leases have a protocol of their own
+(`workbench.store.lease`), of links and renames.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ import resource
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -221,11 +225,16 @@ def write_new(path: Path, data: bytes, target: Path | None = None) -> None:
     `target` is the path to name in that error, where the file is a draft of it.
     """
     with disk_errors(target or path, len(data)):
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        write_parts(path, [data])
+
+
+def write_parts(path: Path, parts: Iterable[bytes | memoryview]) -> None:
+    """The same with content that comes in parts. A full disk is reported as the system does."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
-        with disk_errors(target or path, len(data)):
-            write_all(fd, data)
-            os.fsync(fd)
+        for part in parts:
+            write_all(fd, part)
+        os.fsync(fd)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
@@ -269,16 +278,47 @@ def write_atomic(path: Path, data: bytes, stage: Path | None = None, check: Call
 
     The new file is made in `stage` (default: beside `path`), and `check` is called last before it takes its place.
     """
-    draft = (stage or path.parent) / f"{STAGE}{uuid.uuid4().hex}"
+    draft = draft_in(stage or path.parent)
     write_new(draft, data, path)
     try:
-        if check is not None:
-            check()
-        os.rename(draft, path)
+        place(draft, path, check)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def draft_in(folder: Path) -> Path:
+    """Return a new name in `folder` for what is being made; `sweep` removes what bears such a name."""
+    return folder / f"{STAGE}{uuid.uuid4().hex}"
+
+
+def place(draft: Path, path: Path, check: Callable[[], None] | None = None, trash: Path | None = None) -> None:
+    """Rename a draft, which must be on disk, to `path`; it lasts through a power cut when this returns.
+
+    `check` is called last before anything is put in place or taken away. A file is replaced in one step; what stands in
+    the place of a folder is first moved to the folder `trash` (default: beside `path`) and deleted.
+    """
+    if check is not None:
+        check()
+    if draft.is_dir() and path.exists():
+        discard(path, trash)
+    os.rename(draft, path)
     sync_folder(path.parent)
+
+
+def place_first(draft: Path, path: Path) -> bool:
+    """Rename a draft of a folder, which must be on disk, to `path`, unless something but an empty folder is there.
+
+    Return whether it was done: the first of several makers wins.
+    """
+    try:
+        os.rename(draft, path)
+    except OSError:
+        if not os.path.lexists(path):
+            raise
+        return False
+    sync_folder(path.parent)
+    return True
 
 
 def discard(path: Path, into: Path | None = None) -> None:

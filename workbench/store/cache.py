@@ -11,7 +11,6 @@ namespace (`workbench.store.owner`).
 
 from __future__ import annotations
 
-import errno
 import functools
 import hashlib
 import io
@@ -179,7 +178,7 @@ def _seal(folder: Path, name: str) -> None:
 
 @contextmanager
 def staged(folder: Path) -> Iterator[Path]:
-    """A temporary folder that becomes `folder`, sealed, when the block ends well, and is removed otherwise.
+    """A temporary folder that becomes `folder`, sealed and on disk, when the block ends well, else it is removed.
 
     When another process finished the same folder meanwhile, theirs stays: equal keys mean equal content. What stands
     damaged in its place is replaced. Raises OSError when the disk does.
@@ -197,6 +196,7 @@ def staged(folder: Path) -> Iterator[Path]:
                 content.mkdir()
                 yield content
                 _seal(content, folder.name)
+                atomic.sync_tree(content)
             _place(content, folder)
         finally:
             lease.release()
@@ -206,13 +206,7 @@ def staged(folder: Path) -> Iterator[Path]:
 
 def _place(content: Path, folder: Path) -> None:
     """Rename `content` to `folder`, unless an intact one is there."""
-    while True:
-        try:
-            content.rename(folder)
-            return
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                raise
+    while not atomic.place_first(content, folder):
         if not any(faults(folder, full=True)):
             return
         discard(folder)

@@ -14,7 +14,6 @@ import hashlib
 import os
 import re
 import shutil
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,20 +22,21 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import DamagedRun, InputError
 from workbench.store import safetensors_writer
 from workbench.store.atomic import (
-    STAGE,
     checked_name,
     discard,
     disk_errors,
+    draft_in,
     dumps,
     free,
     no_room,
     open_regular,
     own_folder,
+    place,
     read_bytes,
     read_object,
     sweep,
     sync_folder,
-    write_all,
+    write_parts,
 )
 from workbench.store.lease import Lease
 
@@ -96,18 +96,13 @@ def save(
         sweep(folder)
         if final.exists() and problem(final) is None:
             return final
-        draft = (owner.stage if owner else folder) / f"{STAGE}{uuid.uuid4().hex}"
+        draft = draft_in(owner.stage if owner else folder)
         draft.mkdir()
         try:
             _fill(draft, step, tensors, state, final)
-            if owner is not None:
-                owner.check()
-            if final.exists():
-                discard(final, draft.parent)
-            os.rename(draft, final)
+            place(draft, final, owner.check if owner is not None else None, draft.parent)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-        sync_folder(folder)
         fault = problem(final)
         if fault is not None:
             discard(final, draft.parent)
@@ -216,14 +211,14 @@ def _bytes(value: Any) -> bytes:
 
 def _write(path: Path, parts: Iterator[bytes | memoryview]) -> dict[str, Any]:
     """Hashed while it is written: one pass over the bytes, and none in memory twice."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     sha, size = hashlib.sha256(), 0
-    try:
+
+    def hashed() -> Iterator[bytes | memoryview]:
+        nonlocal size
         for part in parts:
-            write_all(fd, part)
+            yield part
             sha.update(part)
             size += len(part)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+
+    write_parts(path, hashed())
     return {"bytes": size, "sha256": sha.hexdigest()}

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import itertools
 import os
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,12 +15,12 @@ from workbench.errors import DamagedRun, InputError
 from workbench.spec.run_spec import RunSpec, parse
 from workbench.store import checkpoint, manifest, validation
 from workbench.store.atomic import (
-    STAGE,
     checked_name,
     discard,
     disk_errors,
+    draft_in,
+    place,
     sealed,
-    sync_folder,
     sync_tree,
     write_atomic,
 )
@@ -125,20 +124,16 @@ class RunDir:
         target = self.file(name)
         with self._guarded() as stage:
             target.parent.mkdir(exist_ok=True)
-            draft = (stage or self.path) / f"{STAGE}{uuid.uuid4().hex}"
+            draft = draft_in(stage or self.path)
             try:
                 with disk_errors(target):
                     draft.mkdir()
                     yield draft
                     sync_tree(draft)
-                self.check()
-                if target.exists():
-                    discard(target, stage)
-                os.rename(draft, target)
+                place(draft, target, self.check, stage)
             finally:
                 with contextlib.suppress(OSError):
                     discard(draft, stage)
-            sync_folder(target.parent)
 
     def remove(self, name: str) -> None:
         """Take away a file of this run, if it is there."""

@@ -12,7 +12,6 @@ import dataclasses
 import os
 import shutil
 import time
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -28,9 +27,11 @@ from workbench.store.atomic import (
     can_hold_files,
     checked_name,
     discard,
+    draft_in,
     dumps,
     loads,
     own_folder,
+    place_first,
     read_bytes,
     read_object,
     read_sealed,
@@ -180,18 +181,14 @@ class RunStore:
             "spec_sha": digest(raw, 64),
             "spec": raw,
         }
-        draft = self.root / f"{STAGE}{uuid.uuid4().hex}"
+        draft = draft_in(self.root)
         draft.mkdir()
         try:
             write_new(draft / "spec.json", sealed(record))
             sync_folder(draft)
-            os.rename(draft, run.path)
-        except OSError:
+            place_first(draft, run.path)
+        finally:
             shutil.rmtree(draft, ignore_errors=True)
-            if not os.path.lexists(run.path):
-                raise
-        else:
-            sync_folder(self.root)
 
     def _sweep(self) -> None:
         """Remove what was left by makers killed more than an hour ago."""

@@ -1,20 +1,18 @@
 """Rows of a table in CSV, TSV, JSON lines or Parquet.
 
-CSV fields may be quoted (RFC 4180); TSV fields never are. A table is held in memory, so it may have at most 1 GiB.
+CSV fields may be quoted (RFC 4180); TSV fields never are. `workbench.data.formats` reads the files, as it does those of
+corpora. A table is held in memory, so it may have at most 1 GiB, and each row must have as many fields as the header.
 Raises InputError that names file and line.
 """
 
 from __future__ import annotations
 
-import csv
 import io
-import itertools
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from workbench.data.formats import ROWS, unpackable
+from workbench.data.formats import delimited_rows, json_rows, parquet_rows
 from workbench.errors import InputError, encodable
 
 LARGEST = 1 << 30  # bytes
@@ -27,7 +25,7 @@ def rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     kind = path.suffix.lower()
     if kind == ".parquet":
         _check_size(path)
-        yield from _parquet_rows(path)
+        yield from parquet_rows(path, str(path))
     elif kind == ".jsonl":
         yield from json_rows(path, text_of(path).split("\n"))
     else:
@@ -67,54 +65,15 @@ def _check_size(path: Path) -> None:
         raise InputError(f"{path} has {size:,} bytes; a table may have at most {LARGEST:,}")
 
 
-def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as table:
-            unpackable(table.metadata, str(path))
-            numbers = itertools.count(1)
-            for batch in table.iter_batches(batch_size=ROWS):
-                yield from ((f"row {number}", row) for row, number in zip(batch.to_pylist(), numbers, strict=False))
-    except (pa.ArrowException, OSError) as error:  # damaged Thrift or Snappy data raises an OSError without errno
-        if isinstance(error, OSError) and error.errno:
-            raise
-        raise InputError(f"{path} cannot be read as parquet: {str(error).splitlines()[0][:200]}") from None
-
-
-def json_rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield ("line 7", object) for each line of JSON that is not blank. Raises InputError that names file and line."""
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}, line {number} is not JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise InputError(f"{path}, line {number} is not a JSON object")
-        yield f"line {number}", row
-
-
 def _delimited_rows(path: Path, text: str, delimiter: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    csv.field_size_limit(1 << 30)
-    file = io.StringIO(text, newline="")
-    reader = (
-        csv.reader(file, strict=True) if delimiter == "," else csv.reader(file, "excel-tab", quoting=csv.QUOTE_NONE)
-    )
-    try:
-        header = [name.strip() for name in next(reader, [])]
-        repeated = next((name for name in header if header.count(name) > 1), None)
-        if repeated is not None:
-            raise InputError(f"{path} has two columns called {repeated!r}")
-        for fields in reader:
-            if not fields:
-                continue
-            if len(fields) != len(header):
-                raise InputError(
-                    f"{path}, line {reader.line_num}: {len(fields)} fields where the header has {len(header)}"
-                )
-            yield f"line {reader.line_num}", dict(zip(header, fields, strict=True))
-    except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num} cannot be read: {error}") from None
+    rows = delimited_rows(path, io.StringIO(text, newline=""), delimiter)
+    header = [name.strip() for name in next(rows, ("", []))[1]]
+    repeated = next((name for name in header if header.count(name) > 1), None)
+    if repeated is not None:
+        raise InputError(f"{path} has two columns called {repeated!r}")
+    for where, fields in rows:
+        if not fields:
+            continue
+        if len(fields) != len(header):
+            raise InputError(f"{path}, {where}: {len(fields)} fields where the header has {len(header)}")
+        yield where, dict(zip(header, fields, strict=True))

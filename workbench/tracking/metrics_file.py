@@ -7,12 +7,11 @@ import hashlib
 import mmap
 import os
 import sys
-import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.store.atomic import STAGE, disk_errors, dumps, loads, sync_folder, write_all
+from workbench.store.atomic import disk_errors, draft_in, dumps, loads, place, write_all
 from workbench.store.lease import Lease
 
 
@@ -57,20 +56,17 @@ class Metrics:
         """Open the file without rows past `step` and without a torn end; return the last step kept, 0 without rows."""
         self.close()
         self._sha, self._bytes = hashlib.sha256(), 0
-        draft = (self.owner.stage if self.owner else self.path.parent) / f"{STAGE}{uuid.uuid4().hex}"
+        draft = draft_in(self.owner.stage if self.owner else self.path.parent)
         try:
             self._file = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
             last = self._copy(step)
-            if self.owner is not None:
-                self.owner.check()
-            os.rename(draft, self.path)
+            place(draft, self.path, self.owner.check if self.owner is not None else None)
         except BaseException as error:
             self.close()
             draft.unlink(missing_ok=True)
             if isinstance(error, FileNotFoundError) and self.owner is not None:
                 self.owner.check()
             raise
-        sync_folder(self.path.parent)
         return last
 
     def sync(self) -> None:

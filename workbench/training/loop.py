@@ -117,7 +117,7 @@ def train(
 
     with stop_signals() as stopped:
         for step in range(done + 1, plan.steps + 1):
-            rate = spec.optim.lr * lr_factor(step - 1, plan, spec)
+            rate = spec.optim.lr * lr_factor(step - 1, plan.steps, plan.warmup_steps, spec.schedule)
             rates = set_rate(optimizer, spec.optim, rate, step)
             sums = accumulate(forward, corpus, spec, step, micro, device, autocast)
             micro = sums.micro

@@ -1,54 +1,74 @@
-"""AdamW and its learning rate (docs/electra.md 4; released code: `model/optimization.py`)."""
+"""AdamW and its learning rate, for pre-training and fine-tuning (docs/electra.md 4 and 5; `model/optimization.py`)."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from workbench.spec.parts import OptimSpec
-from workbench.spec.run_spec import RunSpec
-from workbench.training.plan import Plan
+from workbench.spec.parts import OptimSpec, ScheduleSpec
 
 
-def lr_factor(step: int, plan: Plan, spec: RunSpec) -> float:
-    """Learning rate over its peak at 0-based `step`.
+def lr_factor(step: int, steps: int, warmup: int, schedule: ScheduleSpec) -> float:
+    """Return the learning rate over its peak at 0-based `step` of `steps`, the first `warmup` of which warm up.
 
     Linear: warm-up, then decay to 0. With `overlap` both at once, as released: (1 - t/T) * min(1, t/warm-up), from 0.
     `wsd` stays at the peak until the last `decay` share of the run, then falls linearly.
     """
-    steps, warmup = plan.steps, plan.warmup_steps
-    if spec.schedule.overlap:
+    if schedule.overlap:
         rise = min(1.0, step / warmup) if warmup else 1.0
         return rise * (1 - step / steps)
     if step < warmup:
         return (step + 1) / (warmup + 1)
-    if spec.schedule.kind == "constant":
+    if schedule.kind == "constant":
         return 1.0
-    if spec.schedule.kind == "wsd":
-        falling = max(1, round(spec.schedule.decay * steps))
+    if schedule.kind == "wsd":
+        falling = max(1, round(schedule.decay * steps))
         return min(1.0, (steps - step) / (falling + 1))
     return (steps - step) / (steps - warmup)
 
 
-def make_optimizer(model: nn.Module, spec: OptimSpec) -> torch.optim.AdamW:
-    """Return AdamW over everything at once; biases and layer norms are not decayed, embeddings are (docs/electra.md 4).
+class Group(NamedTuple):
+    """What the weights of one group have in common: whether they are decayed, and the ratio of their rate to the peak.
 
-    Where the generator has a rate of its own, its weights are in groups of their own. Each group says what it is:
-    `decay` of its weights, and the `ratio` of its rate to `spec.lr`.
+    `generator` says that the generator alone owns them, and has a rate of its own.
+    """
+
+    decayed: bool
+    ratio: float = 1.0
+    generator: bool = False
+
+
+def adamw(model: nn.Module, spec: OptimSpec, group_of: Callable[[str, nn.Parameter], Group]) -> torch.optim.AdamW:
+    """Return AdamW over every weight of the model once, in the groups that `group_of` gives by name and weight."""
+    groups: dict[Group, list[nn.Parameter]] = {}
+    for name, weight in model.named_parameters():
+        groups.setdefault(group_of(name, weight), []).append(weight)
+    rows = []
+    for group, weights in groups.items():
+        decay = spec.weight_decay if group.decayed else 0.0
+        rows.append({"params": weights, "lr": spec.lr * group.ratio, "weight_decay": decay, "decay": decay,
+                     "ratio": group.ratio, "generator": group.generator})  # fmt: skip
+    return torch.optim.AdamW(rows, betas=(spec.beta1, spec.beta2), eps=spec.eps, fused=True)
+
+
+def make_optimizer(model: nn.Module, spec: OptimSpec) -> torch.optim.AdamW:
+    """Return the optimizer of pre-training, over everything at once (docs/electra.md 4).
+
+    Biases and layer norms are not decayed, embeddings are. Where the generator has a rate of its own, its weights are
+    in groups of their own.
     """
     own = generator_alone(model) if spec.generator_lr is not None else set()
-    kinds: dict[tuple[bool, bool], list[nn.Parameter]] = {(False, False): [], (False, True): []}
-    for name, parameter in model.named_parameters():
-        kinds.setdefault((id(parameter) in own, exempt(name)), []).append(parameter)
-    groups = []
-    for (is_generator, spared), parameters in kinds.items():
-        decay = 0.0 if spared else spec.weight_decay
-        ratio = spec.generator_lr / spec.lr if is_generator and spec.generator_lr is not None else 1.0
-        groups.append({"params": parameters, "lr": spec.lr * ratio, "weight_decay": decay, "decay": decay,
-                       "ratio": ratio, "generator": is_generator})  # fmt: skip
-    return torch.optim.AdamW(groups, betas=(spec.beta1, spec.beta2), eps=spec.eps, fused=True)
+    ratio = spec.generator_lr / spec.lr if spec.generator_lr is not None else 1.0
+
+    def group_of(name: str, weight: nn.Parameter) -> Group:
+        decayed = not exempt(name)
+        return Group(decayed, ratio, generator=True) if id(weight) in own else Group(decayed)
+
+    return adamw(model, spec, group_of)
 
 
 def generator_alone(model: nn.Module) -> set[int]:
@@ -58,10 +78,20 @@ def generator_alone(model: nn.Module) -> set[int]:
     return {id(p) for name, part in model.named_children() if name == "generator" for p in part.parameters()} - shared
 
 
+# Which weights are not decayed. The released code has one list of names for pre-training and fine-tuning: LayerNorm,
+# layer_norm and bias (`AdamWeightDecayOptimizer`). Encoders by others name their norms otherwise, such as GPT-2's
+# `ln_1`, so fine-tuning goes by shape. On every encoder that is pre-trained here both rules spare the same weights.
+
+
 def exempt(name: str) -> bool:
-    """Whether a parameter of this name is not decayed: the released rule is LayerNorm, layer_norm and bias."""
+    """Return whether a weight of this name is a bias or belongs to a norm: the released rule, used in pre-training."""
     last = name.split(".")[-2:]
     return name.endswith("bias") or any("norm" in part.lower() for part in last)
+
+
+def is_vector(weight: nn.Parameter) -> bool:
+    """Return whether a weight is no matrix, as biases and norms are none: the rule for encoders by anyone."""
+    return weight.ndim <= 1
 
 
 def set_rate(optimizer: torch.optim.Optimizer, spec: OptimSpec, rate: float, step: int) -> dict[str, float]:

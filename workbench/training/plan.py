@@ -10,7 +10,8 @@ from typing import Any
 
 from workbench import objectives
 from workbench.errors import InputError
-from workbench.models.flops import CONVENTIONS, Convention, Flops, number
+from workbench.models.flops import Flops, number
+from workbench.spec.parts import CONVENTIONS, Convention, ScheduleSpec
 from workbench.spec.run_spec import RunSpec, digest
 from workbench.spec.user_code import blaming
 from workbench.spec.words_seen import epochs_of_words, words_of_tokens, words_per_token
@@ -84,7 +85,7 @@ def plan(spec: RunSpec, seconds_per_step: float | None = None, before: Plan | No
         tokens=tokens,
         rows=rows,
         picks=spec.picks,
-        warmup_steps=warmup_steps(spec, first + own),
+        warmup_steps=warmup_steps(spec.schedule, first + own),
         flops={str(name): number(own * amount + Fraction(spent[name])) for name, amount in per_step.items()},
         flops_per_step={str(name): number(amount) for name, amount in per_step.items()},
         parameters=parameters,
@@ -115,9 +116,9 @@ def price(base: RunSpec, word: str) -> Plan:
     return plan(objectives.with_options(base.replace(objective=name, source=source)))
 
 
-def warmup_steps(spec: RunSpec, steps: int) -> int:
+def warmup_steps(schedule: ScheduleSpec, steps: int) -> int:
     """Warm-up in steps; left out, the paper's 10,000, but at most a tenth of the run. Raises InputError if too long."""
-    warmup = spec.schedule.warmup
+    warmup = schedule.warmup
     if warmup is None:
         return min(10_000, steps // 10)
     result = int(warmup) if warmup >= 1 else int(warmup * steps)
@@ -218,9 +219,14 @@ def _paid(spec: RunSpec, before: Plan | None) -> Fraction:
         return Fraction(before.budget[unit])
     if unit == "steps":
         return Fraction(_steps_spent(before))
+    return amount_in(unit, spec, before.tokens, before.flops)
+
+
+def amount_in(unit: str, spec: RunSpec, tokens: int, flops: Mapping[Any, int | float | Fraction]) -> Fraction:
+    """Return these tokens, the words that they come to, or these FLOPs by the budget's convention, as `unit` says."""
     if unit == "words":
-        return before.tokens * words_per_token(spec.data)
-    return Fraction(before.tokens if unit == "tokens" else before.flops[spec.budget.convention])
+        return tokens * words_per_token(spec.data)
+    return Fraction(tokens if unit == "tokens" else flops[spec.budget.convention])
 
 
 def _steps(
@@ -239,9 +245,9 @@ def _steps(
     if budget.unit == "seconds":
         if seconds_per_step is None:
             return 0  # known once this machine has been timed, at the start of the run
-        price: int | float | Fraction = Fraction(seconds_per_step)
+        price = Fraction(seconds_per_step)
     else:
-        price = _price(spec, per_step)
+        price = amount_in(budget.unit, spec, spec.batch.size * spec.data.length, per_step)
     steps = int(left // price)
     if steps < 1:
         parents = " after what its parent spends" if spec.start is not None else ""
@@ -250,14 +256,6 @@ def _steps(
             f"{budget.unit}; give more, or a smaller --set batch.size"
         )
     return steps
-
-
-def _price(spec: RunSpec, per_step: Mapping[Convention, int | Fraction]) -> int | Fraction:
-    """Return what a step takes of a budget in tokens, words or FLOPs."""
-    tokens = spec.batch.size * spec.data.length
-    if spec.budget.unit == "words":
-        return tokens * words_per_token(spec.data)
-    return tokens if spec.budget.unit == "tokens" else per_step[spec.budget.convention]
 
 
 def _memory(spec: RunSpec, parameters: dict[str, int]) -> int:

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from workbench.report.columns import AMOUNTS
 from workbench.report.comparison import declared
 from workbench.report.comparison.declared import NOTHING, Families, Family, Labels
 from workbench.report.comparison.training_points import Place, places
 from workbench.report.load.frames import Frames
-from workbench.report.load.training_curves import CONVENTIONS
 from workbench.report.statistics.gains import Groups, gains
 from workbench.report.statistics.group_sequential import Look, looks
 from workbench.report.statistics.paired_comparison import Compared, Difference, Estimate, t_interval
@@ -25,7 +25,7 @@ from workbench.report.statistics.per_task import Noise, TaskCell, mean_of, noise
 from workbench.spec.published import Column, beside
 from workbench.spec.scoring import ZERO_SHOT, counted, place_of, score_label
 
-SPENT = ("steps", "tokens", "seconds", *(f"flops_{c}" for c in CONVENTIONS), "finetune_seconds")
+SPENT = (*AMOUNTS, "finetune_seconds")
 UNTRAINED, NO_BUDGET = "untrained", "none"
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.report.load.frames import PLACE, Frames
+from workbench.report.columns import AMOUNTS
+from workbench.report.load.frames import Frames
 from workbench.report.load.run_files import END
 from workbench.report.statistics.paired_comparison import Estimate, t_interval
 
@@ -58,7 +59,7 @@ def places(frames: Frames, suite: str, tasks: Sequence[str]) -> tuple[Place, ...
 def _place(arm: str, budget: str, mark: str, rows: Sequence[Mapping[str, Any]]) -> Place:
     """Return the place that the scored runs of one arm, budget and mark make."""
     ordered = sorted(rows, key=lambda row: row["seed"])
-    spent = {column: plain.fmean(float(row[column]) for row in ordered) for column in PLACE}
+    spent = {column: plain.fmean(float(row[column]) for row in ordered) for column in AMOUNTS}
     unfinished = any(row["before_end_of_decay"] == "yes" for row in ordered)
     runs = tuple(str(row["run_id"]) for row in ordered)
     return Place(arm, budget, mark, unfinished, {row["seed"]: row["score"] for row in ordered}, runs, spent)

@@ -12,6 +12,7 @@ from workbench.report.figures.panels import Training
 from workbench.report.figures.scaling import ArmBeyond
 from workbench.report.load.frames import Frames
 from workbench.report.words import listing
+from workbench.spec.parts import CONVENTIONS
 
 WIDE, HALF, NARROW = (920, 440), (470, 360), (380, 380)  # CSS pixels
 POINTS_NOTE = "Small marks are runs and lead to their row below; large ones are means over pre-training seeds"
@@ -123,7 +124,7 @@ class Drawing:
     def _others(self, board: Board, name: str) -> tuple[Figure, ...]:
         """The same against everything else that could be held the same."""
         axes = [Axis("tokens", "training tokens"), Axis("seconds", "training time in seconds")]
-        for convention in ("paper", "paper-sparse", "matmul"):
+        for convention in CONVENTIONS:
             if convention != board.convention():
                 axes.append(Axis(f"flops_{convention}", f"training FLOPs, {convention} convention"))
         made = []

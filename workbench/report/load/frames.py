@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from workbench.report.columns import AMOUNTS, FLOPS
 from workbench.report.load import run_files
 from workbench.report.load.naming import arm_names, budget_of, code_of
 from workbench.report.load.run_files import FINISHED, flatten, number
-from workbench.report.load.training_curves import CONVENTIONS, MOST_BINS, MOST_IN_ALL, MOST_ROWS
+from workbench.report.load.training_curves import MOST_BINS, MOST_IN_ALL, MOST_ROWS
 from workbench.spec.parts import COUNTS
 from workbench.spec.scoring import FROM_PATHS
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("workbench")
 RUN = (
     "run_id", "role", "arm", "seed", "budget", "state", "reason", "steps", "tokens", "words", "epochs", "seconds",
-    *(f"flops_{c}" for c in CONVENTIONS), "convention", "finetune_seconds", "spec", "data", "code", "path",
+    *FLOPS, "convention", "finetune_seconds", "spec", "data", "code", "path",
 )  # fmt: skip
 SCORE = (
     "run_id",
@@ -46,11 +47,10 @@ SCORE = (
     "path",
 )
 OTHER = ("run_id", "task", "seed", "split", "metric", "value")
-PLACE = ("steps", "tokens", "seconds", *(f"flops_{c}" for c in CONVENTIONS))
 BASELINE = ("run_id", "task", "baseline", "value")
 POINT = (
-    "run_id", "arm", "budget", "seed", "mark", "before_end_of_decay", "steps", "tokens", "seconds",
-    *(f"flops_{c}" for c in CONVENTIONS), "suite", "task", "metric", "value", "scorer", "digest", "path",
+    "run_id", "arm", "budget", "seed", "mark", "before_end_of_decay", *AMOUNTS,
+    "suite", "task", "metric", "value", "scorer", "digest", "path",
 )  # fmt: skip
 STRETCH = ("run_id", "step", "first_step", "last_step", "rows")
 
@@ -274,7 +274,7 @@ def _along(pile: _Pile, chosen: Sequence[Mapping[str, Any]]) -> list[dict[str, A
     tasks = {row["task"] for row in of_points}
     runs = {row["run_id"]: row for row in pile.runs}
     ends = [
-        {**row, **{key: runs[row["run_id"]][key] for key in PLACE}, "mark": run_files.END}
+        {**row, **{key: runs[row["run_id"]][key] for key in AMOUNTS}, "mark": run_files.END}
         for row in chosen if row["task"] in tasks and runs[row["run_id"]]["role"] == "arm"
     ]  # fmt: skip
     rows = []

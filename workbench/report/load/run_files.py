@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.report.load import training_curves
-from workbench.report.load.training_curves import CONVENTIONS
-from workbench.spec.parts import UNITS, DataSpec
+from workbench.spec.parts import CONVENTIONS, UNITS, DataSpec
 from workbench.spec.words_seen import epochs_of_words, words_of_tokens
 from workbench.store.atomic import read_object
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from workbench.spec.parts import CONVENTIONS
+
 MOST_BINS = 120
 MOST_ROWS = 20_000  # rows read from one file; of a longer one, every k-th row is read
 MOST_IN_ALL = 120_000  # rows read from all files of a report together, but at least MOST_BINS from each
 TYPICAL_ROW = 500  # bytes
 
 PLACE = ("step", "tokens", "seconds")
-CONVENTIONS = ("paper", "paper-sparse", "matmul")
 FLOPS = {name: f"flops.{name}" for name in CONVENTIONS}
 NUMBERS = (int, float)
 LARGEST = sys.float_info.max

@@ -10,10 +10,10 @@ from workbench.report.comparison.boards import Board, Cell
 from workbench.report.comparison.spending import TOLERANCE
 from workbench.report.load.frames import Frames
 from workbench.report.load.run_files import FINISHED
-from workbench.report.load.training_curves import CONVENTIONS
 from workbench.report.page.doubts import BAG, beaten, caveat
 from workbench.report.page.phrases import named, several
 from workbench.report.words import listing, seeds
+from workbench.spec.parts import CONVENTIONS
 
 PASSING = ("started", "command")  # differ from run to run without meaning
 CLOCK = 0.05  # how far clocks may be apart at a budget in seconds: timings are no better than that
@@ -84,7 +84,7 @@ def unequal_at(board: Board) -> list[str]:
 def unequal(board: Board, budget: str) -> str:
     """Whether arms of one budget did not spend the same, under any convention; "" if they did."""
     cells = board.at(budget)
-    found = {c: spread(cells, f"flops_{c}") for c in CONVENTIONS}
+    found = {str(c): spread(cells, f"flops_{c}") for c in CONVENTIONS}
     main = board.convention(budget)
     if found[main] is not None:
         least, most, ratio = found[main] or ("", "", 1.0)

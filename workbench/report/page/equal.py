@@ -9,11 +9,11 @@ from workbench.report.comparison import compute
 from workbench.report.comparison.boards import Board
 from workbench.report.comparison.spending import TOLERANCE, ratios
 from workbench.report.load.frames import Frames
-from workbench.report.load.training_curves import CONVENTIONS
 from workbench.report.page.doubts import caveat
 from workbench.report.page.phrases import named, several
 from workbench.report.statistics.paired_comparison import Compared, Estimate, t_interval
 from workbench.report.words import interval, listing, power
+from workbench.spec.parts import CONVENTIONS
 
 
 @dataclass(frozen=True)

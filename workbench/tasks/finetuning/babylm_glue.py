@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from workbench.data.formats import json_rows
 from workbench.data.streams import PACKINGS, lines
 from workbench.errors import InputError, suggest
 from workbench.store.atomic import user_path
-from workbench.tasks.rows import checked_text, json_rows
+from workbench.tasks.rows import checked_text
 from workbench.tasks.task import Examples, Task, sealed
 
 SUITE: Literal["babylm"] = "babylm"

@@ -21,11 +21,13 @@ from workbench.signals import heed
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.finetuning.classifier import Classifier, load_encoder, row_length
-from workbench.tasks.finetuning.rates import lr_factor, make_optimizer, set_rates
+from workbench.tasks.finetuning.rates import layerwise_optimizer, optim_spec, schedule_spec
 from workbench.tasks.finetuning.token_batches import Encoded, by_length, check_ids, doubled, encode, shuffled
 from workbench.tasks.metrics import measure
 from workbench.tasks.score import Progress, Score, score_digest
 from workbench.tasks.task import Task
+from workbench.training.optimizer import lr_factor, set_rate
+from workbench.training.plan import warmup_steps
 
 TEST_TOKENS = 8192  # padded tokens computed at once when nothing is learnt
 LOOK = 50  # steps between looks at the loss, which wait for the device
@@ -53,20 +55,21 @@ def finetune(
         check_ids(encoder, parts, backbone.get_input_embeddings().num_embeddings)
         train = parts["train"]
         steps = max(1, round(task.settings(spec)["epochs"] * math.ceil(len(train) / spec.batch)))
-        optimizer = make_optimizer(model, spec)
+        optim, schedule = optim_spec(spec), schedule_spec(spec)
+        optimizer, warmup = layerwise_optimizer(model, spec), warmup_steps(schedule, steps)
         batches = shuffled(train, spec.batch, seed_of(seed, "finetune", task.name, "order"))
         bad = torch.zeros((), device=device)
 
         model.train()
         for step in range(1, steps + 1):
             heed()
-            set_rates(optimizer, spec, lr_factor(step - 1, steps, spec), step)
+            set_rate(optimizer, optim, optim.lr * lr_factor(step - 1, steps, warmup, schedule), step)
             inputs, targets = train.batch(next(batches), device)
             with autocast:
                 outputs = model(inputs)
             loss = task_loss(outputs.float(), targets, task, spec.sum_loss)
             loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), spec.clip, foreach=True)
+            nn.utils.clip_grad_norm_(model.parameters(), optim.clip, foreach=True)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             bad += ~torch.isfinite(loss.detach())
