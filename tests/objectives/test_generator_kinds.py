@@ -113,9 +113,9 @@ def test_runs_from_before_there_were_kinds_keep_their_names() -> None:
     spec = tiny("rtd")
     assert "kind" not in spec.identity()["generator"]
     cheap = spec.changed({"generator.kind": "unigram"})
-    assert cheap.run_id != spec.run_id
-    assert cheap.run_id == cheap.changed({"generator.width": 1.0}).run_id  # it has no width
-    assert cheap.run_id != cheap.changed({"generator.kind": "uniform"}).run_id
+    assert cheap.name != spec.name
+    assert cheap.name == cheap.changed({"generator.width": 1.0}).name  # it has no width
+    assert cheap.name != cheap.changed({"generator.kind": "uniform"}).name
 
 
 def test_there_is_nothing_to_tie_to() -> None:

@@ -18,7 +18,7 @@ from workbench.bench.machine import Quiet, available_memory, free_memory
 from workbench.bench.process import Worker
 from workbench.spec import presets
 from workbench.spec.host import Host
-from workbench.spec.run_spec import RunSpec
+from workbench.spec.stages import ResolvedSpec
 from workbench.store.environment import environment
 from workbench.training.plan import EFFICIENCY, Plan, plan
 
@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 class Cell:
     """One objective at one scale. `spec` has the rows that are computed here, `rows` of the scale's `batch`."""
 
-    spec: RunSpec
+    spec: ResolvedSpec
     priced: Plan
     batch: int
     skipped: str = ""
@@ -57,7 +57,7 @@ class Settings:
     repeats: int = 3
 
 
-def bench(specs: Sequence[RunSpec], host: Host, settings: Settings, say: Say) -> list[dict[str, Any]]:
+def bench(specs: Sequence[ResolvedSpec], host: Host, settings: Settings, say: Say) -> list[dict[str, Any]]:
     """One row for each spec, in their order. Cells too large for the memory are in it, with the reason.
 
     Each is computed in the precision that a run of it would have here. Raises InputError where an objective or device
@@ -73,7 +73,7 @@ def bench(specs: Sequence[RunSpec], host: Host, settings: Settings, say: Say) ->
     return [found[spec.objective, spec.scale] for spec in specs]
 
 
-def _bench(specs: Sequence[RunSpec], host: Host, settings: Settings, say: Say) -> list[dict[str, Any]]:
+def _bench(specs: Sequence[ResolvedSpec], host: Host, settings: Settings, say: Say) -> list[dict[str, Any]]:
     """The same for specs of one precision, next to its ceiling."""
     with Worker.ceiling(host) as ceiling:
         speed = float(ceiling.turn("time")["flops_per_second"])
@@ -88,7 +88,7 @@ def _bench(specs: Sequence[RunSpec], host: Host, settings: Settings, say: Say) -
     return [_row(cell, found.get(cell.name), best, host) | about for cell in cells]
 
 
-def specs_of(words: Sequence[str], scales: Sequence[str], overrides: dict[str, Any]) -> list[RunSpec]:
+def specs_of(words: Sequence[str], scales: Sequence[str], overrides: dict[str, Any]) -> list[ResolvedSpec]:
     """Every objective at every scale. Raises InputError for names that are not known."""
     named = [objectives.find(word) for word in words or objectives.names()]
     found = []
@@ -98,7 +98,7 @@ def specs_of(words: Sequence[str], scales: Sequence[str], overrides: dict[str, A
     return found
 
 
-def fitted(spec: RunSpec, host: Host, speed: float) -> Cell:
+def fitted(spec: ResolvedSpec, host: Host, speed: float) -> Cell:
     """The cell with as many rows a step as memory and patience allow; `speed` is the ceiling in FLOP/s."""
     batch = spec.batch.size
     free = MEMORY_SHARE * available_memory(host)

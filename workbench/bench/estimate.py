@@ -20,6 +20,7 @@ from workbench.bench.machine import available_memory, ceiling
 from workbench.spec.host import Host, cores
 from workbench.spec.parts import Special
 from workbench.spec.run_spec import RunSpec, digest
+from workbench.spec.stages import ResolvedSpec
 from workbench.store.atomic import cache_root, read_object, write_atomic
 from workbench.training.plan import EFFICIENCY, Plan, plan
 
@@ -43,7 +44,7 @@ class Timed:
     update: float
 
 
-def training_seconds(runs: Iterable[tuple[RunSpec, Plan]], host: Host) -> list[float]:
+def training_seconds(runs: Iterable[tuple[ResolvedSpec, Plan]], host: Host) -> list[float]:
     """Return the seconds that the steps of each run will take here, without those of its parents.
 
     Each kind of run is timed once; after PATIENCE the rest is taken to be as fast as the nearest in size that was.
@@ -63,7 +64,7 @@ def training_seconds(runs: Iterable[tuple[RunSpec, Plan]], host: Host) -> list[f
     return found
 
 
-def step_seconds(spec: RunSpec, planned: Plan, host: Host) -> float:
+def step_seconds(spec: ResolvedSpec, planned: Plan, host: Host) -> float:
     """Return the seconds of one training step, from the cache or measured now."""
     device = host.resolved_device()
     precision = host.resolved_precision(spec.encoder.hidden)
@@ -104,7 +105,7 @@ def _key(spec: RunSpec, host: Host) -> str:
 _DECIDES = ("objective", "source", "options", "recipe", "encoder", "generator", "tying", "corruption", "head")
 
 
-def _measured(spec: RunSpec, planned: Plan, host: Host) -> float:
+def _measured(spec: ResolvedSpec, planned: Plan, host: Host) -> float:
     full, layers = float(planned.flops_per_step["matmul"]), spec.encoder.layers
     rows = _rows(spec, host)
     copies = [_copy(spec, count, rows) for count in sorted({min(SHALLOW, layers), min(DEEP, layers)})]
@@ -125,7 +126,7 @@ def _measured(spec: RunSpec, planned: Plan, host: Host) -> float:
     return learning * spec.batch.size / rows + last.update * planned.parameters["total"] / last.weights
 
 
-def _copy(spec: RunSpec, layers: int, rows: int) -> RunSpec:
+def _copy(spec: ResolvedSpec, layers: int, rows: int) -> ResolvedSpec:
     """The run with so many layers and rows a step, and words that a made-up batch has."""
     few = spec.encoder.vocab <= Special().mask
     special = Special(pad=0, unk=1, cls=2, sep=3, mask=4) if few else spec.data.special
@@ -135,7 +136,7 @@ def _copy(spec: RunSpec, layers: int, rows: int) -> RunSpec:
     }).replace(budget={"steps": 1})  # fmt: skip
 
 
-def _rows(spec: RunSpec, host: Host) -> int:
+def _rows(spec: ResolvedSpec, host: Host) -> int:
     """Rows of a timed step: about WORK with DEEP layers, at most what a run computes at once."""
     one = float(plan(_copy(spec, min(DEEP, spec.encoder.layers), 1)).flops_per_step["matmul"])
     return max(1, min(host.rows_at_once(spec.batch.size), int(_work(host) / one)))
@@ -145,7 +146,7 @@ def _work(host: Host) -> float:
     return WORK.get(host.device.partition(":")[0], WORK["cpu"])
 
 
-def _timed(spec: RunSpec, host: Host) -> Timed:
+def _timed(spec: ResolvedSpec, host: Host) -> Timed:
     """Train a copy for a few steps on made-up rows; the first warms up, and of the others the fastest counts."""
     import numpy as np
     import torch

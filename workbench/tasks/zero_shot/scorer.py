@@ -107,5 +107,5 @@ def _copy(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], spec: RunSp
     with torch.no_grad():
         for name, weight in wanted.items():
             if name not in given or given[name].shape != weight.shape:
-                raise InputError(f"{spec.run_id}: the exported weights lack {name}, so it cannot score sentences")
+                raise InputError(f"{spec.name}: the exported weights lack {name}, so it cannot score sentences")
             weight.copy_(given[name])
