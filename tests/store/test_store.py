@@ -272,7 +272,7 @@ import os, sys
 from workbench.store.run_store import RunStore
 from workbench.spec.run_spec import RunSpec
 from workbench.spec.stages import BoundRun
-run = RunStore(sys.argv[1]).open(RunSpec())
+run = RunStore(sys.argv[1]).open(BoundRun(RunSpec()))
 def again():
     n = 0
     while True:

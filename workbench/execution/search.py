@@ -216,6 +216,7 @@ def _named(session: Session, arms: Mapping[str, ResolvedSpec], trial: Trial) -> 
 
 
 def _specs(arm: ResolvedSpec, trial: Trial) -> list[ResolvedSpec]:
+    """Return the runs of a trial. Values of options stay as they were typed, as they are part of the runs' names."""
     return [changed(arm, {**trial.values, "seed": seed}) for seed in trial.seeds]
 
 
