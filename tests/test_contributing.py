@@ -56,7 +56,7 @@ def build(spec: RunSpec) -> torch.nn.Module:
 
 def test_the_objective_trains(written: Path) -> None:
     spec = spec_of(written, **{"options.weight": "2"})
-    assert spec.run_id.startswith("shuffled-tokens-nano-s0-")
+    assert spec.name.startswith("shuffled-tokens-nano-s0-")
     model, batch = build(spec), a_batch(spec)
     first = model(batch)
     assert first.total.item() == pytest.approx(2 * first.parts["discriminator_loss"].item())

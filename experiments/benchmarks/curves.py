@@ -26,7 +26,8 @@ from workbench.data.corpus import Corpus
 from workbench.data.prepare import bind, prepare
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
-from workbench.spec.run_spec import RunSpec, parse_overrides
+from workbench.spec.run_spec import parse_overrides
+from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.run_store import RunStore
 from workbench.training.loop import train
 from workbench.training.plan import plan
@@ -35,10 +36,10 @@ STRETCHES = 10
 WAYS = ("fast", "plain", "other seed")
 
 
-def curve(spec: RunSpec, corpus: Corpus, host: Host) -> list[float]:
+def curve(spec: ResolvedSpec, corpus: Corpus, host: Host) -> list[float]:
     """Mean losses of the stretches."""
     with tempfile.TemporaryDirectory() as folder:
-        run = RunStore(Path(folder)).open(spec)
+        run = RunStore(Path(folder)).open(BoundRun(spec))
         with run.lease():
             train(run, spec, plan(spec), corpus, host, run.check)
         losses = [json.loads(line)["loss"] for line in (run.path / "metrics.jsonl").read_text().splitlines()]

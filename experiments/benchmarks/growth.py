@@ -28,6 +28,7 @@ from workbench.data.corpus import Corpus
 from workbench.data.prepare import bind
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
+from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore
 from workbench.tracking import Metrics
 from workbench.training.loop import train
@@ -76,7 +77,11 @@ def speed(folder: Path, power: int) -> float:
     spec = spec_of("T", **steps)
     prepared = made_up(folder / "data", spec, 10**power, sparse=True)
     spec = bind(spec, prepared)
-    run, corpus, times = RunStore(folder / "runs").open(spec), Corpus(prepared, spec.data.length, spec.seed), []
+    run, corpus, times = (
+        RunStore(folder / "runs").open(BoundRun(spec)),
+        Corpus(prepared, spec.data.length, spec.seed),
+        [],
+    )
     host = Host(log_every=STEPS // 4, save_seconds=float("inf"))
     with run.lease():
         train(run, spec, plan(spec), corpus, host, run.check, lambda *_: times.append(time.perf_counter()))

@@ -32,6 +32,7 @@ from workbench.models.export import export, export_heads
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.spec.presets import resolve
+from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore
 from workbench.tasks.zero_shot import blimp, preferences
 from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
@@ -54,7 +55,7 @@ def finished(folder: Path, objective: str, words: Path) -> Path:
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(torch.randn(weight.shape, generator=numbers) * 0.05)
-    run = RunStore(folder).open(spec)
+    run = RunStore(folder).open(BoundRun(spec))
     facts: dict[str, Any] = {"steps": 0, "tokens": 0, "flops": dict.fromkeys(("paper", "paper-sparse", "matmul"), 0)}
     with run.staged("encoder") as place:
         export(model.encoder, words, place, spec, facts)

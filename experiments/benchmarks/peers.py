@@ -33,7 +33,7 @@ from workbench.cli.terminal import table
 from workbench.data.prepare import bind
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
-from workbench.spec.run_spec import RunSpec
+from workbench.spec.stages import ResolvedSpec
 from workbench.training.plan import plan
 
 HERE = Path(__file__).parent
@@ -56,7 +56,7 @@ PEERS = {  # what each needs besides our own dependencies
 BASE = "hf-naive"
 
 
-def spec_of(workload: str, objective: str = "rtd", **more: Any) -> RunSpec:
+def spec_of(workload: str, objective: str = "rtd", **more: Any) -> ResolvedSpec:
     """A workload with the paper's dropout and generator; only its sizes differ from the preset."""
     keys = WORKLOADS[workload] | {"budget.steps": 10**6} | more
     return objectives.with_options(resolve("small", keys).replace(objective=objective))

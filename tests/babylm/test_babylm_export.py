@@ -16,6 +16,7 @@ from workbench.babylm.layout import whole as whole_runs
 from workbench.babylm.predictions import SETS, Predicted, of_labels, of_pairs
 from workbench.babylm.revisions import SMALL, missing, revisions, track
 from workbench.spec import presets
+from workbench.spec.stages import BoundRun
 from workbench.store.atomic import sealed as sealed_file
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
@@ -100,7 +101,7 @@ def run_of(tmp_path: Path, words: float, **changes: Any) -> RunDir:
     """Return a finished run with 10,000 rows a step, in text whose tokens are all words: a step is 300,000 words."""
     counts = {"data.words": 1000, "data.tokens": 1000, "batch.size": 10_000, "budget.words": words}
     spec = presets.resolve("nano", counts | changes)
-    run = RunStore(tmp_path / "runs").open(spec)
+    run = RunStore(tmp_path / "runs").open(BoundRun(spec))
     made = plan.plan(spec)
     run.write_json("plan.json", made.to_json())
     row = {"step": 1, "seconds": 1.0}
@@ -140,7 +141,7 @@ def test_revisions_that_a_run_lacks_are_named(tmp_path: Path) -> None:
 
 def test_damaged_and_unfinished_runs_are_named_and_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     good, bad = run_of(tmp_path, 1e6), run_of(tmp_path, 1e6, seed=1)
-    begun = RunStore(tmp_path / "runs").open(presets.resolve("nano", {"seed": 2}))
+    begun = RunStore(tmp_path / "runs").open(BoundRun(presets.resolve("nano", {"seed": 2})))
     (bad.path / "encoder" / "model.safetensors").write_bytes(b"weighty")  # as many bytes
     assert whole_runs([good, bad, begun], verify=True) == [good]
     assert f"{bad.run_id} is damaged and left out: encoder/model.safetensors has changed" in caplog.text

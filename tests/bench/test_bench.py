@@ -24,6 +24,7 @@ from workbench.report import write_bench
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
+from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore
 from workbench.training.loop import train
 from workbench.training.plan import plan
@@ -43,7 +44,7 @@ def shares_of(spec: RunSpec, folder: Path, corpus_type: type[Watched] = Watched)
     """Return the shares of the parts of a step, over a few steps of the real trainer."""
     prepared = turns.made_up(folder / "data", spec, 10_000)
     spec = bind(spec, prepared)
-    run = RunStore(folder / "runs").open(spec)
+    run = RunStore(folder / "runs").open(BoundRun(spec))
     host = replace(CPU, log_every=3, save_seconds=float("inf"))
     parts = Parts(host)
     found: dict[str, float] = {}

@@ -237,7 +237,7 @@ def test_binding_fills_in_what_the_data_decides(book: Path, tmp_path: Path):
     bound = bind(spec, prepared)
     assert (bound.data.fingerprint, bound.encoder.vocab) == (prepared.fingerprint, 1000)
     assert bound.data.special.model_dump() == {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
-    assert bound.run_id != spec.run_id and bind(bound, prepared) == bound
+    assert bound.name != spec.name and bind(bound, prepared) == bound
 
 
 def test_a_small_corpus_has_a_smaller_vocabulary(tmp_path: Path):

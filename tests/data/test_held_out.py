@@ -54,4 +54,4 @@ def test_what_is_held_out_is_in_no_shard_and_lies_beside_them(tmp_path: Path) ->
 def test_runs_that_hold_nothing_out_keep_their_names() -> None:
     base = resolve("nano")
     assert "held_out" not in base.identity()["data"]
-    assert base.changed({"data.held_out": 0.02}).run_id != base.run_id
+    assert base.changed({"data.held_out": 0.02}).name != base.name

@@ -20,6 +20,7 @@ from workbench.errors import InputError
 from workbench.spec import presets
 from workbench.spec.parts import COUNTS
 from workbench.spec.run_spec import RunSpec, known_keys
+from workbench.spec.stages import BoundRun
 from workbench.store.owner import process
 from workbench.store.run_store import RunStore
 
@@ -453,7 +454,7 @@ def changed_settings(folder: Path, count: int) -> str:
     """Goal 14: every key that decides a run gives it another folder, and a folder of another run is refused."""
     store = RunStore(folder / "runs")
     base = presets.resolve("nano", {"corruption.generator_mask": 0.5})  # leaves room for random words
-    run = store.open(base)
+    run = store.open(BoundRun(base))
     wanted, keys = run.path / "spec.json", [key for key in known_keys() if key not in NOT_THE_RUN]
     tried = 0
     for key in (keys * count)[: max(count, len(keys))]:
@@ -462,13 +463,13 @@ def changed_settings(folder: Path, count: int) -> str:
                 other = base.changed({key: value})
             except InputError:
                 continue
-            assert other.run_id != base.run_id, f"{key}={value} would go on silently"
-            place = store.root / other.run_id
+            assert other.name != base.name, f"{key}={value} would go on silently"
+            place = store.root / other.name
             shutil.copytree(run.path, place, dirs_exist_ok=True)  # as if someone had renamed the folder
-            record = json.loads(wanted.read_text()) | {"run_id": other.run_id}
+            record = json.loads(wanted.read_text()) | {"run_id": other.name}
             (place / "spec.json").write_text(json.dumps(record))
             try:
-                store.open(other)
+                store.open(BoundRun(other))
             except InputError as error:
                 assert key.partition(".")[0] in str(error) or "hash" in str(error), error
             else:
@@ -511,7 +512,7 @@ def made_at_once(folder: Path, count: int) -> str:
                 os.close(writer)
                 os.read(reader, 1)  # both go on when the pipe is closed
                 try:
-                    os._exit(0 if store.open(spec).spec() == spec else 2)
+                    os._exit(0 if store.open(BoundRun(spec)).spec() == spec else 2)
                 except BaseException:
                     os._exit(1)
         os.close(writer)

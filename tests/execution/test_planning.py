@@ -9,10 +9,17 @@ import pytest
 
 from workbench import objectives, progress
 from workbench.errors import InputError
+from workbench.execution import auto_seeds, run_list
+from workbench.execution.auto_seeds import Limit
+from workbench.execution.request import refuse_epochs
 from workbench.execution.run_list import Job, job_of, plans
 from workbench.spec import presets
 from workbench.spec.axes import grid, parse_over
+from workbench.spec.experiment import load
+from workbench.spec.host import Host
+from workbench.spec.parts import Budget
 from workbench.spec.run_spec import RunSpec
+from workbench.spec.stages import ResolvedSpec
 from workbench.training import plan
 
 
@@ -83,6 +90,39 @@ def test_a_long_axis_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
     plans(swept("optim.lr", 3))
     assert capsys.readouterr().err.splitlines() == [f"planning runs: {done} of 3" for done in range(3)]
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[RunSpec]:
+    """The specs that are planned from here on, one after the other; more than a hundred are an error."""
+    found: list[RunSpec] = []
+
+    def counted(spec: ResolvedSpec) -> plan.Plan:
+        found.append(spec)
+        assert len(found) <= 100, "planning goes on and on"
+        return plan.plan(spec)
+
+    monkeypatch.setattr(run_list, "plan", counted)
+    return found
+
+
+def test_the_plans_of_a_command_are_made_once(planned: list[RunSpec]) -> None:
+    words = {"data.words": 1000, "data.tokens": 1500}  # of text whose words are counted epochs are checked
+    base = presets.resolve("nano", {"budget.flops": 1e9, "tasks.names": "none"} | words)
+    job = job_of(load("ablation"), base, 12, ["rtd", "bert-mlm"])
+    refuse_epochs(job, 1e6)
+    assert auto_seeds.most_seeds(job, Limit(12, Budget(flops=1e12)), Host(), 1) == 12
+    job = auto_seeds.whole(job, Limit(12), Host(), 1)
+    assert len(plans(job)[0]) == len(planned) == 24
+
+
+def test_a_parent_cheaper_than_its_run_can_be_matched(planned: list[RunSpec]) -> None:
+    """Its share of a budget is another number of steps in another unit, which no rounding of the amount can change."""
+    keys = {"budget.tokens": 2e5, "start.take": "encoder", "start.share": 0.25, "start.parent.objective": "bert-mlm"}
+    base = presets.resolve("nano", keys)
+    priced, (match,) = plans(job_of(grid("ablation", {}, None, base), base, 1, ["rtd", "electra-15"]))
+    assert match.unit == "flops" and len(planned) == 4
+    assert all(0 <= match.amount - found.flops["matmul"] < found.flops_per_step["matmul"] for _, found in priced)
 
 
 def test_a_gate_that_nothing_trains_is_refused_while_it_is_planned() -> None:

@@ -108,6 +108,19 @@ def stands(record: ExperimentRecord) -> list[tuple[int, list[tuple[str, str, str
     return [(look["seeds"], [(f["a"], f["b"], f["status"]) for f in look["found"]]) for look in record.looks]
 
 
+def test_workers_are_given_the_files_that_an_experiment_names(
+    machine: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idea, question = tmp_path / "idea.py", tmp_path / "question.py"
+    idea.write_text("from workbench.objectives.rtd import Objective, Options, cost\n")
+    question.write_text(f'QUESTION = "Which?"\nAXES = {{"objective": ("{idea}", "rtd")}}\n')
+    one, given = machine(scattered({})), []
+    monkeypatch.setattr(experiment_runner, "share", lambda assignment, workers: given.append(assignment.objectives))
+    session = one.begin(job_of(experiment.load(str(question)), BASE, 2, []), one.root, Host(), workers=2)
+    assert len(experiment_runner.carry_out_specs(session, session.job.specs)) == 6
+    assert given == [(str(idea),)]
+
+
 def test_what_is_clear_ends_at_the_first_look(machine: Callable[..., Machine]) -> None:
     one = machine(scattered({"rtd": 60.0}))
     record = go(one)

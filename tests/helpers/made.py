@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
 from workbench.spec.scoring import score_file
+from workbench.spec.stages import BoundRun
 from workbench.store import manifest
 from workbench.store.atomic import read_object, sealed
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
@@ -43,7 +44,7 @@ def spec_of(objective: str, seed: int, budget: Mapping[str, Any], **changes: Any
 
 def trained(store: RunStore, spec: RunSpec, steps: int = 60, cost: float | None = None) -> RunDir:
     """A run whose training is over, with a log of every step."""
-    run = store.open(spec)
+    run = store.open(BoundRun(spec))
     price = 1e9 * (COST.get(spec.objective, 1.0) if cost is None else cost)
     per_step = {"paper": price, "paper-sparse": 0.8 * price, "matmul": 1.1 * price}
     rows = [row_at(spec, step, steps, per_step) for step in range(1, steps + 1)]
@@ -57,7 +58,7 @@ def trained(store: RunStore, spec: RunSpec, steps: int = 60, cost: float | None 
 
 
 def row_at(spec: RunSpec, step: int, steps: int, per_step: Mapping[str, float]) -> dict[str, Any]:
-    noise = random.Random(f"{spec.run_id}/{step}")
+    noise = random.Random(f"{spec.name}/{step}")
     fall = math.exp(-3 * step / steps)
     row: dict[str, Any] = {
         "step": step, "tokens": step * 4096, "flops": {k: v * step for k, v in per_step.items()},
@@ -130,7 +131,7 @@ def recorded(store: RunStore, runs: Sequence[RunSpec], untrained: Sequence[RunSp
         "name": "ablation-nano-1a2b3c4d", "experiment": "ablation",
         "question": "At equal compute, what does each step from BERT to ELECTRA buy?", "axis": "objective",
         "base": base.model_dump(mode="json"), "tasks": base.tasks.model_dump(mode="json"),
-        "runs": [s.run_id for s in runs], "untrained": [s.run_id for s in untrained],
+        "runs": [s.name for s in runs], "untrained": [s.name for s in untrained],
         "command": "workbench run ablation --seeds 3",
     } | changes  # fmt: skip
     fields |= {key: tuple(fields[key]) if key in ("runs", "untrained") else fields[key] for key in fields}

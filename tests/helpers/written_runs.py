@@ -8,6 +8,7 @@ import torch
 
 from workbench.spec.run_spec import RunSpec
 from workbench.spec.scoring import score_file
+from workbench.spec.stages import BoundRun
 from workbench.store import checkpoint
 from workbench.store.atomic import dumps
 from workbench.store.run_store import RunDir, RunStore
@@ -19,7 +20,7 @@ SPEC = RunSpec.model_validate({"budget": {"steps": 4}})
 def begun(store: RunStore, seed: int) -> RunDir:
     """A run that was stopped after its second checkpoint."""
     draw = random.Random(seed)
-    run = store.open(SPEC.replace(seed=seed))
+    run = store.open(BoundRun(SPEC.replace(seed=seed)))
     run.write_json("plan.json", {"steps": 4, "tokens": 512 + seed, "flops": {}})
     run.write_json("env.json", {"python": "3.11", "versions": {}, "machine": {"cores": 2 + seed}})
     run.write("objective.py", f"# an objective of seed {seed}\n".encode())

@@ -113,9 +113,9 @@ def test_earlier_runs_without_a_kind_keep_their_ids() -> None:
     spec = tiny("rtd")
     assert "kind" not in spec.identity()["generator"]
     cheap = spec.changed({"generator.kind": "unigram"})
-    assert cheap.run_id != spec.run_id
-    assert cheap.run_id == cheap.changed({"generator.width": 1.0}).run_id  # such a generator has no width
-    assert cheap.run_id != cheap.changed({"generator.kind": "uniform"}).run_id
+    assert cheap.name != spec.name
+    assert cheap.name == cheap.changed({"generator.width": 1.0}).name  # such a generator has no width
+    assert cheap.name != cheap.changed({"generator.kind": "uniform"}).name
 
 
 def test_tying_to_a_generator_without_weights_is_refused() -> None:

@@ -131,8 +131,8 @@ def test_wrong_options(keys: dict[str, object], said: str) -> None:
 
 def test_options_are_written_out_so_that_defaults_are_part_of_the_run() -> None:
     assert tiny("rtd").options == {"weight": 50.0}
-    assert tiny("rtd").run_id == tiny("rtd", {"options.weight": "50"}).run_id
-    assert tiny("rtd").run_id != tiny("rtd", {"options.weight": 49}).run_id
+    assert tiny("rtd").name == tiny("rtd", {"options.weight": "50"}).name
+    assert tiny("rtd").name != tiny("rtd", {"options.weight": 49}).name
 
 
 def test_the_parents_of_a_run_are_written_out_in_full(tmp_path: Path) -> None:
@@ -192,11 +192,11 @@ def test_a_file_that_imports_from_where_things_were_before_still_loads(tmp_path:
 def test_another_source_text_is_another_run(tmp_path: Path) -> None:
     one = spec_of(write(tmp_path))
     other = spec_of(write(tmp_path, IDEA.replace("0.5", "0.4")))
-    assert one.source != other.source and one.run_id != other.run_id
+    assert one.source != other.source and one.name != other.name
     assert objectives.load(other).Options().shown == 0.4
     (tmp_path / "copy").mkdir()
     moved = spec_of(write(tmp_path / "copy", IDEA.replace("0.5", "0.4")))
-    assert moved.run_id == other.run_id  # the same text in another folder is the same run
+    assert moved.name == other.name  # the same text in another folder is the same run
 
 
 def test_a_file_may_have_the_name_of_a_built_in_objective(tmp_path: Path) -> None:

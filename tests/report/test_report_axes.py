@@ -37,7 +37,7 @@ def sweep(root: Path, cells: list[dict[str, Any]], seeds: int = 3, axis: str = "
             made.trained(store, spec, 8),
             "order",
             0,
-            level + 0.1 * spec.seed + 0.1 * random.Random(spec.run_id).random(),
+            level + 0.1 * spec.seed + 0.1 * random.Random(spec.name).random(),
         )
     return store, made.recorded(store, specs, axis=axis, experiment="generator-size")
 
@@ -165,6 +165,6 @@ def test_runs_that_go_on_from_others_are_arms_of_their_own(tmp_path: Path) -> No
     for spec in specs:
         made.scored(made.trained(store, spec, spec.budget.steps or 0), "order", 0, 60.0)
     found = frames.read(store, made.recorded(store, specs, experiment="training-algorithm"))
-    joint, staged, short, long = (found.by_id()[spec.run_id]["arm"] for spec in specs)
+    joint, staged, short, long = (found.by_id()[spec.name]["arm"] for spec in specs)
     assert len({joint, staged, short}) == 3 and short == long
     assert "two-stage" in staged and "branch of a trunk" in short and joint.startswith("rtd")

@@ -23,6 +23,7 @@ from workbench.report.comparison.boards import Board, boards
 from workbench.report.load import frames
 from workbench.report.page import checks
 from workbench.report.page.answer import answer
+from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore
 
 TWO = ("rtd", "bert-mlm")
@@ -155,7 +156,7 @@ def test_hostile_names_stay_names(tmp_path: Path) -> None:
         for i, name in enumerate(HOSTILE[:8]):
             facts = {"suite": "probes", "metric": name, "baselines": {name: 50.0}, "values": {name: {name: 60.0}}}
             made.scored(run, name, i, 60.0, **facts)
-    failed = store.open(made.spec_of("rtd", 1, {"steps": 8}))
+    failed = store.open(BoundRun(made.spec_of("rtd", 1, {"steps": 8})))
     failed.fail("failed", HOSTILE[1])
     specs.append(failed.spec())
     name = made.recorded(store, specs, question=HOSTILE[3], command=HOSTILE[4], experiment=HOSTILE[0])

@@ -9,6 +9,7 @@ import made
 import pytest
 
 from workbench.report import find_record
+from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore
 
 
@@ -16,7 +17,7 @@ def record(store: RunStore, name: str, updated: str, *finished: bool) -> str:
     """Write a record of `ablation` whose runs are done, or stopped before their first step, and return its name."""
     specs = [made.spec_of("rtd", seed, {"steps": 7}, **{"optim.lr": len(name) * 1e-5}) for seed in range(len(finished))]
     for spec, done in zip(specs, finished, strict=True):
-        run = store.open(spec)
+        run = store.open(BoundRun(spec))
         if done:
             made.scored(made.trained(store, spec, 7), "order", 0, 50.0)
         else:

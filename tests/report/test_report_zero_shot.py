@@ -9,8 +9,10 @@ import pytest
 from made import recorded, scored, spec_of, trained
 
 from workbench.execution.experiment_runner import untrained
+from workbench.execution.run_list import distinct_runs
 from workbench.report import write
 from workbench.spec.published import BABYLM
+from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore
 
 BUDGET = {"steps": 60}
@@ -21,7 +23,7 @@ def page(tmp_path: Path, suite: str, task: str, ties: int = 3) -> tuple[str, Pat
     """The report on two objectives and their untrained encoders, three seeds each."""
     store = RunStore(tmp_path / "runs")
     specs = [spec_of(name, seed, BUDGET) for name in SCORERS for seed in range(3)]
-    bare = list({untrained(spec).run_id: untrained(spec) for spec in specs}.values())
+    bare = [run.spec for run in distinct_runs(untrained(BoundRun(spec)) for spec in specs)]
     for spec in [*specs, *bare]:
         run = trained(store, spec)
         value = 50.0 + spec.seed if spec in bare else 60.0 + spec.seed + len(spec.objective)

@@ -28,7 +28,7 @@ def written(folder: Path, contrasts: str, axes: str = '{"objective": ("bert-mlm"
 
 def compared(job: Job) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Each declared pair of runs as what tells the two apart."""
-    specs = {spec.run_id: spec for spec in job.specs}
+    specs = {spec.name: spec for spec in job.specs}
     found = []
     for declared in job.declared:
         for ids in declared.runs:
@@ -76,7 +76,7 @@ def test_the_paper_s_contrasts_become_pairs_of_runs_of_one_seed() -> None:
         ("rtd", "bert-mlm"), ("electra-15", "bert-mlm"), ("replace-mlm", "bert-mlm"), ("all-tokens-mlm", "bert-mlm"),
         ("rtd", "all-tokens-mlm"), ("rtd", "electra-15"),
     ]  # fmt: skip
-    seeds = {spec.run_id: (spec.objective, spec.seed) for spec in job.specs}
+    seeds = {spec.name: (spec.objective, spec.seed) for spec in job.specs}
     for declared, (a, b) in zip(job.declared, objectives, strict=True):
         assert [(seeds[x], seeds[y]) for x, y in declared.runs] == [((a, s), (b, s)) for s in range(3)]
 

@@ -289,17 +289,17 @@ OTHER: list[dict[str, Any]] = [
 @pytest.mark.parametrize("overrides", SAME, ids=str)
 def test_what_does_not_change_the_run(overrides: dict[str, Any]) -> None:
     """Tasks are measured afterwards; a size written out is the size left out."""
-    assert presets.resolve("small", overrides).run_id == presets.resolve("small").run_id
+    assert presets.resolve("small", overrides).name == presets.resolve("small").name
 
 
 @pytest.mark.parametrize("overrides", OTHER, ids=str)
 def test_what_changes_the_run(overrides: dict[str, Any]) -> None:
-    assert presets.resolve("small", overrides).run_id != presets.resolve("small").run_id
+    assert presets.resolve("small", overrides).name != presets.resolve("small").name
 
 
 def test_what_the_generator_sees_as_random_words_changes_the_run() -> None:
     shown = {"corruption.generator_mask": 0.8}
-    ids = {presets.resolve("small", shown | {"corruption.generator_random": share}).run_id for share in (0, 0.1, 0.2)}
+    ids = {presets.resolve("small", shown | {"corruption.generator_random": share}).name for share in (0, 0.1, 0.2)}
     assert len(ids) == 3
 
 
@@ -307,21 +307,21 @@ def test_fields_that_came_later_leave_older_runs_their_names() -> None:
     """The hash of ELECTRA-Small's identity before there were rates and random words for the generator."""
     found = presets.resolve("small").identity()
     assert "generator_random" not in found["corruption"] and "generator_lr" not in found["optim"]
-    assert presets.resolve("small").run_id == "rtd-small-s0-4ed670dfbdd2"
+    assert presets.resolve("small").name == "rtd-small-s0-4ed670dfbdd2"
 
 
 def test_run_id_is_a_readable_folder_name() -> None:
     run = presets.resolve("small", {"objective": "all-tokens-mlm", "seed": 3})
-    assert run.run_id.startswith("all-tokens-mlm-small-s3-")
-    assert run.changed({"budget": {"steps": 0}}).run_id.startswith("untrained-small-s3-")
-    wild = run.changed({"objective": "../../Ünser Ziel" * 20}).run_id
+    assert run.name.startswith("all-tokens-mlm-small-s3-")
+    assert run.changed({"budget": {"steps": 0}}).name.startswith("untrained-small-s3-")
+    wild = run.changed({"objective": "../../Ünser Ziel" * 20}).name
     assert "/" not in wild and ".." not in wild and len(wild) < 100
 
 
 def test_identity_does_not_hang_on_the_order_of_keys_or_the_process() -> None:
     run = presets.resolve("small")
     shuffled = dict(reversed(run.model_dump(mode="json").items()))
-    assert run_spec.parse(shuffled).run_id == run.run_id
+    assert run_spec.parse(shuffled).name == run.name
     assert run_spec.digest({"b": 1, "a": [1.5, None, "é"]}) == "4fa79d67d7df"
 
 
@@ -349,7 +349,7 @@ def test_a_spec_survives_json(overrides: dict[str, Any]) -> None:
     run = presets.resolve("small").changed(overrides)
     again = run_spec.parse(json.loads(json.dumps(run.model_dump(mode="json"), allow_nan=False)))
     assert again == run
-    assert again.run_id == run.run_id
+    assert again.name == run.name
 
 
 def test_a_spec_cannot_be_changed_in_place() -> None:

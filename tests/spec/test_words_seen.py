@@ -93,8 +93,8 @@ def test_words_must_be_counted_first() -> None:
 
 def test_counts_and_the_field_for_words_leave_older_names_alone() -> None:
     old = presets.resolve("nano")
-    assert old.run_id == presets.resolve("nano", COUNTS).run_id
-    assert spec_of().run_id != spec_of(budget__words=2e5).run_id
+    assert old.name == presets.resolve("nano", COUNTS).name
+    assert spec_of().name != spec_of(budget__words=2e5).name
     assert "words" not in old.identity()["budget"] and "words" in spec_of().identity()["budget"]
 
 

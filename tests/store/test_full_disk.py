@@ -17,6 +17,7 @@ from workbench.models.encoder import build_encoder
 from workbench.models.export import export
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec, parse_overrides
+from workbench.spec.stages import BoundRun
 from workbench.store.atomic import write_atomic
 from workbench.store.cache import staged
 from workbench.store.run_store import RunStore
@@ -42,7 +43,7 @@ def told(error: OSError, path: Path) -> None:
 
 
 def test_exporting_an_encoder(tmp_path: Path) -> None:
-    run = RunStore(tmp_path / "runs").open(SPEC)
+    run = RunStore(tmp_path / "runs").open(BoundRun(SPEC))
     words = tmp_path / "words"
     words.mkdir()
     facts = {"steps": 0, "tokens": 0, "flops": {"paper": 0}}
@@ -62,7 +63,7 @@ def test_saving_a_vocabulary(tmp_path: Path) -> None:
 
 
 def test_a_file_written_in_a_stage_is_named_by_its_place(tmp_path: Path) -> None:
-    run = RunStore(tmp_path / "runs").open(SPEC)
+    run = RunStore(tmp_path / "runs").open(BoundRun(SPEC))
     with run.lease(), files_of_at_most(500), pytest.raises(OSError) as caught:
         run.write("scores/x.json", b"x" * 1012)
     assert caught.value.filename == str(run.path / "scores" / "x.json")

@@ -16,6 +16,7 @@ from workbench.errors import InputError
 from workbench.report import find_record
 from workbench.report.load import frames
 from workbench.spec.scoring import score_file
+from workbench.spec.stages import BoundRun
 from workbench.store import manifest
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
 from workbench.store.verify import Verified, verify
@@ -46,7 +47,7 @@ def store(whole: Path, tmp_path: Path) -> RunStore:
 
 
 def run_of(store: RunStore, seed: int) -> RunDir:
-    return store.get(SPEC.replace(seed=seed).run_id)
+    return store.get(BoundRun(SPEC.replace(seed=seed)).run_id)
 
 
 def damages(content: bytes, sibling: bytes | None, most: int = 12) -> Iterator[tuple[str, bytes | None]]:

@@ -34,7 +34,7 @@ def test_its_runs_are_read(store: RunStore) -> None:
     assert states == {"bert-mlm-nano": "done", "rtd-nano": "interrupted", "untrained-nano": "done"}
     done = next(run for run in store.runs() if run.run_id.startswith("bert"))
     assert [row["step"] for row in done.metrics()] == list(range(1, 7)) and len(done.scores()) == 1
-    assert done.spec().run_id == done.run_id, "a spec of then has another name now"
+    assert done.spec().name == done.run_id, "a spec of then has another name now"
 
 
 def test_it_is_reported(store: RunStore, tmp_path: Path) -> None:

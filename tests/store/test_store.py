@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from workbench.errors import InputError
 from workbench.spec.run_spec import RunSpec, digest
+from workbench.spec.stages import BoundRun
 from workbench.store import atomic
 from workbench.store.atomic import dumps, loads, plain, read_object
 from workbench.store.run_store import ExperimentRecord, LeaseHeld, LeaseLost, RunDir, RunStore
@@ -63,19 +64,19 @@ def one_line(error: pytest.ExceptionInfo[BaseException]) -> str:
 
 
 def test_equal_specs_are_one_run(store: RunStore) -> None:
-    run = store.open(SPEC)
-    assert run.path == store.root / SPEC.run_id and run.state == "new" and run.damage is None
-    assert store.open(RunSpec.model_validate({"budget": {"steps": 4}})).path == run.path
+    run = store.open(BoundRun(SPEC))
+    assert run.path == store.root / BoundRun(SPEC).run_id and run.state == "new" and run.damage is None
+    assert store.open(BoundRun(RunSpec.model_validate({"budget": {"steps": 4}}))).path == run.path
     assert RunDir(run.path).spec() == SPEC
-    other = store.open(SPEC.replace(seed=1))
+    other = store.open(BoundRun(SPEC.replace(seed=1)))
     assert other.path != run.path and [r.run_id for r in store.runs()] == sorted([run.run_id, other.run_id])
     assert store.get(run.run_id).path == run.path
     assert sorted(os.listdir(store.root)) == sorted([run.run_id, other.run_id, "store.json"])
 
 
 def test_tasks_are_not_part_of_a_run(store: RunStore) -> None:
-    run = store.open(SPEC)
-    assert store.open(SPEC.changed({"tasks.names": "CoLA", "tasks.seeds": 1})).path == run.path
+    run = store.open(BoundRun(SPEC))
+    assert store.open(BoundRun(SPEC.changed({"tasks.names": "CoLA", "tasks.seeds": 1}))).path == run.path
 
 
 def forge(run: RunDir, **changes: Any) -> None:
@@ -90,26 +91,26 @@ def forge(run: RunDir, **changes: Any) -> None:
     "changes", [{"optim.lr": 1e-3}, {"data.length": 64}, {"seed": 3}, {"budget.steps": 9}, {"encoder.layers": 2}]
 )
 def test_a_folder_of_another_run_is_refused(store: RunStore, changes: dict[str, Any]) -> None:
-    forge(store.open(SPEC), **changes)
+    forge(store.open(BoundRun(SPEC)), **changes)
     with pytest.raises(InputError) as caught:
-        store.open(SPEC)
+        store.open(BoundRun(SPEC))
     text = one_line(caught)
-    assert next(iter(changes)) in text and SPEC.run_id in text and "move that folder away" in text
+    assert next(iter(changes)) in text and BoundRun(SPEC).run_id in text and "move that folder away" in text
 
 
 def test_an_edited_spec_is_damage(store: RunStore) -> None:
-    run = store.open(SPEC)
+    run = store.open(BoundRun(SPEC))
     text = (run.path / "spec.json").read_text()
     (run.path / "spec.json").write_text(text.replace('"seed":0', '"seed":1'))
     assert "hash" in (RunDir(run.path).damage or "") and RunDir(run.path).state == "damaged"
     with pytest.raises(InputError, match="hash"):
-        store.open(SPEC)
+        store.open(BoundRun(SPEC))
 
 
 def test_a_folder_moved_under_another_name_is_damage(store: RunStore) -> None:
-    run = store.open(SPEC)
+    run = store.open(BoundRun(SPEC))
     moved = run.path.rename(run.path.with_name("rtd-nano-s0-000000000000"))
-    assert SPEC.run_id in (RunDir(moved).damage or "")
+    assert BoundRun(SPEC).run_id in (RunDir(moved).damage or "")
 
 
 def test_many_make_the_same_run_at_once(store: RunStore) -> None:
@@ -119,7 +120,7 @@ def test_many_make_the_same_run_at_once(store: RunStore) -> None:
 
         def make(seed: int = seed) -> None:
             barrier.wait()
-            made.append(store.open(SPEC.replace(seed=seed)))
+            made.append(store.open(BoundRun(SPEC.replace(seed=seed))))
 
         threads = [threading.Thread(target=make) for _ in range(8)]
         for thread in threads:
@@ -131,20 +132,20 @@ def test_many_make_the_same_run_at_once(store: RunStore) -> None:
 
 
 def test_an_empty_folder_in_the_way_is_filled(store: RunStore) -> None:
-    (store.root / SPEC.run_id).mkdir()
-    assert store.open(SPEC).state == "new"
-    shutil.rmtree(store.root / SPEC.run_id)
-    (store.root / SPEC.run_id).mkdir()
-    (store.root / SPEC.run_id / "metrics.jsonl").write_text("")
+    (store.root / BoundRun(SPEC).run_id).mkdir()
+    assert store.open(BoundRun(SPEC)).state == "new"
+    shutil.rmtree(store.root / BoundRun(SPEC).run_id)
+    (store.root / BoundRun(SPEC).run_id).mkdir()
+    (store.root / BoundRun(SPEC).run_id / "metrics.jsonl").write_text("")
     with pytest.raises(InputError, match=r"spec\.json is missing"):
-        store.open(SPEC)
+        store.open(BoundRun(SPEC))
 
 
 # -- states
 
 
 def test_every_state_is_read_from_files(store: RunStore) -> None:
-    run = store.open(SPEC)
+    run = store.open(BoundRun(SPEC))
     assert run.state == "new"
     run.write_json("plan.json", {"steps": 4, "tokens": 512, "flops": {}})
     assert run.state == "interrupted"
@@ -176,11 +177,11 @@ def test_every_state_is_read_from_files(store: RunStore) -> None:
 
 
 def test_without_tasks_trained_is_done(store: RunStore) -> None:
-    assert finish(store.open(SPEC.changed({"tasks.names": "none"}))).state == "done"
+    assert finish(store.open(BoundRun(SPEC.changed({"tasks.names": "none"})))).state == "done"
 
 
 def test_a_dead_owner_is_not_running(store: RunStore) -> None:
-    run = store.open(SPEC)
+    run = store.open(BoundRun(SPEC))
     code = (
         f"import os; from workbench.store.run_store import *; r = RunStore({str(store.root)!r}).get({run.run_id!r})\n"
     )
@@ -193,14 +194,14 @@ def test_a_dead_owner_is_not_running(store: RunStore) -> None:
 
 
 def test_finish_takes_seconds_and_last_metrics_from_the_log(store: RunStore) -> None:
-    run = store.open(SPEC.changed({"budget.steps": 100}))
+    run = store.open(BoundRun(SPEC.changed({"budget.steps": 100})))
     finish(run, 100)
     done = run.read_json("done.json")
     assert done["format"] == 1 and done["seconds"] == 50.0 and done["steps"] == 100
     assert done["final"]["loss"] == pytest.approx(sum(1 / n for n in range(96, 101)) / 5)
     assert done["final"]["auc"] is None and "step" not in done["final"]
     assert run.metrics()[-1] == {"step": 100, "seconds": 50.0, "loss": 0.01, "auc": None}
-    untrained = store.open(SPEC.changed({"budget.steps": 0}))
+    untrained = store.open(BoundRun(SPEC.changed({"budget.steps": 0})))
     untrained.finish({"steps": 0, "tokens": 0, "flops": {}})
     assert untrained.state == "trained" and untrained.read_json("done.json")["seconds"] == 0
 
@@ -216,7 +217,7 @@ def test_finish_takes_seconds_and_last_metrics_from_the_log(store: RunStore) -> 
     ],
 )
 def test_no_run_is_done_with_rows_missing(store: RunStore, logged: str | None, told: str) -> None:
-    run = store.open(SPEC)
+    run = store.open(BoundRun(SPEC))
     if logged is not None:
         (run.path / "metrics.jsonl").write_text(logged)
     with pytest.raises(InputError, match=told):
@@ -228,7 +229,7 @@ def test_no_run_is_done_with_rows_missing(store: RunStore, logged: str | None, t
 
 
 def test_writes_of_a_lost_owner_are_refused(store: RunStore) -> None:
-    run, late = store.open(SPEC), RunDir(store.root / SPEC.run_id)
+    run, late = store.open(BoundRun(SPEC)), RunDir(store.root / BoundRun(SPEC).run_id)
     with late.lease() as lease:
         late.write_json("plan.json", {"steps": 1})
         (run.path / "lease").unlink()  # as after a long silence
@@ -251,7 +252,7 @@ def test_writes_of_a_lost_owner_are_refused(store: RunStore) -> None:
 
 
 def test_staged_folders_are_whole_or_absent(store: RunStore) -> None:
-    run = store.open(SPEC)
+    run = store.open(BoundRun(SPEC))
     for owned in (False, True):
         for text in ("one", "two"):
             with run.lease() if owned else run.staged("other"), run.staged("encoder") as draft:
@@ -270,7 +271,8 @@ def test_sigkill_while_writing_leaves_old_or_new(tmp_path: Path) -> None:
 import os, sys
 from workbench.store.run_store import RunStore
 from workbench.spec.run_spec import RunSpec
-run = RunStore(sys.argv[1]).open(RunSpec())
+from workbench.spec.stages import BoundRun
+run = RunStore(sys.argv[1]).open(BoundRun(RunSpec()))
 def again():
     n = 0
     while True:
@@ -306,7 +308,7 @@ print(*sorted(os.listdir(run.path)))
 
 
 def test_a_failed_write_names_room_and_leaves_the_old_file(store: RunStore) -> None:
-    run = store.open(SPEC)
+    run = store.open(BoundRun(SPEC))
     run.write_json("plan.json", {"old": 1})
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
@@ -373,7 +375,7 @@ FILES = ("spec.json", "done.json", "metrics.jsonl", "scores/package-0.json", "er
 
 
 def whole(store: RunStore, seed: int) -> RunDir:
-    run = finish(store.open(SPEC.replace(seed=seed)))
+    run = finish(store.open(BoundRun(SPEC.replace(seed=seed))))
     run.want(["package-0.json"])
     score(run)
     run.write_json("env.json", {"python": "3", "versions": {}, "machine": {}})
@@ -410,7 +412,7 @@ def test_damaged_runs_are_named_and_the_others_stay(store: RunStore, monkeypatch
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(FILES), st.data())
 def test_no_bytes_in_a_file_stop_the_listing(store: RunStore, name: str, data: st.DataObject) -> None:
-    path = store.root / SPEC.run_id
+    path = store.root / BoundRun(SPEC).run_id
     if not path.exists():
         whole(store, 0)
     target = path / name
@@ -431,7 +433,7 @@ def test_no_bytes_in_a_file_stop_the_listing(store: RunStore, name: str, data: s
 
 
 def test_a_damaged_row_is_named_with_its_line(store: RunStore) -> None:
-    run = store.open(SPEC)
+    run = store.open(BoundRun(SPEC))
     lines = rows(4).splitlines()
     (run.path / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 5, "lo')
     assert [row["step"] for row in run.metrics()] == [1, 2, 3, 4]
@@ -441,7 +443,7 @@ def test_a_damaged_row_is_named_with_its_line(store: RunStore) -> None:
 
 
 def test_unreadable_without_permission(store: RunStore) -> None:
-    run = store.open(SPEC)
+    run = store.open(BoundRun(SPEC))
     (run.path / "spec.json").chmod(0)
     if os.access(run.path / "spec.json", os.R_OK):
         pytest.skip("this user may read everything")
@@ -513,8 +515,8 @@ HOSTILE = [
 @pytest.mark.parametrize("name", HOSTILE, ids=ascii)
 def test_hostile_names_stay_inside(store: RunStore, name: str) -> None:
     outside = {path for path in store.root.parent.rglob("*") if store.root not in path.parents}
-    run = store.open(SPEC)
-    record = ExperimentRecord(name=name, runs=[SPEC.run_id])
+    run = store.open(BoundRun(SPEC))
+    record = ExperimentRecord(name=name, runs=[BoundRun(SPEC).run_id])
     for attempt in (
         lambda: store.get(name),
         lambda: store.experiment(name),
@@ -546,7 +548,7 @@ def test_a_name_is_a_plain_name_or_refused(name: str) -> None:
 def test_links_are_not_followed(store: RunStore, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
-    run = store.open(SPEC)
+    run = store.open(BoundRun(SPEC))
     (run.path / "scores").symlink_to(outside)
     with pytest.raises(InputError, match="symbolic link"):
         run.write_json("scores/x.json", {})
@@ -557,7 +559,11 @@ def test_links_are_not_followed(store: RunStore, tmp_path: Path) -> None:
     shutil.move(str(run.path), str(outside / run.run_id))
     run.path.symlink_to(outside / run.run_id)
     before = sorted(os.listdir(outside / run.run_id))
-    for attempt in (lambda: store.open(SPEC), lambda: run.write_json("env.json", {}), lambda: RunDir(run.path).spec()):
+    for attempt in (
+        lambda: store.open(BoundRun(SPEC)),
+        lambda: run.write_json("env.json", {}),
+        lambda: RunDir(run.path).spec(),
+    ):
         with pytest.raises(InputError, match="symbolic link"):
             attempt()
     with pytest.raises(InputError, match="symbolic link"), run.lease():
@@ -566,7 +572,7 @@ def test_links_are_not_followed(store: RunStore, tmp_path: Path) -> None:
 
 
 def test_an_unknown_run_gets_a_suggestion(store: RunStore) -> None:
-    run = store.open(SPEC)
+    run = store.open(BoundRun(SPEC))
     with pytest.raises(InputError, match=f"did you mean '{run.run_id}'"):
         store.get(run.run_id[:-1])
     with pytest.raises(InputError, match="no run"):
@@ -575,7 +581,7 @@ def test_an_unknown_run_gets_a_suggestion(store: RunStore) -> None:
 
 @pytest.mark.parametrize("word", ["./Ünïcode ☃.py", "./" + "é" * 90 + ".py", "./a b\n.py"])
 def test_a_file_objective_of_any_name_has_a_folder(store: RunStore, word: str) -> None:
-    assert store.open(SPEC.replace(objective=word)).state == "new"
+    assert store.open(BoundRun(SPEC.replace(objective=word))).state == "new"
 
 
 # -- experiments
@@ -653,7 +659,7 @@ def test_rows_that_cannot_be_used_are_damage_in_records_of_old_commands_too(
 
 def test_secrets_stay_out_of_records(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_API_TOKEN", "planted-token-4711")
-    run = store.open(SPEC)
+    run = store.open(BoundRun(SPEC))
     run.fail(
         "failed", "no answer from https://me:planted-pw@host/x", trace="key planted-token-4711\nAuthorization: abcdef12"
     )

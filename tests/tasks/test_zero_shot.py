@@ -21,6 +21,7 @@ from workbench.models.export import export, export_heads
 from workbench.spec.host import Host
 from workbench.spec.parts import DataSpec, TasksSpec
 from workbench.spec.presets import resolve
+from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunDir, RunStore
 from workbench.tasks import measures
 from workbench.tasks.zero_shot import blimp, held_out_pairs, preferences
@@ -67,7 +68,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunDir]:
             with torch.no_grad():
                 for weight in model.parameters():
                     weight.add_(torch.randn(weight.shape, generator=numbers) * 0.3)
-            run = RunStore(tmp_path_factory.mktemp("runs")).open(spec)
+            run = RunStore(tmp_path_factory.mktemp("runs")).open(BoundRun(spec))
             with run.staged("encoder") as folder:
                 export(model.encoder, words, folder, spec, FACTS)
             with run.staged("heads") as folder:

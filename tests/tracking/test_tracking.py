@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from workbench.errors import InputError
 from workbench.spec.run_spec import RunSpec
+from workbench.spec.stages import BoundRun
 from workbench.store.lease import LeaseLost, acquire
 from workbench.store.run_store import RunDir, RunStore
 from workbench.tracking import Metrics, mirror
@@ -168,7 +169,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunDir]:
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
-    yield RunStore(tmp_path / "runs").open(RunSpec())
+    yield RunStore(tmp_path / "runs").open(BoundRun(RunSpec()))
 
 
 def begin(run: RunDir, **config: Any) -> ProcessMirror:
@@ -354,7 +355,7 @@ def test_a_full_disk_is_reported(tmp_path: Path, run: RunDir, caplog: pytest.Log
     if subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("no small disk can be mounted here")
     try:
-        small = RunStore(disk / "runs").open(RunSpec())
+        small = RunStore(disk / "runs").open(BoundRun(RunSpec()))
         (disk / "filler").write_bytes(b"x" * (os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize - 16384))
         copy = begin(small)
         for step in range(1, 400):

@@ -20,6 +20,7 @@ from workbench.execution import experiment_runner, one_run
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
+from workbench.spec.stages import BoundRun
 from workbench.store import validation
 from workbench.store.run_directory import RunDir, now
 from workbench.store.run_store import RunStore
@@ -61,7 +62,7 @@ def toy() -> Suite:
 
 
 def carried_out(spec: RunSpec, prepared: Prepared, suite: Suite, root: Path, since: str = "") -> RunDir:
-    run = RunStore(root).open(experiment_runner.bind(spec, prepared))
+    run = RunStore(root).open(BoundRun(experiment_runner.bind(spec, prepared)))
     one_run.carry_out_all(RunStore(root), [run.run_id], spec.tasks, suite, prepared, HOST, since or now())
     return run
 

@@ -22,6 +22,7 @@ from workbench.objectives import with_options
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
+from workbench.spec.stages import BoundRun
 from workbench.store.run_directory import RunDir, now
 from workbench.store.run_store import RunStore
 from workbench.tasks import Suite
@@ -75,13 +76,13 @@ def test_a_parent_is_this_run_but_for_what_is_said() -> None:
 def test_identity_is_what_the_parent_is_and_not_how_it_is_written() -> None:
     child = two_stage(budget__steps=20)
     nested = {"objective": "bert-mlm", "corruption": {"mask": 1.0, "random": 0.0}, "options": {}}
-    assert two_stage(budget__steps=20, start__parent=nested).run_id == child.run_id
+    assert two_stage(budget__steps=20, start__parent=nested).name == child.name
     other = {"objective": "bert-mlm", "corruption.mask": 0.9, "corruption.random": 0.0}
-    assert two_stage(budget__steps=20, start__parent=other).run_id != child.run_id
-    assert two_stage(budget__steps=20, start__share=0.25).run_id != child.run_id
+    assert two_stage(budget__steps=20, start__parent=other).name != child.name
+    assert two_stage(budget__steps=20, start__share=0.25).name != child.name
     assert "start" not in spec_of(budget__steps=20).identity()
     again = with_options(child)
-    assert again == child and again.run_id == child.run_id
+    assert again == child and again.name == child.name
 
 
 def test_a_spec_with_parents_survives_json() -> None:
@@ -89,7 +90,7 @@ def test_a_spec_with_parents_survives_json() -> None:
     grand = deep.parent()
     assert grand is not None and grand.parent() is not None
     again = RunSpec.model_validate(json.loads(json.dumps(deep.model_dump(mode="json"))))
-    assert again.run_id == deep.run_id
+    assert again.name == deep.name
 
 
 @pytest.mark.parametrize(
@@ -170,7 +171,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 
 def trained(spec: RunSpec, prepared: Prepared, root: Path, host: Host = HOST) -> RunDir:
     store = RunStore(root)
-    run = store.open(experiment_runner.bind(spec, prepared))
+    run = store.open(BoundRun(experiment_runner.bind(spec, prepared)))
     one_run.carry_out_all(store, [run.run_id], spec.tasks, Suite(()), prepared, host, now())
     return run
 
@@ -193,7 +194,7 @@ def test_two_stage_starts_from_the_generator_which_then_stays(
 
     monkeypatch.setattr(loop, "inherit", spy)
     child = trained(two_stage(budget__steps=16), prepared, tmp_path)
-    parent = RunStore(tmp_path).open(child.spec().parent())
+    parent = RunStore(tmp_path).open(BoundRun(child.spec()).parent())
     assert child.trained and parent.state == "done" and not list((parent.path).glob("scores/*"))
     theirs, last = weights(parent), weights(child)
     for name in (n for n in first if n.startswith("encoder.")):
@@ -247,17 +248,17 @@ def test_a_child_that_was_stopped_goes_on_from_itself(prepared: Prepared, tmp_pa
 def test_an_encoder_alone_can_be_taken(prepared: Prepared, tmp_path: Path) -> None:
     spec = spec_of(start__take="encoder", start__parent={"objective": "bert-mlm"}, budget__steps=6, optim__lr=1e-12)
     child = trained(spec, prepared, tmp_path)
-    mine, theirs = weights(child), weights(RunStore(tmp_path).open(child.spec().parent()))
+    mine, theirs = weights(child), weights(RunStore(tmp_path).open(BoundRun(child.spec()).parent()))
     shared = [name for name in theirs if name.startswith("encoder.")]
     assert shared and all(torch.allclose(mine[name], theirs[name], atol=1e-8) for name in shared)
 
 
 def test_a_parent_is_trained_once_for_all_its_children(prepared: Prepared, tmp_path: Path) -> None:
     first = trained(branch(budget__steps=10), prepared, tmp_path)
-    parent = RunStore(tmp_path).open(first.spec().parent())
+    parent = RunStore(tmp_path).open(BoundRun(first.spec()).parent())
     written = (parent.path / "done.json").stat().st_mtime_ns
     second = trained(branch(budget__steps=10, schedule__decay=0.1), prepared, tmp_path)
-    assert second.spec().parent().run_id == parent.run_id
+    assert second.spec().parent().name == parent.run_id
     assert second.trained and (parent.path / "done.json").stat().st_mtime_ns == written
     assert len(RunStore(tmp_path).runs()) == 3
 
@@ -265,7 +266,7 @@ def test_a_parent_is_trained_once_for_all_its_children(prepared: Prepared, tmp_p
 def test_a_parents_end_is_its_childrens_end(prepared: Prepared, tmp_path: Path) -> None:
     spec = experiment_runner.bind(two_stage(budget__steps=16), prepared)
     store = RunStore(tmp_path)
-    child, parent = store.open(spec), store.open(spec.parent())
+    child, parent = store.open(BoundRun(spec)), store.open(BoundRun(spec).parent())
     with parent.lease():
         parent.fail("diverged", "loss nan at step 3", step=3)
     one_run.carry_out_all(store, [child.run_id], spec.tasks, Suite(()), prepared, HOST, now())
@@ -292,8 +293,8 @@ def test_while_another_trains_the_parent_its_children_wait(prepared: Prepared, t
         experiment_runner.bind(spec_of(budget__steps=3), prepared),
     )
     store = RunStore(tmp_path)
-    runs = [store.open(spec) for spec in (child, other)]
-    parent = store.open(child.parent())
+    runs = [store.open(BoundRun(spec)) for spec in (child, other)]
+    parent = store.open(BoundRun(child).parent())
     ids = [run.run_id for run in runs]
     with ThreadPoolExecutor(1) as pool:
         with parent.lease():

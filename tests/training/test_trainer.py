@@ -17,6 +17,7 @@ from workbench.spec import host as hosts
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
+from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore
 from workbench.training.loop import train
 from workbench.training.plan import plan
@@ -34,7 +35,7 @@ def curve(name: str, folder: Path, steps: int, **more: Any) -> list[dict[str, fl
     spec: RunSpec = objectives.with_options(resolve("nano", words))
     prepared = made_up(folder / "data", spec, tokens=20_000)
     spec = spec.changed({"data.special": prepared.special.model_dump()})
-    run = RunStore(folder / "runs").open(spec)
+    run = RunStore(folder / "runs").open(BoundRun(spec))
     host = Host(device="cpu", threads=1, **more)
     with run.lease():
         train(run, spec, plan(spec), Corpus(prepared, spec.data.length, spec.seed), host)

@@ -20,6 +20,7 @@ from workbench.rng import row_keys
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
+from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunDir, RunStore
 from workbench.tensors import Batch, StepLoss
 from workbench.training.loop import build, gradients, train
@@ -37,7 +38,7 @@ def begun(folder: Path, **keys: Any) -> tuple[RunDir, RunSpec, Plan, Corpus]:
     spec = objectives.with_options(resolve("nano", TINY | given))
     prepared = made_up(folder / "data", spec, tokens=5000)
     spec = spec.changed({"data.special": prepared.special.model_dump()})
-    run = RunStore(folder / "runs").open(spec)
+    run = RunStore(folder / "runs").open(BoundRun(spec))
     return run, spec, plan(spec), Corpus(prepared, spec.data.length, spec.seed)
 
 

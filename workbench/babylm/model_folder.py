@@ -108,7 +108,7 @@ def card(spec: RunSpec, model: nn.Module, revision: str) -> str:
 library_name: transformers
 pipeline_tag: {"fill-mask" if language_model is not None else "feature-extraction"}
 ---
-# {spec.run_id}, revision {revision}
+# {spec.name}, revision {revision}
 
 Pre-trained with the objective `{spec.objective}` on {", ".join(spec.data.corpus)}; rows of {spec.data.length} tokens.
 

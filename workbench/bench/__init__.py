@@ -18,7 +18,7 @@ from workbench.bench.machine import Quiet, available_memory, free_memory
 from workbench.bench.process import Worker
 from workbench.spec import presets
 from workbench.spec.host import Host
-from workbench.spec.run_spec import RunSpec
+from workbench.spec.stages import ResolvedSpec
 from workbench.store.environment import environment
 from workbench.training.plan import EFFICIENCY, Plan, plan
 
@@ -38,7 +38,7 @@ class Cell:
     `skipped` is the reason why the cell is not measured, or "".
     """
 
-    spec: RunSpec
+    spec: ResolvedSpec
     priced: Plan
     batch: int
     skipped: str = ""
@@ -63,7 +63,7 @@ class Settings:
     repeats: int = 3
 
 
-def bench(specs: Sequence[RunSpec], host: Host, settings: Settings, say: Say) -> list[dict[str, Any]]:
+def bench(specs: Sequence[ResolvedSpec], host: Host, settings: Settings, say: Say) -> list[dict[str, Any]]:
     """Return one row for each spec, in their order. Cells that need too much memory have a row with the reason.
 
     Each cell is computed in the precision that a run of it would have here. Raises InputError if an objective or the
@@ -79,7 +79,7 @@ def bench(specs: Sequence[RunSpec], host: Host, settings: Settings, say: Say) ->
     return [row_of[spec.objective, spec.scale] for spec in specs]
 
 
-def _bench(specs: Sequence[RunSpec], host: Host, settings: Settings, say: Say) -> list[dict[str, Any]]:
+def _bench(specs: Sequence[ResolvedSpec], host: Host, settings: Settings, say: Say) -> list[dict[str, Any]]:
     """Return the rows of specs that have one precision, with the ceiling of that precision."""
     with Worker.ceiling(host) as ceiling:
         speed = float(ceiling.turn("time")["flops_per_second"])
@@ -94,7 +94,7 @@ def _bench(specs: Sequence[RunSpec], host: Host, settings: Settings, say: Say) -
     return [_row(cell, results.get(cell.name), best, host) | facts for cell in cells]
 
 
-def specs_of(words: Sequence[str], scales: Sequence[str], overrides: dict[str, Any]) -> list[RunSpec]:
+def specs_of(words: Sequence[str], scales: Sequence[str], overrides: dict[str, Any]) -> list[ResolvedSpec]:
     """Return a spec for every objective at every scale. Raises InputError for unknown names."""
     named = [objectives.find(word) for word in words or objectives.names()]
     specs = []
@@ -104,7 +104,7 @@ def specs_of(words: Sequence[str], scales: Sequence[str], overrides: dict[str, A
     return specs
 
 
-def fitted(spec: RunSpec, host: Host, speed: float) -> Cell:
+def fitted(spec: ResolvedSpec, host: Host, speed: float) -> Cell:
     """Return the cell with as many rows per step as memory and LONGEST_STEP allow.
 
     `speed` is the ceiling in FLOP/s.

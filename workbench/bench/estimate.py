@@ -21,6 +21,7 @@ from workbench.bench.machine import available_memory, ceiling
 from workbench.spec.host import Host, cores
 from workbench.spec.parts import Special
 from workbench.spec.run_spec import RunSpec, digest
+from workbench.spec.stages import ResolvedSpec
 from workbench.store.atomic import cache_root, read_object, write_atomic
 from workbench.training.plan import EFFICIENCY, Plan, plan
 
@@ -48,7 +49,7 @@ class Timed:
     update: float
 
 
-def training_seconds(runs: Iterable[tuple[RunSpec, Plan]], host: Host) -> list[float]:
+def training_seconds(runs: Iterable[tuple[ResolvedSpec, Plan]], host: Host) -> list[float]:
     """Return the seconds that the steps of each run will take here, without those of its parents.
 
     Each kind of run is timed once. After PATIENCE seconds, the remaining runs get the speed of the timed run that is
@@ -69,7 +70,7 @@ def training_seconds(runs: Iterable[tuple[RunSpec, Plan]], host: Host) -> list[f
     return estimates
 
 
-def step_seconds(spec: RunSpec, planned: Plan, host: Host) -> float:
+def step_seconds(spec: ResolvedSpec, planned: Plan, host: Host) -> float:
     """Return the seconds of one training step, from the cache or measured now."""
     device = host.resolved_device()
     precision = host.resolved_precision(spec.encoder.hidden)
@@ -110,7 +111,7 @@ def _key(spec: RunSpec, host: Host) -> str:
 _DECIDES = ("objective", "source", "options", "recipe", "encoder", "generator", "tying", "corruption", "head")
 
 
-def _measured(spec: RunSpec, planned: Plan, host: Host) -> float:
+def _measured(spec: ResolvedSpec, planned: Plan, host: Host) -> float:
     """Return the seconds of one training step, measured on shallow copies.
 
     If the copies are too large, or training them fails, the time follows from the speed of a matrix product.
@@ -135,7 +136,7 @@ def _measured(spec: RunSpec, planned: Plan, host: Host) -> float:
     return learning * spec.batch.size / rows + last.update * planned.parameters["total"] / last.weights
 
 
-def _copy(spec: RunSpec, layers: int, rows: int) -> RunSpec:
+def _copy(spec: ResolvedSpec, layers: int, rows: int) -> ResolvedSpec:
     """Return the run with this number of layers and of rows per step, and special tokens that fit its vocabulary."""
     few = spec.encoder.vocab <= Special().mask
     special = Special(pad=0, unk=1, cls=2, sep=3, mask=4) if few else spec.data.special
@@ -145,7 +146,7 @@ def _copy(spec: RunSpec, layers: int, rows: int) -> RunSpec:
     }).replace(budget={"steps": 1})  # fmt: skip
 
 
-def _rows(spec: RunSpec, host: Host) -> int:
+def _rows(spec: ResolvedSpec, host: Host) -> int:
     """Return the rows of a timed step: about WORK with DEEP layers, and at most as many as a run computes at once."""
     one = float(plan(_copy(spec, min(DEEP, spec.encoder.layers), 1)).flops_per_step["matmul"])
     return max(1, min(host.rows_at_once(spec.batch.size), int(_work(host) / one)))
@@ -156,7 +157,7 @@ def _work(host: Host) -> float:
     return WORK.get(host.device.partition(":")[0], WORK["cpu"])
 
 
-def _timed(spec: RunSpec, host: Host) -> Timed:
+def _timed(spec: ResolvedSpec, host: Host) -> Timed:
     """Train a copy for a few steps on made-up rows, and return its timing.
 
     The first step warms up; of the others the fastest counts.

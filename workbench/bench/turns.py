@@ -26,6 +26,7 @@ from workbench.data.shards import SHARD, token_type
 from workbench.spec.host import Host
 from workbench.spec.parts import Special
 from workbench.spec.run_spec import RunSpec, parse
+from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.run_store import RunStore
 from workbench.training.loop import train
 from workbench.training.plan import EFFICIENCY, plan
@@ -107,7 +108,7 @@ def made_up(folder: Path, spec: RunSpec, tokens: int = TOKENS, sparse: bool = Fa
     return Prepared(folder, "", tokens, 1, 0, spec.encoder.vocab, special, folder)
 
 
-def window(spec: RunSpec, host: Host, seconds: float) -> int:
+def window(spec: ResolvedSpec, host: Host, seconds: float) -> int:
     """Return the steps of one window: the trainer's `log_every`, or fewer if a turn is too short for it."""
     each = float(plan(spec).flops_per_step["matmul"]) / (ceiling(host, 0.1) * EFFICIENCY)
     return max(1, min(host.log_every, round(seconds / 2 / each)))
@@ -126,14 +127,14 @@ def main() -> None:
         return
     if hello["source"]:
         objectives.find(hello["source"])
-    spec = parse(hello["spec"])
+    spec = ResolvedSpec(parse(hello["spec"]))
     steps, seconds = hello["steps"], 0.0 if hello["steps"] else hello["seconds"]
     host = replace(host, log_every=steps or window(spec, host, seconds), save_seconds=float("inf"))
     parts = Parts(host)
     with tempfile.TemporaryDirectory() as folder:
         prepared = made_up(Path(folder) / "data", spec)
         spec = bind(spec, prepared)
-        run = RunStore(Path(folder) / "runs").open(spec)
+        run = RunStore(Path(folder) / "runs").open(BoundRun(spec))
         corpus = Corpus(prepared, spec.data.length, spec.seed)
         with run.lease(), suppress(Enough):
             train(run, spec, plan(spec), Watched(corpus, parts), host, run.check, Turns(spec, host, seconds, parts))

@@ -15,7 +15,7 @@ from workbench.spec.words_seen import by_source
 from workbench.training.plan import Plan, with_parents
 
 if TYPE_CHECKING:
-    from workbench.execution.run_list import Job, Match
+    from workbench.execution.run_list import Job, Match, Priced
 
 Row = Mapping[str, Any]
 
@@ -38,7 +38,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def plan_json(
     job: Job,
-    plans: Sequence[tuple[RunSpec, Plan]],
+    plans: Sequence[Priced],
     matches: Sequence[Match],
     text: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _cell_of(job: Job, spec: RunSpec) -> dict[str, Any]:
 
 
 def plan_table(
-    job: Job, plans: Sequence[tuple[RunSpec, Plan]], matches: Sequence[Match], host: Host, workers: int = 1,
+    job: Job, plans: Sequence[Priced], matches: Sequence[Match], host: Host, workers: int = 1,
     text: Mapping[str, Any] | None = None,
 ) -> str:  # fmt: skip
     """Return the plan as text: the runs, and their cost here with this number of workers.
@@ -82,7 +82,7 @@ def plan_table(
     if workers > 1:
         host = replace(host, threads=host.threads or threads_for_each(workers))
     everything = with_parents(plans)
-    seconds = dict(zip((spec.run_id for spec, _ in everything), training_seconds(everything, host), strict=True))
+    seconds = dict(zip((spec.name for spec, _ in everything), training_seconds(everything, host), strict=True))
     parents = len(everything) > len(plans)
     rows = []
     for spec, plan in plans:
@@ -98,7 +98,7 @@ def plan_table(
             "encoder": _short(parts["encoder"]), "generator": _short(parts.get("generator", 0)),
             "heads": _short(parts["total"] - parts["encoder"] - parts.get("generator", 0)),
             "memory": _bytes(plan.memory_bytes),
-            "time": clock(seconds[spec.run_id]),
+            "time": clock(seconds[spec.name]),
         })  # fmt: skip
     base = job.base
     total = sum(seconds.values()) / min(workers, len(everything))
@@ -154,7 +154,7 @@ def _spending(ratio: float | None, convention: str) -> list[str]:
     return [f"equal compute: the arms' FLOPs ({convention}) differ by less than {100 * (ratio - 1) + 0.05:.1f} %"]
 
 
-def _how(host: Host, plans: Sequence[tuple[RunSpec, Plan]]) -> str:
+def _how(host: Host, plans: Sequence[Priced]) -> str:
     """Return device, precision and threads with which the runs will be computed."""
     precisions = dict.fromkeys(host.resolved_precision(spec.encoder.hidden) for spec, _ in plans)
     device = host.resolved_device()

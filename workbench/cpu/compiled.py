@@ -43,7 +43,7 @@ KINDS = {torch.float32: (), torch.bfloat16: ("-DHALF",)}
 
 _FIELD = re.compile(r"^ +(uint64_t|uint32_t|float) (\w+);", re.MULTILINE)  # of the struct in kernels.h
 _DECLARATION = re.compile(r"\bint (\w+)\(([^)]*),\s+int threads\);")
-_TYPES = {
+_TYPES: dict[str, Any] = {
     "uint64_t": ctypes.c_uint64, "uint32_t": ctypes.c_uint32, "float": ctypes.c_float, "size": ctypes.c_int64,
 }  # fmt: skip
 

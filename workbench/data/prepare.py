@@ -17,7 +17,7 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from workbench.data import held_out, sources, tokenizer
 from workbench.data.progress_bar import Progress, shown
@@ -29,6 +29,7 @@ from workbench.store.atomic import cache_root
 from workbench.store.cache import alone, discard, faults, is_whole, staged
 
 FORMAT = 1
+S = TypeVar("S", bound=RunSpec)  # a spec with more known of its text is of the same stage
 log = logging.getLogger("workbench")
 COUNTED = 2  # version of what a manifest counts; older ones have no words, so text that they stand for is prepared anew
 HUB_SAMPLE = 4 * tokenizer.SAMPLE  # characters of a hub data set that are streamed for a vocabulary, before the rest
@@ -90,7 +91,7 @@ def _key(spec: RunSpec, found: Sequence[sources.Source], root: Path) -> tuple[st
     return digest([FORMAT, SHARD, origin, words, COUNTED], 16), origin
 
 
-def bind(spec: RunSpec, prepared: Prepared) -> RunSpec:
+def bind(spec: S, prepared: Prepared) -> S:
     """The spec with what is known once its data is prepared: fingerprint, counts, special tokens, vocabulary size."""
     return counted(spec, prepared).changed(
         {
@@ -101,7 +102,7 @@ def bind(spec: RunSpec, prepared: Prepared) -> RunSpec:
     )
 
 
-def counted(spec: RunSpec, prepared: Prepared) -> RunSpec:
+def counted(spec: S, prepared: Prepared) -> S:
     """Return the spec with the words and tokens of its text, by which plans count words and epochs."""
     return spec.changed({"data.words": prepared.words, "data.tokens": prepared.tokens})
 

@@ -16,7 +16,7 @@ from typing import Any
 from workbench.errors import InputError
 from workbench.execution import experiment_runner
 from workbench.execution.experiment_runner import Outcome, Session
-from workbench.execution.run_list import Job, plans
+from workbench.execution.run_list import Job, Priced, bound_runs, plans
 from workbench.report.comparison.boards import Board, boards
 from workbench.report.load import frames
 from workbench.report.statistics.group_sequential import Look, plan_of, schedule
@@ -26,9 +26,9 @@ from workbench.report.words import seeds as count
 from workbench.spec.contrasts import told
 from workbench.spec.host import Host
 from workbench.spec.parts import Budget
-from workbench.spec.run_spec import RunSpec
+from workbench.spec.stages import ResolvedSpec
 from workbench.store.run_directory import now
-from workbench.training.plan import Plan, with_parents
+from workbench.training.plan import with_parents
 
 log = logging.getLogger("workbench")
 MOST_SEEDS = 12  # unless a command says otherwise
@@ -51,10 +51,10 @@ class Limit:
 def most_seeds(job: Job, limit: Limit, host: Host, workers: int) -> int:
     """Return the largest number of seeds within the limit. Raises InputError where that is too few to show anything."""
     one = [spec for spec in job.specs if spec.seed == job.base.seed]
-    priced, _ = plans(replace(job, specs=tuple(one)))
+    priced = [each for each in plans(job)[0] if each[0].seed == job.base.seed]
     cost = 0.0 if limit.compute is None else spending(priced, limit.compute, host, workers)
     most = limit.seeds if limit.compute is None else min(limit.seeds, int(limit.compute.amount / cost))
-    arms = len({spec.replace(seed=0, budget={"steps": 1}).run_id for spec in one})
+    arms = len({spec.replace(seed=0, budget={"steps": 1}).name for spec in one})
     if most < 2 or (arms - 1) * (most - 1) < LEAST_DF:
         paid = f" (each seed of all arms takes {cost:.3g} {limit.compute.unit})" if limit.compute else ""
         raise InputError(
@@ -64,7 +64,7 @@ def most_seeds(job: Job, limit: Limit, host: Host, workers: int) -> int:
     return most
 
 
-def spending(priced: Sequence[tuple[RunSpec, Plan]], limit: Budget, host: Host, workers: int) -> float:
+def spending(priced: Sequence[Priced], limit: Budget, host: Host, workers: int) -> float:
     """Return what these runs take together, in the unit of the limit; seconds are estimated from a few timed steps."""
     if limit.unit == "seconds":
         from workbench.bench.estimate import training_seconds
@@ -79,7 +79,8 @@ def whole(job: Job, limit: Limit, host: Host, workers: int) -> Job:
     """Return the job with as many seeds as the plan may take, and say at which numbers of them it looks."""
     most = most_seeds(job, limit, host, workers)
     log.warning("--seeds auto looks at %s seeds; the plan is of all of them", listing([*map(str, schedule(most))]))
-    return replace(job, specs=tuple(spec for spec in job.specs if spec.seed < job.base.seed + most))
+    specs = tuple(spec for spec in job.specs if spec.seed < job.base.seed + most)
+    return job if specs == job.specs else replace(job, specs=specs)
 
 
 def execute(job: Job, limit: Limit, root: Path, host: Host, workers: int = 1, out: Path | None = None) -> Outcome:
@@ -131,9 +132,10 @@ def _agreed(session: Session, limit: Limit, most: int) -> tuple[int, ...]:
     return seeds
 
 
-def _refuse_seen(session: Session, specs: Sequence[RunSpec]) -> None:
+def _refuse_seen(session: Session, specs: Sequence[ResolvedSpec]) -> None:
     """Raise InputError where both arms of a declared comparison are trained already: that look was not planned."""
-    rows = experiment_runner.contrasts_of(session, specs)
+    named, _ = bound_runs(session.job.experiment, specs, session.prepared)
+    rows = experiment_runner.contrasts_of(session, named)
     seen = next((row for row in rows if row["seen"]), None)
     if seen is not None:
         raise InputError(

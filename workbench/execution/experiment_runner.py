@@ -11,7 +11,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,14 @@ from workbench.data.prepare import Prepared, already, bind, counted
 from workbench.data.prepare import prepare as prepare_data
 from workbench.execution import one_run
 from workbench.execution.offline import stay_local
-from workbench.execution.run_list import Job, Match, distinct, equal, plans
+from workbench.execution.run_list import Job, bound_runs, distinct_runs, plans
 from workbench.execution.wanted_scores import Wanted
 from workbench.execution.workers import Assignment, share
 from workbench.progress import say
 from workbench.spec.host import Host
-from workbench.spec.parts import CorruptionSpec, GeneratorSpec, OptimSpec, ScheduleSpec, TasksSpec
-from workbench.spec.run_spec import RunSpec
+from workbench.spec.parts import TasksSpec
+from workbench.spec.run_spec import RunSpec, parse
+from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.environment import code_version
 from workbench.store.run_directory import now
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
@@ -35,6 +36,9 @@ from workbench.tasks import Suite, series
 from workbench.training.plan import plan
 
 log = logging.getLogger("workbench")
+# What the initial weights of an encoder depend on, and how they are measured. The batch size does not matter to either,
+# but it has always been part of the names of baselines.
+INITIAL = {"encoder", "data", "seed", "scale", "tasks", "batch"}
 
 
 @dataclass(frozen=True)
@@ -103,14 +107,10 @@ def prepared_facts(base: RunSpec) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def untrained(spec: RunSpec) -> RunSpec:
-    """The baseline of a spec: the same encoder with its initial weights. One for all objectives of a seed."""
-    plain: dict[str, Any] = {
-        "objective": "bert-mlm", "source": "", "options": {}, "recipe": "paper", "tying": "embeddings",
-        "head": "linear", "budget": {"steps": 0}, "generator": GeneratorSpec(), "corruption": CorruptionSpec(),
-        "optim": OptimSpec(), "schedule": ScheduleSpec(), "start": None,
-    }  # fmt: skip
-    return objectives.with_options(spec.replace(**plain))
+def untrained(run: BoundRun) -> BoundRun:
+    """Return the baseline of a run: the same encoder with its initial weights, one for all objectives of a seed."""
+    kept = run.spec.model_dump(include=INITIAL)
+    return BoundRun(objectives.with_options(parse(kept | {"objective": "bert-mlm", "budget": {"steps": 0}})))
 
 
 @dataclass(frozen=True)
@@ -172,8 +172,8 @@ def points_of(job: Job, prepared: Prepared, suite: Suite) -> list[dict[str, Any]
     wanted = Wanted(job.base.tasks, suite, prepared)
     if not wanted.along or not job.specs:
         return []
-    arms = distinct(bind(spec, prepared) for spec in job.specs if spec.seed == job.specs[0].seed)
-    return series.rows(wanted.series(spec, plan(spec)) for spec in equal(job.experiment, arms)[0])
+    arms, _ = bound_runs(job.experiment, [spec for spec in job.specs if spec.seed == job.specs[0].seed], prepared)
+    return series.rows(wanted.series(run.spec, plan(run.spec)) for run in distinct_runs(arms.values()))
 
 
 def planned_points(job: Job) -> tuple[str, list[dict[str, Any]]]:
@@ -191,37 +191,30 @@ def planned_points(job: Job) -> tuple[str, list[dict[str, Any]]]:
     return series.sentence(found, base.tasks.at), found
 
 
-def enroll(session: Session, specs: Sequence[RunSpec], **facts: Any) -> tuple[list[RunSpec], list[RunSpec]]:
-    """The baselines of some runs and the runs themselves, as they stand in the store and the record from now on.
+def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> list[BoundRun]:
+    """Return some runs and their baselines, as they stand in the store and the record from now on.
 
-    `facts` go into the record.
+    They come seed by seed, the baseline first, so that whole comparisons come in early. `facts` go into the record.
     """
-    bound, matches, _ = _bound(session, specs)
-    baselines = distinct(map(untrained, bound)) if session.suite.tasks else ()
-    facts = {"match": [match.to_json() for match in matches], "contrasts": contrasts_of(session, specs), **facts}
-    session.store.extend_experiment(_record(session, bound, baselines, facts))
-    for spec in [*baselines, *bound]:
-        session.store.open(spec)
-    return list(baselines), bound
+    named, matches = bound_runs(session.job.experiment, specs, session.prepared)
+    runs = distinct_runs(named.values())
+    baselines = distinct_runs(map(untrained, runs)) if session.suite.tasks else []
+    facts = {"match": [match.to_json() for match in matches], "contrasts": contrasts_of(session, named), **facts}
+    session.store.extend_experiment(_record(session, runs, baselines, facts))
+    for run in [*baselines, *runs]:
+        session.store.open(run)
+    return sorted([*baselines, *runs], key=lambda run: run.spec.seed)
 
 
-def _bound(session: Session, specs: Sequence[RunSpec]) -> tuple[list[RunSpec], list[Match], dict[str, str]]:
-    """Return the runs with data and matched budgets, the matches, and ids in the store by the ids of `specs`."""
-    own = [bind(spec, session.prepared) for spec in specs]
-    bound, matches = equal(session.job.experiment, distinct(own))
-    ids = dict(zip((spec.run_id for spec in distinct(own)), (spec.run_id for spec in bound), strict=True))
-    return bound, matches, {spec.run_id: ids[mine.run_id] for spec, mine in zip(specs, own, strict=True)}
-
-
-def contrasts_of(session: Session, specs: Sequence[RunSpec]) -> list[dict[str, Any]]:
+def contrasts_of(session: Session, named: Mapping[str, BoundRun]) -> list[dict[str, Any]]:
     """Return the contrasts that are declared between these runs, as the record keeps them.
 
-    `seen` is for how many seeds both arms are trained by now: a contrast is declared beforehand where that is none.
+    `named` are the runs by the names of their specs (`run_list.bound_runs`). `seen` is for how many seeds both arms are
+    trained by now: a contrast is declared beforehand where that is none.
     """
-    named = _bound(session, specs)[2]
     rows = []
     for declared in session.job.declared:
-        pairs = [(named[a], named[b]) for a, b in declared.runs if a in named and b in named]
+        pairs = [(named[a].run_id, named[b].run_id) for a, b in declared.runs if a in named and b in named]
         seen = sum(all((session.store.root / run_id / "done.json").exists() for run_id in pair) for pair in pairs)
         contrast = declared.contrast
         rows.append({
@@ -231,13 +224,13 @@ def contrasts_of(session: Session, specs: Sequence[RunSpec]) -> list[dict[str, A
     return rows
 
 
-def carry_out_specs(session: Session, specs: Sequence[RunSpec], **facts: Any) -> list[str]:
+def carry_out_specs(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> list[str]:
     """Do these runs and the baselines they are measured against; their ids. What is done already costs nothing."""
-    baselines, bound = enroll(session, specs, **facts)
-    todo, since = [spec.run_id for spec in _by_seed(baselines, bound)], now()
+    runs = enroll(session, specs, **facts)
+    todo, since = [run.run_id for run in runs], now()
     if session.workers > 1:
         assignment = Assignment(
-            session.store.root, session.record, tuple(todo), tuple(session.job.words), session.host, since, os.getpid()
+            session.store.root, session.record, tuple(todo), _files(runs), session.host, since, os.getpid()
         )
         share(assignment, session.workers)
     else:
@@ -245,6 +238,18 @@ def carry_out_specs(session: Session, specs: Sequence[RunSpec], **facts: Any) ->
             session.store, todo, session.base.tasks, session.suite, session.prepared, session.host, since
         )
     return todo
+
+
+def _files(runs: Sequence[BoundRun]) -> tuple[str, ...]:
+    """Return the files of objectives that are no part of an installed package, those of parents included."""
+    found: dict[str, None] = {}
+    for each in runs:
+        run: BoundRun | None = each
+        while run is not None:
+            if path := objectives.source_file(run.spec):
+                found[str(path)] = None
+            run = run.parent()
+    return tuple(found)
 
 
 def conclude(session: Session, todo: Sequence[str], out: Path | None) -> Outcome:
@@ -272,8 +277,8 @@ def load_suite(base: RunSpec) -> Suite:
 def work(assignment: Assignment) -> bool:
     """Do the work of one worker. Return whether some run of the assignment is not done at the end of it."""
     code_version()
-    for word in assignment.objectives:
-        objectives.find(word)
+    for file in assignment.objectives:
+        objectives.find(file)
     store = RunStore.existing(assignment.store)
     base = store.experiment(assignment.record).base_spec()
     stay_local(base, own_process=True)
@@ -328,7 +333,7 @@ def _warn_of_pointless(runs: Sequence[RunDir], wanted: Wanted) -> None:
 
 
 def _record(
-    session: Session, specs: Sequence[RunSpec], baselines: Sequence[RunSpec], facts: dict[str, Any]
+    session: Session, runs: Sequence[BoundRun], baselines: Sequence[BoundRun], facts: dict[str, Any]
 ) -> ExperimentRecord:
     found = session.job.experiment
     return ExperimentRecord(
@@ -338,14 +343,9 @@ def _record(
         axis=found.axis,
         base=session.base.model_dump(mode="json"),
         tasks=session.base.tasks.model_dump(mode="json"),
-        runs=[spec.run_id for spec in specs],
-        untrained=[spec.run_id for spec in baselines],
+        runs=[run.run_id for run in runs],
+        untrained=[run.run_id for run in baselines],
         command=shlex.join(session.host.command or ["workbench", *sys.argv[1:]]),
         text=text_facts(session.prepared),
         **facts,
     )
-
-
-def _by_seed(baselines: list[RunSpec], specs: list[RunSpec]) -> list[RunSpec]:
-    """Seed by seed, baseline first: whole comparisons come in early."""
-    return sorted([*baselines, *specs], key=lambda spec: spec.seed)

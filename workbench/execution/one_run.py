@@ -23,6 +23,7 @@ from workbench.spec import collapse
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
+from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store import checkpoint
 from workbench.store.atomic import DISK
 from workbench.store.environment import changes, environment
@@ -141,7 +142,7 @@ def _noted(
         log.warning("%s failed: %s; see %s", what, message, trace)
 
 
-def pretrain(run: RunDir, spec: RunSpec, prepared: Prepared, host: Host, wanted: Wanted) -> None:
+def pretrain(run: RunDir, spec: ResolvedSpec, prepared: Prepared, host: Host, wanted: Wanted) -> None:
     """Train a run up to the exported encoder and done.json, keeping its weights where scores are wanted."""
     from workbench import cpu, tracking
     from workbench.models.export import export, export_heads
@@ -194,7 +195,7 @@ def floors(spec: RunSpec, corpus: Corpus, rates: Mapping[str, float]) -> dict[st
 
 def parent_of(run: RunDir) -> RunDir | None:
     """The run that this one starts from, in the same store; its folder is made if it is new."""
-    wanted = run.spec().parent()
+    wanted = BoundRun(run.spec()).parent()
     return None if wanted is None else RunStore(run.path.parent).open(wanted)
 
 
@@ -235,7 +236,7 @@ def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
     run.write_json("env.json", facts | {"changes": [*kept, *(each | at for each in changed)]})
 
 
-def _plan_once(run: RunDir, spec: RunSpec, corpus: Corpus, host: Host, parent: RunDir | None) -> Plan:
+def _plan_once(run: RunDir, spec: ResolvedSpec, corpus: Corpus, host: Host, parent: RunDir | None) -> Plan:
     """The plan in the run directory, made when the run first begins: seconds are turned into steps only once."""
     if (run.path / "plan.json").is_file():
         return plan_of(run)

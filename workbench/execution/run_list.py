@@ -6,9 +6,11 @@ import logging
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from workbench import objectives
+from workbench.data.prepare import Prepared, bind
 from workbench.errors import InputError, suggest
 from workbench.progress import counted
 from workbench.spec import contrasts, presets
@@ -16,23 +18,24 @@ from workbench.spec.contrasts import Contrast
 from workbench.spec.experiment import EQUAL_WITHIN, Experiment
 from workbench.spec.parts import Budget
 from workbench.spec.run_spec import RunSpec, value_at
+from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.spec.words_seen import MOST_EPOCHS
 from workbench.training.plan import Plan, amount_in, plan
 
 log = logging.getLogger("workbench")
+Priced = tuple[ResolvedSpec, Plan]
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a command asks for, before any data is read: `specs` are the runs, `words` the objectives as typed.
+    """What a command asks for, before any data is read: `specs` are the runs, `base` is what they have in common.
 
     `declared` are the contrasts whose two arms are among these runs, `left_out` the others.
     """
 
     experiment: Experiment
     base: RunSpec
-    specs: tuple[RunSpec, ...]
-    words: tuple[str, ...]
+    specs: tuple[ResolvedSpec, ...]
     declared: tuple[Declared, ...] = ()
     left_out: tuple[str, ...] = ()
 
@@ -44,10 +47,28 @@ class Job:
                 self.experiment.name, len(self.left_out), "; ".join(self.left_out),
             )  # fmt: skip
 
+    @cached_property
+    def _plans(self) -> tuple[list[Priced], list[Match]]:
+        specs, matches = equal(self.experiment, self.specs)
+        try:
+            return [(spec, plan(spec)) for spec in counted(specs, "planning runs")], matches
+        except InputError as error:
+            if all(match.unit in match.given for match in matches):
+                raise
+            raise InputError(f"{error} ({'; '.join(match.sentence() for match in matches)})") from None
+
+
+def plans(job: Job) -> tuple[list[Priced], list[Match]]:
+    """Return every run's plan, and the amounts they share: made once for a job. Nothing is read or written.
+
+    Raises InputError.
+    """
+    return job._plans
+
 
 @dataclass(frozen=True)
 class Declared:
-    """One contrast and the ids of the runs that it compares, seed by seed, as they are before data is bound."""
+    """One contrast and the names of the specs that it compares, seed by seed, as they are before data is bound."""
 
     contrast: Contrast
     runs: tuple[tuple[str, str], ...]
@@ -96,7 +117,7 @@ def job_of(
     specs = [spec.replace(source=sources[spec.objective]) for spec in found.runs(base, seeds)]
     keys = {*given, *found.axes, *(key for variant in found.variants for key in variant)}
     runs = list(_with_presets(specs, keys))
-    return Job(found, base, distinct(runs), tuple(words), *_declared(found, runs))
+    return Job(found, base, distinct(runs), *_declared(found, runs))
 
 
 def _with_typed(found: Experiment, names: Sequence[str]) -> tuple[Contrast, ...]:
@@ -120,7 +141,7 @@ def _by_name(arm: contrasts.Cell) -> contrasts.Cell:
     return {**arm, "objective": objectives.find(word)[0]} if word.endswith(".py") else arm
 
 
-def _declared(found: Experiment, runs: Sequence[RunSpec]) -> tuple[tuple[Declared, ...], tuple[str, ...]]:
+def _declared(found: Experiment, runs: Sequence[ResolvedSpec]) -> tuple[tuple[Declared, ...], tuple[str, ...]]:
     """Return the contrasts with their runs, and those left out since an arm of them is not among the runs.
 
     `runs` come seed by seed in the order of the cells. Raises InputError where both arms of a contrast are one run.
@@ -130,7 +151,7 @@ def _declared(found: Experiment, runs: Sequence[RunSpec]) -> tuple[tuple[Declare
         pairs = list(contrasts.expand(contrast, cells, found.axes))
         missing += [] if pairs else [str(contrast)]
         for one, two in pairs:
-            ids = [(runs[i + one].run_id, runs[i + two].run_id) for i in range(0, len(runs), len(cells))]
+            ids = [(runs[i + one].name, runs[i + two].name) for i in range(0, len(runs), len(cells))]
             if any(a == b for a, b in ids):
                 raise InputError(f"{found.name} compares {contrast}, which are the same runs under these settings")
             kept.append(Declared(_whole(found, contrast, cells[one], cells[two]), tuple(ids)))
@@ -147,7 +168,7 @@ def _whole(found: Experiment, contrast: Contrast, one: contrasts.Cell, two: cont
     return Contrast(a, b, contrast.label)
 
 
-def _with_presets(specs: list[RunSpec], given: Collection[str]) -> Iterator[RunSpec]:
+def _with_presets(specs: list[RunSpec], given: Collection[str]) -> Iterator[ResolvedSpec]:
     """Each with what its objective's preset says, and with those options alone that its objective has.
 
     `--set options.copy_loss=1` is meant for the objective that knows it.
@@ -170,29 +191,23 @@ def known_options(specs: Sequence[RunSpec], given: Iterable[str]) -> dict[str, s
     return known
 
 
-def distinct(specs: Iterable[RunSpec]) -> tuple[RunSpec, ...]:
+def distinct(specs: Iterable[ResolvedSpec]) -> tuple[ResolvedSpec, ...]:
     """Each run once: two cells may differ in words only, as in the width of a generator that has no weights."""
-    return tuple({spec.run_id: spec for spec in specs}.values())
+    return tuple({spec.name: spec for spec in specs}.values())
+
+
+def distinct_runs(runs: Iterable[BoundRun]) -> list[BoundRun]:
+    """Return each run once, in their order."""
+    return list({run.run_id: run for run in runs}.values())
 
 
 def one_arm_as_given(job: Job) -> Job:
     """Return the job, without a match where all its runs are seeds of one arm: its budget stays in the unit given."""
-    arms = {spec.replace(seed=0).run_id for spec in job.specs}
+    arms = {spec.replace(seed=0).name for spec in job.specs}
     return job if len(arms) > 1 else replace(job, experiment=replace(job.experiment, match=None))
 
 
-def plans(job: Job) -> tuple[list[tuple[RunSpec, Plan]], list[Match]]:
-    """Return every run's plan, and the amounts they share. Nothing is read or written. Raises InputError."""
-    specs, matches = equal(job.experiment, job.specs)
-    try:
-        return [(spec, plan(spec)) for spec in counted(specs, "planning runs")], matches
-    except InputError as error:
-        if all(match.unit in match.given for match in matches):
-            raise
-        raise InputError(f"{error} ({'; '.join(match.sentence() for match in matches)})") from None
-
-
-def check_epochs(priced: Iterable[tuple[RunSpec, Plan]], most: float | None) -> None:
+def check_epochs(priced: Iterable[Priced], most: float | None) -> None:
     """Raise InputError where a run would see its text more than `most` times.
 
     Where no limit is given, more epochs than BabyLM allows its entries are said.
@@ -210,14 +225,14 @@ def check_epochs(priced: Iterable[tuple[RunSpec, Plan]], most: float | None) -> 
     )
 
 
-def flops_ratio(priced: Iterable[tuple[RunSpec, Plan]]) -> float | None:
+def flops_ratio(priced: Iterable[Priced]) -> float | None:
     """Return the largest FLOPs of an arm over the smallest at one budget, under the convention of the budget.
 
     None where no two arms have one budget, and where their FLOPs are not known yet, as with budgets in seconds.
     """
     levels: dict[Budget, dict[str, float]] = {}
     for spec, found in priced:
-        arm = spec.replace(seed=0).run_id
+        arm = spec.replace(seed=0).name
         levels.setdefault(spec.budget, {})[arm] = float(found.flops[spec.budget.convention])
     several = [tuple(spent.values()) for spent in levels.values() if len(spent) > 1]
     if not several or any(min(spent) <= 0 for spent in several):
@@ -230,7 +245,7 @@ def is_equal(ratio: float | None) -> bool:
     return ratio is not None and ratio <= 1 + EQUAL_WITHIN
 
 
-def equal(found: Experiment, specs: Sequence[RunSpec]) -> tuple[list[RunSpec], list[Match]]:
+def equal(found: Experiment, specs: Sequence[ResolvedSpec]) -> tuple[list[ResolvedSpec], list[Match]]:
     """The specs with their budgets in the unit that the experiment matches. Raises InputError.
 
     Of the runs with one budget the first is the reference: what it spends, all of them get. No steps stay no steps.
@@ -250,7 +265,21 @@ def equal(found: Experiment, specs: Sequence[RunSpec]) -> tuple[list[RunSpec], l
     ], list(levels.values())
 
 
-def _match(found: Experiment, spec: RunSpec, unit: str) -> Match:
+def bound_runs(
+    found: Experiment, specs: Sequence[ResolvedSpec], prepared: Prepared
+) -> tuple[dict[str, BoundRun], list[Match]]:
+    """Return the run of each spec, by the name of the spec, and the amounts that the runs share. Raises InputError.
+
+    Specs that differ in nothing but what the text decides, such as the size of a vocabulary, have one run.
+    """
+    own = {spec.name: bind(spec, prepared) for spec in specs}
+    apart = {spec.name: spec for spec in own.values()}
+    matched, matches = equal(found, list(apart.values()))
+    runs = dict(zip(apart, map(BoundRun, matched), strict=True))
+    return {name: runs[spec.name] for name, spec in own.items()}, matches
+
+
+def _match(found: Experiment, spec: ResolvedSpec, unit: str) -> Match:
     given = spec.budget
     reference = ", ".join(f"{key}={_word(value_at(spec, key))}" for key in found.axis.split(","))
     amount = given.amount
@@ -264,15 +293,16 @@ def _match(found: Experiment, spec: RunSpec, unit: str) -> Match:
     return Match(unit, amount, given.convention, f"{given.unit}={given.amount:g}", reference)
 
 
-def _spent(spec: RunSpec, unit: str) -> float:
+def _spent(spec: ResolvedSpec, unit: str) -> float:
     """What a run spends, so that the same amount as a budget gives it the same number of steps."""
     own = plan(spec)
     if unit == "steps":
         return own.steps
     amount = float(amount_in(unit, spec, own.tokens, own.flops))
-    while plan(spec.replace(budget={unit: amount, "convention": spec.budget.convention})).steps < own.steps:
-        amount = math.nextafter(amount, math.inf)  # a float may have been rounded down
-    return amount
+    # A float may have been rounded down. A larger amount does not help: a parent that gets its share of the budget in
+    # another unit may leave fewer steps, however the amount is rounded.
+    same = plan(spec.replace(budget={unit: amount, "convention": spec.budget.convention})).steps >= own.steps
+    return amount if same else math.nextafter(amount, math.inf)
 
 
 def _budget(match: Match) -> dict[str, Any]:
@@ -284,7 +314,7 @@ def _word(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def plan_rows(priced: Sequence[tuple[RunSpec, Plan]]) -> list[dict[str, Any]]:
+def plan_rows(priced: Sequence[Priced]) -> list[dict[str, Any]]:
     """One row a run, as the table and --json show it."""
     return [
         {

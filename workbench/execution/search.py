@@ -26,13 +26,14 @@ from workbench.data.prepare import bind
 from workbench.errors import InputError
 from workbench.execution import experiment_runner
 from workbench.execution.experiment_runner import Outcome, Session
-from workbench.execution.run_list import Job, Match, equal, job_of, known_options, plans
+from workbench.execution.run_list import Job, Match, bound_runs, job_of, known_options, plans
 from workbench.rng import seed_of
 from workbench.spec import experiment as experiments
 from workbench.spec.axes import Range, Space, Values
 from workbench.spec.experiment import Experiment, changed
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec, value_at
+from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.redact import redact
 
 log = logging.getLogger("workbench")
@@ -151,7 +152,7 @@ def default_space(base: RunSpec, over: Space) -> Space:
     return {"optim.lr": rate} | dict(over)
 
 
-def own_spaces(space: Space, arms: Sequence[RunSpec]) -> list[Space]:
+def own_spaces(space: Space, arms: Sequence[ResolvedSpec]) -> list[Space]:
     """Return the space of each arm: `space` without the options that the arm's objective does not have.
 
     Raises InputError if no objective of the search has an option of the space.
@@ -164,14 +165,14 @@ def own_spaces(space: Space, arms: Sequence[RunSpec]) -> list[Space]:
     ]  # fmt: skip
 
 
-Cells = tuple[dict[str, RunSpec], list[Match]]
+Cells = tuple[dict[str, ResolvedSpec], list[Match]]
 
 
 def run_trials(session: Session, search: Search) -> tuple[list[Trial], Cells]:
     """Trials until every cell has had its number, in rounds; those known from earlier are not repeated."""
     found = session.job.experiment
-    specs, matches = equal(found, [bind(spec, session.prepared) for spec in session.job.specs])
-    arms = {_arm(found, spec): spec for spec in specs}
+    named, matches = bound_runs(found, session.job.specs, session.prepared)
+    arms = {_arm(found, run.spec): run.spec for run in named.values()}
     spaces = own_spaces(search.space, list(arms.values()))
     studies = {
         name: Study(replace(search, space=space), session.record) for name, space in zip(arms, spaces, strict=True)
@@ -197,7 +198,7 @@ def run_trials(session: Session, search: Search) -> tuple[list[Trial], Cells]:
             return trials, (arms, matches)
 
 
-def _known(session: Session, search: Search, arms: Mapping[str, RunSpec]) -> list[Trial]:
+def _known(session: Session, search: Search, arms: Mapping[str, ResolvedSpec]) -> list[Trial]:
     """Trials of the record that are this search's: their runs are those that their values give today."""
     names = [record.name for record in session.store.experiments()]
     rows = session.store.experiment(session.record).tuning if session.record in names else []
@@ -209,12 +210,13 @@ def _known(session: Session, search: Search, arms: Mapping[str, RunSpec]) -> lis
     return trials
 
 
-def _named(session: Session, arms: Mapping[str, RunSpec], trial: Trial) -> Trial:
+def _named(session: Session, arms: Mapping[str, ResolvedSpec], trial: Trial) -> Trial:
     specs = _specs(arms[trial.objective], trial)
-    return replace(trial, run_ids=tuple(bind(spec, session.prepared).run_id for spec in specs))
+    return replace(trial, run_ids=tuple(BoundRun(bind(spec, session.prepared)).run_id for spec in specs))
 
 
-def _specs(arm: RunSpec, trial: Trial) -> list[RunSpec]:
+def _specs(arm: ResolvedSpec, trial: Trial) -> list[ResolvedSpec]:
+    """Return the runs of a trial. Values of options stay as they were typed, as they are part of the runs' names."""
     return [changed(arm, {**trial.values, "seed": seed}) for seed in trial.seeds]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from workbench.bench.estimate import training_seconds
 from workbench.errors import InputError
-from workbench.execution.run_list import Job, plans
+from workbench.execution.run_list import Job, Priced, plans
 from workbench.report import find_record
 from workbench.report.comparison.boards import boards
 from workbench.report.load import frames
@@ -17,9 +17,8 @@ from workbench.report.statistics.group_sequential import schedule
 from workbench.report.statistics.power import Family, family_of, unit_gap
 from workbench.report.statistics.sequential_power import shown
 from workbench.spec.host import Host
-from workbench.spec.run_spec import RunSpec
 from workbench.store.run_store import RunStore
-from workbench.training.plan import Plan, with_parents
+from workbench.training.plan import with_parents
 
 SEEDS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20)
 ADDED = (4, 6, 8, 12, 20)  # numbers of seeds up to which a plan that adds them is simulated
@@ -83,7 +82,7 @@ def arms_and_family(job: Job) -> tuple[int, Family | None]:
     priced, _ = plans(job)
     one = [(spec, plan) for spec, plan in priced if spec.seed == job.base.seed]
     most = max(one, key=lambda each: each[1].flops["matmul"])[0].budget
-    level = [spec.run_id for spec in job.specs if spec.seed == job.base.seed and spec.budget == _given(job, most)]
+    level = [spec.name for spec in job.specs if spec.seed == job.base.seed and spec.budget == _given(job, most)]
     pairs = [pair for declared in job.declared for pair in declared.runs]
     return len(level), family_of(level, pairs)
 
@@ -103,7 +102,7 @@ def designs(job: Job, sd: float, host: Host, workers: int, seeds: Sequence[int] 
     return [_design(count, arms, family, sd, flops, seconds) for count in seeds]
 
 
-def _seconds(one: Sequence[tuple[RunSpec, Plan]], host: Host, workers: int) -> float:
+def _seconds(one: Sequence[Priced], host: Host, workers: int) -> float:
     return sum(training_seconds(with_parents(one), host)) / min(workers, len(one))
 
 

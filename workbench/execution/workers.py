@@ -25,9 +25,9 @@ log = logging.getLogger("workbench")
 class Assignment:
     """What every worker of a command is given, as one JSON file.
 
-    `runs` are ids of runs in `store`, `record` is the experiment's record there, and `objectives` are the words of
-    --objective. `host` says how runs are carried out. Failures before `since` are tried again. A worker ends with
-    the process `parent`.
+    `runs` are ids of runs in `store`, `record` is the experiment's record there, and `objectives` are the files of
+    objectives that no package holds. `host` says how runs are carried out. Failures before `since` are tried again. A
+    worker ends with the process `parent`.
     """
 
     store: Path

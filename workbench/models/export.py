@@ -82,7 +82,7 @@ library_name: transformers
 pipeline_tag: feature-extraction
 tags: [feature-extraction, {spec.encoder.family}]
 ---
-# {spec.run_id}
+# {spec.name}
 
 A text encoder of {spec.encoder.layers} layers x {spec.encoder.hidden} ({spec.encoder.family}), seed {spec.seed}.
 {trained}

@@ -24,6 +24,7 @@ from workbench.models.flops import Flops
 from workbench.objectives import _former_names
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec, flat, parse_part
+from workbench.spec.stages import ResolvedSpec
 from workbench.spec.user_code import blaming
 from workbench.store.atomic import user_path
 
@@ -131,7 +132,7 @@ def load(spec: RunSpec) -> ModuleType:
     return module
 
 
-def cost(spec: RunSpec) -> Flops:
+def cost(spec: ResolvedSpec) -> Flops:
     """Return what the spec's objective says one forward pass over one row costs.
 
     Raises InputError naming the file where its `cost` fails, or gives something other than numbers of operations.
@@ -169,7 +170,7 @@ def file_of(module: ModuleType) -> str:
     return module.__file__ or module.__name__
 
 
-def with_options(spec: RunSpec) -> RunSpec:
+def with_options(spec: RunSpec) -> ResolvedSpec:
     """The spec with the objective's options checked and written out in full, and its parent's. Raises InputError."""
     module = load(spec)
     with blaming(file_of(module), "Options raised"):
@@ -177,7 +178,7 @@ def with_options(spec: RunSpec) -> RunSpec:
     spec = spec.replace(options=options)
     parent = spec.parent()
     if spec.start is None or parent is None:
-        return spec
+        return ResolvedSpec(spec)
     if parent.objective != spec.objective:
         parent = parent.replace(source=find(parent.objective)[1])
     parent = with_options(parent)
@@ -185,7 +186,7 @@ def with_options(spec: RunSpec) -> RunSpec:
     given |= {"options": parent.options, "source": parent.source}
     if parent.start is not None:
         given["start"] = parent.start.model_dump()
-    return spec.replace(start=spec.start.model_dump() | {"parent": given})
+    return ResolvedSpec(spec.replace(start=spec.start.model_dump() | {"parent": given}))
 
 
 def _load_file(path: Path, name: str) -> ModuleType:

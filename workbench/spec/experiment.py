@@ -24,7 +24,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from workbench.errors import InputError, encodable, suggest
 from workbench.spec import contrasts
@@ -33,6 +33,7 @@ from workbench.spec.parts import LATER_TASK_FIELDS, UNITS, Budget, TasksSpec
 from workbench.spec.run_spec import RunSpec, digest, known_keys
 from workbench.spec.user_code import blaming
 
+S = TypeVar("S", bound=RunSpec)  # a changed spec is of the same stage
 SHARE = "budget.share"
 EQUAL_WITHIN = 0.02  # arms whose FLOPs differ by more are not called equal; steps are whole, so some difference is left
 _AT_EQUAL = re.compile(r",?\s*\bat (an )?equal (compute|cost|budget|time|flops|number of \w+)\b,?", re.IGNORECASE)
@@ -117,7 +118,7 @@ def asked(question: str, equal: bool) -> str:
     return text[:1].upper() + text[1:]
 
 
-def changed(base: RunSpec, values: Mapping[str, Any]) -> RunSpec:
+def changed(base: S, values: Mapping[str, Any]) -> S:
     """The base with a cell's values; a budget takes the place of the base's. Raises InputError naming the cell."""
     given = dict(values)
     unit = next((key for key in given if key.startswith("budget.") and key.removeprefix("budget.") in UNITS), None)

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, cast, get_args
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -158,7 +158,7 @@ class RunSpec(Part):
     def generator_frozen(self) -> bool:
         return self.start is not None and self.start.freeze_generator
 
-    def parent(self) -> RunSpec | None:
+    def parent(self) -> Self | None:
         """The run that this one begins from, or None. Raises InputError."""
         if self.start is None:
             return None
@@ -169,15 +169,18 @@ class RunSpec(Part):
             raw |= {"source": "", "options": {}}
         if any(key.startswith("budget.") for key in own):
             raw["budget"] = {"convention": self.budget.convention}
-        return parse(merge(raw, own))
+        return self._parsed(merge(raw, own))
 
-    def replace(self, **changes: Any) -> RunSpec:
+    def replace(self, **changes: Any) -> Self:
         """A copy with whole fields changed, checked like any other spec."""
-        return parse({**self.model_dump(), **changes})
+        return self._parsed({**self.model_dump(), **changes})
 
-    def changed(self, overrides: Mapping[str, Any]) -> RunSpec:
+    def changed(self, overrides: Mapping[str, Any]) -> Self:
         """A copy with dotted keys changed: `spec.changed({"generator.width": 0.5})`."""
-        return parse(merge(self.model_dump(), overrides))
+        return self._parsed(merge(self.model_dump(), overrides))
+
+    def _parsed(self, raw: Mapping[str, Any]) -> Self:
+        return cast(Self, parse(raw))  # of the same stage, see `stages`
 
     def identity(self) -> dict[str, Any]:
         """All that decides what the run computes, with sizes left out written in. Tasks are not part of it.
@@ -213,10 +216,13 @@ class RunSpec(Part):
         return full
 
     @property
-    def run_id(self) -> str:
-        """A readable slug and the hash of the identity: `rtd-nano-s0-3f9c2a1b04de`."""
-        name = "untrained" if self.budget.steps == 0 else self.objective.rsplit("/", 1)[-1].removesuffix(".py")
-        slug = "".join(c if c.isascii() and c.isalnum() else "-" for c in f"{name}-{self.scale}".lower()).strip("-")
+    def name(self) -> str:
+        """A readable slug and the hash of the identity, the same for two specs of one run: `rtd-nano-s0-3f9c2a1b04de`.
+
+        It is the run's id once options are written out, text is prepared and the budget is matched (`stages.BoundRun`).
+        """
+        word = "untrained" if self.budget.steps == 0 else self.objective.rsplit("/", 1)[-1].removesuffix(".py")
+        slug = "".join(c if c.isascii() and c.isalnum() else "-" for c in f"{word}-{self.scale}".lower()).strip("-")
         return f"{slug[:60]}-s{self.seed}-{digest(self.identity())}"
 
 

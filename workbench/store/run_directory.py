@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench.errors import DamagedRun, InputError
-from workbench.spec.run_spec import RunSpec, parse
+from workbench.spec.run_spec import parse
+from workbench.spec.stages import ResolvedSpec
 from workbench.store import checkpoint, manifest, validation
 from workbench.store.atomic import (
     checked_name,
@@ -49,15 +50,15 @@ class RunDir:
     def __repr__(self) -> str:
         return f"RunDir({str(self.path)!r})"
 
-    def spec(self) -> RunSpec:
+    def spec(self) -> ResolvedSpec:
         """What the run is. Raises InputError when spec.json is missing, damaged or of another format."""
         return self._spec
 
     @functools.cached_property
-    def _spec(self) -> RunSpec:
+    def _spec(self) -> ResolvedSpec:
         try:
             self.file("spec.json")
-            return parse(validation.spec_record(self.path)[0]["spec"])
+            return ResolvedSpec(parse(validation.spec_record(self.path)[0]["spec"]))
         except (ValueError, OSError) as error:
             raise DamagedRun(f"{self.path}: {validation.reason(error)}") from None
 

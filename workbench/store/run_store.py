@@ -21,6 +21,7 @@ from typing import Any
 
 from workbench.errors import InputError, suggest
 from workbench.spec.run_spec import RunSpec, digest, parse
+from workbench.spec.stages import BoundRun
 from workbench.store.atomic import (
     STAGE,
     TRASH,
@@ -151,17 +152,17 @@ class RunStore:
 
     # -- runs
 
-    def open(self, spec: RunSpec) -> RunDir:
-        """The run of this spec, made if it is new.
+    def open(self, bound: BoundRun) -> RunDir:
+        """The folder of this run, made if it is new.
 
         Raises InputError when its folder is damaged or holds a run of another spec.
         """
-        run = RunDir(self.root / checked_name(spec.run_id, "the name of a run"))
+        run = RunDir(self.root / checked_name(bound.run_id, "the name of a run"))
         run.file("spec.json")
         if not os.path.lexists(run.path / "spec.json"):
-            self._create(run, spec)
+            self._create(run, bound.spec)
         stored = run.spec().identity()
-        wanted = spec.identity()
+        wanted = bound.spec.identity()
         if run.read_json("spec.json")["identity_sha"] != digest(wanted, 64) or stored != wanted:
             keys = _differing(stored, wanted) or ["its hash"]
             raise InputError(

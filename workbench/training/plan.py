@@ -13,6 +13,7 @@ from workbench.errors import InputError
 from workbench.models.flops import Flops, number
 from workbench.spec.parts import CONVENTIONS, Convention, ScheduleSpec
 from workbench.spec.run_spec import RunSpec, digest
+from workbench.spec.stages import ResolvedSpec
 from workbench.spec.user_code import blaming
 from workbench.spec.words_seen import epochs_of_words, words_of_tokens, words_per_token
 from workbench.store.validation import check_fields
@@ -62,8 +63,8 @@ _KINDS: dict[str, Any] = {
 }
 
 
-def plan(spec: RunSpec, seconds_per_step: float | None = None, before: Plan | None = None) -> Plan:
-    """The plan of a spec whose options are written out.
+def plan(spec: ResolvedSpec, seconds_per_step: float | None = None, before: Plan | None = None) -> Plan:
+    """The plan of a spec.
 
     `seconds_per_step`, measured, turns a budget of seconds into steps. `before` is the parent's plan, if it is known.
     Raises InputError where the budget is too small for one step, or the warm-up too long for the run.
@@ -98,14 +99,14 @@ def plan(spec: RunSpec, seconds_per_step: float | None = None, before: Plan | No
     )
 
 
-def with_parents(plans: Iterable[tuple[RunSpec, Plan]]) -> list[tuple[RunSpec, Plan]]:
+def with_parents(plans: Iterable[tuple[ResolvedSpec, Plan]]) -> list[tuple[ResolvedSpec, Plan]]:
     """These runs and all that they start from, each once."""
-    found: dict[str, tuple[RunSpec, Plan]] = {}
+    found: dict[str, tuple[ResolvedSpec, Plan]] = {}
     for spec, priced in plans:
-        found[spec.run_id] = spec, priced
+        found[spec.name] = spec, priced
         origin = spec.parent()
-        while origin is not None and origin.run_id not in found:
-            found[origin.run_id] = origin, plan(origin)
+        while origin is not None and origin.name not in found:
+            found[origin.name] = origin, plan(origin)
             origin = origin.parent()
     return list(found.values())
 
@@ -197,10 +198,10 @@ def spent_by(plan: Plan, spec: RunSpec, step: int) -> dict[str, Any]:
     }
 
 
-def _origin(spec: RunSpec | None, before: Plan | None) -> dict[str, Any] | None:
+def _origin(spec: ResolvedSpec | None, before: Plan | None) -> dict[str, Any] | None:
     if spec is None or before is None:
         return None
-    return {"run_id": spec.run_id, "steps": _steps_spent(before), "tokens": before.tokens, "flops": before.flops}
+    return {"run_id": spec.name, "steps": _steps_spent(before), "tokens": before.tokens, "flops": before.flops}
 
 
 def _steps_spent(plan: Plan) -> int:

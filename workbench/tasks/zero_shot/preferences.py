@@ -151,7 +151,7 @@ def _scores(
         if bad is not None:
             place = int(np.flatnonzero((first == bad) | (second == bad))[0])
             what = f"the score ({name}) of a sentence of pair {place} of {pairs.name}"
-            raise Diverged(f"{scoring.spec.run_id}: {what} is {into[bad]}")
+            raise Diverged(f"{scoring.spec.name}: {what} is {into[bad]}")
 
     everything = np.unique(np.concatenate([first, second]))
     if not half:

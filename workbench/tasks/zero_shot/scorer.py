@@ -115,5 +115,5 @@ def _copy(weights: Mapping[str, Tensor], exported: Mapping[str, Tensor], spec: R
     with torch.no_grad():
         for name, weight in weights.items():
             if name not in exported or exported[name].shape != weight.shape:
-                raise InputError(f"{spec.run_id}: the exported weights lack {name}, so sentences cannot be scored")
+                raise InputError(f"{spec.name}: the exported weights lack {name}, so sentences cannot be scored")
             weight.copy_(exported[name])
