@@ -99,9 +99,9 @@ def test_the_objective_costs_what_it_says(written: Path) -> None:
 
 
 def test_an_edited_file_is_another_run(written: Path) -> None:
-    before = spec_of(written).run_id
+    before = spec_of(written).name
     written.write_text(OBJECTIVE.replace("weight: float = 1.0", "weight: float = 3.0"), encoding="utf-8")
-    assert spec_of(written).run_id != before
+    assert spec_of(written).name != before
 
 
 def test_the_experiment_becomes_runs(tmp_path: Path) -> None:

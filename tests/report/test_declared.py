@@ -141,7 +141,7 @@ def test_a_gap_is_shown_four_times_in_five_for_declared_comparisons(
 def test_the_page_and_its_tables_name_what_was_declared(tmp_path: Path) -> None:
     levels = {"rtd": 75.0, "bert-mlm": 65.0, "electra-15": 55.0, "untrained": 50.0}
     store, name = made.study(tmp_path / "runs", made.noisy(levels), ("rtd", "bert-mlm", "electra-15"), seeds=4)
-    ids = {a: [made.spec_of(a, s, {"steps": 60}).run_id for s in range(4)] for a in levels if a != "untrained"}
+    ids = {a: [made.spec_of(a, s, {"steps": 60}).name for s in range(4)] for a in levels if a != "untrained"}
     row = contrast("rtd", "bert-mlm", 0, label="all of <ELECTRA>") | {"runs_a": ids["rtd"], "runs_b": ids["bert-mlm"]}
     first = store.experiment(name)
     store.extend_experiment(replace(first, contrasts=[row]))

@@ -29,7 +29,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, str]:
     store, name = made.study(
         root / "runs", made.noisy(made.LEVELS), arms=ARMS, seeds=3, tasks=("order", "next"), budgets=(10, 20)
     )
-    broken = store.get(made.spec_of("rtd", 2, {"steps": 20}).run_id)
+    broken = store.get(made.spec_of("rtd", 2, {"steps": 20}).name)
     for file in ("done.json", "manifest.json"):
         (broken.path / file).unlink()
     broken.fail("diverged", "loss is nan at step 7", step=7)
@@ -107,7 +107,7 @@ def test_what_no_run_has_is_named(
 
 def test_diff_shows_only_what_differs(kept: tuple[RunStore, str]) -> None:
     store, _ = kept
-    a, b = (ledger.row_of(store.get(made.spec_of("rtd", seed, {"steps": 10}).run_id)) for seed in (0, 1))
+    a, b = (ledger.row_of(store.get(made.spec_of("rtd", seed, {"steps": 10}).name)) for seed in (0, 1))
     spec, came = ledger.differences(a, b)
     assert [row["key"] for row in spec] == ["seed"] and (spec[0]["a"], spec[0]["b"]) == (0, 1)
     scores = {row["key"]: row for row in came if row["key"].startswith("score")}
@@ -119,7 +119,7 @@ def test_diff_shows_only_what_differs(kept: tuple[RunStore, str]) -> None:
 
 def test_runs_are_found_by_a_part_of_their_name(kept: tuple[RunStore, str]) -> None:
     store, _ = kept
-    whole = made.spec_of("rtd", 0, {"steps": 10}).run_id
+    whole = made.spec_of("rtd", 0, {"steps": 10}).name
     assert ledger.find_run(store, whole).run_id == ledger.find_run(store, whole[-12:]).run_id == whole
     with pytest.raises(InputError, match="part of the names of 6 runs"):
         ledger.find_run(store, "rtd")
@@ -176,7 +176,7 @@ def test_commands(kept: tuple[RunStore, str], tmp_path: Path) -> None:
     rows = json.loads(listed.stdout)
     scores = [row["score"] for row in rows]
     assert len(rows) == 6 and scores == sorted(scores, reverse=True)
-    a, b = (made.spec_of(arm, 0, {"steps": 10}).run_id for arm in ARMS)
+    a, b = (made.spec_of(arm, 0, {"steps": 10}).name for arm in ARMS)
     told = command("diff", a, b[-12:], "--runs", root).stdout
     assert "objective  rtd" in told and "A single run of each gives no interval" in told and "optim.lr" not in told
     out = tmp_path / "new" / "scores.parquet"

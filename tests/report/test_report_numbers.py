@@ -37,7 +37,7 @@ def uneven(root: Path) -> tuple[RunStore, str]:
 
 
 def _run(store: RunStore, arm: str, steps: int, seed: int) -> str:
-    return made.spec_of(arm, seed, {"steps": steps}).run_id
+    return made.spec_of(arm, seed, {"steps": steps}).name
 
 
 def _score(store: RunStore, arm: str, steps: int, seed: int, task: str, tuning: int) -> Path:

@@ -318,7 +318,7 @@ def test_damaged_and_unfinished_runs_are_named_and_hide_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, name = small(tmp_path, arms=made.ARMS, seeds=4)
-    ids = [made.spec_of(arm, 3, {"steps": 60}).run_id for arm in made.ARMS]
+    ids = [made.spec_of(arm, 3, {"steps": 60}).name for arm in made.ARMS]
     (store.root / ids[0] / "spec.json").write_text("{not json")
     (store.root / ids[1] / "done.json").write_text('{"format": 1, "steps": "many"}')
     made.unfinish(store.get(ids[2]))
@@ -344,7 +344,7 @@ def test_damaged_and_unfinished_runs_are_named_and_hide_nothing(
 @pytest.mark.parametrize("damage", [b"", b"[]", b"null", b"{", b"\xff\xfe", b'{"format": 1}', b"[" * 5000])
 def test_a_damaged_file_costs_its_own_run_only(tmp_path: Path, damage: bytes) -> None:
     store, name = small(tmp_path, seeds=2)
-    hurt = store.get(made.spec_of("rtd", 0, {"steps": 60}).run_id).path
+    hurt = store.get(made.spec_of("rtd", 0, {"steps": 60}).name).path
     [whole] = boards(frames.read(store, name))
     files = [f for f in sorted(hurt.rglob("*")) if f.is_file()]
     assert {f.name for f in files} >= {"spec.json", "done.json", "env.json", "plan.json", "metrics.jsonl"}
@@ -371,7 +371,7 @@ def test_a_store_of_ruins_has_a_report(tmp_path: Path) -> None:
 
 def test_a_bad_line_in_the_log_is_counted(tmp_path: Path) -> None:
     store, name = small(tmp_path, seeds=2)
-    run = store.get(made.spec_of("rtd", 0, {"steps": 60}).run_id)
+    run = store.get(made.spec_of("rtd", 0, {"steps": 60}).name)
     lines = _lines(run.path)
     lines[5] = lines[5][:20]
     (run.path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
@@ -398,7 +398,7 @@ def test_scores_of_other_settings_are_left_out_and_named(tmp_path: Path) -> None
 
 def test_score_that_is_not_a_number_is_left_out(tmp_path: Path) -> None:
     store, name = small(tmp_path, seeds=2, tunings=2)
-    path = made.scored(store.get(made.spec_of("rtd", 0, {"steps": 60}).run_id), "order", 0, None)
+    path = made.scored(store.get(made.spec_of("rtd", 0, {"steps": 60}).name), "order", 0, None)
     assert f"{path.relative_to(store.root)}: the score is not a number and is left out" in found_in(store, name)[2]
 
 
@@ -417,14 +417,14 @@ def test_nothing_to_compare_yet(tmp_path: Path) -> None:
 
 def test_environments_that_differ_are_flagged(tmp_path: Path) -> None:
     store, name = small(tmp_path, seeds=2)
-    run = store.get(made.spec_of("rtd", 0, {"steps": 60}).run_id)
+    run = store.get(made.spec_of("rtd", 0, {"steps": 60}).name)
     run.write_json("env.json", made.ENV | {"threads": 16, "started": "2026-11-22T00:00:00+00:00"})
     assert "The runs were made in different environments: threads differ" in found_in(store, name)[2]
 
 
 def test_a_discriminator_that_calls_all_original_is_flagged(tmp_path: Path) -> None:
     store, name = small(tmp_path, seeds=2)
-    run = store.get(made.spec_of("rtd", 0, {"steps": 60}).run_id)
+    run = store.get(made.spec_of("rtd", 0, {"steps": 60}).name)
     rows = [json.loads(line) | {"discriminator_recall": 0.001} for line in _lines(run.path)]
     (run.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     made.relist(run)

@@ -30,7 +30,7 @@ def plant(run: RunDir, floors: dict[str, float], **means: float) -> None:
 
 def study(root: Path) -> tuple[RunStore, str, list[RunDir]]:
     store, name = made.study(root, made.noisy(made.LEVELS), ("rtd", "bert-mlm"), seeds=2, tunings=1, tasks=("order",))
-    runs = [store.get(made.spec_of("rtd", seed, {"steps": 60}).run_id) for seed in (0, 1)]
+    runs = [store.get(made.spec_of("rtd", seed, {"steps": 60}).name) for seed in (0, 1)]
     return store, name, runs
 
 

@@ -120,7 +120,7 @@ def test_other_words_are_refused_in_a_sentence(text: str) -> None:
 
 def test_the_setting_is_no_part_of_what_a_run_or_a_score_is(toy: Suite) -> None:
     one, other = spec_of(tasks__at="none"), spec_of(tasks__at="words")
-    assert one.run_id == other.run_id
+    assert one.name == other.name
     names = [[name for *_, name in measures.expected(toy, spec.tasks)] for spec in (one, other)]
     assert names[0] == names[1]
 

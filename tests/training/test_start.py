@@ -134,7 +134,7 @@ def test_children_pay_for_their_parents(make: Any, unit: str) -> None:
     ]
     step = {"flops": mine.flops_per_step["matmul"], "tokens": 64, "steps": 1}[unit]
     assert amount - step < spent <= amount
-    assert mine.parent is not None and mine.parent["run_id"] == parent.run_id
+    assert mine.parent is not None and mine.parent["run_id"] == parent.name
     own = mine.steps - mine.first
     for name, flops in mine.flops.items():
         assert Fraction(flops) == Fraction(theirs.flops[name]) + own * Fraction(mine.flops_per_step[name])
