@@ -108,7 +108,7 @@ def entropy(shares: Shares) -> float:
 
 
 def restoring(words: Shares, noise: Shares, kept: float) -> float:
-    """Return the entropy of the original token given the token shown, in nats."""
+    """Return the entropy of the original token given the token shown, in nats; `kept` is k of the formulas."""
     seen = kept * words + (1 - kept) * noise
     same = words * (kept + (1 - kept) * noise)  # the probability that u is shown and is the original
     other = (1 - kept) * noise  # times p(v): that u is shown and the original is another token v
@@ -120,7 +120,7 @@ def detecting(words: Shares, noise: Shares, kept: float, special: float) -> tupl
     """Return the entropy of "replaced" given the token shown, in nats, and the ROC area of the same predictor.
 
     The ROC area is that of ranking tokens by their probability of being replaced. A share `special` of the tokens is
-    never replaced and always recognised.
+    never replaced and always recognised; `kept` is k of the formulas.
     """
     original = (1 - special) * words * (kept + (1 - kept) * noise)
     replaced = (1 - special) * (1 - kept) * noise * (1 - words)
