@@ -42,7 +42,7 @@ EvaluateAt = Annotated[
     ),
 ]
 BudgetText = Annotated[
-    str | None, typer.Option("--budget", help="flops=1e17, tokens=2e6, words=1e8, steps=1000 or seconds=600.")
+    str | None, typer.Option("--budget", help="Budget: flops=1e17, tokens=2e6, words=1e8, steps=1000 or seconds=600.")
 ]
 Seeds = Annotated[
     str | None,
@@ -59,9 +59,10 @@ MostCompute = Annotated[
 ]
 Runs = Annotated[Path, typer.Option("--runs", help="Folder of the run store.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
+Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:N or mps.")]
 Precision = Annotated[
-    str, typer.Option(help="auto (bf16 on CUDA and, from a width of 64, on CPUs that have it), fp32 or bf16.")
+    str,
+    typer.Option(help="Precision: auto (bf16 on CUDA and, from a width of 64, on CPUs that have it), fp32 or bf16."),
 ]
 Out = Annotated[Path | None, typer.Option(help="Folder for the report (default reports/NAME).")]
 Workers = Annotated[

@@ -97,7 +97,7 @@ class Frames:
 
 @dataclass
 class _Pile:
-    """Rows that are collected for the tables; of each training curve, about `most_rows` rows are read."""
+    """The collected rows of the tables; of each training curve, about `most_rows` rows are read."""
 
     most_rows: int
     runs: list[dict[str, Any]] = field(default_factory=list)

@@ -55,7 +55,7 @@ class Plan:
         return tuple(after - before for before, after in itertools.pairwise(spent))
 
     def upto(self, look: int, scores: Scores) -> Scores:
-        """Return the scores of the seeds that count at a look; look -1 stands for none yet."""
+        """Return the scores of the seeds that count at the look of this index; none for index -1, before any look."""
         count = self.seeds[look] if look >= 0 else 0
         return {seed: score for seed, score in scores.items() if 0 <= seed - self.first < count}
 
