@@ -73,7 +73,7 @@ def test_linear_probes_from_run_to_report(
     [
         ("1\tthe\n", "line 1: 2 columns where CoNLL-U has 10"),
         ("\n" * 9, "holds no tagged sentences"),
-        ("1\tthe\t_\tDET" + "\t_" * 6 + "\n", "are too few to learn from and to test on"),
+        ("1\tthe\t_\tDET" + "\t_" * 6 + "\n", "too few sentences to train and to test on"),
     ],
 )
 def test_a_file_that_is_no_tagged_text_is_refused(
