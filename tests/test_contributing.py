@@ -110,7 +110,7 @@ def test_the_experiment_becomes_runs(tmp_path: Path) -> None:
     found = experiment.load(str(path))
     runs = list(found.runs(resolve("nano"), seeds=2))
     assert [run.generator.width for run in runs] == [0.125, 0.25, 0.5, 1.0] * 2
-    assert len({run.run_id for run in runs}) == 8
+    assert len({run.name for run in runs}) == 8
 
 
 @pytest.mark.slow
