@@ -2,11 +2,11 @@
 
     python experiments/benchmarks/busy.py OUT.json [--loops 4] [--seconds 8] [--repeats 3] [--precision fp32]
 
-Contenders are the same run (BERT MLM, 4 layers of 128, 64 rows of 64 tokens) in processes of their own: `sleeping`
-threads, as the commands set them up, `spinning` ones, which is OpenMP's default, and `one` thread. They take turns, on
-the quiet machine first and then beside processes that do nothing but compute. Beside l such loops each of t threads is
-due 1 / (t + l) of the cores, and the fair share of the speed is that part of what the contender reached on the quiet
-machine; `share` is the median speed over it.
+Contenders are the same run (BERT MLM, 4 layers of 128, 64 rows of 64 tokens) in processes of their own: `ours`,
+`spinning` threads, which is the same without `workbench/cpu/sharing.py`, `sleeping` ones (OMP_WAIT_POLICY=passive), and
+`one` thread. They take turns, on the quiet machine first and then beside processes that do nothing but compute. Beside
+l such loops each of t threads is due 1 / (t + l) of the cores, and the fair share of the speed is that part of what
+`spinning`, or `one`, reached on the quiet machine; `share` is the median speed over it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,11 @@ from workbench.bench.process import Worker
 from workbench.cli.terminal import table
 from workbench.spec.host import Host, cores
 
-WAITING = {"sleeping": "passive", "spinning": None, "one": "passive"}  # OMP_WAIT_POLICY
+CONTENDERS = ("ours", "spinning", "sleeping", "one")
+UNSHARED = (
+    "import runpy; from workbench import cpu; cpu.share_cores = lambda: None; "
+    "runpy.run_module('workbench.bench.turns', run_name='__main__')"
+)
 
 
 @contextmanager
@@ -45,13 +50,17 @@ def beside(loops: int) -> Iterator[None]:
 
 
 def contender(name: str, precision: str, seconds: float) -> Worker:
-    """A process that trains with this kind of waiting; OpenMP reads the setting as torch loads."""
+    """Return a process that trains with this kind of waiting; OpenMP reads its setting as torch loads."""
     os.environ.pop("OMP_WAIT_POLICY", None)
-    if policy := WAITING[name]:
-        os.environ["OMP_WAIT_POLICY"] = policy
+    if name == "sleeping":
+        os.environ["OMP_WAIT_POLICY"] = "passive"
     threads = 1 if name == "one" else cores()
     host = Host(device="cpu", precision=precision, threads=threads)  # type: ignore[arg-type]
-    return Worker.cell(spec_of("T", "bert-mlm"), host, seconds, None)
+    hello = {
+        "name": name, "host": asdict(host), "spec": spec_of("T", "bert-mlm").model_dump(mode="json"), "source": None,
+        "seconds": seconds, "steps": None,
+    }  # fmt: skip
+    return Worker(hello, *(() if name == "ours" else ("-c", UNSHARED)))
 
 
 def measured(workers: dict[str, Worker], repeats: int, loops: int) -> dict[str, list[int]]:
@@ -73,31 +82,30 @@ def main() -> None:
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     chosen = parser.parse_args()
     machine = here(threads=cores())
-    workers = {name: contender(name, chosen.precision, chosen.seconds) for name in WAITING}
+    workers = {name: contender(name, chosen.precision, chosen.seconds) for name in CONTENDERS}
     quiet = measured(workers, chosen.repeats, 0)
     busy = measured(workers, chosen.repeats, chosen.loops)
     for worker in workers.values():
         worker.close()
     found: dict[str, Any] = {}
-    for name in WAITING:
+    for name in CONTENDERS:
         threads = 1 if name == "one" else cores()
         fair = min(1.0, cores() / (threads + chosen.loops))
-        before, after = statistics.median(quiet[name]), statistics.median(busy[name])
+        alone = statistics.median(quiet["one" if name == "one" else "spinning"])
         found[name] = {
             "quiet_tokens_per_second": quiet[name], "busy_tokens_per_second": busy[name],
-            "fair_share": round(fair, 3), "share": round(after / before / fair, 2),
+            "quiet_ratio": round(statistics.median(quiet[name]) / alone, 3), "fair_share": round(fair, 3),
+            "share": round(statistics.median(busy[name]) / alone / fair, 2),
         }  # fmt: skip
-    best = statistics.median(quiet["spinning"])
     result = machine | {
         "loops": chosen.loops, "precision": chosen.precision, "cores": cores(), "contenders": found,
-        "quiet_ratio": round(statistics.median(quiet["sleeping"]) / best, 3),
     }  # fmt: skip
     chosen.out.write_text(json.dumps(result, indent=1) + "\n")
     print(table([{
         "threads": name, "tokens/s, quiet": round(statistics.median(quiet[name])),
-        f"beside {chosen.loops}": round(statistics.median(busy[name])), "of the fair share": found[name]["share"],
-    } for name in WAITING]))  # fmt: skip
-    print(f"sleeping threads on the quiet machine: {result['quiet_ratio']} of spinning ones")
+        "of spinning": found[name]["quiet_ratio"], f"beside {chosen.loops}": round(statistics.median(busy[name])),
+        "of the fair share": found[name]["share"],
+    } for name in CONTENDERS]))  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -55,20 +55,8 @@ NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR)  # errors of a path t
 INTERRUPTED = "interrupted; the same command goes on from what is saved"
 
 
-def let_threads_sleep() -> None:
-    """Let waiting threads sleep, unless the environment says otherwise; OpenMP reads the setting when torch is loaded.
-
-    By default, waiting threads spin. If other processes need the cores too, spinning takes most of the run's share of
-    them: beside four busy processes, a run with two threads trained a third as fast as with sleeping threads
-    (docs/log.md).
-    """
-    if not any(name in os.environ for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")):
-        os.environ["OMP_WAIT_POLICY"] = "passive"
-
-
 def main() -> None:
     """Run the command line; every end has one line on stderr, if any, and one exit code."""
-    let_threads_sleep()
     logging.basicConfig(level=logging.WARNING, format="workbench: %(message)s", stream=sys.stderr)
     try:
         with interrupting():

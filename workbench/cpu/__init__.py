@@ -20,6 +20,7 @@ from torch import Tensor
 
 from workbench.cpu import compiled, portable
 from workbench.cpu.portable import Drop
+from workbench.cpu.sharing import share_cores
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # from malloc.h of glibc
 MOST = 1 << 25  # bytes, the largest M_MMAP_THRESHOLD that glibc accepts
@@ -27,11 +28,11 @@ MADV_HUGEPAGE, PAGE = 14, 1 << 21  # from mman.h of Linux, and the bytes of a hu
 
 
 def prepare(threads: int | None, plain: bool, device: str = "cpu") -> None:
-    """Set up this process for training or fine-tuning: its threads and, unless `plain`, two settings that save time.
+    """Set up this process for training or fine-tuning: its threads and, unless `plain`, three settings that save time.
 
     Freed memory stays with the process, since every step needs as much again. Denormal numbers (below 1e-38) become 0:
     gradients in fine-tuning, which come from one position of each row, contain so many of them that a step would
-    otherwise take five times as long.
+    otherwise take five times as long. Waiting threads sleep while other processes need the cores (`sharing.py`).
     """
     if threads:
         torch.set_num_threads(threads)
@@ -40,6 +41,8 @@ def prepare(threads: int | None, plain: bool, device: str = "cpu") -> None:
         compiled.flush(not plain)  # in the threads that torch has already started
     if not plain:
         _keep_memory()
+    if not plain and device == "cpu":
+        share_cores()
 
 
 @functools.cache
