@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sklearn import metrics as sk
 from torch import Tensor
 
+from workbench.cpu import vocabulary_loss
 from workbench.models import losses
 from workbench.models.losses import (
     binary_loss,
@@ -271,3 +272,16 @@ def test_no_warnings_leave_the_loss_functions() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         token_log_likelihood(*likelihood_inputs(), torch.zeros(3, 7, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_target_that_shares_the_largest_logit_counts_as_most_probable(compiled: bool) -> None:
+    """With and without the compiled kernels alike, or accuracies would mean two things."""
+    features, table, bias = torch.zeros(1, 3, 4), torch.zeros(5, 4), torch.tensor([0.0, 1.0, 1.0, 0.0, 1.0])
+    targets = torch.tensor([[1, 4, 3]])
+    if compiled:
+        flat, weights = features.flatten(0, 1), torch.ones(3)
+        right = vocabulary_loss.guess(flat, table, bias, targets.flatten(), weights).right
+    else:
+        right = token_log_likelihood(features, table, bias, targets)[1]
+    assert right.flatten().tolist() == [True, True, False]

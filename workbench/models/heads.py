@@ -15,7 +15,13 @@ from torch.nn import functional as F  # noqa: N812 - the usual name
 
 from workbench.cpu import portable, vocabulary_loss
 from workbench.models.encoder import Encoder, initialise
-from workbench.models.losses import copy_mixture_loss, cross_entropy, token_log_likelihood, weighted_mean
+from workbench.models.losses import (
+    copy_mixture_loss,
+    cross_entropy,
+    is_most_probable,
+    token_log_likelihood,
+    weighted_mean,
+)
 from workbench.tensors import Guess
 
 
@@ -87,7 +93,7 @@ class MlmHead(nn.Module):
         scaled = logits.detach().float() / temperature
         samples = portable.sample(scaled.softmax(-1).flatten(0, 1), draws.flatten()).view_as(targets)
         loss = weighted_mean(cross_entropy(logits, targets), weights)
-        return Guess(samples, loss, logits.detach().argmax(-1) == targets, cross_entropy(scaled, samples))
+        return Guess(samples, loss, is_most_probable(logits.detach(), targets), cross_entropy(scaled, samples))
 
     @property
     def _stepwise(self) -> bool:

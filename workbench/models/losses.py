@@ -35,6 +35,14 @@ def binary_loss(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
     return weighted_mean(losses, weights)
 
 
+def is_most_probable(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return whether no token has a larger logit than the target, (B, N) bool, for logits (B, N, V).
+
+    A target that shares the largest logit counts, as in the compiled kernels; ties are frequent in bf16.
+    """
+    return logits.gather(-1, targets[..., None])[..., 0] == logits.amax(-1)
+
+
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """Return -log softmax(logits)[target] (B, N) for logits (B, N, V), in fp32."""
     flat = F.cross_entropy(logits.float().flatten(0, -2), targets.flatten(), reduction="none")
@@ -63,7 +71,7 @@ def token_log_likelihood(features: Tensor, table: Tensor, bias: Tensor, targets:
 def _log_likelihood(features: Tensor, table: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     logits = F.linear(features, table, bias)
     likelihood = -F.cross_entropy(logits.float(), targets, reduction="none")
-    return likelihood, logits.detach().argmax(-1) == targets
+    return likelihood, is_most_probable(logits.detach(), targets)
 
 
 def copy_mixture_loss(gate: Tensor, likelihood: Tensor, untouched: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ class WordFrequencies(nn.Module):
         assert self.counted, "a unigram generator is used before `count` was called"
         tokens = torch.searchsorted(self.cumulative, draws * self.cumulative[-1], right=True)
         samples = tokens.clamp(max=len(self.cumulative) - 1)
-        right = targets == self.log_share.argmax()
+        right = self.log_share[targets] == self.log_share.max()
         # Slots that do not count may hold special tokens, whose log share is minus infinity.
         losses = -self.log_share[targets].masked_fill(weights == 0, 0.0)
         return Guess(samples, weighted_mean(losses, weights), right, -self.log_share[samples])

@@ -18,7 +18,15 @@ from workbench.models.encoder import Encoder, seeded
 from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
 from workbench.models.heads import BinaryHead
-from workbench.models.losses import binary_loss, binary_ratios, cross_entropy, gather, share, weighted_mean
+from workbench.models.losses import (
+    binary_loss,
+    binary_ratios,
+    cross_entropy,
+    gather,
+    is_most_probable,
+    share,
+    weighted_mean,
+)
 from workbench.models.sentence_scores import Scorer
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
@@ -86,7 +94,7 @@ class Objective(nn.Module):
         total = self.options.weight * loss + self.options.reward * fooling + self.options.baseline * matching
 
         words = cross_entropy(logits.detach(), masked.targets)  # logged, but not trained
-        right = logits.detach().argmax(-1) == masked.targets
+        right = is_most_probable(logits.detach(), masked.targets)
         parts = {
             "generator_loss": weighted_mean(words, masked.weights), "reinforce_loss": fooling,
             "reward": weighted_mean(rewards, masked.weights), "baseline_loss": matching, "discriminator_loss": loss,
