@@ -28,3 +28,13 @@ def test_a_short_fine_tuning_writes_one_line(capsys: pytest.CaptureFixture[str])
             callbacks.step("CoLA", step, 50)
         callbacks.scored("CoLA", 10.0)
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_scores_that_failed_are_not_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.measuring("rtd-nano-s0", 3) as callbacks:
+        callbacks.scored("CoLA", 10.0)
+    with progress.measuring("rtd-nano-s1", 3):
+        pass
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("rtd-nano-s0: 1 of 3 scores in ") and lines[0].endswith(": CoLA 10.0")
+    assert lines[1].startswith("rtd-nano-s1: 0 of 3 scores in ")

@@ -47,13 +47,18 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 def one_line(error: BaseException) -> str:
     """Return the type and message of an error on one line, at most 200 characters of the message."""
+    message = " ".join(message_of(error).split())
+    return f"{type(error).__name__}: {message[:200]}" if message else type(error).__name__
+
+
+def message_of(error: BaseException) -> str:
+    """Return the message of an error; "" if its own `__str__` raises an error, or exits."""
     try:
-        message = " ".join(str(error).split())
+        return str(error)
     except (KeyboardInterrupt, Interrupted):
         raise
-    except BaseException:  # the error's own __str__ raises an error, or exits
-        message = ""
-    return f"{type(error).__name__}: {message[:200]}" if message else type(error).__name__
+    except BaseException:
+        return ""
 
 
 def encodable(text: str) -> bool:

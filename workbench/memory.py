@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import resource
 
-from workbench.errors import InputError
+from workbench.errors import InputError, message_of
 
 NEEDED = 3 << 30  # bytes of address space that torch takes before the first tensor, with the stacks of its threads
 _WORDS = (
@@ -23,7 +23,8 @@ def is_memory(error: BaseException) -> bool:
         return True
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         return True
-    return any(word in str(error).lower() for word in _WORDS)
+    message = message_of(error).lower()
+    return any(word in message for word in _WORDS)
 
 
 def address_space() -> int | None:

@@ -103,7 +103,8 @@ def measuring(name: str, total: int) -> Iterator[Measuring]:
     yield Measuring(step, scored)
     if total:
         means = ", ".join(f"{task} {sum(values) / len(values):.1f}" for task, values in scores.items())
-        say(f"{name}: {total} scores in {clock(time.monotonic() - start)}{f': {means}' if means else ''}")
+        count = f"{total}" if done == total else f"{done} of {total}"
+        say(f"{name}: {count} scores in {clock(time.monotonic() - start)}{f': {means}' if means else ''}")
 
 
 def clock(seconds: float) -> str:

@@ -269,6 +269,9 @@ def refusal(attempt: Callable[[], object]) -> str:
     return said
 
 
+POSITIONS = "embeddings.position_embeddings.weight"
+
+
 def poison(value: float) -> Change:
     return weights(lambda held: held[next(iter(sorted(held)))].view(-1)[:1].fill_(value))
 
@@ -276,16 +279,24 @@ def poison(value: float) -> Change:
 UNUSABLE: dict[str, tuple[Change, str]] = {
     "a weight of NaN": (poison(float("nan")), "NaN or infinite"),
     "a weight of infinity": (poison(float("inf")), "NaN or infinite"),
-    "weights of another width": (settings(intermediate_size=48), "cannot be loaded as an encoder"),
+    "weights of another width": (
+        settings(intermediate_size=48),
+        "has the shape (16, 32), and config.json describes (16, 48)",
+    ),
     "a layer that lacks": (settings(num_hidden_layers=3), "lacks 16 of the encoder's weights, encoder.layer.2."),
     "weights of whole numbers": (
         weights(lambda held: held.update({name: w.to(torch.int8) for name, w in held.items()})),
         "asks for 2 layers, and the weights are 0 tensors",
     ),
-    "an activation that is none": (settings(hidden_act="os.system"), "cannot be loaded as an encoder"),
+    "one weight of whole numbers": (
+        weights(lambda held: held.update({POSITIONS: held[POSITIONS].to(torch.int32)})),
+        f"{POSITIONS} holds whole numbers",
+    ),
+    "an activation that is none": (settings(hidden_act="os.system"), "it names 'os.system', which is not known"),
     "a rate that is a word": (settings(layer_norm_eps="small"), "cannot be loaded as an encoder"),
+    "a deviation that is a word": (settings(initializer_range="small"), "field 'initializer_range': TypeError: "),
     "wider than its weights": (settings(intermediate_size=1 << 20), "describes an encoder of"),
-    "a segment table that is empty": (settings(type_vocab_size=0), "cannot be loaded as an encoder"),
+    "a segment table that is empty": (settings(type_vocab_size=0), "token_type_embeddings.weight has the shape (2, 8)"),
 }
 
 
@@ -386,6 +397,18 @@ def test_ids_beyond_the_vocabulary_are_refused_before_training(folder: Path) -> 
     settings(vocab_size=6)(folder)
     said = refusal(lambda: finetune(folder, TASK, TasksSpec(), 0, Host(device="cpu")))
     assert "knows 0 to 5" in said
+
+
+def test_padding_beyond_the_vocabulary_is_refused_before_training(folder: Path) -> None:
+    tokens(pad_token="<new>")(folder)
+    rows = load_encoder(folder, 0.0).get_input_embeddings().num_embeddings
+    said = refusal(lambda: finetune(folder, TASK, TasksSpec(), 0, Host(device="cpu")))
+    assert f"makes the id {rows}, and its encoder knows 0 to {rows - 1}" in said
+
+
+def test_tables_of_whole_numbers_beside_the_weights_are_passed_over(folder: Path) -> None:
+    weights(lambda held: held.update({"embeddings.position_ids": torch.arange(24)[None]}))(folder)
+    assert load_encoder(folder, 0.0)
 
 
 def test_a_library_sees_checked_files_only(folder: Path) -> None:

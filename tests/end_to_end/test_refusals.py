@@ -169,6 +169,7 @@ def test_a_loop_of_links_is_no_store(workbench: Command, tmp_path: Path) -> None
         ("raise SystemExit(0)\n", "mine.py, line 1: SystemExit: 0"),
         ("raise GeneratorExit\n", "mine.py, line 1: GeneratorExit"),
         ('QUESTION = "\\ud800?"\nAXES = {"optim.lr": (1e-3,)}\n', "QUESTION"),
+        ('QUESTION = " "\nAXES = {"optim.lr": (1e-3,)}\n', "needs QUESTION, a sentence"),
         ('QUESTION = "Which?"\nAXES = {"data.column": ("\\ud800",)}\n', "data: column='\\ud800' is not text"),
         ('QUESTION = "Which?"\nAXES = {"optim.lr": b"ab"}\n', "must be a list of values"),
         (
@@ -221,7 +222,10 @@ def test_an_objective_that_gives_no_price(cost: str, named: str, workbench: Comm
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and named in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("raised", ["ValueError('no')", "SystemExit(0)", "KeyError('x')"])
+UNPRINTABLE = "type('Mine', (Exception,), {'__str__': lambda error: 1 / 0})()"  # its own message raises an error
+
+
+@pytest.mark.parametrize("raised", ["ValueError('no')", "SystemExit(0)", "KeyError('x')", UNPRINTABLE])
 def test_an_objective_that_cannot_be_built(raised: str, workbench: Command, tmp_path: Path) -> None:
     text = OBJECTIVE.format(cost="return price(spec)")
     text += f"\nclass Objective(Objective):\n    def __init__(self, *given):\n        raise {raised}\n"

@@ -230,6 +230,19 @@ def test_a_plan_asks_at_equal_compute_only_where_it_is(match: str | None, monkey
 
 
 @pytest.mark.parametrize(
+    ("tasks", "told"),
+    [(("none",), "\ntasks none: nothing is measured\n"), (("RTE",), "\ntasks RTE: 3 fine-tuning seeds each\n")],
+)
+def test_a_plan_counts_fine_tunings_only_where_there_are_some(
+    tasks: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))
+    job = run_job("ablation", presets.resolve("nano", {"tasks.names": tasks, "tasks.seeds": 3}), ["rtd"])
+    priced, matches = plans(job)
+    assert told in terminal.plan_table(job, priced, matches, Host(device="cpu"))
+
+
+@pytest.mark.parametrize(
     ("asked", "told"),
     [
         ({}, "peak learning rates 0.002 of bert-mlm, 0.003 of replace-mlm and electra-15, 0.004 of rtd"),

@@ -333,6 +333,10 @@ def priced(folder: Path, body: str) -> tuple[Path, RunSpec]:
         ("return Flops('many', 1, 1)", "cost(spec) holds 'many', not a number of operations"),
         ("return Flops(1, 1, -1)", "cost(spec) holds -1, not a number of operations"),
         ("return Flops(1, 2e100, 1)", "cost(spec) holds 2e+100, not a number of operations"),
+        ("return Flops(1, 1, 1, None)", "cost(spec) holds None, not a number of operations"),
+        ("return Flops(1, 1, 1, (0, 0))", "cost(spec) holds (0, 0), not a number of operations"),
+        ("return Flops(0, 1, 1)", "cost(spec) holds 0 under paper, by which the budget is counted"),
+        ("return Flops(1, 2, 1, (0, 3, 0))", "cost(spec) holds 3 operations without a backward pass, of 2"),
     ],
 )
 def test_a_cost_that_is_no_number_is_refused(body: str, said: str, tmp_path: Path) -> None:

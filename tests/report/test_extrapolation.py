@@ -115,6 +115,24 @@ def test_only_the_leader_at_the_largest_budget_can_be_put_forward() -> None:
     assert "budgets of the arms are not equal" in extrapolation.lead(other, 2.0**5).refusal
 
 
+def test_margins_over_several_arms_are_corrected_for_their_number() -> None:
+    """The lead over one rival holds at 95 %, that over three equal rivals does not, at 98.3 % each."""
+    draws = random.Random("margins")
+    noise = {name: [draws.gauss(0, 1.0) for _ in range(4)] for name in ("leader", "rival")}
+
+    def points(law: Law, name: str) -> Points:
+        return [(2.0**i, {s: law(float(i)) + noise[name][s] for s in range(4)}) for i in range(3)]
+
+    leader, rival = points(power_law(75, 0.5, 70), "leader"), points(power_law(62, 0.6), "rival")
+    one = {"a": leader, "b": rival}
+    amounts = [2.0 ** (2 + 0.05 * n) for n in range(1, 66)]
+    last = max(amount for amount in amounts if not extrapolation.lead(one, amount).refusal)
+    assert amounts[0] < last < amounts[-1]
+    several = one | {"c": rival, "d": rival}
+    assert extrapolation.lead(several, amounts[0]).refusal == ""
+    assert extrapolation.lead(several, last).refusal.startswith("a is ahead at the largest budget, but ")
+
+
 # -- simulation. Every scenario is seeded, so the counts below are the same on every machine.
 
 

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.report import write
-from workbench.report.comparison import compute
+from workbench.report.comparison import compute, spending
 from workbench.report.comparison.boards import Board, board
 from workbench.report.figures import tuned
 from workbench.report.load import frames
@@ -104,6 +104,19 @@ def test_a_ranking_that_hangs_on_the_convention_is_shown_under_all() -> None:
 def test_conventions_that_agree_are_not_shown() -> None:
     found, results = study({"rtd": law(60, 0.2), "bert-mlm": law(66, 0.2)})
     assert equal.under_each(results, found) == ([], "")
+
+
+def test_arms_that_are_called_equal_are_compared_under_the_convention_of_their_budget() -> None:
+    """Steps are whole numbers, so arms at one budget differ by up to two percent (`spec.experiment.EQUAL_WITHIN`)."""
+
+    def almost(arm: str) -> Mapping[str, float]:
+        return {"paper": 1.015e9 if arm == "rtd" else 1e9, "paper-sparse": 1e9, "matmul": 3e9 if arm == "rtd" else 1e9}
+
+    found, results = study({"rtd": law(60, 0.2), "bert-mlm": law(66, 0.2)}, budgets=(60,), price=almost)
+    assert spending.told(found).startswith("equal: the arms\u2019 FLOPs (paper) differ by less than 1.5 %")
+    held, _ = equal.under_each(results, found)
+    assert {h.convention: len(h.order) for h in held} == {"paper": 2, "paper-sparse": 2, "matmul": 1}
+    assert next(h.said for h in held if h.convention == "paper").startswith("rtd is first")
 
 
 def test_one_budget_cannot_be_read_off_elsewhere() -> None:

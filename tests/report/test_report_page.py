@@ -23,6 +23,7 @@ from workbench.report.comparison.boards import Board, boards
 from workbench.report.load import frames
 from workbench.report.page import checks
 from workbench.report.page.answer import answer
+from workbench.report.words import power
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore
 
@@ -276,6 +277,14 @@ def test_two_suites_have_two_answers(tmp_path: Path) -> None:
         f"{part} ({label})"
         for label in ("CoLA", "mean of package, order") for part in ("Scores", "Table", "Task by task")
     ]  # fmt: skip
+
+
+def test_every_run_shows_its_flops_by_the_count_of_its_budget(page: Path) -> None:
+    runs = parsed.page(page).by_id("runs")
+    column = [cell.text for cell in runs.find("th")].index("FLOPs, matmul")
+    spent = {run["path"]: power(float(run["flops_matmul"])) for run in parsed.sheet(page.parent / "runs.csv")}
+    rows = [[cell for cell in row.children if isinstance(cell, parsed.Element)] for row in runs.find("tr")[1:]]
+    assert {cells[0].text: cells[column].text for cells in rows} == spent
 
 
 def test_paper_table_stands_beside_with_its_scale(page: Path) -> None:

@@ -84,6 +84,19 @@ def test_nothing_differs_in_a_store_that_is_whole(store: RunStore) -> None:
     assert [run.summary(full=True)["state"] for run in store.runs()].count("done") == 2
 
 
+def test_a_run_that_a_record_lists_and_that_is_gone_is_named(store: RunStore) -> None:
+    """It may not have begun: the command was stopped before, which is no damage."""
+    gone = run_of(store, 1)
+    shutil.rmtree(gone.path)
+    found = verify(store)
+    assert found.exit_code == 0 and found.runs == 2
+    told = dict(found.uncovered)
+    for record in ("ablation-nano-1", "ablation-nano-2"):
+        said = told[f"experiments/{record}.json"]
+        assert said == f"lists runs that have no folder, not begun or removed: {gone.run_id}"
+    assert "have no folder" in found.text()
+
+
 def test_no_damage_to_a_finished_run_passes(store: RunStore) -> None:
     run, sibling = run_of(store, 0), run_of(store, 1)
     silent, names = [], [*manifest.listing(run.path), manifest.NAME]

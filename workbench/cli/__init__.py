@@ -19,7 +19,7 @@ from pathlib import Path
 import typer
 
 from workbench.cli import ask, read, train
-from workbench.errors import InputError, Interrupted, one_line
+from workbench.errors import InputError, Interrupted, message_of, one_line
 from workbench.memory import address_space, is_memory
 from workbench.signals import interrupting
 from workbench.store.atomic import ADVICE, DISK, FULL, no_room
@@ -132,4 +132,4 @@ def _unexpected(error: BaseException) -> int:
     """Report an error in workbench itself: one line, and a file with the traceback."""
     with tempfile.NamedTemporaryFile("w", prefix="workbench-", suffix=".log", delete=False) as file:
         traceback.print_exception(error, file=file)
-    return _fail(f"internal error: {type(error).__name__}: {error}; the traceback is in {file.name}", 1)
+    return _fail(f"internal error: {type(error).__name__}: {message_of(error)}; the traceback is in {file.name}", 1)

@@ -113,7 +113,7 @@ def plan_table(
         *text_lines(text or {}),
         *(match.sentence() for match in matches),
         *_spending(ratio, stated),
-        f"tasks {', '.join(base.tasks.names) or 'none'}: {base.tasks.seeds} fine-tuning seeds each",
+        _measured(base.tasks.names, base.tasks.seeds),
         f"pre-training time for all {count}: about {clock(total)} here ({_how(host, plans)}, a few steps timed, "
         f"{_runs_at_once(workers)}), without fine-tuning",
     ]
@@ -143,6 +143,13 @@ def _rates(specs: Sequence[RunSpec]) -> str:
     return "peak learning rates " + ", ".join(
         f"{rate} of {' and '.join(dict.fromkeys(objectives))}" for rate, objectives in named.items()
     )
+
+
+def _measured(tasks: Sequence[str], seeds: int) -> str:
+    """Return a line on what is measured of every run."""
+    if set(tasks) <= {"none"}:
+        return "tasks none: nothing is measured"
+    return f"tasks {', '.join(tasks)}: {seeds} fine-tuning seeds each"
 
 
 def _spending(ratio: float | None, convention: str) -> list[str]:

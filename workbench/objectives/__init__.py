@@ -17,12 +17,12 @@ from fractions import Fraction
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import InputError, suggest
 from workbench.models.flops import Flops
 from workbench.objectives import _former_names
-from workbench.spec.parts import Part
+from workbench.spec.parts import CONVENTIONS, Part
 from workbench.spec.run_spec import RunSpec, flat, parse_part
 from workbench.spec.stages import ResolvedSpec
 from workbench.spec.user_code import blaming
@@ -142,9 +142,22 @@ def cost(spec: ResolvedSpec) -> Flops:
         found = module.cost(spec)
     if not isinstance(found, Flops):
         raise InputError(f"{file_of(module)}: cost(spec) gives {found!r:.80}, not a workbench.models.flops.Flops")
-    for amount in (found.paper, found.sparse, found.matmul, *found.still):
+    whole = (found.paper, found.sparse, found.matmul)
+    still: Any = found.still
+    if not isinstance(still, tuple) or len(still) != len(whole):
+        raise InputError(f"{file_of(module)}: cost(spec) holds {still!r:.40}, not a number of operations")
+    for amount in (*whole, *still):
         if not isinstance(amount, (int, float, Fraction)) or not 0 <= amount <= MOST:
             raise InputError(f"{file_of(module)}: cost(spec) holds {amount!r:.40}, not a number of operations")
+    for amount, part in zip(whole, still, strict=True):
+        if part > amount:
+            raise InputError(
+                f"{file_of(module)}: cost(spec) holds {part!r:.40} operations without a backward pass, "
+                f"of {amount!r:.40}"
+            )
+    convention = spec.budget.convention
+    if dict(zip(CONVENTIONS, whole, strict=True))[convention] == 0:
+        raise InputError(f"{file_of(module)}: cost(spec) holds 0 under {convention}, by which the budget is counted")
     return found
 
 

@@ -154,7 +154,7 @@ def load(word: str) -> Experiment:
         found.loader.exec_module(module)
         said = {name: _copied(getattr(module, name, None)) for name in NAMES}
     question, axes = said["QUESTION"], said["AXES"]
-    if not isinstance(question, str) or not isinstance(axes, Mapping):
+    if not isinstance(question, str) or not question.strip() or not isinstance(axes, Mapping):
         raise InputError(f"experiment file {path} needs QUESTION, a sentence, and AXES, a dict of keys and values")
     if not encodable(question):
         raise InputError(f"experiment file {path}: QUESTION holds half of a surrogate pair, which is no text")

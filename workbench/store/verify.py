@@ -24,6 +24,8 @@ OLDER = "was finished by an older version, which wrote no manifest, so it is not
 class Verified:
     """What `verify` found: `differences` by run or record, and what is `uncovered` with the reason.
 
+    A run that has not begun has no folder either, so that one which a record lists is no difference.
+
     `cached` are sentences on prepared text, tokenizers and kernels of the cache, which are made anew when next opened.
     """
 
@@ -72,12 +74,17 @@ def verify(store: RunStore, cache_root: Path | None = None) -> Verified:
         found = list(pool.map(_of_run, runs))
     differences = [(run.run_id, each) for run, (each_of, _) in zip(runs, found, strict=True) for each in each_of]
     uncovered = [(run.run_id, why) for run in runs if (why := _uncovered(run))]
+    present = {run.run_id for run in runs}
     for record in records:
         name = f"experiments/{record.name}.json"
         if record.damage:
             differences.append((name, Difference(name, "changed", record.damage)))
-        elif not record.covered:
+            continue
+        if not record.covered:
             uncovered.append((name, "was written by an older version, which gave records no hash"))
+        absent = sorted({*record.runs, *record.untrained} - present)
+        if absent:
+            uncovered.append((name, f"lists runs that have no folder, not begun or removed: {', '.join(absent)}"))
     cached = list(cache.differences(cache_root)) if cache_root else []
     uncovered += [
         (f"in the cache, {each.entry}:", f"{each.what}; it is not used") for each in cached if not each.covered

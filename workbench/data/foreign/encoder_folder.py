@@ -18,12 +18,16 @@ SHARED_LAYERS = ("albert",)  # one layer's weights stand for all
 
 @dataclass(frozen=True)
 class EncoderFiles:
-    """What was found: settings for a library, files of weights by name, and how many numbers they hold."""
+    """What was found: settings for a library, files of weights by name, and how many fractions they hold.
+
+    `whole_numbers` are the names of the tensors that hold no fractions, such as tables of positions.
+    """
 
     folder: Path
     config: Mapping[str, Any]
     weights: Mapping[str, Path]
     elements: int
+    whole_numbers: frozenset[str]
 
 
 def check_encoder_folder(folder: Path) -> EncoderFiles:
@@ -35,9 +39,9 @@ def check_encoder_folder(folder: Path) -> EncoderFiles:
     if "config.json" not in files:
         raise InputError(f"{folder} holds no encoder: it has no config.json")
     config = check_configuration(folder, read_settings(folder, "config.json", files["config.json"]))
-    weights, elements = check_weights(folder, files)
+    weights, elements, whole_numbers = check_weights(folder, files)
     _check_fit(folder, config, elements)
-    return EncoderFiles(folder, config, weights, sum(elements.values()))
+    return EncoderFiles(folder, config, weights, sum(elements.values()), whole_numbers)
 
 
 def _check_fit(folder: Path, config: Mapping[str, Any], elements: Mapping[str, int]) -> None:

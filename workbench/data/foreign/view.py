@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench.data.foreign.entries import LARGEST_VOCABULARY, read_settings
 from workbench.data.foreign.weights import INDEX
-from workbench.errors import InputError
+from workbench.errors import InputError, message_of
 
 # Of tokenizer_config.json: what names files or folders, or is never used here.
 UNSEEN = ("auto_map", "name_or_path", "chat_template", "processor_class", "fast_tokenizer_files", "gguf_file")
@@ -58,7 +58,10 @@ def refusing(folder: Path | str, what: str, mute: bool = True) -> Iterator[None]
 
 
 def _first_line(error: BaseException) -> str:
-    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    lines = [line.strip() for line in message_of(error).splitlines() if line.strip()] or [type(error).__name__]
+    line = lines[0] if not lines[0].endswith(":") else " ".join(lines[:2])  # the reason stands below a heading
+    if isinstance(error, KeyError):  # whose message is the key alone
+        line = f"it names {line}, which is not known"
     return "".join(letter if letter.isprintable() else "?" for letter in line)[:300]
 
 

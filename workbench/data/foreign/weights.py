@@ -29,10 +29,14 @@ BYTES = {
 FLOATS = ("F64", "F32", "F16", "BF16")
 
 
-def check_weights(folder: Path, files: Mapping[str, Path]) -> tuple[dict[str, Path], dict[str, int]]:
-    """Return the files that hold an encoder's weights, by name, and the number of elements of every float tensor."""
+def check_weights(folder: Path, files: Mapping[str, Path]) -> tuple[dict[str, Path], dict[str, int], frozenset[str]]:
+    """Return the files that hold an encoder's weights, by name, and what their tensors are.
+
+    These are the number of elements of every float tensor, and the names of the tensors that hold whole numbers.
+    """
     if SINGLE in files:
-        return {SINGLE: files[SINGLE]}, _elements(_headers(folder, SINGLE, files[SINGLE]))
+        header = _headers(folder, SINGLE, files[SINGLE])
+        return {SINGLE: files[SINGLE]}, *_by_type(header)
     if INDEX in files:
         return _check_shards(folder, files)
     pickled = sorted(name for name in files if PICKLED.fullmatch(name))
@@ -44,7 +48,7 @@ def check_weights(folder: Path, files: Mapping[str, Path]) -> tuple[dict[str, Pa
     raise InputError(f"{folder} holds no weights: there is no {SINGLE}")
 
 
-def _check_shards(folder: Path, files: Mapping[str, Path]) -> tuple[dict[str, Path], dict[str, int]]:
+def _check_shards(folder: Path, files: Mapping[str, Path]) -> tuple[dict[str, Path], dict[str, int], frozenset[str]]:
     places = read_settings(folder, INDEX, files[INDEX], LARGEST_VOCABULARY).get("weight_map")
     if not isinstance(places, dict) or not places:
         raise InputError(f"{folder}: {INDEX} has no weight_map from tensors to files")
@@ -63,13 +67,14 @@ def _check_shards(folder: Path, files: Mapping[str, Path]) -> tuple[dict[str, Pa
     lost = next((tensor for tensor, place in places.items() if tensor not in headers[place]), None)
     if lost is not None:
         raise InputError(f"{folder}: {places[lost]} lacks {ascii(lost)[1:-1][:80]}, which {INDEX} says it holds")
-    elements = {tensor: count for shard in headers.values() for tensor, count in _elements(shard).items()}
-    return {INDEX: files[INDEX], **{place: files[place] for place in named}}, elements
+    header = {tensor: entry for shard in headers.values() for tensor, entry in shard.items()}
+    return {INDEX: files[INDEX], **{place: files[place] for place in named}}, *_by_type(header)
 
 
-def _elements(header: Mapping[str, dict[str, Any]]) -> dict[str, int]:
-    """The number of elements of each float tensor."""
-    return {name: math.prod(entry["shape"]) for name, entry in header.items() if entry["dtype"] in FLOATS}
+def _by_type(header: Mapping[str, dict[str, Any]]) -> tuple[dict[str, int], frozenset[str]]:
+    """Return the number of elements of each float tensor, and the names of the other tensors."""
+    elements = {name: math.prod(entry["shape"]) for name, entry in header.items() if entry["dtype"] in FLOATS}
+    return elements, frozenset(header.keys() - elements.keys())
 
 
 def _headers(folder: Path, name: str, path: Path) -> dict[str, dict[str, Any]]:

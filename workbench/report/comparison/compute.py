@@ -16,11 +16,12 @@ from workbench.report.comparison.boards import Board
 from workbench.report.comparison.declared import Family
 from workbench.report.load.frames import Frames
 from workbench.report.statistics.paired_comparison import Compared
+from workbench.spec.experiment import EQUAL_WITHIN
 
 Curve = tuple[tuple[float, float], ...]  # (amount spent, score), by rising amount
 Curves = Mapping[str, Mapping[int, Curve]]  # arm -> seed -> its curve
 
-NEAR = 1.01  # amounts whose ratio is below this count as one: steps are whole numbers
+NEAR = 1 + EQUAL_WITHIN  # amounts whose ratio is below this count as one, as in what a report calls equal
 
 
 def curves(board: Board, frames: Frames, spent: str) -> Curves:

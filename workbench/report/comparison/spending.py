@@ -62,6 +62,12 @@ def question(frames: Frames) -> str:
     return wording
 
 
+def counted(frames: Frames) -> str:
+    """Return the convention by which the budgets of all arms are counted; "paper" where arms differ in it."""
+    found = {str(run["convention"]) for run in frames.rows("runs") if run["role"] == "arm"}
+    return found.pop() if len(found) == 1 else "paper"
+
+
 def told(frames: Frames) -> str:
     """Return a clause on how much the FLOPs of the arms differ, and under which convention; "" for a single arm."""
     largest = largest_ratios(frames)

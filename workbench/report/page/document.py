@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.report import csv_tables
 from workbench.report.comparison.boards import Board, boards
 from workbench.report.comparison.reached import Reached, reached
-from workbench.report.comparison.spending import question
+from workbench.report.comparison.spending import counted, question
 from workbench.report.figures import selection, svg, tuned
 from workbench.report.figures.panels import Training
 from workbench.report.figures.selection import Figure
@@ -56,6 +56,7 @@ class Page:
     environment: Mapping[str, Sequence[Any]]
     states: tuple[Sequence[int], Sequence[tuple[str, str, Mapping[int, str]]]]  # seeds; arm, budget, state by seed
     runs: Sequence[Row]
+    counted: str  # the convention under which the table of runs shows FLOPs
     rows: Mapping[str, int]  # run id -> its row in the table of runs
     least_df: int = LEAST_DF
 
@@ -124,5 +125,6 @@ def page_of(found: Frames, results: list[Board], missing: Mapping[str, str], ask
         environment=facts.environments(found),
         states=checks.cells(found),
         runs=found.rows("runs"),
+        counted=counted(found),
         rows=drawing.rows,
     )

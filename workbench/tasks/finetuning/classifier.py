@@ -94,6 +94,8 @@ def load_encoder(folder: Path, dropout: float, device: str = "cpu") -> nn.Module
     with contextlib.nullcontext() if model is not None else foreign.refusing(folder, REFUSED):
         model = model if model is not None else _load_hugging_face(files, dropout)
     for name, weight in model.named_parameters():
+        if whole := next((held for held in files.whole_numbers if f".{held}".endswith(f".{name}")), None):
+            raise InputError(f"{folder}: {whole} holds whole numbers, and the weights of an encoder are fractions")
         if not torch.isfinite(weight).all():
             raise InputError(
                 f"{folder}: {name} holds weights that are NaN or infinite, so nothing can be computed with it"
@@ -124,8 +126,14 @@ def _load_hugging_face(files: foreign.EncoderFiles, dropout: float) -> nn.Module
     with foreign.view(files.folder, files.weights, files.config) as clean:
         model, report = AutoModel.from_pretrained(
             clean, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False,
-            use_safetensors=True, local_files_only=True,
+            use_safetensors=True, local_files_only=True, ignore_mismatched_sizes=True,
         )  # fmt: skip
+    for name, held, described in report["mismatched_keys"]:
+        if not name.startswith("pooler."):
+            raise InputError(
+                f"{files.folder} {REFUSED}: {name} has the shape {tuple(held)}, and config.json describes "
+                f"{tuple(described)}"
+            )
     lacking = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
     if lacking:
         raise InputError(f"{files.folder} lacks {len(lacking)} of the encoder's weights, {lacking[0]} for one")

@@ -69,9 +69,10 @@ def encode(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
 
 
 def check_ids(folder: Path, parts: Mapping[str, Encoded], vocabulary: int) -> None:
-    """Raises InputError for a token that the encoder's table of so many rows does not hold."""
-    largest = max(int(ids.max()) for data in parts.values() for ids in data.ids)
-    least = min(int(ids.min()) for data in parts.values() for ids in data.ids)
+    """Raises InputError for a token, padding included, that the encoder's table of so many rows does not hold."""
+    padding = [data.pad for data in parts.values()]
+    largest = max(*padding, *(int(ids.max()) for data in parts.values() for ids in data.ids))
+    least = min(*padding, *(int(ids.min()) for data in parts.values() for ids in data.ids))
     if largest >= vocabulary or least < 0:
         raise InputError(
             f"{folder}: its tokenizer makes the id {largest if least >= 0 else least}, and its encoder knows 0 to "
