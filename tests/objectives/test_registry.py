@@ -335,7 +335,7 @@ def priced(folder: Path, body: str) -> tuple[Path, RunSpec]:
         ("return Flops(1, 2e100, 1)", "cost(spec) holds 2e+100, not a number of operations"),
         ("return Flops(1, 1, 1, None)", "cost(spec) holds None, not a number of operations"),
         ("return Flops(1, 1, 1, (0, 0))", "cost(spec) holds (0, 0), not a number of operations"),
-        ("return Flops(0, 1, 1)", "cost(spec) holds 0 under paper, by which the budget is counted"),
+        ("return Flops(1, 1, 0)", "cost(spec) holds 0 under matmul, by which the budget is counted"),
         ("return Flops(1, 2, 1, (0, 3, 0))", "cost(spec) holds 3 operations without a backward pass, of 2"),
     ],
 )

@@ -10,6 +10,7 @@ from workbench.report.load.frames import Frames
 from workbench.report.load.run_files import FINISHED
 from workbench.report.words import listing
 from workbench.spec.experiment import EQUAL_WITHIN, asked
+from workbench.spec.parts import CONVENTIONS
 
 TOLERANCE = EQUAL_WITHIN
 
@@ -63,9 +64,9 @@ def question(frames: Frames) -> str:
 
 
 def counted(frames: Frames) -> str:
-    """Return the convention by which the budgets of all arms are counted; "paper" where arms differ in it."""
+    """Return the convention by which the budgets of all arms are counted; "paper" if they differ or are not known."""
     found = {str(run["convention"]) for run in frames.rows("runs") if run["role"] == "arm"}
-    return found.pop() if len(found) == 1 else "paper"
+    return found.pop() if len(found) == 1 and found <= set(CONVENTIONS) else "paper"
 
 
 def told(frames: Frames) -> str:

@@ -128,7 +128,7 @@ def _load_hugging_face(files: foreign.EncoderFiles, dropout: float) -> nn.Module
             clean, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False,
             use_safetensors=True, local_files_only=True, ignore_mismatched_sizes=True,
         )  # fmt: skip
-    for name, held, described in report["mismatched_keys"]:
+    for name, held, described in sorted(report["mismatched_keys"]):
         if not name.startswith("pooler."):
             raise InputError(
                 f"{files.folder} {REFUSED}: {name} has the shape {tuple(held)}, and config.json describes "
