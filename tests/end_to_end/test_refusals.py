@@ -26,6 +26,8 @@ CASES: dict[str, tuple[list[str], str]] = {
     "small budget": (["run", "ablation", "--budget", "tokens=10"], "less than one step"),
     "huge budget": (["run", "ablation", "--budget", "steps=1e300"], "steps"),
     "huge vocabulary": (["run", "ablation", "--set", "encoder.vocab=1e12"], "encoder.vocab"),
+    "huge width": (["sweep", "--over", f"encoder.hidden=64,{10**30}", "--dry-run"], f"encoder.hidden={10**30}"),
+    "many layers": (["run", "ablation", "--set", f"encoder.layers={10**9}", "--dry-run"], "encoder.layers"),
     "tiny vocabulary": (["run", "ablation", "--set", "encoder.vocab=5", "--dry-run"], "encoder.vocab"),
     "no corpus": (["run", "ablation", "--set", "data.corpus=", "--dry-run"], "data.corpus"),
     "many seeds": (["run", "ablation", "--seeds", "1000000000"], "--seeds"),
@@ -327,3 +329,4 @@ def test_no_store_is_left_of_a_table_that_cannot_be_used(workbench: Command, tmp
     (tmp_path / "file").touch()
     done = workbench("run", "ablation", "--tasks", "t.csv", "--runs", "file/runs", cwd=tmp_path)
     assert done.returncode == 2 and "file/runs" in done.stderr and "t.csv" not in done.stderr, done.stderr
+    assert "--runs" in done.stderr and done.stderr.count("\n") == 1, done.stderr

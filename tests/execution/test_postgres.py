@@ -46,6 +46,15 @@ def test_a_missing_driver_is_named_with_what_installs_it(scheme: str, monkeypatc
     assert "pip install 'workbench[postgres]'" in said and "\n" not in said and PASSWORD not in said
 
 
+@pytest.mark.parametrize("scheme, module", [("mysql", "MySQLdb"), ("mysql+pymysql", "pymysql")])
+def test_a_missing_driver_of_another_database_is_named(
+    scheme: str, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(InputError, match=f"the Python module '{module}'$"):
+        open_storage(Search(SPACE, 2, storage=f"{scheme}://me@127.0.0.1:1/db"))
+
+
 def test_a_file_that_is_no_database_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "trials.db").write_text("no database" * 100)
     with pytest.raises(InputError, match=r"--storage sqlite:.* cannot be opened: ") as caught:

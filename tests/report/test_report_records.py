@@ -8,7 +8,7 @@ from pathlib import Path
 import made
 import pytest
 
-from workbench.report import find_record
+from workbench.report import find_record, write
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore
 
@@ -50,3 +50,18 @@ def test_without_a_finished_one_it_is_the_newest(tmp_path: Path) -> None:
     record(store, "ablation-bb", "2026-11-20T08:00:00+00:00", True, False)
     newest = record(store, "ablation-ccc", "2026-11-21T08:00:00+00:00", False)
     assert find_record(store, "ablation") == newest
+
+
+def test_the_report_of_another_store_is_not_replaced_without_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = RunStore(tmp_path / "one"), RunStore(tmp_path / "other")
+    name = record(one, "ablation-a", "2026-11-19T08:00:00+00:00", True, True)
+    assert record(other, "ablation-a", "2026-11-19T08:00:00+00:00", True) == name  # the first of the same two seeds
+    with caplog.at_level(logging.WARNING, logger="workbench"):
+        write(other, name, tmp_path / "out")
+        write(one, name, tmp_path / "out")  # a store that grew
+        assert not [line for line in caplog.messages if "replaced" in line]
+        write(other, name, tmp_path / "out")
+    [said] = [line for line in caplog.messages if "replaced" in line]
+    assert str(tmp_path / "out") in said and str(tmp_path / "other") in said and "--out" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -82,6 +83,31 @@ def test_nothing_differs_in_a_store_that_is_whole(store: RunStore) -> None:
     assert found.runs == 3 and found.records == 2 and found.files > 40
     assert [of for of, _ in found.uncovered] == [run_of(store, 2).run_id]
     assert [run.summary(full=True)["state"] for run in store.runs()].count("done") == 2
+
+
+def test_a_record_stripped_of_its_hash_is_not_taken_for_one_of_an_older_version(store: RunStore) -> None:
+    path = store.root / "experiments" / "ablation-nano-1.json"
+    raw = json.loads(path.read_text())
+    del raw["content_sha256"], raw["counts"]
+    raw["runs"].pop()
+    path.write_text(json.dumps(raw))
+    with pytest.raises(InputError, match=r"is damaged: .* lacks its hash.*; move it away"):
+        store.experiment("ablation-nano-1")
+    for key in ("contrasts", "design", "looks", "text"):  # older versions wrote none of these
+        del raw[key]
+    path.write_text(json.dumps(raw))
+    assert not store.experiment("ablation-nano-1").covered
+
+
+def test_a_record_without_read_permission_is_not_called_damaged(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, **_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("workbench.store.run_store.read_sealed", refuse)
+    with pytest.raises(InputError, match=r"json cannot be read: you have no permission; change its permissions$"):
+        store.experiment("ablation-nano-1")
 
 
 def test_a_run_that_a_record_lists_and_that_is_gone_is_named(store: RunStore) -> None:

@@ -61,7 +61,7 @@ def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
     rows = [{**live.facts(run), "kind": ledger.kind(run)} for run in store.runs()]
     for record in store.experiments():
         if record.damage:
-            log.warning("%s.json is damaged: %s", store.root / "experiments" / record.name, record.damage)
+            log.warning("%s.json %s", store.root / "experiments" / record.name, record.damage)
     if as_json:
         emit(rows, True)
         return

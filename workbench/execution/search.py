@@ -23,7 +23,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from workbench.data.prepare import bind
-from workbench.errors import InputError
+from workbench.errors import InputError, message_of
 from workbench.execution import experiment_runner
 from workbench.execution.experiment_runner import Outcome, Session
 from workbench.execution.run_list import Job, Match, bound_runs, job_of, known_options, plans
@@ -321,12 +321,23 @@ def open_storage(search: Search) -> None:
     try:
         with _storage(search.storage):
             pass
-    except ImportError:
-        postgres = search.storage.startswith("postgres")
-        what = "pip install 'workbench[postgres]', and name no other driver" if postgres else "install the one it names"
-        raise InputError(f"--storage {place} needs a database driver that is not there: {what}") from None
+    except ImportError as error:
+        raise InputError(
+            f"--storage {place} needs a database driver that is not installed: {_driver(search.storage, error)}"
+        ) from None
     except Exception as error:  # whatever the database's driver raises
         raise InputError(f"--storage {place} cannot be opened: {_first_line(error)}") from None
+
+
+def _driver(place: str, error: BaseException) -> str:
+    """Return how to install the driver of a database address. `error` is what its import raised."""
+    if place.startswith("postgres"):
+        return "pip install 'workbench[postgres]', and name no other driver"
+    cause: BaseException | None = error
+    while cause and not getattr(cause, "name", None):  # Optuna raises an error of its own from the one that has it
+        cause = cause.__cause__ or cause.__context__
+    module = getattr(cause, "name", None)
+    return f"install the package that has the Python module {module!r}" if module else message_of(error)
 
 
 def database_address(place: str) -> str:

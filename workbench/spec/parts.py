@@ -9,7 +9,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from workbench.errors import encodable
 
-Positive = Annotated[int, Field(gt=0)]
+Positive = Annotated[int, Field(gt=0, le=2**31 - 1)]
+Extent = Annotated[int, Field(gt=0, le=2**20)]  # of a model; the elements of any one tensor then fit 64 bits
 Rate = Annotated[float, Field(ge=0, le=1)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 Tying = Literal["none", "tokens", "embeddings", "all", "gdes"]
@@ -52,13 +53,13 @@ class EncoderSpec(Part):
     """
 
     family: str = "electra"
-    hidden: Positive = 256
-    layers: Positive = 12
-    heads: Positive | None = None
-    ffn: Positive | None = None
-    embedding: Positive | None = None
+    hidden: Extent = 256
+    layers: Extent = 12
+    heads: Extent | None = None
+    ffn: Extent | None = None
+    embedding: Extent | None = None
     vocab: Annotated[int, Field(ge=8, le=2**31 - 1)] = 30522
-    positions: Positive = 512
+    positions: Extent = 512
     dropout: Dropout = 0.1
     attention_dropout: Dropout = 0.1
     attention: Literal["sdpa", "eager"] = "sdpa"

@@ -59,6 +59,8 @@ COUNTED = (
 )  # lists of a record whose lengths stand beside them
 
 
+# Fields that every record has which was written since records carry a hash of themselves.
+SINCE_HASHES = {"contrasts", "design", "looks", "text"}
 # What the rows of these lists hold at least.
 ROWS: dict[str, dict[str, Any]] = {
     "match": {"unit": str, "amount": (int, float), "convention": str, "given": str, "reference": str},
@@ -70,7 +72,9 @@ ROWS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class ExperimentRecord:
-    """One question and the runs that answer it. A record that cannot be read has `damage` and nothing else.
+    """One question and the runs that answer it.
+
+    A record that cannot be used has `damage`, which says why and what to do, and nothing else.
 
     `covered` says that the file carries a hash of itself, which older versions did not write.
 
@@ -125,7 +129,7 @@ class RunStore:
                 raise InputError(f"there are no runs in {self.root}: no such folder; say where they are with --runs")
             try:
                 self.root.mkdir(parents=True, exist_ok=True)
-            except (FileNotFoundError, RecursionError):  # /proc takes no folders, and says so in these words
+            except (FileNotFoundError, NotADirectoryError, RecursionError):  # /proc raises the first
                 raise InputError(f"{self.root} cannot be made; choose another folder with --runs") from None
         try:
             read_object(mark, format=FORMAT)
@@ -242,7 +246,7 @@ class RunStore:
         try:
             before = self._record(path) if os.path.lexists(path) else record
             if before.damage:
-                raise InputError(f"{path}: {before.damage}; move it away and give the same command again")
+                raise InputError(f"{path} {before.damage}, and give the same command again")
             merged = dataclasses.replace(
                 record,
                 runs=_union(before.runs, record.runs),
@@ -267,44 +271,52 @@ class RunStore:
         return [self._record(folder / name) for name in sorted(os.listdir(folder)) if name.endswith(".json")]
 
     def experiment(self, name: str) -> ExperimentRecord:
-        """One record. Raises InputError when there is none or it is damaged."""
+        """One record. Raises InputError when there is none or it cannot be used."""
         path = self.root / "experiments" / f"{checked_name(name, 'the name of an experiment')}.json"
         if not os.path.lexists(path):
             names = [record.name for record in self.experiments()]
             raise InputError(f"no experiment {name!r} in {self.root}{suggest(name, names) if names else ''}")
         record = self._record(path)
         if record.damage:
-            raise InputError(f"{path}: {record.damage}")
+            raise InputError(f"{path} {record.damage}")
         return record
 
     @staticmethod
     def _record(path: Path) -> ExperimentRecord:
-        name = path.name.removesuffix(".json")
         try:
-            raw, has_seal = read_sealed(path, format=FORMAT)
+            return _parsed_record(path)
+        except PermissionError:
+            fault = "cannot be read: you have no permission; change its permissions"
         except (OSError, ValueError) as error:
-            return ExperimentRecord(name, damage=_shortage(path) or str(error))
-        known = {f.name for f in dataclasses.fields(ExperimentRecord)} - {"damage", "covered"}
-        if not (has_seal or raw.keys() <= {"format", *known}):
-            return ExperimentRecord(name, damage=f"{path.name} is not what was written there (it lacks its hash)")
-        later: dict[str, Any] = {key: [] for key in ("match", "tuning", "contrasts", "looks")}
-        later |= {"design": {}, "text": {}}
-        values = later | {key: value for key, value in raw.items() if key in known}
-        blank = ExperimentRecord("")
-        for key in known:
-            if not isinstance(values.get(key), type(getattr(blank, key))):
-                return ExperimentRecord(name, damage=f"{path.name} has no usable {key!r}")
-        for key, kinds in ROWS.items():
-            if not all(isinstance(row, dict) and _holds(row, kinds) for row in values[key]):
-                return ExperimentRecord(name, damage=f"{path.name} has a row of {key!r} that cannot be used")
-        if values["name"] != name:
-            return ExperimentRecord(name, damage=f"{path.name} is the record of {ascii(values['name'])[:80]}")
-        try:
-            for run_id in (*values["runs"], *values["untrained"]):
-                checked_name(run_id, "the name of a run")
-        except InputError as error:
-            return ExperimentRecord(name, damage=f"{path.name}: {error}")
-        return ExperimentRecord(**values, covered=has_seal)
+            fault = f"is damaged: {_shortage(path) or error}; move it away"
+        return ExperimentRecord(path.name.removesuffix(".json"), damage=fault)
+
+
+def _parsed_record(path: Path) -> ExperimentRecord:
+    """Return the record in a file. Raises ValueError (of which InputError is one) if it is damaged, or OSError."""
+    name = path.name.removesuffix(".json")
+    raw, has_seal = read_sealed(path, format=FORMAT)
+    known = {f.name for f in dataclasses.fields(ExperimentRecord)} - {"damage", "covered"}
+    if not has_seal and (raw.keys() & SINCE_HASHES or not raw.keys() <= {"format", *known}):
+        raise ValueError(f"{path.name} is not what was written there (it lacks its hash)")
+    later: dict[str, Any] = {key: [] for key in ("match", "tuning", "contrasts", "looks")}
+    later |= {"design": {}, "text": {}}
+    values = later | {key: value for key, value in raw.items() if key in known}
+    blank = ExperimentRecord("")
+    for key in known:
+        if not isinstance(values.get(key), type(getattr(blank, key))):
+            raise ValueError(f"{path.name} has no usable {key!r}")
+    for key, kinds in ROWS.items():
+        if not all(isinstance(row, dict) and _holds(row, kinds) for row in values[key]):
+            raise ValueError(f"{path.name} has a row of {key!r} that cannot be used")
+    if values["name"] != name:
+        raise ValueError(f"{path.name} is the record of {ascii(values['name'])[:80]}")
+    try:
+        for run_id in (*values["runs"], *values["untrained"]):
+            checked_name(run_id, "the name of a run")
+    except InputError as error:
+        raise ValueError(f"{path.name}: {error}") from None
+    return ExperimentRecord(**values, covered=has_seal)
 
 
 def _resolved(root: Path | str) -> Path:

@@ -50,9 +50,7 @@ def find_record(store: RunStore, word: str) -> str:
     everything = store.experiments()
     for record in everything:
         if record.damage and (record.name == word or record.name.startswith(f"{word}-")):
-            raise InputError(
-                f"{store.root / 'experiments' / record.name}.json is damaged: {record.damage}; move it away"
-            )
+            raise InputError(f"{store.root / 'experiments' / record.name}.json {record.damage}")
     records = [record for record in everything if not record.damage]
     if any(record.name == word for record in records):
         return word

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +31,7 @@ from workbench.store.atomic import write_atomic
 if TYPE_CHECKING:
     from workbench.store.run_store import RunStore
 
+log = logging.getLogger("workbench")
 Row = Mapping[str, Any]
 
 
@@ -81,6 +85,7 @@ def write(store: RunStore, record_name: str, out: Path, missing: Mapping[str, st
     page = out if out.suffix == ".html" else out / "index.html"
     prefix = "" if page.name == "index.html" else f"{page.stem}-"
     page.parent.mkdir(parents=True, exist_ok=True)
+    _warn_of_replaced(page.parent / f"{prefix}runs.csv", found, store)
     for name, sheet in csv_tables.sheets(found, results).items():
         write_atomic(page.parent / f"{prefix}{name}", csv_tables.text(sheet).encode("utf-8", "replace"))
     html = render(found, results, missing, asked, prefix)
@@ -88,6 +93,19 @@ def write(store: RunStore, record_name: str, out: Path, missing: Mapping[str, st
         write_atomic(page.parent / f"{prefix}compute.svg", picture(found, results[0]).encode("utf-8", "replace"))
     write_atomic(page, html.encode("utf-8", "replace"))
     return page
+
+
+def _warn_of_replaced(table: Path, found: Frames, store: RunStore) -> None:
+    """Log a warning if the report that is there shows runs that this one does not, as that of another store may."""
+    with suppress(OSError, ValueError, csv.Error):  # none, or not one that was written here
+        with table.open(newline="", encoding="utf-8") as file:
+            before = {row.get("run_id") for row in csv.DictReader(file)} - {None}
+        gone = before - {run["run_id"] for run in found.rows("runs")}
+        if gone:
+            log.warning(
+                "%s held a report with runs that are not in %s and is replaced; --out FOLDER keeps both",
+                table.parent, store.root,
+            )  # fmt: skip
 
 
 def picture(found: Frames, board: Board) -> str:
