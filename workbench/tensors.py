@@ -1,4 +1,4 @@
-"""The values that data, objectives and trainer exchange, and the letters that name the shapes of tensors.
+"""The values that data, objectives and trainer exchange, and two random operations on tensors: sampling and dropout.
 
 B rows, L positions in a row, K picked positions in a row, D width of the encoder, V size of the vocabulary.
 """
@@ -6,13 +6,17 @@ B rows, L positions in a row, K picked positions in a row, D width of the encode
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from workbench.spec.parts import Special
 
 Ratio = tuple[Tensor, Tensor]  # numerator and denominator, () each: summed separately, means over steps are exact
+BLOCK = 64  # tokens whose probabilities are summed before a sample is searched among them
+_INTEGERS = {torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}  # of the same size
 
 
 @dataclass(frozen=True)
@@ -77,3 +81,46 @@ def ordinary(ids: Tensor, attention: Tensor | None, special: Special) -> Tensor:
     for token in (special.pad, special.cls, special.sep, special.mask):
         is_text = is_text & (ids != token)
     return is_text
+
+
+def sample(probs: Tensor, draws: Tensor) -> Tensor:
+    """Return a token (N,) int64 for each row, sampled in proportion to probs (N, V) >= 0 at draws (N,) in [0, 1).
+
+    The cumulative distribution is inverted in two steps, first over sums of BLOCK tokens and then within one block, so
+    that only V / BLOCK numbers are summed one after the other. A token of probability 0 is never sampled.
+    """
+    size = probs.shape[1]
+    whole = size - size % BLOCK
+    sums = probs[:, :whole].unflatten(1, (-1, BLOCK)).sum(-1)
+    if whole < size:
+        sums = torch.cat([sums, probs[:, whole:].sum(-1, keepdim=True)], 1)
+    before = sums.cumsum(-1)
+    target = draws[:, None].to(before.dtype) * before[:, -1:]
+    block = torch.searchsorted(before, target, right=True).clamp(max=sums.shape[1] - 1)
+    places = block * BLOCK + torch.arange(BLOCK, device=probs.device)
+    inside = probs.gather(1, places.clamp(max=size - 1)).masked_fill(places >= size, 0.0).cumsum(-1)
+    rest = target - (before.gather(1, block) - sums.gather(1, block))
+    token = torch.searchsorted(inside, rest.clamp(min=0), right=True)
+    last = torch.searchsorted(inside, inside[:, -1:].contiguous())  # rounding must not lead past the last token
+    return (block * BLOCK + torch.minimum(token, last))[:, 0]
+
+
+class Drop(NamedTuple):
+    """The rate of dropout, and the key from which its random numbers follow. A rate of 0 means no dropout."""
+
+    key: int
+    rate: float
+
+
+def dropped(x: Tensor, drop: Drop) -> Tensor:
+    """Return a copy of x after dropout: zeros at the rate, other numbers scaled up; x itself if the rate is 0."""
+    if not drop.rate:
+        return x
+    random = np.random.Generator(np.random.SFC64(drop.key)).integers(0, 2**64, -(-x.numel() // 4), dtype=np.uint64)
+    threshold = min(round((1 - drop.rate) * 2**15), 2**15 - 1)
+    draws = torch.from_numpy(random.view(np.int16)[: x.numel()])
+    # All bits are 1 for a draw below the threshold, and 0 for any other.
+    bits = draws.bitwise_and_(0x7FFF).sub_(threshold).bitwise_right_shift_(15)
+    integer = _INTEGERS[x.dtype]
+    out = torch.bitwise_and(x.view(integer), bits.to(integer).view(x.shape)).view(x.dtype)
+    return out.mul_(2**15 / threshold)

@@ -15,8 +15,8 @@ import torch
 
 from workbench import cpu
 from workbench.cpu import compiled
-from workbench.cpu.portable import Drop
 from workbench.memory import is_memory
+from workbench.tensors import Drop
 
 HERE = Path(__file__).parent
 BF16 = torch.bfloat16

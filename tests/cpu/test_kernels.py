@@ -21,7 +21,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from workbench import cpu
 from workbench.cpu import compiled, portable
-from workbench.cpu.portable import Drop
+from workbench.tensors import Drop
 
 WAYS = [
     pytest.param(portable, torch.float64, id="portable-fp64"),

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from workbench import cpu
 from workbench.cpu import compiled, vocabulary_loss
-from workbench.cpu.portable import Drop
+from workbench.tensors import Drop
 
 BF16 = torch.bfloat16
 EMULATED = Path(__file__).parent / "emulated_tiles.h"

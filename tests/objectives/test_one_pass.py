@@ -11,7 +11,7 @@ from objective_oracle import NAMES, shaken, synthetic, tiny
 from scipy import stats
 from torch import Tensor
 
-from workbench.cpu import portable, vocabulary_loss
+from workbench.cpu import vocabulary_loss
 from workbench.models.losses import copy_mixture_loss
 from workbench.training.loop import plainly
 
@@ -51,21 +51,6 @@ def test_rows_that_do_not_count_have_no_gradient() -> None:
     assert not gradient[::2].any() and gradient[1::2].any(1).all()
     nothing = vocabulary_loss.guess(features, table, bias, targets, weights * 0).loss
     assert nothing == 0 and not torch.autograd.grad(nothing, [table])[0].any()
-
-
-@pytest.mark.parametrize("size", [1, 63, 64, 65, 200])
-def test_every_possible_token_is_sampled_and_no_impossible_one(size: int) -> None:
-    """This holds for any size of the vocabulary; every third token has a probability of 0."""
-    chances = torch.rand(size, generator=torch.Generator().manual_seed(0)) + 0.2
-    chances[1::3] = 0
-    draws = (torch.arange(40_000) + 0.5) / 40_000
-    samples = portable.sample(chances.expand(40_000, -1), draws)
-    observed = torch.bincount(samples, minlength=size).numpy()
-    expected = (chances / chances.sum() * 40_000).numpy()
-    assert np.abs(observed - expected).max() <= 2  # evenly spread draws select tokens in proportion
-    assert (samples.diff() >= 0).all() and not observed[1::3].any()
-    ends = portable.sample(chances.expand(2, -1), torch.tensor([0.0, 1 - 2**-24]))
-    assert ends[0] == 0 and chances[ends[1]] > 0
 
 
 def test_samples_follow_a_skewed_distribution() -> None:

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from workbench.cpu import compiled, portable
-from workbench.cpu.portable import Drop
 from workbench.cpu.sharing import share_cores
+from workbench.tensors import Drop
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # from malloc.h of glibc
 MOST = 1 << 25  # bytes, the largest M_MMAP_THRESHOLD that glibc accepts

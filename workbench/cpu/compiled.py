@@ -25,10 +25,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workbench.cpu.portable import Drop
 from workbench.errors import InputError
 from workbench.store.atomic import cache_root, read_bytes, write_all
 from workbench.store.cache import is_whole, staged
+from workbench.tensors import Drop
 
 log = logging.getLogger("workbench")
 HERE = Path(__file__).parent
@@ -307,7 +307,7 @@ def gelu_backward(grad: Tensor, x: Tensor, bias: Tensor) -> tuple[Tensor, Tensor
 
 
 def dropped(x: Tensor, drop: Drop) -> Tensor:
-    """Compute `portable.dropped` for x (N, D), in one pass over memory."""
+    """Compute `tensors.dropped` for x (N, D), in one pass over memory."""
     out = torch.empty_like(x)
     _call("dropped", x.dtype, x, out, *x.shape, drop)
     return out

@@ -9,7 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from workbench.cpu.portable import sample
 from workbench.models.encoder import Encoder, build_generator_body, seeded
 from workbench.models.heads import MlmHead
 from workbench.models.losses import gather, share
@@ -17,7 +16,7 @@ from workbench.models.sentence_scores import Scorer, masked_scorers, pseudo_log_
 from workbench.models.unigram import WordFrequencies
 from workbench.rng import uniform
 from workbench.spec.run_spec import RunSpec
-from workbench.tensors import Batch, Corruption, Guess, ordinary
+from workbench.tensors import Batch, Corruption, Guess, ordinary, sample
 
 
 def real_tokens(batch: Batch) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the usual name
 
-from workbench.cpu import portable, vocabulary_loss
+from workbench.cpu import vocabulary_loss
 from workbench.models.encoder import Encoder, initialise
 from workbench.models.losses import (
     copy_mixture_loss,
@@ -22,7 +22,7 @@ from workbench.models.losses import (
     token_log_likelihood,
     weighted_mean,
 )
-from workbench.tensors import Guess
+from workbench.tensors import Guess, sample
 
 
 class MlmHead(nn.Module):
@@ -91,7 +91,7 @@ class MlmHead(nn.Module):
             return self._at_once(hidden, targets, weights, draws=draws.flatten(), temperature=temperature)
         logits = self(hidden)  # (B, N, V)
         scaled = logits.detach().float() / temperature
-        samples = portable.sample(scaled.softmax(-1).flatten(0, 1), draws.flatten()).view_as(targets)
+        samples = sample(scaled.softmax(-1).flatten(0, 1), draws.flatten()).view_as(targets)
         loss = weighted_mean(cross_entropy(logits, targets), weights)
         return Guess(samples, loss, is_most_probable(logits.detach(), targets), cross_entropy(scaled, samples))
 

@@ -1,0 +1,33 @@
+"""Sampling of tokens and dropout on tensors of any device, which do not depend on the fast paths for CPUs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from workbench.tensors import Drop, dropped, sample
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 200])
+def test_every_possible_token_is_sampled_and_no_impossible_one(size: int) -> None:
+    """This holds for any size of the vocabulary; every third token has a probability of 0."""
+    probs = torch.rand(size, generator=torch.Generator().manual_seed(0)) + 0.2
+    probs[1::3] = 0
+    draws = (torch.arange(40_000) + 0.5) / 40_000
+    samples = sample(probs.expand(40_000, -1), draws)
+    observed = torch.bincount(samples, minlength=size).numpy()
+    expected = (probs / probs.sum() * 40_000).numpy()
+    assert np.abs(observed - expected).max() <= 2  # evenly spread draws select tokens in proportion
+    assert (samples.diff() >= 0).all() and not observed[1::3].any()
+    ends = sample(probs.expand(2, -1), torch.tensor([0.0, 1 - 2**-24]))
+    assert ends[0] == 0 and probs[ends[1]] > 0
+
+
+def test_dropout_is_a_function_of_its_key_and_returns_the_tensor_itself_at_a_rate_of_0() -> None:
+    x = torch.rand(64, 33, dtype=torch.float64) + 1
+    out = dropped(x, Drop(5, 0.25))
+    assert torch.equal(out, dropped(x, Drop(5, 0.25))) and not torch.equal(out, dropped(x, Drop(6, 0.25)))
+    kept = out != 0
+    torch.testing.assert_close(out[kept], x[kept] / 0.75, rtol=1e-4, atol=0)
+    assert dropped(x, Drop(5, 0.0)) is x
