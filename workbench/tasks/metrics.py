@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,51 +17,47 @@ def accuracy(predicted: Floats, true: Floats) -> float:
 
 def f1(predicted: Floats, true: Floats) -> float:
     """Return F1 of label 1, the positive class of tasks with two labels; 0 if it is neither predicted nor true."""
-    return _f1_of(1, predicted, true)
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(true, predicted, labels=[1], average="macro", zero_division=0))
 
 
 def macro_f1(predicted: Floats, true: Floats) -> float:
     """Return the unweighted mean of F1 over the labels that occur in the predictions or in the truth."""
-    labels = sorted(set(true.tolist()) | set(predicted.tolist()))
-    return sum(_f1_of(label, predicted, true) for label in labels) / len(labels)
+    from sklearn.metrics import f1_score
 
-
-def _f1_of(label: int, predicted: Floats, true: Floats) -> float:
-    hits = int(((predicted == label) & (true == label)).sum())
-    total = int((predicted == label).sum() + (true == label).sum())
-    return 2 * hits / total if total else 0.0
+    return float(f1_score(true, predicted, average="macro", zero_division=0))
 
 
 def matthews(predicted: Floats, true: Floats) -> float:
     """Return the Matthews correlation, for any number of labels (Gorodkin 2004); 0 if either side is constant."""
-    import numpy as np
+    from sklearn.metrics import matthews_corrcoef
 
-    rows = len(true)
-    codes = np.unique(np.concatenate([predicted, true]), return_inverse=True)[1]
-    guessed, actual = (np.bincount(side, minlength=codes.max() + 1) for side in (codes[:rows], codes[rows:]))
-    covariance = rows * int((predicted == true).sum()) - int((guessed * actual).sum())
-    spread = (rows**2 - int((guessed**2).sum())) * (rows**2 - int((actual**2).sum()))
-    return covariance / math.sqrt(spread) if spread else 0.0
+    return 0.0 if _constant(predicted, true) else float(matthews_corrcoef(true, predicted))
 
 
 def pearson(predicted: Floats, true: Floats) -> float:
     """Return Pearson's linear correlation; 0 if either side is constant."""
-    import numpy as np
+    from scipy.stats import pearsonr
 
-    a, b = (np.asarray(x, dtype=np.float64) for x in (predicted, true))
-    if np.ptp(a) == 0 or np.ptp(b) == 0:
+    if _constant(predicted, true):
         return 0.0
-    a, b = (x - x.mean() for x in (a, b))
-    # Scaled, so that squares of tiny or huge numbers neither underflow nor overflow.
-    a, b = (x / np.abs(x).max() for x in (a, b))
-    return float(np.clip((a * b).sum() / math.sqrt(float((a**2).sum() * (b**2).sum())), -1.0, 1.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # values that differ by little more than rounding
+        found = float(pearsonr(predicted, true).statistic)
+    return 0.0 if math.isnan(found) else found
 
 
 def spearman(predicted: Floats, true: Floats) -> float:
     """Return Spearman's rank correlation, where ties share their mean rank; 0 if either side is constant."""
-    from scipy.stats import rankdata
+    from scipy.stats import spearmanr
 
-    return pearson(rankdata(predicted), rankdata(true))
+    return 0.0 if _constant(predicted, true) else float(spearmanr(predicted, true).statistic)
+
+
+def _constant(predicted: Floats, true: Floats) -> bool:
+    """Return whether all predictions are equal, or all labels."""
+    return bool((predicted == predicted[0]).all() or (true == true[0]).all())
 
 
 METRICS: dict[str, Callable[[Floats, Floats], float]] = {
