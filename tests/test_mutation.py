@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
+import tomllib
+from pathlib import Path
 
 import pytest
 from mutation.__main__ import LIST, Change, documented
@@ -27,3 +29,12 @@ def test_every_listed_function_still_has_the_lines_that_its_entry_changes() -> N
     for change in documented(LIST.read_text(encoding="utf-8")):
         lines = inspect.getsource(pkgutil.resolve_name(change.function)).splitlines()
         assert change.before in " ".join(line.strip() for line in lines), change
+
+
+def test_every_selected_test_exists() -> None:
+    """mutmut does not start if one of them was renamed."""
+    root = Path(__file__).parents[1]
+    selected = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mutmut"]
+    for path, _, name in (each.partition("::") for each in selected["pytest_add_cli_args_test_selection"]):
+        assert f"\ndef {name}(" in (root / path).read_text(encoding="utf-8") if name else (root / path).is_file(), name
+    assert all((root / path).is_file() for path in selected["only_mutate"])
