@@ -27,7 +27,8 @@ def test_a_short_fine_tuning_writes_one_line(capsys: pytest.CaptureFixture[str])
         for step in range(50):
             callbacks.step("CoLA", step, 50)
         callbacks.scored("CoLA", 10.0)
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("rtd-nano-s0: 1 score in ")
 
 
 def test_scores_that_failed_are_not_counted(capsys: pytest.CaptureFixture[str]) -> None:

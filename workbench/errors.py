@@ -1,4 +1,7 @@
-"""Errors of this package. The message of an `InputError` is one sentence: what is wrong, where, and how to fix it."""
+"""Errors of this package, and the phrases that messages share.
+
+The message of an `InputError` is one sentence: what is wrong, where, and how to fix it.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +46,11 @@ def suggest(word: str, known: Iterable[str]) -> str:
     ends = [name for name in names if name.endswith(f".{word}")]
     near = ends or difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun, which takes an s unless the count is 1: `1 seed`, `0 seeds`, `1,200 seeds`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def one_line(error: BaseException) -> str:

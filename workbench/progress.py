@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from workbench.errors import plural
+
 QUIET_SECONDS = 15.0  # the interval between two plain lines
 T = TypeVar("T")
 
@@ -103,8 +105,8 @@ def measuring(name: str, total: int) -> Iterator[Measuring]:
     yield Measuring(step, scored)
     if total:
         means = ", ".join(f"{task} {sum(values) / len(values):.1f}" for task, values in scores.items())
-        count = f"{total}" if done == total else f"{done} of {total}"
-        say(f"{name}: {count} scores in {clock(time.monotonic() - start)}{f': {means}' if means else ''}")
+        count = plural(total, "score") if done == total else f"{done:,} of {plural(total, 'score')}"
+        say(f"{name}: {count} in {clock(time.monotonic() - start)}{f': {means}' if means else ''}")
 
 
 def clock(seconds: float) -> str:

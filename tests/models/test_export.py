@@ -58,5 +58,6 @@ def test_the_card_states_what_the_folder_contains(tmp_path: Path) -> None:
     facts = yaml.safe_load(text.split("---")[1])
     assert facts["pipeline_tag"] == "feature-extraction" and facts["tags"] == ["feature-extraction", "electra"]
     assert "fill-mask" not in text and "no head" in text
+    assert "A text encoder of 1 layer x 16 (electra)" in text and "5 steps, 640 tokens, " in text
     assert "up to 20 tokens" in text and "positions from 16 on never occurred" in text
     assert "never occurred" not in card(tiny(positions=16), FACTS)

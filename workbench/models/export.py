@@ -14,6 +14,7 @@ from torch import nn
 
 from workbench import __version__
 from workbench.data.foreign import TOKENIZER_FILES
+from workbench.errors import plural
 from workbench.models.encoder import Encoder
 from workbench.models.unigram import WordFrequencies
 from workbench.spec.run_spec import RunSpec
@@ -70,11 +71,12 @@ def card(spec: RunSpec, facts: dict[str, Any]) -> str:
     """Return the model card: what was trained, on which text, for how long, and how to load it."""
     trained = (
         f"It was pre-trained with the objective `{spec.objective}` ({spec.recipe} recipe) for "
-        f"{facts['steps']:,} steps, {facts['tokens']:,} tokens, "
+        f"{plural(facts['steps'], 'step')}, {plural(facts['tokens'], 'token')}, "
         f"{float(facts['flops']['paper']):.4g} training FLOPs in the paper's convention."
         if facts["steps"]
         else "It holds the initial weights of its seed and was not trained: a baseline."
     )
+    size = f"{plural(spec.encoder.layers, 'layer')} x {spec.encoder.hidden}"
     longer = spec.encoder.positions > spec.data.length
     untrained = f"; positions from {spec.data.length} on never occurred in pre-training" if longer else ""
     return f"""---
@@ -84,7 +86,7 @@ tags: [feature-extraction, {spec.encoder.family}]
 ---
 # {spec.name}
 
-A text encoder of {spec.encoder.layers} layers x {spec.encoder.hidden} ({spec.encoder.family}), seed {spec.seed}.
+A text encoder of {size} ({spec.encoder.family}), seed {spec.seed}.
 {trained}
 
 - corpus: {", ".join(spec.data.corpus)} (fingerprint `{spec.data.fingerprint}`), rows of {spec.data.length} tokens

@@ -1,10 +1,15 @@
-"""Numbers and names as readers of a report see them; the CSV files and the `data` elements have full precision."""
+"""Numbers and names as text for the sentences, tables and figures of a report.
+
+Numbers are rounded here; the CSV files and the `data` elements of the page have full precision.
+"""
 
 from __future__ import annotations
 
 import math
 import unicodedata
 from collections.abc import Sequence
+
+from workbench.errors import plural
 
 MINUS, PLUS_MINUS, TIMES = "\u2212", "\u00b1", "\u00d7"
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
@@ -106,12 +111,12 @@ def listing(items: Sequence[str]) -> str:
 
 
 def freedom(numbers: Sequence[float]) -> str:
-    """Return `1 degree of freedom`, or the range of several: `4.2 to 13 degrees of freedom`."""
+    """Return `1 degree of freedom`, or the range if the numbers differ: `4.2 to 13 degrees of freedom`."""
     low, high = (f"{value:.{int(value < 9.95)}f}".removesuffix(".0") for value in (min(numbers), max(numbers)))
     return f"{low if low == high else f'{low} to {high}'} degree{'s' * (high != '1')} of freedom"
 
 
 def seeds(numbers: Sequence[int]) -> str:
-    """Return `1 seed` or `5 seeds`, or the range of several: `3 to 5 seeds`."""
+    """Return `1 seed` or `5 seeds`, or the range if the numbers differ: `3 to 5 seeds`."""
     low, high = min(numbers), max(numbers)
-    return f"{low} seed{'s' * (low != 1)}" if low == high else f"{low} to {high} seeds"
+    return plural(low, "seed") if low == high else f"{low} to {high} seeds"

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from workbench.errors import encodable
+from workbench.errors import encodable, plural
 
 Positive = Annotated[int, Field(gt=0, le=2**31 - 1)]
 Extent = Annotated[int, Field(gt=0, le=2**20)]  # of a model; the elements of any one tensor then fit 64 bits
@@ -91,7 +91,7 @@ class EncoderSpec(Part):
 
 def size_in_words(layers: int, width: int) -> str:
     """Return the size of an encoder as reports and messages give it: `2 layers of 64`."""
-    return f"{layers} {'layer' if layers == 1 else 'layers'} of {width}"
+    return f"{plural(layers, 'layer')} of {width}"
 
 
 class GeneratorSpec(Part):

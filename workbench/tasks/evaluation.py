@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import progress
-from workbench.errors import Diverged
+from workbench.errors import Diverged, plural
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec, size_in_words
 from workbench.tasks.encoder_facts import encoder_facts
@@ -36,7 +36,7 @@ def evaluate(encoder: Path, suite: Suite, tasks: TasksSpec, scale: str, host: Ho
             f"with the settings of scale {scale}: "
             f"learning rate {tasks.lr:g}, layer decay {tasks.layer_decay:g}, weight decay {tasks.weight_decay:g}, "
             f"batch {tasks.batch}, epochs {epochs}, dropout {tasks.dropout:g}, texts cut to {length} tokens and read "
-            f"at the {place}, {tasks.seeds} seeds; --scale or --set tasks.lr=... changes them"
+            f"at the {place}, {plural(tasks.seeds, 'seed')}; --scale or --set tasks.lr=... changes them"
         )
     settings: dict[str, Any] = {"settings": scale, "length": length, "read_at": place}
     rows = []

@@ -1,0 +1,19 @@
+"""Phrases that the messages of several packages share."""
+
+import pytest
+
+from workbench.errors import plural
+from workbench.report import words
+from workbench.spec.parts import size_in_words
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 scores"), (1, "1 score"), (2, "2 scores"), (21, "21 scores"), (1200, "1,200 scores")]
+)
+def test_a_noun_has_its_plural_unless_the_count_is_one(count: int, text: str) -> None:
+    assert plural(count, "score") == text
+
+
+def test_reports_and_sizes_of_encoders_count_by_the_same_rule() -> None:
+    assert words.seeds([1]) == "1 seed" and words.seeds([2]) == "2 seeds"
+    assert size_in_words(1, 64) == "1 layer of 64" and size_in_words(2, 64) == "2 layers of 64"
