@@ -1,1 +1,1 @@
-"""The figures of a page, each one SVG element drawn with matplotlib."""
+"""Figures of a report, drawn with matplotlib; each is one SVG element of the page."""

@@ -1,4 +1,4 @@
-"""How an arm looks everywhere, what runs along an axis, and ticks that people can read."""
+"""Styles of arms, axes and their limits, and readable ticks, shared by all figures."""
 
 from __future__ import annotations
 
@@ -35,34 +35,38 @@ SHAPES = {
 
 @dataclass(frozen=True)
 class Style:
-    """Colour, marker and dashes of an arm; any two of them suffice to tell it from the others."""
+    """Colour, marker and dashes of an arm; any two of the three distinguish it from other arms."""
 
     index: int
 
     @property
     def name(self) -> str:
+        """Return the CSS name of the colour: `s0` to `s7`."""
         return f"s{self.index % SERIES}"
 
     @property
     def colour(self) -> str:
+        """Return the stand-in for the colour (see `svg.COLOURS`)."""
         return COLOURS[self.name]
 
     @property
     def marker(self) -> str:
+        """Return matplotlib's code of the marker."""
         return MARKERS[self.index % len(MARKERS)]
 
     @property
     def dashes(self) -> Any:
+        """Return matplotlib's line style."""
         return DASHES[(self.index + self.index // SERIES) % len(DASHES)]
 
     def handle(self) -> Line2D:
-        """Return the mark on its line, for the legend inside a figure."""
+        """Return the marker on its line, for the legend inside a figure."""
         from matplotlib.lines import Line2D
 
         return Line2D([], [], color=self.colour, ls=self.dashes, lw=2, marker=self.marker, ms=8, mew=0)
 
     def swatch(self) -> str:
-        """Return the mark on its line as a small `svg` element, for the legends and tables of the page."""
+        """Return the marker on its line as a small `svg` element, for legends and tables of the page."""
         dashes = "" if self.dashes == "-" else f' stroke-dasharray="{" ".join(map(str, self.dashes[1]))}"'
         line = f'<path d="M0 6h30" class="k-{self.name}" stroke-width="2"{dashes}/>'
         shape = f'<g class="f-{self.name}">{SHAPES[self.marker]}</g>'
@@ -71,19 +75,20 @@ class Style:
 
 @dataclass(frozen=True)
 class Axis:
-    """What runs along x: a column of the runs, and its words."""
+    """An x axis: a column of the table of runs, and its label."""
 
     column: str
     label: str
 
     def say(self, value: float) -> str:
+        """Return an amount on this axis as text: `1.29×10¹⁸ FLOPs`, `3 min 20 s`, `15,625 steps`."""
         if self.column.startswith("flops"):
             return f"{power(value)} FLOPs"
         return duration(value) if self.column == "seconds" else f"{count(value)} {self.column}"
 
 
 def styles(arms: Iterable[str]) -> dict[str, Style]:
-    """The five known objectives always look the same; others take the looks that are left, in order."""
+    """Return a style for each arm; the five known objectives have fixed ones, and others get the next free ones."""
     arms = list(dict.fromkeys(arms))
     known = {arm: Style(KNOWN.index(arm)) for arm in arms if arm in KNOWN}
     free = itertools.count(len(KNOWN) if known else 0)
@@ -91,31 +96,34 @@ def styles(arms: Iterable[str]) -> dict[str, Style]:
 
 
 def levels(board: Board) -> dict[str, float]:
-    """What it takes no pre-training to reach, where it is near enough to the runs to share an axis with them."""
-    found = {name: board.baseline(name) for name in board.baselines}
+    """Return the scores of the untrained encoder and of baselines near enough to be on one axis with the runs."""
+    baselines = {name: board.baseline(name) for name in board.baselines}
     bare = {} if board.untrained is None else {"untrained": board.untrained.estimate.mean}
     near = [*board.run_scores.values(), *bare.values()]
     low, high = min(near), max(near)
     room = 0.7 * max(high - low, 1.0)
-    return bare | {n: v for n, v in found.items() if v is not None and low - room <= v <= high + room}
+    return bare | {n: v for n, v in baselines.items() if v is not None and low - room <= v <= high + room}
 
 
 def off_axis(board: Board) -> list[str]:
-    """Baselines that no figure shows because they lie too far from everything else, in words."""
-    found = {name: board.baseline(name) for name in board.baselines}
-    return [f"{n} ({points(v)})" for n, v in found.items() if v is not None and n not in levels(board)]
+    """Return the baselines that are too far from all other scores to be shown in figures, as text."""
+    baselines = {name: board.baseline(name) for name in board.baselines}
+    return [f"{n} ({points(v)})" for n, v in baselines.items() if v is not None and n not in levels(board)]
 
 
 def ends(cells: Iterable[Cell]) -> list[float]:
-    """Both ends of every interval that there is."""
+    """Return both ends of the interval of each cell that has one."""
     return [end for c in cells for end in (c.estimate.low, c.estimate.high) if end is not None]
 
 
-CUT_NOTE = "intervals that reach beyond the axis are cut off; the table has them in full"
+CUT_NOTE = "intervals that extend beyond the axis are cut off; they are complete in the table"
 
 
 def span(xs: Sequence[float], ends: Sequence[float]) -> tuple[float, float, bool]:
-    """Limits with room for every point `xs`; ends of intervals far beyond them are cut off, which the last one says."""
+    """Return the limits of an axis that contains every point `xs`, and whether an interval is cut off.
+
+    `ends` are ends of intervals; those far beyond the points are cut off, so that the points stay legible.
+    """
     low, high = min(xs), max(xs)
     reach = 0.6 * max(high - low, 1.0)
     bottom, top = min([low, *ends]), max([high, *ends])
@@ -127,26 +135,27 @@ def span(xs: Sequence[float], ends: Sequence[float]) -> tuple[float, float, bool
 
 
 def score_axis(ax: Axes, label: str) -> None:
-    """Name the axis of scores, with a grid behind everything that is drawn."""
+    """Label the axis of scores and add a grid behind everything that is drawn."""
     ax.set_ylabel(label)
     ax.grid(axis="y")
     ax.set_axisbelow(True)
 
 
 def log_range(values: Sequence[float]) -> tuple[float, float]:
+    """Return the limits of a log axis, with some space around the values."""
     low, high = min(values), max(values)
     pad = max(10 ** (0.08 * math.log10(high / low)), 1.6)
     return low / pad, high * pad
 
 
 def one_amount(board: Board, column: str, budget: str = "") -> bool:
-    """Whether all arms spent the same of a column, at one budget or over all of them."""
+    """Return whether all arms spent the same amount of a column, at one budget or (by default) over all budgets."""
     spent = [c.spent[column] for c in board.cells if not budget or c.budget == budget]
     return max(spent) <= SAME * min(spent)
 
 
 def crowded(board: Board, column: str) -> bool:
-    """Whether marks of different arms would hide each other at some budget, standing at what was spent."""
+    """Return whether marks of different arms would overlap at some budget, placed at what was spent."""
     for budget in board.budgets:
         spent = sorted(c.spent[column] for c in board.cells if c.budget == budget)
         if any(b <= CLOSE * a for a, b in itertools.pairwise(spent)):
@@ -155,26 +164,26 @@ def crowded(board: Board, column: str) -> bool:
 
 
 def log_ticks(ax: Axes, low: float, high: float, most: int) -> None:
-    """Between three and `most` ticks at round numbers, written as people write them."""
+    """Set between three and `most` ticks at round numbers on a log axis."""
     from matplotlib.ticker import NullLocator
 
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
-    found: list[float] = []
+    ticks: list[float] = []
     finest = tuple(i / 10 for i in range(10, 100))
     for mantissas in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 6, 8), tuple(i / 2 for i in range(2, 20)), finest):
-        found = [m * 10.0**d for d in decades for m in mantissas if low <= m * 10.0**d <= high]
-        if len(found) >= 3:
+        ticks = [m * 10.0**d for d in decades for m in mantissas if low <= m * 10.0**d <= high]
+        if len(ticks) >= 3:
             break
-    kept: list[float] = []
-    for value in found:  # those that leave room for their words
-        if not kept or math.log(value / kept[-1]) >= math.log(high / low) / most:
-            kept.append(value)
-    ax.set_xticks(kept, [log_tick(x) for x in kept])
+    shown: list[float] = []
+    for value in ticks:  # only ticks whose labels do not overlap
+        if not shown or math.log(value / shown[-1]) >= math.log(high / low) / most:
+            shown.append(value)
+    ax.set_xticks(shown, [log_tick(x) for x in shown])
     ax.xaxis.set_minor_locator(NullLocator())
 
 
 def log_tick(value: float) -> str:
-    """`20`, `0.5`, `10¹²`, `3×10¹²`."""
+    """Return the label of a tick on a log axis: `20`, `0.5`, `10¹²`, `3×10¹²`."""
     exponent = math.floor(math.log10(value) + 1e-9)
     if -3 < exponent < 4:
         return f"{value:g}"
@@ -183,7 +192,7 @@ def log_tick(value: float) -> str:
 
 
 def tick(value: float) -> str:
-    """`0`, `20 k`, `0.5 M`, `4×10⁻⁴`."""
+    """Return the label of a tick on a linear axis: `0`, `20 k`, `0.5 M`, `4×10⁻⁴`."""
     size = abs(value)
     if size == 0:
         return "0"

@@ -1,4 +1,4 @@
-"""Training curves as small panels in groups; the panels share their axis along x. Each is one `svg` element."""
+"""Training curves as small panels in groups. All panels have the same x axis, and each is one `svg` element."""
 
 from __future__ import annotations
 
@@ -24,35 +24,37 @@ METRICS: dict[str, tuple[str, str]] = {
     "discriminator_precision": ("Discriminator precision", "%"),
     "discriminator_recall": ("Discriminator recall", "%"),
     "discriminator_auc": ("Discriminator AUC", ""),
-    "discriminator_positive_rate": ("Discriminator says \u201creplaced\u201d", "% of tokens"),
+    "discriminator_positive_rate": ("Discriminator predicts \u201creplaced\u201d", "% of tokens"),
     "copy_accuracy": ("Copy-gate accuracy", "%"),
     "copy_precision": ("Copy-gate precision", "%"),
     "copy_recall": ("Copy-gate recall", "%"),
     "copy_auc": ("Copy-gate AUC", ""),
-    "copy_positive_rate": ("Copy gate says \u201ccopy\u201d", "% of tokens"),
+    "copy_positive_rate": ("Copy gate predicts \u201ccopy\u201d", "% of tokens"),
     "copy_loss": ("Copy-gate loss", "nats"),
     "mlm_loss": ("Main model’s MLM loss", "nats"),
     "mlm_accuracy": ("Main model’s MLM accuracy", "%"),
-    "mask_rate": ("Picked", "% of tokens"),
-    "replaced_rate": ("Replaced", "% of tokens"),
+    "mask_rate": ("Picked tokens", "% of tokens"),
+    "replaced_rate": ("Replaced tokens", "% of tokens"),
     "learning_rate": ("Learning rate", ""),
     "generator_learning_rate": ("Generator\u2019s learning rate", ""),
-    "gradient_norm": ("Gradient norm before the clip", ""),
+    "gradient_norm": ("Gradient norm before clipping", ""),
     "tokens_per_second": ("Throughput", "tokens/s"),
     "device_memory_bytes": ("Device memory", "bytes"),
     "saving_share": ("Time spent saving", "%"),
     "micro_batch": ("Micro-batch", "rows"),
 }
-STEADY = {"saving_share", "micro_batch"}  # shown only where they moved
+STEADY = {"saving_share", "micro_batch"}  # shown only if they change
 LOSS_NOTE = (
-    "The total that was minimised. It is a different sum for each objective, so the panels can't be compared with each "
-    "other, only seeds within one."
+    "The total loss that was minimised. It is a different sum for each objective, so only seeds within one panel can "
+    "be compared, not the panels with each other."
 )
-HEALTH_NOTE = "All objectives in one panel, where they have the quantity. These can be compared."
+HEALTH_NOTE = "Each panel shows all objectives that have the quantity, which can be compared between them."
 
 
 @dataclass(frozen=True)
 class Panel:
+    """One panel: the name of the metric or arm, the unit of y ("" if none), and the drawing."""
+
     title: str
     unit: str
     svg: str
@@ -70,16 +72,16 @@ class Group:
 
 @dataclass(frozen=True)
 class Training:
-    """All panels of training curves, and what one line in them is; no groups where no run has logged a step."""
+    """All panels of training curves, and a note on what a line is; there are no groups if no run has logged a step."""
 
     groups: tuple[Group, ...] = ()
     note: str = ""
 
 
 def training(frames: Frames, budget: str | None, looks: Mapping[str, Style]) -> Training:
-    """Return the curves of every run at a budget that logged anything, unfinished ones too.
+    """Return the curves of all runs at a budget, unfinished ones included.
 
-    `budget` is None where no run has a score yet; that of the last run is then taken.
+    If `budget` is None, because no run has a score yet, the budget of the last run is used.
     """
     runs = [run for run in frames.rows("runs") if run["role"] != UNTRAINED and run["run_id"] in frames.logged]
     if not runs:
@@ -90,16 +92,16 @@ def training(frames: Frames, budget: str | None, looks: Mapping[str, Style]) -> 
     arms = {run["run_id"]: run["arm"] for run in runs}
     groups = [_losses(frames, arms, looks), _others(frames, arms, looks)]
     widest = max(frames.bins.get(run_id, 1) for run_id in arms)
-    smooth = f"the mean over up to {widest} steps" if widest > 1 else "one step, unsmoothed"
+    smooth = f"the mean over up to {widest} steps" if widest > 1 else "the value of one step"
     note = (
-        f"Along x: training tokens. Each line is a run at {runs[0]['budget']}; each point of it is {smooth} (at most "
-        f"{MOST_BINS} points a run, no other smoothing).{' Other budgets are in the file.' if several else ''}"
+        f"The x axis is training tokens. Each line is a run at {runs[0]['budget']}, and each point {smooth} (at most "
+        f"{MOST_BINS} points for each run, no other smoothing).{' Other budgets are in the file.' if several else ''}"
     )
     return Training(tuple(group for group in groups if group.panels), note)
 
 
 def _losses(frames: Frames, arms: Mapping[str, str], looks: Mapping[str, Style]) -> Group:
-    """Return a panel of the total loss for each arm; `arms` are those of the runs."""
+    """Return a panel of the total loss for each arm; `arms` maps run ids to arms."""
     end, drawn = _reach(frames, arms), []
     for i, arm in enumerate(_in_order(arms, looks) if "loss" in frames.curves else ()):
         mine = {run_id: arm for run_id, its_arm in arms.items() if its_arm == arm}
@@ -108,7 +110,7 @@ def _losses(frames: Frames, arms: Mapping[str, str], looks: Mapping[str, Style])
 
 
 def _others(frames: Frames, arms: Mapping[str, str], looks: Mapping[str, Style]) -> Group:
-    """Return a panel for every other metric, with the runs of all arms."""
+    """Return a panel for every other metric, with the runs of all arms; `arms` maps run ids to arms."""
     end, drawn = _reach(frames, arms), []
     for i, metric in enumerate(_metrics(frames, list(arms))):
         title, unit = METRICS.get(metric, (metric.replace("_", " "), ""))
@@ -117,27 +119,27 @@ def _others(frames: Frames, arms: Mapping[str, str], looks: Mapping[str, Style])
 
 
 def _in_order(arms: Mapping[str, str], looks: Mapping[str, Style]) -> list[str]:
-    """Return the arms that these runs have, in the order of the legend."""
-    found = set(arms.values())
-    return [arm for arm in looks if arm in found]
+    """Return the arms of these runs, in the order of the legend."""
+    present = set(arms.values())
+    return [arm for arm in looks if arm in present]
 
 
 def _metrics(frames: Frames, run_ids: Sequence[str]) -> list[str]:
-    """Return what any of these runs logged besides the loss: the known metrics first, in their order."""
+    """Return the metrics besides the loss that any of these runs logged: those of METRICS first, in its order."""
     aside = {*STRETCH, *PLACE, "loss"}
-    found = {str(name) for run_id in run_ids for row in frames.logged[run_id] for name in row}
+    names = {str(name) for run_id in run_ids for row in frames.logged[run_id] for name in row}
     steady = {m for m in STEADY if len({row.get(m) for r in run_ids for row in frames.logged[r] if m in row}) < 2}
-    logged = {name for name in found if name not in aside | steady and not name.startswith("flops.")}
+    logged = {name for name in names if name not in aside | steady and not name.startswith("flops.")}
     return [m for m in METRICS if m in logged] + sorted(m for m in logged if m not in METRICS)
 
 
 def _reach(frames: Frames, run_ids: Iterable[str]) -> float:
-    """Return how far along training the last logged stretch of any of these runs lies, in tokens."""
+    """Return the training tokens at the last logged row of any of these runs."""
     return max(_place(frames.logged[run_id][-1]) for run_id in run_ids)
 
 
 def _place(stretch: Mapping[str, float]) -> float:
-    """Return its tokens, or steps should a log lack them."""
+    """Return the tokens of a row of a training curve, or its steps if the log has no tokens."""
     return stretch.get("tokens", stretch["step"])
 
 
@@ -149,19 +151,19 @@ def _panel(
     end: float,
     name: str,
 ) -> str:
-    """Return one metric over training tokens up to `end`, a line per run, in bins (see `training_curves`).
+    """Return a panel of one metric over training tokens up to `end`, with a line for each run (see `training_curves`).
 
-    `arms` maps the runs to their arms.
+    `arms` maps run ids to arms.
     """
     percent = metric.endswith(("_accuracy", "_precision", "_recall", "mask_rate", "replaced_rate", "positive_rate"))
     with svg.drawing(name, 11):
         figure = svg.figure(300, 190, layout=None)
-        ax = figure.add_axes((0.185, 0.12, 0.8, 0.84))  # the same for all, so that panels stand in line
+        ax = figure.add_axes((0.185, 0.12, 0.8, 0.84))  # the same for all, so that the panels are aligned
         for run_id, arm in arms.items():
             logged = [(_place(row), row[metric]) for row in frames.logged[run_id] if metric in row]
             if not logged:
                 continue
-            look, every = looks[arm], max(1, len(logged) // 4)  # a few markers, at other places for every arm
+            look, every = looks[arm], max(1, len(logged) // 4)  # a few markers, at different positions for each arm
             first = min(len(logged) - 1, round(every * (look.index % 5 + 0.5) / 5))
             ax.plot(
                 [x for x, _ in logged],
@@ -176,6 +178,7 @@ def _panel(
 
 
 def _plain_ticks(ax: Axes) -> None:
+    """Set a few ticks on both axes, with readable labels."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     for axis, most in ((ax.xaxis, 4), (ax.yaxis, 5)):

@@ -1,6 +1,6 @@
-"""The figures of scores against compute, every mark at what was spent. Each is one `svg` element.
+"""Figures of scores against compute, with every mark at the amount that was spent. Each is one `svg` element.
 
-Marks: a small point is a run, a large one the mean over pre-training seeds, its bar a 95 % t interval.
+A small mark is a run, and a large one the mean over pre-training seeds, with a bar for its 95 % t interval.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from workbench.spec.published import POINTS, Point
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NAMED = ("ELECTRA-Small", "BERT-Base", "ELECTRA-Base", "ELECTRA-1.75M")  # on a narrow figure
-WIDE = 600  # CSS pixels; figures above are wide
+NAMED = ("ELECTRA-Small", "BERT-Base", "ELECTRA-Base", "ELECTRA-1.75M")  # labelled also in a narrow figure
+WIDE = 600  # CSS pixels; wider figures have more labels
 CROWDED = (
     "ELECTRA-400K",
     "RoBERTa-100K",
     "RoBERTa-500K",
     "XLNet-Large",
     "BERT-Large, theirs",
-)  # named when pointed at, and below
-CUT_OFF = "Intervals that reach beyond the axis are cut off; the tables have them in full"
+)  # not labelled, as labels would overlap: named in tool tips and in the table below
+CUT_OFF = "Intervals that extend beyond the axis are cut off; they are complete in the tables"
 
 
 def against(
     board: Board, frames: Frames, looks: Mapping[str, Style], axis: Axis, rows: Mapping[str, int],
     size: tuple[int, int], name: str, strip: bool = False, legend: bool = False,
 ) -> tuple[str, list[str]]:  # fmt: skip
-    """Score against what was spent, on a log axis, and remarks that belong in the caption; "" where nothing was.
+    """Return the figure of scores against compute on a log axis, and remarks for its caption.
 
-    Every mark stands at what its runs spent. `strip` adds, below, the runs and intervals of each budget side by side;
-    without it they are drawn where no arms share a place. `rows` maps run ids to their row in the table of runs, which
-    their points link to; `size` is in CSS pixels. The page has a legend of its own; a picture that leaves it needs one
-    inside.
+    It is "" if some arm spent nothing. Every mark is at the amount that its runs spent. With `strip`, the runs and
+    intervals of each budget are drawn side by side below; without it, they are drawn at the means, unless marks of arms
+    would overlap. `rows` maps run ids to their row in the table of runs, to which marks link. `size` is in CSS pixels.
+    The page has its own legend; with `legend`, one is drawn inside, for a figure in a separate file.
     """
     if not all(cell.spent[axis.column] > 0 for cell in board.cells):
         return "", []
@@ -73,7 +73,7 @@ def against(
             _strip(others[0], board, looks, axis, rows, tips, lines, wide)
         for one in (ax, *others):
             score_axis(one, short(board.label, 60 if wide else 48))
-        label = f"{board.label} against {axis.label}: a curve per arm; the numbers are in the tables"
+        label = f"{board.label} against {axis.label}: a curve for each arm; the numbers are in the tables"
         return svg.write(figure, name, label, tips), [CUT_OFF] * cut
 
 
@@ -81,19 +81,20 @@ def _strip(
     ax: Axes, board: Board, looks: Mapping[str, Style], axis: Axis, rows: Mapping[str, int], tips: Tips,
     lines: Mapping[str, float], wide: bool,
 ) -> None:  # fmt: skip
+    """Draw the arms of each budget side by side, with lines for the untrained encoder and the baselines."""
     strips.by_budget(ax, board, looks, axis, rows, tips)
     for line, value in lines.items():
         style: Any = "-" if line == "untrained" else (0, (1.5, 2.5))
         ax.axhline(value, color=COLOURS["muted"], lw=1, ls=style, zorder=1)
     ax.tick_params(axis="x", labelsize=13 if wide else 10)
-    ax.set_xlabel("each grey block is one budget, its arms side by side" if wide else "one block for each budget")
+    ax.set_xlabel("each grey block is one budget, with its arms side by side" if wide else "one block for each budget")
 
 
 def _runs(
     ax: Axes, board: Board, arm: str, look: Style, axis: Axis, tips: Tips, runs: Mapping[str, Mapping[str, Any]],
     rows: Mapping[str, int],
 ) -> None:  # fmt: skip
-    """Every run of an arm at what it spent."""
+    """Draw every run of an arm at the amount that it spent."""
     for r in (r for cell in board.cells if cell.arm == arm for r in cell.runs):
         score, spent, gid = board.run_scores[r], float(runs[r][axis.column]), f"tip-{len(tips)}"
         tips[gid] = (f"{arm}, seed {runs[r]['seed']}: {points(score, 2)} at {axis.say(spent)}\n{r}", f"run-{rows[r]}")
@@ -101,7 +102,7 @@ def _runs(
 
 
 def _arm(ax: Axes, cells: list[Cell], look: Style, axis: Axis, bars: bool, tips: Tips) -> None:
-    """The means of one arm, their intervals where there is room, and the curve through them."""
+    """Draw the means of one arm and the curve through them; with `bars`, also their intervals."""
     means = sorted(((c.spent[axis.column], c) for c in cells), key=lambda mean: mean[0])
     ax.plot(
         [x for x, _ in means], [c.estimate.mean for _, c in means], color=look.colour, ls=look.dashes, lw=2, zorder=3
@@ -110,15 +111,17 @@ def _arm(ax: Axes, cells: list[Cell], look: Style, axis: Axis, bars: bool, tips:
         e, gid = cell.estimate, f"tip-{len(tips)}"
         if bars and e.half is not None:
             ax.errorbar(x, e.mean, yerr=e.half, color=look.colour, capsize=4, lw=1.5, zorder=3)
-        said = f"{cell.arm}: {interval(e.mean, e.half)}, {seeds([e.n])}, {cell.budget}"
-        tips[gid] = (f"{said}, {axis.say(x)}", "")
+        tips[gid] = (f"{cell.arm}: {interval(e.mean, e.half)}, {seeds([e.n])}, {cell.budget}, {axis.say(x)}", "")
         ax.plot(x, e.mean, look.marker, ms=9, color=look.colour, mew=0, gid=gid, zorder=4)
 
 
 def untrained(
     ax: Axes, board: Board, tips: Tips, runs: Mapping[str, Mapping[str, Any]], rows: Mapping[str, int]
 ) -> None:
-    """The untrained encoders spent nothing, so they have no place on a log axis: a band, and marks at its left end."""
+    """Draw the untrained encoders as a line and band, with marks at the left end.
+
+    They spent nothing, so they have no position on a log axis.
+    """
     if board.untrained is None:
         return
     estimate = board.untrained.estimate
@@ -133,7 +136,7 @@ def untrained(
 
 
 def _limits(ax: Axes, board: Board, lines: Mapping[str, float], published: Sequence[Point], bars: bool) -> bool:
-    """Room along y for every point; whether an interval is cut off, where `bars` are drawn."""
+    """Set the limits of y to contain every point. Returns whether an interval (drawn with `bars`) is cut off."""
     ys = [*board.run_scores.values(), *lines.values(), *(p.glue for p in published)]
     reach = ends([*(board.cells if bars else ()), *([board.untrained] if board.untrained else [])])
     bottom, top, cut = span(ys, reach)
@@ -142,28 +145,28 @@ def _limits(ax: Axes, board: Board, lines: Mapping[str, float], published: Seque
 
 
 def baselines(ax: Axes, lines: Mapping[str, float]) -> None:
-    """Dotted lines at the baselines; the untrained encoder has its own."""
+    """Draw dotted lines at the baselines, but not at the untrained encoder, whose line is solid."""
     for name, value in lines.items():
         if name != "untrained":
             ax.axhline(value, color=COLOURS["muted"], lw=1, ls=(0, (1.5, 2.5)), zorder=1)
 
 
 def line_labels(ax: Axes, lines: Mapping[str, float]) -> None:
-    """Words at the right end of the horizontal lines, moved apart where lines are close."""
+    """Label the horizontal lines at their right end; labels of close lines are moved apart."""
     low, high = ax.get_ylim()
     gap = (high - low) * 0.045
     last = -math.inf
     for name, value in sorted(lines.items(), key=lambda item: item[1]):
         last = max(value + gap * 0.2, last + gap)
-        said = "untrained encoder" if name == "untrained" else short(name)
+        label = "untrained encoder" if name == "untrained" else short(name)
         ax.annotate(
-            f"{said} {points(value)}", (0.995, last), xycoords=("axes fraction", "data"), ha="right", va="bottom",
+            f"{label} {points(value)}", (0.995, last), xycoords=("axes fraction", "data"), ha="right", va="bottom",
             fontsize=11, color=COLOURS["muted"], zorder=6,
         )  # fmt: skip
 
 
 def _published(ax: Axes, published: Sequence[Point], wide: bool, tips: Tips) -> None:
-    """The paper's own models, open marks, apart from anything measured here."""
+    """Draw the models of the paper as open marks, which differ from all marks of runs."""
     for point in published:
         marker = {"ELECTRA": "*", "BERT": "h"}.get(point.family, "d")
         gid = f"tip-{len(tips)}"

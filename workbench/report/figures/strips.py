@@ -1,6 +1,6 @@
-"""The figures that place arms side by side on an axis of categories, where marks can be spread without misplacing them.
+"""Figures with arms side by side on an axis of categories, so that marks do not overlap.
 
-Marks: a small point is a run, a large one the mean over pre-training seeds, its bar a 95 % t interval.
+A small mark is a run, and a large one the mean over pre-training seeds, with a bar for its 95 % t interval.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Tips = dict[str, tuple[str, str]]  # gid of a mark -> what it says when pointed at, and the fragment it links to
-GAP = 1.0  # columns left free between groups
+Tips = dict[str, tuple[str, str]]  # gid of a mark -> its tool tip, and the fragment that it links to
+GAP = 1.0  # free columns between groups
 STRIP = 260  # height that a strip adds to a figure, in CSS pixels
 
 
 def axes(size: tuple[int, int], strip: bool) -> tuple[Figure, list[Axes]]:
-    """A figure of this size with one pair of axes, and a strip of categories below that shares its scores."""
-    made = svg.figure(size[0], size[1] + (STRIP if strip else 0))
+    """Return a figure with one pair of axes; with `strip`, a second one of categories is below, with the same y."""
+    figure = svg.figure(size[0], size[1] + (STRIP if strip else 0))
     heights = [size[1], STRIP] if strip else [size[1]]
-    found = made.subplots(len(heights), 1, squeeze=False, sharey=True, gridspec_kw={"height_ratios": heights})
-    return made, list(found.ravel())
+    grid = figure.subplots(len(heights), 1, squeeze=False, sharey=True, gridspec_kw={"height_ratios": heights})
+    return figure, list(grid.ravel())
 
 
 def groups(
@@ -40,9 +40,9 @@ def groups(
     rows: Mapping[str, int],
     tips: Tips,
 ) -> None:
-    """One shaded group of columns for each label, a column for each look: its runs beside their mean and interval.
+    """Draw a shaded group of columns for each label, with a column for each style: mean, interval and runs of a cell.
 
-    Each group lists a cell for every look, None where there is none. Within a group x is a category, not an amount.
+    Each group lists a cell for every style, or None. Within a group, x is a category and not an amount.
     """
     width = len(looks) + GAP
     figure = ax.get_figure(root=True)
@@ -62,6 +62,7 @@ def _column(
     ax: Axes, x: float, cell: Cell, look: Style, scores: Mapping[str, float], rows: Mapping[str, int], tips: Tips,
     small: bool,
 ) -> None:  # fmt: skip
+    """Draw one cell at x: its mean and interval, and its runs to the right of them."""
     e = cell.estimate
     if e.half is not None:
         ax.errorbar(x, e.mean, yerr=e.half, color=look.colour, capsize=2 if small else 4, lw=1.5, zorder=3)
@@ -75,7 +76,7 @@ def runs(
     ax: Axes, x: float, cell: Cell, look: Style, scores: Mapping[str, float], rows: Mapping[str, int], tips: Tips,
     size: float,
 ) -> None:  # fmt: skip
-    """The runs of a cell at one place; each leads to its row in the table of runs."""
+    """Draw the runs of a cell at x; each links to its row in the table of runs."""
     for seed, run in zip(sorted(cell.scores), cell.runs, strict=True):
         gid = f"tip-{len(tips)}"
         tips[gid] = (f"{cell.arm}, seed {seed}: {points(scores[run], 2)} at {cell.budget}\n{run}", f"run-{rows[run]}")
@@ -85,15 +86,15 @@ def runs(
 def by_budget(
     ax: Axes, board: Board, looks: Mapping[str, Style], axis: Axis, rows: Mapping[str, int], tips: Tips
 ) -> None:
-    """Every budget of a board as a group of columns, named after what was spent."""
+    """Draw every budget of a board as a group of columns, labelled with what was spent."""
     arms = [arm for arm in looks if arm in board.arms]
-    found = {(c.budget, c.arm): c for c in board.cells}
-    cells = [(_amount(board, b, axis), [found.get((b, arm)) for arm in arms]) for b in board.budgets]
+    by_place = {(c.budget, c.arm): c for c in board.cells}
+    cells = [(_amount(board, b, axis), [by_place.get((b, arm)) for arm in arms]) for b in board.budgets]
     groups(ax, cells, [looks[arm] for arm in arms], board.run_scores, rows, tips)
 
 
 def _amount(board: Board, budget: str, axis: Axis) -> str:
-    """`5.0×10¹²` where all arms spent that, else the budget as it was asked for."""
+    """Return `5.0×10¹²` if all arms spent that amount, else the name of the budget."""
     spent = [c.spent[axis.column] for c in board.cells if c.budget == budget]
     if not one_amount(board, axis.column, budget):
         return short(budget, 16)
@@ -104,10 +105,10 @@ def _amount(board: Board, budget: str, axis: Axis) -> str:
 def side_by_side(
     board: Board, looks: Mapping[str, Style], rows: Mapping[str, int], at: str, wide: bool, name: str
 ) -> tuple[str, bool]:
-    """Arms of the largest budget, one below the other: their score, and their gain over the untrained encoder.
+    """Return a figure of the arms at the largest budget, one below the other, and whether an interval is cut off.
 
-    `at` says what each arm spent, and stands on the axis: the arms are rows, so nothing is placed by compute.
-    Returns the figure and whether some interval leaves it.
+    It shows the score of each arm and its gain over the untrained encoder. `at` is what the arms spent, as text for
+    the label of the axis, since arms are rows and not placed by compute.
     """
     cells, tips = board.at(board.budget)[::-1], Tips()
     gains = [c.gain.estimate for c in cells if c.gain is not None]
@@ -136,9 +137,9 @@ def side_by_side(
 def _scores(
     ax: Axes, board: Board, cells: Sequence[Cell], looks: Mapping[str, Style], rows: Mapping[str, int], tips: Tips
 ) -> bool:
-    """Each arm's mean and interval, its runs a little below, and lines for what it takes no pre-training to reach.
+    """Draw the mean and interval of each arm, its runs slightly below, and lines for scores without pre-training.
 
-    Returns whether an interval leaves the figure.
+    Returns whether an interval is cut off.
     """
     lines = levels(board)
     bare = board.untrained.estimate if board.untrained else None
@@ -155,13 +156,14 @@ def _scores(
             tips[gid] = (f"{cell.arm}, seed {seed}: {points(cell.scores[seed], 2)}\n{r}", f"run-{rows[r]}")
             place = (cell.scores[seed], y - 0.26)
             ax.plot(*place, look.marker, ms=5, color=look.colour, alpha=0.6, mew=0, gid=gid, zorder=4)
-    seen = [*(board.run_scores[r] for c in cells for r in c.runs), *lines.values()]
-    left, right, cut = span(seen, ends(cells))
+    scores = [*(board.run_scores[r] for c in cells for r in c.runs), *lines.values()]
+    left, right, cut = span(scores, ends(cells))
     ax.set_xlim(left, right)
     return cut
 
 
 def _gains(ax: Axes, cells: Sequence[Cell], gains: Sequence[Estimate], looks: Mapping[str, Style]) -> bool:
+    """Draw the gain of each arm with its interval. Returns whether an interval is cut off."""
     for y, cell in enumerate(cells):
         if cell.gain is not None:
             _row(ax, y, cell.gain.estimate, looks[cell.arm])
@@ -173,22 +175,23 @@ def _gains(ax: Axes, cells: Sequence[Cell], gains: Sequence[Estimate], looks: Ma
 
 
 def _level_labels(ax: Axes, lines: Mapping[str, float], width: float) -> None:
-    """Words above the vertical lines, on a higher row where they would touch; `width` is that of the axes in pixels."""
+    """Label the vertical lines above the axes, in higher rows to avoid overlaps. `width` is in CSS pixels."""
     low, high = ax.get_xlim()
-    taken: list[float] = []  # the right end of the words on each row
+    taken: list[float] = []  # the right end of the labels in each row
     for name, value in sorted(lines.items(), key=lambda item: item[1]):
-        said = f"{'untrained' if name == 'untrained' else short(name, 20)} {points(value)}"
-        half = 3.4 * len(said)
+        label = f"{'untrained' if name == 'untrained' else short(name, 20)} {points(value)}"
+        half = 3.4 * len(label)
         centre = min(max((value - low) / (high - low) * width, half), width - half)
         row = next((i for i, right in enumerate(taken) if centre - half > right + 6), len(taken))
         taken[row : row + 1] = [centre + half]
         ax.annotate(
-            said, (centre / width, 1), xytext=(0, 3 + 13 * row), xycoords="axes fraction", textcoords="offset points",
+            label, (centre / width, 1), xytext=(0, 3 + 13 * row), xycoords="axes fraction", textcoords="offset points",
             ha="center", va="bottom", fontsize=11, color=COLOURS["muted"],
         )  # fmt: skip
 
 
 def _row(ax: Axes, y: float, estimate: Estimate, look: Style) -> None:
+    """Draw a mean with its interval in the row at y."""
     if estimate.half is not None:
         ax.errorbar(estimate.mean, y, xerr=estimate.half, color=look.colour, capsize=5, lw=2, zorder=3)
     ax.plot(estimate.mean, y, look.marker, ms=9, color=look.colour, mew=0, zorder=5)

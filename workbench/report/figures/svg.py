@@ -1,7 +1,8 @@
-"""A matplotlib figure as SVG that lives inside a page: no style attributes, colours as classes, names as mere text.
+"""Conversion of matplotlib figures to SVG elements of a page, without style attributes and with colours as CSS classes.
 
-The page's Content-Security-Policy forbids style attributes, and dark mode needs colours that follow the page. So the
-figure is drawn in stand-in colours, parsed, and written anew from a short list of elements and attributes.
+The page's Content-Security-Policy forbids style attributes, and dark mode needs the colours of the page. So a figure is
+drawn in stand-in colours, parsed, and written again with a short list of allowed elements and attributes, so that
+names of runs and arms can only be text.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SERIES = 8
-# Stand-ins: matplotlib draws in these, the page shows the CSS variable of the name.
+# Stand-in colours for matplotlib. The page replaces each by the CSS variable of its name.
 COLOURS = {f"s{i}": f"#a1b2c{i}" for i in range(SERIES)} | {
     "ink": "#a1b2d0", "muted": "#a1b2d1", "grid": "#a1b2d2", "paper": "#a1b2d3", "band": "#a1b2d4",
 }  # fmt: skip
@@ -38,7 +39,7 @@ _NUMBER = re.compile(r"-?\d+\.\d+")
 
 @contextmanager
 def drawing(name: str, size: float = 12.0) -> Iterator[None]:
-    """Settings under which figures are made and written: text stays text, no mathematics in names, no chance."""
+    """Set matplotlib's defaults for a figure: text as text, names without mathematics, and the same ids every time."""
     import matplotlib
 
     settings: dict[Any, Any] = {
@@ -64,43 +65,43 @@ def drawing(name: str, size: float = 12.0) -> Iterator[None]:
         "path.simplify": False,
     }
     with matplotlib.rc_context(), warnings.catch_warnings():
-        matplotlib.rcdefaults()  # a reader's own matplotlibrc changes no report
+        matplotlib.rcdefaults()  # so that a user's matplotlibrc does not change reports
         matplotlib.rcParams.update(settings)
-        # A name may hold letters that this font lacks; the reader's browser has its own.
+        # A name may contain letters that this font lacks; a browser has other fonts.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
         yield
 
 
 def figure(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> Figure:
-    """An empty figure measured in CSS pixels, apart from pyplot and its global state."""
+    """Return an empty figure of a size in CSS pixels, without pyplot and its global state."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(width / 72, height / 72), layout=layout)
-    FigureCanvasSVG(made)
-    return made
+    empty = Figure(figsize=(width / 72, height / 72), layout=layout)
+    FigureCanvasSVG(empty)
+    return empty
 
 
 def write(made: Figure, name: str, label: str, tips: Mapping[str, tuple[str, str]] | None = None) -> str:
-    """The figure as one `svg` element.
+    """Return the figure as one `svg` element.
 
-    `label` is what it shows, for those who can't see it. `tips` maps the gid of an artist to the text shown on hover
-    and the fragment it links to ("" for none). `name` keeps ids apart from those of other figures on the page.
+    `label` describes it for screen readers. `tips` maps the gid of an artist to its tool tip and the fragment that it
+    links to ("" for none). `name` is the beginning of ids, which are unique on the page.
     """
     out = io.BytesIO()
     made.savefig(
         out, format="svg", transparent=True, metadata={"Date": None, "Creator": None, "Type": None, "Format": None}
     )
     root = ElementTree.fromstring(out.getvalue())
-    said = {gid: ("\n".join(map(clean, tip.split("\n"))), link) for gid, (tip, link) in (tips or {}).items()}
-    text = "".join(_render(root, name, said, _used(root)))
+    clean_tips = {gid: ("\n".join(map(clean, tip.split("\n"))), link) for gid, (tip, link) in (tips or {}).items()}
+    text = "".join(_render(root, name, clean_tips, _used(root)))
     head = f'<svg class="figure" role="img" aria-label="{escape(clean(label))}"'
     return text.replace("<svg", head, 1)
 
 
 def alone(text: str, colours: str) -> str:
-    """A figure of the page as a file of its own, for a README: with its colours, and without links into the page."""
+    """Return a figure of the page as a separate file, such as for a README: with colours, and without links."""
     view = re.search(r'viewBox="0 0 (\S+) (\S+)"', text)
     assert view is not None
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{view[1]}" height="{view[2]}"'
@@ -109,20 +110,21 @@ def alone(text: str, colours: str) -> str:
 
 
 def _used(root: ElementTree.Element) -> set[str]:
-    """Ids that something refers to; the others are dropped."""
-    found = set()
+    """Return the ids that other elements refer to; all others are removed."""
+    ids = set()
     for element in root.iter():
         for key, value in element.attrib.items():
             if key.endswith("href"):
-                found.add(value.removeprefix("#"))
+                ids.add(value.removeprefix("#"))
             elif value.startswith("url(#"):
-                found.add(value[5:-1])
-    return found
+                ids.add(value[5:-1])
+    return ids
 
 
 def _render(
     element: ElementTree.Element, name: str, tips: Mapping[str, tuple[str, str]], used: set[str]
 ) -> Iterator[str]:
+    """Yield the text of an element and its children, with tool tips and links; elements not allowed are left out."""
     tag = element.tag.removeprefix(_SVG)
     if tag not in _ELEMENTS:
         return
@@ -146,6 +148,7 @@ def _render(
 
 
 def _attributes(element: ElementTree.Element, name: str, used: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield the allowed attributes of an element, with colours as classes."""
     classes = []
     for key, value in element.attrib.items():
         if key.endswith("href"):
@@ -168,12 +171,13 @@ def _attributes(element: ElementTree.Element, name: str, used: set[str]) -> Iter
 
 
 def _shorter(number: re.Match[str]) -> str:
-    """A coordinate to a tenth of a pixel, or a hundredth where it is part of a small mark."""
+    """Return a coordinate rounded to a tenth of a pixel, or to a hundredth if it is below ten, as in small marks."""
     value = float(number[0])
     return f"{value:.{1 if abs(value) >= 10 else 2}f}".rstrip("0").rstrip(".")
 
 
 def _styles(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the names and values in a style attribute, with the shorthand `font` as size and weight."""
     for part in text.split(";"):
         key, colon, value = part.partition(":")
         if not colon:

@@ -1,4 +1,4 @@
-"""Score over the tuning budget: what each objective's best trial so far had reached after so many trials."""
+"""The figure of the tuning budget: the best score so far of each objective, over the number of its trials."""
 
 from __future__ import annotations
 
@@ -15,59 +15,61 @@ from workbench.report.words import points, short
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Trial = tuple[int, float, Mapping[str, Any]]  # its number from 1, its score, the values it tried
+Trial = tuple[int, float, Mapping[str, Any]]  # its number from 1, its score, and the values that it tried
 
 
 def trials(frames: Frames) -> dict[str, list[Trial]]:
-    """Objective -> its trials in order, as the record lists them; those without a score are left out."""
-    found: dict[str, list[Trial]] = {}
+    """Return the trials of each objective in order, from the record; trials without a score are left out."""
+    trials_of: dict[str, list[Trial]] = {}
     for entry in frames.record.get("tuning") or ():
         if not isinstance(entry, Mapping):
             continue
-        mine = found.setdefault(arm_name(entry.get("objective")), [])
+        mine = trials_of.setdefault(arm_name(entry.get("objective")), [])
         score, place, values = number(entry.get("score")), number(entry.get("trial")), entry.get("values")
         if score == score and place == place:
             mine.append((int(place) + 1, score, values if isinstance(values, Mapping) else {}))
-    return {arm: sorted(mine, key=lambda t: t[0]) for arm, mine in found.items() if mine}
+    return {arm: sorted(mine, key=lambda t: t[0]) for arm, mine in trials_of.items() if mine}
 
 
 def rows(frames: Frames) -> list[dict[str, Any]]:
-    """For a table: objective, trials, best score, the trial it was found at, and the values chosen."""
-    made = []
-    for arm, found in trials(frames).items():
-        place, score, values = max(found, key=lambda t: t[1])
+    """Return a row for each objective: number of trials, best score, the trial that reached it, and its values."""
+    table = []
+    for arm, mine in trials(frames).items():
+        place, score, values = max(mine, key=lambda t: t[1])
         chosen = ", ".join(f"{k}={v:.3g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items())
-        made.append({"arm": arm, "trials": len(found), "best": score, "at": place, "values": chosen})
-    return made
+        table.append({"arm": arm, "trials": len(mine), "best": score, "at": place, "values": chosen})
+    return table
 
 
 def figure(frames: Frames, size: tuple[int, int], name: str) -> str:
-    """The best score so far over the number of trials, a step line for each objective; "" without any trial."""
-    found = trials(frames)
-    if not found:
+    """Return the figure of best scores over trials, with a step line for each objective; "" without any trial."""
+    trials_of = trials(frames)
+    if not trials_of:
         return ""
     from matplotlib.ticker import MaxNLocator
 
-    looks = styles([*(arm for arm in KNOWN if arm in found), *found])
+    looks = styles([*(arm for arm in KNOWN if arm in trials_of), *trials_of])
     with svg.drawing(name, 13):
         made = svg.figure(*size)
         ax = made.subplots()
         tips: dict[str, tuple[str, str]] = {}
-        for arm, mine in found.items():
+        for arm, mine in trials_of.items():
             _arm(ax, arm, mine, looks[arm], tips)
-        ax.set_xlim(0.5, max(mine[-1][0] for mine in found.values()) + 0.5)
+        ax.set_xlim(0.5, max(mine[-1][0] for mine in trials_of.values()) + 0.5)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set_xlabel("tuning budget spent, in trials")
         score_axis(ax, "best score so far")
-        ax.legend([looks[arm].handle() for arm in found], [short(arm) for arm in found], frameon=False, fontsize=11)
+        handles, names = [looks[arm].handle() for arm in trials_of], [short(arm) for arm in trials_of]
+        ax.legend(handles, names, frameon=False, fontsize=11)
         return svg.write(made, name, "best score so far over the number of trials, by objective", tips)
 
 
 def _arm(ax: Axes, arm: str, mine: list[Trial], look: Style, tips: dict[str, tuple[str, str]]) -> None:
+    """Draw the trials of an objective as marks, and the best score so far as a step line."""
     best = [max(score for _, score, _ in mine[: i + 1]) for i in range(len(mine))]
     ax.step([t for t, _, _ in mine], best, where="post", color=look.colour, ls=look.dashes, lw=2, zorder=3)
     for place, score, values in mine:
         gid = f"tip-{len(tips)}"
-        said = ", ".join(f"{k}={v:.3g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items())
-        tips[gid] = (f"{arm}, trial {place}: {points(score)}\n{said}", "")
+        tried = ", ".join(f"{k}={v:.3g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items())
+        tips[gid] = (f"{arm}, trial {place}: {points(score)}\n{tried}", "")
         ax.plot(place, score, look.marker, ms=5, color=look.colour, alpha=0.6, mew=0, gid=gid, zorder=4)
