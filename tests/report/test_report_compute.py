@@ -98,7 +98,7 @@ def test_a_ranking_that_hangs_on_the_convention_is_shown_under_all() -> None:
     share = math.log(80 / 60) / math.log(120 / 60)
     expected = [runs[f"rtd-60-s{s}"] + share * (runs[f"rtd-120-s{s}"] - runs[f"rtd-60-s{s}"]) for s in range(4)]
     assert by["matmul"].scores["rtd"].mean == pytest.approx(sum(expected) / 4)
-    assert by["matmul"].said.startswith("bert-mlm is ahead of rtd")
+    assert by["matmul"].sentence.startswith("bert-mlm is ahead of rtd")
 
 
 def test_conventions_that_agree_are_not_shown() -> None:
@@ -116,14 +116,14 @@ def test_arms_that_are_called_equal_are_compared_under_the_convention_of_their_b
     assert spending.told(found).startswith("equal: the arms\u2019 FLOPs (paper) differ by less than 1.5 %")
     held, _ = equal.under_each(results, found)
     assert {h.convention: len(h.order) for h in held} == {"paper": 2, "paper-sparse": 2, "matmul": 1}
-    assert next(h.said for h in held if h.convention == "paper").startswith("rtd is first")
+    assert next(h.sentence for h in held if h.convention == "paper").startswith("rtd is first")
 
 
 def test_one_budget_cannot_be_read_off_elsewhere() -> None:
     found, results = study({"rtd": law(60, 0.2), "bert-mlm": law(66, 0.2)}, budgets=(60,), price=prices)
     held, _ = equal.under_each(results, found)
     assert {h.convention: set(h.scores) for h in held}["matmul"] == {"bert-mlm"}
-    assert "no two arms" in next(h.said for h in held if h.convention == "matmul")
+    assert "no two arms" in next(h.sentence for h in held if h.convention == "matmul")
 
 
 # -- what to recommend
@@ -136,7 +136,7 @@ def test_recommendations_say_when_there_is_none() -> None:
     def said(budget: Budget | None) -> str:
         return advice.advise(results, found, budget, "paper")
 
-    assert said(None).startswith("For 240 steps: take rtd. It is ahead of every other, of bert-mlm by")
+    assert said(None).startswith("For 240 steps: take rtd. It is ahead of every other arm, of bert-mlm by")
     assert said(Budget(flops=2.4e11)).startswith("For 2.40×10¹¹ FLOPs (paper): take rtd.")
     assert said(Budget(steps=100)).startswith("For 100 steps: take rtd.")
     assert "FLOPs (matmul): take rtd" in said(Budget(flops=1e11, convention="matmul"))
@@ -206,10 +206,10 @@ def test_a_tie_is_no_recommendation() -> None:
     laws = {arm: law(60, 0.2, 0.5) for arm in ("rtd", "bert-mlm", "replace-mlm")} | {"electra-15": law(90, 0.2, 0.1)}
     found, results = study(laws)
     said = advice.advise(results, found, None, "paper")
-    assert "there is no single one to recommend: 4 seeds can't tell" in said
-    assert said.endswith("What is behind and can be left aside: electra-15.")
+    assert "there is no single arm to recommend: with 4 seeds, " in said and "cannot be told apart" in said
+    assert said.endswith("Behind these, and not recommended: electra-15.")
     one, results = study(laws, seeds=1)
-    assert "no single one to recommend" in advice.advise(results, one, None, "paper")
+    assert "no single arm to recommend" in advice.advise(results, one, None, "paper")
 
 
 # -- on the page
@@ -267,7 +267,7 @@ def test_page_holds_all_of_it(tmp_path: Path) -> None:
     )
     words = " ".join(tree.text.split())
     assert "Which to take." in words
-    warned = "The best of many trials flatters: settings were searched for by the same rows"
+    warned = "The best of many trials overestimates: settings were chosen by scores on the same rows"
     assert warned in words  # this is no `tune`, which reports on rows that it did not choose by
     made.edit(path, experiment="tune")
     assert warned not in " ".join(parsed.page(write(store, name, tmp_path / "out")).text.split())

@@ -1,4 +1,4 @@
-"""The page: it stands alone, shows names as names, says what it can't tell, and survives what runs leave behind."""
+"""The page: it stands alone, shows names as names, says what it cannot tell, and survives what runs leave behind."""
 
 from __future__ import annotations
 
@@ -207,8 +207,8 @@ def test_planted_ties_come_out_as_ties(tmp_path: Path) -> None:
     levels = dict.fromkeys([*made.ARMS, "untrained"], 66.0)
     store, name = small(tmp_path, made.noisy(levels), arms=made.ARMS, seeds=4)
     [board], told, _ = found_in(store, name)
-    assert told.startswith("4 seeds can't tell which of the 5 objectives is best: ")
-    assert "would, for a gap of this size" in told and "is ahead" not in told
+    assert told.startswith("With 4 seeds, it cannot be told which of the 5 objectives is best: ")
+    assert "would show a gap of this size" in told and "is ahead" not in told
     assert not any(pair.compared.claimed for pair in board.pairs[board.budget])
 
 
@@ -219,7 +219,8 @@ def test_part_of_a_ranking_is_told_and_the_rest_left_open(tmp_path: Path) -> Non
     pattern = r"(rtd|all-tokens-mlm) has the highest mean .* and is ahead of bert-mlm by \S+ ± \S+ points"
     assert re.match(
         pattern
-        + r" \(paired, 6 seeds, [^()]* degrees of freedom\), but 6 seeds can't tell it from (rtd|all-tokens-mlm) \(",
+        + r" \(paired, 6 seeds, [^()]* degrees of freedom\), "
+        + r"but with 6 seeds it cannot be told apart from (rtd|all-tokens-mlm) \(",
         told,
     )
 
@@ -228,7 +229,7 @@ def test_identical_scores_are_no_lead(tmp_path: Path) -> None:
     """A gap that is the same in every seed has no spread to make an interval from."""
     store, name = small(tmp_path, noiseless({"rtd": 61.0, "bert-mlm": 60.0, "untrained": 60.0}))
     _, told, _ = found_in(store, name)
-    assert told.startswith("3 seeds can't tell rtd from bert-mlm: the gap is 1.0 points of ")
+    assert told.startswith("With 3 seeds, rtd cannot be told apart from bert-mlm: the gap is 1.0 points of ")
     assert "(the same in every seed, so without an interval) (paired, 3 seeds)." in told
     assert "four times in five" not in told and "the noise is unknown" in told
     assert "have no interval, so nothing is claimed" in told
@@ -237,7 +238,7 @@ def test_identical_scores_are_no_lead(tmp_path: Path) -> None:
 def test_one_seed_has_no_interval_and_says_so(tmp_path: Path) -> None:
     store, name = small(tmp_path, seeds=1)
     found = write(store, name, tmp_path / "out")
-    assert sentence(found).startswith("One seed can't rank them: rtd has the highest")
+    assert sentence(found).startswith("One seed cannot rank them: rtd has the highest")
     assert "±" not in parsed.page(found).by_id("table-1").find("table")[0].text
     for row in parsed.sheet(found.parent / "table.csv"):
         assert row["low"] == row["high"] == row["sd"] == "" and row["seeds"] == "1"
@@ -438,8 +439,8 @@ def test_a_discriminator_that_calls_all_original_is_flagged(tmp_path: Path) -> N
     (run.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     made.relist(run)
     assert (
-        f"the discriminator finds less than 1 % of the replaced tokens (it stays at the majority class) in {run.run_id}"
-        in found_in(store, name)[2]
+        "the discriminator detects less than 1 % of the replaced tokens (it nearly always predicts the majority class) "
+        f"in {run.run_id}" in found_in(store, name)[2]
     )
 
 

@@ -145,9 +145,9 @@ def test_by_which_amount_an_arm_has_not_overtaken_is_said(tmp_path: Path) -> Non
 
     store, name = store_of(tmp_path, truth, arms=tuple(level))
     told = crossings.sentences(board_of(store, name), Axis("steps", "steps"))
-    assert told[0].startswith("bert-mlm is ahead of rtd from 2 steps to 200 steps (6 of 6 points show it")
-    assert told[1].endswith("; by 200 steps it has not been overtaken.") and "of electra-15" in told[1]
-    assert told[2] == "Neither arm is shown ahead at any point, up to 200 steps: electra-15 and rtd."
+    assert told[0].startswith("bert-mlm is ahead of rtd from 2 steps to 200 steps (shown at 6 of 6 points")
+    assert told[1].endswith("; up to 200 steps it is not overtaken.") and "of electra-15" in told[1]
+    assert told[2] == "At no point up to 200 steps is either arm shown ahead: electra-15 and rtd."
 
 
 def test_runs_without_points_leave_the_others_theirs(tmp_path: Path) -> None:

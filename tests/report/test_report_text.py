@@ -56,9 +56,9 @@ def test_records_of_older_versions_name_the_text_alone(tmp_path: Path) -> None:
     [
         (
             {"a": {}, "b": {"encoder.layers": 2, "encoder.hidden": 64}},
-            "The encoder here has 2 layers of 64, and another",
+            "The encoder here has 2 layers of 64. The score",
         ),
-        ({"a": {}}, "Another encoder, another score"),
+        ({"a": {}}, "The encoder, the score"),
     ],
 )
 def test_what_sets_the_numbers_apart_names_a_size_only_where_a_run_tells_it(

@@ -48,4 +48,4 @@ def test_a_reader_is_told_how_sentences_were_scored_and_of_ties(tmp_path: Path) 
 def test_published_points_stand_beside_the_pairs_that_they_are_of(tmp_path: Path, task: str, shown: bool) -> None:
     text, _ = page(tmp_path, "blimp", task, ties=0)
     assert all((f"{point.name} {point.blimp:.1f} ({point.year})" in text) == shown for point in BABYLM)
-    assert "No pair of sentences has the same score twice." in text
+    assert "In no pair do both sentences have the same score." in text

@@ -1,4 +1,4 @@
-"""What to choose for a budget of one's own, or that there is no telling."""
+"""The arm that a report recommends for an amount of compute, or the reason why it recommends none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Scores = Mapping[str, Mapping[int, float]]  # arm -> seed -> score
 
 @dataclass(frozen=True)
 class Amount:
-    """So much of a column of the runs."""
+    """An amount of one column of the runs, such as tokens, seconds or FLOPs under one convention."""
 
     column: str
     value: float
@@ -33,65 +33,71 @@ class Amount:
 
 
 def amount_of(budget: Budget) -> Amount:
-    """A budget as the user gave it."""
+    """Return the budget that the user gave as an amount."""
     return Amount(f"flops_{budget.convention}" if budget.unit == "flops" else budget.unit, budget.amount)
 
 
 def advise(board: Board, frames: Frames, budget: Budget | None, convention: str) -> str:
-    """One paragraph: what the evidence recommends at the user's budget (by default the largest that all arms had)."""
+    """Return one paragraph: the arm that is recommended for a budget, or why none is.
+
+    Without a budget, the recommendation is for the largest amount that all arms reached.
+    """
     cells = board.at(board.budget)
     arms = {c.arm for c in board.cells} - {UNTRAINED}
     if budget is None and len(cells) > 1 and {c.arm for c in cells} == arms:
-        caveat = " Their FLOPs are not equal, see the mark at the table." if unequal(board, board.budget) else ""
+        caveat = " Their FLOPs are not equal: see the mark † in the table." if unequal(board, board.budget) else ""
         return _chosen(board, {c.arm: c.scores for c in cells}, frames.axis, board.budget, caveat)
     wanted = None if budget is None else amount_of(budget)
-    found = compute.curves(board, frames, wanted.column if wanted else f"flops_{convention}")
-    largest = compute.common(found)
-    if largest is None or len(found) < 2:
+    curves = compute.curves(board, frames, wanted.column if wanted else f"flops_{convention}")
+    largest = compute.common(curves)
+    if largest is None or len(curves) < 2:
         return "There is no recommendation: fewer than two arms have scores."
     wanted = wanted or Amount(f"flops_{convention}", largest)
-    low = max(min(curve[0][0] for curve in seeds.values()) for seeds in found.values())
+    low = max(min(curve[0][0] for curve in by_seed.values()) for by_seed in curves.values())
     if low > largest * NEAR:
-        return f"There is no recommendation for {wanted}: no one amount lies within what every arm was run at."
+        return f"There is no recommendation for {wanted}: no amount lies within the range of budgets of every arm."
     if low / NEAR <= wanted.value <= largest * NEAR:
-        return _between(board, found, frames.axis, wanted)
+        return _between(board, curves, frames.axis, wanted)
     side = "below" if wanted.value < low else "beyond"
     far = low / wanted.value if side == "below" else wanted.value / largest
     if side == "below" or far > REACH:
         return (
             f"There is no recommendation for {wanted}: that is {far:.3g} times {side} what was measured "
-            f"({_range(wanted.column, low, largest)}), where nothing here can speak."
+            f"({_range(wanted.column, low, largest)}), and no score shows which arm would be ahead there."
         )
     return _beyond(board, frames.axis, wanted, far)
 
 
 def _range(column: str, low: float, high: float) -> str:
-    """`1.80×10¹⁰ to 1.82×10¹¹ FLOPs (paper)`."""
+    """Return a range of amounts as text: `1.80×10¹⁰ to 1.82×10¹¹ FLOPs (paper)`."""
     first = power(low) if column.startswith("flops_") else str(Amount(column, low))
     return f"{first} to {Amount(column, high)}"
 
 
-def _between(board: Board, found: Curves, axis: str, wanted: Amount) -> str:
-    """Within what was measured: read off between budgets, unless the order differs at the budgets on either side."""
-    scores = compute.at(found, wanted.value)
+def _between(board: Board, curves: Curves, axis: str, wanted: Amount) -> str:
+    """Return the advice for an amount within the measured range, by scores interpolated between budgets.
+
+    None is given if an arm that the first one is ahead of there has the higher mean at the budget below or above.
+    """
+    scores = compute.at(curves, wanted.value)
     order, pairs = compute.compared(scores, board.family)
-    amounts = {x for by_seed in found.values() for curve in by_seed.values() for x, _ in curve}
+    amounts = {x for by_seed in curves.values() for curve in by_seed.values() for x, _ in curve}
     below = max((x for x in amounts if x <= wanted.value * NEAR), default=wanted.value)
     above = min((x for x in amounts if x >= wanted.value / NEAR), default=wanted.value)
-    sides = [compute.at(found, x) for x in (below, above)]
+    sides = [compute.at(curves, x) for x in (below, above)]
     claimed = [arm for arm in order[1:] if pairs[order[0], arm].claimed]
     overtaken = [arm for arm in claimed if any(_behind(side, order[0], arm) for side in sides)]
     if overtaken:
         names = listing([named(axis, arm) for arm in overtaken])
         return (
             f"There is no recommendation for {wanted}: {named(axis, order[0])} and {names} change places between the "
-            f"budgets on either side of it."
+            f"budgets on either side of this amount."
         )
     return _chosen(board, scores, axis, wanted, "")
 
 
 def _behind(scores: Scores, first: str, arm: str) -> bool:
-    """Whether an arm has the higher mean over the seeds that both have."""
+    """Return whether `first` has a lower mean than `arm` over the seeds that both have."""
     if first not in scores or arm not in scores:
         return False
     shared = scores[first].keys() & scores[arm].keys()
@@ -99,7 +105,10 @@ def _behind(scores: Scores, first: str, arm: str) -> bool:
 
 
 def _beyond(board: Board, axis: str, wanted: Amount, far: float) -> str:
-    """Beyond the largest budget: the arm that was ahead there, where it stays ahead in the worst case."""
+    """Return the advice for an amount `far` times the largest budget.
+
+    It is the arm that is ahead at the largest budget, if it stays ahead in the worst case of `extrapolation.lead`.
+    """
     arms = {named(axis, arm): points for arm, points in extrapolation.measured(board, wanted.column).items()}
     family = board.family.renamed({cell.arm: named(axis, cell.arm) for cell in board.cells})
     lead = extrapolation.lead(arms, wanted.value, family)
@@ -111,17 +120,18 @@ def _beyond(board: Board, axis: str, wanted: Amount, far: float) -> str:
     rival, margin = min(lead.margins.items(), key=lambda item: item[1].mean)
     several = len(lead.margins) > 1
     others = "every other arm" if several else rival
-    kept = "the others kept their" if several else f"{rival} kept its"
+    constant = "the others kept their" if several else f"{rival} kept its"
     return (
         f"For {wanted}: take {lead.first}. It is ahead of {others} at the largest budget, and would be ahead"
         f"{f' of {rival}' if several else ''} by {interval(margin.mean, margin.half)} points of {board.label} (paired, "
-        f"{seeds([margin.n])}) even if it gained nothing more while {kept} gain per doubling. That is {far:.3g} times "
-        f"beyond what was measured, and does not hold if an arm gains faster there than over the last three budgets."
+        f"{seeds([margin.n])}) even if its own score rose no further while {constant} gain per doubling of compute. "
+        f"That is {far:.3g} times beyond what was measured, and does not hold if an arm gains faster there than over "
+        f"the last three budgets."
     )
 
 
 def _doubts(board: Board, axis: str, arm: str) -> str:
-    """Why an arm is not worth taking even where it is ahead: what needs no pre-training does as well; "" if not so."""
+    """Return the reason not to recommend an arm that is ahead, such as a higher baseline; "" if there is none."""
     cell = next((c for c in board.at(board.budget) if c.arm == arm), None)
     if cell is None or (cell.gain is None and not doubts.beaten(cell, board.baseline(doubts.BAG))):
         return ""
@@ -129,10 +139,10 @@ def _doubts(board: Board, axis: str, arm: str) -> str:
 
 
 def _chosen(board: Board, scores: Scores, axis: str, wanted: Amount | str, caveat: str) -> str:
-    """The arm that is ahead of every other, or those among which nothing decides."""
+    """Return the advice to take the arm that is ahead of every other, or name the arms that cannot be told apart."""
     order, pairs = compute.compared(scores, board.family)
     if len(order) < 2:
-        return f"There is no recommendation for {wanted}: fewer than two arms can be read off there.{caveat}"
+        return f"There is no recommendation for {wanted}: fewer than two arms have a score there.{caveat}"
     first = order[0]
     rivals = [b for b in order[1:] if not pairs[first, b].claimed]
     n = seeds([pairs[first, b].difference.estimate.n for b in order[1:]])
@@ -143,13 +153,13 @@ def _chosen(board: Board, scores: Scores, axis: str, wanted: Amount | str, cavea
     if not rivals:
         near = pairs[first, order[1]]
         return (
-            f"For {wanted}: take {named(axis, first)}. It is ahead of every other, of {named(axis, order[1])} by "
+            f"For {wanted}: take {named(axis, first)}. It is ahead of every other arm, of {named(axis, order[1])} by "
             f"{interval(near.estimate.mean, near.estimate.half)} points of {board.label} ({how([near])}).{caveat}"
         )
     among = listing([named(axis, arm) for arm in (first, *rivals)])
-    left = [arm for arm in order if arm not in (first, *rivals)]
-    rest = f" What is behind and can be left aside: {listing([named(axis, arm) for arm in left])}." if left else ""
-    told = f"{n} can't tell {among} apart"
+    behind = [arm for arm in order if arm not in (first, *rivals)]
+    rest = f" Behind these, and not recommended: {listing([named(axis, arm) for arm in behind])}." if behind else ""
+    reason = f"with {n}, {among} cannot be told apart"
     if not all(pairs[first, arm].declared for arm in rivals):
-        told = f"no comparison that was declared beforehand puts one of {among} ahead of the others"
-    return f"For {wanted} there is no single one to recommend: {told}.{rest}{caveat}"
+        reason = f"no comparison that was declared beforehand puts one of {among} ahead of the others"
+    return f"For {wanted} there is no single arm to recommend: {reason}.{rest}{caveat}"

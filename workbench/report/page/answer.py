@@ -1,7 +1,7 @@
-"""What may be said: sentences that claim no more than the rule of `paired_comparison` allows.
+"""The answer to a report's question, in sentences that claim no more than the rule of `paired_comparison` allows.
 
-"A is ahead of B" is said where `statistics.Compared.claimed` holds, and nowhere else. Where A is beaten by a bag of
-words, or not shown ahead of its own untrained encoder, that is said first.
+"A is ahead of B" is stated only if `paired_comparison.Compared.claimed` holds. If a bag of words scores higher than A,
+or A is not shown ahead of its own untrained encoder, that is stated first.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from workbench.errors import plural
 from workbench.report.comparison.boards import Board, Cell, Pair
 from workbench.report.comparison.spending import TOLERANCE, ratios
 from workbench.report.page import decided
@@ -19,24 +20,24 @@ from workbench.report.statistics.paired_comparison import ALPHA
 from workbench.report.statistics.power import needed_seeds
 from workbench.report.words import freedom, interval, listing, points, seeds
 
-MOST = 5  # comparisons that a sentence can hold and still be read
+MOST = 5  # comparisons listed in one sentence; of more, only the ends are given, so that it stays readable
 
 
 @dataclass(frozen=True)
 class Answer:
-    """`sentence` answers the question as far as it goes; `further` says what else holds and what can't be said."""
+    """The answer to the question in one `sentence`, and `further` sentences: other results, doubts and the rule."""
 
     sentence: str
     further: tuple[str, ...]
 
 
 def answer(board: Board, axis: str) -> Answer:
-    """For the largest budget of a board."""
+    """Return the answer at the largest budget of a board."""
     cells = board.at(board.budget)
     names = {c.arm: named(axis, c.arm) for c in cells}
-    plural = several(axis)
+    noun = several(axis)
     if board.family.pairs:
-        return _declared(board, names, plural)
+        return _declared(board, names, noun)
     pairs = board.pairs[board.budget]
     lead = [p for p in pairs if p.a == cells[0].arm]
     if len(cells) == 1:
@@ -44,25 +45,25 @@ def answer(board: Board, axis: str) -> Answer:
     elif all(p.difference.estimate.n < 2 for p in lead):
         sentence = _one_seed(board, cells, lead, names)
     else:
-        sentence = _compared(board, cells, lead, names, plural)
+        sentence = _compared(board, cells, lead, names, noun)
     rest = [p for p in pairs if p not in lead and p.compared.claimed]
-    further = [f"Further down, {_further(rest, names, len(pairs) - len(lead))}."] if rest else []
-    below = caveat(board, board.budget, {p.a for p in rest}, names, plural)
+    further = [f"Further down the ranking, {_further(rest, names, len(pairs) - len(lead))}."] if rest else []
+    below = caveat(board, board.budget, {p.a for p in rest}, names, noun)
     further = [f"{below} {text}".strip() for text in further]
-    doubt = caveat(board, board.budget, {cells[0].arm}, names, plural) if lead else ""
+    doubt = caveat(board, board.budget, {cells[0].arm}, names, noun) if lead else ""
     if any(p.compared.claimed for p in lead):
         sentence, doubt = f"{doubt} {sentence}".strip(), ""
     further = [doubt, *_unequal(board, names), *further, *_against_untrained(cells, names), *_reach(board)]
     return Answer(sentence, tuple(text for text in further if text))
 
 
-def _declared(board: Board, names: dict[str, str], plural: str) -> Answer:
-    """Answer from the comparisons that were declared beforehand, and from no others."""
+def _declared(board: Board, names: dict[str, str], noun: str) -> Answer:
+    """Return the answer from the comparisons that were declared beforehand alone."""
     cells = board.at(board.budget)
     claimed = {pair.a for pair in decided.declared_pairs(board) if pair.compared.claimed}
     sentence, doubt = (
         decided.sentence(board, names),
-        caveat(board, board.budget, claimed or {cells[0].arm}, names, plural),
+        caveat(board, board.budget, claimed or {cells[0].arm}, names, noun),
     )
     if claimed:
         sentence, doubt = f"{doubt} {sentence}".strip(), ""
@@ -71,13 +72,13 @@ def _declared(board: Board, names: dict[str, str], plural: str) -> Answer:
 
 
 def _unequal(board: Board, names: dict[str, str]) -> list[str]:
-    """That the first did not spend the same as another, where that is so."""
-    convention, found = board.convention(), ratios(board, board.budget)
-    first = next(iter(found), "")
-    other = max(found, key=lambda arm: max(found[first] / found[arm], found[arm] / found[first]), default="")
-    if not found or max(found[first] / found[other], found[other] / found[first]) <= 1 + TOLERANCE:
+    """Return a sentence that the first arm did not spend as much as another, if their FLOPs differ; else none."""
+    convention, spent = board.convention(), ratios(board, board.budget)
+    first = next(iter(spent), "")
+    other = max(spent, key=lambda arm: max(spent[first] / spent[arm], spent[arm] / spent[first]), default="")
+    if not spent or max(spent[first] / spent[other], spent[other] / spent[first]) <= 1 + TOLERANCE:
         return []
-    ratio = found[first] / found[other]
+    ratio = spent[first] / spent[other]
     more = f"{ratio:.2f} times the" if ratio > 1 else f"only {ratio:.2f} of the"
     return [
         f"This is not at equal compute: {names[first]} spent {more} FLOPs of {names[other]} ({convention} convention)."
@@ -85,67 +86,76 @@ def _unequal(board: Board, names: dict[str, str]) -> list[str]:
 
 
 def _alone(board: Board, cell: Cell, names: dict[str, str]) -> str:
+    """Return the sentence for a single arm, which is compared with nothing."""
     e = cell.estimate
     tail = "one seed, so no interval" if e.df is None else f"95 % interval over {seeds([e.n])}, {freedom([e.df])}"
     return (
         f"{names[cell.arm]} scores {interval(e.mean, e.half)} on {board.label} ({tail}); "
-        f"there is nothing else at this budget to compare it with."
+        f"there is no other arm at this budget to compare it with."
     )
 
 
 def _one_seed(board: Board, cells: list[Cell], lead: list[Pair], names: dict[str, str]) -> str:
+    """Return the sentence for arms that share at most one seed, so that none is shown ahead."""
     first, gap = cells[0], lead[0].difference.estimate
     if gap.n == 0:
         return (
             f"{names[first.arm]} has the highest {board.label} ({points(first.estimate.mean)}), but it shares no seed "
-            f"with {names[lead[0].b]}, so nothing here says whether that is more than noise."
+            f"with {names[lead[0].b]}, so nothing shows whether the difference is more than noise."
         )
     more = f"{points(gap.mean)} more than" if points(gap.mean) != points(0.0) else "level with"
     return (
-        f"One seed can't rank them: {names[first.arm]} has the highest {board.label} ({points(first.estimate.mean)}), "
-        f"{more} {names[lead[0].b]}, and without a second seed there is no interval to say "
-        f"whether that is more than noise."
+        f"One seed cannot rank them: {names[first.arm]} has the highest {board.label} ({points(first.estimate.mean)}), "
+        f"{more} {names[lead[0].b]}, and without a second seed there is no interval to "
+        f"show whether the difference is more than noise."
     )
 
 
-def _compared(board: Board, cells: list[Cell], lead: list[Pair], names: dict[str, str], plural: str) -> str:
+def _compared(board: Board, cells: list[Cell], lead: list[Pair], names: dict[str, str], noun: str) -> str:
+    """Return the sentence on the arm with the highest mean: which others it is ahead of, and which not."""
     first = names[cells[0].arm]
     sure, unsure = [p for p in lead if p.compared.claimed], [p for p in lead if not p.compared.claimed]
     n, paired = seeds([p.difference.estimate.n for p in lead]), how([p.compared for p in lead])
     if not unsure:
         gaps = _gaps(sure, names)
-        every = f"every other of the {len(cells)} {plural}: " if len(sure) > 1 else ""
+        every = f"every other of the {len(cells)} {noun}: " if len(sure) > 1 else ""
         return f"{first} is ahead {'of ' + every if every else ''}{gaps} points of {board.label} ({paired})."
     if sure:
         gaps = _gaps(sure, names)
         others = _open(unsure, names, board)
         return (
             f"{first} has the highest {mean_label(board)} and is ahead {gaps} points ({paired}), "
-            f"but {n} can't tell it from {others}."
+            f"but with {n} it cannot be told apart from {others}."
         )
     near, far = unsure[0], unsure[-1]
     if len(lead) == 1:
         gap = gap_text(near.compared, f" points of {board.label}")
-        return f"{n} can't tell {first} from {names[near.b]}: the gap is {gap} ({paired}){_enough(near, cells)}."
+        return (
+            f"With {n}, {first} cannot be told apart from {names[near.b]}: the gap is {gap} "
+            f"({paired}){_enough(near, cells)}."
+        )
     return (
-        f"{n} can't tell which of the {len(cells)} {plural} is best: {first} has the highest {mean_label(board)}, "
-        f"{gap_text(near.compared, ' points more')} than the next, {names[near.b]}, and "
+        f"With {n}, it cannot be told which of the {len(cells)} {noun} is best: {first} has the highest "
+        f"{mean_label(board)}, {gap_text(near.compared, ' points more')} than the next, {names[near.b]}, and "
         f"{gap_text(far.compared, ' more')} than the last, {names[far.b]} ({paired}{_but(far, board)})"
         f"{'' if _but(near, board) and _but(far, board) else _enough(near, cells)}."
     )
 
 
 def _open(pairs: list[Pair], names: dict[str, str], board: Board) -> str:
-    """`b (0.4 ± 0.7)`; what is larger than its interval and still not claimed comes last, with the reason once."""
-    said: dict[str, list[str]] = {}
+    """Return the arms that the first is not ahead of, with their gaps: `b (0.4 ± 0.7) and c (0.9 ± 0.8)`.
+
+    Gaps that are larger than their own interval and still not claimed come last, with the reason once.
+    """
+    by_reason: dict[str, list[str]] = {}
     for p in sorted(pairs, key=lambda p: _but(p, board)):
-        said.setdefault(_but(p, board), []).append(f"{names[p.b]} ({gap_text(p.compared)})")
-    plain, *others = [said.pop("", []), *said.items()]
-    return listing([*plain, *(listing(told) + why for why, told in others)])
+        by_reason.setdefault(_but(p, board), []).append(f"{names[p.b]} ({gap_text(p.compared)})")
+    plain, *others = [by_reason.pop("", []), *by_reason.items()]
+    return listing([*plain, *(listing(arms) + reason for reason, arms in others)])
 
 
 def _gaps(pairs: list[Pair], names: dict[str, str]) -> str:
-    """`of b by 1.3 ± 0.4 and of c by 2.0 ± 0.6`; nearest and farthest where there are many."""
+    """Return `of b by 1.3 ± 0.4 and of c by 2.0 ± 0.6`; the nearest and the farthest arm alone if there are many."""
     if len(pairs) <= MOST:
         return listing([f"of {names[p.b]} by {gap_text(p.compared)}" for p in pairs])
     near, far = pairs[0], pairs[-1]
@@ -156,16 +166,17 @@ def _gaps(pairs: list[Pair], names: dict[str, str]) -> str:
 
 
 def _but(pair: Pair, board: Board) -> str:
-    """Why a gap that is larger than its own interval is still not claimed."""
+    """Return why a gap that is larger than its own interval is still not claimed; "" for any other gap."""
     if pair.compared.claimed or pair.difference.p is None or pair.difference.p >= ALPHA:
         return ""
     if pair.compared.adjusted is not None and pair.compared.adjusted < ALPHA:
-        return ", more than its own interval, but the permutation test doesn\u2019t bear it out"
-    return f", more than its own interval but not once all {len(board.pairs[board.budget])} comparisons are counted"
+        return ", more than its own interval, but the permutation test does not confirm it"
+    comparisons = len(board.pairs[board.budget])
+    return f", more than its own interval, but not after correction for all {comparisons} comparisons"
 
 
 def _enough(pair: Pair, cells: list[Cell]) -> str:
-    """How many seeds would do, if gap and noise are what they seem to be."""
+    """Return how many seeds would show a gap of this size, if the true gap and noise are equal to their estimates."""
     e, noise = pair.difference.estimate, pair.compared.noise
     if e.n < 2 or not noise:
         return ""
@@ -173,13 +184,14 @@ def _enough(pair: Pair, cells: list[Cell]) -> str:
         return f"; from {1 + math.ceil(LEAST_DF / (len(cells) - 1))} seeds on there is an interval"
     needed = needed_seeds(e.mean, noise, len(cells))
     if needed is None:
-        return "; no practical number of seeds would, for a gap of this size"
+        return "; no practical number of seeds would show a gap of this size"
     if needed <= e.n:
-        return f"; a gap of this size is mostly shown by {seeds([needed])}, but was not here"
-    return f"; about {needed} would, for a gap of this size"
+        return f"; {seeds([needed])} would show a gap of this size in most experiments, but not in this one"
+    return f"; about {seeds([needed])} would show a gap of this size"
 
 
 def _further(pairs: list[Pair], names: dict[str, str], among: int) -> str:
+    """Return which arms below the first are ahead of others; of many pairs, their number out of `among`."""
     if len(pairs) > MOST:
         return f"{len(pairs)} of the {among} other pairs are told apart; the table of pairs names them"
     by_first: dict[str, list[str]] = {}
@@ -191,32 +203,33 @@ def _further(pairs: list[Pair], names: dict[str, str], among: int) -> str:
 _UNTRAINED = {
     "ahead": ("beats its own untrained encoder", "beat their own untrained encoders"),
     "open": (
-        "can't be told from its own untrained encoder",
-        "can't be told from their own untrained encoders",
+        "cannot be told apart from its own untrained encoder",
+        "cannot be told apart from their own untrained encoders",
     ),
     "behind": ("is worse than its own untrained encoder", "are worse than their own untrained encoders"),
 }
 
 
 def _against_untrained(cells: list[Cell], names: dict[str, str]) -> list[str]:
-    """Which arms beat the untrained encoder of their seed, by the rule of `paired_comparison`; a sentence, or none."""
+    """Return a sentence on which arms beat the untrained encoder of their seed, by the rule of `paired_comparison`."""
     gains = [(names[c.arm], c.gain) for c in cells if c.gain is not None]
     if not gains:
         return []
     parts = []
     for verdict, (one, many) in _UNTRAINED.items():
-        found = [(name, g) for name, g in gains if g.adjusted is not None and g.verdict == verdict]
-        mine = [(name, g.estimate) for name, g in found]
-        told = [f"{name} ({interval(e.mean, e.half, True)})" for name, e in mine]
-        missed = [name for name, g in found if verdict == "open" and (g.difference.p or 1.0) < ALPHA]
-        if len(told) > MOST:
-            least, most = min(mine, key=lambda m: m[1].mean), max(mine, key=lambda m: m[1].mean)
+        group = [(name, g) for name, g in gains if g.adjusted is not None and g.verdict == verdict]
+        estimates = [(name, g.estimate) for name, g in group]
+        arms = [f"{name} ({interval(e.mean, e.half, True)})" for name, e in estimates]
+        missed = [name for name, g in group if verdict == "open" and (g.difference.p or 1.0) < ALPHA]
+        if len(arms) > MOST:
+            least, most = min(estimates, key=lambda m: m[1].mean), max(estimates, key=lambda m: m[1].mean)
             ends = " to ".join(f"{interval(e.mean, e.half, True)} for {name}" for name, e in (least, most))
-            parts.append(f"{len(told)} of {len(gains)} arms {many} (from {ends})")
-        elif told:
-            parts.append(f"{listing(told)} {one if len(told) == 1 else many}")
+            parts.append(f"{len(arms)} of {len(gains)} arms {many} (from {ends})")
+        elif arms:
+            parts.append(f"{listing(arms)} {one if len(arms) == 1 else many}")
         if missed:
-            parts[-1] += f", though {listing(missed)} by more than the interval before all comparisons are counted"
+            gain = "the gain of" if len(missed) == 1 else "each gain of"
+            parts[-1] += f", though {gain} {listing(missed)} is larger than its own interval, which is not corrected"
     without = [f"{name} ({points(g.estimate.mean, 1, True)})" for name, g in gains if g.adjusted is None]
     if without:
         gain = "the gain has" if len(without) == 1 else "the gains have"
@@ -227,13 +240,13 @@ def _against_untrained(cells: list[Cell], names: dict[str, str]) -> list[str]:
 
 
 def _reach(board: Board) -> list[str]:
-    """What the design could have seen, and by what rule claims are made."""
+    """Return the smallest gap that the design would have shown in most experiments, and the rule of its claims."""
     noise = next((n for n in board.noise[board.budget] if n.name == "mean"), None)
     if noise is None or noise.n < 2 or noise.paired is None:
         return []
     if noise.paired == 0:
         return [
-            "Seeds made no difference to any gap here, so the noise is unknown, and with it how small a gap would show."
+            "Every gap is the same in all seeds, so the noise is unknown, and so is the smallest gap that would show."
         ]
     if noise.gap is None:
         return [
@@ -241,8 +254,8 @@ def _reach(board: Board) -> list[str]:
             f"{freedom([noise.df])} to estimate the noise from: too few to show any gap, however large."
         ]
     return [
-        f"With {seeds([noise.n])} and this much noise (paired differences scatter by {points(noise.paired, 2)}, "
-        f"{freedom([noise.df])}) a true gap of {points(noise.gap)} points between two arms"
+        f"With {seeds([noise.n])} and this much noise (paired differences have a standard deviation of "
+        f"{points(noise.paired, 2)}, {freedom([noise.df])}) a true gap of {points(noise.gap)} points between two arms"
         f"{' of a declared comparison' if board.family.pairs else ''} would be shown four times in five, "
         f"smaller ones less often.",
         _rule(board),
@@ -250,29 +263,30 @@ def _reach(board: Board) -> list[str]:
 
 
 def _rule(board: Board) -> str:
-    """When "ahead" is said, in the words of a reader."""
+    """Return the rule by which an arm is called ahead."""
     pairs = [pair for pair in board.pairs[board.budget] if pair.compared.declared]
     if len(pairs) == 1 and len(board.at(board.budget)) < 3:
         return (
-            f"\u201cAhead\u201d is said where the paired t test stays below 5 %{_flipped(board)}. Intervals are 95 % "
-            f"Student t."
+            f"An arm is called \u201cahead\u201d if p of the paired t test is below 5 %{_flipped(board)}. Intervals "
+            f"are 95 % Student t intervals."
         )
     return (
-        f"\u201cAhead\u201d is said where two paired t tests stay below 5 %: one with the noise that all arms share "
-        f"and {_holm(board, len(pairs))}, one with the noise of the two arms alone and its p "
-        f"times {reach_of([(pair.a, pair.b) for pair in pairs])}{_flipped(board)}. Intervals of "
-        f"differences are 95 % Student t, each on its own, and the wider of what the two kinds of noise give."
+        f"An arm is called \u201cahead\u201d if two paired t tests have p below 5 %: one with the noise that all arms "
+        f"share, after {_holm(board, len(pairs))}, and one with the noise of the two arms alone, after its p is "
+        f"multiplied by {reach_of([(pair.a, pair.b) for pair in pairs])}{_flipped(board)}. Intervals of differences "
+        f"are 95 % Student t intervals, not corrected for their number; each is the wider of those by the two kinds of "
+        f"noise."
     )
 
 
 def _holm(board: Board, comparisons: int) -> str:
-    """Return over what Holm's correction runs."""
-    which = f"the {comparisons} declared" if board.family.pairs else f"all {comparisons}"
-    return f"Holm\u2019s correction over {which} pairs"
+    """Return the name of the correction: Holm's, over all pairs or over those that were declared."""
+    which, noun = ("the", "declared pair") if board.family.pairs else ("all", "pair")
+    return f"Holm\u2019s correction over {which} {plural(comparisons, noun)}"
 
 
 def _flipped(board: Board) -> str:
-    """The part of the rule that needs six seeds; said only where there are as many."""
+    """Return the clause on the permutation test, if any pair has the six seeds that it needs; else ""."""
     if not any(pair.compared.flip is not None for pair in board.pairs[board.budget]):
         return ""
-    return ", and where the permutation test of a pair with six seeds or more does too"
+    return "; for a pair with six seeds or more, p of the permutation test must be below 5 % as well"

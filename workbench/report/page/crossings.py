@@ -1,4 +1,4 @@
-"""Between which amounts of compute two arms change places, where both orders are shown."""
+"""Crossings: the amounts of compute between which two arms change places, if both orders are shown."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from workbench.report.load.run_files import END
 from workbench.report.statistics.paired_comparison import ALPHA, Difference
 from workbench.report.words import interval, listing
 
-Compared = tuple[float, Sequence[Pair]]  # an amount that some arms have spent, and the pairs of them
-Claims = Mapping[frozenset[str], Sequence[tuple[float, Pair]]]  # two arms -> where one of them is ahead, in order
+Compared = tuple[float, Sequence[Pair]]  # an amount that some arms have spent, and the comparisons of these arms
+Claims = Mapping[frozenset[str], Sequence[tuple[float, Pair]]]  # two arms -> amounts at which one of them is ahead
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """`before` is ahead at the amount `low` and `after` at `high`, so their curves cross between the two.
+    """The crossing of two arms: `before` is ahead at the amount `low`, and `after` at the larger amount `high`.
 
-    No curve is assumed. The bracket is wrong only if one of the two claims is, and all claims are corrected together.
+    No form of the curves is assumed. The statement is wrong only if one of its two claims is wrong, and all claims are
+    corrected together.
     """
 
     before: str
@@ -36,27 +37,27 @@ class Crossing:
 
 
 def crossings(board: Board, column: str) -> list[Crossing]:
-    """Return every change of places between arms that spent the same of a column of the runs."""
+    """Return every crossing of two arms that spent the same amount of a column of the runs."""
     return between(claims(compared(board, column)))
 
 
 def compared(board: Board, column: str) -> list[Compared]:
-    """Return the amounts at which arms are compared: the end of each budget, and the points of training before.
+    """Return the comparisons at every amount: at the end of each budget, and at the points of training before it.
 
-    Where seeds are added by a plan, only the ends count, as its looks are at these alone.
+    If seeds are added by a plan, arms are compared at the ends only, because the plan has no looks elsewhere.
     """
-    found: list[Compared] = []
+    comparisons: list[Compared] = []
     for budget in board.budgets:
         spent = {cell.arm: cell.spent[column] for cell in board.at(budget)}
-        found.append((next(iter(spent.values())), _equal(board.pairs[budget], spent)))
+        comparisons.append((next(iter(spent.values())), _equal(board.pairs[budget], spent)))
         family = board.families.get(budget, NOTHING)
         if family.plan is None:
-            found += [_compare(board, places, column) for places in _before_the_end(board, budget)]
-    return sorted(found, key=lambda one: one[0])
+            comparisons += [_compare(board, places, column) for places in _before_the_end(board, budget)]
+    return sorted(comparisons, key=lambda one: one[0])
 
 
 def _before_the_end(board: Board, budget: str) -> list[list[Place]]:
-    """Return the places of each point of a budget that several arms have."""
+    """Return the scores of the arms at each point of a budget that several arms have, without the end of training."""
     marks: dict[str, list[Place]] = {}
     for place in board.places:
         if place.budget == budget and place.mark != END:
@@ -65,16 +66,16 @@ def _before_the_end(board: Board, budget: str) -> list[list[Place]]:
 
 
 def _compare(board: Board, places: Sequence[Place], column: str) -> Compared:
-    """Compare the arms of one point by the rule of every comparison."""
+    """Return the comparisons of the arms at one point, by the same rule as at the end of training."""
     family = board.families.get(places[0].budget, NOTHING)
-    found = declared.compare({place.arm: place.scores for place in places}, replace(family, plan=None))
-    pairs = [Pair(a, b, one) for (a, b), one in found.items()]
+    results = declared.compare({place.arm: place.scores for place in places}, replace(family, plan=None))
+    pairs = [Pair(a, b, one) for (a, b), one in results.items()]
     spent = {place.arm: place.spent[column] for place in places}
     return next(iter(spent.values())), _equal(pairs, spent)
 
 
 def _equal(pairs: Iterable[Pair], spent: Mapping[str, float]) -> list[Pair]:
-    """Return the pairs of arms that spent the same."""
+    """Return the pairs of arms that spent the same amount, within the tolerance for equal compute."""
     return [pair for pair in pairs if _alike(spent[pair.a], spent[pair.b])]
 
 
@@ -84,7 +85,7 @@ def _alike(a: float, b: float) -> bool:
 
 
 def between(shown: Claims) -> list[Crossing]:
-    """Return the closest two amounts that show each change of places."""
+    """Return each crossing with the two closest amounts that show it."""
     made = [
         Crossing(one.a, two.a, low, high, one.difference, two.difference)
         for of_pair in shown.values()
@@ -94,9 +95,9 @@ def between(shown: Claims) -> list[Crossing]:
     return sorted(made, key=lambda crossing: crossing.low)
 
 
-def claims(found: Sequence[Compared]) -> Claims:
-    """Return where one arm of a pair is shown ahead of the other, corrected for every pair and every amount (Holm)."""
-    every = [(amount, pair) for amount, pairs in found for pair in pairs if pair.compared.declared]
+def claims(comparisons: Sequence[Compared]) -> Claims:
+    """Return the amounts at which one arm of a pair is shown ahead, corrected for all pairs at all amounts (Holm)."""
+    every = [(amount, pair) for amount, pairs in comparisons for pair in pairs if pair.compared.declared]
     every.sort(key=lambda one: 1.0 if one[1].difference.p is None else one[1].difference.p)
     shown: dict[frozenset[str], list[tuple[float, Pair]]] = {}
     for place, (amount, pair) in enumerate(every):
@@ -109,7 +110,7 @@ def claims(found: Sequence[Compared]) -> Claims:
 
 
 def sentence(crossing: Crossing, axis: Axis) -> str:
-    """Return between which amounts two arms change places, and by how much each was ahead."""
+    """Return the sentence on a crossing: both amounts, and by how many points which arm is ahead there."""
     before, after = crossing.at_low.estimate, crossing.at_high.estimate
     return (
         f"{crossing.after} overtakes {crossing.before} between {axis.say(crossing.low)}, where {crossing.before} is "
@@ -119,38 +120,38 @@ def sentence(crossing: Crossing, axis: Axis) -> str:
 
 
 def sentences(board: Board, axis: Axis) -> list[str]:
-    """Return each change of places, and for every other pair by which amount there is none."""
-    found = compared(board, axis.column)
-    shown = claims(found)
+    """Return a sentence for each crossing, and sentences on the pairs for which none is shown up to some amount."""
+    comparisons = compared(board, axis.column)
+    shown = claims(comparisons)
     crossings = between(shown)
-    told = [sentence(crossing, axis) for crossing in crossings]
+    crossed_sentences = [sentence(crossing, axis) for crossing in crossings]
     if not board.places:
-        return told
+        return crossed_sentences
     if any(family.plan is not None for family in board.families.values()):
         return [
-            *told,
-            "Points before the end are not compared: seeds were added by a plan, whose looks are at ends alone.",
+            *crossed_sentences,
+            "Arms are not compared before the end of training: seeds were added by a plan with looks at the end only.",
         ]
     crossed = {frozenset((one.before, one.after)) for one in crossings}
     amounts: dict[frozenset[str], list[float]] = {}
-    for amount, pairs in found:
+    for amount, pairs in comparisons:
         for pair in (pair for pair in pairs if pair.compared.declared):
             amounts.setdefault(frozenset((pair.a, pair.b)), []).append(amount)
     ahead = [_ahead(of_pair, amounts[key], axis) for key, of_pair in shown.items() if key not in crossed]
     level = [" and ".join(sorted(key)) for key in amounts if key not in shown]
     if level:
         most = max(max(amounts[key]) for key in amounts if key not in shown)
-        ahead.append(f"Neither arm is shown ahead at any point, up to {axis.say(most)}: {listing(level)}.")
-    return [*told, *ahead]
+        ahead.append(f"At no point up to {axis.say(most)} is either arm shown ahead: {listing(level)}.")
+    return [*crossed_sentences, *ahead]
 
 
 def _ahead(of_pair: Sequence[tuple[float, Pair]], amounts: Sequence[float], axis: Axis) -> str:
-    """Return from where to where one arm is ahead of another that has not overtaken it."""
+    """Return the sentence on an arm that is ahead of another at some amounts and not shown to be overtaken by it."""
     (low, first), (high, _) = of_pair[0], of_pair[-1]
     end = max(amounts)
     at = f"at {axis.say(low)}" if low == high else f"from {axis.say(low)} to {axis.say(high)}"
-    often = f"{len(of_pair)} of {len(amounts)} points show it" if len(amounts) > 1 else "the one point shows it"
-    last = f"by {axis.say(end)} it has not been overtaken"
+    often = f"shown at {len(of_pair)} of {len(amounts)} points" if len(amounts) > 1 else "shown at the only point"
+    last = f"up to {axis.say(end)} it is not overtaken"
     if high < end:
         last = f"from there to {axis.say(end)} neither is shown ahead"
     return f"{first.a} is ahead of {first.b} {at} ({often}); {last}."

@@ -1,10 +1,11 @@
-"""Sentences on comparisons that were declared beforehand: which of them are decided, and what the others would take."""
+"""Sentences on comparisons that were declared beforehand: which are decided, and how many seeds the others need."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from workbench.errors import plural
 from workbench.report.comparison.boards import Board, Pair
 from workbench.report.page.phrases import gap_text, how, mean_label
 from workbench.report.statistics.group_sequential import Look
@@ -23,27 +24,26 @@ def declared_pairs(board: Board) -> list[Pair]:
 
 
 def sentence(board: Board, names: Names) -> str:
-    """Return what is decided, and then what is not."""
+    """Return the sentence on the declared comparisons: those that are decided, and then the others."""
     pairs = declared_pairs(board)
     sure = [pair for pair in pairs if pair.compared.claimed]
     unsure = [pair for pair in pairs if not pair.compared.claimed]
     paired = how([pair.compared for pair in pairs])
-    told = "; ".join(_undecided(board, pair, names) for pair in unsure)
+    undecided = "; ".join(_undecided(board, pair, names) for pair in unsure)
     if not sure:
         none = "None" if len(pairs) > 1 else "Not one"
-        return f"{none} of the {_many(len(pairs))} is decided ({paired}): {told}."
+        return f"{none} of the {_many(len(pairs))} is decided ({paired}): {undecided}."
     ahead = f"{_ahead(sure, names)} points of {board.label} ({paired})"
     if not unsure:
-        every = f"All {len(pairs)} comparisons that were declared beforehand are decided: "
-        return (
-            f"{every if len(pairs) > 1 else ''}{ahead}{'' if len(pairs) > 1 else ', as was declared to be compared'}."
-        )
+        if len(pairs) == 1:
+            return f"{ahead}, the comparison that was declared beforehand."
+        return f"All {len(pairs)} comparisons that were declared beforehand are decided: {ahead}."
     verb = "is" if len(sure) == 1 else "are"
-    return f"{len(sure)} of the {_many(len(pairs))} {verb} decided: {ahead}. Not decided: {told}."
+    return f"{len(sure)} of the {_many(len(pairs))} {verb} decided: {ahead}. Not decided: {undecided}."
 
 
 def _many(count: int) -> str:
-    return f"{count} comparison{'s' * (count > 1)} that {'were' if count > 1 else 'was'} declared beforehand"
+    return f"{plural(count, 'comparison')} that {'were' if count > 1 else 'was'} declared beforehand"
 
 
 def _ahead(pairs: Sequence[Pair], names: Names) -> str:
@@ -68,45 +68,45 @@ def _undecided(board: Board, pair: Pair, names: Names) -> str:
 
 
 def _stands(board: Board, pair: Pair) -> str:
-    """Return what the last look says of a comparison that it leaves undecided."""
+    """Return a clause on the status, after the last look, of a comparison that is not decided now."""
     status = status_at(board.looks[-1], pair.a, pair.b) if board.looks else "open"
     most = board.family.plan.most if board.family.plan else 0
     tails = {
-        "open": "", "out of reach": f", which {most} seeds would hardly decide", "not decided": "",
-        "decided": ", decided by an earlier look, which later seeds do not bear out",
+        "open": "", "out of reach": f", out of reach: even {most} seeds would hardly decide it", "not decided": "",
+        "decided": ", decided at an earlier look, but not confirmed by later seeds",
     }  # fmt: skip
     return tails[status]
 
 
 def status_at(look: Look, a: str, b: str) -> str:
-    """Return where the comparison of two arms stands after a look."""
+    """Return the status of the comparison of two arms after a look."""
     return look.status[(a, b) if (a, b) in look.status else (b, a)]
 
 
 def planned(board: Board) -> list[str]:
-    """Return how seeds are added, and what that makes of p values and intervals; nothing where it is not by a plan."""
+    """Return how seeds are added, and how p values and intervals account for that; nothing if there is no plan."""
     plan = board.family.plan
     if plan is None:
         return []
     counts = listing([str(count) for count in plan.seeds])
     taken = f"{plan.taken} of these looks {'has' if plan.taken == 1 else 'have'} been taken"
-    told = (
+    schedule = (
         f"Seeds are added in blocks until every declared comparison is decided or out of reach: looks are planned at "
         f"{counts} seeds, and {taken if plan.taken else 'none has been taken'}. By a look at n of {plan.most} seeds, "
-        f"(n/{plan.most})² of the 5 % may have been spent."
+        f"the share (n/{plan.most})² of the error rate of 5 % may have been spent."
     )
     if not plan.taken:
-        return [told]
+        return [schedule]
     level = 100 * (1 - ALPHA * plan.shares[plan.taken - 1])
     return [
-        f"{told} p values of declared comparisons are divided by the share of their look, and their intervals are of "
-        f"{level:.1f} %, so that those of all looks hold together in 95 of 100 experiments."
+        f"{schedule} p values of declared comparisons are divided by the share of their look, and their intervals are "
+        f"of {level:.1f} %, so that the intervals of all looks are right at once in 95 of 100 experiments."
     ]
 
 
 @dataclass(frozen=True)
 class LookRow:
-    """One look as a row: the error rate that it may spend, in per cent, and how each comparison stood."""
+    """One look: its number of seeds, the error rate `level` that it may spend in %, and the status of comparisons."""
 
     seeds: int
     level: float
@@ -114,7 +114,7 @@ class LookRow:
 
 
 def look_rows(board: Board) -> list[LookRow]:
-    """Return the looks that were taken."""
+    """Return a row for each look that was taken."""
     return [
         LookRow(
             look.seeds,
@@ -126,7 +126,7 @@ def look_rows(board: Board) -> list[LookRow]:
 
 
 def exploratory(board: Board, names: Names) -> str:
-    """Return which arm has the highest mean, and that nothing is claimed of pairs that were not declared."""
+    """Return the sentence on the arm with the highest mean, and on pairs that were not declared."""
     best = board.at(board.budget)[0]
     mean = interval(best.estimate.mean, best.estimate.half)
     rest = [pair for pair in board.pairs[board.budget] if not pair.compared.declared]

@@ -1,4 +1,4 @@
-"""The page: everything that was found, put into words and marks, as one HTML file that asks nothing of anyone."""
+"""The report page: one HTML file with answers, figures and tables, which loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Page:
-    """Everything that the page shows: a section for each measure, and what concerns the experiment as a whole."""
+    """The content of the page: a section for each measure, and the parts that concern the whole experiment."""
 
     record: Mapping[str, Any]
     question: str
-    axis: str  # in words
-    arms: str  # what the arms are called together
-    prefix: str  # of the names of the CSV files beside the page
-    order: bool  # whether the almost stochastic order was asked for
+    axis: str  # in words, such as generator width
+    arms: str  # the noun for all arms, such as objectives
+    prefix: str  # the beginning of the names of the CSV files beside the page
+    order: bool  # whether tables show the almost stochastic order
     sections: tuple[Section, ...]
-    no_scores: str  # the answer where there is no section
+    no_scores: str  # the answer if there is no section
     facts: Sequence[tuple[str, str]]
     warnings: Sequence[str]
     keys: Mapping[str, str]  # arm -> its mark, as SVG
@@ -66,19 +66,19 @@ class Page:
 
     @property
     def absent(self) -> list[Row]:
-        """Return the runs that are in no average."""
+        """Return the runs that are in no average because their training is not finished."""
         return [run for run in self.runs if run["state"] not in FINISHED]
 
     @property
     def contents(self) -> list[tuple[str, str]]:
-        """Return fragment and title of each part of the page."""
-        found = [part for one in self.sections for part in one.contents(len(self.sections) > 1)]
-        found += [("tuning", "Tuning")] if self.tuning else []
-        return [*found, ("training", "Training"), ("setup", "What was run"), ("runs", "Every run")]
+        """Return the fragment (of a link) and the title of each part of the page."""
+        parts = [part for one in self.sections for part in one.contents(len(self.sections) > 1)]
+        parts += [("tuning", "Tuning")] if self.tuning else []
+        return [*parts, ("training", "Training"), ("setup", "What was run"), ("runs", "Every run")]
 
 
 def write(store: RunStore, record_name: str, out: Path, missing: Mapping[str, str], asked: Asked) -> Path:
-    """See `workbench.report.write`."""
+    """Write the page and its CSV files; the parameters and errors are those of `workbench.report.write`."""
     found = frames.read(store, record_name, asked.verify)
     frames.warn_of_damage(found)
     results = boards(found, asked.order)
@@ -96,8 +96,8 @@ def write(store: RunStore, record_name: str, out: Path, missing: Mapping[str, st
 
 
 def _warn_of_replaced(table: Path, found: Frames, store: RunStore) -> None:
-    """Log a warning if the report that is there shows runs that this one does not, as that of another store may."""
-    with suppress(OSError, ValueError, csv.Error):  # none, or not one that was written here
+    """Log a warning if an existing report lists runs that this one does not, as a report on another store may."""
+    with suppress(OSError, ValueError, csv.Error):  # there is no table, or it is not one of a report
         with table.open(newline="", encoding="utf-8") as file:
             before = {row.get("run_id") for row in csv.DictReader(file)} - {None}
         gone = before - {run["run_id"] for run in found.rows("runs")}
@@ -109,17 +109,17 @@ def _warn_of_replaced(table: Path, found: Frames, store: RunStore) -> None:
 
 
 def picture(found: Frames, board: Board) -> str:
-    """Return the main figure of a board as an SVG file of its own."""
+    """Return the main figure of a board as the text of an SVG file."""
     return svg.alone(selection.drawing(found).picture(board), rendering.template("colours.css"))
 
 
 def render(found: Frames, results: list[Board], missing: Mapping[str, str], asked: Asked, prefix: str = "") -> str:
-    """The whole page. `prefix` stands before the names of the CSV files it links to."""
+    """Return the page as HTML. `prefix` is the beginning of the names of the CSV files that it links to."""
     return rendering.html("report.html.j2", page=page_of(found, results, missing, asked, prefix))
 
 
 def page_of(found: Frames, results: list[Board], missing: Mapping[str, str], asked: Asked, prefix: str) -> Page:
-    """Return everything that the page shows of an experiment."""
+    """Return the content of the page on an experiment."""
     drawing = selection.drawing(found)
     return Page(
         record=found.record,

@@ -1,4 +1,4 @@
-"""One comparison under every way of counting FLOPs."""
+"""The comparison of the arms under each convention of counting FLOPs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from workbench.spec.parts import CONVENTIONS
 
 @dataclass(frozen=True)
 class Held:
-    """All arms at one amount of FLOPs under one convention; `ratio` is what each spent over the least at the budget.
+    """The comparison of all arms at one amount of FLOPs under one convention.
 
-    `scores` are read off between budgets, so arms that were run at one budget only, and not at this amount, are absent.
+    `scores` are interpolated between budgets, so an arm that was run at one other amount only is absent. `ratio` is
+    what each arm spent at the budget, divided by what the arm that spent least did.
     """
 
     convention: str
@@ -31,56 +32,56 @@ class Held:
     ratio: Mapping[str, float]
 
     @property
-    def said(self) -> str:
-        """Who is first, and by how much."""
+    def sentence(self) -> str:
+        """Return a sentence, without a full stop, on the arm with the highest score and its lead."""
         if len(self.order) < 2:
-            return "no two arms were run at one amount of compute, nor around one"
+            return "no two arms have a score at the largest amount that every arm reached"
         first, second = self.order[:2]
-        found = self.pairs[first, second]
-        gap = interval(found.difference.estimate.mean, found.difference.estimate.half)
-        told = "ahead of" if found.claimed else "first, not told apart from"
+        compared = self.pairs[first, second]
+        gap = interval(compared.difference.estimate.mean, compared.difference.estimate.half)
+        relation = "ahead of" if compared.claimed else "first, but not told apart from"
         absent = [arm for arm in self.ratio if arm not in self.scores]
-        some = f"of {listing(list(self.order))} alone, " if absent else ""
-        tail = f"; {listing(absent)} spent other amounts and cannot be placed" if absent else ""
-        return f"{some}{first} is {told} {second} ({gap}) at {power(self.amount)} FLOPs{tail}"
+        some = f"among {listing(list(self.order))}, " if absent else ""
+        tail = f"; {listing(absent)} spent other amounts and cannot be ranked" if absent else ""
+        return f"{some}{first} is {relation} {second} ({gap}) at {power(self.amount)} FLOPs{tail}"
 
 
 def held(board: Board, frames: Frames, convention: str) -> Held | None:
-    """Every arm at the largest amount that all of them reached under this convention."""
-    found = compute.curves(board, frames, f"flops_{convention}")
-    amount = compute.common(found)
+    """Return the comparison at the largest amount that every arm reached under a convention; None without arms."""
+    curves = compute.curves(board, frames, f"flops_{convention}")
+    amount = compute.common(curves)
     if amount is None:
         return None
-    scores = compute.at(found, amount)
+    scores = compute.at(curves, amount)
     order, pairs = compute.compared(scores, board.family)
     estimates = {arm: t_interval([by[s] for s in sorted(by)]) for arm, by in scores.items()}
     return Held(convention, amount, estimates, tuple(order), pairs, ratios(board, board.budget, convention))
 
 
 def under_each(board: Board, frames: Frames) -> tuple[list[Held], str]:
-    """The comparison under all three conventions and what to say of it; nothing where they all say the same.
+    """Return the comparison under all three conventions, and a sentence on how they differ.
 
-    They say the same where every arm spent the same under each, or where all rank the arms alike and claim alike. Arms
-    that a convention cannot place take no part in that: to be absent is not to be ranked otherwise.
+    Both are empty if every arm spent the same under each convention. Arms without a score under some convention are
+    left out when rankings are compared.
     """
-    found = [h for c in CONVENTIONS if (h := held(board, frames, c)) is not None]
-    if len(found) < len(CONVENTIONS) or len(board.arms) < 2:
+    each = [h for c in CONVENTIONS if (h := held(board, frames, c)) is not None]
+    if len(each) < len(CONVENTIONS) or len(board.arms) < 2:
         return [], ""
-    if all(ratio <= 1 + TOLERANCE for h in found for ratio in h.ratio.values()):
+    if all(ratio <= 1 + TOLERANCE for h in each for ratio in h.ratio.values()):
         return [], ""
-    placed = set.intersection(*(set(h.order) for h in found))
-    if len({tuple(arm for arm in h.order if arm in placed) for h in found}) > 1:
-        claims = {frozenset(pair for pair, c in h.pairs.items() if c.claimed and placed >= set(pair)) for h in found}
+    placed = set.intersection(*(set(h.order) for h in each))
+    if len({tuple(arm for arm in h.order if arm in placed) for h in each}) > 1:
+        claims = {frozenset(pair for pair, c in h.pairs.items() if c.claimed and placed >= set(pair)) for h in each}
         inside = " What is claimed is the same under all of them; the rest is noise." if len(claims) == 1 else ""
         sentence = f"The conventions do not rank the arms alike.{inside}"
     elif placed < set(board.arms):
         sentence = (
-            "The arms spent the same under one convention only, so the others cannot rank them all. Runs at more "
-            "budgets, as in the experiment efficiency, would place every arm under each."
+            "The arms spent the same under one convention only, so they cannot all be ranked under the others. Runs at "
+            "more budgets, as in the experiment efficiency, would give every arm a score under each convention."
         )
     else:
         sentence = "All three conventions rank the arms alike, though the arms did not spend the same under each."
     names = {c.arm: named(frames.axis, c.arm) for c in board.at(board.budget)}
-    winners = {h.order[0] for h in found if len(h.order) > 1 and h.pairs[h.order[0], h.order[1]].claimed}
+    winners = {h.order[0] for h in each if len(h.order) > 1 and h.pairs[h.order[0], h.order[1]].claimed}
     doubt = caveat(board, board.budget, winners, names, several(frames.axis))
-    return found, f"{doubt} {sentence}".strip()
+    return each, f"{doubt} {sentence}".strip()

@@ -1,4 +1,4 @@
-"""What was run, with what, how long: the plain facts around the scores, in words."""
+"""The facts beside the scores: what was run, on which text, with which settings, and for how long."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from workbench.errors import plural
 from workbench.report import words
 from workbench.report.comparison import spending
 from workbench.report.comparison.boards import Board
@@ -17,26 +18,25 @@ from workbench.spec.words_seen import by_source
 
 
 def known(value: object) -> bool:
-    """Whether a cell of a table holds anything."""
+    """Return whether a cell of a table holds a value."""
     import pandas as pd
 
     return value is not None and value is not pd.NA and not (isinstance(value, float) and math.isnan(value))
 
 
 def no_scores(found: Frames) -> str:
-    """What to say where nothing can be compared."""
+    """Return the answer of a page without any comparison: the reason why there is none."""
     done = sum(run["state"] in FINISHED for run in found.rows("runs"))
     if not done:
         return "There is no answer yet: no run has finished."
     if found.scores.empty:
-        return (
-            f"{done} runs are trained, but none was measured on a task, so nothing can be said about which is better."
-        )
+        trained = f"{plural(done, 'run')} {'is' if done == 1 else 'are'} trained"
+        return f"There is no answer yet: {trained}, but none was measured on a task."
     return "There is no answer yet: no trained run has a score on every task."
 
 
 def facts(found: Frames, results: list[Board]) -> list[tuple[str, str]]:
-    """What a reader wants to know first."""
+    """Return the names and values of the facts at the top of the page."""
     runs = found.rows("runs")
     arms = [run for run in runs if run["role"] == "arm"]
     done = sum(run["state"] in FINISHED for run in runs)
@@ -52,7 +52,7 @@ def facts(found: Frames, results: list[Board]) -> list[tuple[str, str]]:
     flops = math.fsum(r[f"flops_{convention}"] for r in runs if known(r[f"flops_{convention}"]))
     budgets = list(dict.fromkeys(run["budget"] for run in arms if found.settings[run["run_id"]]))
     layers, width = spec.get("encoder.layers", 0), spec.get("encoder.hidden", 0)
-    told = [
+    return [
         ("Score", scores or "none"),
         ("Budget of a run", words.listing(budgets) or "unknown"),
         *([("Compute", compared)] if (compared := spending.told(found)) else []),
@@ -64,13 +64,12 @@ def facts(found: Frames, results: list[Board]) -> list[tuple[str, str]]:
         ("Pre-training in all", f"{words.power(flops)} FLOPs ({convention}), {words.duration(seconds)}"),
         ("Fine-tuning in all", words.duration(tuning)),
     ]
-    return told
 
 
 def text(found: Frames, names: str) -> str:
-    """Return the names of the text, with its words and those of each source where they were written down."""
-    told = found.record["text"]
-    total, sources = number(told.get("words")), part(told, "sources")
+    """Return the names of the text, with its words and those of each source if they were recorded."""
+    recorded = found.record["text"]
+    total, sources = number(recorded.get("words")), part(recorded, "sources")
     if math.isnan(total):
         return names
     counts = {str(name): number(count) for name, count in sources.items()}
@@ -78,7 +77,7 @@ def text(found: Frames, names: str) -> str:
 
 
 def words_seen(found: Frames) -> str:
-    """Return the words that finished runs saw in training and in how many epochs; "" where no words were counted."""
+    """Return how many words finished runs saw in training, and in how many epochs; "" if words were not counted."""
     runs = [r for r in found.rows("runs") if r["role"] == "arm" and r["state"] in FINISHED and known(r["words"])]
     if not runs:
         return ""
@@ -90,31 +89,27 @@ def words_seen(found: Frames) -> str:
 
 
 def scale_note(found: Frames) -> str:
-    """Return what sets these numbers apart from published ones; the encoder's size only where the runs tell it."""
+    """Return a caution against comparing these numbers with published ones, with the encoder's size if it is known."""
     spec: Mapping[str, Any] = next((s for s in found.settings.values() if s), {})
     layers, width = spec.get("encoder.layers", 0), spec.get("encoder.hidden", 0)
-    size = f"The encoder here has {size_in_words(layers, width)}, and another" if layers else "Another encoder, another"
+    size = f"The encoder here has {size_in_words(layers, width)}. The" if layers else "The encoder, the"
     return (
-        f"{size} score, another text and another budget may stand behind these numbers: compare the order and the "
-        f"signs, not the size."
+        f"{size} score, the text and the budget may be others than those of the published numbers: compare the order "
+        f"of the arms and the signs of differences, not their size."
     )
 
 
 def time_note(found: Frames) -> str:
-    """Who ran it for how long."""
+    """Return a sentence on the time that all runs took, before the command if it is known."""
     runs = [r for r in found.rows("runs") if known(r["seconds"])]
     seconds = math.fsum(r["seconds"] for r in runs)
     tuning = math.fsum(r["finetune_seconds"] for r in runs if known(r["finetune_seconds"]))
-    return (
-        f"{len(runs)} runs took {words.duration(seconds)} of training and {words.duration(tuning)} of fine-tuning, "
-        f"added up over runs. The command:"
-        if found.record["command"]
-        else f"{len(runs)} runs took {words.duration(seconds)} of training and {words.duration(tuning)} of fine-tuning."
-    )
+    took = f"{plural(len(runs), 'run')} took {words.duration(seconds)} of training and {words.duration(tuning)} of"
+    return f"{took} fine-tuning, summed over runs. The command:" if found.record["command"] else f"{took} fine-tuning."
 
 
 def settings(found: Frames) -> dict[str, list[Any]]:
-    """The specs of the arms: what all share, and what differs apart from axis, seed and budget."""
+    """Return the settings of the arms: those that all share, and those that differ besides axis, seed and budget."""
     arms = {r["run_id"]: found.settings[r["run_id"]] for r in found.rows("runs") if r["role"] == "arm"}
     aside = ("tasks.", "seed", "scale", *found.axis.split(","))
     mine = {i: {k: v for k, v in spec.items() if not k.startswith(aside)} for i, spec in arms.items()}
@@ -124,12 +119,13 @@ def settings(found: Frames) -> dict[str, list[Any]]:
 
 
 def environments(found: Frames) -> dict[str, list[Any]]:
+    """Return the entries of env.json that all runs share, and those that differ."""
     same, different = _split(found.environments)
     return {"same": same, "different": different}
 
 
 def _split(tables: Mapping[str, Mapping[str, Any]]) -> tuple[list[tuple[str, str]], list[tuple[str, str, list[str]]]]:
-    """Keys with one value over all runs, and the others with every value and who has it. Unset values say nothing."""
+    """Return the keys with one value in all runs, and the others with each value and its runs, without unset values."""
     same, different = [], []
     for key, values in checks.by_value(tables).items():
         if len(values) == 1:

@@ -1,4 +1,4 @@
-"""Phrases that sentences of a report share: what arms are called, and how a difference is told."""
+"""Phrases that the sentences of a report share: names of arms, and differences with their intervals."""
 
 from __future__ import annotations
 
@@ -9,34 +9,35 @@ from workbench.report.words import freedom, interval, points, seeds
 
 
 def several(axis: str) -> str:
-    """What the arms are called together: `objectives`, `settings of generator width`."""
+    """Return the noun for all arms together: `objectives`, `settings of generator width`."""
     return "objectives" if axis == "objective" else f"settings of {spoken(axis)}"
 
 
 def named(axis: str, arm: str) -> str:
-    """An arm in a sentence: `rtd`, `generator width 0.25`, `a unigram generator`."""
+    """Return the name of an arm in a sentence: `rtd`, `generator width 0.25`, `a unigram generator`."""
     if axis == "objective":
         return arm
-    words = arm.split(",")[0] in ("unigram", "uniform") and axis.startswith("generator.")
-    return f"a {arm} generator" if words else f"{spoken(axis)} {arm}"
+    sizeless = arm.split(",")[0] in ("unigram", "uniform") and axis.startswith("generator.")
+    return f"a {arm} generator" if sizeless else f"{spoken(axis)} {arm}"
 
 
 def how(compared: list[Compared]) -> str:
-    """`paired, 3 seeds, 8 degrees of freedom`."""
+    """Return how the differences were measured: `paired, 3 seeds, 8 degrees of freedom`."""
     freedoms = [c.estimate.df for c in compared if c.estimate.df is not None]
     tail = f", {freedom(freedoms)}" if freedoms else ""
     return f"paired, {seeds([c.estimate.n for c in compared])}{tail}"
 
 
 def mean_label(board: Board) -> str:
+    """Return the label of a board's score with the word mean: `mean GLUE`, `mean of CoLA, RTE`."""
     return board.label if board.label.startswith("mean of ") else f"mean {board.label}"
 
 
 def gap_text(compared: Compared, unit: str = "") -> str:
-    """`1.3 ± 0.4` and the unit, such as " points"."""
+    """Return `1.3 ± 0.4` and the unit, such as " points", or the difference and why it has no interval."""
     e = compared.estimate
     if e.n >= 2 and e.half is None:
         why = f"{freedom([compared.df])} {'is' if compared.df == 1 else 'are'} too few for an interval"
         why = "the same in every seed, so without an interval" if not compared.noise else why
         return f"{points(e.mean)}{unit} ({why})"
-    return interval(e.mean, e.half) + unit if e.n else "unknown for want of a common seed"
+    return interval(e.mean, e.half) + unit if e.n else "unknown, as they have no seed in common"

@@ -1,4 +1,4 @@
-"""Templates, and the numbers and names that they write. One file comes out, which loads nothing from anywhere."""
+"""Rendering of the page templates, with filters for numbers and names. A page is one file that loads nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def html(name: str, **context: Any) -> str:
-    """Return a whole page from a template; its style sheet is allowed by its hash and no other is."""
+    """Return a page from a template. Its Content-Security-Policy allows its own style sheet alone, by hash."""
     style = "\n" + template("colours.css") + template("style.css")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     whole = {"style": style, "style_hash": f"sha256-{digest}", "version": workbench.__version__}
@@ -31,10 +31,10 @@ def template(name: str) -> str:
 
 
 def environment() -> Environment:
-    """Templates with every value escaped, unknown names refused, and characters that can't be seen made visible."""
+    """Return the Jinja environment: it escapes values, refuses unknown names and replaces invisible characters."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    made = Environment(
+    templates = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
@@ -42,32 +42,34 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: words.clean(value) if type(value) is str else value,
     )
-    made.filters |= {
+    templates.filters |= {
         "score": _score, "half": _half, "sd": lambda v: _number(v, ".2f"),
         "freedom": lambda v: _number(v, ".3g"), "pvalue": lambda v: _number(v, ".3f", 0.001),
         "power": words.power, "count": words.count, "duration": words.duration, "start": _start, "cap": words.capital,
     }  # fmt: skip
-    made.tests["known"] = known
-    return made
+    templates.tests["known"] = known
+    return templates
 
 
 def _score(mean: float | None, half: float | None, sign: bool = False, places: int = 1) -> str:
-    """A mean rounded as its interval asks."""
+    """Return a mean with as many decimals as its interval needs, or `places` without an interval."""
     if mean is None:
         return words.points(None)
     return words.points(mean, places if half is None else words.places_for(mean, half), sign)
 
 
 def _half(half: float, mean: float) -> str:
+    """Return half the width of an interval with as many decimals as its mean has."""
     return f"{half:.{words.places_for(mean, half)}f}"
 
 
 def _number(value: float | None, form: str, least: float = 0.0) -> str:
+    """Return a number in a format; a dash for None, and `< 0.001` below `least`."""
     if value is None:
         return "–"
     return f"< {least:g}" if 0 <= value < least else f"{value:{form}}"
 
 
 def _start(value: object) -> str:
-    """The beginning of a digest."""
+    """Return the first twelve characters of a hash; "" if it is unknown."""
     return str(value)[:12] if known(value) else ""

@@ -1,4 +1,4 @@
-"""What the page shows of one measure: a section with its answer, figures, tables and notes."""
+"""The section of the page on one measure, with its answer, figures, tables and notes."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from workbench.spec.published import POINTS, Finding, Point, finding
 
 @dataclass(frozen=True)
 class Section:
-    """Everything that the page shows of one board, in the order in which it does."""
+    """The content of the section on one board, in the order of the page."""
 
-    number: int  # its place on the page, from 1, by which links lead here
+    number: int  # its place on the page, from 1, which is part of the fragments of links
     board: Board
     answer: Answer
-    advice: str  # what to choose
+    advice: str  # the recommended arm
     figures: BoardFigures
-    crossings: tuple[str, ...]  # where arms change places
-    published: tuple[Point, ...]  # the paper's own results, where ours can stand beside them
+    crossings: tuple[str, ...]  # sentences on amounts at which arms change places
+    published: tuple[Point, ...]  # the paper's results, if they are comparable with these
     tables: tuple[BudgetTables, ...]  # the largest budget first
     notes: tuple[str, ...]  # under the tables of scores
-    finding: Finding | None  # the paper's words, where no figure along the axis has them already
+    finding: Finding | None  # the paper's result on this axis, unless the figure along the axis states it
     pairs_note: str
     looks: tuple[LookRow, ...]
-    conventions: tuple[Held, ...]  # the comparison under each way of counting FLOPs, where that matters
+    conventions: tuple[Held, ...]  # the comparison under each convention of counting FLOPs, if they differ
     conventions_sentence: str
     tasks: tuple[TaskRow, ...]
     metrics: tuple[MetricRow, ...]
@@ -49,16 +49,16 @@ class Section:
 
     @property
     def unequal(self) -> bool:
-        """Return whether an arm at any budget spent more than the least."""
+        """Return whether at some budget an arm spent more than the arm that spent least."""
         return any(row.spent_more for table in self.tables for row in table.rows)
 
     @property
     def permuted(self) -> bool:
-        """Return whether the permutation test was made at the largest budget."""
+        """Return whether the permutation test was made at the largest budget, for any pair."""
         return any(pair.compared.flip is not None for pair in self.board.pairs[self.board.budget])
 
     def contents(self, several: bool) -> list[tuple[str, str]]:
-        """Return fragment and title of each part of the section, with the measure's name where there are several."""
+        """Return the fragment and the title of each part, with the name of the measure if there are several."""
         of = f" ({self.board.label})" if several else ""
         parts = (
             ("along", "Score along the axis", self.figures.along is not None),
@@ -71,7 +71,7 @@ class Section:
 
 
 def section(place: int, board: Board, found: Frames, drawing: Drawing, asked: Asked) -> Section:
-    """Return the section of a board; `place` is its place on the page, from 0."""
+    """Return the section on a board; `place` is its place on the page, from 0."""
     convention = board.convention()
     figures = drawing.figures(board, place)
     conventions, sentence = equal.under_each(board, found)
@@ -96,14 +96,16 @@ def section(place: int, board: Board, found: Frames, drawing: Drawing, asked: As
 
 
 def pairs_note(board: Board, asked: Asked) -> str:
-    """Return what stands in the further columns of the table of pairs."""
-    said = []
+    """Return the explanation of the optional columns in the table of pairs."""
+    notes = []
     if any(pair.compared.flip is not None for pairs in board.pairs.values() for pair in pairs):
-        said.append("The permutation test flips the signs of the paired differences in every way; six seeds at least.")
-    if asked.order:
-        said.append(
-            "Almost stochastic order: how far the first is from being better at every quantile, an upper 95 % bound, "
-            f"from 0 to 1; below {TAU} it counts as better. It pairs nothing, and below five seeds its bootstrap "
-            "says little."
+        notes.append(
+            "The permutation test uses all ways to flip the signs of the paired differences; it needs six seeds."
         )
-    return " ".join(said)
+    if asked.order:
+        notes.append(
+            "Almost stochastic order: an upper 95 % bound, from 0 to 1, for how far the first arm is from being better "
+            f"at every quantile; below {TAU} it counts as better. It is not paired by seed, and its bootstrap is "
+            "unreliable with fewer than five seeds."
+        )
+    return " ".join(notes)

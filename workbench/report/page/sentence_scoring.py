@@ -1,9 +1,10 @@
-"""What a reader must know beside scores that need no training: how sentences were scored, ties, published points."""
+"""Notes under tables of zero-shot scores: how sentences were scored, ties, and published scores."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from workbench.errors import plural
 from workbench.report.comparison.boards import Board
 from workbench.report.load.frames import Frames
 from workbench.report.words import listing
@@ -12,7 +13,7 @@ from workbench.spec.scoring import ZERO_SHOT
 
 
 def notes(board: Board, frames: Frames) -> list[str]:
-    """Return the sentences that stand under a table of zero-shot scores; none under any other."""
+    """Return the notes under the tables of a board; none if its scores are not zero-shot scores."""
     if board.suite not in ZERO_SHOT:
         return []
     rows = [row for row in frames.rows("scores") if row["suite"] == board.suite and row.get("scorer")]
@@ -20,39 +21,41 @@ def notes(board: Board, frames: Frames) -> list[str]:
 
 
 def _scorers(board: Board, rows: list[dict[str, Any]]) -> list[str]:
-    """Say which scorer each arm has, and that they differ."""
+    """Return a sentence on the scorer of each arm, with a caution if scorers differ."""
     cells = [*board.cells, *([board.untrained] if board.untrained else [])]
     arms = {run: cell.arm for cell in cells for run in cell.runs}
-    found: dict[str, dict[str, None]] = {}
+    arms_of: dict[str, dict[str, None]] = {}
     for row in rows:
         if row["run_id"] in arms:
-            found.setdefault(str(row["scorer"]), {})[arms[row["run_id"]]] = None
-    if not found:
+            arms_of.setdefault(str(row["scorer"]), {})[arms[row["run_id"]]] = None
+    if not arms_of:
         return []
-    each = [f"{scorer} ({listing(list(those))})" for scorer, those in found.items()]
+    each = [f"{scorer} ({listing(list(scored))})" for scorer, scored in arms_of.items()]
     if len(each) == 1:
         return [f"Sentences are scored by {each[0]}."]
     return [
-        f"Sentences are scored by {listing(each)}. Scorers differ between objectives, so a difference here may be one "
-        f"of the scorer and not of the encoder; linear probes and fine-tuning read all encoders alike."
+        f"Sentences are scored by {listing(each)}. Scorers differ between objectives, so a difference here may be due "
+        f"to the scorer and not to the encoder; linear probes and fine-tuning treat all encoders alike."
     ]
 
 
 def _ties(rows: list[dict[str, Any]]) -> list[str]:
+    """Return a sentence on the number of pairs with tied scores."""
     pairs, ties = sum(int(row["test_rows"]) for row in rows), sum(int(row["ties"]) for row in rows)
     if not ties:
-        return ["No pair of sentences has the same score twice."] if pairs else []
-    return [f"{ties:,} of {pairs:,} pairs, over all runs, have the same score for both sentences; each counts half."]
+        return ["In no pair do both sentences have the same score."] if pairs else []
+    some = f"{ties:,} of {plural(pairs, 'pair')}, over all runs, {'has' if ties == 1 else 'have'}"
+    return [f"{some} the same score for both sentences; each counts half."]
 
 
 def _published(board: Board) -> list[str]:
-    """Quote what others have measured on these very pairs."""
+    """Return the published scores on the filtered BLiMP pairs, if they are among the tasks."""
     if "blimp-filtered" not in board.tasks:
         return []
     sizes = dict.fromkeys(point.data for point in BABYLM)
-    told = [
+    scores = [
         f"from {size} words {listing([f'{p.name} {p.blimp:.1f} ({p.year})' for p in BABYLM if p.data == size])}"
         for size in sizes
     ]
     sources = listing(list(dict.fromkeys(point.source for point in BABYLM)))
-    return [f"Published on the filtered pairs by BabyLM's organisers: {'; '.join(told)}. {BABYLM_NOTE} ({sources})."]
+    return [f"Published on the filtered pairs by BabyLM's organisers: {'; '.join(scores)}. {BABYLM_NOTE} ({sources})."]

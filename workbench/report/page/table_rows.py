@@ -14,9 +14,10 @@ from workbench.report.statistics.paired_comparison import Estimate
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """One arm at a budget: `over_base` is its paired difference from the base, `published_over` that of the paper.
+    """One arm at a budget, as a row of the table of scores.
 
-    `spent_more` says that it is not at equal compute with the arm that spent least.
+    `over_base` is its paired difference from the base arm, and `published_over` the same difference in the paper.
+    `spent_more` is true if it is not at equal compute with the arm that spent least.
     """
 
     cell: Cell
@@ -28,7 +29,7 @@ class ScoreRow:
 
 @dataclass(frozen=True)
 class PairRow:
-    """Two arms at a budget, what may be said of the first, and what the experiment calls their comparison."""
+    """Two arms at a budget, the verdict on the first, and the label under which their comparison was declared."""
 
     pair: Pair
     verdict: str
@@ -37,7 +38,7 @@ class PairRow:
 
 @dataclass(frozen=True)
 class BudgetTables:
-    """Scores, spending and pairs at one budget. `base` is the arm that the others are compared with."""
+    """The tables of scores, spending and pairs at one budget; `base` is the arm that the others are compared with."""
 
     budget: str
     base: str
@@ -47,7 +48,7 @@ class BudgetTables:
 
 @dataclass(frozen=True)
 class TaskRow:
-    """One task at the largest budget; `counted` says whether it is in the mean, `scores` are those of every arm."""
+    """One task at the largest budget: `counted` is true if it is in the mean; `scores` has an entry for every arm."""
 
     task: str
     metric: str
@@ -70,20 +71,20 @@ def at_budget(board: Board, budget: str) -> BudgetTables:
 
 
 def base(board: Board, budget: str) -> str:
-    """Return the arm that the others are compared with: the paper's, where it is here, else the best."""
+    """Return the arm that the others are compared with: that of the paper if it is here, else the best."""
     arms = [cell.arm for cell in board.at(budget)]
     return board.published.base if board.published and board.published.base in arms else arms[0]
 
 
 def over(board: Board, budget: str, arm: str, other: str) -> Estimate | None:
-    """Return the paired difference of an arm and another, whichever has the higher mean; None for the arm itself."""
+    """Return the paired difference of an arm and another, in either order of their means; None for the arm itself."""
     pairs = {(pair.a, pair.b): pair.difference.estimate for pair in board.pairs[budget]}
     if arm == other:
         return None
     if (arm, other) in pairs:
         return pairs[arm, other]
-    found = pairs[other, arm]
-    return replace(found, mean=-found.mean)
+    reverse = pairs[other, arm]
+    return replace(reverse, mean=-reverse.mean)
 
 
 def _row(board: Board, cell: Cell, spent_more: bool, over_base: Estimate | None) -> ScoreRow:
@@ -101,8 +102,8 @@ def _may_be_said(pair: Pair, doubted: bool) -> str:
 
 
 def by_task(board: Board) -> Iterator[TaskRow]:
-    """Yield every task at the largest budget, those of the mean first."""
-    found = {(c.task, c.budget, c.arm): c.estimate for c in board.task_cells}
+    """Yield a row for every task at the largest budget, those that are in the mean first."""
+    estimates = {(c.task, c.budget, c.arm): c.estimate for c in board.task_cells}
     arms = [cell.arm for cell in board.at(board.budget)]
     for task, metric in board.metrics.items():
         yield TaskRow(
@@ -110,6 +111,6 @@ def by_task(board: Board) -> Iterator[TaskRow]:
             metric,
             task in board.tasks,
             tuple(values.get(task) for values in board.baselines.values()),
-            found.get((task, NO_BUDGET, UNTRAINED)),
-            tuple(found.get((task, board.budget, arm)) for arm in arms),
+            estimates.get((task, NO_BUDGET, UNTRAINED)),
+            tuple(estimates.get((task, board.budget, arm)) for arm in arms),
         )
