@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 NAMES = {"role": "kind", "spec": "spec_hash", "data": "data_fingerprint", "code": "code_version"}
 FLOPS = tuple(f"flops_{convention}" for convention in CONVENTIONS)
 AMOUNTS = ("steps", "tokens", "seconds", *FLOPS)  # what pre-training spends
-OF_SCORES = {"seed": "fine_tuning_seed", "digest": "fine_tuning_settings_hash"}  # if a row is one fine-tuning
+OF_SCORES = {"seed": "fine_tuning_seed", "digest": "fine_tuning_settings_hash"}  # if a row is one fine-tuning run
 COUNTS = {
     "steps", "tokens", "words", "step", "first_step", "last_step", "rows", "train_rows", "test_rows", "seed", "seeds",
     "fine_tuning_seed", "gain_seeds", "finetunings", "ties", "micro_batch", "device_memory_bytes",
@@ -21,14 +21,14 @@ MOST = 2**63  # larger counts do not fit into 64 bits
 
 
 def name_of(column: str) -> str:
-    """Return the name of a column in files: words joined by underscores."""
+    """Return the name that a column of the tables has in files, with underscores between words."""
     if column.startswith(("flops_", "flops.")):
         return column.replace(".", "_").replace("-", "_")
     return NAMES.get(column, column)
 
 
 def as_in_frames(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table that was read from a file with the column names of `frames`: the inverse of `readable`."""
+    """Return a table that was read from a file, with the column names of `frames` again (the inverse of `readable`)."""
     names = {new: old for old, new in (NAMES | OF_SCORES).items()} | {name_of(name): name for name in FLOPS}
     renamed = table.rename(columns=names)
     return renamed.assign(role=renamed["role"].replace({"pre-training": "arm"})) if "role" in renamed else renamed

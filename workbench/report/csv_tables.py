@@ -180,7 +180,7 @@ def baselines(board: Board) -> list[Row]:
 
 
 def noise(board: Board) -> list[Row]:
-    """Return the rows of noise.csv: the scatter of scores at each budget, of the mean and of each task."""
+    """Return the rows of noise.csv: standard deviations at each budget, of the mean score and of each task."""
     return [
         {
             "suite": board.suite, "budget": budget, "task": n.name, "sd_finetuning": n.finetuning,

@@ -1,4 +1,4 @@
-"""The scores of an experiment as one long table: a row for each fine-tuning, with all that identifies it."""
+"""The scores of an experiment as one long table, with a row for each fine-tuning run and what identifies it."""
 
 from __future__ import annotations
 

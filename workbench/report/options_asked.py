@@ -9,7 +9,7 @@ from workbench.spec.parts import Budget
 
 @dataclass(frozen=True)
 class Asked:
-    """The options of a report.
+    """The options of a report, as the user set them.
 
     `order` adds the almost stochastic order to every comparison. `budget` is the amount of compute for which the
     report recommends an arm. With `verify`, the files of every run are compared with their hashes before they are

@@ -29,7 +29,7 @@ def write(rows: Sequence[Row], out: Path) -> Path:
 
 
 def render(rows: Sequence[Row]) -> str:
-    """Return the page, as HTML, of at least one row; rows may be measured or left out."""
+    """Return the page as HTML. There is at least one row; each is measured or left out."""
     done = [row for row in rows if not row["skipped"]]
     scales = list(dict.fromkeys(row["scale"] for row in done))
     context = {
@@ -46,7 +46,7 @@ def render(rows: Sequence[Row]) -> str:
 
 
 def notes(rows: Sequence[Row]) -> list[str]:
-    """Return each remark on the measured speeds once, with the rows that it applies to."""
+    """Return each note on the measurements once, with the rows that it applies to."""
     about: dict[str, list[str]] = {}
     for row in rows:
         for note in [*row["notes"], *([f"left out: {row['skipped']}"] if row["skipped"] else [])]:
@@ -68,13 +68,13 @@ def throughput(rows: Sequence[Row], name: str) -> str:
             label = f"{count(speed)}, {row['model_flops_utilisation']:.0%} of the ceiling"
             ax.annotate(label, (max(speed, fast), place), (5, 0), textcoords="offset points", va="center", fontsize=11)
         ax.set_xlim(0, 1.75 * max(row["tokens_per_second"] for row in rows))
-        _names(ax, rows, "tokens a second")
+        _names(ax, rows, "tokens per second")
         ax.grid(visible=False)  # every bar is labelled with its number, and grid lines would cross it
-        return svg.write(figure, name, f"Tokens a second at {rows[0]['scale']}")
+        return svg.write(figure, name, f"Tokens per second at {rows[0]['scale']}")
 
 
 def shares(rows: Sequence[Row], name: str) -> str:
-    """Return a bar chart as SVG: the parts of each step, in % of its time."""
+    """Return a bar chart as SVG: the share of each part in the time of a step, in %."""
     parts = list(rows[0]["shares"])
     with svg.drawing(name, 12):
         figure = svg.figure(460, HEAD + 22 + BAR * len(rows))
@@ -89,10 +89,11 @@ def shares(rows: Sequence[Row], name: str) -> str:
         ax.set_xlim(0, 100)
         _names(ax, rows, "% of a step")
         figure.legend(loc="outside upper left", ncols=4, frameon=False, fontsize=10, handlelength=1)
-        return svg.write(figure, name, f"Where a step's time goes at {rows[0]['scale']}")
+        return svg.write(figure, name, f"Time of a step by part at {rows[0]['scale']}")
 
 
 def _names(ax: Axes, rows: Sequence[Row], label: str) -> None:
+    """Label the bars with objectives and the x axis with `label`."""
     ax.set_yticks(range(len(rows)), [short(row["objective"]) for row in rows])
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.tick_params(axis="y", length=0)

@@ -42,9 +42,9 @@ def points(value: float | None, places: int = 1, sign: bool = False) -> str:
 
 
 def places_for(mean: float, half: float) -> int:
-    """Return the number of decimals (1 to 4) for a mean and half the width of its interval.
+    """Return the number of decimals (1 to 4) to which a mean and half the width of its interval are rounded.
 
-    Rounding must not hide the interval, nor change whether it contains 0.
+    Rounding must neither make the interval 0 wide nor change whether it contains 0.
     """
     for places in (1, 2, 3):
         m, h = round(abs(mean), places), round(half, places)
@@ -62,7 +62,7 @@ def interval(mean: float, half: float | None, sign: bool = False) -> str:
 
 
 def power(value: float, digits: int = 3) -> str:
-    """Return a number as `1.29×10¹⁸`, or plain if it is below 10,000."""
+    """Return a number as `1.29×10¹⁸`, or without a power of ten if it is below 10,000; a dash for NaN."""
     if math.isnan(value):
         return "–"
     if abs(value) < 1e4:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from workbench.errors import plural
 from workbench.report.columns import AMOUNTS, FLOPS
 from workbench.report.load import run_files
 from workbench.report.load.naming import arm_names, budget_of, code_of
@@ -82,7 +83,7 @@ class Frames:
 
     @property
     def axis(self) -> str:
-        """Return the axis of the experiment: the keys in which its runs differ, separated by commas."""
+        """Return the axis of the experiment: the settings in which its runs differ, as keys separated by commas."""
         return str(self.record["axis"])
 
     def rows(self, table: Literal["runs", "scores", "other", "baselines"]) -> list[dict[str, Any]]:
@@ -97,7 +98,7 @@ class Frames:
 
 @dataclass
 class _Pile:
-    """The collected rows of the tables; of each training curve, about `most_rows` rows are read."""
+    """The rows collected for the tables. About `most_rows` rows of each training curve are read."""
 
     most_rows: int
     runs: list[dict[str, Any]] = field(default_factory=list)
@@ -191,9 +192,10 @@ def unverified(record: ExperimentRecord, uncovered: Sequence[str], verify: bool)
     sentences = []
     if uncovered:
         names = ", ".join(uncovered[:3]) + (f" and {len(uncovered) - 3} more" if len(uncovered) > 3 else "")
+        have, them = ("has", "it") if len(uncovered) == 1 else ("have", "them")
         sentences.append(
-            f"{len(uncovered)} runs have no manifest with hashes, because an older version finished them: a change of "
-            f"their files would not be noticed ({names})."
+            f"{plural(len(uncovered), 'run')} {have} no manifest with hashes, as an older version finished {them}: "
+            f"a changed file would not be noticed ({names})."
         )
     if not record.covered:
         sentences.append(
@@ -307,8 +309,10 @@ def choose(scores: list[dict[str, Any]], tasks: Mapping[str, Any], notes: list[s
         chosen += valid
         if len(same) > len(groups[best]):
             others = ", ".join(d or "unnamed" for d in groups if d != best)
+            rest = len(same) - len(groups[best])
+            verb = "is" if rest == 1 else "are"
             notes.append(
-                f"{task}: {len(same) - len(groups[best])} scores under other fine-tuning settings or data are left out "
+                f"{task}: {plural(rest, 'score')} under other fine-tuning settings or data {verb} left out "
                 f"(digest {others}; shown: {best or 'unnamed'})"
             )
         notes += [f"{s['path']}: the score is not a number and is left out" for s in groups[best] if s not in valid]

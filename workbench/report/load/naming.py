@@ -16,8 +16,8 @@ SPOKEN = {
     "generator.width": "generator width", "generator.depth": "generator depth", "corruption.rate": "mask rate",
     "options.weight": "\u03bb", "optim.lr": "learning rate",
     "optim.generator_lr": "generator\u2019s learning rate",
-    "corruption.generator_mask": "picks the generator sees masked",
-    "corruption.generator_random": "picks the generator sees as random words",
+    "corruption.generator_mask": "share of picks masked for the generator",
+    "corruption.generator_random": "share of picks made random for the generator",
 }  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def _aside(key: str) -> bool:
 
 
 def spoken(axis: str) -> str:
-    """Return the first key of an axis in words."""
+    """Return the name of an axis in sentences: words for its first key, such as `generator width`."""
     key = axis.split(",")[0]
     return SPOKEN.get(key, key)
 
@@ -87,7 +87,7 @@ def _trunk(key: str, spec: Mapping[str, Any]) -> bool:
 
 
 def begun(spec: Mapping[str, Any]) -> str:
-    """Return a few words on the run that this one starts from; "" if there is none."""
+    """Return a phrase on the run that this one starts from, such as `two-stage`; "" if there is none."""
     if spec.get("start.take") == "generator":
         return "two-stage" if str(spec.get("start.freeze_generator")) == "True" else "started from a masked LM"
     return {"all": "branch of a trunk", "encoder": "started from an encoder"}.get(str(spec.get("start.take")), "")

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from dataclasses import dataclass
 
-from workbench.errors import InputError, suggest
+from workbench.errors import InputError, plural, suggest
 from workbench.report.load.run_files import FINISHED
 from workbench.store.run_store import ExperimentRecord, RunStore
 
@@ -33,12 +33,13 @@ class Candidate:
         return "running" if self.states["running"] else "unfinished" if self._failed() else "interrupted"
 
     def _failed(self) -> bool:
-        """Return whether the remaining runs failed or diverged, so that the same command would not resume them."""
+        """Return whether all remaining runs failed or diverged, so that the same command would not resume any."""
         return not self.states.keys() & {"new", "interrupted", "missing"}
 
     def __str__(self) -> str:
         done = sum(self.states[state] for state in FINISHED)
-        return f"{self.record.name} ({self.state}, {done} of {self.states.total()} runs, {self.record.updated[:16]})"
+        runs = plural(self.states.total(), "run")
+        return f"{self.record.name} ({self.state}, {done} of {runs}, {self.record.updated[:16]})"
 
 
 def find_record(store: RunStore, word: str) -> str:

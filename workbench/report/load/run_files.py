@@ -1,4 +1,4 @@
-"""Reading of one run directory whose files may be missing, torn or of the wrong type.
+"""Reading of one run directory whose files may be missing, incomplete or of the wrong type.
 
 Faults are returned as sentences.
 """
@@ -29,7 +29,7 @@ def optional(path: Path) -> dict[str, Any]:
 
 
 def number(value: Any) -> float:
-    """Return a finite number as float, and NaN for anything else."""
+    """Return a finite number as a float, and NaN for any other value."""
     good = isinstance(value, int | float) and not isinstance(value, bool)
     try:
         return float(value) if good and math.isfinite(value) else math.nan
@@ -88,7 +88,7 @@ def totals(folder: Path, last: Mapping[str, float]) -> dict[str, float]:
 
 
 def seen(spec: Mapping[str, Any], tokens: float) -> dict[str, float]:
-    """Return the number of words that a run saw in so many tokens, rounded, and the epochs of the text that this makes.
+    """Return how many words `tokens` tokens of a run's text contain, rounded, and how many epochs of the text they are.
 
     Both are NaN if the words of the text were not counted.
     """
@@ -101,7 +101,7 @@ def seen(spec: Mapping[str, Any], tokens: float) -> dict[str, float]:
 
 
 def floors(folder: Path) -> dict[str, float]:
-    """Return the value that token frequencies alone reach for each loss of a trained run, if it was recorded."""
+    """Return the value of each loss that token frequencies alone reach, if a trained run recorded it."""
     recorded = part(optional(folder / "done.json"), "floors")
     return {metric: value for metric, raw in recorded.items() if not math.isnan(value := number(raw))}
 

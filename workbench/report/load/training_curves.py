@@ -26,7 +26,7 @@ LARGEST = sys.float_info.max
 
 @dataclass
 class Bin:
-    """Sums of the metrics logged in neighbouring steps, with a count for each, since a metric may lack some steps."""
+    """Sums of the metrics logged in neighbouring steps, with a count for each, since some rows may lack a metric."""
 
     rows: int = 0
     first: int = 0
@@ -60,8 +60,8 @@ class Curve:
     """A training curve as means over bins: `rows` of {"step", "first_step", "last_step", "rows", metric...}.
 
     `last` is the last row that was read, `width` the number of steps in a bin, and every `every`-th row was read.
-    `skipped` counts unreadable lines, except the last line of the file: a killed run may leave it torn, which is not
-    a fault.
+    `skipped` counts unreadable lines, except the last line of the file: a killed run may leave it incomplete, which is
+    not a fault.
     """
 
     rows: list[dict[str, float]]
