@@ -210,7 +210,7 @@ def cost(spec):
 @pytest.mark.parametrize(
     ("cost", "named"),
     [
-        ("return None", "gives None, not a workbench.models.flops.Flops"),
+        ("return None", "returns None, not a workbench.models.flops.Flops"),
         ("return Flops(float('nan'), 1, 1)", "nan, not a number"),
         ("return Flops(1, -1, 1)", "-1, not a number"),
         ("return 1 / 0", "idea.py, line 6: cost(spec) raised ZeroDivisionError"),

@@ -182,7 +182,7 @@ def test_options_that_are_no_part_are_refused(options: str, tmp_path: Path) -> N
     path = write(tmp_path, IDEA.replace("class Options(Part):", options))
     with pytest.raises(InputError) as error:
         spec_of(path)
-    told = "Options must be a class made from workbench.spec.parts.Part, as in `class Options(Part):`"
+    told = "Options must be a subclass of workbench.spec.parts.Part, as in `class Options(Part):`"
     assert str(error.value) == f"{path}: {told}"
 
 
@@ -204,7 +204,7 @@ def test_a_file_that_does_not_load(text: str, said: str, tmp_path: Path) -> None
 
 
 def test_a_file_that_was_not_named_in_this_process(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="name the file again with --objective FILE"):
+    with pytest.raises(InputError, match="give it with --objective FILE"):
         objectives.load(RunSpec(objective="half-masked", source="0123456789abcdef"))
 
 
@@ -291,14 +291,17 @@ def priced(folder: Path, body: str) -> tuple[Path, RunSpec]:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("return None", "cost(spec) gives None, not a workbench.models.flops.Flops"),
+        ("return None", "cost(spec) returns None, not a workbench.models.flops.Flops"),
         ("return Flops('many', 1, 1)", "cost(spec) holds 'many', not a number of operations"),
         ("return Flops(1, 1, -1)", "cost(spec) holds -1, not a number of operations"),
         ("return Flops(1, 2e100, 1)", "cost(spec) holds 2e+100, not a number of operations"),
         ("return Flops(1, 1, 1, None)", "cost(spec) holds None, not a number of operations"),
         ("return Flops(1, 1, 1, (0, 0))", "cost(spec) holds (0, 0), not a number of operations"),
-        ("return Flops(1, 1, 0)", "cost(spec) holds 0 under matmul, by which the budget is counted"),
-        ("return Flops(1, 2, 1, (0, 3, 0))", "cost(spec) holds 3 operations without a backward pass, of 2"),
+        ("return Flops(1, 1, 0)", "cost(spec) holds 0 operations under matmul, the convention of the budget"),
+        (
+            "return Flops(1, 2, 1, (0, 3, 0))",
+            "cost(spec) holds 3 operations without a backward pass, more than all 2 operations",
+        ),
     ],
 )
 def test_a_cost_that_is_no_number_is_refused(body: str, said: str, tmp_path: Path) -> None:

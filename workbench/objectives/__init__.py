@@ -1,8 +1,8 @@
-"""The folder is the registry: a file is an objective. Installed packages and plain files may add to it.
+"""The registry of pre-training objectives: the files of this folder, installed packages, and files given by path.
 
-An objective is a module of three names: `Options` (a `workbench.spec.parts.Part`), `cost(spec) -> Flops` of one forward
-pass over one row, and `Objective(encoder, spec, options)`, a torch module from Batch to StepLoss whose `.encoder` is
-kept.
+An objective is a module with three names: `Options` (a subclass of `workbench.spec.parts.Part`), `cost(spec) -> Flops`,
+which returns the operations of one forward pass over one row, and `Objective(encoder, spec, options)`, a torch module
+from Batch to StepLoss whose attribute `encoder` is the exported encoder.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 GROUP = "workbench.objectives"
 PARTS = ("Options", "cost", "Objective")
-MOST = 1e100  # operations of a row; numbers far above what floats can hold are a mistake
-_files: dict[str, Path] = {}  # objectives given as files in this process, by name and hash
+MOST = 1e100  # operations of one row; a larger number is a mistake, and products with it may overflow a float
+_files: dict[str, Path] = {}  # files of objectives that were given by path in this process, by `name@hash`
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One known objective: its name, the first line of its docstring, and the file or package it comes from."""
+    """One known objective: its name, the first line of its docstring, and "built in" or the package that it is from."""
 
     name: str
     summary: str
@@ -49,7 +49,7 @@ class Entry:
 
 
 def listing() -> list[Entry]:
-    """Every objective that can be named, without importing any."""
+    """Return every objective of this folder and of installed packages, without importing any."""
     known = _built_in()
     here = [Entry(name, _summary(path), "built in") for name, path in known.items()]
     others = []
@@ -64,19 +64,19 @@ def listing() -> list[Entry]:
 
 @functools.cache
 def _built_in() -> dict[str, Path]:
-    """The file of each objective of this folder, by its name."""
+    """Return the file of each objective of this folder, by the name of the objective."""
     return {path.stem.replace("_", "-"): path for path in sorted(Path(__file__).parent.glob("[a-z]*.py"))}
 
 
 def names() -> list[str]:
-    """Names of all objectives in the folder and in installed packages."""
+    """Return the names of all objectives of this folder and of installed packages."""
     return [entry.name for entry in listing()]
 
 
 def find(word: str) -> tuple[str, str]:
-    """The name and source hash of what `--objective` was given: a known name or a path to a Python file.
+    """Return the name and source hash of the objective in `--objective`, a known name or a path to a Python file.
 
-    The hash is empty for those built in. Raises InputError for an unknown name or a missing file.
+    The hash is "" for a built-in objective. Raises InputError for an unknown name or a missing file.
     """
     if word.endswith(".py") or "/" in word:
         path = user_path(word, "--objective")
@@ -95,18 +95,21 @@ def find(word: str) -> tuple[str, str]:
 
 
 def source_file(spec: RunSpec) -> Path | None:
-    """The file of an objective that was given as a path, to be kept beside its run."""
+    """Return the file of an objective that was given by path, to be copied into its run; None for other objectives."""
     return _files.get(f"{spec.objective}@{spec.source}")
 
 
 def keep_source(spec: RunSpec, path: Path) -> None:
-    """Read the spec's objective from its copy in a run's folder, where the file itself was not named here."""
+    """Use the copy at `path`, in a run's folder, as the file of the spec's objective, unless one was given by path.
+
+    A copy whose hash differs from that of the spec is not used.
+    """
     if spec.source and path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest()[:16] == spec.source:
         _files.setdefault(f"{spec.objective}@{spec.source}", path.resolve())
 
 
 def load(spec: RunSpec) -> ModuleType:
-    """The module of the spec's objective. Raises InputError if it cannot be loaded or lacks one of its three parts."""
+    """Return the module of the spec's objective. Raises InputError if it cannot be loaded or lacks a required name."""
     path = source_file(spec)
     if path is not None:
         module = _load_file(path, f"workbench_objective_{spec.source}")
@@ -114,7 +117,7 @@ def load(spec: RunSpec) -> ModuleType:
         point = next((p for p in entry_points(group=GROUP) if p.name == spec.objective), None)
         if point is None:
             raise InputError(
-                f"objective {spec.objective!r} came from a file; name the file again with --objective FILE"
+                f"objective {spec.objective!r} is from a file that is not known here; give it with --objective FILE"
             )
         with blaming(f"{spec.objective!r} of {point.value}", kind="objective"):
             module = importlib.import_module(point.module)
@@ -126,24 +129,23 @@ def load(spec: RunSpec) -> ModuleType:
         raise InputError(f"{file_of(module)} has no {' and no '.join(missing)}; an objective needs {', '.join(PARTS)}")
     if not (isinstance(module.Options, type) and issubclass(module.Options, Part)):
         raise InputError(
-            f"{file_of(module)}: Options must be a class made from workbench.spec.parts.Part, "
-            "as in `class Options(Part):`"
+            f"{file_of(module)}: Options must be a subclass of workbench.spec.parts.Part, as in `class Options(Part):`"
         )
     return module
 
 
 def cost(spec: ResolvedSpec) -> Flops:
-    """Return what the spec's objective says one forward pass over one row costs.
+    """Return the operations of one forward pass over one row, computed by `cost` of the spec's objective.
 
-    Raises InputError naming the file where its `cost` fails, or gives something other than numbers of operations.
+    Raises InputError, which names the file, if `cost` fails or returns anything but numbers of operations.
     """
     module = load(spec)
     with blaming(file_of(module), "cost(spec) raised"):
-        found = module.cost(spec)
-    if not isinstance(found, Flops):
-        raise InputError(f"{file_of(module)}: cost(spec) gives {found!r:.80}, not a workbench.models.flops.Flops")
-    whole = (found.paper, found.sparse, found.matmul)
-    still: Any = found.still
+        flops = module.cost(spec)
+    if not isinstance(flops, Flops):
+        raise InputError(f"{file_of(module)}: cost(spec) returns {flops!r:.80}, not a workbench.models.flops.Flops")
+    whole = (flops.paper, flops.sparse, flops.matmul)
+    still: Any = flops.still
     if not isinstance(still, tuple) or len(still) != len(whole):
         raise InputError(f"{file_of(module)}: cost(spec) holds {still!r:.40}, not a number of operations")
     for amount in (*whole, *still):
@@ -153,38 +155,44 @@ def cost(spec: ResolvedSpec) -> Flops:
         if part > amount:
             raise InputError(
                 f"{file_of(module)}: cost(spec) holds {part!r:.40} operations without a backward pass, "
-                f"of {amount!r:.40}"
+                f"more than all {amount!r:.40} operations"
             )
     convention = spec.budget.convention
     if dict(zip(CONVENTIONS, whole, strict=True))[convention] == 0:
-        raise InputError(f"{file_of(module)}: cost(spec) holds 0 under {convention}, by which the budget is counted")
-    return found
+        raise InputError(
+            f"{file_of(module)}: cost(spec) holds 0 operations under {convention}, the convention of the budget"
+        )
+    return flops
 
 
 def build(spec: RunSpec, encoder: Encoder) -> nn.Module:
-    """Return the spec's objective around an encoder. What its `__init__` raises passes: one run fails by it.
+    """Return the spec's objective as a torch module that contains the encoder.
 
-    Raises InputError for something other than a module with an encoder.
+    Raises InputError if it is not a torch module with an encoder. An error in its `__init__` is raised unchanged, so
+    that only this run fails.
     """
     from torch import nn
 
     module = load(spec)
-    made = module.Objective(encoder, spec, module.Options(**spec.options))
-    if not isinstance(made, nn.Module) or not isinstance(getattr(made, "encoder", None), nn.Module):
+    objective = module.Objective(encoder, spec, module.Options(**spec.options))
+    if not isinstance(objective, nn.Module) or not isinstance(getattr(objective, "encoder", None), nn.Module):
         raise InputError(
             f"{file_of(module)}: Objective(encoder, spec, options) must be a torch module that keeps the encoder as "
             f"`self.encoder`"
         )
-    return made
+    return objective
 
 
 def file_of(module: ModuleType) -> str:
-    """Return the file of a module, to be named in messages."""
+    """Return the file of a module, or its name if it has no file, for messages."""
     return module.__file__ or module.__name__
 
 
 def with_options(spec: RunSpec) -> ResolvedSpec:
-    """The spec with the objective's options checked and written out in full, and its parent's. Raises InputError."""
+    """Return the spec with all options of its objective, checked and with defaults; the same for its parent run.
+
+    Raises InputError for options that the objective does not accept.
+    """
     module = load(spec)
     with blaming(file_of(module), "Options raised"):
         options = parse_part(module.Options, spec.options, "options").model_dump(mode="json")
@@ -203,16 +211,17 @@ def with_options(spec: RunSpec) -> ResolvedSpec:
 
 
 def _load_file(path: Path, name: str) -> ModuleType:
+    """Return the module in a file, imported under `name`. Raises InputError if the import fails."""
     if name in sys.modules:
         return sys.modules[name]
-    found = importlib.util.spec_from_file_location(name, path)
-    assert found is not None and found.loader is not None
-    module = importlib.util.module_from_spec(found)
+    module_spec = importlib.util.spec_from_file_location(name, path)
+    assert module_spec is not None and module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
     sys.modules[name] = module
     _former_names.make_importable()
     try:
         with blaming(str(path)):
-            found.loader.exec_module(module)
+            module_spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
@@ -220,14 +229,16 @@ def _load_file(path: Path, name: str) -> ModuleType:
 
 
 def _module_file(dotted: str) -> Path | None:
+    """Return the file of the module in an entry point's value, without importing it; None if there is none."""
     try:
-        found = importlib.util.find_spec(dotted.partition(":")[0])
+        module_spec = importlib.util.find_spec(dotted.partition(":")[0])
     except ModuleNotFoundError:
         return None
-    return Path(found.origin) if found and found.origin else None
+    return Path(module_spec.origin) if module_spec and module_spec.origin else None
 
 
 def _summary(path: Path) -> str:
+    """Return the first line of the docstring in a file; "" if the file cannot be read or parsed."""
     try:
         text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     except (SyntaxError, OSError):
