@@ -406,7 +406,7 @@ def test_padding_beyond_the_vocabulary_is_refused_before_training(folder: Path) 
     tokens(pad_token="<new>")(folder)
     rows = load_encoder(folder, 0.0).get_input_embeddings().num_embeddings
     said = refusal(lambda: finetune(folder, TASK, TasksSpec(), 0, Host(device="cpu")))
-    assert f"makes the id {rows}, and its encoder knows 0 to {rows - 1}" in said
+    assert f"gives the id {rows}, and the encoder has ids 0 to {rows - 1}" in said
 
 
 def test_tables_of_whole_numbers_beside_the_weights_are_passed_over(folder: Path) -> None:

@@ -267,7 +267,7 @@ def test_weights_whose_sums_are_no_numbers_diverge(electra: Callable[..., Path],
     name = next(name for name in weights if "layer.1" in name and name.endswith("weight"))
     weights[name][0] = 3e38
     safetensors.torch.save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(Diverged, match=r"the loss of fine-tuning keyword \(seed 0\) is no number by step 1"):
+    with pytest.raises(Diverged, match=r"the loss of fine-tuning on keyword \(seed 0\) is not finite by step 1"):
         finetune(folder, replace(keyword, epochs=0.1), SPEC, 0, CPU)
 
 

@@ -1,4 +1,4 @@
-"""Fine-tuning one encoder on one task, read downwards: what an encoder is worth there.
+"""Fine-tuning of one encoder on one task, and its scores.
 
 Clark et al. 2020, table 7 and appendix; released code: `finetune/` and `configure_finetuning.py` (docs/electra.md 5).
 """
@@ -29,17 +29,17 @@ from workbench.tasks.task import Task
 from workbench.training.optimizer import lr_factor, set_rate
 from workbench.training.plan import warmup_steps
 
-TEST_TOKENS = 8192  # padded tokens computed at once when nothing is learnt
-LOOK = 50  # steps between looks at the loss, which wait for the device
+TEST_TOKENS = 8192  # most tokens of a test batch, padding included
+LOOK = 50  # steps between checks that the loss is finite, each of which waits for the device
 
 
 def finetune(
     encoder: Path, task: Task, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None
 ) -> Score:
-    """Train a copy of the encoder in `encoder` (Hugging Face layout) on the task and measure it.
+    """Fine-tune a copy of the encoder in the folder `encoder` (Hugging Face layout) on a task and return its score.
 
-    Everything random follows from (seed, task). Raises InputError for a folder that holds no encoder, Diverged when
-    the loss stops being a number.
+    Everything random is a function of (seed, task). `progress` is called with (step, steps) after each step. Raises
+    InputError for a folder without an encoder, and Diverged if the loss or an output is NaN or infinite.
     """
     begun = time.perf_counter()
     device = host.resolved_device()
@@ -50,8 +50,8 @@ def finetune(
         torch.manual_seed(seed_of(seed, "finetune", task.name, "head and dropout"))
         backbone: Any = load_encoder(encoder, spec.dropout, device)
         model = Classifier(backbone, max(1, len(task.labels)), spec.dropout).to(device)
-        learnt = doubled(task) if spec.doubled and task.symmetric else task
-        parts = encode(encoder, learnt, row_length(encoder, backbone.config, spec.length))
+        learned = doubled(task) if spec.doubled and task.symmetric else task
+        parts = encode(encoder, learned, row_length(encoder, backbone.config, spec.length))
         check_ids(encoder, parts, backbone.get_input_embeddings().num_embeddings)
         train = parts["train"]
         steps = max(1, round(task.settings(spec)["epochs"] * math.ceil(len(train) / spec.batch)))
@@ -74,7 +74,8 @@ def finetune(
             optimizer.zero_grad(set_to_none=True)
             bad += ~torch.isfinite(loss.detach())
             if (step % LOOK == 0 or step == steps) and bad.item():
-                raise Diverged(f"the loss of fine-tuning {task.name} (seed {seed}) is no number by step {step}", step)
+                where = f"fine-tuning on {task.name} (seed {seed})"
+                raise Diverged(f"the loss of {where} is not finite by step {step}", step)
             if progress is not None:
                 progress(step, steps)
 
@@ -84,19 +85,20 @@ def finetune(
 
     values = {part: points(task, outputs, parts[part], seed) for part, outputs in predicted.items()}
     first = next(iter(values))
-    kept = {"predicted": predicted[first].argmax(1).tolist()} if task.suite == "babylm" else {}
+    details = {"predicted": predicted[first].argmax(1).tolist()} if task.suite == "babylm" else {}
     return Score(
         task=task.name, suite=task.suite, metric=task.metric, seed=seed, value=values[first][task.metric],
         values=values, baselines=dict(task.baselines), train_rows=len(task.train), test_rows=len(parts[first]),
         steps=steps, seconds=time.perf_counter() - begun, finetune=task.settings(spec), data=task.fingerprint,
-        digest=score_digest(task, spec), details=kept,
+        digest=score_digest(task, spec), details=details,
     )  # fmt: skip
 
 
 def task_loss(outputs: Tensor, targets: Tensor, task: Task, total: bool) -> Tensor:
-    """Cross-entropy of outputs (B, labels), or squared error of outputs (B, 1) against targets brought to 0..1.
+    """Return the loss of a batch: cross-entropy of outputs (B, labels), or squared error of outputs (B, 1).
 
-    The mean over the batch, or with `total` its sum, as the released code has it.
+    The targets (B,) of a regression are scaled to the range 0 to 1. The loss is the mean over the batch, or its sum
+    with `total`, as in the released code.
     """
     reduction = "sum" if total else "mean"
     if task.regression:
@@ -106,18 +108,18 @@ def task_loss(outputs: Tensor, targets: Tensor, task: Task, total: bool) -> Tens
 
 
 def predict(model: Classifier, data: Encoded, device: str) -> Any:
-    """Outputs (N, labels) float32 in the order of the data."""
-    found = np.zeros((len(data), model.head.out_features), dtype=np.float32)
+    """Return the outputs (N, labels), float32, in the order of the data."""
+    outputs = np.zeros((len(data), model.head.out_features), dtype=np.float32)
     with torch.inference_mode():
         for rows in by_length(data, TEST_TOKENS):
             inputs, _ = data.batch(rows, device)
-            found[rows] = model(inputs).float().cpu().numpy()
-    return found
+            outputs[rows] = model(inputs).float().cpu().numpy()
+    return outputs
 
 
 def points(task: Task, outputs: Any, data: Encoded, seed: int) -> dict[str, float]:
-    """The task's metrics times 100. Raises Diverged for outputs that are no numbers."""
+    """Return the metrics of the task times 100. Raises Diverged if an output is NaN or infinite."""
     if not np.isfinite(outputs).all():
-        raise Diverged(f"the model of {task.name} (seed {seed}) gives outputs that are no numbers")
+        raise Diverged(f"the outputs after fine-tuning on {task.name} (seed {seed}) are not finite")
     predicted = outputs[:, 0] if task.regression else outputs.argmax(1)
     return {name: 100 * value for name, value in measure(task.metrics, predicted, data.targets).items()}

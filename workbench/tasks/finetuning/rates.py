@@ -1,4 +1,4 @@
-"""Layer-wise learning rates of fine-tuning: the deeper a layer lies, the smaller its rate (docs/electra.md 5)."""
+"""Layer-wise learning rates of fine-tuning, which decay from the head to the embeddings (docs/electra.md 5)."""
 
 from __future__ import annotations
 
@@ -21,28 +21,35 @@ def optim_spec(spec: TasksSpec) -> OptimSpec:
 
 
 def schedule_spec(spec: TasksSpec) -> ScheduleSpec:
-    """Return the settings of the schedule, linear warm-up and linear decay to 0."""
+    """Return the settings of the learning-rate schedule, linear warm-up and linear decay to 0."""
     return ScheduleSpec(warmup=spec.warmup, overlap=spec.overlap)
 
 
 def depth(name: str, layers: int) -> int:
-    """Return where a weight of an encoder lies: 0 in embeddings and their projection, i + 1 in layer i (0-based).
+    """Return the depth of a weight of the encoder, by its name: 0 in the embeddings, i + 1 in layer i (from 0).
 
-    What belongs to no one layer, such as a closing norm or layers that are all one, counts as the top layer.
+    The projection of the embeddings has depth 0 as well. A weight that belongs to no single layer, such as a final
+    layer norm or a weight that all layers share, has the depth of the top layer, `layers`.
     """
-    found = LAYER.search(name)
-    if found:
-        return int(found[1]) + 1
+    match = LAYER.search(name)
+    if match:
+        return int(match[1]) + 1
     return 0 if EMBEDDING.search(name) else layers
 
 
-def layer_factor(place: int, layers: int, spec: TasksSpec) -> float:
-    """Return decay^(L + 1 - depth) below the head; the released code has one more power (docs/electra.md 5)."""
-    return spec.layer_decay ** (layers + 1 + spec.extra_decay - place)
+def layer_factor(depth: int, layers: int, spec: TasksSpec) -> float:
+    """Return the factor decay^(layers + 1 - depth) of the learning rate at a depth of the encoder.
+
+    The released code has one more power, which is `extra_decay` (docs/electra.md 5). The factor of the head is 1.
+    """
+    return spec.layer_decay ** (layers + 1 + spec.extra_decay - depth)
 
 
 def layerwise_optimizer(model: Classifier, spec: TasksSpec) -> torch.optim.AdamW:
-    """Return AdamW with one group for each layer's rate and each decay; the head has the peak rate."""
+    """Return AdamW with a parameter group for each learning rate of a layer, with and without weight decay.
+
+    The head has the peak learning rate.
+    """
     layers = int(model.encoder.config.num_hidden_layers)
 
     def group_of(name: str, weight: nn.Parameter) -> Group:

@@ -1,4 +1,4 @@
-"""Texts as token ids, and the batches made of them: padded to the longest row of a batch only."""
+"""Token ids of the texts of a task, and their batches, each padded to its longest row."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ from workbench.errors import InputError
 from workbench.rng import seed_of
 from workbench.tasks.task import Examples, Task, sealed
 
-POOL = 16  # batches whose rows are sorted by length among themselves
-PIECE, CHARACTERS = 1000, 1 << 20  # rows and characters that a tokenizer is given at once
-_KEPT = 16  # tasks whose ids are remembered between calls
+POOL = 16  # number of batches whose rows are sorted by length together
+PIECE, CHARACTERS = 1000, 1 << 20  # rows and characters in one call of a tokenizer
+_CACHED = 16  # tasks whose ids are cached between calls
 _memory: dict[tuple[str, str, int], dict[str, Encoded]] = {}
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """N rows of ids, each of its own length, with [CLS] and [SEP]; `types` are segments, None where unused."""
+    """N rows of token ids with [CLS] and [SEP], each of its own length.
+
+    `types` are the segment ids of each row, None if the model has no segments. `pad` is the id of the padding token.
+    """
 
     ids: list[Any]  # arrays (length,) int64
     types: list[Any] | None
@@ -38,7 +41,7 @@ class Encoded:
         return len(self.ids)
 
     def batch(self, rows: Any, device: str) -> tuple[dict[str, Tensor], Tensor]:
-        """What the encoder is called with, each (B, longest), and targets (B,)."""
+        """Return the inputs of the encoder, tensors (B, longest) by name, and the targets (B,) of these rows."""
         lengths = [len(self.ids[i]) for i in rows]
         shape = (len(rows), max(lengths))
         ids, types = np.full(shape, self.pad), np.zeros(shape, dtype=np.int64)
@@ -47,7 +50,7 @@ class Encoded:
             if self.types is not None:
                 types[place, :length] = self.types[row]
         inputs = {"input_ids": ids}
-        if min(lengths) < shape[1]:  # padding stands on the right, whatever side the tokenizer pads on
+        if min(lengths) < shape[1]:  # padding is on the right, also if the tokenizer pads on the left
             inputs["attention_mask"] = (np.arange(shape[1]) < np.array(lengths)[:, None]).astype(np.int64)
         if self.types is not None:
             inputs["token_type_ids"] = types
@@ -56,12 +59,16 @@ class Encoded:
 
 
 def encode(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
-    """Encode the task's parts, "train" first, cut to `length` tokens, the longer of a pair first; remembered."""
+    """Return the encoded parts of a task, "train" first, from a cache if they were encoded before.
+
+    Rows are truncated to `length` tokens, the longer text of a pair first. Raises InputError for a folder without a
+    usable tokenizer.
+    """
     files = foreign.check_tokenizer_folder(folder)
     key = (_content(files), task.fingerprint, length)
     if not task.fingerprint or key not in _memory:
         parts = {"train": task.train, **task.tests}
-        while len(_memory) >= _KEPT:
+        while len(_memory) >= _CACHED:
             _memory.pop(next(iter(_memory)))
         tokenizer = load_foreign(folder)
         _memory[key] = {part: _encode(tokenizer, rows, task.regression, length, folder) for part, rows in parts.items()}
@@ -69,35 +76,36 @@ def encode(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
 
 
 def check_ids(folder: Path, parts: Mapping[str, Encoded], vocabulary: int) -> None:
-    """Raises InputError for a token, padding included, that the encoder's table of so many rows does not hold."""
+    """Raise InputError if a token id, padding included, is not in the encoder's vocabulary of `vocabulary` entries."""
     padding = [data.pad for data in parts.values()]
     largest = max(*padding, *(int(ids.max()) for data in parts.values() for ids in data.ids))
     least = min(*padding, *(int(ids.min()) for data in parts.values() for ids in data.ids))
     if largest >= vocabulary or least < 0:
         raise InputError(
-            f"{folder}: its tokenizer makes the id {largest if least >= 0 else least}, and its encoder knows 0 to "
-            f"{vocabulary - 1}; they do not belong together"
+            f"{folder}: the tokenizer gives the id {largest if least >= 0 else least}, and the encoder has ids 0 to "
+            f"{vocabulary - 1}; tokenizer and encoder do not belong together"
         )
 
 
 def _content(files: Mapping[str, Path]) -> str:
-    """What stands for a tokenizer: the SHA-256 of its files."""
+    """Return the SHA-256 of the files of a tokenizer, which identifies it in the cache."""
     return hashlib.sha256(b"\0".join(files[name].read_bytes() for name in sorted(files))).hexdigest()
 
 
 def _encode(tokenizer: Any, examples: Examples, regression: bool, length: int, folder: Path) -> Encoded:
+    """Return examples as rows of at most `length` token ids."""
     apart = _separator(tokenizer) if examples.second is not None else None
     room = length - (apart is not None)
     rows: list[list[int]] = []
     segments: list[list[int]] = []
     for part, characters in _pieces(examples):
         work = partial(tokenizer, part.first, part.second, truncation="longest_first", max_length=room)
-        found = foreign.in_time(work, characters, folder)
-        ids = found["input_ids"]
+        encoding = foreign.in_time(work, characters, folder)
+        ids = encoding["input_ids"]
         if apart is not None:
-            ids = [_separated(row, found.sequence_ids(number), apart) for number, row in enumerate(ids)]
+            ids = [_separated(row, encoding.sequence_ids(number), apart) for number, row in enumerate(ids)]
         rows += ids
-        segments += found.get("token_type_ids") or []
+        segments += encoding.get("token_type_ids") or []
     types = segments if apart is None and segments and "token_type_ids" in tokenizer.model_input_names else None
     empty = [
         next((i for i in (tokenizer.eos_token_id, tokenizer.bos_token_id, tokenizer.unk_token_id) if i is not None), 0)
@@ -111,7 +119,10 @@ def _encode(tokenizer: Any, examples: Examples, regression: bool, length: int, f
 
 
 def _pieces(examples: Examples) -> Iterator[tuple[Examples, int]]:
-    """Yield the rows in order, PIECE at most and about CHARACTERS characters at a time, with their characters."""
+    """Yield the examples in order in pieces, each with its number of characters.
+
+    A piece has at most PIECE rows and about CHARACTERS characters.
+    """
     rows: list[int] = []
     characters = 0
     for row, first in enumerate(examples.first):
@@ -123,7 +134,10 @@ def _pieces(examples: Examples) -> Iterator[tuple[Examples, int]]:
 
 
 def _separator(tokenizer: Any) -> int | None:
-    """The id to put between the texts of a pair, where the tokenizer puts none, as GPT-2's; None where it does."""
+    """Return the id of a token to put between the texts of a pair; None if the tokenizer adds special tokens itself.
+
+    The tokenizer of GPT-2, for example, adds none.
+    """
     if not tokenizer.is_fast or tokenizer.num_special_tokens_to_add(pair=True):
         return None
     end: int | None = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
@@ -131,13 +145,13 @@ def _separator(tokenizer: Any) -> int | None:
 
 
 def _separated(ids: list[int], texts: list[int | None], apart: int) -> list[int]:
-    """The ids of a pair with `apart` before the first of the second text."""
+    """Return the ids of a pair with the token `apart` before the first token of the second text."""
     start = texts.index(1) if 1 in texts else len(ids)
     return [*ids[:start], apart, *ids[start:]]
 
 
 def doubled(task: Task) -> Task:
-    """Trained on each pair as it is and turned round, as the released code does with MRPC and STS-B."""
+    """Return the task with each training pair in both orders, as the released code trains MRPC and STS-B."""
     rows = task.train
     assert rows.second is not None
     targets = [*rows.targets, *rows.targets]
@@ -146,9 +160,10 @@ def doubled(task: Task) -> Task:
 
 
 def shuffled(data: Encoded, size: int, seed: int) -> Iterator[Any]:
-    """Rows of each batch, epoch after epoch without end; every row once an epoch.
+    """Yield the row numbers of each batch of `size` rows, without end; each epoch has every row once.
 
-    Rows of like length meet in a batch: 16 batches' worth of shuffled rows are sorted, cut, and the batches shuffled.
+    The rows of a batch have similar lengths: the shuffled rows of 16 batches are sorted by length and cut into batches,
+    and the batches of the epoch are shuffled.
     """
     lengths = np.array([len(ids) for ids in data.ids])
     epoch = 0
@@ -163,7 +178,10 @@ def shuffled(data: Encoded, size: int, seed: int) -> Iterator[Any]:
 
 
 def by_length(data: Encoded, tokens: int) -> Iterator[Any]:
-    """Rows of each batch, every row once, sorted by length, at most `tokens` padded tokens a batch."""
+    """Yield the row numbers of each batch, every row once, the longest rows first.
+
+    A batch has at most `tokens` tokens, padding included, or a single row.
+    """
     order = np.argsort([len(ids) for ids in data.ids], kind="stable")[::-1]
     start = 0
     while start < len(order):
