@@ -198,12 +198,12 @@ def test_the_hashed_split_takes_about_a_fifth(tmp_path: Path) -> None:
         (
             "text,label,split\na,1,train\nb,two,train\nc,1,dev\n",
             {"kind": "regression"},
-            r"m\.csv, line 3: label 'two' is not a number",
+            r"m\.csv, line 3: label 'two' is not a finite number",
         ),
         (
             "text,label,split\na,1,train\nb,inf,train\nc,1,dev\n",
             {"kind": "regression"},
-            r"m\.csv, line 3: label 'inf' is not a number",
+            r"m\.csv, line 3: label 'inf' is not a finite number",
         ),
         (
             "text,label,split\na,0.5,train\nb,-Infinity,train\nc,1,dev\n",

@@ -235,15 +235,15 @@ def _classification(path: Path, parts: Mapping[str, list[Line]], spec: TasksSpec
     whole = all(re.fullmatch(r"-?\d{1,18}", word) for word in seen)
     labels = tuple(sorted(seen, key=int if whole else str))
     index = {label: number for number, label in enumerate(labels)}
-    made = {part: _examples(lines, [index[_word(x.label)] for x in lines]) for part, lines in parts.items()}
+    examples = {part: _examples(lines, [index[_word(x.label)] for x in lines]) for part, lines in parts.items()}
     metrics = ("accuracy", "matthews", "f1" if len(labels) == 2 else "macro_f1")
-    task = Task(_name(path), "table", labels, "accuracy", metrics, 3.0, made.pop("train"), made)
+    task = Task(_name(path), "table", labels, "accuracy", metrics, 3.0, examples.pop("train"), examples)
     return sealed(task, spec.rows)
 
 
 def _regression(path: Path, parts: Mapping[str, list[Line]], spec: TasksSpec) -> Task:
     """Return a regression task. Raises InputError if a label is not a number, or they cannot be learned."""
-    made: dict[str, Examples] = {}
+    examples: dict[str, Examples] = {}
     for part, lines in parts.items():
         numbers = [_number(line.label) for line in lines]
         for line in (line for line, n in zip(lines, numbers, strict=True) if n is None or not math.isfinite(n)):
@@ -254,8 +254,8 @@ def _regression(path: Path, parts: Mapping[str, list[Line]], spec: TasksSpec) ->
                     f"{line.where}: the size of label {line.label!r} is above {LARGEST_LABEL:g}, the largest that a "
                     f"regression can learn"
                 )
-        made[part] = _examples(lines, numbers)
-    low, high = min(made["train"].targets), max(made["train"].targets)
+        examples[part] = _examples(lines, numbers)
+    low, high = min(examples["train"].targets), max(examples["train"].targets)
     if low == high:
         raise InputError(f"{path}: every row to train on has the label {low:g}, so nothing can be learned")
     if high - low < max(CLOSEST * max(abs(low), abs(high)), 1 / LARGEST_LABEL):
@@ -263,6 +263,6 @@ def _regression(path: Path, parts: Mapping[str, list[Line]], spec: TasksSpec) ->
             f"{path}: the labels to train on are between {low!r} and {high!r}, too close together for 32-bit floats; "
             f"subtract their mean"
         )
-    train = made.pop("train")
-    task = Task(_name(path), "table", (), "spearman", ("spearman", "pearson"), 3.0, train, made, span=(low, high))
+    train = examples.pop("train")
+    task = Task(_name(path), "table", (), "spearman", ("spearman", "pearson"), 3.0, train, examples, span=(low, high))
     return sealed(task, spec.rows)
