@@ -262,7 +262,7 @@ def test_page_holds_all_of_it(tmp_path: Path) -> None:
     assert "points per doubling, last three budgets" in beyond and "No ceiling is fitted" in beyond
     assert len(tree.by_id("beyond-1").find("svg")) >= 2  # a panel for each arm
     assert (
-        "The best of many trials flatters" in tree.by_id("tuning").text
+        "The best of many trials overestimates" in tree.by_id("tuning").text
         and "optim.lr=0.002" in tree.by_id("tuning").text
     )
     words = " ".join(tree.text.split())

@@ -83,14 +83,14 @@ def figure(width: float, height: float, layout: Literal["constrained"] | None = 
     return empty
 
 
-def write(made: Figure, name: str, label: str, tips: Mapping[str, tuple[str, str]] | None = None) -> str:
+def write(picture: Figure, name: str, label: str, tips: Mapping[str, tuple[str, str]] | None = None) -> str:
     """Return the figure as one `svg` element.
 
     `label` describes it for screen readers. `tips` maps the gid of an artist to its tool tip and the fragment that it
     links to ("" for none). `name` is the beginning of ids, which are unique on the page.
     """
     out = io.BytesIO()
-    made.savefig(
+    picture.savefig(
         out, format="svg", transparent=True, metadata={"Date": None, "Creator": None, "Type": None, "Format": None}
     )
     root = ElementTree.fromstring(out.getvalue())

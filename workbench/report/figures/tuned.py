@@ -50,8 +50,8 @@ def figure(frames: Frames, size: tuple[int, int], name: str) -> str:
 
     looks = styles([*(arm for arm in KNOWN if arm in trials_of), *trials_of])
     with svg.drawing(name, 13):
-        made = svg.figure(*size)
-        ax = made.subplots()
+        picture = svg.figure(*size)
+        ax = picture.subplots()
         tips: dict[str, tuple[str, str]] = {}
         for arm, mine in trials_of.items():
             _arm(ax, arm, mine, looks[arm], tips)
@@ -61,7 +61,7 @@ def figure(frames: Frames, size: tuple[int, int], name: str) -> str:
         score_axis(ax, "best score so far")
         handles, names = [looks[arm].handle() for arm in trials_of], [short(arm) for arm in trials_of]
         ax.legend(handles, names, frameon=False, fontsize=11)
-        return svg.write(made, name, "best score so far over the number of trials, by objective", tips)
+        return svg.write(picture, name, "best score so far over the number of trials, by objective", tips)
 
 
 def _arm(ax: Axes, arm: str, mine: list[Trial], look: Style, tips: dict[str, tuple[str, str]]) -> None:

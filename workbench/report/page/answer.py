@@ -229,7 +229,10 @@ def _against_untrained(cells: list[Cell], names: dict[str, str]) -> list[str]:
             parts.append(f"{listing(arms)} {one if len(arms) == 1 else many}")
         if missed:
             gain = "the gain of" if len(missed) == 1 else "each gain of"
-            parts[-1] += f", though {gain} {listing(missed)} is larger than its own interval, which is not corrected"
+            parts[-1] += (
+                f", though {gain} {listing(missed)} is larger than its own interval, which is not corrected for the "
+                f"number of comparisons"
+            )
     without = [f"{name} ({points(g.estimate.mean, 1, True)})" for name, g in gains if g.adjusted is None]
     if without:
         gain = "the gain has" if len(without) == 1 else "the gains have"

@@ -86,13 +86,13 @@ def _alike(a: float, b: float) -> bool:
 
 def between(shown: Claims) -> list[Crossing]:
     """Return each crossing with the two closest amounts that show it."""
-    made = [
+    crossed = [
         Crossing(one.a, two.a, low, high, one.difference, two.difference)
         for of_pair in shown.values()
         for (low, one), (high, two) in itertools.pairwise(of_pair)
         if one.a != two.a
     ]
-    return sorted(made, key=lambda crossing: crossing.low)
+    return sorted(crossed, key=lambda crossing: crossing.low)
 
 
 def claims(comparisons: Sequence[Compared]) -> Claims:

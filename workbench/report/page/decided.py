@@ -43,6 +43,7 @@ def sentence(board: Board, names: Names) -> str:
 
 
 def _many(count: int) -> str:
+    """Return `1 comparison that was declared beforehand`, or the plural."""
     return f"{plural(count, 'comparison')} that {'were' if count > 1 else 'was'} declared beforehand"
 
 
@@ -58,7 +59,7 @@ def _undecided(board: Board, pair: Pair, names: Names) -> str:
     """Return `a and b (0.4 ± 0.7, about 30 seeds would show a gap of this size)`."""
     arms = [cell.arm for cell in board.at(board.budget)]
     if board.family.plan is not None:
-        return f"{names[pair.a]} and {names[pair.b]} ({gap_text(pair.compared)}{_stands(board, pair)})"
+        return f"{names[pair.a]} and {names[pair.b]} ({gap_text(pair.compared)}{_status_clause(board, pair)})"
     e, noise = pair.difference.estimate, pair.compared.noise
     known = e.n >= 2 and e.half is not None and noise is not None and noise > 0
     family = family_of(arms, board.family.pairs)
@@ -67,7 +68,7 @@ def _undecided(board: Board, pair: Pair, names: Names) -> str:
     return f"{names[pair.a]} and {names[pair.b]} ({gap_text(pair.compared)}{would})"
 
 
-def _stands(board: Board, pair: Pair) -> str:
+def _status_clause(board: Board, pair: Pair) -> str:
     """Return a clause on the status, after the last look, of a comparison that is not decided now."""
     status = status_at(board.looks[-1], pair.a, pair.b) if board.looks else "open"
     most = board.family.plan.most if board.family.plan else 0
@@ -110,7 +111,7 @@ class LookRow:
 
     seeds: int
     level: float
-    stands: tuple[tuple[str, str, Compared, str], ...]
+    statuses: tuple[tuple[str, str, Compared, str], ...]
 
 
 def look_rows(board: Board) -> list[LookRow]:

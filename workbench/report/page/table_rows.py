@@ -64,7 +64,7 @@ def at_budget(board: Board, budget: str) -> BudgetTables:
     more, shaky = unequal(board, budget), {cell.arm for cell in doubted(board, budget)}
     rows = [_row(board, cell, cell.arm in more, over(board, budget, cell.arm, reference)) for cell in cells]
     pairs = [
-        PairRow(pair, _may_be_said(pair, pair.a in shaky), board.labels.get(frozenset((pair.a, pair.b)), ""))
+        PairRow(pair, _verdict(pair, pair.a in shaky), board.labels.get(frozenset((pair.a, pair.b)), ""))
         for pair in board.pairs[budget]
     ]
     return BudgetTables(budget, reference, tuple(rows), tuple(pairs))
@@ -88,6 +88,7 @@ def over(board: Board, budget: str, arm: str, other: str) -> Estimate | None:
 
 
 def _row(board: Board, cell: Cell, spent_more: bool, over_base: Estimate | None) -> ScoreRow:
+    """Return the row of an arm, with the published score and difference if there are any."""
     column = board.published
     theirs = column.scores.get(cell.arm) if column else None
     if column is None or theirs is None or cell.arm == column.base:
@@ -95,7 +96,8 @@ def _row(board: Board, cell: Cell, spent_more: bool, over_base: Estimate | None)
     return ScoreRow(cell, spent_more, over_base, theirs, theirs - column.scores[column.base])
 
 
-def _may_be_said(pair: Pair, doubted: bool) -> str:
+def _verdict(pair: Pair, doubted: bool) -> str:
+    """Return the verdict on the first arm of a pair, with a reference to the warnings if the arm is doubted."""
     if pair.compared.claimed and doubted:
         return "ahead, but see “Before you rely on it”"
     return verdict(pair)
