@@ -38,7 +38,7 @@ def test_a_finished_record_comes_before_a_newer_one_that_was_interrupted(
         assert find_record(store, "ablation") == best
     assert [line.getMessage() for line in caplog.records] == [
         "ablation is read from the record ablation-bb (finished, 2 of 2 runs, 2026-11-20T08:00)",
-        "another record of ablation, which may be named instead: ablation-a (finished, 1 of 1 runs, 2026-11-19T08:00)",
+        "another record of ablation, which may be named instead: ablation-a (finished, 1 of 1 run, 2026-11-19T08:00)",
         "another record of ablation, which may be named instead: "
         "ablation-ccc (interrupted, 1 of 2 runs, 2026-11-21T08:00)",
     ]
