@@ -399,7 +399,7 @@ def test_ids_beyond_the_vocabulary_are_refused_before_training(folder: Path) -> 
     save_file(held, folder / WEIGHTS, {"format": "pt"})
     settings(vocab_size=6)(folder)
     said = refusal(lambda: finetune(folder, TASK, TasksSpec(), 0, Host(device="cpu")))
-    assert "knows 0 to 5" in said
+    assert "the encoder has ids 0 to 5" in said
 
 
 def test_padding_beyond_the_vocabulary_is_refused_before_training(folder: Path) -> None:

@@ -140,7 +140,7 @@ def test_the_hashed_split(tmp_path_factory: pytest.TempPathFactory, pairs: list[
     try:
         task = read(csv_file(path, rows))
     except InputError as error:
-        assert "rows to test on" in str(error) or "nothing can be learnt" in str(error)
+        assert "rows to test on" in str(error) or "nothing can be learned" in str(error)
         return
     train, dev = task.train, task.tests["dev"]
     assert rows_of(task) == sorted((r["text"], task.labels.index(r["label"])) for r in rows)
