@@ -66,9 +66,10 @@ def distance(one: Tensor, other: Tensor) -> float:
 
 @pytest.mark.usefixtures("ops")
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize("causal", [False, True], ids=["", "causal"])
 @pytest.mark.parametrize("embedding", [24, WIDTH])
-def test_outputs_and_gradients_agree_with_hugging_face(embedding: int, padded: bool) -> None:
-    encoder = encoder_of(embedding=embedding)
+def test_outputs_and_gradients_agree_with_hugging_face(embedding: int, causal: bool, padded: bool) -> None:
+    encoder = encoder_of(embedding=embedding, causal=causal)
     assert layers.can(encoder.model, inputs(padded)[0])
     hidden, gradients = run(encoder, *inputs(padded))
     encoder.plain = True

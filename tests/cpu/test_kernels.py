@@ -103,22 +103,38 @@ def test_residual_norm(ops: ModuleType, dtype: torch.dtype, size: tuple[int, int
     assert not d_branch[dropped].any()
 
 
+SEEN = ("all", "tokens", "before", "tokens before")
+
+
+def bias_of(seen: str, rows: int, length: int) -> tuple[Tensor | None, Tensor]:
+    """The bias of scores that leaves these keys, and the same for each query of each row, (rows, L, L) float64.
+
+    The second key and those after it are padding in the first row; with `before`, no query sees a later key.
+    """
+    tokens = torch.ones(rows, 1, length, dtype=torch.bool)
+    tokens[0, 0, 1:] = False
+    before = torch.ones(1, length, length, dtype=torch.bool).tril()
+    both = tokens & before
+    each = {"all": torch.ones_like(both), "tokens": tokens, "before": before, "tokens before": both}[seen]
+    full = torch.zeros(each.shape, dtype=torch.float64).masked_fill_(~each, -torch.inf)
+    bias = {"all": None, "tokens": full[:, 0]}.get(seen, full)
+    return bias, full.expand(rows, length, length)
+
+
 @each_way
 @settings(deadline=None, max_examples=30)
-@given(heads=st.integers(1, 3), length=st.sampled_from([1, 3, 16, 33, 64]), rate=rates, padded=st.booleans())
-def test_softmax(ops: ModuleType, dtype: torch.dtype, heads: int, length: int, rate: float, padded: bool) -> None:
+@given(
+    heads=st.integers(1, 3), length=st.sampled_from([1, 3, 16, 33, 64]), rate=rates, seen=st.sampled_from(SEEN),
+)  # fmt: skip
+def test_softmax(ops: ModuleType, dtype: torch.dtype, heads: int, length: int, rate: float, seen: str) -> None:
     needs(ops, dtype)
     rows, drop, scale = 2, Drop(7, rate), 0.3
     shape = (rows * heads, length, length)
     scores, scores64 = numbers(dtype, *shape, scale=4)
-    bias = None
-    if padded:
-        bias = torch.zeros(rows, length, dtype=wide(dtype))
-        bias[0, 1:] = -torch.inf
+    bias, each = bias_of(seen, rows, length)
+    bias = bias if bias is None else bias.to(wide(dtype))
     scores64.requires_grad_()
-    shifted = scale * scores64
-    if bias is not None:
-        shifted = shifted + bias.double().repeat_interleave(heads, 0)[:, None, :]
+    shifted = scale * scores64 + each.repeat_interleave(heads, 0)
     probs64 = shifted.softmax(-1)
     after_dropout64 = probs64 * mask(ops, drop, rows * heads * length, length, dtype).view(shape)
 

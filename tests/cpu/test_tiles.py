@@ -106,15 +106,19 @@ def test_linear_norm_and_its_backward(rows: int, k: int, width: int, rate: float
 
 @settings(deadline=None, max_examples=20)
 @given(
-    rows=st.integers(1, 3), heads=st.integers(1, 3), length=many, width=many, rate=rates, padded=st.booleans(),
-    seed=seeds,
+    rows=st.integers(1, 3), heads=st.integers(1, 3), length=many, width=many, rate=rates,
+    seen=st.sampled_from(["all", "tokens", "before", "tokens before"]), seed=seeds,
 )  # fmt: skip
 def test_attention_and_its_backward(
-    rows: int, heads: int, length: int, width: int, rate: float, padded: bool, seed: int
+    rows: int, heads: int, length: int, width: int, rate: float, seen: str, seed: int
 ) -> None:
     drop, scale = Drop(seed, rate), width**-0.5
     qkv = numbers(seed, 3, rows * heads, length, width)
-    bias = torch.zeros(rows, length).masked_fill_(torch.arange(length) >= length - 7, -torch.inf) if padded else None
+    tokens = torch.ones(rows, 1, length, dtype=torch.bool)
+    tokens[0, 0, length - 7 :] = False
+    before = torch.ones(1, length, length, dtype=torch.bool).tril()
+    visible = {"all": None, "tokens": tokens[:, 0], "before": before, "tokens before": tokens & before}[seen]
+    bias = None if visible is None else torch.zeros(visible.shape).masked_fill_(~visible, -torch.inf)
     check(lambda *given: cpu.attention(*given, rows, scale, drop), qkv, bias, rate=rate)
     probs, _ = cpu.attention(qkv, bias, rows, scale, drop)
     given = numbers(seed + 1, rows * length, heads * width)

@@ -126,8 +126,9 @@ def observe(objective: nn.Module, batch: Batch) -> Seen:
         loss = objective(batch)
     for hook in hooks:
         hook.remove()
-    (positions, weights), *more = picks
-    assert not more, "an objective picks positions once"
+    assert len(picks) <= 1, "an objective picks positions once, or, as causal LM, never"
+    none = torch.zeros(len(batch.ids), 0)
+    positions, weights = picks[0] if picks else (none.long(), none)
     drawn = guesses[0].samples.numpy() if guesses else None
     return Seen(loss, positions.numpy(), weights.numpy(), inputs, hidden, drawn)
 

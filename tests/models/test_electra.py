@@ -114,8 +114,8 @@ def test_a_published_model_is_loaded_with_its_head_left_out(tmp_path: Path) -> N
 
 
 OTHERS: list[dict[str, Any]] = [
-    {"hidden_act": "relu"}, {"is_decoder": True}, {"model_type": "bert"}, {"hidden_size": 64}, {"hidden_size": "x"},
-    {"position_embedding_type": "relative_key"},
+    {"hidden_act": "relu"}, {"add_cross_attention": True}, {"model_type": "bert"}, {"hidden_size": 64},
+    {"hidden_size": "x"}, {"position_embedding_type": "relative_key"},
 ]  # fmt: skip
 
 

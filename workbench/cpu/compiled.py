@@ -222,6 +222,13 @@ def _sums(*columns: int) -> Tensor:
     return torch.zeros(torch.get_num_threads(), *columns)
 
 
+def _spread(bias: Tensor | None, many: int) -> tuple[int, int]:
+    """Return how many of `many` items share a row of bias (B, L) or (B, L, L), and the queries that it tells apart."""
+    if bias is None:
+        return 1, 1
+    return many // len(bias), bias.shape[1] if bias.dim() == 3 else 1
+
+
 def flush(yes: bool) -> None:
     """Replace denormal numbers by 0, or stop doing so, in all threads that torch has started."""
     _call("flush", torch.float32, int(yes))
@@ -249,8 +256,8 @@ def softmax(scores: Tensor, bias: Tensor | None, scale: float, drop: Drop) -> tu
     """Compute `portable.softmax` in one pass over memory."""
     many, length, _ = scores.shape
     after_dropout = torch.empty_like(scores) if drop.rate else scores
-    each = many * length // len(bias) if bias is not None else 1
-    _call("softmax", scores.dtype, scores, bias, after_dropout, many * length, each, length, scale, drop)
+    each, queries = _spread(bias, many * length)
+    _call("softmax", scores.dtype, scores, bias, after_dropout, many * length, each, queries, length, scale, drop)
     return scores, after_dropout
 
 
@@ -392,7 +399,8 @@ def attention(qkv: Tensor, bias: Tensor | None, rows: int, scale: float, drop: D
     _, many, length, width = qkv.shape
     heads = many // rows
     probs, context = qkv.new_empty(many, length, length), qkv.new_empty(rows * length, heads * width)
-    _call("attention", qkv.dtype, qkv, bias, probs, context, rows, heads, length, width, scale, drop)
+    each, queries = _spread(bias, many)
+    _call("attention", qkv.dtype, qkv, bias, probs, context, rows, heads, each, queries, length, width, scale, drop)
     return probs, context
 
 

@@ -308,15 +308,16 @@ int merge(const number *x, number *out, float *sums, size parts, size rows, size
     return 0;
 }
 
-int softmax(number *scores, const float *bias, number *after_dropout, size rows, size each, size length, float scale,
-            dropout drop, int threads) {
+/* bias is (rows / each, queries, length); queries is 1 if it is the same for every query, else the queries of a head. */
+int softmax(number *scores, const float *bias, number *after_dropout, size rows, size each, size queries, size length,
+            float scale, dropout drop, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size row = 0; row < rows; row++) {
         float value[length];
         number *score = scores + row * length;
         load(value, score, length);
-        softmax_row(value, bias ? bias + row / each * length : NULL, length, scale, drop, row, score,
-                    after_dropout + row * length);
+        const float *own = bias ? bias + (row / each * queries + row % queries) * length : NULL;
+        softmax_row(value, own, length, scale, drop, row, score, after_dropout + row * length);
     }
     return 0;
 }

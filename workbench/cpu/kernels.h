@@ -25,8 +25,8 @@ int split(const number *x, const float *bias, number *out, size parts, size rows
           int threads);
 int merge(const number *x, number *out, float *sums, size parts, size rows, size heads, size length, size width,
           int threads);
-int softmax(number *scores, const float *bias, number *after_dropout, size rows, size each, size length, float scale,
-            dropout drop, int threads);
+int softmax(number *scores, const float *bias, number *after_dropout, size rows, size each, size queries, size length,
+            float scale, dropout drop, int threads);
 int softmax_backward(number *grads, const number *probs, number *after_dropout, size rows, size length, float scale,
                      dropout drop, int threads);
 int residual_norm(const number *branch, const float *bias, const number *residual, const float *norm_weight,

@@ -33,7 +33,7 @@ def hidden_states(model: Any, ids: Tensor, attention: Tensor | None = None, segm
         key = int(torch.randint(2**63 - 1, ())) if any(rates) else 0
         dtype = torch.bfloat16 if half else model.embeddings.word_embeddings.weight.dtype
         hidden = _embed(model, ids, segments, Drop(key, rates[0]), dtype)
-        bias = _bias(attention, dtype)
+        bias = _bias(attention, ids.shape[1], config.is_decoder, dtype)
         apply: Any = Layers.apply
         parameters = [tensor for layer in model.encoder.layer for tensor in weights(layer)]
         out: Tensor = apply(hidden, bias, config, rates, key, torch.is_grad_enabled(), *parameters)
@@ -48,19 +48,27 @@ def every_state(model: Any, ids: Tensor, attention: Tensor | None = None) -> lis
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         dtype = model.embeddings.word_embeddings.weight.dtype
         states = [_embed(model, ids, None, Drop(0, 0.0), dtype)]
-        bias = _bias(attention, dtype)
+        bias = _bias(attention, ids.shape[1], model.config.is_decoder, dtype)
         apply: Any = Layers.apply
         for layer in model.encoder.layer:
             states.append(apply(states[-1], bias, model.config, (0.0, 0.0), 0, False, *weights(layer)))
         return states
 
 
-def _bias(attention: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Return what is added to attention scores, (B, L): 0 at tokens, minus infinity at padding; None without a mask."""
-    if attention is None:
+def _bias(attention: Tensor | None, length: int, causal: bool, dtype: torch.dtype) -> Tensor | None:
+    """Return what is added to attention scores: 0 at keys that may be seen, minus infinity elsewhere; None for all.
+
+    (B, L) for the keys of each row; if `causal`, (B, L, L) for each query and key, or (1, L, L) if no row is padded. In
+    a causal encoder every position sees itself, padding too, so that no row of scores is minus infinity throughout.
+    """
+    seen = None if attention is None else attention.bool()
+    if causal:
+        before = torch.ones(1, length, length, dtype=torch.bool).tril()
+        seen = before if seen is None else before & (seen[:, None] | torch.eye(length, dtype=torch.bool))
+    if seen is None:
         return None
     wide = torch.promote_types(dtype, torch.float32)
-    return torch.zeros(attention.shape, dtype=wide).masked_fill_(~attention.bool(), -torch.inf)
+    return torch.zeros(seen.shape, dtype=wide).masked_fill_(~seen, -torch.inf)
 
 
 @torch.no_grad()
@@ -76,7 +84,8 @@ def states_at(model: Any, ids: Tensor, places: Tensor) -> Tensor:
         hidden = _embed(model, ids, None, Drop(0, 0.0), dtype)
         apply: Any = Layers.apply
         below = [tensor for layer in layers[:-1] for tensor in weights(layer)]
-        hidden = apply(hidden, None, config, (0.0, 0.0), 0, False, *below)
+        bias = _bias(None, ids.shape[1], config.is_decoder, dtype)
+        hidden = apply(hidden, bias, config, (0.0, 0.0), 0, False, *below)
         return _last_layer(hidden, places, config, *(each.to(dtype) for each in weights(layers[-1])))
 
 
@@ -91,6 +100,9 @@ def _last_layer(
     query = F.linear(here, wq, bq).unflatten(1, (heads, -1))[:, :, None]  # (B, H, 1, d)
     key, value = F.linear(hidden, torch.cat([wk, wv]), torch.cat([bk, bv])).unflatten(2, (2, heads, -1)).unbind(2)
     scores = (query @ key.permute(0, 2, 3, 1)).float() * (width // heads) ** -0.5  # (B, H, 1, L)
+    if config.is_decoder:
+        later = torch.arange(hidden.shape[1]) > places[:, None]
+        scores.masked_fill_(later[:, None, None], -torch.inf)
     context = (scores.softmax(-1).to(hidden.dtype) @ value.transpose(1, 2)).flatten(1)
     middle = F.layer_norm(F.linear(context, wo, bo) + here, [width], g1, c1, eps)
     fed = F.linear(F.gelu(F.linear(middle, w1, b1)), w2, b2)
@@ -100,7 +112,8 @@ def _last_layer(
 def can(model: Any, ids: Tensor) -> bool:
     """Return whether `hidden_states` can replace `model` for ids: it is ELECTRA with GELU, on a CPU, not compiled."""
     config = model.config
-    known = config.model_type == "electra" and config.hidden_act == "gelu" and not config.is_decoder
+    known = config.model_type == "electra" and config.hidden_act == "gelu"
+    known = known and not getattr(config, "add_cross_attention", False)
     return known and ids.device.type == "cpu" and not torch.compiler.is_compiling()
 
 

@@ -229,21 +229,22 @@ int linear_norm_backward(const number *x, const number *w, const number *extra_g
     return 0;
 }
 
-/* Each thread computes one head of one row of the batch at a time; qkv is (3, batch * heads, length, width). */
-int attention(const number *qkv, const float *bias, number *probs, number *context, size batch, size heads,
-              size length, size width, float scale, dropout drop, int threads) {
-    const size units = batch * heads, each = length * width, all = heads * width;
+/* Each thread computes one head of one row of the batch at a time; qkv is (3, batch * heads, length, width), and bias
+   (batch * heads / each, queries, length), where queries is 1 or length. */
+int attention(const number *qkv, const float *bias, number *probs, number *context, size batch, size heads, size each,
+              size queries, size length, size width, float scale, dropout drop, int threads) {
+    const size units = batch * heads, area = length * width, all = heads * width;
     const size wide = length > width ? length : width;
     void *memory[threads];
-    if (rooms(memory, threads, 4 * each + 2 * 32 * length + 4 * 32 * wide)) return 1;
+    if (rooms(memory, threads, 4 * area + 2 * 32 * length + 4 * 32 * wide)) return 1;
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int thread = 0; thread < threads; thread++) {
         char *own = memory[thread];
-        number *keys = take(&own, 2 * each), *values = take(&own, 2 * each), *after_dropout = take(&own, 64 * length);
+        number *keys = take(&own, 2 * area), *values = take(&own, 2 * area), *after_dropout = take(&own, 64 * length);
         float *value = take(&own, 4 * 32 * wide);
         tiles_on();
         for (size unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
-            const number *q = qkv + unit * each, *k = q + units * each, *v = k + units * each;
+            const number *q = qkv + unit * area, *k = q + units * area, *v = k + units * area;
             for (size j = 0; j < length; j += 16) pack_turned(k + j * width, width, width, keys + j * width);
             for (size j = 0; j < width; j += 16) pack(v + j, width, length, values + j * length);
             for (size top = 0; top < length; top += 32) {
@@ -251,9 +252,11 @@ int attention(const number *qkv, const float *bias, number *probs, number *conte
                 product(rows_of(q + top * width, width), keys, width, length, value, length, 0);
                 for (size i = 0; i < 32; i++)
                     claim(context + (unit / heads * length + top + i) * all + unit % heads * width, width);
-                for (size i = 0; i < 32; i++)
-                    softmax_row(value + i * length, bias ? bias + unit / heads * length : NULL, length, scale, drop,
+                for (size i = 0; i < 32; i++) {
+                    const size first = (unit / each * queries + (top + i) % queries) * length;
+                    softmax_row(value + i * length, bias ? bias + first : NULL, length, scale, drop,
                                 unit * length + top + i, block_probs + i * length, after_dropout + i * length);
+                }
                 product(rows_of(drop.below ? after_dropout : block_probs, length), values, length, width, value, width,
                         0);
                 for (size i = 0; i < 32; i++) {

@@ -12,8 +12,8 @@ int linear_norm(const number *x, const number *w, const float *bias, const numbe
 int linear_norm_backward(const number *x, const number *w, const number *extra_grads, const number *added,
                          const float *means, const float *rstds, const float *norm_weight, number *d_added,
                          number *d_branch, float *sums, size rows, size k, size n, dropout drop, int threads);
-int attention(const number *qkv, const float *bias, number *probs, number *context, size batch, size heads,
-              size length, size width, float scale, dropout drop, int threads);
+int attention(const number *qkv, const float *bias, number *probs, number *context, size batch, size heads, size each,
+              size queries, size length, size width, float scale, dropout drop, int threads);
 int attention_backward(const number *d_context, const number *qkv, const number *probs, number *out, float *sums,
                        size batch, size heads, size length, size width, float scale, dropout drop, int threads);
 int outer(const number *x, const number *y, float *out, size rows, size m, size n, int threads);

@@ -103,10 +103,20 @@ class Electra(nn.Module):
         hidden = F.dropout(tables.LayerNorm(added), rate, self.training)
         if hasattr(self, "embeddings_project"):
             hidden = self.embeddings_project(hidden)
-        mask = None if attention_mask is None else attention_mask.bool()[:, None, None, :]
+        mask = self._mask(input_ids.shape[1], attention_mask)
         for layer in self.encoder.layer:
             hidden = layer(hidden, mask)
         return Output(hidden)
+
+    def _mask(self, length: int, attention: Tensor | None) -> Tensor | None:
+        """Return which keys each query may see, bool (B, 1, 1, L), or (B, 1, L, L) if causal; None if all."""
+        seen = None if attention is None else attention.bool()[:, None, None, :]
+        if not self.config.is_decoder:
+            return seen
+        device = self.embeddings.word_embeddings.weight.device
+        before = torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
+        own = torch.eye(length, dtype=torch.bool, device=device)  # no row of scores is without any key
+        return before if seen is None else before & (seen | own)
 
     def save(self, folder: Path, weights: dict[str, Tensor]) -> None:
         """Write config.json and model.safetensors into a folder, as `AutoModel.from_pretrained` reads them.
@@ -137,7 +147,7 @@ class Layer(nn.Module):
         self.output = _group(dense=nn.Linear(inner, width), LayerNorm=nn.LayerNorm(width, eps=eps))
 
     def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the output (B, L, D) for hidden (B, L, D); mask (B, 1, 1, L) bool is True at tokens, or None."""
+        """Return the output (B, L, D) for hidden (B, L, D); mask is that of `Electra._mask`."""
         dropout = self.rates[0]
         context = self._attend(hidden, mask)
         after = self.attention.output
@@ -185,7 +195,7 @@ def load(folder: Path, dropout: float) -> Electra | None:
 
     try:
         raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        usual = {"position_embedding_type": "absolute", "hidden_act": "gelu", "is_decoder": False}
+        usual = {"position_embedding_type": "absolute", "hidden_act": "gelu", "add_cross_attention": False}
         if raw["model_type"] != "electra" or any(raw.get(key, value) != value for key, value in usual.items()):
             return None
         known = {key: raw[key] for key in Config.__dataclass_fields__ if key in raw}

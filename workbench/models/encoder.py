@@ -31,7 +31,8 @@ class Family:
     """The names by which a Hugging Face model type is configured, and where it differs from BERT.
 
     `embedding` is the name of the embedding width, or None if embeddings are always as wide as the layers.
-    `projects_inside` is true if the embedding module itself projects to the width of the layers.
+    `projects_inside` is true if the embedding module itself projects to the width of the layers, `can_be_causal` if the
+    module has a mask with which no position sees a later one.
     """
 
     model_type: str
@@ -39,12 +40,13 @@ class Family:
     extra: dict[str, Any] = field(default_factory=dict)
     offset: int = 0  # positions that the family reserves
     projects_inside: bool = False
+    can_be_causal: bool = False
 
 
 FAMILIES = {
-    "electra": Family("electra", "embedding_size"),
-    "bert": Family("bert"),
-    "roberta": Family("roberta", extra={"type_vocab_size": 1}, offset=2),
+    "electra": Family("electra", "embedding_size", can_be_causal=True),
+    "bert": Family("bert", can_be_causal=True),
+    "roberta": Family("roberta", extra={"type_vocab_size": 1}, offset=2, can_be_causal=True),
     "albert": Family("albert", "embedding_size"),
     "deberta-v2": Family(
         "deberta-v2",
@@ -194,6 +196,9 @@ def _backbone(spec: EncoderSpec, special: Special) -> Any:
             f"encoder.embedding={spec.embedding_width} must equal encoder.hidden={spec.hidden} "
             f"for encoder.family={spec.family}, which has no projection between them"
         )
+    if spec.causal and not family.can_be_causal:
+        known = ", ".join(name for name, each in FAMILIES.items() if each.can_be_causal)
+        raise InputError(f"encoder.family={spec.family} cannot be causal; there are {known}")
     sizes: dict[str, Any] = {
         "vocab_size": spec.vocab,
         "hidden_size": spec.hidden,
@@ -208,6 +213,7 @@ def _backbone(spec: EncoderSpec, special: Special) -> Any:
         "pad_token_id": special.pad,
         "cls_token_id": special.cls,
         "sep_token_id": special.sep,
+        "is_decoder": bool(spec.causal),
     }
     sizes |= {family.embedding: spec.embedding_width} if family.embedding else {}
     if spec.family == "electra":

@@ -197,6 +197,8 @@ def with_options(spec: RunSpec) -> ResolvedSpec:
     with blaming(file_of(module), "Options raised"):
         options = parse_part(module.Options, spec.options, "options").model_dump(mode="json")
     spec = spec.replace(options=options)
+    if getattr(module, "CAUSAL", False):
+        spec = _causal(spec)
     parent = spec.parent()
     if spec.start is None or parent is None:
         return ResolvedSpec(spec)
@@ -205,9 +207,18 @@ def with_options(spec: RunSpec) -> ResolvedSpec:
     parent = with_options(parent)
     given = {k: v for k, v in flat(spec.start.parent).items() if k.partition(".")[0] not in ("options", "start")}
     given |= {"options": parent.options, "source": parent.source}
+    if parent.encoder.causal != spec.encoder.causal:
+        given["encoder.causal"] = parent.encoder.causal
     if parent.start is not None:
         given["start"] = parent.start.model_dump()
     return ResolvedSpec(spec.replace(start=spec.start.model_dump() | {"parent": given}))
+
+
+def _causal(spec: RunSpec) -> RunSpec:
+    """Return the spec with a causal encoder. Raises InputError if it is to be another."""
+    if spec.encoder.causal is False:
+        raise InputError(f"encoder.causal=false: {spec.objective} needs an encoder whose positions see no later one")
+    return spec.changed({"encoder.causal": True})
 
 
 def _load_file(path: Path, name: str) -> ModuleType:

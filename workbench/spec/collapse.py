@@ -24,6 +24,7 @@ CHANCE = 0.5  # the ROC area of a discriminator that knows nothing
 NAMES = {
     "generator_loss": "the generator\u2019s loss",
     "mlm_loss": "the main model\u2019s MLM loss",
+    "lm_loss": "the main model\u2019s language-model loss",
     "discriminator_loss": "the discriminator\u2019s loss",
     "discriminator_auc": "the discriminator\u2019s ROC area",
 }

@@ -49,7 +49,8 @@ class EncoderSpec(Part):
 
     `init` is the standard deviation of the initial kernels, the released code's 0.02. With `position_init` sinusoidal
     the learned position table starts from sines (Vaswani et al. 2017) of that deviation: neighbours are then found in
-    a tenth of the tokens, which only runs as short as nano's notice.
+    a tenth of the tokens, which only runs as short as nano's notice. If `causal`, no position sees a later one; left
+    out, that is as the objective needs it.
     """
 
     family: str = "electra"
@@ -65,6 +66,7 @@ class EncoderSpec(Part):
     attention: Literal["sdpa", "eager"] = "sdpa"
     init: Annotated[float, Field(gt=0)] = 0.02
     position_init: Literal["normal", "sinusoidal"] = "normal"
+    causal: bool | None = None
 
     @property
     def head_count(self) -> int:

@@ -101,7 +101,7 @@ class RunSpec(Part):
                     f"schedule.decay={self.schedule.decay:g} begins before the run does, which is left "
                     f"{1 - start.share:g} of the budget by start.share={start.share:g}; lower one of them"
                 )
-        elif parent.encoder != self.encoder:
+        elif any(value != getattr(self.encoder, key) for key, value in parent.encoder if key != "causal"):
             raise ValueError(f"start.take={start.take} needs a parent with the same encoder, not another")
         if start.freeze_generator and start.take == "encoder":
             raise ValueError(
@@ -167,6 +167,7 @@ class RunSpec(Part):
         raw["tasks"]["names"] = ("none",)  # nobody has asked for its scores
         if own.get("objective", self.objective) != self.objective:
             raw |= {"source": "", "options": {}}
+            raw["encoder"]["causal"] = None  # as the parent's objective needs it
         if any(key.startswith("budget.") for key in own):
             raw["budget"] = {"convention": self.budget.convention}
         return self._parsed(merge(raw, own))
@@ -193,6 +194,8 @@ class RunSpec(Part):
             "ffn": self.encoder.ffn_width,
             "embedding": self.encoder.embedding_width,
         }
+        if not self.encoder.causal:
+            del full["encoder"]["causal"]
         if self.generator.kind == "transformer":
             del full["generator"]["kind"]
         else:

@@ -33,6 +33,8 @@ METRICS: dict[str, tuple[str, str]] = {
     "copy_loss": ("Copy-gate loss", "nats"),
     "mlm_loss": ("Main model’s MLM loss", "nats"),
     "mlm_accuracy": ("Main model’s MLM accuracy", "%"),
+    "lm_loss": ("Language-model loss", "nats"),
+    "lm_accuracy": ("Language-model accuracy", "%"),
     "mask_rate": ("Picked tokens", "% of tokens"),
     "replaced_rate": ("Replaced tokens", "% of tokens"),
     "learning_rate": ("Learning rate", ""),

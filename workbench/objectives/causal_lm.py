@@ -1,0 +1,68 @@
+"""Causal LM: predict each token from those before it, by an encoder in which no position sees a later one.
+
+Radford et al. 2018, "Improving language understanding by generative pre-training", section 3.1, over the encoder and
+the head of the other objectives; tasks read its last token. There is neither a generator nor a corruption.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from workbench.models import flops
+from workbench.models.encoder import Encoder, seeded
+from workbench.models.flops import Flops
+from workbench.models.frequencies import Frequencies, entropy
+from workbench.models.heads import MlmHead
+from workbench.models.losses import share
+from workbench.models.sentence_scores import Scorer, summed
+from workbench.spec.parts import Part
+from workbench.spec.run_spec import RunSpec
+from workbench.tensors import Batch, StepLoss, ordinary
+
+CAUSAL = True  # sets `encoder.causal`
+
+
+class Options(Part):
+    """The options of causal LM; there are none."""
+
+
+def cost(spec: RunSpec) -> Flops:
+    """Return the cost of one forward pass over one row, with the softmax at every position.
+
+    Products with keys that a position may not see are counted, because they are computed.
+    """
+    head = flops.lm_head(spec.encoder, spec.data.length, "all")
+    return flops.encoder(spec.encoder, spec.data.length) + head
+
+
+def floors(words: Frequencies) -> dict[str, float]:
+    """Return the floor of each logged loss by its name: the loss that token frequencies alone can reach."""
+    return {"lm_loss": entropy(words.words)}
+
+
+class Objective(nn.Module):
+    def __init__(self, encoder: Encoder, spec: RunSpec, options: Options) -> None:
+        super().__init__()
+        self.encoder, self.spec = encoder, spec
+        with seeded(spec.seed, "init", "head"):
+            self.head = MlmHead(encoder, encoder.table)
+
+    def forward(self, batch: Batch) -> StepLoss:
+        hidden = self.encoder(batch.ids, batch.attention)  # (B, L, D)
+        # Position t predicts token t + 1; [CLS], [SEP] and padding are never predicted, and the last position nothing.
+        targets = batch.ids.roll(-1, 1)
+        counted = ordinary(batch.ids, batch.attention, self.spec.data.special).roll(-1, 1)
+        counted[:, -1] = False
+        weights = counted.float()
+        loss, right = self.head.loss(hidden, targets, weights)
+        return StepLoss(loss, {"lm_loss": loss}, {"lm_accuracy": share(right, weights)})
+
+    def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
+        """Return the sum (B,) of log p(token | tokens before it) over sentences ids (B, L), in one pass."""
+        hidden = self.encoder(ids, attention)[:, :-1]
+        likelihood = self.head.log_likelihood(hidden.flatten(0, 1), ids[:, 1:].flatten()).view(len(ids), -1)
+        return summed(likelihood, ids[:, 1:], None if attention is None else attention[:, 1:], self.spec.data.special)
+
+    def scorers(self) -> dict[str, Scorer]:
+        """Return the ways to score sentences by name; the first is that of `score`."""
+        return {"causal": lambda s: self.score(s.ids, s.attention)}
