@@ -121,7 +121,7 @@ def test_the_plan_says_what_scores_during_training_cost(folder: Path, workbench:
 
 def test_words_for_points_that_cannot_be_used_are_refused(workbench: Command, folder: Path) -> None:
     for given, why in (
-        (("--evaluate-at", "sometimes"), "is none of auto, none, words and log:N"),
+        (("--evaluate-at", "sometimes"), "must be auto, none, words, or log:N"),
         (("--evaluate-at", "log:2", "--set", "tasks.at=none"), "contradict each other"),
     ):
         done = workbench(*words(*given), cwd=folder)

@@ -167,12 +167,12 @@ def test_a_loop_of_links_is_no_store(workbench: Command, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ('QUESTION = "Which?"\nAXES = {3: (1, 2)}\n', "the key 3 is not text"),
+        ('QUESTION = "Which?"\nAXES = {3: (1, 2)}\n', "the key 3 must be text"),
         ("raise SystemExit(0)\n", "mine.py, line 1: SystemExit: 0"),
         ("raise GeneratorExit\n", "mine.py, line 1: GeneratorExit"),
         ('QUESTION = "\\ud800?"\nAXES = {"optim.lr": (1e-3,)}\n', "QUESTION"),
         ('QUESTION = " "\nAXES = {"optim.lr": (1e-3,)}\n', "needs QUESTION, a sentence"),
-        ('QUESTION = "Which?"\nAXES = {"data.column": ("\\ud800",)}\n', "data: column='\\ud800' is not text"),
+        ('QUESTION = "Which?"\nAXES = {"data.column": ("\\ud800",)}\n', "data: column='\\ud800' is not valid UTF-8"),
         ('QUESTION = "Which?"\nAXES = {"optim.lr": b"ab"}\n', "must be a list of values"),
         (
             'QUESTION = "Which?"\nAXES = {"budget.share": ([],)}\n',
@@ -308,7 +308,7 @@ def test_too_few_addresses_are_said(gigabytes: float, text: Path, tmp_path: Path
 
 def test_words_that_are_not_utf_8(workbench: Command, tmp_path: Path) -> None:
     done = workbench("run", "ablation", "--set", "data.column=caf\udce9", cwd=tmp_path)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "is not text in UTF-8" in done.stderr, done.stderr
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "is not valid UTF-8" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("named", ["caf\udce9", "a/" * 1500])

@@ -310,8 +310,8 @@ def test_values_and_ranges() -> None:
         (["optim.lr=1,1"], "different values"),
         (["optim.lr=1,,2"], "different values"),
         (["optim.lr=1..x"], "a range is two numbers"),
-        (["optim.lr=2..1"], "is not below"),
-        (["optim.lr=0..1:log"], "begins above 0"),
+        (["optim.lr=2..1"], "must be below"),
+        (["optim.lr=0..1:log"], "must begin above 0"),
         (["optim.lr=1,2", "optim.lr=3"], "given twice"),
     ],
 )

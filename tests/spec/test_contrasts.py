@@ -41,7 +41,7 @@ def compared(job: Job) -> list[tuple[dict[str, Any], dict[str, Any]]]:
 @pytest.mark.parametrize(
     ("contrasts", "sentence"),
     [
-        ('[("rtd", "bert-mml")]', "names bert-mml, which is no arm of it; did you mean 'bert-mlm'"),
+        ('[("rtd", "bert-mml")]', "names bert-mml, which is not an arm of it; did you mean 'bert-mlm'"),
         ('[("rtd", "rtd")]', "compares rtd with itself"),
         ('[("rtd", "bert-mlm"), ("bert-mlm", "rtd")]', "declares bert-mlm against rtd twice, the first time as rtd"),
         ('[("rtd",)]', "is not a pair of arms"),
@@ -49,8 +49,8 @@ def compared(job: Job) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         ('[("rtd", "bert-mlm", 3)]', "the label of ('rtd', 'bert-mlm') is 3, which is not text"),
         ('"rtd"', "must be a list of pairs of arms"),
         ("7", "must be a list of pairs of arms"),
-        ('{"tying": [("all", "none")]}', "'tying' is no key of AXES"),
-        ('[({"generator.kind": "uniform"}, "rtd")]', "names generator.kind=uniform, which is no arm of it"),
+        ('{"tying": [("all", "none")]}', "'tying' is not a key of AXES"),
+        ('[({"generator.kind": "uniform"}, "rtd")]', "names generator.kind=uniform, which is not an arm of it"),
     ],
 )
 def test_a_contrast_that_cannot_be_is_refused_when_the_file_is_read(
@@ -65,7 +65,7 @@ def test_a_contrast_that_cannot_be_is_refused_when_the_file_is_read(
 
 def test_plain_values_need_one_axis_that_varies(tmp_path: Path) -> None:
     axes = '{"objective": ("rtd", "bert-mlm"), "tying": ("none", "tokens")}'
-    with pytest.raises(InputError, match="could be of any of the axes objective, tying; write"):
+    with pytest.raises(InputError, match="may be a value of any of the axes objective, tying; write"):
         experiment.load(str(written(tmp_path, '[("rtd", "bert-mlm")]', axes)))
 
 

@@ -57,7 +57,9 @@ def test_what_is_counted_in_the_text_cannot_be_set(key: str) -> None:
     for words in (["run", "ablation", "--set", f"{key}=5"], ["sweep", "--over", f"{key}=5,6"]):
         refused = CliRunner().invoke(app, [*words, "--dry-run"])
         assert isinstance(refused.exception, InputError)
-        assert str(refused.exception).startswith(f"{words[-2]} {key}: it is counted in the text, not set")
+        assert str(refused.exception).startswith(
+            f"{words[-2]} {key}: this value is counted in the text and cannot be set"
+        )
 
 
 @pytest.mark.parametrize("key", [key for key in known_keys() if type(None) in get_args(field_of(key).annotation)])  # type: ignore[union-attr]

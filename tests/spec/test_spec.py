@@ -199,8 +199,11 @@ def test_override_given_twice() -> None:
         ({"optim.lr": "nan"}, "optim.lr='nan' cannot be used"),
         ({"optim.lr": "inf"}, "optim.lr='inf' cannot be used"),
         ({"encoder.hidden": "3.5"}, "encoder.hidden='3.5' cannot be used"),
-        ({"encoder.hidden": 100, "encoder.heads": 3}, "a width of 100 cannot be shared by 3 attention heads"),
-        ({"data.length": 600}, "data.length=600 needs as many positions, encoder.positions=512"),
+        (
+            {"encoder.hidden": 100, "encoder.heads": 3},
+            "a width of 100 cannot be divided equally among 3 attention heads",
+        ),
+        ({"data.length": 600}, "data.length=600 must not exceed encoder.positions=512"),
         ({"tying": "all"}, "tying=all shares every weight, so it needs generator.width=1"),
         ({"tying": "everything"}, "tying='everything' cannot be used"),
         ({"corruption.mask": 0.9, "corruption.random": 0.2}, "mask (0.9) and random (0.2) together exceed 1"),

@@ -85,7 +85,7 @@ def test_a_parent_pays_its_share_of_the_words() -> None:
 
 
 def test_words_must_be_counted_first() -> None:
-    with pytest.raises(InputError, match="known once the text is prepared"):
+    with pytest.raises(InputError, match="not known before the text is prepared"):
         plan.plan(spec_of(data__words=0))
     unknown = plan.plan(spec_of(data__words=0, budget__words=None, budget__steps=3))
     assert unknown.words is None and unknown.epochs is None

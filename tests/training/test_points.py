@@ -114,7 +114,7 @@ def test_word_points_are_the_last_steps_before_each_amount() -> None:
 
 @pytest.mark.parametrize("text", ["log:0", "log:51", "sometimes", "log:", "6"])
 def test_other_words_are_refused_in_a_sentence(text: str) -> None:
-    with pytest.raises(InputError, match=r"--evaluate-at .* is none of auto, none, words and log:N"):
+    with pytest.raises(InputError, match=r"--evaluate-at .* must be auto, none, words, or log:N"):
         spec_of(tasks__at=text)
 
 

@@ -1,1 +1,1 @@
-"""What a run is: its settings with their defaults, the experiments made of runs, and how a run is carried out here."""
+"""The settings of a run with their defaults, experiments made of runs, and how runs are carried out on a machine."""

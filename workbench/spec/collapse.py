@@ -1,11 +1,12 @@
-"""Whether a run's losses left, by the end of training, what token frequencies alone reach.
+"""Comparison of a run's losses at the end of training with floors, the losses that token frequencies alone give.
 
-A loss is judged by its mean over the last tenth of training. Neighbouring steps are not independent, so the interval of
-that mean is Student's t over the means of eight blocks of equal length, each far longer than the noise is correlated
-("batch means", Law and Kelton 2000, section 9.5.3). Two things are asked of it: that the interval leaves out the floor,
-and that the mean is better than the floor by a margin. The formulas take a generator's replacements to be as frequent
-as words are, which gave a discriminator .01 of ROC area beyond the floor (docs/log.md), and thousands of steps make a
-difference that no encoder is better for a certain one.
+A loss is judged by its mean over the last tenth of training. Losses of neighbouring steps are correlated, so the
+confidence interval of the mean is Student's t over the means of eight blocks of equal length, each much longer than the
+correlation ("batch means", Law and Kelton 2000, section 9.5.3). A loss is better than its floor if the interval does
+not contain the floor and the mean is better than the floor by a margin. The margin has two reasons. The formulas of the
+floors assume that a generator's replacements are as frequent as tokens of the text, which gave a discriminator .01 of
+ROC area above its floor (docs/log.md); and over thousands of steps, even a difference too small to make a better
+encoder lies outside the interval.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-SHARE = 0.1  # of the rows, the last ones
+SHARE = 0.1  # of the logged rows, counted from the end
 BLOCKS = 8
 LEVEL = 0.95
-AREA_MARGIN = 0.03  # of ROC area
-LOSS_MARGIN = 0.02  # of the floor
-CHANCE = 0.5  # the ROC area of a discriminator that knows nothing
+AREA_MARGIN = 0.03  # difference of ROC areas
+LOSS_MARGIN = 0.02  # as a share of the floor
+CHANCE = 0.5  # the ROC area of a discriminator that guesses
 NAMES = {
     "generator_loss": "the generator\u2019s loss",
     "mlm_loss": "the main model\u2019s MLM loss",
@@ -32,7 +33,10 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Reach:
-    """How far one metric of a run got: `value` plus or minus `half` (None for a single row), and its floor."""
+    """The value of one metric at the end of a run, and its floor.
+
+    `half` is the half-width of the value's confidence interval; None for a single row.
+    """
 
     metric: str
     value: float
@@ -41,21 +45,21 @@ class Reach:
 
     @property
     def gain(self) -> float:
-        """How much better than the floor; an area is better the larger it is, a loss the smaller."""
+        """The difference from the floor, above 0 if the value is better: a larger area, or a smaller loss."""
         return self.value - self.floor if is_area(self.metric) else self.floor - self.value
 
     @property
     def margin(self) -> float:
-        """By how much it has to be better."""
+        """The smallest gain with which the value counts as better than the floor."""
         return AREA_MARGIN if is_area(self.metric) else LOSS_MARGIN * abs(self.floor)
 
     @property
     def flagged(self) -> bool:
-        """Whether it is not better than the floor, surely and by the margin."""
+        """Whether the gain is below the margin, or does not exceed the half-width of the value's interval."""
         return self.gain <= (self.half or 0.0) or self.gain < self.margin
 
     def sentence(self) -> str:
-        """Return what is wrong, for a person who looks at this run alone."""
+        """Return the warning about this metric, which a reader of this run alone can understand."""
         half = "" if self.half is None else f" ± {self.half:.3f}"
         return (
             f"{name(self.metric)} is {self.value:.3f}{half} at the end of training, no better than the "
@@ -64,57 +68,63 @@ class Reach:
 
 
 def is_area(metric: str) -> bool:
-    """Return whether a metric is a ROC area; everything else that has a floor is a loss."""
+    """Return whether a metric is a ROC area; every other metric that has a floor is a loss."""
     return metric.endswith("_auc")
 
 
 def name(metric: str) -> str:
-    """Return what a metric is called in a sentence."""
+    """Return the name of a metric in a sentence."""
     return NAMES.get(metric, f"its {metric.replace('_', ' ')}")
 
 
 def reaches(rows: Sequence[Mapping[str, Any]], floors: Mapping[str, float]) -> list[Reach]:
-    """Return how far each metric with a floor got, from a run's logged rows or from means over stretches of them."""
-    found = []
+    """Return the final value and the floor of each metric that has a floor.
+
+    `rows` are the logged rows of a run, or means over consecutive ones.
+    """
+    result = []
     for metric, floor in (base_rate(rows) | dict(floors)).items():
         values = tail(rows, metric)
         if values and math.isfinite(floor):
-            found.append(Reach(metric, mean(values), half_width(values), floor))
-    return found
+            result.append(Reach(metric, mean(values), half_width(values), floor))
+    return result
 
 
 def base_rate(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return what a discriminator comes to that knows only how many tokens are replaced: for runs without floors.
+    """Return the floors of a discriminator that uses only the share of replaced tokens, for runs without other floors.
 
-    That share is P(says replaced) P(replaced | says so) / P(says so | replaced).
+    This share is P(predicted as replaced) P(replaced | predicted as replaced) / P(predicted as replaced | replaced).
     """
-    found = {"discriminator_auc": CHANCE}
+    floors = {"discriminator_auc": CHANCE}
     names = ("discriminator_positive_rate", "discriminator_precision", "discriminator_recall")
-    said, right, recall = (mean(tail(rows, metric)) for metric in names)
-    if said and right and recall and said * right < recall:
-        share = said * right / recall
-        found["discriminator_loss"] = -share * math.log(share) - (1 - share) * math.log(1 - share)
-    return found
+    positive, precision, recall = (mean(tail(rows, metric)) for metric in names)
+    if positive and precision and recall and positive * precision < recall:
+        share = positive * precision / recall
+        floors["discriminator_loss"] = -share * math.log(share) - (1 - share) * math.log(1 - share)
+    return floors
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean, 0 of nothing."""
+    """Return the mean of values, and 0 if there are none."""
     return math.fsum(values) / len(values) if values else 0.0
 
 
 def tail(rows: Sequence[Mapping[str, Any]], metric: str) -> list[float]:
-    """Return the last tenth of what was logged of a metric, and no less than eight values where there are as many."""
+    """Return the last tenth of the logged values of a metric, but at least eight values if there are as many."""
     values = [row[metric] for row in rows if is_number(row.get(metric))]
     return values[-max(BLOCKS, round(SHARE * len(values))) :]
 
 
 def mean_rates(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return how often tokens were picked and replaced at the end of training, as far as that was logged."""
+    """Return the shares of tokens picked and replaced at the end of training, by metric, if they were logged."""
     return {rate: mean(tail(rows, rate)) for rate in ("mask_rate", "replaced_rate") if tail(rows, rate)}
 
 
 def half_width(values: Sequence[float]) -> float | None:
-    """Return the half-width of a 95 % interval for the mean of a series whose neighbours may be correlated."""
+    """Return the half-width of a 95 % confidence interval for the mean of a series with correlated neighbours.
+
+    None if there are fewer than two blocks.
+    """
     blocks = list(block_means(values))
     if len(blocks) < 2:
         return None
@@ -126,7 +136,7 @@ def half_width(values: Sequence[float]) -> float | None:
 
 
 def block_means(values: Sequence[float]) -> Iterable[float]:
-    """Yield the means of up to eight blocks of equal length; what is left over at the beginning is not used."""
+    """Yield the means of blocks of an eighth of the values each; values left over at the beginning are not used."""
     length = max(1, len(values) // BLOCKS)
     first = len(values) % length
     for start in range(first, len(values), length):

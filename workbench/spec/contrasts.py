@@ -4,8 +4,8 @@
     CONTRASTS = {"tying": [("embeddings", "none")]}                                       values of a named axis
     CONTRASTS = [({"generator.kind": "unigram"}, {"generator.width": 0.25})]              keys and values of an arm
 
-An arm is named by those of its keys that matter; one of VARIANTS by all keys that it sets. Where further axes vary,
-arms are compared that are equal in them. A third entry is a label, which reports print.
+An arm is identified by some of its keys with their values, and an arm of VARIANTS by all keys that it sets. If further
+axes vary, the arms compared are those with equal values on these axes. A third entry is a label, which reports print.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Cell = Mapping[str, Any]  # dotted keys and values of one arm
 
 @dataclass(frozen=True)
 class Contrast:
-    """Two arms, each by the keys and values that pick it."""
+    """A comparison of two arms, each given by the keys and values that identify it."""
 
     a: Cell
     b: Cell
@@ -32,24 +32,25 @@ class Contrast:
 
 
 def told(arm: Cell) -> str:
-    """Return `rtd` or `generator.width=0.25`."""
+    """Return an arm as messages name it, such as `rtd` or `generator.width=0.25`."""
     return ", ".join(str(value) if key == "objective" else f"{key}={value}" for key, value in arm.items())
 
 
 def read(raw: Any, axes: Mapping[str, Sequence[Any]], cells: Sequence[Cell], where: str) -> tuple[Contrast, ...]:
-    """Return the contrasts of an experiment file. Raises InputError for an arm that it does not have, and for others.
+    """Return the contrasts of an experiment file.
 
-    `cells` are the arms of the experiment, `where` is how messages name CONTRASTS.
+    `cells` are the arms of the experiment, and `where` names CONTRASTS in messages. Raises InputError for an entry that
+    is not a pair of arms of the experiment, or is declared twice.
     """
     contrasts = tuple(_contrast(entry, key, axes, where) for key, entry in _entries(raw, axes, where))
     seen: dict[frozenset[int], Contrast] = {}
     for contrast in contrasts:
         for side in (contrast.a, contrast.b):
             if not matching(side, cells, axes):
-                raise InputError(f"{where} names {told(side)}, which is no arm of it{_near(side, cells)}")
+                raise InputError(f"{where} names {told(side)}, which is not an arm of it{_near(side, cells)}")
         pairs = list(expand(contrast, cells, axes))
         if not pairs:
-            raise InputError(f"{where}: no two arms that are equal in everything else are {contrast}")
+            raise InputError(f"{where}: {contrast} compares no two arms that are equal in all other keys")
         for pair in map(frozenset, pairs):
             if len(pair) == 1:
                 raise InputError(f"{where} compares {told(contrast.a)} with itself")
@@ -60,18 +61,19 @@ def read(raw: Any, axes: Mapping[str, Sequence[Any]], cells: Sequence[Cell], whe
 
 
 def _entries(raw: Any, axes: Mapping[str, Sequence[Any]], where: str) -> Iterator[tuple[str, Any]]:
-    """Yield each declared pair with the key that plain values in it are of; "" where there is no such key."""
+    """Yield the axis and the entry of each declared pair; the axis is "" if plain values could be of several axes."""
     varying = [key for key, values in axes.items() if len(values) > 1]
     groups = raw if isinstance(raw, Mapping) else {varying[0] if len(varying) == 1 else "": raw}
     for key, entries in groups.items():
         if key not in axes and key != "":
-            raise InputError(f"{where}: {key!r} is no key of AXES{suggest(str(key), axes)}")
+            raise InputError(f"{where}: {key!r} is not a key of AXES{suggest(str(key), axes)}")
         if isinstance(entries, str) or not isinstance(entries, Sequence):
-            raise InputError(f"{where} must be a list of pairs of arms, or a dict of axes and such lists")
+            raise InputError(f"{where} must be a list of pairs of arms, or a dict with such a list for each axis")
         yield from ((key, entry) for entry in entries)
 
 
 def _contrast(entry: Any, key: str, axes: Mapping[str, Sequence[Any]], where: str) -> Contrast:
+    """Return the contrast of one entry; `key` is the axis of plain values in it. Raises InputError."""
     if isinstance(entry, str) or not isinstance(entry, Sequence) or len(entry) not in (2, 3):
         raise InputError(f"{where}: {entry!r} is not a pair of arms, as in ('rtd', 'bert-mlm')")
     label = entry[2] if len(entry) == 3 else ""
@@ -82,16 +84,17 @@ def _contrast(entry: Any, key: str, axes: Mapping[str, Sequence[Any]], where: st
 
 
 def _arm(side: Any, key: str, axes: Mapping[str, Sequence[Any]], where: str) -> Cell:
+    """Return the keys and values of one side of a pair. Raises InputError for a plain value without an axis."""
     if isinstance(side, Mapping):
         return dict(side)
     if not key:
         names = ", ".join(axes)
-        raise InputError(f"{where}: {side!r} could be of any of the axes {names}; write {{axis: [(one, other)]}}")
+        raise InputError(f"{where}: {side!r} may be a value of any of the axes {names}; write {{axis: [(one, other)]}}")
     return {key: side}
 
 
 def _near(side: Cell, cells: Sequence[Cell]) -> str:
-    """Return which value may have been meant."""
+    """Return a suggestion for a misspelt value, as the end of a message; "" if there is none."""
     if len(side) != 1:
         return ""
     [(key, value)] = side.items()
@@ -99,7 +102,10 @@ def _near(side: Cell, cells: Sequence[Cell]) -> str:
 
 
 def matching(arm: Cell, cells: Sequence[Cell], axes: Collection[str]) -> list[int]:
-    """Return the numbers of the cells that are this arm: equal in its keys, without keys of a variant that it lacks."""
+    """Return the indices of the cells that belong to an arm.
+
+    These have the arm's values in its keys, and no key of VARIANTS that the arm does not name.
+    """
     return [
         number
         for number, cell in enumerate(cells)
@@ -109,7 +115,7 @@ def matching(arm: Cell, cells: Sequence[Cell], axes: Collection[str]) -> list[in
 
 
 def expand(contrast: Contrast, cells: Sequence[Cell], axes: Collection[str]) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of every two cells that the contrast compares: equal in all keys that neither arm names."""
+    """Yield the indices of each two cells that a contrast compares: cells equal in all keys that neither arm names."""
     for one in matching(contrast.a, cells, axes):
         for two in matching(contrast.b, cells, axes):
             rest = (cells[one].keys() | cells[two].keys()) - contrast.a.keys() - contrast.b.keys()
@@ -118,7 +124,7 @@ def expand(contrast: Contrast, cells: Sequence[Cell], axes: Collection[str]) -> 
 
 
 def same(value: Any, other: Any) -> bool:
-    """Return whether two values of a key are one; those of the command line are text, a file may hold numbers."""
+    """Return whether two values of a key are equal; those of the command line are text, others may be numbers."""
     if value == other or str(value) == str(other):
         return True
     try:

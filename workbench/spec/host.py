@@ -1,4 +1,4 @@
-"""How a run is carried out on this machine. Never part of what the run is."""
+"""Settings of how a run is carried out on this machine, which are not part of the run's identity."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Literal
 
 from workbench.errors import InputError
 
-WIDE = 64  # width of an encoder from which bf16 pays on a CPU
+WIDE = 64  # the smallest width of an encoder that is computed faster in bf16 on a CPU
 
 
-QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of the control group that a container or a scheduler puts its processes in
+QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of the control group in which a container or a scheduler runs its processes
 
 
 def cores() -> int:
-    """Return how many cores this process may use: those it is bound to, and no more than its CPU quota grants."""
+    """Return how many cores this process may use: those that it is bound to, but no more than its CPU quota."""
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = QUOTA.read_text().split()
@@ -26,13 +26,13 @@ def cores() -> int:
 
 
 def threads_for_each(workers: int) -> int:
-    """Return the threads of each of so many processes: a share of the cores, or OMP_NUM_THREADS if that is less."""
+    """Return the threads of each of several processes: an equal share of the cores, but at most OMP_NUM_THREADS."""
     share, limit = max(1, cores() // workers), os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     return max(1, min(share, int(limit))) if limit.isdecimal() else share
 
 
 def visible_cards() -> list[str]:
-    """Return the GPUs that this process sees, as values for CUDA_VISIBLE_DEVICES. Empty where there is none."""
+    """Return the GPUs that are visible to this process, as values for CUDA_VISIBLE_DEVICES; empty if there are none."""
     import torch
 
     count = torch.cuda.device_count()
@@ -42,12 +42,14 @@ def visible_cards() -> list[str]:
 
 @dataclass(frozen=True)
 class Host:
-    """`device` is "auto" or a torch device; `precision` "auto" is fp32 or bf16, see `resolved_precision`.
+    """Settings of how a run is carried out.
 
-    `plain` leaves out every shortcut of ours: Hugging Face's forward pass, losses written out, fp32 unless asked.
-    `micro_batch` rows are computed at once (all of them if None); metrics are written every `log_every` steps,
-    one row a step; a checkpoint is written every `save_seconds` seconds, or every `save_every` steps if given.
-    `command` is what the user typed, where that is another process's command line than this one's.
+    `device` is "auto" or a torch device; for `precision` "auto" see `resolved_precision`. `plain` switches off all
+    optimisations of this package: it computes with Hugging Face's forward pass, losses from all logits, and fp32 if
+    `precision` is "auto". `micro_batch` rows are computed at once (the whole batch if None); metrics are written every
+    `log_every` steps, one row for each step; a checkpoint is written every `save_seconds` seconds, or every
+    `save_every` steps if given. `track` is the experiment tracker that metrics are copied to. `command` is the command
+    line that the user typed, if this process was started by another one.
     """
 
     device: str = "auto"
@@ -63,7 +65,7 @@ class Host:
     command: tuple[str, ...] = ()
 
     def resolved_device(self) -> str:
-        """The device by name. Raises InputError if one is asked for that is not there."""
+        """Return the name of the device. Raises InputError if the machine has no such device."""
         import torch
 
         if self.device == "auto":
@@ -78,9 +80,9 @@ class Host:
         return self.device
 
     def rows_at_once(self, batch: int) -> int:
-        """Return the rows of a micro-batch: as asked, else the whole batch; running out of memory halves them later.
+        """Return the number of rows in a micro-batch, `micro_batch` or else the whole batch.
 
-        Raises InputError where they do not divide the batch.
+        Training halves this number if memory runs out. Raises InputError if it does not divide the batch.
         """
         rows = min(self.micro_batch or batch, batch)
         if batch % rows:
@@ -88,10 +90,10 @@ class Host:
         return rows
 
     def resolved_precision(self, width: int = 0) -> Literal["fp32", "bf16"]:
-        """What is computed in, for an encoder of this width. Weights, optimizer and sums are in fp32 in any case.
+        """Return the precision of computation for an encoder of this width.
 
-        Left open it is bf16 on CUDA, and on a CPU that multiplies bf16 in hardware from a width of WIDE on, for which
-        it was measured (docs/log.md).
+        Weights, optimizer state and sums are in fp32 in both cases. "auto" is bf16 on CUDA, and on a CPU that
+        multiplies bf16 in hardware if the width is at least WIDE, by measurement (docs/log.md); otherwise fp32.
         """
         if self.precision != "auto":
             return self.precision
@@ -102,8 +104,8 @@ class Host:
 
 
 def has_bf16() -> bool:
-    """Whether the CPU multiplies bf16 in hardware (AVX512-BF16, AMX), as far as torch can tell."""
+    """Return whether the CPU multiplies bf16 in hardware (AVX512-BF16 or AMX), according to torch."""
     import torch
 
-    found = torch.cpu.get_capabilities()
-    return bool(found.get("avx512_bf16") or found.get("amx_bf16"))
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))

@@ -1,4 +1,4 @@
-"""The parts of a spec, as plain data with defaults. A scale or a recipe is a table of other values (`presets`)."""
+"""The parts of a run's spec, as plain data with defaults; scales and recipes replace some of these (`presets`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from workbench.errors import encodable, plural
 
 Positive = Annotated[int, Field(gt=0, le=2**31 - 1)]
-Extent = Annotated[int, Field(gt=0, le=2**20)]  # of a model; the elements of any one tensor then fit 64 bits
+Extent = Annotated[int, Field(gt=0, le=2**20)]  # of a model, so that the element count of every tensor fits in 64 bits
 Rate = Annotated[float, Field(ge=0, le=1)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 Tying = Literal["none", "tokens", "embeddings", "all", "gdes"]
@@ -18,10 +18,11 @@ Recipe = Literal["paper", "released"]
 Convention = Literal["paper", "paper-sparse", "matmul"]  # of counting FLOPs (`workbench.models.flops`)
 CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
 UNITS = ("steps", "tokens", "words", "flops", "seconds")  # of budgets
-COUNTS = ("data.words", "data.tokens")  # keys that follow from the text, and tell no two runs apart
+COUNTS = ("data.words", "data.tokens")  # keys that follow from the text, so that no two runs differ only in them
 
 
 def _split(value: Any) -> Any:
+    """Return comma-separated text as a tuple, and any other value as it is."""
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
@@ -29,28 +30,29 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 
 
 class Part(BaseModel):
-    """A frozen piece of a spec: unknown keys, NaN and infinity are refused."""
+    """A part of a spec, which cannot be changed; unknown keys, NaN and infinity are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _is_text(self) -> Self:
-        """Refuse words that no file can hold, such as arguments of a command line that are not UTF-8."""
+        """Refuse text that cannot be encoded in UTF-8, such as command-line arguments with invalid bytes."""
         for name in type(self).model_fields:
             value = getattr(self, name)
             for word in value if isinstance(value, tuple) else (value,):
                 if isinstance(word, str) and not encodable(word):
-                    raise ValueError(f"{name}={word!r:.80} is not text in UTF-8, so no record could hold it; rename it")
+                    raise ValueError(f"{name}={word!r:.80} is not valid UTF-8, so no record can contain it; rename it")
         return self
 
 
 class EncoderSpec(Part):
-    """The main model, the one that is kept (table 6). Sizes left out follow the paper's ratios.
+    """The sizes of the main encoder, which is exported after training (table 6).
 
-    `init` is the standard deviation of the initial kernels, the released code's 0.02. With `position_init` sinusoidal
-    the learned position table starts from sines (Vaswani et al. 2017) of that deviation: neighbours are then found in
-    a tenth of the tokens, which only runs as short as nano's notice. If `causal`, no position sees a later one; left
-    out, that is as the objective needs it.
+    Sizes that are left out follow the paper's ratios. `init` is the standard deviation of the initial weights, 0.02 as
+    in the released code. If `position_init` is sinusoidal, the learned position table starts from sinusoids (Vaswani et
+    al. 2017) with this standard deviation: attention to neighbouring tokens is then learnt from a tenth of the tokens,
+    which matters only for runs as short as nano's. If `causal`, no position attends to a later one; if it is left out,
+    the objective decides.
     """
 
     family: str = "electra"
@@ -70,7 +72,7 @@ class EncoderSpec(Part):
 
     @property
     def head_count(self) -> int:
-        """One head for each 64 of width, as the official code has it."""
+        """The number of attention heads; by default one for each 64 of the width, as in the official code."""
         return self.heads or max(1, self.hidden // 64)
 
     @property
@@ -85,22 +87,23 @@ class EncoderSpec(Part):
     def _heads_divide_width(self) -> Self:
         if self.hidden % self.head_count:
             raise ValueError(
-                f"a width of {self.hidden} cannot be shared by {self.head_count} attention heads; "
+                f"a width of {self.hidden} cannot be divided equally among {self.head_count} attention heads; "
                 f"set the heads or choose a multiple of {self.head_count}"
             )
         return self
 
 
 def size_in_words(layers: int, width: int) -> str:
-    """Return the size of an encoder as reports and messages give it: `2 layers of 64`."""
+    """Return the size of an encoder for reports and messages, such as `2 layers of 64`."""
     return f"{plural(layers, 'layer')} of {width}"
 
 
 class GeneratorSpec(Part):
-    """What writes the replaced tokens, and its size as fractions of the encoder's width and depth.
+    """The generator of replaced tokens, and its size as fractions of the encoder's width and depth.
 
-    Section 3.2 varies the width at constant depth, down to a generator that samples words by how often they occur
-    (`unigram`); the released code has one for which all words are alike (`uniform`). Neither of these two has weights.
+    Section 3.2 varies the width at constant depth, down to a generator that samples tokens by their frequency
+    (`unigram`); the released code has one that samples all tokens with equal probability (`uniform`). Neither of these
+    two has weights.
     """
 
     kind: Literal["transformer", "unigram", "uniform"] = "transformer"
@@ -110,7 +113,7 @@ class GeneratorSpec(Part):
 
 
 class Special(Part):
-    """Ids of the special tokens; the defaults are those of BERT uncased. Filled in from the tokenizer."""
+    """Ids of the special tokens, filled in from the tokenizer; the defaults are those of BERT uncased."""
 
     pad: int = 0
     unk: int = 100
@@ -120,10 +123,11 @@ class Special(Part):
 
 
 class DataSpec(Part):
-    """Which text, cut how. `fingerprint` and `special` are filled in when the data is prepared.
+    """The text of a run, and how it is split into tokens and rows.
 
-    So are `words` and `tokens`, what the prepared text holds; they are 0 until then. `held_out` is the share of the
-    text, chosen by its hash, that pre-training does not see; of `docs` a part is always held out, and none besides.
+    `fingerprint`, `special`, and the counts of the text, `words` and `tokens`, are filled in when the text is prepared;
+    the counts are 0 until then. `held_out` is the share of the text, chosen by its hash, that is kept out of
+    pre-training; of the corpus `docs` a fixed part is always held out, and `held_out` does not apply to it.
     """
 
     corpus: Annotated[Names, Field(min_length=1)] = ("docs",)
@@ -140,11 +144,12 @@ class DataSpec(Part):
 
 
 class CorruptionSpec(Part):
-    """How positions are picked and what is written there (docs/electra.md 1.1, 1.7 and 7).
+    """How positions are picked, and which tokens are written there (docs/electra.md 1.1, 1.7 and 7).
 
     `picks` "distinct" takes ceil(rate * n) different positions, "released" draws round(rate * n) with replacement.
-    `mask` and `random` are the shares of picks that BERT MLM sees as [MASK] and as a random word; the rest it sees as
-    they are. `generator_mask` and `generator_random` are the same shares for the generator of every other objective.
+    `mask` and `random` are the shares of picks that BERT MLM replaces by [MASK] and by a random token; it leaves the
+    other picks unchanged. `generator_mask` and `generator_random` are these shares for the input of the generator in
+    every other objective.
     """
 
     rate: Annotated[float, Field(gt=0, lt=1)] = 0.15
@@ -167,16 +172,16 @@ class CorruptionSpec(Part):
 
 
 class BatchSpec(Part):
-    """Rows in one optimizer step, whatever the number of devices or micro-batches."""
+    """The number of rows in one optimizer step, for any number of devices and micro-batches."""
 
     size: Positive = 128
 
 
 class OptimSpec(Part):
-    """AdamW over generator, encoder and heads together, one clip (docs/electra.md 4). Rates are per step.
+    """AdamW for generator, encoder and heads together, clipped by one common gradient norm (docs/electra.md 4).
 
-    `generator_lr` is the peak rate of the weights that the generator alone owns, where it differs from `lr`; weights
-    that it shares with the encoder have the encoder's. Both follow the same schedule.
+    `lr` is the peak learning rate per step. `generator_lr`, if given, is that of the weights that only the generator
+    has; weights that it shares with the encoder have `lr`. Both follow the same schedule.
     """
 
     lr: Annotated[float, Field(gt=0)] = 5e-4
@@ -190,12 +195,12 @@ class OptimSpec(Part):
 
 
 class ScheduleSpec(Part):
-    """Learning rate over the run.
+    """The schedule of the learning rate over the steps of a run.
 
-    `warmup` below 1 is a share of the run, else a number of steps; left out, the paper's 10,000 steps,
-    but never more than a tenth of the run. `overlap` lets the decay run during warm-up, as the released code does.
-    `decay` is the final share of a `wsd` (warm-up, stable, decay) run that decays. `constant` never does: it is the
-    trunk that such runs branch off from (see `StartSpec`).
+    `warmup` below 1 is a share of the run, otherwise a number of steps; the default is the paper's 10,000 steps, but at
+    most a tenth of the run. With `overlap` the decay already runs during warm-up, as in the released code. `decay` is
+    the share at the end of a `wsd` (warm-up, stable, decay) run in which the learning rate decays. It never decays in a
+    `constant` run, the trunk from which such runs can branch off (see `StartSpec`).
     """
 
     kind: Literal["linear", "wsd", "constant"] = "linear"
@@ -214,9 +219,9 @@ class ScheduleSpec(Part):
 
 
 class Budget(Part):
-    """How much may be spent: exactly one of the units. FLOPs are counted under `convention`.
+    """The amount of training, in exactly one of the units; FLOPs are counted under `convention`.
 
-    `words` are words of the text seen in training, each epoch counting again (`words_seen`).
+    `words` are the words of the text seen in training, counted again in each epoch (`words_seen`).
     """
 
     steps: Annotated[int, Field(ge=0, le=10**12)] | None = None
@@ -235,7 +240,7 @@ class Budget(Part):
         return self
 
     def part(self, share: float) -> dict[str, Any]:
-        """That share of it, as plain data; steps are rounded to whole ones."""
+        """Return a share of the budget as plain data; steps are rounded to a whole number, at least 1."""
         amount = max(1, round(self.amount * share)) if self.unit == "steps" else self.amount * share
         return {self.unit: amount, "convention": self.convention}
 
@@ -249,13 +254,14 @@ class Budget(Part):
 
 
 class StartSpec(Part):
-    """A run that begins where another one, its parent, ended. The child pays for both out of its one budget.
+    """The start of a run from the end of another run, its parent; the run's budget pays for both.
 
-    `parent` is what the parent has otherwise than this run, as keys and values; the parent has no parent unless this
-    says so, and `share` of the budget. What is taken over: `all`, weights, optimizer and place in training, so that the
-    child goes on in the parent's stead, as a decay branches off a trunk; `encoder`, the main encoder's weights;
-    `generator`, a masked language model as the generator, and its encoder's weights as the main encoder's first ones
-    (two-stage training, section 3.2). With `freeze_generator` the generator stays as the parent made it.
+    `parent` holds the settings in which the parent differs from this run, as keys and values; the parent itself has no
+    parent unless one is given there. Its budget is `share` of this run's. `take` is what the run takes over from its
+    parent: `all`, the weights, the optimizer state and the place in training, so that training continues, as when a
+    decay branches off a trunk; `encoder`, the weights of the main encoder; `generator`, a masked language model, which
+    becomes the generator and whose encoder's weights are also the initial ones of the main encoder (two-stage training,
+    section 3.2). With `freeze_generator` the generator is not trained further.
     """
 
     parent: dict[str, Any] = Field(default_factory=dict)
@@ -265,15 +271,16 @@ class StartSpec(Part):
 
 
 class TasksSpec(Part):
-    """Fine-tuning (table 7). Not part of a run's identity: an encoder is trained once and measured often.
+    """The tasks of evaluation and the settings of fine-tuning (table 7).
 
-    The released code's ways are `extra_decay`, one more power of the layer-wise decay below the head; `doubled`, MRPC
-    and STS-B trained on with their sentences also swapped; `sum_loss`, a sum over the batch in place of a mean;
-    `overlap`, decay running during warm-up; and no `bias_correction` of Adam (docs/electra.md 5 and 7).
-    `rows` caps the training rows of a task; `epochs` left out means each task's own number. With `held_out` that share
-    of the training rows is measured on in place of the test rows, which stay unseen. With `control` linear probes of
-    words are also fitted to control tasks (Hewitt and Liang 2019). `at` says at which points of training the measures
-    that train no weights are also taken (see `workbench.training.points`).
+    They are not part of a run's identity, since an encoder is trained once and evaluated often. The released code
+    differs from the paper in `extra_decay`, one more power of the layer-wise decay below the head; `doubled`, training
+    on MRPC and STS-B also with their sentences swapped; `sum_loss`, the sum over the batch in place of the mean;
+    `overlap`, the decay running during warm-up; and no `bias_correction` of Adam (docs/electra.md 5 and 7).
+    `rows` limits the training rows of a task; without `epochs`, each task has its own number. With `held_out`, this
+    share of the training rows is evaluated in place of the test rows, which are not used. With `control`, linear probes
+    of words are also fitted to control tasks (Hewitt and Liang 2019). `at` gives the points of training at which the
+    tasks that train no weights are also evaluated (see `workbench.training.points`).
     """
 
     names: Names = ("probes",)
@@ -308,19 +315,19 @@ class TasksSpec(Part):
     @field_validator("at")
     @classmethod
     def _is_schedule(cls, value: str) -> str:
-        """Accept the four schedules that `workbench.training.points` knows."""
+        """Accept the four kinds of schedule that `workbench.training.points` describes."""
         if value in ("auto", "none", "words") or re.fullmatch(r"log:([1-9]|[1-4]\d|50)", value):
             return value
         raise ValueError(
-            f"--evaluate-at {value[:80]!r} (tasks.at) is none of auto, none, words and log:N with N from 1 to 50, "
+            f"--evaluate-at {value[:80]!r} (tasks.at) must be auto, none, words, or log:N with N from 1 to 50, "
             f"such as log:6"
         )
 
 
-# Fields of TasksSpec that say what is measured, not how an encoder is fine-tuned: no settings of a fine-tuning.
+# Fields of TasksSpec that select what is evaluated, and so are not settings of fine-tuning.
 DATA_KEYS = {
     "names", "glue", "seeds", "text", "pair", "label", "kind", "held_out", "blimp", "scorers", "control", "at",
     "babylm",
 }  # fmt: skip
-# Fields that came later: while they have their default, records keep the names that they had before.
+# Fields that were added later: while they have their default, records keep the names that they had before.
 LATER_TASK_FIELDS = ("held_out", "blimp", "scorers", "control", "at", "babylm")

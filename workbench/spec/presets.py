@@ -1,8 +1,8 @@
-"""Scales and recipes: table rows of dotted keys that a person can read, and override with `--set key=value`.
+"""Scales and recipes: tables of dotted keys and values, which `--set key=value` overrides.
 
 `small`, `base` and `large` are the paper's (tables 6 and 7). `nano` is the demo's, chosen by measurement (docs/log.md).
-`micro` and `mini` are for studies of an hour or a night on two cores. With micro's settings one run of RTD was seen to
-get past token frequencies; mini's have not been tried for long enough, and neither was searched for each objective yet.
+`micro` and `mini` are for studies of an hour or a night on two cores. The settings of mini have not been tried in runs
+long enough, and were not searched for each objective.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from typing import Any
 from workbench.errors import InputError, suggest
 from workbench.spec.run_spec import RunSpec, merge, parse
 
-# Budgets are counted as the paper's script counts at the paper's own scales, and by matrix products at every other one:
-# below Small the script's dense look-ups of embeddings would be most of the count (docs/decisions/0006).
+# FLOPs of budgets are counted as in the paper's script at the paper's own scales, and by matrix products at the others:
+# below Small, most of the script's count would be its dense look-ups of embeddings (docs/decisions/0006).
 PAPER_SCALES = ("small", "base", "large")
 
-# Generators below small see what BERT MLM sees: behind [MASK] alone they stay at token frequencies for long. Those of
-# micro and mini are as wide as the encoder: at a half or a quarter of the width they had not left token frequencies
-# after 7 to 15 million tokens. nano's is a quarter as wide: its discriminator learns behind this one, and hardly behind
-# a stronger one. nano has one layer, with which every arm learns sooner than with two (docs/log.md, 2026-11-22).
+# Below Small, generators get the same input as BERT MLM: with [MASK] at all picked positions they take long to become
+# better than token frequencies. The generators of micro and mini are as wide as the encoder: at a half or a quarter of
+# the width they were no better than token frequencies after 7 to 15 million tokens. That of nano is a quarter as wide:
+# its discriminator learns from this generator, and hardly from a stronger one. nano has one layer, with which every arm
+# learns sooner than with two (docs/log.md, 2026-11-22).
 
 SCALES: dict[str, dict[str, Any]] = {
     "nano": {
@@ -63,10 +64,10 @@ SCALES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
-# What an objective has otherwise than its scale, by scale and objective: any dotted key. The rows of nano and micro
-# come from one search each over one space for all objectives, with as many trials for each, on rows and a seed that no
-# report uses (`workbench sweep tune`; micro's on English Wikipedia, chosen by minimal pairs). Those of mini are from
-# single runs: with the paper's weight of 50 gradients of the detection loss came in spikes (docs/log.md, 2026-11-22).
+# Settings that replace those of the scale, by scale and objective; any dotted key. The rows of nano and micro come from
+# one search each over the same space for all objectives, with equally many trials for each, on rows and a seed that no
+# report uses (`workbench sweep tune`; micro's on English Wikipedia, chosen by minimal pairs). Those of mini come from
+# single runs: with the paper's weight of 50, gradients of the detection loss had spikes (docs/log.md, 2026-11-22).
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "nano": {
         "rtd": {"optim.lr": 3.78e-3, "options.weight": 6.99},
@@ -103,8 +104,8 @@ RELEASED_LR = {"small": 1e-4, "base": 1e-4, "large": 5e-5}
 def scale_of_encoder(layers: int, hidden: int) -> str:
     """Return the scale whose fine-tuning settings suit an encoder of these sizes.
 
-    The weights of its layers decide, 12 * layers * hidden^2. nano's settings are for encoders with no more of them than
-    nano; a larger one gets those of the scale that it is nearest to in ratio, of all others.
+    The choice depends on the number of weights in the layers, 12 * layers * hidden^2. An encoder with no more weights
+    than nano's gets nano's settings; a larger one gets those of the other scale whose number is nearest in ratio.
     """
     sizes = {name: row["encoder.layers"] * row["encoder.hidden"] ** 2 for name, row in SCALES.items()}
     size = layers * hidden**2
@@ -114,13 +115,13 @@ def scale_of_encoder(layers: int, hidden: int) -> str:
 
 
 def of_objective(spec: RunSpec, given: Collection[str]) -> dict[str, Any]:
-    """Return what the spec's objective has otherwise than its scale, but for the keys that were `given`."""
+    """Return the settings of the spec's objective that replace those of its scale, without the keys in `given`."""
     row = OBJECTIVES.get(spec.scale, {}).get(spec.objective, {})
     return {key: value for key, value in row.items() if key not in given}
 
 
 def resolve(scale: str = "nano", overrides: Mapping[str, Any] | None = None) -> RunSpec:
-    """The spec of a scale and a recipe, with overrides last. Raises InputError."""
+    """Return the spec of a scale and a recipe, changed by the overrides. Raises InputError."""
     overrides = dict(overrides or {})
     if scale not in SCALES:
         raise InputError(f"unknown scale {scale!r}{suggest(scale, SCALES)}")
@@ -133,15 +134,15 @@ def resolve(scale: str = "nano", overrides: Mapping[str, Any] | None = None) -> 
         rows["tasks.lr"] = RELEASED_LR[scale]
     if any(
         key.startswith("budget.") and key != "budget.convention" for key in overrides
-    ):  # one budget replaces another, it does not join it
+    ):  # a given budget replaces that of the scale
         rows = {k: v for k, v in rows.items() if not k.startswith("budget.") or k == "budget.convention"}
     return parse(merge({}, rows | overrides))
 
 
 def rehearsed(base: RunSpec, steps: int, rows: int) -> RunSpec:
-    """Return the spec cut down to a trial of a whole command: `steps` steps of `rows` rows, and little fine-tuning.
+    """Return the spec reduced to a trial of a whole command: `steps` steps of `rows` rows, and little fine-tuning.
 
-    Text, encoder, objective and tasks stay as they are, so that what would fail in the real command fails here.
+    Text, encoder, objective and tasks stay the same, so that errors of the real command also occur in the trial.
     """
     cut = {"batch.size": rows, "tasks.seeds": 1, "tasks.epochs": 1, "tasks.rows": 40}
     return base.replace(budget={"steps": steps, "convention": base.budget.convention}).changed(cut)

@@ -1,8 +1,8 @@
-"""Published results as reference points: Clark et al. 2020, arXiv 2003.10555v1, numbers as printed there.
+"""Published results for comparison: numbers as printed in Clark et al. 2020, arXiv 2003.10555v1.
 
-GLUE means the unweighted mean of eight development scores (without WNLI), each the median of ten fine-tunings from one
-pre-trained checkpoint: a spread over pre-training seeds was never published. Values that exist only in a plot
-(figure 3) or in no readable transcription (table 8) are left out, not read off.
+GLUE is the unweighted mean of eight development scores (without WNLI), each the median of ten fine-tunings from one
+pre-trained checkpoint; a spread over pre-training seeds was never published. Values that were printed only as a plot
+(figure 3) or could not be transcribed (table 8) are left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PAPER = "Clark et al. 2020 (arXiv 2003.10555v1)"
 
 @dataclass(frozen=True)
 class Point:
-    """A published model: GLUE development score and training FLOPs under the paper's convention."""
+    """A published model with its GLUE development score and its training FLOPs under the paper's convention."""
 
     name: str
     family: str
@@ -27,7 +27,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Column:
-    """Published scores beside which ours can stand: arm -> score. `base` is the arm that others are compared with."""
+    """Published scores to be shown beside ours, by arm; `base` is the arm with which the others are compared."""
 
     title: str
     scores: Mapping[str, float]
@@ -36,7 +36,10 @@ class Column:
     note: str
 
 
-_HALF = "printed compute fits a generator of 1/2, not the 1/4 of table 6 and the released script (1.29e18)"
+_HALF = (
+    "the printed compute fits a generator of half the encoder's width, not the quarter of table 6 and the released "
+    "script (1.29e18)"
+)
 
 POINTS: tuple[Point, ...] = (
     *(
@@ -89,7 +92,10 @@ WEIGHT_TYING = Column(
 
 @dataclass(frozen=True)
 class MinimalPairs:
-    """A published model's mean accuracy over the 67 paradigms of BabyLM's filtered BLiMP, and the words it had."""
+    """A published model's mean accuracy over the 67 paradigms of BabyLM's filtered BLiMP, in %.
+
+    `data` is the number of words of its training text.
+    """
 
     name: str
     year: int
@@ -99,10 +105,11 @@ class MinimalPairs:
 
 
 def _babylm(year: int, source: str, rows: Mapping[str, Mapping[str, float]]) -> tuple[MinimalPairs, ...]:
+    """Return the models of one year, given as amount of data -> model -> accuracy."""
     return tuple(MinimalPairs(name, year, data, value, source) for data in rows for name, value in rows[data].items())
 
 
-# Only the organisers' own baselines since 2024, which share filter and mean; 2023 had other tasks.
+# Only the organisers' own baselines since 2024, which use the same filter and mean; 2023 had other tasks.
 BABYLM: tuple[MinimalPairs, ...] = (
     *_babylm(
         2024,
@@ -117,16 +124,16 @@ BABYLM: tuple[MinimalPairs, ...] = (
     *_babylm(2026, "babylm-org/babylm-eval at 45fe2c1, README", {"10M": {"GPT-2": 65.08}, "100M": {"GPT-2": 74.53}}),
 )
 BABYLM_NOTE = (
-    "Those are single runs of larger encoders and decoders that trained for longer than most here. In the pipeline of "
-    "2025 a tie counted as right, and a fifth of the pairs tie for a scorer that knows no context"
+    "Those are single runs of larger encoders and decoders, trained for longer than most runs here. In the pipeline of "
+    "2025 a tie counted as right, and a scorer that uses no context gives a tie for a fifth of the pairs"
 )
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What the paper says in words about an axis for which it printed no table.
+    """A statement of the paper about an axis for which it printed no table.
 
-    `span` is the range of values on the axis that it found or chose, `mark` what to write beside that on a figure.
+    `span` is the range of values on the axis that the paper found or chose, and `mark` is its label in a figure.
     """
 
     text: str
@@ -165,7 +172,7 @@ _ALGORITHMS = Finding(
 
 
 def finding(axis: str, arms: Iterable[str] = ()) -> Finding | None:
-    """The paper's words for an experiment along this axis, if its numbers are not in a table of ours."""
+    """Return the paper's statement for an experiment along this axis if its numbers are in no table here, else None."""
     if axis == "objective" and any(word in arm for arm in arms for word in ("two-stage", "adversarial")):
         return _ALGORITHMS
     return _FINDINGS.get(axis)
@@ -175,6 +182,9 @@ _BESIDE = {"objective": TABLE_5, "tying": WEIGHT_TYING}
 
 
 def beside(axis: str, arms: Iterable[str]) -> Column | None:
-    """The paper's numbers for an experiment along this axis (a key of the spec), if it has some for two of the arms."""
+    """Return the paper's numbers for an experiment along an axis (a key of the spec), or None.
+
+    Numbers are returned only if the paper has them for at least two of the arms.
+    """
     column = _BESIDE.get(axis)
     return column if column is not None and len(column.scores.keys() & set(arms)) > 1 else None

@@ -1,4 +1,4 @@
-"""What a run is. Two runs with equal specs are the same run; how a run is carried out stands in `host.py`.
+"""The spec of a run: all settings that decide what it computes. How a run is carried out is described by `host.py`.
 
 Sources: Clark et al. 2020 (tables 6 and 7, sections 2 and 3) and the released code; docs/electra.md.
 """
@@ -37,7 +37,10 @@ P = TypeVar("P", bound="Part")
 
 
 class RunSpec(Part):
-    """One pre-training run, whole. `options` are the objective's; `source` is the hash of its file, if it has one."""
+    """All settings of one pre-training run.
+
+    `options` are the objective's; `source` is the hash of the objective's file if it is not part of the package.
+    """
 
     objective: str = "rtd"
     source: str = ""
@@ -62,12 +65,13 @@ class RunSpec(Part):
     def _parts_fit(self) -> Self:
         if self.data.length > self.encoder.positions:
             raise ValueError(
-                f"data.length={self.data.length} needs as many positions, encoder.positions={self.encoder.positions}"
+                f"data.length={self.data.length} must not exceed encoder.positions={self.encoder.positions}; "
+                f"lower the first or raise the second"
             )
         if self.tying in ("all", "gdes") and self.generator.kind != "transformer":
             raise ValueError(
-                f"tying={self.tying} has nothing to share with generator.kind={self.generator.kind}, which has no "
-                f"weights; leave tying out"
+                f"tying={self.tying} cannot be combined with generator.kind={self.generator.kind}, which has no "
+                f"weights to share; leave tying out"
             )
         if self.tying == "all" and (self.generator.width, self.generator.depth) != (1.0, 1.0):
             raise ValueError(
@@ -75,7 +79,7 @@ class RunSpec(Part):
                 f"got {self.generator.width:g} and {self.generator.depth:g}"
             )
         try:
-            self.generator_encoder  # noqa: B018 - sizes that cannot be built fail here
+            self.generator_encoder  # noqa: B018 - raises an error if the sizes are not valid
         except ValidationError as error:
             raise ValueError(f"generator.width={self.generator.width:g}: {error.errors()[0]['msg']}") from None
         if self.start is not None:
@@ -83,32 +87,39 @@ class RunSpec(Part):
         return self
 
     def _start_fits(self, start: StartSpec) -> None:
-        """Raises ValueError where the parent's weights would not fit into this run."""
+        """Raise ValueError if this run cannot take over what `start` takes from the parent."""
         parent = self.parent()
         assert parent is not None
         if parent.data != self.data:
-            raise ValueError("start.parent cannot change the data: a run and its parent read the same corpus")
+            raise ValueError("start.parent cannot change data: a run and its parent must read the same text")
         if start.take == "all":
             mine, theirs = ({**run.model_dump(), **dict.fromkeys(_BRANCHES)} for run in (self, parent))
             other = next((key for key in mine if mine[key] != theirs[key]), None)
             if other:
                 raise ValueError(
-                    f"start.take=all goes on with the parent's training, so start.parent may change the schedule only, "
-                    f"and it changes {other}"
+                    f"start.take=all continues the parent's training, so start.parent may change only the schedule, "
+                    f"but it changes {other}"
                 )
             if self.schedule.kind == "wsd" and self.schedule.decay > 1 - start.share + 1e-9:
                 raise ValueError(
-                    f"schedule.decay={self.schedule.decay:g} begins before the run does, which is left "
-                    f"{1 - start.share:g} of the budget by start.share={start.share:g}; lower one of them"
+                    f"schedule.decay={self.schedule.decay:g} would begin before this run does, which has "
+                    f"{1 - start.share:g} of the budget with start.share={start.share:g}; lower one of them"
                 )
         elif any(value != getattr(self.encoder, key) for key, value in parent.encoder if key != "causal"):
-            raise ValueError(f"start.take={start.take} needs a parent with the same encoder, not another")
+            raise ValueError(
+                f"start.take={start.take} needs a parent with the same encoder; remove the encoder's keys from "
+                "start.parent"
+            )
         if start.freeze_generator and start.take == "encoder":
             raise ValueError(
-                "start.freeze_generator needs a generator from the parent, and start.take=encoder has none"
+                "start.freeze_generator needs a generator from the parent, and start.take=encoder takes none; "
+                "set start.freeze_generator=false"
             )
         if start.freeze_generator and self.tying != "none":
-            raise ValueError(f"start.freeze_generator would freeze what tying={self.tying} shares; set tying=none")
+            raise ValueError(
+                f"start.freeze_generator would also freeze the weights that tying={self.tying} shares with the "
+                "encoder; set tying=none"
+            )
         same = self.generator.kind == "transformer" and self.generator_encoder == self.encoder_sizes
         if start.take == "generator" and not (same and self.tying == "none"):
             raise ValueError(
@@ -119,11 +130,11 @@ class RunSpec(Part):
 
     @property
     def picks(self) -> int:
-        """K, the slots for picked positions in a row; a constant, so that shapes never change."""
+        """K, the number of slots for picked positions in a row, which is constant, so that shapes never change."""
         return self.picked(self.data.length)
 
     def picked(self, tokens: int) -> int:
-        """How many of `tokens` real tokens are picked (docs/electra.md 1.1)."""
+        """Return how many of `tokens` tokens that are not padding are picked (docs/electra.md 1.1)."""
         rate = self.corruption.rate
         if self.corruption.picks == "distinct":
             return max(1, math.ceil(rate * tokens - 1e-9))
@@ -131,10 +142,10 @@ class RunSpec(Part):
 
     @property
     def generator_encoder(self) -> EncoderSpec:
-        """The generator's sizes: FFN and heads follow its width as in the official `get_generator_config`.
+        """The generator's sizes; inner width and heads follow from its width as in the official `get_generator_config`.
 
-        Embeddings of its own are as wide as its layers, but for a generator of the encoder's width, which has the
-        encoder's sizes in all.
+        If it shares no embeddings, they are as wide as its layers. A generator as wide as the encoder has the encoder's
+        inner width, heads and embedding width.
         """
         hidden = max(1, round(self.encoder.hidden * self.generator.width))
         same = hidden == self.encoder.hidden
@@ -151,20 +162,21 @@ class RunSpec(Part):
 
     @property
     def encoder_sizes(self) -> EncoderSpec:
-        """The encoder with an embedding width left out written in, as the generator's always is."""
+        """The encoder's sizes, with the embedding width filled in if it was left out, as in `generator_encoder`."""
         return self.encoder.model_copy(update={"embedding": self.encoder.embedding_width})
 
     @property
     def generator_frozen(self) -> bool:
+        """Whether the generator keeps the weights that it got from the parent."""
         return self.start is not None and self.start.freeze_generator
 
     def parent(self) -> Self | None:
-        """The run that this one begins from, or None. Raises InputError."""
+        """Return the spec of the run that this one starts from, or None if there is none. Raises InputError."""
         if self.start is None:
             return None
         own = flat(self.start.parent)
         raw = self.model_dump() | {"start": None, "budget": self.budget.part(self.start.share)}
-        raw["tasks"]["names"] = ("none",)  # nobody has asked for its scores
+        raw["tasks"]["names"] = ("none",)  # no report needs its scores
         if own.get("objective", self.objective) != self.objective:
             raw |= {"source": "", "options": {}}
             raw["encoder"]["causal"] = None  # as the parent's objective needs it
@@ -173,20 +185,24 @@ class RunSpec(Part):
         return self._parsed(merge(raw, own))
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with whole fields changed, checked like any other spec."""
+        """Return a copy with whole fields replaced, and check it. Raises InputError."""
         return self._parsed({**self.model_dump(), **changes})
 
     def changed(self, overrides: Mapping[str, Any]) -> Self:
-        """A copy with dotted keys changed: `spec.changed({"generator.width": 0.5})`."""
+        """Return a copy with dotted keys changed, as in `spec.changed({"generator.width": 0.5})`, and check it.
+
+        Raises InputError.
+        """
         return self._parsed(merge(self.model_dump(), overrides))
 
     def _parsed(self, raw: Mapping[str, Any]) -> Self:
         return cast(Self, parse(raw))  # of the same stage, see `stages`
 
     def identity(self) -> dict[str, Any]:
-        """All that decides what the run computes, with sizes left out written in. Tasks are not part of it.
+        """Return all settings that decide what the run computes, with default sizes filled in; tasks are left out.
 
-        A field that came later is left out where it says what was always done, so that older runs keep their names.
+        A field that was added later is left out while it has the value that was in effect before, so that older runs
+        keep their names.
         """
         full = self.model_dump(mode="json", exclude={"tasks": True, "scale": True})
         full["encoder"] |= {
@@ -208,7 +224,7 @@ class RunSpec(Part):
             del full["optim"]["generator_lr"]
         if not self.data.held_out:
             del full["data"]["held_out"]
-        del full["data"]["words"], full["data"]["tokens"]  # the fingerprint stands for them
+        del full["data"]["words"], full["data"]["tokens"]  # they follow from the text, as does the fingerprint
         if self.budget.words is None:
             del full["budget"]["words"]
         del full["start"]
@@ -220,26 +236,26 @@ class RunSpec(Part):
 
     @property
     def name(self) -> str:
-        """A readable slug and the hash of the identity, the same for two specs of one run: `rtd-nano-s0-3f9c2a1b04de`.
+        """The readable name of the run with the hash of its identity, such as `rtd-nano-s0-3f9c2a1b04de`.
 
-        It is the run's id once options are written out, text is prepared and the budget is matched (`stages.BoundRun`).
+        It is the run's id once options are filled in, text is prepared and the budget is matched (`stages.BoundRun`).
         """
         word = "untrained" if self.budget.steps == 0 else self.objective.rsplit("/", 1)[-1].removesuffix(".py")
         slug = "".join(c if c.isascii() and c.isalnum() else "-" for c in f"{word}-{self.scale}".lower()).strip("-")
         return f"{slug[:60]}-s{self.seed}-{digest(self.identity())}"
 
 
-_BRANCHES = ("schedule", "budget", "start", "tasks", "scale")  # in what a branch may differ from its trunk
+_BRANCHES = ("schedule", "budget", "start", "tasks", "scale")  # fields in which a branch may differ from its trunk
 
 
 def digest(value: Any, size: int = 12) -> str:
-    """The first `size` hex digits of the SHA-256 of `value` as canonical JSON."""
+    """Return the first `size` hex digits of the SHA-256 of `value` as canonical JSON."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:size]
 
 
 def parse(raw: Mapping[str, Any]) -> RunSpec:
-    """A checked spec from plain data. Raises InputError with one sentence for the first fault."""
+    """Return a checked spec from plain data. Raises InputError with one sentence about the first error."""
     try:
         return RunSpec.model_validate(raw)
     except ValidationError as error:
@@ -247,7 +263,10 @@ def parse(raw: Mapping[str, Any]) -> RunSpec:
 
 
 def parse_part(kind: type[P], raw: Mapping[str, Any], name: str) -> P:
-    """The same for one part, such as an objective's `Options`; `name` is its place in the spec."""
+    """Return a checked part of a spec from plain data, such as an objective's `Options`.
+
+    `name` is the key of the part in the spec. Raises InputError with one sentence about the first error.
+    """
     for key in raw:
         if key not in kind.model_fields:
             raise InputError(f"unknown key '{name}.{key}'{suggest(f'{name}.{key}', known_keys(kind, name + '.'))}")
@@ -258,6 +277,7 @@ def parse_part(kind: type[P], raw: Mapping[str, Any], name: str) -> P:
 
 
 def _sentence(error: ValidationError, prefix: str = "") -> str:
+    """Return the first error of a validation as a message; `prefix` is the key of the part that was checked."""
     first = error.errors()[0]
     where = ".".join([prefix] * bool(prefix) + [str(part) for part in first["loc"]])
     text = first["msg"].removeprefix("Value error, ")
@@ -269,7 +289,7 @@ def _sentence(error: ValidationError, prefix: str = "") -> str:
 
 
 def known_keys(kind: type[BaseModel] = RunSpec, prefix: str = "") -> list[str]:
-    """Every dotted key that `--set` takes."""
+    """Return every dotted key that `--set` takes."""
     keys: list[str] = []
     for name, field in kind.model_fields.items():
         part = field.annotation
@@ -278,13 +298,13 @@ def known_keys(kind: type[BaseModel] = RunSpec, prefix: str = "") -> list[str]:
     return keys
 
 
-CLEAR = "unset"  # on the command line: the field has no value of its own, as if it had been left out
+CLEAR = "unset"  # as a value on the command line: the field has no value, as if it had been left out
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Return key and value of `a.b=c`. The value stays text, which the field's type reads; `unset` clears the field.
+    """Return key and value of `a.b=c`; the value is None if it is `unset`, which clears the field, and text otherwise.
 
-    Raises InputError for an unknown key, and where `unset` is given to a field that cannot be empty.
+    Raises InputError for an unknown key, and for `unset` if the field cannot be empty.
     """
     key, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not key:
@@ -297,13 +317,16 @@ def parse_override(text: str) -> tuple[str, Any]:
 def override_value(key: str, text: str, option: str) -> str | None:
     """Return the value that `option` (`--set`, `--over`) gives a field: the text itself, or None for `unset`.
 
-    Raises InputError where the field cannot be empty, where `none` is meant to clear a field but is no value of it, and
-    for what is counted in the text.
+    Raises InputError for `unset` if the field cannot be empty, for `none` if this is no value of the field, and for
+    fields that are counted in the text.
     """
     if key in COUNTS:
-        raise InputError(f"{option} {key}: it is counted in the text, not set; --budget words=N says how much is seen")
+        raise InputError(
+            f"{option} {key}: this value is counted in the text and cannot be set; for a number of words seen in "
+            "training, use --budget words=N"
+        )
     field = field_of(key.removeprefix("start.parent."))
-    if field is None:  # an option of an objective, whose own types decide
+    if field is None:  # an option of an objective, which is checked against the objective's own types
         return None if text == CLEAR else text
     optional = type(None) in get_args(field.annotation)
     if text == CLEAR and not optional:
@@ -314,7 +337,7 @@ def override_value(key: str, text: str, option: str) -> str | None:
 
 
 def field_of(key: str) -> FieldInfo | None:
-    """Return the field of a dotted key of `RunSpec`; None where there is none, as for the options of an objective."""
+    """Return the field of a dotted key of `RunSpec`; None if there is none, as for the options of an objective."""
     kind: type[BaseModel] = RunSpec
     *path, last = key.split(".")
     for name in path:
@@ -327,7 +350,7 @@ def field_of(key: str) -> FieldInfo | None:
 
 
 def _accepts(field: FieldInfo, text: str) -> bool:
-    """Return whether the text is a value of the field."""
+    """Return whether the text is a valid value of the field."""
     kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
     try:
         TypeAdapter(kind).validate_python(text)
@@ -337,18 +360,24 @@ def _accepts(field: FieldInfo, text: str) -> bool:
 
 
 def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
-    """All of them; one key given twice with different values contradicts itself."""
-    found: dict[str, Any] = {}
+    """Return the keys and values of all `--set` options.
+
+    Raises InputError as `parse_override` does, and for a key that is given twice with different values.
+    """
+    overrides: dict[str, Any] = {}
     for text in texts:
         key, value = parse_override(text)
-        if key in found and found[key] != value:
-            raise InputError(f"--set {key} is given twice, as {found[key]!r} and {value!r}; keep one")
-        found[key] = value
-    return found
+        if key in overrides and overrides[key] != value:
+            raise InputError(f"--set {key} is given twice, as {overrides[key]!r} and {value!r}; keep one")
+        overrides[key] = value
+    return overrides
 
 
 def parse_budget(text: str) -> Budget:
-    """`flops=1e17`, `tokens=2e6`, `words=1e8`, `steps=1000` or `seconds=600`. Raises InputError."""
+    """Return the budget of a text such as `flops=1e17`, `tokens=2e6`, `words=1e8`, `steps=1000` or `seconds=600`.
+
+    Raises InputError.
+    """
     unit, equals, amount = text.partition("=")
     if not equals or unit not in UNITS:
         *most, last = (f"{unit}=" for unit in UNITS)
@@ -366,7 +395,7 @@ def parse_budget(text: str) -> Budget:
 
 
 def merge(raw: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """`raw` with dotted keys written in; `raw` itself is left alone."""
+    """Return a copy of `raw` in which the dotted keys of `overrides` have their values."""
     merged = {k: dict(v) if isinstance(v, dict) else v for k, v in raw.items()}
     for key, value in overrides.items():
         head, dot, rest = key.partition(".")
@@ -375,7 +404,7 @@ def merge(raw: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def value_at(spec: RunSpec, key: str) -> Any:
-    """The value of a dotted key; None where the run has none, as for an option that its objective does not know."""
+    """Return the value of a dotted key; None if the run has none, as for an option that its objective does not have."""
     value: Any = spec.model_dump(mode="json")
     for part in key.split("."):
         value = value.get(part) if isinstance(value, dict) else None
@@ -383,8 +412,8 @@ def value_at(spec: RunSpec, key: str) -> Any:
 
 
 def flat(raw: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted keys, the opposite of `merge`."""
-    found: dict[str, Any] = {}
+    """Return nested mappings as one with dotted keys, the inverse of `merge`."""
+    dotted: dict[str, Any] = {}
     for key, value in raw.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-    return found
+        dotted |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return dotted

@@ -1,21 +1,21 @@
-"""What scores and their means are called. Pure arithmetic, so that reports and tables say the same."""
+"""Names and means of scores, in one place, so that reports and tables agree."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 
-# The paper's score: the unweighted mean of these eight; WNLI is left out, MNLI counts as matched (docs/electra.md 5).
+# The paper's score is the unweighted mean of these eight, without WNLI, and with the matched MNLI (docs/electra.md 5).
 GLUE = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE")
 PROBES = ("package", "order", "next", "signature")
-LINEAR = tuple(f"linear:{name}" for name in PROBES)  # the same, read out of frozen states
+LINEAR = tuple(f"linear:{name}" for name in PROBES)  # the same, as linear probes of frozen hidden states
 SUITES = ("glue", "babylm", "probes", "pairs", "blimp", "minimal-pairs", "linear", "table")  # in the order of reports
-FROM_PATHS = ("minimal-pairs", "linear", "table")  # suites whose tasks are named by paths
-ZERO_SHOT = ("pairs", "blimp", "minimal-pairs")  # suites that nothing is trained for
+FROM_PATHS = ("minimal-pairs", "linear", "table")  # suites whose tasks can be given as paths of files
+ZERO_SHOT = ("pairs", "blimp", "minimal-pairs")  # suites for which no weights are trained
 
 
 def place_of(suite: str) -> tuple[int, str]:
-    """Return what suites are sorted by."""
+    """Return the key by which suites are sorted."""
     return (SUITES.index(suite) if suite in SUITES else len(SUITES), suite)
 
 
@@ -26,21 +26,21 @@ def score_file(task: str, digest: str, seed: int) -> str:
 
 
 def counted(suite: str, tasks: Iterable[str]) -> tuple[str, ...]:
-    """The tasks that enter the mean, in a fixed order.
+    """Return the tasks that enter the mean of a suite, in a fixed order.
 
-    With all eight there, a stand-in such as QNLI-devsplit does not join them; WNLI counts only when it is alone.
+    If all eight tasks of GLUE are there, no others such as QNLI-devsplit enter; WNLI enters only if it is alone.
     """
-    asked = list(dict.fromkeys(tasks))
+    names = list(dict.fromkeys(tasks))
     if suite == "glue":
-        if all(name in asked for name in GLUE):
+        if all(name in names for name in GLUE):
             return GLUE
-        asked = [name for name in asked if name != "WNLI"] or asked
+        names = [name for name in names if name != "WNLI"] or names
     order = {"glue": GLUE, "probes": PROBES, "linear": LINEAR}.get(suite, ())
-    return tuple(sorted(asked, key=lambda name: (order.index(name) if name in order else len(order), name)))
+    return tuple(sorted(names, key=lambda name: (order.index(name) if name in order else len(order), name)))
 
 
 def score_label(suite: str, tasks: Iterable[str]) -> str:
-    """ "GLUE", "probe score" and "linear probe score" only for the whole suite, else the tasks by name."""
+    """Return the label of a mean: "GLUE", "probe score" or "linear probe score" for a whole suite, else its tasks."""
     names = counted(suite, tasks)
     if suite == "glue" and names == GLUE:
         return "GLUE"
@@ -52,7 +52,7 @@ def score_label(suite: str, tasks: Iterable[str]) -> str:
 
 
 def mean_score(suite: str, values: Mapping[str, float]) -> tuple[str, float]:
-    """The label and the unweighted mean of headline values by task. Raises ValueError when there are none."""
+    """Return the label and the unweighted mean of headline values by task. Raises ValueError if there are none."""
     names = counted(suite, values)
     if not names:
         raise ValueError(f"no scores of {suite} to average")

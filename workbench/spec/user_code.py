@@ -1,4 +1,4 @@
-"""What a person's own code raises, as one sentence that names its file and line."""
+"""Errors in code that a user wrote, reported as one sentence with file and line."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from workbench.memory import is_memory
 
 @contextmanager
 def blaming(file: str, doing: str = "", kind: str = "") -> Iterator[None]:
-    """Turn whatever `file` raises inside into an InputError: "KIND FILE, line N: DOING ValueError: its message".
+    """Turn exceptions of the user's code in `file` into an InputError: "KIND FILE, line N: DOING ValueError: TEXT".
 
-    SystemExit and its kin are no exception to that. Ctrl-C, signals, memory that ran out, and InputErrors that the code
-    raises while it is `doing` something pass as they are.
+    SystemExit is turned into one as well. Ctrl-C, signals, out-of-memory errors and, if `doing` is given, InputErrors
+    are raised unchanged.
     """
     try:
         yield
@@ -28,5 +28,5 @@ def blaming(file: str, doing: str = "", kind: str = "") -> Iterator[None]:
         number = error.lineno if isinstance(error, SyntaxError) else None
         lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == os.path.abspath(file)]
         line = f", line {number or lines[-1]}" if number or lines else ""
-        told = " ".join(filter(None, [doing, one_line(error)]))
-        raise InputError(f"{kind} {file}{line}: {told}".strip()) from error
+        message = " ".join(filter(None, [doing, one_line(error)]))
+        raise InputError(f"{kind} {file}{line}: {message}".strip()) from error

@@ -1,7 +1,7 @@
 """Words seen in training, as BabyLM counts them: whitespace-separated words, counted again in every epoch.
 
-A row of training holds `length` tokens, of which [CLS] and [SEP] are no text. The words in the others follow from the
-ratio of words and tokens of the whole corpus, which is counted when it is prepared.
+A training row has `length` tokens, of which [CLS] and [SEP] are not text. The number of words in the other tokens
+follows from the ratio of words to tokens in the whole corpus, both of which are counted when it is prepared.
 """
 
 from __future__ import annotations
@@ -13,39 +13,42 @@ from workbench.errors import InputError
 from workbench.spec.parts import DataSpec
 
 MILLION = 1_000_000
-MOST_EPOCHS = 10  # of an entry to BabyLM's challenge
-MOST_SOURCES = 12  # of a text that are named one by one
+MOST_EPOCHS = 10  # allowed in the BabyLM challenge
+MOST_SOURCES = 12  # of a text that are listed one by one
 
 
 def words_per_token(data: DataSpec) -> Fraction:
-    """Return the words of text for each token of a training row. Raises InputError where they are not counted."""
+    """Return the number of words for each token of a training row. Raises InputError if they are not counted yet."""
     if not (data.words and data.tokens):
         raise InputError(
-            f"how many words of {', '.join(data.corpus)} a training step sees is known once the text is prepared; "
-            f"give the amount as --budget words=N or use another unit"
+            f"the number of words of {', '.join(data.corpus)} in a training step is not known before the text is "
+            f"prepared; give the amount as --budget words=N or use another unit"
         )
     return Fraction(data.length - 2, data.length) * Fraction(data.words, data.tokens)
 
 
 def words_of_tokens(tokens: float, data: DataSpec) -> float:
-    """Return the words seen in so many tokens of training rows."""
+    """Return the number of words in this number of tokens of training rows."""
     return float(Fraction(tokens) * words_per_token(data))
 
 
 def steps_of_words(words: float | Fraction, data: DataSpec, rows: int) -> int:
-    """Return the last step by which no more than `words` words were seen, with so many `rows` in a step."""
+    """Return the largest number of steps, of `rows` rows each, that contain no more than `words` words."""
     return int(Fraction(words) // (rows * data.length * words_per_token(data)))
 
 
 def by_source(words: Mapping[str, float]) -> str:
-    """Return the sources of a text with their words, the largest first and the small ones of many together."""
+    """Return the sources of a text and their numbers of words as text, the largest first.
+
+    If there are more than MOST_SOURCES, the others are added up.
+    """
     ordered = sorted(words.items(), key=lambda pair: -pair[1])
     named, left = ordered[:MOST_SOURCES], ordered[MOST_SOURCES:]
-    told = [f"{name} {count:,.0f}" for name, count in named]
-    told += [f"{len(left)} others {sum(count for _, count in left):,.0f}"] if left else []
-    return ", ".join(told)
+    parts = [f"{name} {count:,.0f}" for name, count in named]
+    parts += [f"{len(left)} others {sum(count for _, count in left):,.0f}"] if left else []
+    return ", ".join(parts)
 
 
 def epochs_of_words(words: float, data: DataSpec) -> float:
-    """Return how many times that is the whole text."""
+    """Return the number of epochs of the text in which this number of words is seen."""
     return words / data.words
