@@ -116,7 +116,7 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "a score": (changed("scores/*.json", value=99.9), "is not among its values"),
     "a score's values": (changed("scores/*.json", values=3), "no usable 'values'"),
     "a plan of words": (in_order(interrupted, changed("plan.json", steps="many")), "no usable 'steps'"),
-    "a shorter plan": (in_order(interrupted, changed("plan.json", steps=10)), "a checkpoint stands at 12"),
+    "a shorter plan": (in_order(interrupted, changed("plan.json", steps=10)), "there is a checkpoint of step 12"),
     "an environment": (in_order(interrupted, changed("env.json", versions=[])), "no usable 'versions'"),
     "an error": (replaced("error.json", '{"format":1,"kind":"failed","message":"x","time":5}'), "no usable 'time'"),
     "a wanted score": (replaced("wanted.json", '{"format":1,"scores":["../../../x"]}'), "wanted.json is not what"),

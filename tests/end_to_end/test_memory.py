@@ -59,7 +59,7 @@ def test_the_micro_batch_is_halved_and_the_batch_is_not(
     at_once = {3: 2, 1: 1}[fit]
     assert [row["micro_batch"] for row in whole] == [8] * 6
     assert [row["micro_batch"] for row in halved] == [8, 8, *[at_once] * 4]
-    assert "out of memory at step 3 with 8 rows at once; going on with 4" in done.stderr
+    assert "out of memory at step 3 with 8 rows at once; continuing with 4" in done.stderr
     for one, other in zip(whole, halved, strict=True):
         assert one["tokens"] == other["tokens"] and one["mask_rate"] == other["mask_rate"]
         assert other["loss"] == pytest.approx(one["loss"], rel=1e-5, abs=1e-5)

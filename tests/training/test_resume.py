@@ -219,5 +219,5 @@ def test_a_parent_whose_last_checkpoint_is_gone_is_named(said: int | None, tmp_p
     with pytest.raises(InputError) as error:
         inherit(parent, spec, fresh, make_optimizer(fresh, spec.optim))
     assert str(error.value) == (
-        f"{parent.path} is trained, but its last checkpoint is gone; delete that folder to train it again"
+        f"{parent.path} is trained, but its last checkpoint is missing; delete that folder to train it again"
     )

@@ -282,7 +282,7 @@ def test_a_parents_lost_checkpoint_is_named(
     parent = trained(spec.parent(), prepared, tmp_path)
     shutil.rmtree(parent.path / "checkpoints")
     child = trained(spec, prepared, tmp_path)
-    assert "its last checkpoint is gone; delete that folder" in caplog.text
+    assert "its last checkpoint is missing; delete that folder" in caplog.text
     assert child.state == "interrupted" and parent.state != "damaged"
 
 

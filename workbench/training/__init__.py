@@ -1,1 +1,1 @@
-"""Training: the plan of a run, the loop over its steps, the optimizer, checkpoints to resume from, and kept weights."""
+"""Training: the plan of a run, the loop over its steps, the optimizer, resuming, and weights kept along the way."""

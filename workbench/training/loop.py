@@ -1,4 +1,4 @@
-"""The one training loop, read downwards. It knows no objective by name, and no task.
+"""The training loop, which is the same for all objectives and independent of tasks.
 
 Paper: section 3.1 and table 6; released code: `model/optimization.py` (docs/electra.md 4).
 """
@@ -38,17 +38,23 @@ from workbench.training.snapshots import Snapshots
 
 log = logging.getLogger("workbench")
 Progress = Callable[[int, int, dict[str, Any]], None]  # step, steps, latest row of metrics
-SAVING = 0.02  # of the time may go into checkpoints that are due by time: the share that reliability goals allow
+SAVING = 0.02  # largest share of the time for checkpoints that are written by time, as the reliability goals demand
 
 
 def build(spec: RunSpec, host: Host | None = None) -> nn.Module:
-    """The objective with its initial weights, on the CPU; equal seeds give equal encoders, whatever the objective."""
+    """Return the objective with its initial weights, on the CPU.
+
+    Encoders of equal seeds have equal initial weights in all objectives.
+    """
     objective = objectives.build(spec, build_encoder(spec))
     return plainly(objective) if host is not None and host.plain else objective
 
 
 def plainly(model: nn.Module) -> nn.Module:
-    """The model with Hugging Face's forward pass and losses written out: what the fast ways are compared with."""
+    """Return the model, set to compute with Hugging Face's forward pass and with losses from all logits.
+
+    Tests compare the faster computations with this one.
+    """
     for part in model.modules():
         if isinstance(part, (Encoder, MlmHead)):
             part.plain = True
@@ -67,12 +73,14 @@ def train(
     parent: RunDir | None = None,
     snapshots: Snapshots | None = None,
 ) -> nn.Module:
-    """Pre-train to the end of the plan, from the newest good checkpoint if there is one, else from its parent's.
+    """Pre-train to the end of the plan and return the model.
 
-    `guard` raises if this process no longer owns the run; it is asked before anything is written.
-    `snapshots` are the points at which weights are kept for scores; time spent on them counts as saving.
-    Raises Diverged before the weights change, Interrupted after a checkpoint, OSError where the disk fails. Where
-    memory runs out a step is computed again in smaller micro-batches.
+    Training starts from the newest undamaged checkpoint of the run; if it has none, from the end of `parent`, or from
+    the initial weights. `guard` is called before metrics are written, and raises an error if this process no longer
+    owns the run. `snapshots` are the points at which weights are kept for later scores; the time that they take counts
+    as saving. If memory runs out, a step is computed again in smaller micro-batches. Raises Diverged if gradients are
+    not finite, with the weights unchanged by them, Interrupted after writing a checkpoint, and OSError if the disk
+    fails.
     """
     device = torch.device(host.resolved_device())
     cpu.prepare(host.threads, host.plain, host.resolved_device())
@@ -88,7 +96,7 @@ def train(
         done, spent, saving = inherit(parent, spec, model, optimizer)
     if metrics.rewind(done) != done and done != plan.first:
         raise DamagedRun(
-            f"{run.path}: metrics.jsonl lacks rows before step {done}, where the checkpoint stands; "
+            f"{run.path}: metrics.jsonl lacks rows before step {done}, the step of the checkpoint; "
             f"move that folder away and give the same command again"
         )
     run.rows_to(done, plan.first)
@@ -96,10 +104,10 @@ def train(
         check_log(run, resumed, metrics.content())
     if done > plan.steps:
         raise DamagedRun(
-            f"{run.path}: plan.json ends at step {plan.steps}, but a checkpoint stands at {done}; "
+            f"{run.path}: plan.json ends at step {plan.steps}, but there is a checkpoint of step {done}; "
             f"move that folder away and give the same command again"
         )
-    room = max(1, 2 - len(checkpoint.steps(run.path / "checkpoints")))  # checkpoints still to be made room for
+    room = max(1, 2 - len(checkpoint.steps(run.path / "checkpoints")))  # checkpoints that need new disk space
     size = sum(p.numel() for p in model.parameters())
     kept = 0
     if snapshots is not None:
@@ -111,7 +119,7 @@ def train(
     half = host.resolved_precision(spec.encoder.hidden) == "bf16"
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=half)
     bad = torch.zeros((), device=device)
-    optimizer.found_inf = bad  # type: ignore[attr-defined]  # the fused step leaves weights alone where it is 1
+    optimizer.found_inf = bad  # type: ignore[attr-defined]  # the fused step changes no weights if this is 1
     window = Window(spec, plan, spent, saving)
     saved, took = time.monotonic(), 0.0
 
@@ -161,9 +169,11 @@ def accumulate(
     forward: nn.Module, corpus: Corpus, spec: RunSpec, step: int, micro: int,
     device: torch.device, autocast: AbstractContextManager[Any],
 ) -> Sums:  # fmt: skip
-    """Gradients of one step. Where memory runs out, all of it again in smaller micro-batches, down to single rows.
+    """Accumulate the gradients of one step, and return its losses and metrics.
 
-    The rows and draws of a step do not depend on the micro-batch (dropout inside layers apart), so only rounding does.
+    If memory runs out, the whole step is computed again in smaller micro-batches, down to single rows. The rows and
+    random numbers of a step do not depend on the size of micro-batches, except for dropout inside layers, so that
+    without dropout only rounding differs.
     """
     while True:
         try:
@@ -171,9 +181,9 @@ def accumulate(
         except (RuntimeError, MemoryError) as error:
             if micro == 1 or not is_memory(error):
                 raise
-        # After the handler, whose traceback holds the tensors that did not fit.
+        # Outside the handler, since the traceback refers to the tensors that filled the memory.
         smaller = next(rows for rows in range(micro // 2, 0, -1) if spec.batch.size % rows == 0)
-        log.warning("out of memory at step %d with %d rows at once; going on with %d", step, micro, smaller)
+        log.warning("out of memory at step %d with %d rows at once; continuing with %d", step, micro, smaller)
         micro = smaller
         forward.zero_grad(set_to_none=True)
         if device.type == "cuda":
@@ -184,7 +194,7 @@ def gradients(
     forward: nn.Module, corpus: Corpus, spec: RunSpec, step: int, micro: int,
     device: torch.device, autocast: AbstractContextManager[Any],
 ) -> Sums:  # fmt: skip
-    """Gradients of one step, added up over micro-batches of `micro` rows."""
+    """Accumulate the gradients of one step over micro-batches of `micro` rows, and return its losses and metrics."""
     sums = Sums(micro)
     for start in range(0, spec.batch.size, micro):
         batch = corpus.batch((step - 1) * spec.batch.size + start, micro, device)
@@ -197,26 +207,26 @@ def gradients(
 
 
 def total_norm(parameters: list[nn.Parameter]) -> Tensor:
-    """2-norm () of all gradients as one vector."""
+    """Return the 2-norm () of all gradients taken as one vector."""
     gradients = [weight.grad for weight in parameters if weight.grad is not None]
     return nn.utils.get_total_norm(gradients, foreach=True)
 
 
 def clipping(norm: Tensor, largest: float) -> Tensor:
-    """What gradients of this norm () are divided by, (), to be no longer than `largest`; the fused step does it."""
-    return ((norm + 1e-6) / largest).clamp(min=1)  # the small number is torch's, in `clip_grad_norm_`
+    """Return the divisor () that limits gradients of this norm () to the norm `largest`; the fused step applies it."""
+    return ((norm + 1e-6) / largest).clamp(min=1)  # 1e-6 as in torch's `clip_grad_norm_`
 
 
 @dataclass
 class Sums:
-    """Loss and metrics of one step, gathered over its micro-batches of `micro` rows, still on the device."""
+    """Losses and metrics of one step, summed over its micro-batches of `micro` rows, as tensors () on the device."""
 
     micro: int
     values: dict[str, Tensor] = field(default_factory=dict)
     ratios: dict[str, Ratio] = field(default_factory=dict)
 
     def add(self, loss: StepLoss, share: float) -> None:
-        """`share` is the micro-batch's part of the step."""
+        """Add the losses and metrics of a micro-batch, which is `share` of the step's rows."""
         for name, value in {"loss": loss.total, **loss.parts}.items():
             self.values[name] = self.values.get(name, 0.0) + value.detach().float() * share
         for name, (hits, among) in loss.metrics.items():
@@ -225,9 +235,9 @@ class Sums:
 
 
 class Window:
-    """Steps since metrics were last written; nothing is read from the device before `rows`.
+    """The steps since metrics were last written, whose values stay on the device until `rows` is called.
 
-    `seconds` of training so far include the `saving` of checkpoints.
+    `seconds` is the time of training so far, which includes `saving`, the time spent on checkpoints.
     """
 
     def __init__(self, spec: RunSpec, plan: Plan, seconds: float, saving: float) -> None:
@@ -236,10 +246,11 @@ class Window:
         self.seconds, self.saving, self.last = seconds, saving, time.perf_counter()
 
     def add(self, step: int, rates: dict[str, float], norm: Tensor, sums: Sums) -> None:
+        """Add a step with its learning rates, gradient norm (), losses and metrics."""
         self.pending.append((step, rates, norm, sums))
 
     def rows(self, device: torch.device) -> list[dict[str, Any]]:
-        """One row of metrics a step, and the window is empty again."""
+        """Return one row of metrics for each step of the window, and remove these steps from it."""
         columns = [
             torch.stack([norm.float(), *s.values.values(), *(x.float() for r in s.ratios.values() for x in r)])
             for _, _, norm, s in self.pending
@@ -266,7 +277,10 @@ class Window:
 
 
 def seconds_per_step(spec: RunSpec, corpus: Corpus, host: Host, steps: int = 5) -> float:
-    """Measured on throw-away weights: what turns a budget of seconds into steps, before the run begins."""
+    """Return the measured seconds of one training step, which turn a budget in seconds into steps.
+
+    The weights that are trained for the measurement are not used afterwards.
+    """
     device = torch.device(host.resolved_device())
     cpu.prepare(host.threads, host.plain, host.resolved_device())
     model = build(spec, host)
@@ -278,7 +292,7 @@ def seconds_per_step(spec: RunSpec, corpus: Corpus, host: Host, steps: int = 5) 
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=half)
     start = 0.0
     for step in range(2 + steps):
-        if step == 2:  # the first ones fill caches
+        if step == 2:  # the first two steps fill caches
             start = time.perf_counter()
         for place in range(0, spec.batch.size, micro):
             with autocast:
@@ -291,22 +305,23 @@ def seconds_per_step(spec: RunSpec, corpus: Corpus, host: Host, steps: int = 5) 
 
 
 def due(step: int, host: Host, since: float, took: float) -> bool:
-    """Whether to save: `since` seconds ago is when it was last done, and it took `took` seconds."""
+    """Return whether to write a checkpoint; the last one was written `since` seconds ago and took `took` seconds."""
     if host.save_every:
         return step % host.save_every == 0
     return since >= max(host.save_seconds, took / SAVING)
 
 
 def diverged(rows: list[dict[str, Any]], spec: RunSpec, saved: list[int]) -> Diverged:
-    """The exception for the first step whose gradients were not finite; later updates were held back.
+    """Return the exception about the first step with gradients that are not finite.
 
-    `saved` are the steps of the run's checkpoints.
+    `rows` are the metrics since the last write. From that step on, no update was applied. `saved` are the steps of the
+    run's checkpoints.
     """
     first = next((r for r in rows if not math.isfinite(r["gradient_norm"])), rows[-1])
     start = (first["step"] - 1) * spec.batch.size
     return Diverged(
         f"loss {first['loss']:g}, gradient norm {first['gradient_norm']:g} at step {first['step']} "
-        f"(rows {start} to {start + spec.batch.size - 1} of the training stream); the weights were left as before it, "
-        f"and the last checkpoint is of step {saved[-1] if saved else 0}",
+        f"(rows {start} to {start + spec.batch.size - 1} of the training stream); this step did not change the "
+        f"weights, and the last checkpoint is of step {saved[-1] if saved else 0}",
         first["step"],
     )

@@ -13,10 +13,11 @@ from workbench.spec.parts import OptimSpec, ScheduleSpec
 
 
 def lr_factor(step: int, steps: int, warmup: int, schedule: ScheduleSpec) -> float:
-    """Return the learning rate over its peak at 0-based `step` of `steps`, the first `warmup` of which warm up.
+    """Return the learning rate at `step` (from 0) of `steps` as a fraction of its peak; `warmup` is in steps.
 
-    Linear: warm-up, then decay to 0. With `overlap` both at once, as released: (1 - t/T) * min(1, t/warm-up), from 0.
-    `wsd` stays at the peak until the last `decay` share of the run, then falls linearly.
+    `linear` rises during warm-up and then decays linearly to 0; with `overlap` both happen at once, as in the released
+    code: (1 - step / steps) * min(1, step / warmup), which starts from 0. `wsd` stays at the peak until the last
+    `decay` share of the run, in which it decays linearly; `constant` stays at the peak.
     """
     if schedule.overlap:
         rise = min(1.0, step / warmup) if warmup else 1.0
@@ -32,9 +33,9 @@ def lr_factor(step: int, steps: int, warmup: int, schedule: ScheduleSpec) -> flo
 
 
 class Group(NamedTuple):
-    """What the weights of one group have in common: whether they are decayed, and the ratio of their rate to the peak.
+    """The settings of a parameter group: whether weight decay applies, and the ratio of its learning rate to `lr`.
 
-    `generator` says that the generator alone owns them, and has a rate of its own.
+    `generator` is true for weights that only the generator has, if it has its own learning rate.
     """
 
     decayed: bool
@@ -43,7 +44,7 @@ class Group(NamedTuple):
 
 
 def adamw(model: nn.Module, spec: OptimSpec, group_of: Callable[[str, nn.Parameter], Group]) -> torch.optim.AdamW:
-    """Return AdamW over every weight of the model once, in the groups that `group_of` gives by name and weight."""
+    """Return AdamW over all weights of the model, each once; `group_of` returns the group of a name and a weight."""
     groups: dict[Group, list[nn.Parameter]] = {}
     for name, weight in model.named_parameters():
         groups.setdefault(group_of(name, weight), []).append(weight)
@@ -56,10 +57,10 @@ def adamw(model: nn.Module, spec: OptimSpec, group_of: Callable[[str, nn.Paramet
 
 
 def make_optimizer(model: nn.Module, spec: OptimSpec) -> torch.optim.AdamW:
-    """Return the optimizer of pre-training, over everything at once (docs/electra.md 4).
+    """Return the optimizer of pre-training, for all weights of generator, encoder and heads (docs/electra.md 4).
 
-    Biases and layer norms are not decayed, embeddings are. Where the generator has a rate of its own, its weights are
-    in groups of their own.
+    Weight decay applies to all weights, embeddings included, except biases and layer norms. If the generator has its
+    own learning rate, its weights are in separate groups.
     """
     own = generator_alone(model) if spec.generator_lr is not None else set()
     ratio = spec.generator_lr / spec.lr if spec.generator_lr is not None else 1.0
@@ -72,43 +73,43 @@ def make_optimizer(model: nn.Module, spec: OptimSpec) -> torch.optim.AdamW:
 
 
 def generator_alone(model: nn.Module) -> set[int]:
-    """Return the ids of the parameters that only the model's `generator` owns, and no other part of the model."""
+    """Return the ids (of Python objects) of the parameters that belong to the model's `generator` and no other part."""
     shared = {id(p) for name, part in model.named_children() if name != "generator" for p in part.parameters()}
     shared |= {id(p) for p in model.parameters(recurse=False)}
     return {id(p) for name, part in model.named_children() if name == "generator" for p in part.parameters()} - shared
 
 
-# Which weights are not decayed. The released code has one list of names for pre-training and fine-tuning: LayerNorm,
-# layer_norm and bias (`AdamWeightDecayOptimizer`). Encoders by others name their norms otherwise, such as GPT-2's
-# `ln_1`, so fine-tuning goes by shape. On every encoder that is pre-trained here both rules spare the same weights.
+# Weights without weight decay. The released code has one list of names for pre-training and fine-tuning: LayerNorm,
+# layer_norm and bias (`AdamWeightDecayOptimizer`). In other encoders norms have other names, such as GPT-2's `ln_1`, so
+# fine-tuning uses shapes instead. For every encoder that is pre-trained here, both rules exempt the same weights.
 
 
 def exempt(name: str) -> bool:
-    """Return whether a weight of this name is a bias or belongs to a norm: the released rule, used in pre-training."""
+    """Return whether a weight of this name is a bias or belongs to a norm (the released rule, used in pre-training)."""
     last = name.split(".")[-2:]
     return name.endswith("bias") or any("norm" in part.lower() for part in last)
 
 
 def is_vector(weight: nn.Parameter) -> bool:
-    """Return whether a weight is no matrix, as biases and norms are none: the rule for encoders by anyone."""
+    """Return whether a weight has at most one dimension, like biases and norms (the rule for any encoder)."""
     return weight.ndim <= 1
 
 
 def set_rate(optimizer: torch.optim.Optimizer, spec: OptimSpec, rate: float, step: int) -> dict[str, float]:
-    """Set this step's learning rate, `step` counted from 1, and return the rates for the log.
+    """Set the learning rates of `step`, counted from 1, and return them for the log; `rate` is that of the encoder.
 
-    Without bias correction (released code) torch's own correction is undone: with c1 = 1 - beta1^t, c2 = 1 - beta2^t
-    its update lr/c1 * m / (sqrt(v/c2) + eps) becomes rate * m / (sqrt(v) + eps) for lr = rate * c1 / sqrt(c2) and an
-    epsilon over sqrt(c2); the decay lr * wd * w becomes rate * wd * w by the inverse factor.
+    Without bias correction (released code) torch's own correction is cancelled. With c1 = 1 - beta1^t and
+    c2 = 1 - beta2^t, torch's update lr/c1 * m / (sqrt(v/c2) + eps) equals rate * m / (sqrt(v) + eps) if lr is
+    rate * c1 / sqrt(c2) and epsilon is divided by sqrt(c2). Weight decay, lr * wd * w, is divided by the factor of lr.
     """
     factor, root = 1.0, 1.0
     if not spec.bias_correction:
         root = math.sqrt(1 - spec.beta2**step)
         factor = (1 - spec.beta1**step) / root
-    told = {"learning_rate": rate}
+    rates = {"learning_rate": rate}
     for group in optimizer.param_groups:
         own = rate * group["ratio"]
         group["lr"], group["eps"], group["weight_decay"] = own * factor, spec.eps / root, group["decay"] / factor
         if group["generator"]:
-            told["generator_learning_rate"] = own
-    return told
+            rates["generator_learning_rate"] = own
+    return rates

@@ -1,4 +1,4 @@
-"""What a run will cost, before anything is spent: steps, tokens, FLOPs, parameters, memory, time."""
+"""The plan of a run: its steps, tokens, FLOPs, parameters and memory, computed before training."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from workbench.spec.user_code import blaming
 from workbench.spec.words_seen import epochs_of_words, words_of_tokens, words_per_token
 from workbench.store.validation import check_fields
 
-# Share of the measured matrix-product speed that whole training steps reach; see docs/log.md.
+# The speed of whole training steps as a share of the measured speed of matrix products (docs/log.md).
 EFFICIENCY = 0.35
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One run's cost. FLOPs are training FLOPs (forward and backward) under each convention; memory is an estimate.
+    """The cost of one run: training FLOPs (forward and backward) under each convention, and an estimate of memory.
 
-    Tokens, words and FLOPs include those of the runs that it starts from, `parent`: its id and what it has spent, which
-    holds its own parents' share. `words` are seen in `epochs` of the text, both None where the text is not prepared or
-    an older version prepared it. Of `steps` the first `first` are the parent's, where this run goes on in its stead.
+    Tokens, words and FLOPs include those of the runs that this run starts from; `parent` has the id of its parent, and
+    the sums of steps, tokens and FLOPs of that run and its own parents. `words` is the number of words seen, in
+    `epochs` epochs of the text; both are None if the text is not prepared, or was prepared by an older version. If the
+    run continues its parent's training, the first `first` of the `steps` steps are the parent's.
     """
 
     steps: int
@@ -47,12 +48,15 @@ class Plan:
     epochs: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As written to plan.json."""
+        """Return the content of plan.json."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Plan:
-        """As read from there; what a later version added is left alone. Raises ValueError where a field is unusable."""
+        """Return the plan with the content of plan.json; fields that a later version added are ignored.
+
+        Raises ValueError if a field is missing or of another type.
+        """
         check_fields("plan.json", raw, _KINDS)
         return cls(**{field.name: raw[field.name] for field in fields(cls) if field.name in raw})
 
@@ -64,10 +68,11 @@ _KINDS: dict[str, Any] = {
 
 
 def plan(spec: ResolvedSpec, seconds_per_step: float | None = None, before: Plan | None = None) -> Plan:
-    """The plan of a spec.
+    """Return the plan of a spec.
 
-    `seconds_per_step`, measured, turns a budget of seconds into steps. `before` is the parent's plan, if it is known.
-    Raises InputError where the budget is too small for one step, or the warm-up too long for the run.
+    `seconds_per_step`, as measured, turns a budget in seconds into steps. `before` is the parent's plan; without it,
+    the parent is planned here. Raises InputError if the budget is too small for one step, or the warm-up longer than
+    the run.
     """
     row: Flops = objectives.cost(spec)
     per_step = {name: spec.batch.size * row.train(name) for name in CONVENTIONS}
@@ -100,25 +105,28 @@ def plan(spec: ResolvedSpec, seconds_per_step: float | None = None, before: Plan
 
 
 def with_parents(plans: Iterable[tuple[ResolvedSpec, Plan]]) -> list[tuple[ResolvedSpec, Plan]]:
-    """These runs and all that they start from, each once."""
-    found: dict[str, tuple[ResolvedSpec, Plan]] = {}
-    for spec, priced in plans:
-        found[spec.name] = spec, priced
+    """Return these runs and all runs that they start from, each once, with their plans."""
+    runs: dict[str, tuple[ResolvedSpec, Plan]] = {}
+    for spec, own_plan in plans:
+        runs[spec.name] = spec, own_plan
         origin = spec.parent()
-        while origin is not None and origin.name not in found:
-            found[origin.name] = origin, plan(origin)
+        while origin is not None and origin.name not in runs:
+            runs[origin.name] = origin, plan(origin)
             origin = origin.parent()
-    return list(found.values())
+    return list(runs.values())
 
 
 def price(base: RunSpec, word: str) -> Plan:
-    """The plan of one run of one objective, for `workbench flops`."""
+    """Return the plan of one run of an objective, given by name or file, for `workbench flops`."""
     name, source = objectives.find(word)
     return plan(objectives.with_options(base.replace(objective=name, source=source)))
 
 
 def warmup_steps(schedule: ScheduleSpec, steps: int) -> int:
-    """Warm-up in steps; left out, the paper's 10,000, but at most a tenth of the run. Raises InputError if too long."""
+    """Return the number of warm-up steps; by default the paper's 10,000, but at most a tenth of the run.
+
+    Raises InputError if the warm-up is as long as the run or longer.
+    """
     warmup = schedule.warmup
     if warmup is None:
         return min(10_000, steps // 10)
@@ -132,18 +140,24 @@ def warmup_steps(schedule: ScheduleSpec, steps: int) -> int:
 
 
 def count_parameters(spec: RunSpec) -> dict[str, int]:
-    """Parameters by part, shared ones counted where they are first used: encoder, then generator, then heads."""
+    """Return the number of parameters of each part and in total.
+
+    Shared parameters count in the first part that has them: encoder, then generator, then heads.
+    """
     key = _sizes(spec)
     if key not in _counted:
         _counted[key] = _count(spec)
     return dict(_counted[key])
 
 
-_counted: dict[str, dict[str, int]] = {}  # building a model takes 12 ms, and a sweep may plan thousands of runs
+_counted: dict[str, dict[str, int]] = {}  # a cache, since building a model takes 12 ms and a sweep may have many runs
 
 
 def _sizes(spec: RunSpec) -> str:
-    """What the number of parameters depends on: for objectives of others all but seed, budget, optimizer, schedule."""
+    """Return a hash of the settings on which the number of parameters depends.
+
+    For an objective that is not part of the package, these are all except seed, budget, optimizer and schedule.
+    """
     if spec.source:
         given = spec.identity()
         return digest({key: given[key] for key in given if key not in ("seed", "budget", "optim", "schedule")})
@@ -154,12 +168,13 @@ def _sizes(spec: RunSpec) -> str:
 
 
 def _count(spec: RunSpec) -> dict[str, int]:
+    """Return what `count_parameters` returns, by building the model on the meta device."""
     import torch
 
     from workbench.models.encoder import build_encoder
 
-    blamed = blaming(objectives.file_of(objectives.load(spec)), "Objective(encoder, spec, options) raised")
-    with torch.device("meta"), _undrawn(), blamed:
+    reported = blaming(objectives.file_of(objectives.load(spec)), "Objective(encoder, spec, options) raised")
+    with torch.device("meta"), _undrawn(), reported:
         objective = objectives.build(spec, build_encoder(spec))
     seen: set[int] = set()
     parts: dict[str, int] = {}
@@ -172,9 +187,10 @@ def _count(spec: RunSpec) -> dict[str, int]:
 
 
 def _undrawn() -> AbstractContextManager[Any]:
-    """No initial weights are drawn inside.
+    """Return a context in which no random initial weights are drawn.
 
-    On the meta device they are nothing, but drawing them loads torch's compiler, which takes longer than all the rest.
+    Tensors on the meta device have no values, but drawing them would import torch's compiler, which takes longer than
+    everything else here.
     """
     from torch.overrides import TorchFunctionMode
 
@@ -188,35 +204,38 @@ def _undrawn() -> AbstractContextManager[Any]:
 
 
 def spent_by(plan: Plan, spec: RunSpec, step: int) -> dict[str, Any]:
-    """Return step, tokens and FLOPs at a step of a run's training, those of its parents included."""
+    """Return the tokens and FLOPs spent up to a step of a run, including those of its parents, and the step itself."""
     before: Mapping[str, Any] = plan.parent or {"tokens": 0, "flops": dict.fromkeys(plan.flops_per_step, 0)}
     own = step - plan.first
     return {
         "step": step,
         "tokens": before["tokens"] + own * spec.batch.size * spec.data.length,
-        "flops": {name: before["flops"][name] + own * price for name, price in plan.flops_per_step.items()},
+        "flops": {name: before["flops"][name] + own * cost for name, cost in plan.flops_per_step.items()},
     }
 
 
 def _origin(spec: ResolvedSpec | None, before: Plan | None) -> dict[str, Any] | None:
+    """Return the field `parent` of a plan, for the parent's spec and plan; None if there is no parent."""
     if spec is None or before is None:
         return None
     return {"run_id": spec.name, "steps": _steps_spent(before), "tokens": before.tokens, "flops": before.flops}
 
 
 def _steps_spent(plan: Plan) -> int:
-    """Steps of the run and of all that it starts from."""
+    """Return the number of steps of a run and of all runs that it starts from."""
     return plan.steps - plan.first + (plan.parent["steps"] if plan.parent else 0)
 
 
 def _paid(spec: RunSpec, before: Plan | None) -> Fraction:
-    """How much of the budget, in its unit, the parent has spent, with all of its own parents."""
+    """Return the amount of the budget, in its unit, that the parent and its own parents spend. Raises InputError."""
     if spec.start is None or before is None:
         return Fraction(0)
     unit = spec.budget.unit
     if unit == "seconds":
         if unit not in before.budget:
-            raise InputError("a budget in seconds is shared with the parent in seconds; leave start.parent.budget out")
+            raise InputError(
+                "if the budget is in seconds, the parent's must be in seconds too; leave start.parent.budget out"
+            )
         return Fraction(before.budget[unit])
     if unit == "steps":
         return Fraction(_steps_spent(before))
@@ -224,7 +243,7 @@ def _paid(spec: RunSpec, before: Plan | None) -> Fraction:
 
 
 def amount_in(unit: str, spec: RunSpec, tokens: int, flops: Mapping[Any, int | float | Fraction]) -> Fraction:
-    """Return these tokens, the words that they come to, or these FLOPs by the budget's convention, as `unit` says."""
+    """Return the amount in `unit`: the tokens, their number of words, or the FLOPs under the budget's convention."""
     if unit == "words":
         return tokens * words_per_token(spec.data)
     return Fraction(tokens if unit == "tokens" else flops[spec.budget.convention])
@@ -236,7 +255,7 @@ def _steps(
     seconds_per_step: float | None,
     before: Plan | None,
 ) -> int:
-    """Steps of its own that the budget holds, after its parent's."""
+    """Return the number of steps that the run's budget allows after its parent's part. Raises InputError."""
     budget = spec.budget
     left = Fraction(budget.amount) - _paid(spec, before)
     if budget.unit == "steps":
@@ -245,30 +264,33 @@ def _steps(
         return int(left)
     if budget.unit == "seconds":
         if seconds_per_step is None:
-            return 0  # known once this machine has been timed, at the start of the run
-        price = Fraction(seconds_per_step)
+            return 0  # not known before the time of a step is measured, at the start of the run
+        cost = Fraction(seconds_per_step)
     else:
-        price = amount_in(budget.unit, spec, spec.batch.size * spec.data.length, per_step)
-    steps = int(left // price)
+        cost = amount_in(budget.unit, spec, spec.batch.size * spec.data.length, per_step)
+    steps = int(left // cost)
     if steps < 1:
         parents = " after what its parent spends" if spec.start is not None else ""
         raise InputError(
-            f"--budget {budget.unit}={budget.amount:g}{parents} is less than one step, which takes {float(price):.4g} "
+            f"--budget {budget.unit}={budget.amount:g}{parents} is less than one step, which takes {float(cost):.4g} "
             f"{budget.unit}; give more, or a smaller --set batch.size"
         )
     return steps
 
 
 def _memory(spec: RunSpec, parameters: dict[str, int]) -> int:
-    """Bytes at the peak of a step, roughly: weights, gradients and two Adam moments in fp32, and kept activations."""
+    """Return an estimate of the peak memory of a step, in bytes.
+
+    It consists of weights, gradients and two Adam moments in fp32, and of activations kept for the backward pass.
+    """
     rows, length = spec.batch.size, spec.data.length
 
-    def kept(width: int, layers: int, heads: int) -> int:
+    def layer_bytes(width: int, layers: int, heads: int) -> int:
         return rows * length * layers * (34 * width + 5 * heads * length) * 2
 
     main, small = spec.encoder, spec.generator_encoder
-    activations = kept(main.hidden, main.layers, main.head_count)
+    activations = layer_bytes(main.hidden, main.layers, main.head_count)
     if parameters.get("generator"):
-        activations += kept(small.hidden, small.layers, small.head_count)
+        activations += layer_bytes(small.hidden, small.layers, small.head_count)
     logits = rows * spec.picks * main.vocab * 4 * 3
     return 16 * parameters["total"] + activations + logits

@@ -1,11 +1,11 @@
-"""At which steps of training a run keeps its weights, so that scores become curves over compute.
+"""The points of training at which a run keeps its weights, so that scores can be shown as curves over compute.
 
-`--evaluate-at` (tasks.at) has four values. `log:N` takes N points at equal distances on a logarithmic axis, from 1 % of
-the run's compute on; the end of training, which every run has, is one more. `words` is BabyLM's schedule: after 1, 2,
-... 10, 20, ... 100, 200, ... 1,000 million words. `auto` takes log:6, or fewer points where their scores would cost too
-much (see `workbench.tasks.series`). `none` takes none.
+`--evaluate-at` (tasks.at) has four kinds of values. `log:N` takes N points at equal distances on a logarithmic axis,
+from 1 % of the run's compute on; the end of training, which every run has, is one more. `words` is BabyLM's schedule:
+after 1, 2, ... 10, 20, ... 100, 200, ... 1,000 million words. `auto` takes log:6, or fewer points if their scores would
+take too much time (see `workbench.tasks.series`). `none` takes none.
 
-Everything here is arithmetic on a spec and its plan, so every command and every worker finds the same steps.
+The points depend only on a spec and its plan, so that every command and every worker process computes the same ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WORDS = tuple(number * scale * MILLION for scale in (1, 10, 100) for number in r
 
 @dataclass(frozen=True)
 class Point:
-    """One step of a run before its last. `mark` is what the schedule calls it, the same in every run: `10 %`."""
+    """A step of a run before its last one; `mark` is its name in the schedule, such as `10 %`, equal in all runs."""
 
     step: int
     mark: str
@@ -36,23 +36,24 @@ def count_of(setting: str) -> int:
 
 
 def shares(count: int) -> list[Fraction]:
-    """Return the shares of a run's compute at which `log:count` measures, in ascending order."""
+    """Return the shares of a run's compute at the points of `log:count`, in ascending order."""
     return sorted(Fraction(10 ** (-DECADES * i / count)).limit_denominator(10**9) for i in range(1, count + 1))
 
 
 def log_points(plan: Plan, count: int, convention: str) -> list[Point]:
-    """Return the points of `log:count`. FLOPs of runs that this one starts from count as spent."""
+    """Return the points of `log:count`; the FLOPs of runs that this one starts from are part of its compute."""
     per_step = Fraction(plan.flops_per_step[convention])
     before = Fraction(plan.parent["flops"][convention]) if plan.parent else Fraction(0)
     own = plan.steps - plan.first
-    wanted = ((share, (share * (before + own * per_step) - before) / per_step) for share in shares(count))
-    return _within(plan, ((plan.first + round(steps), f"{100 * float(share):.3g} %") for share, steps in wanted))
+    targets = ((share, (share * (before + own * per_step) - before) / per_step) for share in shares(count))
+    return _within(plan, ((plan.first + round(steps), f"{100 * float(share):.3g} %") for share, steps in targets))
 
 
 def word_points(spec: RunSpec, plan: Plan) -> list[Point]:
-    """Return the points of `words`: the last step by which no more than so many words were seen, parents' included.
+    """Return the points of `words`: for each number of words, the last step by which no more words were seen.
 
-    Raises InputError where the words of the corpus are not counted.
+    Words seen by the runs that this one starts from are included. Raises InputError if the words of the corpus are not
+    counted.
     """
     before = plan.parent["tokens"] * words_per_token(spec.data) if plan.parent else Fraction(0)
     steps = ((plan.first + steps_of_words(amount - before, spec.data, spec.batch.size), amount) for amount in WORDS)
@@ -60,14 +61,14 @@ def word_points(spec: RunSpec, plan: Plan) -> list[Point]:
 
 
 def mark_of_words(amount: int) -> str:
-    """Return what the schedule `words` calls the point after so many words, such as "20 M words"."""
+    """Return the mark of a point of the schedule `words`, such as "20 M words"."""
     return f"{amount // MILLION:,} M words"
 
 
-def _within(plan: Plan, found: Iterable[tuple[int, str]]) -> list[Point]:
-    """Return the points that lie within a run's own training and before its end, one a step."""
-    kept = {step: Point(step, mark) for step, mark in found if plan.first < step < plan.steps}
-    return [kept[step] for step in sorted(kept)]
+def _within(plan: Plan, marks: Iterable[tuple[int, str]]) -> list[Point]:
+    """Return the points that lie within a run's own training and before its end, at most one for each step."""
+    points = {step: Point(step, mark) for step, mark in marks if plan.first < step < plan.steps}
+    return [points[step] for step in sorted(points)]
 
 
 def step_of(place: str) -> int:

@@ -1,4 +1,4 @@
-"""The place in training, kept and taken up again: a run's own, or its parent's."""
+"""Saving and restoring the state of training, from a run's own checkpoints or from its parent's."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ def save(
     run: RunDir, step: int, seconds: float, saving: float, model: nn.Module, optimizer: torch.optim.Optimizer,
     log_content: Mapping[str, Any],
 ) -> None:  # fmt: skip
-    """Weights, Adam moments and the place in training. Shared tables are written once.
+    """Write a checkpoint of weights, Adam moments and the place in training; shared weights are written once.
 
-    `log_content` is what `Metrics.content` says of the rows up to this step.
+    `seconds` is the time of training so far, and `saving` the part of it spent on checkpoints. `log_content` is what
+    `Metrics.content` returns for the rows up to this step.
     """
     names = dict(model.named_parameters())
     moments = {
@@ -40,21 +41,27 @@ def save(
 
 
 def restore(run: RunDir, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, float, float]:
-    """Step, seconds of training and of saving that the newest good checkpoint holds, zeros without one."""
-    found = checkpoint.newest(run.path / "checkpoints")
-    if found is None:
+    """Load the newest undamaged checkpoint into model and optimizer, if there is one.
+
+    Return its step, its seconds of training and of saving, or zeros if there is none. Raises DamagedRun if all
+    checkpoints are damaged, or this one belongs to another run.
+    """
+    newest = checkpoint.newest(run.path / "checkpoints")
+    if newest is None:
         return 0, 0.0, 0.0
-    for warning in found.warnings:
+    for warning in newest.warnings:
         log.warning(warning)
-    if found.state.get("run_id") != run.run_id:
-        raise DamagedRun(f"{found.path} belongs to run {found.state.get('run_id')}, not to {run.run_id}; move it away")
-    return load(found, model, optimizer)
+    if newest.state.get("run_id") != run.run_id:
+        raise DamagedRun(
+            f"{newest.path} belongs to run {newest.state.get('run_id')}, not to {run.run_id}; move it away"
+        )
+    return load(newest, model, optimizer)
 
 
 def check_log(run: RunDir, step: int, log_content: Mapping[str, Any]) -> None:
-    """Raises DamagedRun where the rows up to a checkpoint are not those that were logged when it was written.
+    """Raise DamagedRun if the logged rows up to a checkpoint changed after it was written.
 
-    Checkpoints of older versions do not say.
+    Checkpoints of older versions have no hash of these rows and are accepted.
     """
     state = read_object(run.path / "checkpoints" / f"step-{step:08d}" / "state.json")["state"]
     if state.get("log", log_content) != log_content:
@@ -64,9 +71,9 @@ def check_log(run: RunDir, step: int, log_content: Mapping[str, Any]) -> None:
         )
 
 
-def load(found: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, float, float]:
-    """All of a checkpoint into model and optimizer; its step, seconds of training and of saving."""
-    weights, moments = found.tensors("model"), found.tensors("optimizer")
+def load(saved: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, float, float]:
+    """Load a checkpoint into model and optimizer; return its step, its seconds of training and of saving."""
+    weights, moments = saved.tensors("model"), saved.tensors("optimizer")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(weights[name])
@@ -75,10 +82,10 @@ def load(found: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer) 
                 state["step"] = moments[f"{name}.step"].to(parameter.device)
                 for key in ("exp_avg", "exp_avg_sq"):
                     state[key] = moments[f"{name}.{key}"].to(parameter.device)
-    return found.step, float(found.state["seconds"]), float(found.state.get("saving", 0.0))
+    return saved.step, float(saved.state["seconds"]), float(saved.state.get("saving", 0.0))
 
 
-# Where a parent's weights go, by the beginning of their names (see `StartSpec`).
+# The weights of a run that are copied from its parent's, by the first part of their names (see `StartSpec`).
 TAKEN: dict[str, dict[str, tuple[str, ...]]] = {
     "encoder": {"encoder.": ("encoder.",)},
     "generator": {"encoder.": ("encoder.", "generator.body."), "head.": ("generator.head.",)},
@@ -88,30 +95,31 @@ TAKEN: dict[str, dict[str, tuple[str, ...]]] = {
 def inherit(
     parent: RunDir, spec: RunSpec, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> tuple[int, float, float]:
-    """Begin from the end of the parent's training: the step to go on after, its seconds of training and of saving.
+    """Load the weights that `spec.start` takes from the end of the parent's training.
 
-    Raises InputError where the parent's last checkpoint is gone or lacks weights that are to be taken.
+    Return the step after which training continues, and the parent's seconds of training and of saving. Raises
+    InputError if the parent's last checkpoint is missing, or lacks weights that are to be taken.
     """
     assert spec.start is not None
-    found = checkpoint.newest(parent.path / "checkpoints")
-    if found is not None and found.state.get("run_id") != parent.run_id:
+    newest = checkpoint.newest(parent.path / "checkpoints")
+    if newest is not None and newest.state.get("run_id") != parent.run_id:
         raise DamagedRun(
-            f"{found.path} belongs to run {found.state.get('run_id')}, not to {parent.run_id}; move it away"
+            f"{newest.path} belongs to run {newest.state.get('run_id')}, not to {parent.run_id}; move it away"
         )
-    if found is None or found.step != parent.read_json("done.json")["steps"]:
+    if newest is None or newest.step != parent.read_json("done.json")["steps"]:
         raise DamagedRun(
-            f"{parent.path} is trained, but its last checkpoint is gone; delete that folder to train it again"
+            f"{parent.path} is trained, but its last checkpoint is missing; delete that folder to train it again"
         )
     if spec.start.take == "all":
-        return load(found, model, optimizer)
-    weights, wanted = found.tensors("model"), TAKEN[spec.start.take]
+        return load(newest, model, optimizer)
+    weights, copied = newest.tensors("model"), TAKEN[spec.start.take]
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            for source, targets in wanted.items():
+            for source, targets in copied.items():
                 for target in targets:
                     if name.startswith(target):
                         given = weights.get(source + name.removeprefix(target))
                         if given is None or given.shape != parameter.shape:
                             raise InputError(f"the parent {parent.run_id} has no weights for {name} of this run")
                         parameter.copy_(given)
-    return 0, float(found.state["seconds"]), float(found.state.get("saving", 0.0))
+    return 0, float(newest.state["seconds"]), float(newest.state.get("saving", 0.0))

@@ -1,12 +1,12 @@
-"""Weights kept during training, so that scores of earlier points can be taken once it is over.
+"""Weights kept at points during training, so that these points can be evaluated after training.
 
-RUN/points/00000100/encoder    laid out as the encoder of the run's end
+RUN/points/00000100/encoder    the encoder, in the same format as at the end of the run
 RUN/points/00000100/heads      the objective's other weights
-RUN/points/00000100/point.json what was spent by then, and the hashes of both
-RUN/points/00000100/scores     what was measured there
+RUN/points/00000100/point.json steps, tokens and FLOPs up to the point, and the hashes of its weights
+RUN/points/00000100/scores     the scores of the point
 
-A point appears whole by one rename. A run that goes on from a checkpoint takes those beyond it away and keeps them anew
-when it gets there, so the points of a run are always of one training.
+The folder of a point appears complete, by one rename. A run that resumes from a checkpoint deletes the points after it
+and writes them again when it reaches them, so that all points of a run come from one training.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Snapshots:
-    """The points at which a run keeps its weights. `tokenizer` is the folder that is exported with them."""
+    """The points at which a run keeps its weights; `tokenizer` is a folder whose files are exported with them."""
 
     run: RunDir
     spec: RunSpec
@@ -39,22 +39,22 @@ class Snapshots:
     points: Sequence[Point]
 
     def begin(self, done: int) -> None:
-        """Take away what was kept beyond the step that training goes on from."""
+        """Delete the points after step `done`, from which training continues."""
         for place in self.run.points():
             if step_of(place) > done:
                 self.run.remove(place.rstrip("/"))
 
     def due(self, step: int) -> bool:
-        """Return whether the weights of this step are kept."""
+        """Return whether the weights are kept at this step."""
         return any(point.step == step for point in self.points)
 
     def room(self, done: int, parameters: int) -> int:
-        """Return how many bytes the points after a step take at most."""
+        """Return the largest number of bytes that the points after step `done` take on disk."""
         tokenizer = sum(file.stat().st_size for file in self.tokenizer.iterdir() if file.is_file())
         return sum(point.step > done for point in self.points) * (4 * parameters + 2 * tokenizer)
 
     def keep(self, model: nn.Module, step: int, seconds: float) -> None:
-        """Write the weights of a step. Raises LeaseLost, or OSError for the disk."""
+        """Write the weights of a point. Raises LeaseLost if another process took the run over, or OSError."""
         point = next(point for point in self.points if point.step == step)
         facts = {"steps": step, **spent_by(self.plan, self.spec, step)}
         with self.run.staged(f"points/{step:08d}") as draft:
