@@ -102,11 +102,11 @@ def in_order(*damages: Callable[[Path], None]) -> Callable[[Path], None]:
 
 
 CASES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "checkpoints is a link": (in_order(interrupted, replaced("checkpoints")), "checkpoints is not a folder"),
-    "checkpoints is a file": (in_order(interrupted, replaced("checkpoints", "x")), "checkpoints is not a folder"),
-    "encoder is a link": (replaced("encoder"), "encoder is not a folder"),
-    "encoder is a file": (replaced("encoder", "x"), "encoder is not a folder"),
-    "scores is a link": (replaced("scores"), "scores is not a folder"),
+    "checkpoints is a link": (in_order(interrupted, replaced("checkpoints")), "checkpoints is a link or a file"),
+    "checkpoints is a file": (in_order(interrupted, replaced("checkpoints", "x")), "checkpoints is a link or a file"),
+    "encoder is a link": (replaced("encoder"), "encoder is a link or a file"),
+    "encoder is a file": (replaced("encoder", "x"), "encoder is a link or a file"),
+    "scores is a link": (replaced("scores"), "scores is a link or a file"),
     "the log is a pipe": (in_order(interrupted, pipe("metrics.jsonl")), "metrics.jsonl is not a regular file"),
     "the lease is a pipe": (in_order(interrupted, pipe("lease")), "lease is not a regular file"),
     "the lease is a folder": (in_order(interrupted, lambda run: (run / "lease").mkdir()), "lease is not a regular"),
@@ -119,7 +119,7 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "a shorter plan": (in_order(interrupted, changed("plan.json", steps=10)), "there is a checkpoint of step 12"),
     "an environment": (in_order(interrupted, changed("env.json", versions=[])), "no usable 'versions'"),
     "an error": (replaced("error.json", '{"format":1,"kind":"failed","message":"x","time":5}'), "no usable 'time'"),
-    "a wanted score": (replaced("wanted.json", '{"format":1,"scores":["../../../x"]}'), "wanted.json is not what"),
+    "a wanted score": (replaced("wanted.json", '{"format":1,"scores":["../../../x"]}'), "wanted.json has changed"),
 }  # fmt: skip
 
 
@@ -143,7 +143,7 @@ def test_a_link_in_place_of_the_records_is_not_followed(run: Path, workbench: Co
     shutil.rmtree(folder / "runs" / "experiments")
     (folder / "runs" / "experiments").symlink_to(folder / "victim")
     done = workbench(*words(text, table), cwd=folder)
-    assert done.returncode == 2 and "experiments is not a folder of its own" in done.stderr
+    assert done.returncode == 2 and "experiments must be a folder" in done.stderr
     assert sorted(os.walk(folder / "victim")) == before
 
 

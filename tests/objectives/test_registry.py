@@ -62,7 +62,10 @@ def test_listing_imports_nothing_heavy() -> None:
         ("no/such.py", "no such file"),
         ("missing.py", "no such file"),
         ("no/such", "--objective no/such: there is no such file"),
-        ("~nobody_of_this_name/rtd.py", "--objective ~nobody_of_this_name/rtd.py: no home folder"),
+        (
+            "~nobody_of_this_name/rtd.py",
+            "--objective ~nobody_of_this_name/rtd.py: ~nobody_of_this_name has no home folder",
+        ),
     ],
 )
 def test_unknown_names(word: str, said: str) -> None:

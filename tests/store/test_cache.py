@@ -93,7 +93,7 @@ def test_every_damage_to_every_file_of_a_folder_is_found(
     assert is_whole(folder) and list(differences(tmp_path)) == []
     damage(folder / name)
     assert not is_whole(folder)
-    assert len(caplog.messages) == 1 and str(folder) in caplog.messages[0] and "made anew" in caplog.messages[0]
+    assert len(caplog.messages) == 1 and str(folder) in caplog.messages[0] and "made again" in caplog.messages[0]
     found = list(map(str, differences(tmp_path)))
     assert found and str(folder) in found[0] and (name in found[0] or damage is exchanged), found
     make(folder)
@@ -113,7 +113,7 @@ def test_folders_that_changed_places_are_found(tmp_path: Path) -> None:
     first, second = make(tmp_path / "first"), make(tmp_path / "second")
     first.rename(tmp_path / "third")
     second.rename(first)
-    assert next(faults(first)) == "it was made as second" and not is_whole(first)
+    assert next(faults(first)) == "it was made under the name second" and not is_whole(first)
 
 
 def test_folders_of_earlier_versions_are_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -147,7 +147,9 @@ def test_large_files_are_read_by_blocks_and_in_full_when_asked(tmp_path: Path, m
         path.write_bytes(content)
         first = list(faults(folder))
         assert list(faults(folder)) == first  # the same within an hour
-        assert list(faults(folder, full=True)) == ["tokens.bin is not what was written, by its SHA-256"]
+        assert list(faults(folder, full=True)) == [
+            "tokens.bin has changed since it was written, according to its SHA-256"
+        ]
         found += bool(first)
         path.write_bytes(bytes(64 * 100))
     assert 0 < found < 30  # 8 of 100 each time
@@ -198,7 +200,7 @@ def test_entries_that_changed_places_or_are_of_an_earlier_version_are_found(tmp_
     (tmp_path / "hub/c.json").write_text('{"commit": "c0ffee"}')
     assert [read_entry(tmp_path / f"hub/{name}.json") for name in "abc"] == [{"commit": "c0ffee"}, None, None]
     told = list(map(str, differences(tmp_path)))
-    assert "b.json is not what was written" in told[0] and "earlier versions" in told[1] and len(told) == 2
+    assert "b.json has changed since it was written" in told[0] and "earlier versions" in told[1] and len(told) == 2
 
 
 def test_entries_of_earlier_versions_are_not_covered_and_damaged_ones_differ(tmp_path: Path) -> None:

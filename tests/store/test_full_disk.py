@@ -81,6 +81,6 @@ def test_a_disk_without_inodes_is_told_from_one_without_bytes(tmp_path: Path) ->
             for number in range(20):
                 write_atomic(disk / f"{number}.json", b"{}")
         assert caught.value.errno == errno.ENOSPC
-        assert "one file more is needed and 0 of 8 inodes are free; delete files" in str(caught.value)
+        assert "one more file is needed and 0 of 8 inodes are free; delete files" in str(caught.value)
     finally:
         subprocess.run(["umount", disk], check=True)

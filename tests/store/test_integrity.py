@@ -189,7 +189,7 @@ def test_scores_of_another_place_are_refused(store: RunStore) -> None:
         extra.unlink()
     told = run.read_json(f"scores/{first.name}")
     run.write_json(f"scores/{first.name}", told | {"encoder": other.weight_digests()["encoder"]})
-    assert run.damage == f"scores/{first.name} is of another encoder"
+    assert run.damage == f"scores/{first.name} is the score of another encoder"
 
 
 def test_status_sees_sizes_and_changed_json_without_hashing(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:

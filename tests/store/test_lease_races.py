@@ -478,7 +478,7 @@ def test_an_owner_is_gone_after_exactly_its_time(folder: Path, clock: Clock) -> 
 def test_patience_is_kept_to(folder: Path, clock: Clock, beat: float, patience: float) -> None:
     """Also with an owner that is known to live: it may give back."""
     leave(folder)
-    with pytest.raises(LeaseHeld, match=r"on far; .* taken over after 60 seconds without a sign of life"):
+    with pytest.raises(LeaseHeld, match=r"on far; .* taken over after 60 seconds without a heartbeat"):
         acquire(folder, patience=patience, beat=beat)
     assert clock.elapsed == patience
 

@@ -212,7 +212,7 @@ def test_finish_takes_seconds_and_last_metrics_from_the_log(store: RunStore) -> 
         (None, "lacks the row of step 1"),
         ("", "lacks the row of step 1"),
         (rows(3), "lacks the row of step 4"),
-        (rows(5), "goes on after step 4"),
+        (rows(5), "has rows after step 4"),
         ("".join(line for line in rows(4).splitlines(keepends=True) if json.loads(line)["step"] != 2), "of step 2"),
     ],
 )
@@ -552,7 +552,7 @@ def test_links_are_not_followed(store: RunStore, tmp_path: Path) -> None:
     (run.path / "scores").symlink_to(outside)
     with pytest.raises(InputError, match="symbolic link"):
         run.write_json("scores/x.json", {})
-    assert "scores is not a folder of its own but a link" in (run.damage or "")
+    assert "scores is a link or a file instead of a folder" in (run.damage or "")
     (run.path / "plan.json").symlink_to(outside / "plan.json")
     run.write_json("plan.json", {"mine": 1})  # the link is replaced, not followed
     assert os.listdir(outside) == [] and run.read_json("plan.json") == {"mine": 1}
@@ -675,5 +675,5 @@ def test_secrets_stay_out_of_records(store: RunStore, monkeypatch: pytest.Monkey
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs Linux's /proc, where no folder can be made")
 def test_a_folder_that_cannot_be_made_is_said_in_one_sentence() -> None:
-    with pytest.raises(InputError, match="cannot be made; choose another folder with --runs"):
+    with pytest.raises(InputError, match="cannot be created; choose another folder with --runs"):
         RunStore("/proc/runs")

@@ -343,7 +343,7 @@ def test_a_score_of_another_point_is_damage(prepared: Prepared, toy: Suite, tmp_
     run = carried_out(spec_of(), prepared, toy, tmp_path)
     (one,), (other,) = (list((run.path / place / "scores").iterdir()) for place in run.points())
     other.write_bytes(one.read_bytes())
-    assert run.damage is not None and "is of another encoder" in run.damage
+    assert run.damage is not None and "is the score of another encoder" in run.damage
 
 
 def test_fine_tuning_is_never_done_along_training(prepared: Prepared, toy: Suite) -> None:

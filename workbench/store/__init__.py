@@ -1,1 +1,1 @@
-"""What is on disk: the run store, one directory for each run, the cache, leases and checks against damage."""
+"""Files on disk: the store of runs with a folder for each run, the cache, leases, and checks for damage."""

@@ -1,7 +1,7 @@
-"""Files and folders that are whole or absent: atomic JSON, careful reading, and names that stay inside their folder.
+"""Atomic writing of files and folders, strict reading of JSON, and names that cannot point outside their folder.
 
-Whatever is made beside its place, flushed to disk and renamed goes through here. Leases have a protocol of their own
-(`workbench.store.lease`), of links and renames.
+A file or folder is written under a temporary name, flushed to disk, and then renamed, so that readers find it complete
+or not at all. All of the package writes in this way, except for leases (`workbench.store.lease`).
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from workbench.errors import InputError, encodable
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 STAGE, TRASH = ".tmp-", ".trash-"
-LARGEST = 64 << 20  # bytes of a JSON file; ours are a thousand times smaller
+LARGEST = 64 << 20  # bytes of a JSON file; real ones are a thousand times smaller
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-DISK = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO)  # a fault of the disk, which ends a whole command
+DISK = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO)  # errors of the disk, which end a whole command
 SEAL = "content_sha256"  # the last key of a sealed object
 _SEAL = re.compile(rb',"content_sha256":"([0-9a-f]{64})"\}\n')
 _SEAL_BYTES = len(f',"{SEAL}":"') + 64 + len('"}\n')
-DEEPEST = 256  # folders in one another; the library makes them recursively
+DEEPEST = 256  # levels of nested folders; Python creates them recursively
 ADVICE = " and give the same command again"
 
 
 def checked_name(name: str, what: str) -> str:
-    """`name` if it can only be a file beside its siblings. Raises InputError."""
+    """Return `name` if it can only be a file in one folder; `what` says in the InputError for others what it names."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         shown = ascii(name)[:80]
         raise InputError(f"{shown} cannot be {what}: use letters, digits, '.', '_' and '-', at most 200 of them")
@@ -45,23 +45,23 @@ def checked_name(name: str, what: str) -> str:
 
 
 def cache_root() -> Path:
-    """Return $WORKBENCH_CACHE, or ~/.cache/workbench. Raises InputError where no such folder can be made."""
+    """Return $WORKBENCH_CACHE, or else ~/.cache/workbench. Raises InputError if this folder cannot be created."""
     chosen = os.environ.get("WORKBENCH_CACHE")
     root = user_path(chosen or "~/.cache/workbench", "WORKBENCH_CACHE").absolute()
     if not can_hold_files(root) or not encodable(str(root)):  # libraries in Rust take paths in UTF-8 only
-        raise InputError(f"the cache folder {str(root)[:200]!r} cannot be made; set WORKBENCH_CACHE to one that can")
+        raise InputError(f"the cache folder {str(root)[:200]!r} cannot be created; set WORKBENCH_CACHE to another one")
     return root
 
 
 def user_path(text: str | os.PathLike[str], option: str) -> Path:
-    """Return the path that a person typed, with `~` and `~name` replaced by home folders.
+    """Return the path that a user typed, with `~` and `~name` replaced by home folders.
 
-    Raises InputError naming `option` where there is no such user.
+    Raises InputError, which names `option`, if there is no such user.
     """
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        raise InputError(f"{option} {text}: no home folder for {Path(text).parts[0]}; write the path out") from None
+        raise InputError(f"{option} {text}: {Path(text).parts[0]} has no home folder; give the full path") from None
 
 
 def can_hold_files(folder: Path) -> bool:
@@ -76,6 +76,7 @@ def can_hold_files(folder: Path) -> bool:
 
 
 def _lies(path: Path) -> bool:
+    """Return whether a file, folder or link exists at a path, which may be too long or malformed."""
     try:
         return os.path.lexists(path)
     except (OSError, ValueError):
@@ -83,7 +84,7 @@ def _lies(path: Path) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """`value` as JSON can hold it: NaN and infinity are None, numpy and torch scalars are numbers."""
+    """Return `value` as plain data for JSON; NaN and infinity become None, numpy and torch scalars become numbers."""
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if value is None or isinstance(value, (str, bool, int)):
@@ -96,11 +97,11 @@ def plain(value: Any) -> Any:
         return os.fspath(value)
     if hasattr(value, "item"):
         return plain(value.item())
-    raise TypeError(f"{type(value).__name__} has no place in JSON")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
 def dumps(value: Any) -> str:
-    """One line of JSON."""
+    """Return `value` as one line of JSON, without a line break."""
     return json.dumps(plain(value), allow_nan=False, separators=(",", ":"))
 
 
@@ -109,7 +110,7 @@ def _refuse(constant: str) -> Any:
 
 
 def loads(text: bytes | str) -> Any:
-    """Strict JSON: no NaN, no infinity. Raises ValueError, also for text nested too deep to be ours."""
+    """Return the value of strict JSON. Raises ValueError for invalid text, NaN, infinity, and very deep nesting."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except RecursionError:
@@ -117,7 +118,7 @@ def loads(text: bytes | str) -> Any:
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """A file opened to be read. A link, pipe or device is a ValueError: it is not one of ours."""
+    """Open a regular file for reading. Raises ValueError for a link, pipe or device, or OSError."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -131,17 +132,17 @@ def open_regular(path: Path) -> io.BufferedReader:
 
 
 def sha256(path: Path) -> str:
-    """Of a regular file, in hexadecimal. Raises ValueError when it is none, or OSError."""
+    """Return the SHA-256 of a regular file in hexadecimal. Raises ValueError for a link, pipe or device, or OSError."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
-    """All of a regular file. Raises ValueError when it is none, or too large to be one of ours."""
+    """Return the content of a regular file. Raises ValueError for any other and for a too large one, or OSError."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > largest:
-            raise ValueError(f"has {size} bytes, more than the {largest} that it can have")
+            raise ValueError(f"has {size} bytes, more than the {largest} allowed")
         return file.read()
 
 
@@ -152,36 +153,36 @@ def sealed(value: Mapping[str, Any]) -> bytes:
 
 
 def read_object(path: Path, *, format: int | None = None) -> dict[str, Any]:
-    """The JSON object in `path`, of this `format` if given. Raises ValueError saying what is wrong, or OSError.
+    """Return the JSON object in a file, and check its hash, if it has one, and its `format`, if given.
 
-    A sealed object is compared with its hash, which is not part of what is returned.
+    The hash is not part of the result. Raises ValueError with what is wrong, or OSError.
     """
     return read_sealed(path, format=format)[0]
 
 
 def read_sealed(path: Path, *, format: int | None = None) -> tuple[dict[str, Any], bool]:
-    """Return the same with whether the object was sealed."""
+    """Return what `read_object` returns, and whether the object had a hash (see `sealed`)."""
     try:
         content = read_bytes(path)
         value = loads(content)
     except ValueError as error:
         raise ValueError(f"{path.name} cannot be read: {str(error)[:120]}") from None
     if not isinstance(value, dict):
-        raise ValueError(f"{path.name} holds {type(value).__name__}, not an object")
+        raise ValueError(f"{path.name} contains a {type(value).__name__} instead of an object")
     if format is not None and value.get("format") != format:
-        found = ascii(value.get("format"))[:40]
-        raise ValueError(f"{path.name} is of format {found}, and this version of workbench reads format {format}")
+        other = ascii(value.get("format"))[:40]
+        raise ValueError(f"{path.name} is of format {other}, but this version of workbench reads format {format}")
     has_seal = SEAL in value
     if has_seal:
         body, mark = content[:-_SEAL_BYTES], _SEAL.fullmatch(content[-_SEAL_BYTES:])
         if mark is None or mark[1].decode() != hashlib.sha256(body).hexdigest():
-            raise ValueError(f"{path.name} is not what was written there (its hash differs)")
+            raise ValueError(f"{path.name} has changed since it was written (its hash differs)")
         del value[SEAL]
     return value, has_seal
 
 
 def no_room(path: Path, needed: int | None = None, error: OSError | None = None) -> OSError:
-    """The error that names path, needed and free bytes. Its errno is that of `error`, or ENOSPC."""
+    """Return the error about a full disk, with path, needed and free bytes, and the errno of `error`, or ENOSPC."""
     place = next((parent for parent in (path, *path.parents) if parent.is_dir()), Path("/"))
     need = f"{needed} bytes are needed" if needed is not None else "more bytes are needed"
     code = error.errno if error is not None and error.errno else errno.ENOSPC
@@ -189,47 +190,47 @@ def no_room(path: Path, needed: int | None = None, error: OSError | None = None)
     if code == errno.EFBIG:
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
         reason = f"{need} and a file may have {limit} (ulimit -f); raise that limit"
-    elif disk.f_files and not disk.f_favail:  # some file systems count no inodes at all
-        reason = f"one file more is needed and 0 of {disk.f_files} inodes are free; delete files"
+    elif disk.f_files and not disk.f_favail:  # some file systems do not count inodes
+        reason = f"one more file is needed and 0 of {disk.f_files} inodes are free; delete files"
     else:
-        reason = f"{need} and {free(place)} are free; make room"
+        reason = f"{need} and {free(place)} are free; free some disk space"
     return OSError(code, f"{os.strerror(code)}: {reason}{ADVICE}", str(path))
 
 
 def free(folder: Path) -> int:
-    """Bytes that may still be written to the disk of `folder`."""
+    """Return how many bytes can still be written to the disk of `folder`."""
     disk = os.statvfs(folder)
     return disk.f_bavail * disk.f_frsize
 
 
 @contextlib.contextmanager
 def disk_errors(path: Path, needed: int | None = None) -> Iterator[None]:
-    """A full disk inside the block is reported with path, needed and free bytes."""
+    """Add path, needed and free bytes to an error about a full disk that is raised inside the block."""
     try:
         yield
     except OSError as error:
-        told = str(error.strerror).endswith(ADVICE)
-        raise (no_room(path, needed, error) if error.errno in FULL and not told else error) from None
+        complete = str(error.strerror).endswith(ADVICE)
+        raise (no_room(path, needed, error) if error.errno in FULL and not complete else error) from None
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:
-    """Every byte, whatever the system takes at a time. Raises OSError."""
+    """Write all bytes to a file descriptor, in several system calls if needed. Raises OSError."""
     view = memoryview(data).cast("B")
     while view:
         view = view[os.write(fd, view) :]
 
 
 def write_new(path: Path, data: bytes, target: Path | None = None) -> None:
-    """A new file, on disk when this returns. Raises OSError and leaves nothing when it cannot be written whole.
+    """Write a new file and flush it to disk. Raises OSError, and leaves no file, if it cannot be written completely.
 
-    `target` is the path to name in that error, where the file is a draft of it.
+    `target` is the path that the error names, if `path` is a temporary name.
     """
     with disk_errors(target or path, len(data)):
         write_parts(path, [data])
 
 
 def write_parts(path: Path, parts: Iterable[bytes | memoryview]) -> None:
-    """The same with content that comes in parts. A full disk is reported as the system does."""
+    """Write a new file from parts and flush it to disk. Raises OSError as the system does, and leaves no file then."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         for part in parts:
@@ -243,17 +244,17 @@ def write_parts(path: Path, parts: Iterable[bytes | memoryview]) -> None:
 
 
 def own_folder(folder: Path) -> None:
-    """Raises InputError where a link or a file stands in the place of a folder of ours: nothing is written through it.
+    """Raise InputError if `folder` is a link or a file, so that nothing is written through a link.
 
-    A folder that is not there is fine.
+    A folder that does not exist is accepted.
     """
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISDIR(os.lstat(folder).st_mode):
-            raise InputError(f"{folder} is not a folder of its own but a link or a file; move it away")
+            raise InputError(f"{folder} must be a folder, but it is a link or a file; move it away")
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames and creations in `folder` last through a power cut."""
+    """Flush the entries of `folder` to disk, so that renames and new files in it survive a power failure."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -262,7 +263,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Every file and folder below, and `folder` itself."""
+    """Flush every file and folder below `folder`, and `folder` itself, to disk."""
     for path, _, names in os.walk(folder, topdown=False):
         for name in names:
             fd = os.open(os.path.join(path, name), os.O_RDONLY | os.O_CLOEXEC)
@@ -274,9 +275,9 @@ def sync_tree(folder: Path) -> None:
 
 
 def write_atomic(path: Path, data: bytes, stage: Path | None = None, check: Callable[[], None] | None = None) -> None:
-    """Replace `path` in one step: readers see the old file or the new one, also after a power cut.
+    """Replace a file in one step: readers get the old file or the new one, also after a power failure.
 
-    The new file is made in `stage` (default: beside `path`), and `check` is called last before it takes its place.
+    The new file is written in `stage` (default: the folder of `path`), and `check` is called just before the rename.
     """
     draft = draft_in(stage or path.parent)
     write_new(draft, data, path)
@@ -288,15 +289,15 @@ def write_atomic(path: Path, data: bytes, stage: Path | None = None, check: Call
 
 
 def draft_in(folder: Path) -> Path:
-    """Return a new name in `folder` for what is being made; `sweep` removes what bears such a name."""
+    """Return a new temporary name in `folder`; `sweep` removes files and folders with such names."""
     return folder / f"{STAGE}{uuid.uuid4().hex}"
 
 
 def place(draft: Path, path: Path, check: Callable[[], None] | None = None, trash: Path | None = None) -> None:
-    """Rename a draft, which must be on disk, to `path`; it lasts through a power cut when this returns.
+    """Rename a draft, which must be flushed to disk, to `path`, such that the rename survives a power failure.
 
-    `check` is called last before anything is put in place or taken away. A file is replaced in one step; what stands in
-    the place of a folder is first moved to the folder `trash` (default: beside `path`) and deleted.
+    `check` is called before anything is renamed or removed. A file is replaced in one step; an existing folder at
+    `path` is first moved to the folder `trash` (default: the folder of `path`) and deleted.
     """
     if check is not None:
         check()
@@ -307,9 +308,9 @@ def place(draft: Path, path: Path, check: Callable[[], None] | None = None, tras
 
 
 def place_first(draft: Path, path: Path) -> bool:
-    """Rename a draft of a folder, which must be on disk, to `path`, unless something but an empty folder is there.
+    """Rename the draft of a folder, which must be flushed to disk, to `path`, if nothing or an empty folder is there.
 
-    Return whether it was done: the first of several makers wins.
+    Return whether it was renamed: of several processes that make the same folder, the first one succeeds.
     """
     try:
         os.rename(draft, path)
@@ -322,9 +323,9 @@ def place_first(draft: Path, path: Path) -> bool:
 
 
 def discard(path: Path, into: Path | None = None) -> None:
-    """Delete a file or folder, taken out of sight by one rename first, so that no half of it is ever seen.
+    """Delete a file or folder; it is first renamed, so that no reader finds a part of it.
 
-    Raises OSError when it cannot be taken away; what is then left out of sight is swept up later.
+    Raises OSError if it cannot be renamed. Files that cannot be deleted afterwards are removed later by `sweep`.
     """
     trash = (into or path.parent) / f"{TRASH}{uuid.uuid4().hex}"
     os.rename(path, trash)
@@ -335,7 +336,7 @@ def discard(path: Path, into: Path | None = None) -> None:
 
 
 def sweep(folder: Path, keep: str = "") -> None:
-    """Remove what killed writers left in `folder`; the entry called `keep` stays."""
+    """Remove the temporary files that killed processes left in `folder`, except for the entry `keep`."""
     for name in os.listdir(folder):
         if name.startswith((STAGE, TRASH)) and name != keep:
             with contextlib.suppress(FileNotFoundError):

@@ -1,12 +1,13 @@
-"""The cache: whatever can be made again, with the SHA-256 of its content, checked whenever it is opened.
+"""The cache of files that can be made again, such as prepared text; their SHA-256 is checked whenever they are opened.
 
-An entry is a folder with a `seal.json` that names every file with its size and hash, or a JSON file that holds its own
-hash. What does not match, from a single bit to two folders that changed places, is named on standard error and made
-anew. Large files are checked by blocks drawn anew every hour; `differences` reads all of everything.
+An entry is a folder with a `seal.json` that lists every file with its size and hash, or a JSON file that contains its
+own hash. An entry that does not match, be it in one bit or because two folders were exchanged, is reported on standard
+error and made again. Of large files only some blocks are checked, other ones every hour; `differences` reads all files
+completely.
 
-Folders are made in a staging folder beside their place, which holds a lease: its heartbeat tells other containers and
-machines that its owner is at work. An owner is judged by its process only on the same boot and in the same process
-namespace (`workbench.store.owner`).
+Folders are made in a staging folder beside their final place. It holds a lease, whose heartbeat shows other containers
+and machines that its owner is running. Whether the owner's process exists is checked only on the same boot and in the
+same process namespace (`workbench.store.owner`).
 """
 
 from __future__ import annotations
@@ -31,28 +32,29 @@ from workbench.store.lease import LeaseHeld, acquire
 
 log = logging.getLogger("workbench")
 SEAL = "seal.json"
-BLOCK = 1 << 20  # bytes of a large file that have a hash of their own
-WHOLE = 16 << 20  # bytes; a larger file is checked by some of its blocks
+BLOCK = 1 << 20  # bytes of each block of a large file, which has its own hash
+WHOLE = 16 << 20  # bytes; of a larger file only some blocks are checked
 SAMPLED = 64  # blocks of large files that are read when a folder is opened
-UNCLAIMED = 600.0  # seconds after which a staging folder without a lease is one of a process killed at its beginning
-LOOK = 0.2  # seconds between looks at whether another process has finished
+UNCLAIMED = 600.0  # seconds after which a staging folder without a lease counts as left by a killed process
+LOOK = 0.2  # seconds between checks of whether another process has finished
 FOLDERS, FILES = ("data", "docs", "tokenizers", "kernels"), ("probes", "baselines", "hub")
 
 
 class Older(ValueError):
-    """An entry of an earlier version, which wrote no hashes: it is not used, and nothing shows whether it is whole."""
+    """The error about an entry of an earlier version, which wrote no hashes, so that damage could not be detected."""
 
 
 # ---- entries that are one JSON file ----
 
 
 def _with_hash(name: str, value: Any) -> bytes:
+    """Return the content of a file with a JSON value, the file's name and a SHA-256 of both."""
     content = atomic.dumps({"name": name, "value": value})
     return f'{{"sha256":"{hashlib.sha256(content.encode()).hexdigest()}",{content[1:]}\n'.encode()
 
 
 def _checked(path: Path) -> Any:
-    """The value of a file written by `write_entry`. Raises ValueError where it is not what was written, or OSError."""
+    """Return the value in a file written by `write_entry`. Raises ValueError if the file has changed, or OSError."""
     try:
         content = atomic.read_bytes(path, largest=1 << 30)
     except ValueError as error:  # a link, pipe or device
@@ -62,10 +64,10 @@ def _checked(path: Path) -> Any:
     except ValueError:
         raw = None
     if isinstance(raw, dict) and "sha256" not in raw and "value" not in raw:
-        raise Older(f"{path.name} has no SHA-256, as those made by earlier versions")
+        raise Older(f"{path.name} has no SHA-256, like those made by earlier versions")
     value = raw.get("value") if isinstance(raw, dict) else None
     if value is None or content != _with_hash(path.name, value):
-        raise ValueError(f"{path.name} is not what was written, by its SHA-256")
+        raise ValueError(f"{path.name} has changed since it was written, according to its SHA-256")
     return value
 
 
@@ -78,7 +80,7 @@ def write_entry(path: Path, value: Any) -> None:
 
 
 def read_entry(path: Path) -> Any:
-    """The value of an entry; None if there is none, or a damaged one, which is said."""
+    """Return the value of an entry, or None if there is none; a warning is logged if it is damaged."""
     try:
         return _checked(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -90,15 +92,15 @@ def read_entry(path: Path) -> Any:
 
 @functools.cache
 def _say(path: Path, fault: str) -> None:
-    """Once a process, though a damaged entry may be looked at twice before it is made anew."""
-    log.warning("%s in the cache cannot be used: %s; it is made anew", path, fault)
+    """Log a warning about a damaged entry, once in each process, even if the entry is read several times."""
+    log.warning("%s in the cache cannot be used: %s; it will be made again", path, fault)
 
 
 # ---- entries that are a folder ----
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a folder of the cache is there and is what was written. A damaged one is said: it is made anew."""
+    """Return whether a folder of the cache exists and is unchanged; a warning is logged if it is damaged."""
     if not os.path.lexists(folder):
         return False
     fault = next(faults(folder), None)
@@ -108,13 +110,16 @@ def is_whole(folder: Path) -> bool:
 
 
 def faults(folder: Path, full: bool = False) -> Iterator[str]:
-    """What is not as it was when the folder was made, a phrase for each file. `full` reads large files to their end."""
+    """Yield a phrase about each file of a folder that has changed since it was made.
+
+    Of large files only some blocks are checked, unless `full`.
+    """
     try:
         sealed = _checked(folder / SEAL)
         if sealed["folder"] != folder.name:
-            yield f"it was made as {sealed['folder']}"
+            yield f"it was made under the name {sealed['folder']}"
     except (FileNotFoundError, NotADirectoryError):
-        yield f"it has no {SEAL}, as those made by earlier versions"
+        yield f"it has no {SEAL}, like those made by earlier versions"
         return
     except (OSError, ValueError) as error:
         yield str(error)
@@ -126,7 +131,7 @@ def faults(folder: Path, full: bool = False) -> Iterator[str]:
         try:
             with atomic.open_regular(folder / name) as file:
                 if not _matches(file, each, full, max(2, SAMPLED // max(large, 1)), name):
-                    yield f"{name} is not what was written, by its SHA-256"
+                    yield f"{name} has changed since it was written, according to its SHA-256"
         except FileNotFoundError:
             yield f"{name} is missing"
         except ValueError as error:  # a link, pipe or device
@@ -136,6 +141,7 @@ def faults(folder: Path, full: bool = False) -> Iterator[str]:
 
 
 def _matches(file: io.BufferedReader, each: dict[str, Any], full: bool, count: int, name: str) -> bool:
+    """Return whether a file has the size and hash of its entry, by all of it, or by `count` random blocks if large."""
     if os.fstat(file.fileno()).st_size != each["bytes"]:
         return False
     hashes = each["blocks"]
@@ -154,7 +160,7 @@ def _short(block: bytes) -> str:
 
 
 def _names(folder: Path) -> Iterator[str]:
-    """Every file below, but for the seal and hidden ones, which network disks put there."""
+    """Yield the names of all files below a folder, except for the seal and hidden files, which network disks create."""
     for place, _, leaves in os.walk(folder):
         for leaf in leaves:
             name = str(Path(place, leaf).relative_to(folder))
@@ -163,7 +169,7 @@ def _names(folder: Path) -> Iterator[str]:
 
 
 def _seal(folder: Path, name: str) -> None:
-    """Write down what a finished folder holds, which is to be called `name`."""
+    """Write the sizes and hashes of all files of a finished folder, whose final name is `name`, into its seal."""
     there: dict[str, Any] = {}
     for leaf in sorted(_names(folder)):
         whole, blocks = hashlib.sha256(), []
@@ -178,10 +184,10 @@ def _seal(folder: Path, name: str) -> None:
 
 @contextmanager
 def staged(folder: Path) -> Iterator[Path]:
-    """A temporary folder that becomes `folder`, sealed and on disk, when the block ends well, else it is removed.
+    """Yield a temporary folder, which becomes `folder`, sealed and flushed to disk, if the block ends without an error.
 
-    When another process finished the same folder meanwhile, theirs stays: equal keys mean equal content. What stands
-    damaged in its place is replaced. Raises OSError when the disk does.
+    Otherwise it is removed. If another process finished the same folder in the meantime, that one stays, since folders
+    of the same name have the same content; a damaged one is replaced. Raises OSError if the disk fails.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     stage = folder.with_name(f".{folder.name}~{uuid.uuid4().hex}")
@@ -205,7 +211,7 @@ def staged(folder: Path) -> Iterator[Path]:
 
 
 def _place(content: Path, folder: Path) -> None:
-    """Rename `content` to `folder`, unless an intact one is there."""
+    """Rename `content` to `folder`, unless an undamaged folder is there; a damaged one is removed first."""
     while not atomic.place_first(content, folder):
         if not any(faults(folder, full=True)):
             return
@@ -213,13 +219,16 @@ def _place(content: Path, folder: Path) -> None:
 
 
 def discard(path: Path) -> None:
-    """Take an entry out of the cache; nothing happens where another process was faster."""
+    """Remove an entry from the cache, unless another process has already removed it."""
     with suppress(FileNotFoundError):
         atomic.discard(path)
 
 
 def _sweep(stage: Path) -> None:
-    """Remove what killed processes left beside `stage`, which was made just now, by the clock of its disk."""
+    """Remove what killed processes left beside `stage`, a new folder, whose modification time is used as the present.
+
+    Ages are thus measured by the clock of the disk.
+    """
     now = stage.stat().st_mtime
     for left in stage.parent.iterdir():
         if left != stage and left.name.startswith((".", atomic.STAGE, atomic.TRASH)) and _is_abandoned(left, now):
@@ -228,11 +237,11 @@ def _sweep(stage: Path) -> None:
 
 
 def _is_abandoned(left: Path, now: float) -> bool:
-    """Whether the maker of a staging folder is gone for certain, or has given no sign of life for two hours.
+    """Return whether the owner of a staging folder has certainly ended, or has written nothing for two hours.
 
-    A folder with nothing but a lease in the making is judged after ten minutes: taking a lease takes milliseconds.
-    Folders of earlier versions, called `.NAME~HOST~PID~TOKEN`, have no lease: equal names of hosts and numbers of
-    processes in two containers say nothing, so only their age counts.
+    A folder in which only a lease was begun is abandoned after ten minutes, since acquiring a lease takes milliseconds.
+    Folders of earlier versions, named `.NAME~HOST~PID~TOKEN`, have no lease. Two containers can have the same host name
+    and process numbers, so only the age of these folders counts.
     """
     if left.name.startswith(atomic.TRASH):
         return True
@@ -252,10 +261,10 @@ def _is_abandoned(left: Path, now: float) -> bool:
 
 @contextmanager
 def alone(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Own `folder` inside the block, by a lease (`workbench.store.lease`); `waiting` is called
-    while another process does.
+    """Hold the lease of `folder` inside the block (`workbench.store.lease`).
 
-    Whoever stands still for so long that another takes over does the work twice: a `staged` folder stays whole.
+    `waiting` is called repeatedly while another process holds it. If a process is paused for so long that another one
+    takes the lease over, the work is done twice; a folder made by `staged` is complete in this case too.
     """
     folder.mkdir(parents=True, exist_ok=True)
     while True:
@@ -271,12 +280,12 @@ def alone(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
         lease.release()
 
 
-# ---- all of it ----
+# ---- the whole cache ----
 
 
 @dataclass(frozen=True)
 class Difference:
-    """An entry that is not as it was written. One that is not `covered` has no hash that it could be compared with."""
+    """An entry that has changed since it was written; `covered` is false if it has no hash to compare it with."""
 
     entry: Path
     what: str
@@ -287,7 +296,7 @@ class Difference:
 
 
 def differences(root: Path | None = None) -> Iterator[Difference]:
-    """Yield every difference between the cache and what was written to it. All files are read in full."""
+    """Yield every entry of the cache that has changed since it was written; all files are read completely."""
     root = root or atomic.cache_root()
     for kind in FOLDERS:
         for folder in _entries(root / kind):
@@ -304,6 +313,7 @@ def differences(root: Path | None = None) -> Iterator[Difference]:
 
 
 def _entries(folder: Path) -> list[Path]:
+    """Return the entries in a folder of the cache, without temporary ones."""
     if not folder.is_dir():
         return []
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))

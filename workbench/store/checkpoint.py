@@ -1,10 +1,10 @@
-"""Checkpoints that are whole or absent: folders of safetensors and JSON, never pickle.
+"""Checkpoints, each complete or absent: folders of safetensors and JSON, never pickle.
 
     step-00000200/   model.safetensors optimizer.safetensors state.json manifest.json
 
-A checkpoint is made out of sight, every file flushed to disk, the manifest with sizes and SHA-256 last, then renamed
-into place and read back; only then are older ones taken away, again by rename first. What the manifest does not vouch
-for is not loaded: safetensors alone lets a flipped bit pass.
+A checkpoint is written under a temporary name, with all files flushed to disk and the manifest of sizes and SHA-256
+last; then it is renamed and read back. Only after that are older ones deleted. A checkpoint that differs from its
+manifest is not loaded, since safetensors alone does not detect a changed bit.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _STEP = re.compile(r"step-(\d{8,})")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A verified checkpoint. `warnings` are sentences about newer ones that had to be passed over."""
+    """A checkpoint that matches its manifest; `warnings` are sentences about newer ones that are damaged."""
 
     path: Path
     step: int
@@ -57,7 +57,7 @@ class Checkpoint:
     warnings: tuple[str, ...] = ()
 
     def tensors(self, group: str) -> dict[str, Tensor]:
-        """One group, such as "model", on the CPU. Raises InputError when it is not there or is no safetensors file."""
+        """Return the tensors of a group such as "model", on the CPU. Raises InputError if they cannot be read."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
@@ -68,7 +68,7 @@ class Checkpoint:
 
 
 def room(folder: Path, needed: int) -> None:
-    """Raises OSError naming path, needed and free bytes when the disk of `folder` has less than `needed` left."""
+    """Raise OSError with path, needed and free bytes if the disk of `folder` has fewer than `needed` bytes free."""
     place = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
     if free(place) < needed:
         raise no_room(folder, needed)
@@ -82,10 +82,10 @@ def save(
     keep: int = 2,
     owner: Lease | None = None,
 ) -> Path:
-    """Write `folder`/step-N and return it once it is on disk and was read back; then leave `keep` (at least 2).
+    """Write the checkpoint `folder`/step-N, read it back, delete all but the newest `keep` (at least 2), and return it.
 
-    A step that is there already and whole is left as it is. With `owner`, nothing is put in place or taken away after
-    the lease was lost. Raises OSError when it cannot be written; older checkpoints are then untouched.
+    An undamaged checkpoint of the same step is not written again. With `owner`, nothing is renamed or deleted after
+    that lease was lost. Raises OSError if the checkpoint cannot be written; older ones are unchanged then.
     """
     own_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ def save(
         fault = problem(final)
         if fault is not None:
             discard(final, draft.parent)
-            raise OSError(errno.EIO, f"a checkpoint reads back otherwise than it was written: {fault}", str(final))
+            raise OSError(errno.EIO, f"a checkpoint that was just written differs when it is read: {fault}", str(final))
         _prune(folder, step, max(keep, 2), draft.parent)
     except FileNotFoundError:
         if owner is not None:
@@ -116,9 +116,9 @@ def save(
 
 
 def newest(folder: Path) -> Checkpoint | None:
-    """The last checkpoint whose every byte is as it was written, or None when none was ever made.
+    """Return the newest checkpoint that is not damaged, or None if there are no checkpoints.
 
-    Raises InputError when there are some and all are damaged.
+    Raises InputError if all checkpoints are damaged.
     """
     own_folder(folder)
     warnings: list[str] = []
@@ -127,24 +127,24 @@ def newest(folder: Path) -> Checkpoint | None:
         fault = problem(path)
         if fault is None:
             return Checkpoint(path, step, read_object(path / "state.json")["state"], tuple(warnings))
-        warnings.append(f"{path} is damaged ({fault}); going back to the checkpoint before it")
+        warnings.append(f"{path} is damaged ({fault}); the checkpoint before it is used")
     if warnings:
         raise DamagedRun(
             f"every checkpoint in {folder} is damaged ({warnings[0].partition('(')[2].rpartition(')')[0]}); "
-            f"delete that folder to begin this run again from step 0"
+            f"delete that folder to start this run again from step 0"
         )
     return None
 
 
 def problem(path: Path, hashes: bool = True) -> str | None:
-    """What is wrong with a checkpoint folder, or None. Without `hashes` only presence and sizes are looked at."""
+    """Return how a checkpoint is damaged, or None; without `hashes` only presence and sizes of files are checked."""
     try:
         if path.is_symlink():
             return "it is a symbolic link"
         content = read_bytes(path / "manifest.json")
         manifest = read_object(path / "manifest.json", format=FORMAT)
         if content != _bytes(manifest) or f"step-{manifest['step']:08d}" != path.name:
-            return "manifest.json is not as it was written"
+            return "manifest.json has changed since it was written"
         for name, entry in manifest["files"].items():
             with open_regular(path / checked_name(name, "a file of a checkpoint")) as file:
                 if os.fstat(file.fileno()).st_size != entry["bytes"]:
@@ -158,12 +158,12 @@ def problem(path: Path, hashes: bool = True) -> str | None:
     except OSError as error:
         return f"{Path(str(error.filename)).name} cannot be read: {error.strerror}"
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return f"not a manifest of ours: {error}"
+        return f"manifest.json is not a manifest of a checkpoint: {error}"
     return None
 
 
 def steps(folder: Path) -> list[int]:
-    """Those of the checkpoints in `folder`, whole or damaged."""
+    """Return the steps of all checkpoints in `folder`, also of damaged ones, in ascending order."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -172,7 +172,7 @@ def steps(folder: Path) -> list[int]:
 
 
 def _prune(folder: Path, step: int, keep: int, trash: Path) -> None:
-    """Take away all but the newest `keep` up to `step`, and damaged ones from beyond it that were passed over."""
+    """Delete all but the newest `keep` checkpoints up to `step`, and damaged ones after it."""
     good = 1
     for other in reversed(steps(folder)):
         path = folder / f"step-{other:08d}"
@@ -188,6 +188,7 @@ def _prune(folder: Path, step: int, keep: int, trash: Path) -> None:
 def _fill(
     draft: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any], final: Path
 ) -> None:
+    """Write all files of a checkpoint into the folder `draft`. Raises OSError, which names `final`."""
     record = {"format": FORMAT, "step": step, "state": state}
     groups = {
         f"{checked_name(group, 'a group of tensors')}.safetensors": safetensors_writer.content(tensors[group])
@@ -210,7 +211,7 @@ def _bytes(value: Any) -> bytes:
 
 
 def _write(path: Path, parts: Iterator[bytes | memoryview]) -> dict[str, Any]:
-    """Hashed while it is written: one pass over the bytes, and none in memory twice."""
+    """Write a file and return its size and SHA-256, which is computed in the same pass over the bytes."""
     sha, size = hashlib.sha256(), 0
 
     def hashed() -> Iterator[bytes | memoryview]:

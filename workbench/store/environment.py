@@ -1,4 +1,4 @@
-"""Where and with what a run is made: an allow-list of facts, so that nothing private gets into a record."""
+"""The machine and the software that a run is made with: a fixed list of facts, so that records hold nothing private."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import workbench
 from workbench.spec.host import cores
 from workbench.store.redact import redact_words
 
-# Beside versions and machine: with equal ones a resumed run is identical.
+# A resumed run is identical to an uninterrupted one if these are equal, together with versions and machine.
 EXACT = ("device", "precision", "threads", "micro_batch", "plain", "compile", "kernels", "python", "workbench")
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "safetensors", "wandb")
 
@@ -25,7 +25,7 @@ PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "safeten
 def environment(
     argv: Sequence[str] | None = None, device: str = "cpu", precision: str = "fp32", threads: int | None = None
 ) -> dict[str, Any]:
-    """Content of env.json. `argv` is the command line, of which passwords and keys are left out."""
+    """Return the content of env.json; `argv` is the command line, from which passwords and keys are removed."""
     return {
         "python": platform.python_version(),
         "workbench": workbench.__version__,
@@ -48,7 +48,7 @@ def environment(
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What of two env.json decides the last digits of a run and is not the same, as key, from and to."""
+    """Return the differences of two env.json that can change the last digits of results, as key, from and to."""
     pairs: dict[str, tuple[Any, Any]] = {key: (before[key], now.get(key)) for key in EXACT if key in before}
     for part, known in (("versions", PACKAGES), ("machine", ("cpu", "gpu")), ("git", ("commit", "dirty"))):
         old, new = (dict(facts[part]) if isinstance(facts.get(part), dict) else {} for facts in (before, now))
@@ -65,21 +65,25 @@ def _version(name: str) -> str | None:
 
 @cache
 def code_version() -> dict[str, Any] | None:
-    """What `_git` says of this package, asked once: a checkout may move on while a long command still runs old code."""
+    """Return commit and state of this package's checkout, or None outside of one.
+
+    They are read once in a process, since a checkout may change while a long command still runs the old code.
+    """
     return _git(Path(workbench.__file__).parent)
 
 
 def _git(package: Path) -> dict[str, Any] | None:
-    """Commit of the checkout that the code runs from, and whether its code was changed since; None outside of one."""
-    commit = _ask("git", "-C", str(package), "rev-parse", "HEAD")
-    # Only a repository that has our file in it: site-packages may lie within someone else's.
-    if commit is None or _ask("git", "-C", str(package), "ls-files", "--error-unmatch", "__init__.py") is None:
+    """Return the commit of the package's checkout and whether its code differs from it; None outside of a checkout."""
+    commit = _output("git", "-C", str(package), "rev-parse", "HEAD")
+    # The repository must contain the package's files: site-packages may lie inside a repository of another project.
+    if commit is None or _output("git", "-C", str(package), "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
-    changes = _ask("git", "-C", str(package), "status", "--porcelain", "--", ".")
+    changes = _output("git", "-C", str(package), "status", "--porcelain", "--", ".")
     return {"commit": commit, "dirty": bool(changes) if changes is not None else None}
 
 
-def _ask(*command: str) -> str | None:
+def _output(*command: str) -> str | None:
+    """Return the standard output of a command, or None if it fails."""
     quiet = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, env=quiet, check=False)
@@ -89,7 +93,7 @@ def _ask(*command: str) -> str | None:
 
 
 def cpu_name() -> str:
-    """The processor's model name."""
+    """Return the model name of the processor."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -107,19 +111,21 @@ def _memory() -> int | None:
 
 
 def _gpu(device: str) -> dict[str, Any] | None:
+    """Return name, memory and versions of a CUDA device; None for other devices."""
     if not device.startswith("cuda"):
         return None
     import torch
 
-    found = torch.cuda.get_device_properties(torch.device(device))
+    properties = torch.cuda.get_device_properties(torch.device(device))
     return {
-        "name": found.name,
-        "memory_bytes": found.total_memory,
-        "capability": f"{found.major}.{found.minor}",
+        "name": properties.name,
+        "memory_bytes": properties.total_memory,
+        "capability": f"{properties.major}.{properties.minor}",
         "cuda": torch.version.cuda,
     }
 
 
 def _threads() -> int | None:
+    """Return the number of threads of torch, or None if torch is not imported."""
     torch = sys.modules.get("torch")
     return torch.get_num_threads() if torch is not None else None

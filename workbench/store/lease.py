@@ -1,9 +1,9 @@
-"""One owner to a folder, without locks: exclusive create, a heartbeat, and takeover of the dead.
+"""Leases, by which a folder has one owner at a time: exclusive creation, a heartbeat, and takeover from dead processes.
 
-A lease is the file `lease` with its owner's token, and a staging folder `.tmp-TOKEN` beside it, through which the
-owner puts everything in place by rename. Whoever takes over renames that folder away first: a late write of the old
-owner then has no source to rename from, however long it slept after its last check. Exactly one of many takers wins
-that rename.
+A lease is the file `lease` with its owner's token, and a staging folder `.tmp-TOKEN` beside it. The owner writes files
+there and renames them to their places. A process that takes over first renames the staging folder of the old owner: a
+late rename by the old owner then fails, however long that process was paused after its last check. If several processes
+try to take over, this rename succeeds for exactly one of them. File locks, which some network disks lack, are not used.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from pathlib import Path
 from workbench.store.atomic import STAGE, TRASH, disk_errors, dumps, sweep, write_all
 from workbench.store.owner import BEAT, GRACE, Seen, fate, machine, process, read, silence
 
-NO_FILE = -1  # where a descriptor would be
-HANGING = 5.0  # seconds that giving back waits for a heartbeat which a disk keeps from ending
+NO_FILE = -1  # in place of a file descriptor
+HANGING = 5.0  # seconds for which `release` waits for a heartbeat that is blocked by the disk
 
 
 class LeaseHeld(RuntimeError):
-    """Someone else is at work in this folder."""
+    """The error that another process holds the lease of a folder."""
 
 
 class LeaseLost(RuntimeError):
-    """Someone else took over while this process was paused; nothing more may be written."""
+    """The error that another process took a lease over, after which this process must not write any more."""
 
 
 class Lease:
-    """A lease held by this process; made by `acquire`. Writers call `check` before they put anything in place."""
+    """A lease held by this process, made by `acquire`; `check` is called before every rename to a final place."""
 
     def __init__(self, folder: Path, beat: float = BEAT) -> None:
         self.folder, self.beat = folder, beat
@@ -46,27 +46,29 @@ class Lease:
         self._thread = threading.Thread(target=self._live, daemon=True)
 
     def check(self) -> None:
-        """Raises LeaseLost unless this process still owns the folder. Costs one small read."""
+        """Raise LeaseLost unless this process still owns the folder; this takes one small read."""
         if not self.lost:
             seen = read(self.folder)
             self.lost = seen is None or seen.token != self.token or not self.stage.is_dir()
         if self.lost:
             raise LeaseLost(
-                f"{self.folder} was taken over by another process while this one stood still; nothing more is written"
+                f"{self.folder} was taken over by another process while this one was paused; nothing more is written"
             )
 
     def release(self) -> None:
-        """Give the folder back. Harmless when it is lost already."""
+        """Release the lease. Nothing happens if it is already lost."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=HANGING)
-        # Moved into our own staging folder: after a takeover that folder is gone, and the new owner's lease is safe.
+        # The rename goes into this lease's staging folder: after a takeover that folder does not exist, so the rename
+        # fails and the new owner's lease stays.
         with contextlib.suppress(LeaseLost, OSError):
             self.check()
             os.rename(self.folder / "lease", self.stage / "lease")
         self._drop()
 
     def _drop(self) -> None:
+        """Remove the staging folder and close the file."""
         self.lost = True
         shutil.rmtree(self.stage, ignore_errors=True)
         if self._file != NO_FILE:
@@ -74,6 +76,7 @@ class Lease:
             self._file = NO_FILE
 
     def _create(self, path: Path) -> None:
+        """Write a new lease file and keep it open. Raises FileExistsError if there is one, or OSError."""
         me = process(os.getpid())
         content = {
             "format": 1,
@@ -93,56 +96,57 @@ class Lease:
             raise
 
     def _live(self) -> None:
+        """Touch the lease file every `beat` seconds, until the lease is lost or released."""
         while not self.lost and not self._stop.wait(self.beat):
             with contextlib.suppress(OSError, LeaseLost):
-                os.utime(self._file)  # by descriptor: never another owner's file
+                os.utime(self._file)  # by descriptor, so that it is never another owner's file
                 self.check()
 
     def _claim(self) -> bool:
-        """Make the lease if there is none. False when someone was faster."""
+        """Make the lease if there is none. Return False if another process was faster."""
         self.stage.mkdir()
         try:
             self._create(self.stage / "lease")
             self._link()
         except FileExistsError:
             return False
-        except FileNotFoundError:  # our staging folder was swept away by an owner that came and went meanwhile
+        except FileNotFoundError:  # the staging folder was swept by an owner that acquired and released in between
             if not self.folder.is_dir():
                 raise
             return False
         if self.stage.is_dir():
             return True
-        # An owner that came and went between our two steps swept our folder away; without it nothing can be written.
+        # An owner that acquired and released in between swept the staging folder, without which nothing can be written.
         seen = read(self.folder)
         if seen is not None and seen.token == self.token:
             (self.folder / "lease").unlink(missing_ok=True)
         return False
 
     def _link(self) -> None:
-        """Put the lease in place with its content in it, or raise FileExistsError."""
+        """Put the lease file in place, complete with its content. Raises FileExistsError if there is one."""
         lease, draft = self.folder / "lease", self.stage / "lease"
         try:
             os.link(draft, lease)
         except FileExistsError:
-            seen = read(self.folder)  # a network disk may have done it, lost its answer and tried again
+            seen = read(self.folder)  # a network disk may have made the link, lost its reply and tried again
             if seen is None or seen.token != self.token:
                 raise
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL):
                 raise
             os.close(self._file)
-            self._file = NO_FILE  # the number may soon be that of another thread's file
-            self._create(lease)  # no hard links here: then a kill before the next line leaves a lease of no one
+            self._file = NO_FILE  # another thread may soon open a file with the same number
+            self._create(lease)  # a disk without hard links: a kill before the next line leaves a lease without owner
         draft.unlink(missing_ok=True)
 
     def _take(self, seen: Seen) -> bool:
-        """Take over from an owner known to be gone. True for exactly one of many takers."""
+        """Take over from an owner that is known to have ended. Return True for exactly one of several processes."""
         fence = self.folder / f"{TRASH}{uuid.uuid4().hex}"
         self.stage.mkdir()
         try:
-            self._create(self.stage / "lease")  # a faster taker may sweep our staging folder away at any moment
-            os.rename(self.folder / f"{STAGE}{seen.token}", fence)  # the next owner sweeps it up
-            # From here on only we may replace this lease: its owner can neither write nor release it.
+            self._create(self.stage / "lease")  # a faster process may sweep this staging folder at any moment
+            os.rename(self.folder / f"{STAGE}{seen.token}", fence)  # the next owner removes it
+            # From here on only this process may replace the lease: its old owner can neither write nor release it.
             now = read(self.folder)
             if now is None or now.content != seen.content:
                 return False
@@ -155,12 +159,12 @@ class Lease:
 
 
 def _salvage(folder: Path, seen: Seen) -> None:
-    """Remove a lease whose staging folder is gone too: a taker died halfway, or the folder is a copy."""
-    sweep(folder)  # stops any taker that is merely slow
+    """Remove a lease without a staging folder: a process died while taking over, or the folder is a copy."""
+    sweep(folder)  # stops a process that is still taking over, but slowly
     aside = folder / f"{TRASH}{uuid.uuid4().hex}"
     with contextlib.suppress(FileNotFoundError):
         os.rename(folder / "lease", aside)
-        if aside.read_bytes() != seen.content:  # someone else's, newer: put back unless there is one again
+        if aside.read_bytes() != seen.content:  # a newer lease of another process: put back unless there is one again
             with contextlib.suppress(OSError):
                 os.link(aside, folder / "lease")
         aside.unlink()
@@ -169,9 +173,10 @@ def _salvage(folder: Path, seen: Seen) -> None:
 def acquire(folder: Path, patience: float | None = None, beat: float = BEAT, grace: float = GRACE) -> Lease:
     """Become the owner of `folder`, or raise LeaseHeld.
 
-    An owner on this machine that has died is replaced at once, any other after `grace` seconds of silence. Silence is
-    watched for up to `patience` seconds here, or in earlier calls of this process; None watches until it is clear
-    whether the owner lives: at once on this machine, a heartbeat or `grace` seconds elsewhere.
+    An owner on this machine whose process has ended is replaced at once, any other after `grace` seconds without a
+    heartbeat. The heartbeat is watched for up to `patience` seconds, in addition to earlier calls in this process. With
+    `patience` None it is watched until it is clear whether the owner is running: at once on this machine, otherwise
+    until the next heartbeat, or for `grace` seconds.
     """
     start = time.monotonic()
     first: tuple[int, int] | None = None
@@ -186,7 +191,7 @@ def acquire(folder: Path, patience: float | None = None, beat: float = BEAT, gra
             gone = known == "dead" or silent >= limit
             staged = bool(seen.token) and (folder / f"{STAGE}{seen.token}").is_dir()
             won = gone and staged and lease._take(seen)
-            if gone and not staged and silent >= min(5.0, limit):  # a taker may be between its two steps
+            if gone and not staged and silent >= min(5.0, limit):  # another process may be in the middle of `_take`
                 _salvage(folder, seen)
                 continue
         if won:
@@ -200,7 +205,7 @@ def acquire(folder: Path, patience: float | None = None, beat: float = BEAT, gra
         settled = known == "running" or seen.changed != first
         if settled if patience is None else time.monotonic() - start >= patience:
             raise LeaseHeld(
-                f"{folder} is being worked on by {seen}; if that process is gone, "
-                f"it can be taken over after {limit:.0f} seconds without a sign of life"
+                f"{folder} is in use by {seen}; if that process has ended, "
+                f"it can be taken over after {limit:.0f} seconds without a heartbeat"
             )
         time.sleep(min(0.5, beat / 4))

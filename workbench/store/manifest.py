@@ -1,8 +1,8 @@
-"""The manifest of a finished run: the size and SHA-256 of each of its files, and the name of the run that they are of.
+"""The manifest of a finished run: the size and SHA-256 of each of its files, and the name of the run.
 
-It is written before done.json, which it covers, so a run that is done and has none lost it. A file that is added later
-is written before the manifest names it, and one that is replaced is taken out of the manifest first: a command killed
-between the two leaves a file that is not named yet, never one that seems to have changed.
+It is written before done.json and also lists that file, so a run that has done.json but no manifest has lost the
+manifest. A file that is added later is written before it is listed, and a file that is to be replaced is first removed
+from the list: a command that is killed in between leaves a file that is not listed, never one that seems changed.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ NAME = "manifest.json"
 FORMAT = 1
 FILES = ("spec.json", "plan.json", "env.json", "metrics.jsonl", "objective.py", "wanted.json", "done.json")
 FOLDERS = ("checkpoints", "encoder", "failures", "heads", "points", "scores")
-SPARED = ("checkpoints", "encoder", "heads")  # may be deleted whole to save room, also those of a point
+SPARED = ("checkpoints", "encoder", "heads")  # folders that a user may delete to save space, also those of a point
 
 Entries = dict[str, dict[str, Any]]  # name below the run's folder -> {"bytes": ..., "sha256": ...}
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One file that is not as the manifest says, and how it differs in a few words.
+    """A file that differs from its entry in the manifest; `what` describes the difference.
 
-    `spared` is a file of a folder that is gone as a whole and that no report needs.
+    The kind is `spared` if the file's whole folder was deleted and no report needs it.
     """
 
     file: str
@@ -45,68 +45,68 @@ def covers(name: str) -> bool:
 
 
 def entry(data: bytes) -> dict[str, Any]:
-    """Return what the manifest says of a file with this content."""
+    """Return the entry of a file with this content in a manifest."""
     return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
 def entries(folder: Path) -> Entries:
-    """Return what a manifest says of the files that are in a run's folder now. Raises ValueError or OSError."""
-    found = {}
+    """Return the entries of all files that are in a run's folder now. Raises ValueError or OSError."""
+    result = {}
     for name in listing(folder):
         with open_regular(folder / name) as file:
             size = os.fstat(file.fileno()).st_size
-            found[name] = {"bytes": size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-    return found
+            result[name] = {"bytes": size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    return result
 
 
 def listing(folder: Path) -> list[str]:
-    """Return the names of all files of a run that a manifest covers, without what killed writers left behind."""
-    found = [name for name in FILES if os.path.lexists(folder / name)]
+    """Return the names of all files of a run that a manifest lists, without temporary files of killed processes."""
+    paths = [name for name in FILES if os.path.lexists(folder / name)]
     for top in FOLDERS:
         for path, inner, names in os.walk(folder / top):
             inner[:] = sorted(name for name in inner if not name.startswith("."))
-            found += [os.path.relpath(os.path.join(path, name), folder) for name in names if name[0] != "."]
-    return sorted(found)
+            paths += [os.path.relpath(os.path.join(path, name), folder) for name in names if name[0] != "."]
+    return sorted(paths)
 
 
 def content(run_id: str, files: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the object that stands in the manifest."""
+    """Return the content of a manifest, without its hash."""
     return {"format": FORMAT, "run_id": run_id, "files": dict(sorted(files.items()))}
 
 
 def read(folder: Path) -> Entries | None:
-    """Return the entries of a run's manifest, None where it has none. Raises ValueError when it is damaged, OSError."""
+    """Return the entries of a run's manifest, None if it has none. Raises ValueError if it is damaged, or OSError."""
     try:
         value, has_seal = read_sealed(folder / NAME, format=FORMAT)
     except FileNotFoundError:
         return None
     files = value.get("files")
     if not has_seal or not isinstance(files, dict):
-        raise ValueError(f"{NAME} is not what was written there")
+        raise ValueError(f"{NAME} has changed since it was written")
     if value.get("run_id") != folder.name:
-        raise ValueError(f"{NAME} is of the run {ascii(value.get('run_id'))[:80]}")
-    if not all(_usable(name, said) for name, said in files.items()):
+        raise ValueError(f"{NAME} belongs to the run {ascii(value.get('run_id'))[:80]}")
+    if not all(_usable(name, listed) for name, listed in files.items()):
         raise ValueError(f"{NAME} has no usable 'files'")
     return files
 
 
-def _usable(name: str, said: Any) -> bool:
-    """Return whether an entry names a file of a run and holds what an entry holds."""
+def _usable(name: str, listed: Any) -> bool:
+    """Return whether an entry names a file of a run and has a size and a hash."""
     inside = covers(name) and not {"", ".", ".."} & set(name.split("/"))
-    whole = isinstance(said, dict) and isinstance(said.get("bytes"), int) and isinstance(said.get("sha256"), str)
+    whole = isinstance(listed, dict) and isinstance(listed.get("bytes"), int) and isinstance(listed.get("sha256"), str)
     return inside and whole
 
 
 def differences(folder: Path, files: Entries, full: bool) -> Iterator[Difference]:
-    """Yield each listed file that is missing or changed: by its size, or with `full` by its SHA-256 as well."""
+    """Yield each listed file that is missing or changed, by its size, and with `full` also by its SHA-256."""
     gone = {place for place in map(_spared, files) if place and not os.path.lexists(folder / place)}
     links = {inner for inner in _folders_of(files) if os.path.islink(folder / inner)}
-    for name, said in files.items():
+    for name, listed in files.items():
         if _spared(name) in gone:
             yield Difference(name, "spared", f"{name} was deleted with its folder")
             continue
         try:
-            what = _linked(name, links) or _change(f"{folder}/{name}", name, said, full)
+            what = _linked(name, links) or _change(f"{folder}/{name}", name, listed, full)
         except FileNotFoundError:
             yield Difference(name, "missing", f"{name} is missing")
             continue
@@ -117,36 +117,37 @@ def differences(folder: Path, files: Entries, full: bool) -> Iterator[Difference
 
 
 def unexpected(folder: Path, files: Entries) -> list[str]:
-    """Return the files of a finished run that its manifest does not name."""
+    """Return the files of a finished run that its manifest does not list."""
     return [name for name in listing(folder) if name not in files]
 
 
 def _spared(name: str) -> str:
-    """Return the folder of a file that may be deleted whole, such as "encoder" or "points/00000100/heads", else ""."""
-    found = re.match(rf"(?:points/[^/]+/)?(?:{'|'.join(SPARED)})(?=/)", name)
-    return found[0] if found else ""
+    """Return a file's folder if a user may delete it, such as "encoder" or "points/00000100/heads", else ""."""
+    match = re.match(rf"(?:points/[^/]+/)?(?:{'|'.join(SPARED)})(?=/)", name)
+    return match[0] if match else ""
 
 
 def _folders_of(files: Entries) -> set[str]:
-    """Return every folder that a listed file is in, as names below the run's folder."""
+    """Return all folders of listed files, as paths relative to the run's folder."""
     parts = [name.split("/") for name in files]
     return {"/".join(words[:depth]) for words in parts for depth in range(1, len(words))}
 
 
 def _linked(name: str, links: set[str]) -> str:
+    """Return a phrase about a file below one of the symbolic links, "" if it is not."""
     linked = bool(links) and any(name.startswith(f"{link}/") for link in links)
     return f"{name} is reached through a symbolic link" if linked else ""
 
 
-def _change(path: str, name: str, said: Mapping[str, Any], full: bool) -> str:
-    """Return how a file differs from its entry, "" where it does not. Raises OSError."""
+def _change(path: str, name: str, listed: Mapping[str, Any], full: bool) -> str:
+    """Return how a file differs from its entry, "" if it does not. Raises OSError."""
     info = os.lstat(path)
     if not stat.S_ISREG(info.st_mode):
         return f"{name} is not a regular file"
-    if info.st_size != said["bytes"]:
-        return f"{name} has {info.st_size} bytes instead of {said['bytes']}"
+    if info.st_size != listed["bytes"]:
+        return f"{name} has {info.st_size} bytes instead of {listed['bytes']}"
     if full:
         with open(path, "rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != said["sha256"]:
+            if hashlib.file_digest(file, "sha256").hexdigest() != listed["sha256"]:
                 return f"{name} has changed since it was written"
     return ""

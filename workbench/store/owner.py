@@ -1,7 +1,8 @@
-"""Who owns a folder, and whether that process still lives: the reading side of a lease.
+"""The owner of a folder, and whether its process is still running: the reading side of a lease.
 
-Silence is judged by watching the lease's modification time stand still on our own monotonic clock, never by comparing
-the clocks of two machines. On the same machine a dead process is known at once.
+The time without a heartbeat is measured on this process's monotonic clock, while the lease's modification time does not
+change; the clocks of two machines are never compared. On the same machine, a process that has ended is recognised at
+once.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from typing import Literal
 
 from workbench.store.atomic import loads
 
-BEAT = 10.0  # seconds between signs of life
-GRACE = 60.0  # seconds of silence after which an owner counts as gone: at least five beats
-FORGOTTEN = 2 * 3600.0  # seconds: a lease of another machine this old is not shown as running, whatever the clocks say
+BEAT = 10.0  # seconds between heartbeats
+GRACE = 60.0  # seconds without a heartbeat after which an owner counts as gone, or five heartbeats if that is longer
+FORGOTTEN = 2 * 3600.0  # age in seconds from which a lease of another machine is not shown as running in any case
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A lease file as read once. `changed` differs after every heartbeat; `age` is by this machine's clock."""
+    """The state of a lease file when it was read.
+
+    `changed` is different after every heartbeat; `age` is in seconds by this machine's clock.
+    """
 
     content: bytes
     changed: tuple[int, int]
@@ -30,7 +34,7 @@ class Seen:
 
     @property
     def owner(self) -> dict[str, object]:
-        """Who wrote it; empty when that cannot be read."""
+        """The owner as written in the lease; empty if that cannot be read."""
         try:
             value = loads(self.content)
         except ValueError:
@@ -39,11 +43,13 @@ class Seen:
 
     @property
     def token(self) -> str:
+        """The owner's token, or "" if there is no valid one."""
         token = self.owner.get("owner")
         return token if isinstance(token, str) and token.isalnum() else ""
 
     @property
     def beat(self) -> float:
+        """The seconds between the owner's heartbeats; the default if there is no valid number."""
         beat = self.owner.get("beat")
         return float(beat) if isinstance(beat, (int, float)) and 0 < beat < 3600 else BEAT
 
@@ -56,10 +62,10 @@ _watched: dict[Path, tuple[tuple[int, int], float]] = {}
 
 @functools.cache
 def machine() -> str:
-    """This boot of this kernel and this process namespace; "" where that cannot be told.
+    """Return a name for the boot of this machine and the process namespace, or "" if they cannot be determined.
 
-    Nor can it where /proc shows another namespace, as in one made without a /proc of its own: the numbers of processes
-    there are not those that `os.getpid` gives, and a live owner would be taken for dead.
+    They cannot if /proc shows another namespace, as in one without its own /proc: process numbers there are not those
+    that `os.getpid` returns, and an owner that is running would be taken for one that has ended.
     """
     try:
         status = Path("/proc/self/status").read_text(errors="replace")
@@ -73,7 +79,7 @@ def machine() -> str:
 
 
 def process(pid: int) -> tuple[str, str] | None:
-    """State letter and start time (clock ticks since boot) of a process; None if it is gone or a zombie."""
+    """Return state letter and start time (clock ticks since boot) of a process; None if it has ended or is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -81,14 +87,14 @@ def process(pid: int) -> tuple[str, str] | None:
             os.kill(pid, 0)
         except ProcessLookupError:
             return None
-        except OSError:  # another user's, in a /proc that hides it
+        except OSError:  # a process of another user, hidden in /proc
             pass
         return "?", "?"
     return None if fields[0] in ("Z", "X") else (fields[0], fields[19])
 
 
 def read(folder: Path) -> Seen | None:
-    """The lease of `folder` now; None if it has none. Raises OSError."""
+    """Return the present lease of `folder`, or None if it has none. Raises OSError."""
     try:
         fd = os.open(folder / "lease", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -101,21 +107,21 @@ def read(folder: Path) -> Seen | None:
 
 
 def fate(seen: Seen) -> Literal["dead", "running", "unknown"]:
-    """What is known of the owner without waiting: only of a process of the same boot and the same process table.
+    """Return whether the owner's process is running, as far as this is known without waiting for a heartbeat.
 
-    A stopped process (kill -STOP) is of unknown fate, as is any on another machine.
+    It is known only for the same boot and process namespace, and "unknown" for a stopped process (kill -STOP).
     """
     pid = seen.owner.get("pid")
     if not machine() or seen.owner.get("machine") != machine() or not isinstance(pid, int):
         return "unknown"
-    found = process(pid)
-    if found is None or found[1] not in ("?", seen.owner.get("started")):
+    state = process(pid)
+    if state is None or state[1] not in ("?", seen.owner.get("started")):
         return "dead"
-    return "unknown" if found[0] in ("T", "t") else "running"
+    return "unknown" if state[0] in ("T", "t") else "running"
 
 
 def silence(folder: Path, seen: Seen) -> float:
-    """Seconds for which this process has watched the lease stand still."""
+    """Return for how many seconds this process has observed the lease without a heartbeat."""
     now = time.monotonic()
     place = folder.absolute()
     changed, since = _watched.get(place, (None, now))
@@ -126,7 +132,7 @@ def silence(folder: Path, seen: Seen) -> float:
 
 
 def alive(folder: Path, grace: float = GRACE) -> bool:
-    """Whether someone seems to be at work in `folder`. For showing; only `acquire` decides."""
+    """Return whether `folder` seems to have a running owner, for display; a takeover is decided by `acquire` only."""
     seen = read(folder)
     if seen is None or fate(seen) == "dead":
         return False

@@ -1,4 +1,4 @@
-"""Texts that are kept, with passwords and keys taken out."""
+"""Removal of passwords and keys from texts before they are stored."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 _SECRET = (
     r"(?:api[_-]?key|access[_-]?key|token|secret|passw(?:or)?d|passphrase|credential|signature|auth(?:orization)?)"
 )
-# A key that ends in such a word; `tokens` and `tokenizer` do not. Repetitions are bounded: a message of a megabyte
-# takes a moment, not an hour.
+# A key that ends in such a word; `tokens` and `tokenizer` do not. Repetitions are bounded, since otherwise a message of
+# a megabyte would take an hour.
 _KEY = r"(?<![\w-])[\w.-]{0,60}(?<![A-Za-z])" + _SECRET
 _RULES = (
     (re.compile(r"(\b[a-z][a-z0-9+.-]{0,20}://)[^\s/?#]{0,400}@", re.I), r"\1***@"),
@@ -26,7 +26,7 @@ _NAMES = re.compile(rf"{_SECRET}|_key$|^key$|_pass$|_pat$|dsn$|database_url", re
 
 
 def redact(text: str) -> str:
-    """`text` without the secrets this machine knows, credentials in addresses, and what looks like a key."""
+    """Return `text` without secrets of this machine's settings, credentials in addresses, and what looks like a key."""
     for secret in sorted(_known(), key=len, reverse=True):
         text = text.replace(secret, "***")
     for pattern, replacement in _RULES:
@@ -35,7 +35,7 @@ def redact(text: str) -> str:
 
 
 def redact_words(words: Iterable[str]) -> list[str]:
-    """A command line, word by word; the word after an option such as `--api-key` goes too."""
+    """Return the words of a command line without secrets; words after options such as `--api-key` are removed too."""
     option = re.compile(rf"--?(?:[\w-]*-)?{_SECRET}", re.I)
     clean, hide = [], False
     for word in words:
@@ -45,7 +45,10 @@ def redact_words(words: Iterable[str]) -> list[str]:
 
 
 def _known() -> Iterator[str]:
-    """Values of variables named like secrets, and passwords in ~/.netrc. Short ones would blot out ordinary words."""
+    """Yield the values of environment variables named like secrets, and passwords in ~/.netrc.
+
+    Short ones are left out, since removing them would also remove ordinary words.
+    """
     for name, value in os.environ.items():
         if _NAMES.search(name) and len(value) >= 8 and not os.path.exists(value):
             yield value

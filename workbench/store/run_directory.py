@@ -1,4 +1,4 @@
-"""One run's folder: its files, who writes them, and what state they are in. The folder is the only record of a run."""
+"""The folder of a run: its files, its lease, and the state of the run, which is determined from these files alone."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _RUNNING_TOTALS = ("step", "tokens", "flops", "seconds")
 
 
 def now() -> str:
-    """UTC, to the second, in ISO 8601."""
+    """Return the present time in UTC, to the second, in ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class RunDir:
-    """A run on disk. Reading needs nothing; who trains holds the `lease`, and every write is checked against it."""
+    """A run on disk. Any process may read it; the process that trains holds the `lease`, which every write checks."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -51,7 +51,7 @@ class RunDir:
         return f"RunDir({str(self.path)!r})"
 
     def spec(self) -> ResolvedSpec:
-        """What the run is. Raises InputError when spec.json is missing, damaged or of another format."""
+        """Return the spec of the run. Raises InputError if spec.json is missing, damaged or of another format."""
         return self._spec
 
     @functools.cached_property
@@ -65,16 +65,22 @@ class RunDir:
     # -- files
 
     def file(self, name: str) -> Path:
-        """The path of a file or folder of this run, such as "scores/CoLA.json". Raises InputError for any other."""
+        """Return the path of a file or folder of this run, such as "scores/CoLA.json".
+
+        Raises InputError for names that point outside the run's folder, and for symbolic links on the way.
+        """
         path = self.path
         for part in name.split("/"):
             if path.is_symlink():
-                raise InputError(f"{path} is a symbolic link; a run's folder holds its files itself")
+                raise InputError(f"{path} is a symbolic link, which a run's folder must not contain; move it away")
             path = path / checked_name(part, "the name of a file of a run")
         return path
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """The object in a file of the run. Raises InputError when it is missing, damaged or of another format."""
+        """Return the object in a JSON file of the run.
+
+        Raises InputError if the file is missing, damaged or of another format.
+        """
         try:
             self.file(name)
             return validation.read(self.path, name)
@@ -82,14 +88,17 @@ class RunDir:
             raise DamagedRun(f"{self.path}: {validation.reason(error)}") from None
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> Path:
-        """Replace a file in one step; it says of which run it is, and carries a hash of itself.
+        """Replace a JSON file in one step, with the run's id and a hash of the content added.
 
-        Raises LeaseLost when this process's lease was taken over, or OSError.
+        Raises LeaseLost if this process's lease was taken over, or OSError.
         """
         return self.write(name, sealed({**value, "run_id": self.run_id}))
 
     def write(self, name: str, data: bytes) -> Path:
-        """The same with any content, as it is. The manifest of a finished run follows."""
+        """Replace a file with these bytes in one step, and update the manifest of a finished run.
+
+        Raises LeaseLost if this process's lease was taken over, or OSError.
+        """
         listed = self._listed(name)
         if listed is not None and name in listed:
             del listed[name]
@@ -100,6 +109,7 @@ class RunDir:
         return path
 
     def _put(self, name: str, data: bytes) -> Path:
+        """Replace a file in one step, without a change of the manifest."""
         path = self.file(name)
         with self._guarded() as stage:
             path.parent.mkdir(exist_ok=True)
@@ -107,11 +117,11 @@ class RunDir:
         return path
 
     def _list(self, files: manifest.Entries) -> None:
-        """Replace the manifest."""
+        """Replace the manifest by one with these entries."""
         self._put(manifest.NAME, sealed(manifest.content(self.run_id, files)))
 
     def _listed(self, name: str) -> manifest.Entries | None:
-        """Return the manifest where the run is finished, has one, and `name` belongs there."""
+        """Return the entries of the manifest if the run is finished and has one that covers `name`, else None."""
         if not manifest.covers(name) or not self.trained:
             return None
         try:
@@ -121,7 +131,7 @@ class RunDir:
 
     @contextlib.contextmanager
     def staged(self, name: str) -> Iterator[Path]:
-        """A new folder that takes the place of `name`, such as "encoder", when the block ends well."""
+        """Yield a new folder, which replaces `name`, such as "encoder", if the block ends without an error."""
         target = self.file(name)
         with self._guarded() as stage:
             target.parent.mkdir(exist_ok=True)
@@ -137,7 +147,7 @@ class RunDir:
                     discard(draft, stage)
 
     def remove(self, name: str) -> None:
-        """Take away a file of this run, if it is there."""
+        """Delete a file or folder of this run, if it exists, and remove a file's entry from the manifest."""
         path = self.file(name)
         listed = self._listed(name)
         if listed is not None and name in listed:
@@ -151,7 +161,7 @@ class RunDir:
 
     @contextlib.contextmanager
     def lease(self, patience: float | None = None, beat: float = BEAT, grace: float = GRACE) -> Iterator[Lease]:
-        """Own the run inside the block. Raises LeaseHeld when another process does (see `lease.acquire`)."""
+        """Hold the run's lease inside the block. Raises LeaseHeld if another process holds it (see `lease.acquire`)."""
         self.file("lease")
         lease = acquire(self.path, patience, beat, grace)
         self.owner = lease
@@ -162,13 +172,16 @@ class RunDir:
             self.owner = None
 
     def check(self) -> None:
-        """Raises LeaseLost when this process took a lease on the run and no longer holds it."""
+        """Raise LeaseLost if this process acquired the run's lease and no longer holds it."""
         if self.owner is not None:
             self.owner.check()
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[Path | None]:
-        """The owner's staging folder. That it is gone means that the lease is."""
+        """Yield the staging folder of the lease, or None without a lease.
+
+        Raises LeaseLost if the lease is lost, also if the staging folder disappears inside the block.
+        """
         self.check()
         try:
             yield self.owner.stage if self.owner else None
@@ -179,11 +192,11 @@ class RunDir:
     # -- results
 
     def finish(self, facts: Mapping[str, Any]) -> None:
-        """Training is done: `facts` are steps, tokens and flops, and what else is to be kept.
+        """Write done.json, which marks the run as trained; `facts` are steps, tokens, FLOPs and other results.
 
-        Time spent and last metrics are those logged. The manifest is written first, with the size and SHA-256 of every
-        file, so that later damage is seen.
-        Raises InputError when the log lacks a step: then something was lost, and the run is not done.
+        Time and final metrics are added from the log. The manifest, with the size and SHA-256 of every file, is written
+        first, so that later damage can be detected. Raises InputError if the log lacks a step, since then data was lost
+        and the run is not complete.
         """
         steps = int(facts["steps"])
         first = self.read_json("plan.json").get("first", 0) if self._has("plan.json") else 0
@@ -218,7 +231,7 @@ class RunDir:
         where: str = "",
         trace: str = "",
     ) -> None:
-        """Write down why the run stopped; a traceback goes to error.log. Secrets are taken out of both."""
+        """Write why the run stopped to error.json, and a traceback to error.log, both without passwords and keys."""
         if trace:
             with self._guarded() as stage:
                 write_atomic(self.file("error.log"), redact(trace).encode(errors="replace"), stage, self.check)
@@ -227,16 +240,16 @@ class RunDir:
         self.write_json("error.json", {"format": FORMAT, **record})
 
     def error(self) -> dict[str, Any] | None:
-        """Why the run stopped, as `fail` wrote it; None where it did not."""
+        """Return why the run stopped, as written by `fail`, or None if it did not."""
         return self.read_json("error.json") if self._has("error.json") else None
 
     def clear_error(self) -> None:
-        """A failed run is tried again."""
+        """Delete error.json and error.log, when a failed run is tried again."""
         self.remove("error.json")
         self.remove("error.log")
 
     def want(self, scores: Iterable[str]) -> None:
-        """Name score files that this run is to have; it is `done` when all that were ever asked for are there.
+        """Add score files to the list of those that this run must have before its state is `done`.
 
         A score of a point is named with its place, such as "points/00000100/CoLA-1a2b3c4d-0.json".
         """
@@ -246,160 +259,167 @@ class RunDir:
         if not named <= (before := _wanted(self.read_json("wanted.json") if self._has("wanted.json") else {})):
             every = sorted(named | before)
             listed = {"scores": [name for name in every if "/" not in name]}
-            later = {"points": found} if (found := [name for name in every if "/" in name]) else {}
+            of_points = [name for name in every if "/" in name]
+            later = {"points": of_points} if of_points else {}
             self.write_json("wanted.json", {"format": FORMAT, **listed, **later})
 
     def points(self) -> list[str]:
-        """Return the places at which training kept its weights, such as "points/00000100/", in order."""
+        """Return the places of the points at which weights were kept, such as "points/00000100/", in order."""
         return validation.points(self.path)
 
     def scores(self, place: str = "") -> dict[str, dict[str, Any]]:
-        """Return file name and content of every score, of the run's end or of the point at `place`.
+        """Return the file name and content of every score, of the end of training or of the point at `place`.
 
-        Raises InputError naming the first damaged one.
+        Raises InputError, which names the first damaged file.
         """
         return {name: self.read_json(f"{place}scores/{name}") for name in validation.score_names(self.path / place)}
 
     def has_weights(self, place: str = "") -> bool:
-        """Return whether encoder and heads are still there, which may be deleted as whole folders."""
+        """Return whether the folders of encoder and heads still exist; a user may delete them to save space."""
         return all((self.path / place / part).is_dir() for part in ("encoder", "heads"))
 
     def fail_score(
         self, name: str, task: str, seed: int, kind: str, message: str, trace: str = "", act: str = "fine-tuning"
     ) -> None:
-        """Write down why a measurement ended without a score; a traceback goes to a file beside it."""
+        """Write to a file why an evaluation gave no score, and a traceback to a file beside it."""
         if trace:
             self.write(self.failure_log(name), redact(trace).encode(errors="replace"))
-        told = {"task": task, "seed": seed, "kind": kind, "message": redact(message), "time": now(), "act": act}
-        self.write_json(validation.inside("failures", name), {"format": FORMAT, **told})
+        record = {"task": task, "seed": seed, "kind": kind, "message": redact(message), "time": now(), "act": act}
+        self.write_json(validation.inside("failures", name), {"format": FORMAT, **record})
 
     @staticmethod
     def failure_log(name: str) -> str:
-        """Return the file for the traceback of a measurement that failed."""
+        """Return the name of the file for the traceback of a failed evaluation."""
         return f"{validation.inside('failures', name).removesuffix('.json')}.log"
 
     def failure(self, name: str) -> dict[str, Any] | None:
-        """Return why the last measurement for this score failed, as `fail_score` wrote it; None where none did."""
+        """Return why the last evaluation for this score failed, as written by `fail_score`, or None if it did not."""
         file = validation.inside("failures", name)
         return self.read_json(file) if self._has(file) else None
 
     def clear_failure(self, name: str) -> None:
-        """A failed measurement is tried again, or did end well."""
+        """Delete the files about a failed evaluation, when it is tried again or has succeeded."""
         self.remove(validation.inside("failures", name))
         self.remove(self.failure_log(name))
 
     def failures(self) -> dict[str, str]:
-        """Return the names of scores whose last measurement failed, each with a sentence that says why."""
-        told = {}
+        """Return the names of the scores whose last evaluation failed, each with a sentence about the reason."""
+        reasons = {}
         for name in [*validation.failure_names(self.path), *validation.point_names(self.path, "failures")]:
-            with contextlib.suppress(InputError):  # an owner may take one away while we look
-                found = self.read_json(validation.inside("failures", name))
-                act = found.get("act", "fine-tuning")  # older versions measured in no other way
-                told[name] = f"{act} on {found['task']} (seed {found['seed']}) {found['kind']}: {found['message']}"
-        return told
+            with contextlib.suppress(InputError):  # an owner may delete a file in the meantime
+                record = self.read_json(validation.inside("failures", name))
+                act = record.get("act", "fine-tuning")  # older versions had no other kind of evaluation
+                task = f"{record['task']} (seed {record['seed']})"
+                reasons[name] = f"{act} on {task} {record['kind']}: {record['message']}"
+        return reasons
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All rows logged so far. A torn last line is no row yet; any other damage is an InputError with its line."""
+        """Return all rows logged so far, without an incomplete last line.
+
+        Raises InputError, which names the line, for any other damage.
+        """
         return validation.rows(self.file("metrics.jsonl"))
 
     def rows_to(self, step: int, after: int = 0) -> list[dict[str, Any]]:
-        """All rows, those of the steps past `after` up to `step`. Raises InputError when one of them is missing."""
+        """Return all rows, if these are the rows of every step after `after` up to `step`; else raise InputError."""
         rows = self.metrics()
-        for wanted, row in itertools.zip_longest(range(after + 1, step + 1), rows):
-            if row is None or row["step"] != wanted:
-                wrong = f"lacks the row of step {wanted}" if wanted else f"goes on after step {step}"
+        for expected, row in itertools.zip_longest(range(after + 1, step + 1), rows):
+            if row is None or row["step"] != expected:
+                wrong = f"lacks the row of step {expected}" if expected else f"has rows after step {step}"
                 raise DamagedRun(
-                    f"{self.path / 'metrics.jsonl'} {wrong}, so the run is not gone on with; "
+                    f"{self.path / 'metrics.jsonl'} {wrong}, so the run cannot be continued; "
                     f"move its folder away and give the same command again"
                 )
         return rows
 
     def progress_damage(self) -> str | None:
-        """Return what is wrong with an unfinished run's checkpoints, or with its log up to the newest whole one."""
+        """Return how an unfinished run's checkpoints, or the log up to the newest good one, are damaged, or None."""
         try:
-            found = checkpoint.newest(self.path / "checkpoints")
+            newest = checkpoint.newest(self.path / "checkpoints")
         except InputError as error:
             return str(error)
-        if found is None:
+        if newest is None:
             return None
-        if found.state.get("run_id") != self.run_id:
-            return f"{found.path.name} is a checkpoint of the run {ascii(found.state.get('run_id'))[:80]}"
-        said = found.state.get("log")
+        if newest.state.get("run_id") != self.run_id:
+            return f"{newest.path.name} is a checkpoint of the run {ascii(newest.state.get('run_id'))[:80]}"
+        logged = newest.state.get("log")
         return (
             None
-            if said is None or said == self._log_content(said)
-            else f"metrics.jsonl changed before {found.path.name}"
+            if logged is None or logged == self._log_content(logged)
+            else f"metrics.jsonl has changed in the rows before {newest.path.name}"
         )
 
-    def _log_content(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        """Return size and SHA-256 of as many bytes of the log as there were then."""
+    def _log_content(self, logged: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the size and SHA-256 of the first bytes of the log, as many as `logged` states."""
         try:
             with open(self.file("metrics.jsonl"), "rb") as file:
-                return manifest.entry(file.read(int(said["bytes"])))
+                return manifest.entry(file.read(int(logged["bytes"])))
         except (OSError, ValueError, TypeError, KeyError):
             return {}
 
     def check_encoder(self, place: str = "") -> None:
-        """Raises InputError when a file of the encoder is not as it was when training ended, or another is there.
+        """Raise InputError if a file of the encoder was changed, added or deleted since training ended.
 
-        `place` is that of a point, whose weights were kept earlier.
+        With `place`, the encoder is that of a point, and the time is that when the point was written.
         """
         self._check_weights("encoder", place)
 
     def check_heads(self, place: str = "") -> None:
-        """Raises the same for the heads."""
+        """Raise InputError if a file of the heads was changed, added or deleted, as `check_encoder` does."""
         self._check_weights("heads", place)
 
     def _weights_record(self, place: str) -> dict[str, Any]:
-        """Return the record that holds the hashes of the weights at the run's end, or at a point."""
+        """Return the record with the hashes of the weights, of the end of training or of the point at `place`."""
         return self.read_json(f"{place}point.json" if place else "done.json")
 
     def _check_weights(self, part: str, place: str) -> None:
+        """Raise InputError if the files in a folder of weights differ from the recorded hashes."""
         stated = self._weights_record(place).get(part, {})
-        found = validation.hashes(self.path / place / part)
-        for name in sorted(stated.keys() | found.keys()):
-            if stated.get(name) != found.get(name):
+        present = validation.hashes(self.path / place / part)
+        for name in sorted(stated.keys() | present.keys()):
+            if stated.get(name) != present.get(name):
                 how = "was not there when training ended" if name not in stated else "has changed since it was written"
                 raise DamagedRun(
-                    f"{self.path / place / part / name} {how if name in found else 'is missing'}; "
+                    f"{self.path / place / part / name} {how if name in present else 'is missing'}; "
                     f"move the run's folder away and give the same command again"
                 )
 
     def weight_digests(self, place: str = "") -> dict[str, str]:
-        """Return the hashes that scores carry: over the encoder's files, and over the heads' where there are any."""
+        """Return the hashes that scores record: one over the encoder's files, and one over the heads' if any."""
         done = self._weights_record(place)
         parts = ("encoder", "heads") if "heads" in done else ("encoder",)  # older versions kept no heads
         return {part: validation.weights_digest(done, part) for part in parts}
 
-    # -- state, read from the files each time
+    # -- state, determined from the files each time
 
     @property
     def state(self) -> State:
-        """What the files say now. Nothing anywhere stores this word."""
+        """The present state of the run, determined from its files and stored nowhere."""
         return self._look()[0]
 
     @property
     def note(self) -> str:
-        """What a person wants to know beside the state: the damage, the error, or who is at work."""
+        """A remark on the state: the damage, the error, failed evaluations and warnings, or the running process."""
         return self._look()[1]
 
     def summary(self, full: bool = False) -> dict[str, Any]:
-        """One row of `workbench status`. With `full` every file is compared with its hash."""
+        """Return the row of this run in `workbench status`; with `full` every file is compared with its hash."""
         state, note = self._look(full)
         return {"run_id": self.run_id, "state": state, "note": note, "path": str(self.path)}
 
     def _look(self, full: bool = False) -> tuple[State, str]:
-        damage, found = validation.look(self.path, full)
+        """Return state and note; with `full` every file is compared with its hash."""
+        damage, records = validation.look(self.path, full)
         if damage:
             return "damaged", damage
         if alive(self.path):
             return "running", f"by {holder}" if (holder := read(self.path)) else ""
-        done, error = found.get("done.json"), found.get("error.json")
+        done, error = records.get("done.json"), records.get("error.json")
         if full and done is None and (damage := self.progress_damage()):
             return "damaged", damage
-        if done is not None:  # what failed after that is a score, not the run
-            told = [*self.failures().values(), *_warnings(done)]
-            return "done" if self._scored(found.get("wanted.json")) else "trained", "; ".join(told)
+        if done is not None:  # a later failure is one of evaluation, not of the run
+            notes = [*self.failures().values(), *_warnings(done)]
+            return "done" if self._scored(records.get("wanted.json")) else "trained", "; ".join(notes)
         if error is not None:
             return "diverged" if error["kind"] == "diverged" else "failed", error["message"]
         begun = any(map(self._has, ("metrics.jsonl", "checkpoints", "plan.json", "env.json", "lease")))
@@ -407,36 +427,36 @@ class RunDir:
 
     @property
     def damage(self) -> str | None:
-        """What is wrong with the folder in a few words, or None. Never raises."""
+        """A phrase about the damage of the run's folder, or None. Never raises an error."""
         return validation.fault(self.path)
 
     @property
     def covered(self) -> bool:
-        """Whether a manifest tells what the files of this finished run are to be. Older versions wrote none."""
+        """Whether this run has a manifest. Older versions wrote none."""
         return self._has(manifest.NAME)
 
     @property
     def trained(self) -> bool:
-        """Whether training is over; scores may still be missing."""
+        """Whether training has finished; scores may still be missing."""
         return self._has("done.json")
 
     def warnings(self) -> list[str]:
-        """Return what a reader of a trained run's results must know, as it was written down when training ended."""
+        """Return the warnings about a trained run's results, as they were written when training ended."""
         return _warnings(self.read_json("done.json"))
 
     def _has(self, name: str) -> bool:
         return os.path.lexists(self.path / name)
 
     def _scored(self, wanted: Mapping[str, Any] | None) -> bool:
-        """Return whether all scores that were ever asked for are there; `wanted` is what wanted.json holds."""
-        there = {*validation.score_names(self.path), *validation.point_names(self.path, "scores")}
+        """Return whether all scores that were ever requested exist; `wanted` is the content of wanted.json."""
+        present = {*validation.score_names(self.path), *validation.point_names(self.path, "scores")}
         if wanted and wanted["scores"]:
-            return _wanted(wanted) <= there
-        return bool(there) or self.spec().tasks.names in ((), ("none",))
+            return _wanted(wanted) <= present
+        return bool(present) or self.spec().tasks.names in ((), ("none",))
 
 
 def home_of(encoder: Path) -> tuple[RunDir, str]:
-    """Return the run whose encoder is in this folder, and the place of its point, "" for the end of training."""
+    """Return the run to which an encoder's folder belongs, and the place of its point, "" for the end of training."""
     home = encoder.parent
     if home.parent.name == "points" and validation.POINT.fullmatch(home.name):
         return RunDir(home.parent.parent), f"points/{home.name}/"
@@ -444,16 +464,17 @@ def home_of(encoder: Path) -> tuple[RunDir, str]:
 
 
 def _wanted(record: Mapping[str, Any]) -> set[str]:
-    """Return the names of the scores that a run is to have, those of its points included."""
+    """Return the names of all scores that are listed in wanted.json, including those of points."""
     return {*record.get("scores", ()), *record.get("points", ())}
 
 
 def _warnings(done: Mapping[str, Any]) -> list[str]:
-    told = done.get("warnings", [])
-    return [str(each) for each in told] if isinstance(told, list) else []
+    """Return the warnings in the content of done.json."""
+    warnings = done.get("warnings", [])
+    return [str(each) for each in warnings] if isinstance(warnings, list) else []
 
 
 def _mean(values: Iterable[Any]) -> float | None:
-    """Of the numbers among them; None if there are none."""
+    """Return the mean of the numbers among the values; None if there are none."""
     numbers = [value for value in values if isinstance(value, (int, float))]
     return sum(numbers) / len(numbers) if numbers else None

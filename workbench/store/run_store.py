@@ -1,8 +1,8 @@
-"""All runs of a folder. Each run's own folder is the truth about it; there is no index that could disagree.
+"""The store of all runs in a folder. There is no index, so that all facts about a run come from its own folder.
 
 ROOT/store.json                 the format of this store
 ROOT/<run id>/                  a run, see `run_directory`
-ROOT/experiments/<name>.json    which runs an experiment consists of
+ROOT/experiments/<name>.json    the record of an experiment, which lists its runs
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ COUNTED = (
     "tuning",
     "contrasts",
     "looks",
-)  # lists of a record whose lengths stand beside them
+)  # lists of a record whose lengths are also written
 
 
-# Fields that every record has which was written since records carry a hash of themselves.
+# Fields of every record that was written with a hash; records without a hash are from older versions.
 SINCE_HASHES = {"contrasts", "design", "looks", "text"}
-# What the rows of these lists hold at least.
+# Fields that each row of these lists must have.
 ROWS: dict[str, dict[str, Any]] = {
     "match": {"unit": str, "amount": (int, float), "convention": str, "given": str, "reference": str},
     "tuning": {"objective": str, "trial": int, "values": dict, "seeds": list, "run_ids": list},
@@ -72,18 +72,17 @@ ROWS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class ExperimentRecord:
-    """One question and the runs that answer it.
+    """The record of an experiment: its question and the runs that answer it.
 
-    A record that cannot be used has `damage`, which says why and what to do, and nothing else.
+    `untrained` are the runs of 0 steps, one for each seed; `base` and `tasks` are the spec and the settings of
+    fine-tuning as plain data. `match` gives the unit in which all runs got the same amount (`run_list.Match`); `tuning`
+    are the trials of a search. `contrasts` are the declared comparisons: arms as keys and values, their runs, when each
+    was declared, and how many seeds of both arms were trained by then. `design` is the plan of a command that adds
+    seeds, with the numbers of seeds at which it tests; `looks` are the tests made, with their results. `text` describes
+    the training text: words, tokens, documents, and the words of each source.
 
-    `covered` says that the file carries a hash of itself, which older versions did not write.
-
-    `untrained` are the runs of 0 steps, one a seed; `base` and `tasks` are spec and fine-tuning as plain data. `match`
-    says of which unit all runs got the same (`run_list.Match`); `tuning` are the trials of a search. `contrasts` are
-    the declared comparisons: arms as keys and values, their runs, when each was declared, and for how many seeds both
-    arms were trained by then. `design` is the plan of a command that adds seeds: at which numbers of them it looks;
-    `looks` are those that it took, each with what it found. `text` is what the runs were trained on: words, tokens,
-    documents, and the words of each source.
+    A record that cannot be used has only `damage`, the reason and what to do. `covered` is true if the file contains a
+    hash of its content, which older versions did not write.
     """
 
     name: str
@@ -106,18 +105,18 @@ class ExperimentRecord:
     covered: bool = True
 
     def dump(self) -> dict[str, Any]:
-        """As it stands in the file."""
+        """Return the content of the record's file, without its hash."""
         fields = dataclasses.asdict(self)
         del fields["damage"], fields["covered"]
         return {"format": FORMAT, **fields, "counts": {key: len(fields[key]) for key in COUNTED}}
 
     def base_spec(self) -> RunSpec:
-        """What all its runs have in common, as a spec. Raises InputError when that cannot be read."""
+        """Return the settings that all runs of the experiment share. Raises InputError if they cannot be read."""
         return parse(self.base)
 
 
 class RunStore:
-    """The runs below `root`, which is made if it is not there. Raises InputError when it cannot be a store."""
+    """The store of the runs in the folder `root`, which is created by default. Raises InputError if it is no store."""
 
     def __init__(self, root: Path | str, create: bool = True) -> None:
         self.root = _resolved(root)
@@ -126,11 +125,11 @@ class RunStore:
             if os.path.lexists(self.root):
                 raise InputError(f"{self.root} is not a folder, so it cannot hold runs; choose another with --runs")
             if not create:
-                raise InputError(f"there are no runs in {self.root}: no such folder; say where they are with --runs")
+                raise InputError(f"there are no runs in {self.root}: no such folder; give their folder with --runs")
             try:
                 self.root.mkdir(parents=True, exist_ok=True)
             except (FileNotFoundError, NotADirectoryError, RecursionError):  # /proc raises the first
-                raise InputError(f"{self.root} cannot be made; choose another folder with --runs") from None
+                raise InputError(f"{self.root} cannot be created; choose another folder with --runs") from None
         try:
             read_object(mark, format=FORMAT)
         except FileNotFoundError:
@@ -140,43 +139,45 @@ class RunStore:
                 ) from None
             write_atomic(mark, (dumps({"format": FORMAT}) + "\n").encode())
         except ValueError as error:
-            raise InputError(f"{self.root} is not a store of runs that can be used here: {error}") from None
+            raise InputError(
+                f"{self.root} cannot be used as a store of runs: {error}; choose another folder with --runs"
+            ) from None
 
     @classmethod
     def check(cls, root: Path | str) -> None:
-        """Raise InputError or OSError where `root` is no store and cannot become one. Nothing is written."""
+        """Raise InputError or OSError if `root` is not a store and cannot become one; nothing is written."""
         path = _resolved(root)
         if os.path.lexists(path / "store.json") or not can_hold_files(path):
             cls(root)
 
     @classmethod
     def existing(cls, root: Path | str) -> RunStore:
-        """The store at `root`, to be read. Raises InputError when there is none; nothing is written."""
+        """Return the store at `root` for reading. Raises InputError if there is none; nothing is written."""
         return cls(root, create=False)
 
     # -- runs
 
     def open(self, bound: BoundRun) -> RunDir:
-        """The folder of this run, made if it is new.
+        """Return the folder of a run, which is created if it does not exist.
 
-        Raises InputError when its folder is damaged or holds a run of another spec.
+        Raises InputError if the folder is damaged or contains a run with another spec.
         """
         run = RunDir(self.root / checked_name(bound.run_id, "the name of a run"))
         run.file("spec.json")
         if not os.path.lexists(run.path / "spec.json"):
             self._create(run, bound.spec)
         stored = run.spec().identity()
-        wanted = bound.spec.identity()
-        if run.read_json("spec.json")["identity_sha"] != digest(wanted, 64) or stored != wanted:
-            keys = _differing(stored, wanted) or ["its hash"]
+        given = bound.spec.identity()
+        if run.read_json("spec.json")["identity_sha"] != digest(given, 64) or stored != given:
+            keys = _differing(stored, given) or ["its hash"]
             raise InputError(
-                f"{run.path} holds a run that differs in {', '.join(keys[:5])}, so it is not gone on with; "
-                f"move that folder away, or choose another place with --runs"
+                f"{run.path} contains a run that differs in {', '.join(keys[:5])}, so it cannot be continued; "
+                f"move that folder away, or choose another one with --runs"
             )
         return run
 
     def _create(self, run: RunDir, spec: RunSpec) -> None:
-        """The folder appears with its spec in it, or not at all; the first of several makers wins."""
+        """Create the folder of a run together with its spec, in one step, unless another process has just done so."""
         self._sweep()
         raw = spec.model_dump(mode="json")
         record = {
@@ -196,7 +197,7 @@ class RunStore:
             shutil.rmtree(draft, ignore_errors=True)
 
     def _sweep(self) -> None:
-        """Remove what was left by makers killed more than an hour ago."""
+        """Remove temporary files that are older than an hour, which killed processes left."""
         for name in os.listdir(self.root):
             path = self.root / name
             with contextlib.suppress(OSError):
@@ -204,7 +205,7 @@ class RunStore:
                     discard(path)
 
     def runs(self) -> list[RunDir]:
-        """Every run, by name. Damaged ones are among them, with the reason in `damage`."""
+        """Return all runs, sorted by name, including damaged ones, which have the reason in `damage`."""
         with os.scandir(self.root) as entries:
             names = [
                 entry.name
@@ -216,7 +217,7 @@ class RunStore:
         return [RunDir(self.root / name) for name in sorted(names)]
 
     def get(self, run_id: str) -> RunDir:
-        """One run by its name. Raises InputError when there is none."""
+        """Return a run by its name. Raises InputError if there is none."""
         run = RunDir(self.root / checked_name(run_id, "the name of a run"))
         if run_id == "experiments" or not os.path.lexists(run.path):
             names = [other.run_id for other in self.runs()]
@@ -224,7 +225,7 @@ class RunStore:
         return run
 
     def summaries(self, run_ids: Sequence[str], full: bool) -> dict[str, dict[str, Any]]:
-        """Return what `RunDir.summary` says of each run that is there, several at a time where files are hashed."""
+        """Return `RunDir.summary` of each of these runs that exists; with `full`, several are read at the same time."""
         runs = [RunDir(self.root / run_id) for run_id in run_ids if os.path.lexists(self.root / run_id)]
         if not full:
             return {run.run_id: _summary(run, full) for run in runs}
@@ -234,9 +235,9 @@ class RunStore:
     # -- experiments
 
     def extend_experiment(self, record: ExperimentRecord) -> ExperimentRecord:
-        """Write a record down; runs that an earlier command listed under the same name stay listed.
+        """Write a record, merged with an existing one of the same name, so that runs of earlier commands stay listed.
 
-        Raises InputError when the record there is damaged or of another format.
+        Raises InputError if the existing record is damaged or of another format.
         """
         folder = self.root / "experiments"
         own_folder(folder)
@@ -264,14 +265,14 @@ class RunStore:
         return merged
 
     def experiments(self) -> list[ExperimentRecord]:
-        """Every record, by name; damaged ones are among them."""
+        """Return all records, sorted by name, including damaged ones."""
         folder = self.root / "experiments"
         if not folder.is_dir() or folder.is_symlink():
             return []
         return [self._record(folder / name) for name in sorted(os.listdir(folder)) if name.endswith(".json")]
 
     def experiment(self, name: str) -> ExperimentRecord:
-        """One record. Raises InputError when there is none or it cannot be used."""
+        """Return a record by its name. Raises InputError if there is none or it cannot be used."""
         path = self.root / "experiments" / f"{checked_name(name, 'the name of an experiment')}.json"
         if not os.path.lexists(path):
             names = [record.name for record in self.experiments()]

@@ -1,7 +1,7 @@
-"""Writing safetensors, a tensor at a time.
+"""A writer of safetensors files, one tensor at a time.
 
-The library's own writer refuses tensors that share storage and wraps what the disk says in an exception of its own.
-Reading is left to the library. Format: header length (8 bytes, little-endian), header (JSON), data.
+The writer of the safetensors library refuses tensors that share storage, and hides errors of the disk in its own
+exception; for reading, the library is used. Format: header length (8 bytes, little-endian), header (JSON), data.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DTYPES = {
 
 
 def content(tensors: Mapping[str, Tensor]) -> tuple[int, Iterator[bytes | memoryview]]:
-    """Size in bytes and parts of the file that holds `tensors`. Any device, strides and sharing of storage will do."""
+    """Return the size in bytes and the parts of a file with these tensors, of any device, strides and storage."""
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # keeps every tensor aligned
     header, end = {}, 0
     for name in order:
@@ -40,7 +40,7 @@ def content(tensors: Mapping[str, Tensor]) -> tuple[int, Iterator[bytes | memory
 
 
 def raw(tensor: Tensor) -> memoryview:
-    """The numbers of any dense tensor, in order, as bytes; a view where that is possible."""
+    """Return the elements of a dense tensor of any shape, in order, as bytes; they are copied only if necessary."""
     import torch
 
     flat = tensor.detach().cpu().contiguous().reshape(-1)

@@ -1,4 +1,4 @@
-"""Reading a run's files with suspicion: what is there, whole, ours, and of a format that we know."""
+"""Checks of a run's files when they are read: each must exist, be undamaged, belong to the run and have its format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.store.atomic import checked_name, loads, own_folder, read_bytes, 
 FORMAT = 1
 
 _NUMBER = (int, float)
-_UNNUMBERED = ("plan.json", "env.json")  # facts of the day, read by people; all other files carry a format
+_UNNUMBERED = ("plan.json", "env.json")  # files without a format number, which all other files have
 _KINDS: dict[str, dict[str, Any]] = {
     "done.json": {"steps": int, "tokens": _NUMBER, "flops": dict, "seconds": _NUMBER, "final": dict},
     "error.json": {"kind": str, "message": str, "time": str},
@@ -28,18 +28,18 @@ _KINDS: dict[str, dict[str, Any]] = {
     "scores": {"task": str, "metric": str, "seed": int, "value": (*_NUMBER, type(None))},
     "failures": {"task": str, "seed": int, "kind": str, "message": str, "time": str},
 }
-_FACTS: dict[str, dict[str, Any]] = {  # which tell these files from others of the run
+_FACTS: dict[str, dict[str, Any]] = {  # fields by which these files are recognised
     "plan.json": {"steps": _NUMBER, "tokens": _NUMBER, "flops": dict},
     "env.json": {"versions": dict, "machine": dict},
 }
 _SPEC_KEYS = {"format", "run_id", "identity_sha", "spec_sha", "spec"}
-LOOKS = 5  # at a run whose manifest is being replaced meanwhile
-POINT = re.compile(r"\d{8,}")  # the folder of a point: its step
-_EDGE = 1 << 16  # bytes read at either end of metrics.jsonl to see whether it is whole
+LOOKS = 5  # most checks of a run, if its manifest is replaced during each of them
+POINT = re.compile(r"\d{8,}")  # the name of a point's folder is its step
+_EDGE = 1 << 16  # bytes that are checked at the beginning and at the end of metrics.jsonl
 
 
 def reason(error: Exception) -> str:
-    """An exception in a few words."""
+    """Return a short phrase about an exception."""
     if isinstance(error, FileNotFoundError):
         return f"{Path(str(error.filename)).name} is missing"
     if isinstance(error, OSError):
@@ -48,63 +48,63 @@ def reason(error: Exception) -> str:
 
 
 def read(folder: Path, name: str, must: bool = False) -> dict[str, Any]:
-    """Return the object in file `name` of a run, checked for its hash, run, format and fields.
+    """Return the object in file `name` of a run, after checking its hash, run, format and fields.
 
-    Files of older versions carry neither hash nor run; with `must` they are refused. Raises ValueError or OSError.
+    Files of older versions have neither hash nor run; with `must` they are refused. Raises ValueError or OSError.
     """
     value, has_seal = read_sealed(folder / name, format=None if name in _UNNUMBERED else FORMAT)
     if has_seal and name != "spec.json" and (owner := value.pop("run_id", None)) != folder.name:
-        raise ValueError(f"{name} is of the run {ascii(owner)[:80]}")
+        raise ValueError(f"{name} belongs to the run {ascii(owner)[:80]}")
     check_fields(name, value, _KINDS.get(_kind(name), {}))
     if must and not has_seal:
-        raise ValueError(f"{name} is not what was written there (it lacks the hash of itself)")
+        raise ValueError(f"{name} has changed since it was written (its hash is missing)")
     return value
 
 
 def _kind(name: str) -> str:
-    """Return which kind of file this is: its own name, or that of the folder it is in; points have the same kinds."""
+    """Return the kind of a file: its name, or that of its folder; files of a point have the same kinds."""
     parts = name.split("/")
     inner = parts[2:] if parts[0] == "points" else parts
     return inner[0] if inner else ""
 
 
 def check_fields(name: str, value: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
-    """Raises ValueError where a field is missing or of another kind; a list must be one of words."""
+    """Raise ValueError if a field is missing or of another type than in `kinds`; lists must contain only strings."""
     for key, kind in kinds.items():
-        found = value.get(key, ...)
-        if not isinstance(found, kind) or isinstance(found, bool):
+        content = value.get(key, ...)
+        if not isinstance(content, kind) or isinstance(content, bool):
             raise ValueError(f"{name} has no usable {key!r}")
-        if isinstance(found, list) and not all(isinstance(item, str) for item in found):
+        if isinstance(content, list) and not all(isinstance(item, str) for item in content):
             raise ValueError(f"{name} has no usable {key!r}")
 
 
 def spec_record(folder: Path) -> tuple[dict[str, Any], bool]:
-    """Return what spec.json of a run holds, and whether the run's files carry hashes of themselves.
+    """Return the content of a run's spec.json, and whether the run's files contain hashes of their contents.
 
-    Raises ValueError unless it is what was written for this very folder.
+    Raises ValueError if spec.json is damaged or belongs to another folder, or OSError.
     """
     raw, has_seal = read_sealed(folder / "spec.json", format=FORMAT)
     if not isinstance(raw.get("spec"), dict) or not isinstance(raw.get("identity_sha"), str):
         raise ValueError("spec.json lacks the spec or its hash")
     if raw.get("run_id") != folder.name:
-        raise ValueError(f"spec.json is of the run {ascii(raw.get('run_id'))[:80]}")
+        raise ValueError(f"spec.json belongs to the run {ascii(raw.get('run_id'))[:80]}")
     if raw.get("spec_sha") != digest(raw["spec"], 64) or not (has_seal or raw.keys() <= _SPEC_KEYS):
-        raise ValueError("spec.json is not what was written there (its hash differs)")
+        raise ValueError("spec.json has changed since it was written (its hash differs)")
     return raw, has_seal
 
 
 def score_names(folder: Path) -> list[str]:
-    """File names of a run's scores."""
+    """Return the file names of a run's scores at the end of training."""
     return _json_names(folder, "scores")
 
 
 def failure_names(folder: Path) -> list[str]:
-    """Return the names of the scores whose last measurement failed."""
+    """Return the names of the scores whose last evaluation failed."""
     return _json_names(folder, "failures")
 
 
 def points(folder: Path) -> list[str]:
-    """Return the points of a run as prefixes of the names of their files, such as "points/00000100/", in order."""
+    """Return the places of a run's points, with which the names of their files begin: "points/00000100/", in order."""
     try:
         names = sorted((name for name in os.listdir(folder / "points") if POINT.fullmatch(name)), key=int)
     except (FileNotFoundError, NotADirectoryError):
@@ -113,24 +113,25 @@ def points(folder: Path) -> list[str]:
 
 
 def point_names(folder: Path, inner: str) -> list[str]:
-    """Return the names of the files in a folder of every point, such as "points/00000100/CoLA.json" of `scores`."""
+    """Return the names of the scores of all points with a file in the folder `inner`: "points/00000100/CoLA.json"."""
     return [place + name for place in points(folder) for name in _json_names(folder / place, inner)]
 
 
 def check_score_name(name: str) -> None:
-    """Raise InputError where this can be the name of no score: neither of the run's end nor of a point."""
+    """Raise InputError if this is not a valid name of a score, either of the end of training or of a point."""
     place, _, file = name.rpartition("/")
     at_point = place.startswith("points/") and POINT.fullmatch(place.removeprefix("points/"))
     checked_name(file if at_point else name, "the name of a score")
 
 
 def inside(inner: str, name: str) -> str:
-    """Return where the file of a score lies: "scores/CoLA.json", or "points/00000100/scores/CoLA.json"."""
+    """Return the file of a score in the folder `inner`: "scores/CoLA.json" or "points/00000100/scores/CoLA.json"."""
     place, slash, file = name.rpartition("/")
     return f"{place}{slash}{inner}/{file}"
 
 
 def _json_names(folder: Path, inner: str) -> list[str]:
+    """Return the names of the JSON files in the folder `inner`. Raises InputError if that is a link, or OSError."""
     if (folder / inner).is_symlink():
         raise InputError(f"{inner} is a symbolic link")
     try:
@@ -140,35 +141,35 @@ def _json_names(folder: Path, inner: str) -> list[str]:
 
 
 def weights_digest(done: Mapping[str, Any], part: str) -> str:
-    """Return one hash over the files of a run's "encoder" or "heads", which its scores carry."""
+    """Return one hash over the files of a run's "encoder" or "heads", which its scores record."""
     return digest(done.get(part, {}), 64)
 
 
 def fault(folder: Path, full: bool = False) -> str | None:
-    """What is wrong with a run's folder, or None. Never raises.
+    """Return how a run's folder is damaged, or None. Never raises an error.
 
-    Every JSON file is compared with its own hash and the others with their size in the manifest; with `full` all files
-    are compared with their hashes there.
+    Every JSON file is compared with its own hash and other files with their size in the manifest; with `full`, all
+    files are compared with their hashes in the manifest.
     """
     return look(folder, full)[0]
 
 
 def look(folder: Path, full: bool = False) -> tuple[str | None, dict[str, dict[str, Any]]]:
-    """Return the same, and the content of the JSON files that were read on the way, by name."""
+    """Return what `fault` returns, and the content of the JSON files that were read for it, by name."""
     for _ in range(LOOKS):
         before = stamp(folder / manifest.NAME)
-        found: dict[str, dict[str, Any]] = {}
+        records: dict[str, dict[str, Any]] = {}
         try:
-            told = _fault(folder, full, found)
+            damage = _fault(folder, full, records)
         except (ValueError, OSError, ArithmeticError, TypeError) as error:
-            told = reason(error)
-        if told is None or before == stamp(folder / manifest.NAME):
+            damage = reason(error)
+        if damage is None or before == stamp(folder / manifest.NAME):
             break
-    return told, found
+    return damage, records
 
 
 def stamp(path: Path) -> tuple[int, int] | None:
-    """Return what differs once a file has been replaced."""
+    """Return a value that differs once a file has been replaced; None if there is no file."""
     try:
         info = os.lstat(path)
     except OSError:
@@ -176,66 +177,66 @@ def stamp(path: Path) -> tuple[int, int] | None:
     return info.st_mtime_ns, info.st_ino
 
 
-def _fault(folder: Path, full: bool, found: dict[str, dict[str, Any]]) -> str | None:
-    """Return what is wrong, and put the JSON files that were read into `found`."""
+def _fault(folder: Path, full: bool, records: dict[str, dict[str, Any]]) -> str | None:
+    """Return how a run's folder is damaged, or None, and add the JSON files that were read to `records`."""
     checked_name(folder.name, "the name of a run")
     if not stat.S_ISDIR(os.lstat(folder).st_mode):
-        return "is not a folder of its own but a link or a file"
+        return "is a link or a file instead of a folder"
     record, must = spec_record(folder)
     parse(record["spec"])
     for name in ("checkpoints", "encoder", "failures", "heads", "points", "scores", "wandb"):
         try:
             own_folder(folder / name)
         except InputError:
-            return f"{name} is not a folder of its own but a link or a file"
+            return f"{name} is a link or a file instead of a folder"
     for name in ("plan.json", "env.json", "error.json", "wanted.json", "done.json"):
-        with contextlib.suppress(FileNotFoundError):  # an owner may take one away while we look
-            found[name] = read(folder, name, must)
-            check_fields(name, found[name], _FACTS.get(name, {}))
-    wanted = found.get("wanted.json", {})
+        with contextlib.suppress(FileNotFoundError):  # an owner may delete a file in the meantime
+            records[name] = read(folder, name, must)
+            check_fields(name, records[name], _FACTS.get(name, {}))
+    wanted = records.get("wanted.json", {})
     for name in (*wanted.get("scores", ()), *wanted.get("points", ())):
         check_score_name(name)
-    done = found.get("done.json")
+    done = records.get("done.json")
     listed = manifest.read(folder) if done is not None else None
     for name in score_names(folder):
-        if told := _score_fault(folder, name, done, must or listed is not None):
-            return told
+        if damage := _score_fault(folder, name, done, must or listed is not None):
+            return damage
     for name in failure_names(folder):
         checked_name(name, "the name of a score")
         read(folder, f"failures/{name}", must)
     for place in points(folder):
         try:
-            told = _point_fault(folder, place, must or listed is not None)
+            damage = _point_fault(folder, place, must or listed is not None)
         except (ValueError, OSError) as error:
-            told = reason(error)
-        if told:
-            return told if place in told else place + told
+            damage = reason(error)
+        if damage:
+            return damage if place in damage else place + damage
     for name in ("lease", "metrics.jsonl"):
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISREG(os.lstat(folder / name).st_mode):
                 return f"{name} is not a regular file"
     if done is None and score_names(folder) and os.path.lexists(folder / manifest.NAME):
         return "done.json is missing"
-    lost = next((name for name in ("plan.json", "env.json") if name not in found), None)
+    lost = next((name for name in ("plan.json", "env.json") if name not in records), None)
     if done is None and lost and _saved(folder):
         return f"{lost} is missing"
     if done is not None and done.get("manifest") and listed is None:
         return f"{manifest.NAME} is missing"
-    told = _manifest_fault(folder, listed, full) if listed is not None else None
-    return told or _rows_fault(folder / "metrics.jsonl", done)
+    damage = _manifest_fault(folder, listed, full) if listed is not None else None
+    return damage or _rows_fault(folder / "metrics.jsonl", done)
 
 
 def _point_fault(folder: Path, place: str, must: bool) -> str | None:
-    """Return what is wrong with a point of a run: its record, or a score that was measured there."""
+    """Return how the record or a score of a point is damaged, or None. Raises ValueError or OSError."""
     for name in ("", "encoder", "heads", "scores", "failures"):
         try:
             own_folder(folder / place / name)
         except InputError:
-            return f"{place}{name} is not a folder of its own but a link or a file"
+            return f"{place}{name} is a link or a file instead of a folder"
     point = read(folder, f"{place}point.json", must=True)
     for name in _json_names(folder / place, "scores"):
-        if told := _score_fault(folder, name, point, must, place):
-            return told
+        if damage := _score_fault(folder, name, point, must, place):
+            return damage
     for name in _json_names(folder / place, "failures"):
         checked_name(name, "the name of a score")
         read(folder, f"{place}failures/{name}", must)
@@ -243,7 +244,7 @@ def _point_fault(folder: Path, place: str, must: bool) -> str | None:
 
 
 def weights_fault(folder: Path, place: str) -> str | None:
-    """Return how the weights of a point differ from what its record says; None where they do not. Never raises."""
+    """Return how the weights of a point differ from the hashes in its record, or None. Never raises an error."""
     try:
         point = read(folder, f"{place}point.json", must=True)
         for part in ("encoder", "heads"):
@@ -255,7 +256,7 @@ def weights_fault(folder: Path, place: str) -> str | None:
 
 
 def _saved(folder: Path) -> bool:
-    """Return whether a run has a checkpoint, which is never written before its plan and its environment are."""
+    """Return whether a run has a checkpoint, which is always written after its plan and its environment."""
     try:
         return any(name.startswith("step-") for name in os.listdir(folder / "checkpoints"))
     except OSError:
@@ -263,9 +264,9 @@ def _saved(folder: Path) -> bool:
 
 
 def _score_fault(folder: Path, name: str, done: Mapping[str, Any] | None, must: bool, place: str = "") -> str | None:
-    """Return what is wrong with a score: its content, its place, or the encoder that it was measured on.
+    """Return how a score is damaged or misplaced, or that it is of other weights, or None.
 
-    `done` is the record of that encoder, that of the run's end or of the point at `place`.
+    `done` is the record of the weights, of the end of training or of the point at `place`. Raises ValueError, OSError.
     """
     checked_name(name, "the name of a score")
     path = f"{place}scores/{name}"
@@ -277,20 +278,20 @@ def _score_fault(folder: Path, name: str, done: Mapping[str, Any] | None, must: 
     if isinstance(sha := score.get("digest"), str) and name != score_file(score["task"], sha, score["seed"]):
         return f"{path} is the score of {ascii(score['task'])[:80]} with seed {score['seed']}"
     if done is not None and (must or "encoder" in score) and score.get("encoder") != weights_digest(done, "encoder"):
-        return f"{path} is of another encoder"
+        return f"{path} is the score of another encoder"
     if done is not None and "heads" in score and score["heads"] != weights_digest(done, "heads"):
-        return f"{path} is of other heads"
+        return f"{path} is the score of other heads"
     return None
 
 
 def _manifest_fault(folder: Path, listed: manifest.Entries, full: bool) -> str | None:
-    """Return the first difference between a finished run and its manifest."""
-    told = (found.what for found in manifest.differences(folder, listed, full) if found.kind != "spared")
-    return next(told, None)
+    """Return the first difference between a finished run and its manifest, or None."""
+    differences = (each.what for each in manifest.differences(folder, listed, full) if each.kind != "spared")
+    return next(differences, None)
 
 
 def _rows_fault(path: Path, done: Mapping[str, Any] | None) -> str | None:
-    """Both ends of the file are looked at; every line is when the rows are read."""
+    """Return how the beginning or the end of metrics.jsonl is damaged, or None; `rows` checks every line."""
     steps = done["steps"] if done else 0
     if not os.path.lexists(path):
         return "metrics.jsonl is missing" if steps else None
@@ -312,12 +313,12 @@ def _rows_fault(path: Path, done: Mapping[str, Any] | None) -> str | None:
 
 
 def size(path: Path) -> int:
-    """Bytes of a file, 0 where there is none."""
+    """Return the size of a file in bytes, and 0 if there is none."""
     return path.stat().st_size if path.exists() else 0
 
 
 def sha256(path: Path) -> str:
-    """Of a regular file, in hexadecimal. Raises InputError where it is none or cannot be read."""
+    """Return the SHA-256 of a regular file in hexadecimal. Raises InputError if it cannot be read."""
     try:
         return atomic.sha256(path)
     except (ValueError, OSError) as error:
@@ -325,12 +326,12 @@ def sha256(path: Path) -> str:
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file of a folder, by name; none where there is no folder."""
+    """Return the SHA-256 of every file of a folder, by name; empty if there is no folder. Raises InputError."""
     return {path.name: sha256(path) for path in sorted(folder.iterdir())} if folder.is_dir() else {}
 
 
 def row(line: bytes) -> dict[str, Any] | None:
-    """A line of metrics.jsonl, if it is one."""
+    """Return the row in a line of metrics.jsonl, or None if the line is not a row of metrics."""
     try:
         value = loads(line)
     except ValueError:
@@ -339,14 +340,17 @@ def row(line: bytes) -> dict[str, Any] | None:
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    """Every row of a metrics.jsonl. A torn last line is none yet; any other damage is an InputError with its line."""
+    """Return all rows of a metrics.jsonl, without an incomplete last line.
+
+    Raises InputError, which names the line, for any other damage.
+    """
     try:
         lines = read_bytes(path, largest=1 << 40).split(b"\n")[:-1]
     except FileNotFoundError:
         return []
     except ValueError as error:
         raise DamagedRun(f"{path} {error}") from None
-    found = []
+    values = []
     for number, line in enumerate(lines, 1):
         value = row(line)
         if value is None:
@@ -354,5 +358,5 @@ def rows(path: Path) -> list[dict[str, Any]]:
                 f"{path}, line {number}: is not a row of metrics; the file is damaged there, so move the run's folder "
                 f"away and give the same command again"
             )
-        found.append(value)
-    return found
+        values.append(value)
+    return values

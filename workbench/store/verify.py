@@ -1,4 +1,4 @@
-"""Compare everything in a run store with what was written: every file of every run, and every experiment record."""
+"""Verification of a store: every file of every run, and every experiment record, is compared with its hash."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from workbench.store.manifest import Difference
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
 
-OTHERS = (manifest.NAME, "error.json", "error.log", "lease", "wandb")  # may be in a run's folder, with or without it
+OTHERS = (manifest.NAME, "error.json", "error.log", "lease", "wandb")  # of a run's folder, in no manifest
 UNFINISHED = "is not finished, so no manifest covers it"
 OLDER = "was finished by an older version, which wrote no manifest, so it is not covered"
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What `verify` found: `differences` by run or record, and what is `uncovered` with the reason.
+    """The result of `verify`: `differences` by run or record, and `uncovered` runs and records with the reason.
 
-    A run that has not begun has no folder either, so that one which a record lists is no difference.
-
-    `cached` are sentences on prepared text, tokenizers and kernels of the cache, which are made anew when next opened.
+    A run that is listed in a record and has no folder is no difference, since it may not have begun. `cached` are
+    sentences about damaged text, tokenizers and kernels in the cache, which are made again when they are next opened.
     """
 
     store: Path
@@ -39,40 +38,40 @@ class Verified:
 
     @property
     def exit_code(self) -> int:
-        """1 if anything differs."""
+        """The exit code of the command: 1 if there are differences, else 0."""
         return int(bool(self.differences or self.cached))
 
     def to_json(self) -> dict[str, Any]:
-        """Return all of it as plain data."""
+        """Return the result as plain data."""
         return {
             "store": str(self.store),
             "runs": self.runs,
             "records": self.records,
             "files": self.files,
-            "differences": [{"of": of, **asdict(found)} for of, found in self.differences],
+            "differences": [{"of": of, **asdict(difference)} for of, difference in self.differences],
             "uncovered": [{"of": of, "why": why} for of, why in self.uncovered],
             "cache": list(self.cached),
         }
 
     def text(self) -> str:
-        """Return a line for each difference, then one on the whole."""
-        lines = [f"{of}: {found.what}" for of, found in self.differences]
-        lines += [f"in the cache, {told}" for told in self.cached]
+        """Return one line for each difference and each uncovered entry, and a last line with the totals."""
+        lines = [f"{of}: {difference.what}" for of, difference in self.differences]
+        lines += [f"in the cache, {sentence}" for sentence in self.cached]
         lines += [f"{of} {why}" for of, why in self.uncovered]
-        many = len(self.differences) + len(self.cached)
-        told = f"{many} differences" if many else "nothing differs"
-        return "\n".join([*lines, f"{told} in {self.files} files of {self.runs} runs and {self.records} records"])
+        count = len(self.differences) + len(self.cached)
+        total = f"{count} differences" if count else "no differences"
+        return "\n".join([*lines, f"{total} in {self.files} files of {self.runs} runs and {self.records} records"])
 
 
 def verify(store: RunStore, cache_root: Path | None = None) -> Verified:
-    """Read every file of a store and compare it with its hash, where one was written down. Nothing is changed.
+    """Read every file of a store and compare it with its recorded hash, if there is one; nothing is changed.
 
-    With `cache_root` everything in that cache is read and compared as well.
+    With `cache_root`, all files of that cache are read and compared as well.
     """
     runs, records = store.runs(), store.experiments()
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        found = list(pool.map(_of_run, runs))
-    differences = [(run.run_id, each) for run, (each_of, _) in zip(runs, found, strict=True) for each in each_of]
+        checked = list(pool.map(_of_run, runs))
+    differences = [(run.run_id, each) for run, (each_of, _) in zip(runs, checked, strict=True) for each in each_of]
     uncovered = [(run.run_id, why) for run in runs if (why := _uncovered(run))]
     present = {run.run_id for run in runs}
     for record in records:
@@ -90,32 +89,32 @@ def verify(store: RunStore, cache_root: Path | None = None) -> Verified:
         (f"in the cache, {each.entry}:", f"{each.what}; it is not used") for each in cached if not each.covered
     ]
     return Verified(
-        store.root, len(runs), len(records), sum(files for _, files in found) + len(records),
+        store.root, len(runs), len(records), sum(files for _, files in checked) + len(records),
         tuple(differences), tuple(uncovered), tuple(str(each) for each in cached if each.covered),
     )  # fmt: skip
 
 
 def _of_run(run: RunDir) -> tuple[list[Difference], int]:
-    """Return every difference of one run, and how many files were looked at."""
+    """Return all differences of one run, and the number of its files."""
     for _ in range(validation.LOOKS):
         before = validation.stamp(run.path / manifest.NAME)
-        told = list(_listed(run)) if run.trained and run.covered else list(_unlisted(run))
+        differences = list(_listed(run)) if run.trained and run.covered else list(_unlisted(run))
         damage = run.damage
         if damage is None and not run.trained and run.state != "running":
             damage = run.progress_damage()
-        if not told or before == validation.stamp(run.path / manifest.NAME):
+        if not differences or before == validation.stamp(run.path / manifest.NAME):
             break
-    if damage and damage not in [each.what for each in told]:
-        told.append(Difference(".", "changed", damage))
-    return told, sum(len(names) for _, _, names in os.walk(run.path))
+    if damage and damage not in [each.what for each in differences]:
+        differences.append(Difference(".", "changed", damage))
+    return differences, sum(len(names) for _, _, names in os.walk(run.path))
 
 
 def _listed(run: RunDir) -> Iterator[Difference]:
-    """Yield how a finished run differs from its manifest."""
+    """Yield the differences between a finished run and its manifest."""
     try:
         files = manifest.read(run.path) or {}
     except (ValueError, OSError):
-        return  # which `validation.fault` says
+        return  # `validation.fault` reports this error
     yield from manifest.differences(run.path, files, full=True)
     for name in manifest.unexpected(run.path, files):
         if not _sealed_late(run, name):
@@ -124,7 +123,10 @@ def _listed(run: RunDir) -> Iterator[Difference]:
 
 
 def _sealed_late(run: RunDir, name: str) -> bool:
-    """Return whether a file carries its own hash and run: a command killed at this moment leaves such a file."""
+    """Return whether a file that is not in the manifest is valid by its own hash and run.
+
+    A command that is killed before it adds a new file to the manifest leaves such a file.
+    """
     if not {"scores", "failures", "wanted.json"} & set(name.split("/")):
         return False
     try:
@@ -134,30 +136,30 @@ def _sealed_late(run: RunDir, name: str) -> bool:
 
 
 def _strangers(run: RunDir) -> Iterator[Difference]:
-    """Yield what is in a run's folder and never put there by this program."""
+    """Yield files and folders in a run's folder that `workbench` never writes."""
     known = {*manifest.FILES, *manifest.FOLDERS, *OTHERS}
     for name in sorted(os.listdir(run.path)):
         if name not in known and not name.startswith((STAGE, TRASH)):
-            yield Difference(name, "unexpected", f"{name} is no file of a run")
+            yield Difference(name, "unexpected", f"{name} is not a file of a run")
 
 
 def _unlisted(run: RunDir) -> Iterator[Difference]:
-    """Yield what is wrong with each checkpoint of a run that no manifest covers, and what does not belong there."""
+    """Yield damaged checkpoints and points, and unexpected files, of a run without a manifest."""
     folder = run.path / "checkpoints"
     if folder.is_symlink() or not run.path.is_dir() or run.path.is_symlink():
         return
     for step in checkpoint.steps(folder):
         name = f"checkpoints/step-{step:08d}"
-        if told := checkpoint.problem(run.path / name):
-            yield Difference(name, "changed", f"{name} is damaged: {told}")
+        if damage := checkpoint.problem(run.path / name):
+            yield Difference(name, "changed", f"{name} is damaged: {damage}")
     for place in validation.points(run.path):
-        if told := validation.weights_fault(run.path, place):
-            yield Difference(place.rstrip("/"), "changed", told)
+        if damage := validation.weights_fault(run.path, place):
+            yield Difference(place.rstrip("/"), "changed", damage)
     yield from _strangers(run)
 
 
 def _uncovered(run: RunDir) -> str:
-    """Return why no manifest covers a run, "" where one does."""
+    """Return why a run has no manifest, or "" if it has one or is damaged."""
     if run.trained:
         return "" if run.covered or validation.fault(run.path) else OLDER
     return "" if validation.fault(run.path) else UNFINISHED
