@@ -182,7 +182,7 @@ def test_a_loop_of_links_is_no_store(workbench: Command, tmp_path: Path) -> None
             'QUESTION = "Which?"\nAXES = {key: range(9999) for key in ("optim.lr", "batch.size", "encoder.hidden")}\n',
             "999,700,029,999 runs",
         ),
-        ('QUESTION = "Which?"\nAXES = {"optim.lr": range(10**12)}\n', "a list of 1,000,000,000,000 values"),
+        ('QUESTION = "Which?"\nAXES = {"optim.lr": range(10**12)}\n', "a list has 1,000,000,000,000 values"),
         (
             'QUESTION = "Which?"\nclass Odd(dict):\n    def __getitem__(self, key):\n        raise SystemExit(0)\n'
             'AXES = Odd({"optim.lr": (1e-3,)})\n',
