@@ -23,8 +23,8 @@ from workbench.errors import InputError
 from workbench.spec.run_spec import RunSpec, digest
 from workbench.spec.stages import BoundRun
 from workbench.store import atomic
-from workbench.store.atomic import dumps, loads, plain, read_object
-from workbench.store.run_store import ExperimentRecord, LeaseHeld, LeaseLost, RunDir, RunStore
+from workbench.store.atomic import dumps, loads, plain, read_object, sealed
+from workbench.store.run_store import SINCE_HASHES, ExperimentRecord, LeaseHeld, LeaseLost, RunDir, RunStore
 
 SPEC = RunSpec.model_validate({"budget": {"steps": 4}})
 
@@ -646,13 +646,15 @@ def test_damaged_records_are_named_and_never_overwritten(store: RunStore, conten
 def test_rows_that_cannot_be_used_are_damage_in_records_of_old_commands_too(
     store: RunStore, key: str, rows: list[object]
 ) -> None:
-    """Records of the first commands carry no hash, so that somebody may have written into them."""
+    """Records of the first commands carry no hash and no contrasts or looks; anybody may have written into them."""
     store.extend_experiment(record())
     path = store.root / "experiments" / "ablation-nano-1.json"
-    old = {k: v for k, v in json.loads(path.read_text()).items() if k not in ("content_sha256", "counts")}
+    written = {k: v for k, v in json.loads(path.read_text()).items() if k != "content_sha256"}
+    old = {k: v for k, v in written.items() if k not in ("counts", *SINCE_HASHES)}
     path.write_text(dumps(old))
     assert store.experiment("ablation-nano-1").runs == list(record().runs)
-    path.write_text(dumps(old | {key: rows}))
+    changed = (written if key in SINCE_HASHES else old) | {key: rows}
+    path.write_bytes(sealed(changed) if key in SINCE_HASHES else dumps(changed).encode())
     with pytest.raises(InputError, match=rf"ablation-nano-1\.json has a row of '{key}' that cannot be used"):
         store.experiment("ablation-nano-1")
 
