@@ -299,7 +299,7 @@ def _parsed_record(path: Path) -> ExperimentRecord:
     raw, has_seal = read_sealed(path, format=FORMAT)
     known = {f.name for f in dataclasses.fields(ExperimentRecord)} - {"damage", "covered"}
     if not has_seal and (raw.keys() & SINCE_HASHES or not raw.keys() <= {"format", *known}):
-        raise ValueError(f"{path.name} is not what was written there (it lacks its hash)")
+        raise ValueError(f"{path.name} is not what was written there (its hash is missing)")
     later: dict[str, Any] = {key: [] for key in ("match", "tuning", "contrasts", "looks")}
     later |= {"design": {}, "text": {}}
     values = later | {key: value for key, value in raw.items() if key in known}
