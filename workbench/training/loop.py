@@ -82,42 +82,16 @@ def train(
     not finite, with the weights unchanged by them, Interrupted after writing a checkpoint, and OSError if the disk
     fails.
     """
-    device = torch.device(host.resolved_device())
-    cpu.prepare(host.threads, host.plain, host.resolved_device())
-    model = build(spec, host)
-    count_words(model, corpus.counts)
-    model.to(device).train()
+    device, model, autocast = _on_device(spec, corpus, host)
     forward: nn.Module = torch.compile(model, fullgraph=True) if host.compile else model  # type: ignore[assignment]
     optimizer, parameters = make_optimizer(model, spec.optim), list(model.parameters())
     metrics = Metrics(run.path / "metrics.jsonl", run.owner)
-    done, spent, saving = restore(run, model, optimizer)
-    resumed = done
-    if parent is not None and not done:
-        done, spent, saving = inherit(parent, spec, model, optimizer)
-    if metrics.rewind(done) != done and done != plan.first:
-        raise DamagedRun(
-            f"{run.path}: metrics.jsonl lacks rows before step {done}, the step of the checkpoint; "
-            f"move that folder away and give the same command again"
-        )
-    run.rows_to(done, plan.first)
-    if resumed:
-        check_log(run, resumed, metrics.content())
-    if done > plan.steps:
-        raise DamagedRun(
-            f"{run.path}: plan.json ends at step {plan.steps}, but there is a checkpoint of step {done}; "
-            f"move that folder away and give the same command again"
-        )
-    room = max(1, 2 - len(checkpoint.steps(run.path / "checkpoints")))  # checkpoints that need new disk space
-    size = sum(p.numel() for p in model.parameters())
-    kept = 0
+    done, spent, saving = _begin(run, spec, plan, model, optimizer, metrics, parent)
     if snapshots is not None:
         snapshots.begin(done)
-        kept = snapshots.room(done, size)
-    checkpoint.room(run.path, room * 12 * size + kept)
+    _check_room(run, done, sum(p.numel() for p in parameters), snapshots)
 
     micro = host.rows_at_once(spec.batch.size)
-    half = host.resolved_precision(spec.encoder.hidden) == "bf16"
-    autocast = torch.autocast(device.type, torch.bfloat16, enabled=half)
     bad = torch.zeros((), device=device)
     optimizer.found_inf = bad  # type: ignore[attr-defined]  # the fused step changes no weights if this is 1
     window = Window(spec, plan, spent, saving)
@@ -163,6 +137,54 @@ def train(
             if stopped and step < plan.steps:
                 raise Interrupted(stopped[0])
     return model
+
+
+def _on_device(
+    spec: RunSpec, corpus: Corpus, host: Host
+) -> tuple[torch.device, nn.Module, AbstractContextManager[Any]]:
+    """Return the device of a run, its model there in training mode, and the context in which losses are computed."""
+    device = torch.device(host.resolved_device())
+    cpu.prepare(host.threads, host.plain, host.resolved_device())
+    model = build(spec, host)
+    count_words(model, corpus.counts)
+    half = host.resolved_precision(spec.encoder.hidden) == "bf16"
+    return device, model.to(device).train(), torch.autocast(device.type, torch.bfloat16, enabled=half)
+
+
+def _begin(
+    run: RunDir, spec: RunSpec, plan: Plan, model: nn.Module, optimizer: torch.optim.Optimizer, metrics: Metrics,
+    parent: RunDir | None,
+) -> tuple[int, float, float]:  # fmt: skip
+    """Load the newest checkpoint of the run, or else the end of its parent, and cut the log to its last step.
+
+    Returns the steps that are done, the seconds that they took, and the part of these that saving took. Raises
+    DamagedRun if log or plan do not fit the checkpoint.
+    """
+    done, spent, saving = restore(run, model, optimizer)
+    resumed = done
+    if parent is not None and not done:
+        done, spent, saving = inherit(parent, spec, model, optimizer)
+    if metrics.rewind(done) != done and done != plan.first:
+        raise DamagedRun(
+            f"{run.path}: metrics.jsonl lacks rows before step {done}, the step of the checkpoint; "
+            f"move that folder away and give the same command again"
+        )
+    run.rows_to(done, plan.first)
+    if resumed:
+        check_log(run, resumed, metrics.content())
+    if done > plan.steps:
+        raise DamagedRun(
+            f"{run.path}: plan.json ends at step {plan.steps}, but there is a checkpoint of step {done}; "
+            f"move that folder away and give the same command again"
+        )
+    return done, spent, saving
+
+
+def _check_room(run: RunDir, done: int, size: int, snapshots: Snapshots | None) -> None:
+    """Raise OSError if the disk has no room for the checkpoints and snapshots of a model of `size` weights."""
+    new = max(1, 2 - len(checkpoint.steps(run.path / "checkpoints")))  # checkpoints that need new disk space
+    kept = snapshots.room(done, size) if snapshots is not None else 0
+    checkpoint.room(run.path, new * 12 * size + kept)
 
 
 def accumulate(
@@ -281,15 +303,9 @@ def seconds_per_step(spec: RunSpec, corpus: Corpus, host: Host, steps: int = 5) 
 
     The weights that are trained for the measurement are not used afterwards.
     """
-    device = torch.device(host.resolved_device())
-    cpu.prepare(host.threads, host.plain, host.resolved_device())
-    model = build(spec, host)
-    count_words(model, corpus.counts)
-    model.to(device)
+    device, model, autocast = _on_device(spec, corpus, host)
     optimizer = make_optimizer(model, spec.optim)
     micro = host.rows_at_once(spec.batch.size)
-    half = host.resolved_precision(spec.encoder.hidden) == "bf16"
-    autocast = torch.autocast(device.type, torch.bfloat16, enabled=half)
     start = 0.0
     for step in range(2 + steps):
         if step == 2:  # the first two steps fill caches
