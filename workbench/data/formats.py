@@ -117,7 +117,7 @@ def delimited_rows(path: Path, lines: Iterable[str], mark: str = ",") -> Iterato
     """Yield ("line 7", fields) for each row, the header first. Raises InputError naming file and line.
 
     Fields of CSV may be quoted (RFC 4180), and quoted fields may contain line ends; fields of TSV are never quoted.
-    `lines` end in their line ends.
+    `lines` include their line ends.
     """
     csv.field_size_limit(2 * LINE)
     read = 0  # characters of the row that is being read, which may have many lines
@@ -170,7 +170,7 @@ def parquet_rows(path: Path, shown: str, column: str | None = None) -> Iterator[
 
 
 def unpackable(metadata: Any, shown: str, column: str | None = None) -> None:
-    """Raise InputError if a column of a Parquet file, or any if None, would fill memory, judged by its metadata."""
+    """Raise InputError if a column (or any if None) of a Parquet file with this metadata would fill memory."""
     for rows in map(metadata.row_group, range(metadata.num_row_groups)):
         for part in map(rows.column, range(rows.num_columns)):
             name, packed, unpacked = part.path_in_schema, part.total_compressed_size, part.total_uncompressed_size
@@ -183,7 +183,7 @@ def unpackable(metadata: Any, shown: str, column: str | None = None) -> None:
 
 
 def missing(column: str, columns: Iterable[str], where: str) -> InputError:
-    """Return the error for a table without this column."""
+    """Return the error for a table that does not have this column."""
     names = ", ".join(repr(name) for name in columns) or "none"
     return InputError(
         f"{where} has no column {column!r}; its columns are {names}; choose one with --set data.column=NAME"

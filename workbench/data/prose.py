@@ -167,7 +167,7 @@ class _Reader:
         return True
 
     def _dropped(self, text: str, indent: int) -> bool:
-        """Return whether a line is dropped, by its section or as a rule. Less indentation ends a Google section."""
+        """Return whether a line is an underline or in a dropped section. Less indentation ends a Google section."""
         if self.section == "google" and indent < self.base:
             self.section = ""
         return self.section == "dropped" or UNDERLINE.match(text) is not None

@@ -102,7 +102,7 @@ def identity(source: Source) -> list[Any]:
 
 
 def name_of(source: Source) -> str:
-    """Return the name of a source for display; that of a compressed file has no suffix of the compression."""
+    """Return the name of a source for display, which is without the suffix of a compression."""
     if isinstance(source, File):
         return source.path.stem if source.path.suffix.lower() in PACKINGS else source.path.name
     if isinstance(source, Hub):

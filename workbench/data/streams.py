@@ -31,7 +31,7 @@ def unpacked_suffix(path: Path) -> str:
 
 
 def ignore(_: int) -> None:
-    """Do nothing with the progress, which is the default."""
+    """Ignore progress; this is the default."""
 
 
 def chunks(path: Path, advance: Advance = ignore) -> Iterator[bytes]:

@@ -58,7 +58,7 @@ Lines = list[tuple[int, str]]  # line numbers and lines
 
 
 def _blocks(path: Path, is_comment: Callable[[str], bool]) -> Iterator[Lines]:
-    """Yield the lines between two blank lines together, without comments."""
+    """Yield the numbered lines of each block between blank lines, without comments."""
     block: Lines = []
     for number, line in enumerate(lines(path), 1):
         if not line.strip():

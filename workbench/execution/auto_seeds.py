@@ -37,7 +37,7 @@ SETTLED = ("done", "diverged")  # states that do not change when the command is 
 
 @dataclass(frozen=True)
 class Limit:
-    """The limit to added seeds: a number of seeds, and a budget for all runs together."""
+    """The limit of added seeds: a number of seeds, and a budget for all runs together."""
 
     seeds: int = MOST_SEEDS
     compute: Budget | None = None
@@ -78,7 +78,8 @@ def spending(priced: Sequence[Priced], limit: Budget, host: Host, workers: int) 
 def whole(job: Job, limit: Limit, host: Host, workers: int) -> Job:
     """Return the job with the largest number of seeds of its plan, and log at which numbers of seeds it looks."""
     most = most_seeds(job, limit, host, workers)
-    log.warning("--seeds auto looks at %s seeds; the plan is of all of them", listing([*map(str, schedule(most))]))
+    numbers = listing([*map(str, schedule(most))])
+    log.warning("--seeds auto looks at the results of %s seeds; the plan is of all of them", numbers)
     specs = tuple(spec for spec in job.specs if spec.seed < job.base.seed + most)
     return job if specs == job.specs else replace(job, specs=specs)
 

@@ -24,7 +24,7 @@ SETTLED = ("done", "failed", "diverged", "damaged")
 
 
 def facts(run: RunDir) -> dict[str, Any]:
-    """Return state and note of a run, and if it is running, step, steps, tokens/s, loss and seconds left."""
+    """Return state and note of a run; and step, steps, tokens/s, loss and seconds left, None unless it is running."""
     row: dict[str, Any] = run.summary()
     row |= dict.fromkeys(("worker", "step", "steps", "tokens_per_second", "loss", "seconds_left"))
     if row["state"] != "running":

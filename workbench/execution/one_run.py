@@ -42,7 +42,7 @@ WAIT = 1.0  # seconds between checks of runs that other processes carry out
 def carry_out_all(
     store: RunStore, todo: Sequence[str], tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host, since: str
 ) -> None:
-    """Carry out all runs that no other process carries out, and return when all are settled, also those of others.
+    """Carry out all runs, except those that other processes carry out, and return when all are settled.
 
     A failure is recorded and the next run begins; a failure recorded after the time `since` is not tried again. A full
     disk or a signal ends the command. The run of a worker that died is taken over.
@@ -113,7 +113,7 @@ def carry_out(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since
 def _noted(
     what: str, note: Callable[..., None], trace: Path, expected: tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
-    """Record and log any failure of the block; only wrong input, disk errors, signals and a lost lease are raised on.
+    """Record and log a failure of the block; only wrong input, disk errors, signals and a lost lease are raised again.
 
     SystemExit and similar exceptions are recorded too, since an objective's own code must not end the command. `note`
     records a failure, with its traceback in the file `trace`, which the warning names; `expected` errors need none.

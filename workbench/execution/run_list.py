@@ -145,7 +145,7 @@ def _with_typed(experiment: Experiment, names: Sequence[str]) -> tuple[Contrast,
 
 
 def _by_name(arm: contrasts.Cell) -> contrasts.Cell:
-    """Return the arm with an objective that is given as a file replaced by the objective's name in run ids."""
+    """Return the arm with the name of its objective, as in run ids, if the objective is given as a file."""
     word = str(arm.get("objective", ""))
     return {**arm, "objective": objectives.find(word)[0]} if word.endswith(".py") else arm
 
@@ -305,7 +305,7 @@ def _match(experiment: Experiment, spec: ResolvedSpec, unit: str) -> Match:
 
 
 def _spent(spec: ResolvedSpec, unit: str) -> float:
-    """Return what a run spends, as an amount that gives it the same number of steps when it is its budget."""
+    """Return what a run spends, as an amount that leads to the same number of steps when it is given as a budget."""
     own = plan(spec)
     if unit == "steps":
         return own.steps

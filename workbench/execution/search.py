@@ -243,7 +243,7 @@ def _text(values: Mapping[str, Any]) -> str:
 
 
 class Study:
-    """Proposals of one search. They have no state between calls."""
+    """Proposals of one search. Nothing is stored between calls."""
 
     def __init__(self, search: Search, name: str) -> None:
         self.search, self.name = search, name

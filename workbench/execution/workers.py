@@ -58,7 +58,7 @@ class Assignment:
 
 
 def share(assignment: Assignment, workers: int) -> None:
-    """Carry out an assignment in `workers` processes, and wait for their ends.
+    """Carry out an assignment in `workers` processes, and wait until all have ended.
 
     Raises OSError if one of them ran out of disk, and Interrupted if one was stopped by a signal.
     """

@@ -88,14 +88,14 @@ def _growth(normalizer: Any) -> float:
 
 
 def longest_text(folder: Path) -> int | None:
-    """Return the most tokens that a folder's tokenizer allows in a text (model_max_length); None if it has no limit."""
+    """Return how many tokens a folder's tokenizer allows in a text (model_max_length); None if it has no limit."""
     path = check_tokenizer_folder(folder).get("tokenizer_config.json")
     length = read_settings(folder, "tokenizer_config.json", path).get("model_max_length") if path else None
     return int(length) if length is not None and length < NO_LIMIT else None
 
 
 def kind_of_tokenizer(folder: Path) -> dict[str, str] | None:
-    """Return the settings of config.json that name a tokenizer's type, as older ones need; None if it has none."""
+    """Return the settings of config.json that name a tokenizer's type, which old ones need; None if there are none."""
     path = regular_files(folder).get("config.json")
     raw = read_settings(folder, "config.json", path) if path else {}
     kind, name = raw.get("model_type"), raw.get("tokenizer_class")

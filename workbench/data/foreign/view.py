@@ -1,4 +1,4 @@
-"""What a library reads of a folder that others made, and the library's errors as one sentence."""
+"""Temporary folders that libraries read instead of folders that others made, and their errors as one sentence."""
 
 from __future__ import annotations
 
