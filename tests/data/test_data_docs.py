@@ -318,7 +318,7 @@ def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert made.entries["train"] == sum(not docs._is_test(f"numpy.part{n % 4}.m{n}") for n in range(40)) > 30
     assert docs.info() == made
     monkeypatch.setattr(docs, "_root", lambda package: None)
-    with pytest.raises(docs.InputError, match="'docs' finds neither"):
+    with pytest.raises(docs.InputError, match="'docs' is made of the sources of python, numpy"):
         docs.entries("train")
 
 

@@ -190,7 +190,7 @@ def test_packed_files_cut_short_or_damaged(tmp_path: Path, packing: str):
     path = tmp_path / f"t.txt{packing}"
     for size in (0, 5, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:size])
-        assert str(path) in (message := refused(path)) and "cut short" in message
+        assert str(path) in (message := refused(path)) and "truncated" in message
     path.write_bytes(b"this is plain text, whatever its name says")
     assert str(path) in (message := refused(path)) and "damaged or not" in message
     middle = len(whole) // 2
@@ -228,8 +228,8 @@ def test_a_missing_column_names_those_there(tmp_path: Path, kind: str):
         ("t.jsonl", '{"text": "\\ud800"}\n', "surrogate"),
         ("t.csv", 'id,text\n1,"a\n', "line 2 cannot be read as CSV"),
         ("t.csv", "id,text\n1,a\n2\n", "line 3 has 1 fields"),
-        ("t.md", "text", "of a kind that cannot be read"),
-        ("t.txt.bz2", "text", "of a kind that cannot be read"),
+        ("t.md", "text", "a type of file that cannot be read"),
+        ("t.txt.bz2", "text", "a type of file that cannot be read"),
     ],
 )
 def test_faulty_files(tmp_path: Path, name: str, content: str, words: str):
@@ -252,7 +252,7 @@ def test_names_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_links_in_a_circle(tmp_path: Path):
     (tmp_path / "a.txt").symlink_to("a.txt")
-    with pytest.raises(InputError, match="its links lead in a circle"):
+    with pytest.raises(InputError, match="its symbolic links form a circle"):
         sources.resolve(DataSpec(corpus=(str(tmp_path),)))
 
 

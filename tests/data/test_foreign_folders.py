@@ -195,8 +195,8 @@ BAD: dict[str, tuple[Change, str]] = {
     "config.json holds a long number": (written("config.json", '{"vocab_size": ' + "9" * 9999 + "}"), "config.json"),
     "config.json is a pipe": (replaced("config.json", os.mkfifo), "config.json is not a regular file"),
     "config.json leads out": (outside("config.json"), "config.json is a link that leads out"),
-    "a link to nothing": (lambda f: (f / "merges.txt").symlink_to("gone"), "merges.txt is a link to nothing"),
-    "a link in a loop": (lambda f: (f / "x.json").symlink_to("x.json"), "x.json is a link to nothing"),
+    "a link to nothing": (lambda f: (f / "merges.txt").symlink_to("gone"), "merges.txt is a link to a missing file"),
+    "a link in a loop": (lambda f: (f / "x.json").symlink_to("x.json"), "x.json is a link to a missing file"),
     "code of its own": (settings(auto_map={"AutoModel": "mine.Model"}), "code of its own (auto_map)"),
     "a kind of its own": (settings(model_type="mine"), "model_type 'mine'"),
     "no kind": (settings(model_type=None), "model_type None"),
@@ -209,43 +209,43 @@ BAD: dict[str, tuple[Change, str]] = {
     "attention of another package": (settings(_attn_implementation="flash_attention_2"), "flash_attention_2"),
     "quantized": (settings(quantization_config={"quant_method": "awq"}), "quantization_config"),
     "10^9 layers": (settings(num_hidden_layers=10**9), "num_hidden_layers=1000000000"),
-    "200 layers": (settings(num_hidden_layers=200), "asks for 200 layers, and the weights are 39 tensors"),
+    "200 layers": (settings(num_hidden_layers=200), "has 200 layers, and the weights have 39 tensors"),
     "-1 layers": (settings(num_hidden_layers=-1), "num_hidden_layers=-1"),
     "layers as a word": (settings(num_hidden_layers="two"), "num_hidden_layers='two'"),
     "true layers": (settings(num_hidden_layers=True), "num_hidden_layers=True"),
     "half a layer": (settings(num_hidden_layers=1.5), "num_hidden_layers=1.5"),
     "zero heads": (settings(num_attention_heads=0), "num_attention_heads=0"),
-    "heads that do not divide": (settings(num_attention_heads=3), "which 3 attention heads cannot share"),
+    "heads that do not divide": (settings(num_attention_heads=3), "not a multiple of its 3 attention heads"),
     "a width of 10^7": (settings(hidden_size=10**7), "hidden_size=10000000"),
-    "a vocabulary of 10^8": (settings(vocab_size=10**8), "tables of 100,000,000 rows"),
+    "a vocabulary of 10^8": (settings(vocab_size=10**8), "a table of 100,000,000 rows"),
     "a vocabulary of 0": (settings(vocab_size=0), "vocab_size=0"),
     "positions as a list": (settings(max_position_embeddings=[1]), "max_position_embeddings=[1]"),
     "padding beyond the vocabulary": (settings(pad_token_id=99), "pad_token_id=99"),
     "is_decoder as a word": (settings(is_decoder="yes"), "is_decoder='yes'"),
     "no weights": (lambda f: (f / WEIGHTS).unlink(), "holds no weights"),
-    "pickled weights": (lambda f: (f / WEIGHTS).rename(f / "pytorch_model.bin"), "weights in a form"),
+    "pickled weights": (lambda f: (f / WEIGHTS).rename(f / "pytorch_model.bin"), "weights in a format"),
     "weights are a pipe": (replaced(WEIGHTS, os.mkfifo), f"{WEIGHTS} is not a regular file"),
     "weights are a socket": (replaced(WEIGHTS, listening), f"{WEIGHTS} is not a regular file"),
     "weights are a device": (replaced(WEIGHTS, lambda p: p.symlink_to("/dev/zero")), "not a regular file"),
     "weights lead out": (outside(WEIGHTS), f"{WEIGHTS} is a link that leads out"),
     "weights are text": (written(WEIGHTS, "no weights at all"), "has no header"),
     "weights are empty": (written(WEIGHTS, b""), "has no header"),
-    "weights of a terabyte of holes": (lambda f: os.truncate(f / WEIGHTS, 1 << 40), "cut off"),
-    "weights are cut": (header(lambda h: None, tail=100), "cut off"),
+    "weights of a terabyte of holes": (lambda f: os.truncate(f / WEIGHTS, 1 << 40), "truncated"),
+    "weights are cut": (header(lambda h: None, tail=100), "truncated"),
     "a header of 10^18 bytes": (written(WEIGHTS, (10**18).to_bytes(8, "little") + b"{}"), "has no header"),
-    "a header that is a list": (written(WEIGHTS, (2).to_bytes(8, "little") + b"[]"), "no object"),
+    "a header that is a list": (written(WEIGHTS, (2).to_bytes(8, "little") + b"[]"), "not a JSON object"),
     "tensors that overlap": (header(lambda h: first(h).update(data_offsets=[8, 16], shape=[2])), "overlap"),
-    "a shape of -1": (header(lambda h: first(h).update(shape=[-1])), "no shape and place"),
+    "a shape of -1": (header(lambda h: first(h).update(shape=[-1])), "no valid shape and data_offsets"),
     "a shape of 10^9 x 10^9": (header(lambda h: first(h).update(shape=[10**9, 10**9])), "does not fit into its bytes"),
-    "a type that is none": (header(lambda h: first(h).update(dtype="F4")), "is of the type 'F4'"),
-    "an entry that is a number": (header(lambda h: h.update(x=3)), "is of the type 3"),
+    "a type that is none": (header(lambda h: first(h).update(dtype="F4")), "has the type 'F4'"),
+    "an entry that is a number": (header(lambda h: h.update(x=3)), "has the type 3"),
     "an index that names a pickle": (index("pytorch_model.bin"), "names pytorch_model.bin"),
     "an index that leads up": (index("../out.safetensors"), "names ../out.safetensors"),
     "an index that leads to the root": (index("/tmp/x.safetensors"), "names /tmp/x.safetensors"),
     "an index that is a list": (indexed([]), "holds list"),
     "an index of a list": (indexed({"weight_map": []}), "weight_map"),
     "an index of numbers": (indexed({"weight_map": {"w": 3}}), "names 3"),
-    "an index to nothing": (indexed({"weight_map": {"w": "b.safetensors"}}), "which is not there"),
+    "an index to nothing": (indexed({"weight_map": {"w": "b.safetensors"}}), "which is not in the folder"),
     "an index to what is not held": (indexed({"weight_map": {"w": "a.safetensors"}}), "lacks w"),
 }  # fmt: skip
 
@@ -286,13 +286,13 @@ UNUSABLE: dict[str, tuple[Change, str]] = {
     "a layer that lacks": (settings(num_hidden_layers=3), "lacks 16 of the encoder's weights, encoder.layer.2."),
     "weights of whole numbers": (
         weights(lambda held: held.update({name: w.to(torch.int8) for name, w in held.items()})),
-        "asks for 2 layers, and the weights are 0 tensors",
+        "has 2 layers, and the weights have 0 tensors",
     ),
     "one weight of whole numbers": (
         weights(lambda held: held.update({POSITIONS: held[POSITIONS].to(torch.int32)})),
         f"{POSITIONS} holds whole numbers",
     ),
-    "an activation that is none": (settings(hidden_act="os.system"), "it names 'os.system', which is not known"),
+    "an activation that is none": (settings(hidden_act="os.system"), "it names 'os.system', which is unknown"),
     "a rate that is a word": (settings(layer_norm_eps="small"), "cannot be loaded as an encoder"),
     "a deviation that is a word": (
         settings(hidden_act="gelu_new", initializer_range="small"),  # which is the library's to load
@@ -369,7 +369,7 @@ def test_a_tokenizer_that_panics_leaves_nothing_but_a_sentence(folder: Path, cap
     split_by("(a+)+$")(folder)
     rows = Examples(["a" * 40 + "!"] * 4, None, [0, 1] * 2)
     said = refusal(lambda: encode(folder, replace(TASK, train=rows), 16))
-    assert "cannot read these texts" in said and "retry-limit" in said and str(folder) in said
+    assert "cannot encode these texts" in said and "retry-limit" in said and str(folder) in said
     assert capfd.readouterr().err == ""
 
 

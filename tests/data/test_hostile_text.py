@@ -44,7 +44,7 @@ def test_a_bomb_of_nuls_is_refused_in_little_memory(tmp_path: Path, packing: str
     path.write_bytes(PACK[packing](b"some text" + bytes(100 << 20)))
     tracemalloc.start()
     try:
-        assert "NUL at offset 9 of the unpacked text" in refused(path)
+        assert "NUL at offset 9 of the decompressed text" in refused(path)
         assert tracemalloc.get_traced_memory()[1] < 90 << 20
     finally:
         tracemalloc.stop()
@@ -58,7 +58,7 @@ def test_what_unpacks_to_more_than_any_text_is_refused(
     monkeypatch.setattr(streams, "FREE", 1 << 20)
     path = tmp_path / f"bomb.txt{packing}"
     path.write_bytes(PACK[packing](b"\n" * (6 << 20)))
-    assert "unpacks to more than 500 times its size" in refused(path)
+    assert "decompresses to more than 500 times its size" in refused(path)
 
 
 @pytest.mark.parametrize("packing", PACK)
@@ -145,10 +145,10 @@ def test_parquet_that_says_it_unpacks_to_gigabytes(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(formats, "FREE", 1 << 20)
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"text": ["word " * 500_000], "id": [1]}), path, compression="zstd")
-    assert "unpacks to 2 MiB in 1 rows of column 'text'" in refused(path)
+    assert "decompresses to 2 MiB in 1 rows of column 'text'" in refused(path)
     monkeypatch.setattr(formats, "FREE", 1 << 30)
     monkeypatch.setattr(formats, "LONGEST", 1 << 19)
-    assert "unpacks to 2 MiB in 1 rows of column 'text'" in refused(path)
+    assert "decompresses to 2 MiB in 1 rows of column 'text'" in refused(path)
 
 
 # -- what a tokenizer is given

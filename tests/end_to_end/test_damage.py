@@ -163,7 +163,7 @@ def test_what_changes_the_last_digits_is_said_and_kept(
     if change[0] in given:
         del given[(at := given.index(change[0])) : at + 2]
     done = workbench(*given, *change, cwd=run.parents[1])
-    assert done.returncode == 0 and f"goes on with {key}" in done.stderr, done.stderr
+    assert done.returncode == 0 and f"continues with {key}" in done.stderr, done.stderr
     also = ["kernels"] if key == "plain" and compiled.available(torch.float32) else []  # which that leaves out
     assert [each["key"] for each in json.loads((run / "env.json").read_text())["changes"]] == [key, *also]
 

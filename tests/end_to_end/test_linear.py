@@ -71,7 +71,7 @@ def test_linear_probes_from_run_to_report(
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("1\tthe\n", "line 1: 2 columns where CoNLL-U has 10"),
+        ("1\tthe\n", "line 1: 2 columns, and CoNLL-U has 10"),
         ("\n" * 9, "holds no tagged sentences"),
         ("1\tthe\t_\tDET" + "\t_" * 6 + "\n", "too few sentences to train and to test on"),
     ],

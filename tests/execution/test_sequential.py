@@ -183,7 +183,7 @@ def test_a_look_waits_for_runs_that_are_not_done(
     monkeypatch.setattr(one, "carry_out_all", lambda *_: None)
     monkeypatch.setattr(one_run, "carry_out_all", lambda *_: None)  # as where other processes are at the runs
     assert go(one).looks == []
-    assert "the look at 4 seeds waits for 12 runs that are not done" in caplog.text
+    assert "the look at 4 seeds needs 12 runs that are not done" in caplog.text
 
 
 def test_a_plan_is_not_changed_once_it_is_made(machine: Callable[..., Machine]) -> None:

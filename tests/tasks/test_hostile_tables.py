@@ -80,4 +80,4 @@ def test_a_parquet_table_that_unpacks_to_gigabytes(tmp_path: Path, monkeypatch: 
     texts = ["a " * 200_000 + str(n) for n in range(20)]
     pq.write_table(pa.table({"text": texts, "label": [0, 1] * 10}), path, compression="zstd", use_dictionary=False)
     monkeypatch.setattr(formats, "FREE", 1 << 20)
-    assert "unpacks to 7 MiB in 20 rows of column 'text'" in refused(path)
+    assert "decompresses to 7 MiB in 20 rows of column 'text'" in refused(path)

@@ -278,8 +278,8 @@ def test_a_run_that_kept_nothing_has_scores_of_its_end_alone(
 ) -> None:
     run = carried_out(spec_of(tasks__at="none"), prepared, toy, tmp_path)
     wanted = one_run.Wanted(spec_of().tasks, toy, prepared)
-    experiment_runner._warn_of_pointless([run], wanted)
-    assert "1 of 1 runs have no weights at points that are asked for" in caplog.text
+    experiment_runner._warn_of_missing_points([run], wanted)
+    assert "1 of 1 runs have no weights at requested points" in caplog.text
     assert f"{run.run_id} at 2 points" in caplog.text
     assert one_run.complete(run, wanted) and run.state == "done"
 
@@ -307,8 +307,8 @@ def test_a_point_whose_weights_were_deleted_keeps_its_scores_and_gets_no_others(
     assert found == ["points/00000001/scores", "scores"]
     wanted = one_run.Wanted(spec_of().tasks, both, prepared)
     assert one_run.complete(run, wanted) and run.state == "done" and wanted.unmeasured(run) == 1
-    experiment_runner._warn_of_pointless([run], wanted)
-    assert f"the weights were deleted, so scores of these points are left out: {run.run_id} at 1 points" in caplog.text
+    experiment_runner._warn_of_missing_points([run], wanted)
+    assert f"the weights were deleted; scores of these points are left out: {run.run_id} at 1 points" in caplog.text
 
 
 @pytest.mark.parametrize("damage", ["changed", "missing", "stranger"])

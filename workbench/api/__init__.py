@@ -1,1 +1,1 @@
-"""What the command line does, for notebooks and scripts, in the same words. `import workbench as wb` has all of it."""
+"""The Python interface, which has the command line's functions under the same names; use `import workbench as wb`."""

@@ -1,4 +1,4 @@
-"""A run store read from Python: its runs and experiments as tables, and trained encoders as transformers objects."""
+"""Access to a run store: its runs and experiments as tables, and trained encoders as transformers objects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Run:
 
     @property
     def run_id(self) -> str:
-        """The name of the run, which is the name of its directory."""
+        """The name of the run, which is also the name of its directory."""
         return self._folder.run_id
 
     @property
@@ -37,32 +37,32 @@ class Run:
 
     @property
     def spec(self) -> RunSpec:
-        """What the run is: every setting that decides what it computes. Raises InputError where it cannot be read."""
+        """The run's spec: every setting that decides what it computes. Raises InputError if it cannot be read."""
         return self._folder.spec()
 
     @property
     def state(self) -> str:
-        """One of new, running, interrupted, trained, done, failed, diverged and damaged."""
+        """The state: new, running, interrupted, trained, done, failed, diverged or damaged."""
         return self._folder.state
 
     def metrics(self) -> pd.DataFrame:
-        """Return metrics.jsonl, a row for each step: losses, learning rate, tokens and FLOPs so far, and seconds."""
+        """Return metrics.jsonl, a row per logged step: losses, learning rate, tokens and FLOPs so far, and seconds."""
         import pandas as pd
 
         return pd.DataFrame(self._folder.metrics())
 
     def scores(self) -> pd.DataFrame:
-        """Return the scores at the end of training, a row for each task and fine-tuning seed."""
+        """Return the scores at the end of training, with a row for each task and fine-tuning seed."""
         import pandas as pd
 
-        kept = ("task", "suite", "metric", "seed", "value")
-        rows = [{key: score.get(key) for key in kept} for score in self._folder.scores().values()]
-        return pd.DataFrame(rows, columns=list(kept)).rename(columns={"seed": "fine_tuning_seed"})
+        columns = ("task", "suite", "metric", "seed", "value")
+        rows = [{key: score.get(key) for key in columns} for score in self._folder.scores().values()]
+        return pd.DataFrame(rows, columns=list(columns)).rename(columns={"seed": "fine_tuning_seed"})
 
     def encoder(self) -> tuple[Any, Any]:
         """Return the trained encoder and its tokenizer, as transformers loads them from the run's directory.
 
-        Raises InputError where the run has no encoder yet, or its files are not those that were written.
+        Raises InputError if the run has no encoder yet, or if its files have changed since they were written.
         """
         from transformers import AutoModel, AutoTokenizer
 
@@ -76,7 +76,7 @@ class Run:
 
 
 class Store:
-    """The runs below a folder, as `--runs` names it. Raises InputError where there is no store; nothing is written."""
+    """A store of runs: the folder that `--runs` names. Raises InputError if there is none; nothing is written."""
 
     def __init__(self, root: Path | str = "runs") -> None:
         self._store = RunStore.existing(root)
@@ -90,15 +90,15 @@ class Store:
         return self._store.root
 
     def run(self, name: str) -> Run:
-        """Return a run by its name, or by a part of it that no other has. Raises InputError."""
+        """Return a run by its name, or by a part that no other name has. Raises InputError if there is no such run."""
         from workbench.report.load.ledger import find_run
 
         return Run(find_run(self._store, name))
 
     def runs(self, where: Sequence[str] = (), sort: str | None = None) -> pd.DataFrame:
-        """Return a row for each run: state, settings by dotted key, what was spent, and mean scores.
+        """Return a table with a row for each run: state, settings by dotted key, compute spent, and mean scores.
 
-        `where` holds conditions as `workbench runs --where` has them ("objective=rtd", "seed<3"), `sort` is a column,
+        `where` has conditions as in `workbench runs --where` ("objective=rtd", "seed<3"). `sort` is a column,
         with a minus before it for the largest first. Raises InputError for a condition that no run can meet.
         """
         import pandas as pd
@@ -108,13 +108,13 @@ class Store:
         return pd.DataFrame(ledger.chosen(ledger.rows(self._store), where, sort))
 
     def studies(self) -> list[str]:
-        """Return the names of the experiments' records, the one that was updated last first."""
+        """Return the names of the experiments' records, the last updated one first."""
         return [
             record.name for record in sorted(self._store.experiments(), key=lambda each: each.updated, reverse=True)
         ]
 
     def study(self, name: str) -> Study:
-        """Return an experiment by its name or that of a record of it. Raises InputError."""
+        """Return an experiment by its name, or by the name of its record. Raises InputError if there is none."""
         from workbench.api.studies import Study
         from workbench.report import find_record
 

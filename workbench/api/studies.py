@@ -1,4 +1,4 @@
-"""Studies from Python: carry an experiment out, read its scores as tables, compare its arms, write its report."""
+"""Studies in Python: functions that carry out experiments, and their results as tables, comparisons and reports."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ HOST = ("device", "precision", "micro_batch", "threads", "compile_", "save_every
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two arms of a study at one budget, by the rule of reports (docs/decisions/0009).
+    """A comparison of two arms of a study at one budget, by the rule of reports (docs/decisions/0009).
 
-    `difference` is the mean of `a` minus `b` over the pre-training `seeds` they share, in points, with its 95 %
-    interval `low` to `high`, None where the noise is not known. `p` is corrected for all comparisons that count.
-    `verdict` is "ahead" or "behind" of `a`, or "open", which is never "equal". `detectable` is the true difference that
-    this design shows four times in five. Nothing is claimed of a pair that is not `declared` where others were.
+    `difference` is the mean of `a` minus `b` in points, over the pre-training `seeds` that both have, with its 95 %
+    interval from `low` to `high`, which are None if the noise is unknown. `p` is corrected for all comparisons that
+    count. `verdict` is "ahead" if `a` is ahead, "behind" if `b` is, or "open", which does not mean equal. `detectable`
+    is the true difference that this design shows with a probability of 80 %. If contrasts were declared, nothing is
+    claimed of a pair that is not `declared`.
     """
 
     a: str
@@ -50,16 +51,16 @@ class Comparison:
         interval = "" if self.low is None else f" (95 % interval {self.low:.2f} to {self.high:.2f})"
         p = "" if self.p is None else f", corrected p {self.p:.3g}"
         words = {"ahead": f"{self.a} is ahead of {self.b}", "behind": f"{self.b} is ahead of {self.a}"}
-        told = words.get(self.verdict, "nothing is shown") if self.declared else "not declared beforehand"
+        claim = words.get(self.verdict, "nothing is shown") if self.declared else "not declared beforehand"
         shown = "" if self.detectable is None else f"; the design shows {self.detectable:.2f} points four times in five"
         return (
             f"{self.measure} at {self.budget}: {self.a} minus {self.b} is {self.difference:+.2f} points{interval}{p} "
-            f"over {self.seeds} seeds: {told}{shown}"
+            f"over {self.seeds} seeds: {claim}{shown}"
         )
 
 
 class Study:
-    """An experiment as a store holds it. `outcome` is what came of carrying it out, where this process did that."""
+    """An experiment in a store. `outcome` is the result of carrying it out, or None if this process did not do so."""
 
     def __init__(self, store: RunStore, name: str, outcome: Any = None) -> None:
         self._store, self.name, self.outcome = store, name, outcome
@@ -81,29 +82,29 @@ class Study:
         return boards(self._frames)
 
     def runs(self) -> pd.DataFrame:
-        """Return a row for each run, the untrained encoders included: arm, seed, budget, state and what was spent."""
+        """Return a row for each run, including untrained encoders: arm, seed, budget, state and compute spent."""
         return self._frames.runs.copy()
 
     def scores(self) -> pd.DataFrame:
-        """Return a row for each run, task and fine-tuning seed; docs/columns.md says what the columns hold."""
+        """Return a row for each run, task and fine-tuning seed; docs/columns.md describes the columns."""
         from workbench.report.long_table import table
 
         return table(self._frames)
 
     def curves(self) -> pd.DataFrame:
-        """Return the training curves of all runs, averaged over stretches of steps, a row for each."""
+        """Return the training curves of all runs, averaged over intervals of steps, with a row for each interval."""
         return self._frames.curves.merge(self._frames.runs[["run_id", "arm", "seed"]], on="run_id")
 
     def points(self) -> pd.DataFrame:
-        """Return the scores that were taken along training, a row for each run, task and point, the end included."""
+        """Return the scores taken during training and at its end, with a row for each run, task and point."""
         return self._frames.points.copy()
 
     def measures(self) -> list[str]:
-        """Return the names by which `compare` takes measures, in the order of the report."""
+        """Return the names of the measures for `compare`, in the order of the report."""
         return [board.suite for board in self._boards]
 
     def answer(self) -> str:
-        """Return the report's answer to the experiment's question, by the first measure."""
+        """Return the report's answer to the experiment's question, which is based on the first measure."""
         from workbench.report.page.answer import answer
         from workbench.report.page.facts import no_scores
 
@@ -121,18 +122,18 @@ class Study:
             _known(arm, arms, f"{self.name} has no arm with scores on {board.suite} at {budget} called")
         pair = next((pair for pair in board.pairs[budget] if {pair.a, pair.b} == {a, b}), None)
         if pair is None:
-            raise InputError(f"{a!r} and {b!r} are the same arm; name two")
+            raise InputError(f"{a!r} and {b!r} are the same arm; name two different ones")
         sign = 1 if pair.a == a else -1
-        found, verdict = pair.compared.estimate, pair.compared.verdict
-        low, high = (found.low, found.high) if sign > 0 else (_negated(found.high), _negated(found.low))
-        turned = {"ahead": "behind", "behind": "ahead"}.get(verdict, verdict)
+        estimate, verdict = pair.compared.estimate, pair.compared.verdict
+        low, high = (estimate.low, estimate.high) if sign > 0 else (_negated(estimate.high), _negated(estimate.low))
+        reversed_verdict = {"ahead": "behind", "behind": "ahead"}.get(verdict, verdict)
         return Comparison(
-            a, b, board.label, budget, sign * found.mean, low, high, pair.compared.adjusted, found.n,
-            verdict if sign > 0 else turned, pair.compared.declared, board.noise[budget][0].gap,
+            a, b, board.label, budget, sign * estimate.mean, low, high, pair.compared.adjusted, estimate.n,
+            verdict if sign > 0 else reversed_verdict, pair.compared.declared, board.noise[budget][0].gap,
         )  # fmt: skip
 
     def report(self, out: Path | str | None = None) -> Path:
-        """Write the report, `out`/index.html and its tables (by default reports/NAME), and return the page's path."""
+        """Write the report to the folder `out` (by default reports/NAME), and return the path of its index.html."""
         from workbench.report import write
 
         return write(self._store, self.name, Path(out) if out is not None else Path("reports") / self.name)
@@ -148,20 +149,20 @@ def _negated(value: float | None) -> float | None:
     return None if value is None else -value
 
 
-def _known(word: str, known: Sequence[str], told: str) -> str:
+def _known(word: str, known: Sequence[str], problem: str) -> str:
     if word not in known:
-        raise InputError(f"{told} {word!r}{suggest(word, known)}")
+        raise InputError(f"{problem} {word!r}{suggest(word, known)}")
     return word
 
 
 def run(experiment: str, **words: Any) -> Study:
-    """Carry out an experiment, as `workbench run` does, and return it; called again, it goes on where it stopped.
+    """Carry out an experiment, as `workbench run` does, and return it. A repeated call continues where it stopped.
 
     `words` are the command's options by name: objectives (names or files), scale, corpus, tasks, evaluate_at, budget,
-    match, seeds (a number or "auto"), most_seeds, most_compute, most_epochs; settings, a mapping as of --set; store
-    (default "runs"), out (where the report goes, by default reports/NAME), workers; device, precision, threads,
-    micro_batch, `compile_`, plain, save_every, track. Raises InputError where they cannot be used, before anything is
-    spent.
+    match, seeds (a number or "auto"), most_seeds, most_compute, most_epochs; settings (a mapping, as with --set); store
+    (default "runs"), out (the folder of the report, default reports/NAME), workers; device, precision, threads,
+    micro_batch, `compile_`, plain, save_every, track. Raises InputError, before anything is spent, if they cannot be
+    used.
 
         study = wb.run("ablation", objectives=["rtd", "bert-mlm"], budget="flops=1e12", seeds=4, tasks="pairs")
         print(study.compare("rtd", "bert-mlm"))
@@ -175,7 +176,8 @@ def run(experiment: str, **words: Any) -> Study:
 def sweep(axis: str | None = None, over: Mapping[str, Iterable[Any]] | None = None, **words: Any) -> Study:
     """Compare settings at equal compute, as `workbench sweep` does: those of an experiment, of `over`, or of both.
 
-    `over` maps keys to values, as {"generator.width": (0.25, 0.5, 1)}; `words` are as of `run`. Raises InputError.
+    `over` maps keys to values, as in {"generator.width": (0.25, 0.5, 1)}; `words` are those of `run`. Raises InputError
+    if they cannot be used.
     """
     from workbench.spec.axes import parse_over
 
@@ -188,10 +190,10 @@ def sweep(axis: str | None = None, over: Mapping[str, Iterable[Any]] | None = No
 
 
 def plan(experiment: str, **words: Any) -> pd.DataFrame:
-    """Return what `run` would carry out, a row for each run: steps, tokens, FLOPs, parameters and memory.
+    """Return the plan of `run` with a row for each run: steps, tokens, FLOPs, parameters and memory.
 
-    `words` are as of `run`, of which those on where and how runs are carried out change nothing here. Nothing is run;
-    text is prepared only where words must be counted. Raises InputError.
+    `words` are those of `run`; the ones on where and how runs are carried out have no effect. Nothing is run, and text
+    is prepared only if its words must be counted. Raises InputError if the options cannot be used.
     """
     import pandas as pd
 
@@ -205,10 +207,10 @@ def plan(experiment: str, **words: Any) -> pd.DataFrame:
 
 
 def evaluate(encoder: Path | str, tasks: str = "probes", scale: str | None = None, **words: Any) -> pd.DataFrame:
-    """Fine-tune any encoder in the Hugging Face layout on tasks, as `workbench evaluate` does; a row for each score.
+    """Fine-tune any encoder in the Hugging Face layout on tasks, as `workbench evaluate` does; return a row per score.
 
-    `words` are settings (a mapping), device and precision. Raises InputError where encoder or tasks cannot be used, or
-    a fine-tuning fails.
+    `words` are settings (a mapping), device and precision. Raises InputError if the encoder or the tasks cannot be
+    used, or if a fine-tuning fails.
     """
     import pandas as pd
 
@@ -238,7 +240,7 @@ def _carry_out(
 
 
 def _called(name: str, experiment: str | None, words: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the call as words, which the record and every run keep in place of a command line."""
+    """Return the call as words, which the record and every run store in place of a command line."""
     return ("workbench", f"wb.{name}", experiment or "", *(f"{key}={value}" for key, value in words.items()))
 
 
@@ -251,7 +253,7 @@ def _taken(given: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def _settings(given: dict[str, Any]) -> list[str]:
-    """Remove `settings` from the arguments and return them as texts "key=value", as --set takes them."""
+    """Remove `settings` from the arguments, and return them as texts "key=value" for --set."""
     return [f"{key}={_word(value)}" for key, value in (given.pop("settings", None) or {}).items()]
 
 
@@ -260,7 +262,7 @@ def _word(value: Any) -> str:
 
 
 def _request(given: dict[str, Any]) -> Request:
-    """Return the request that keyword arguments make. Raises InputError for one that is not known."""
+    """Return the request of these keyword arguments. Raises InputError for an unknown argument."""
     settings = _settings(given)
     for name in ("objectives", "corpus"):
         if isinstance(given.get(name), str):

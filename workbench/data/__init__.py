@@ -1,1 +1,1 @@
-"""Text to training rows: sources, tokenizer, packed token shards, and batches as a function of position."""
+"""From text to training rows: sources, tokenizers, packed token shards, and batches as a function of position."""

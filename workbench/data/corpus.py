@@ -1,7 +1,7 @@
-"""Rows for training as a pure function of their position, over memory-mapped token shards.
+"""Training rows as a pure function of their position, read from memory-mapped token shards.
 
-A row is [CLS], length - 2 tokens of the stream, [SEP]. Each epoch takes every row once, in the order of a keyed
-permutation that is computed where it is needed: memory and time do not grow with the corpus.
+A row is [CLS], length - 2 tokens of the stream, [SEP]. Each epoch contains every row once, in the order of a keyed
+permutation, of which only the elements in use are computed: memory and time do not grow with the corpus.
 """
 
 from __future__ import annotations
@@ -24,17 +24,23 @@ if TYPE_CHECKING:
 
 Words = NDArray[np.uint64]
 ROUNDS = 6
-KEPT_IN_MEMORY = 1 << 30  # bytes; below it, the system's reading ahead soon has the whole corpus in memory
+KEPT_IN_MEMORY = 1 << 30  # bytes; a smaller corpus is soon wholly in memory, since the system reads ahead
 
 
 class Corpus:
-    """Batches of a prepared corpus. `rows` is their number in an epoch; the last, incomplete row is left out."""
+    """A prepared corpus in batches. `rows` is the number of rows in an epoch; an incomplete last row is left out.
+
+    Raises InputError if the corpus is too small for one row.
+    """
 
     def __init__(self, prepared: Prepared, length: int, seed: int) -> None:
         self.prepared, self.length, self.seed = prepared, length, seed
         self.rows = prepared.tokens // (length - 2)
         if self.rows == 0:
-            raise InputError(f"the corpus has {prepared.tokens} tokens, too few for one row of length {length}")
+            raise InputError(
+                f"the corpus has {prepared.tokens} tokens, too few for one row of length {length}; add text or lower "
+                f"data.length"
+            )
         manifest = json.loads((prepared.folder / "manifest.json").read_text(encoding="utf-8"))
         dtype = np.dtype(manifest["dtype"])
         scattered = prepared.tokens * dtype.itemsize > KEPT_IN_MEMORY
@@ -43,7 +49,7 @@ class Corpus:
         self._starts = np.cumsum([0, *(len(shard) for shard in self._shards)])
 
     def batch(self, position: int, rows: int, device: Any = "cpu") -> Batch:
-        """Rows `position` to `position + rows` of training: ids (rows, length), keys (rows,), all positions real."""
+        """Return training rows from `position` to `position + rows`: ids (rows, length), keys (rows,); no padding."""
         import torch
 
         from workbench.tensors import Batch
@@ -57,9 +63,9 @@ class Corpus:
         return Batch(ids=torch.from_numpy(ids).to(device, non_blocking=True), keys=keys.to(device, non_blocking=True))
 
     def counts(self, rows: int = 1 << 14) -> NDArray[np.int64]:
-        """How often each word occurs (V,), in `rows` rows from all over the corpus, or in all where it has no more.
+        """Return the count (V,) of each token in `rows` rows spread over the corpus, or in all if it has fewer rows.
 
-        A function of the corpus alone, whatever the seed.
+        The result depends on the corpus alone, and not on the seed.
         """
         places = np.arange(min(rows, self.rows), dtype=np.int64)
         ids = np.empty((len(places), self.length - 2), dtype=np.int64)
@@ -68,16 +74,16 @@ class Corpus:
         return np.bincount(ids.ravel(), minlength=self.prepared.vocab)
 
     def order(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The rows of the corpus at these positions of training; each epoch is an order of its own."""
+        """Return the rows of the corpus at positions of training, (n,) each; every epoch has its own order."""
         epochs, places = np.divmod(positions, self.rows)
-        found = np.empty_like(positions)
+        rows = np.empty_like(positions)
         for epoch in np.unique(epochs):
-            here = epochs == epoch
-            found[here] = permuted(places[here], self.rows, seed_of(self.seed, "order", int(epoch)))
-        return found
+            of_epoch = epochs == epoch
+            rows[of_epoch] = permuted(places[of_epoch], self.rows, seed_of(self.seed, "order", int(epoch)))
+        return rows
 
     def _fill(self, line: NDArray[np.int64], start: int) -> None:
-        """Copy tokens of the stream from `start` on; they may lie across the end of a shard."""
+        """Fill a line with the tokens of the stream from `start` on, which may be in several shards."""
         shard = int(np.searchsorted(self._starts, start, side="right")) - 1
         done = 0
         while done < len(line):
@@ -88,27 +94,27 @@ class Corpus:
 
 
 def _mapped(path: Path, dtype: np.dtype[Any], scattered: bool) -> NDArray[Any]:
-    """The tokens of a shard, read from the disk where they are looked at."""
+    """Return the tokens of a shard, memory-mapped, so that only those in use are read from the disk."""
     with open(path, "rb") as file:
         pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    if scattered and hasattr(mmap, "MADV_RANDOM"):  # else each row brings in megabytes of neighbours
+    if scattered and hasattr(mmap, "MADV_RANDOM"):  # otherwise the system reads megabytes around each row
         pages.madvise(mmap.MADV_RANDOM)
     return np.frombuffer(pages, dtype=dtype)
 
 
 def permuted(places: NDArray[np.int64], size: int, key: int) -> NDArray[np.int64]:
-    """Where a permutation of range(size), chosen by `key`, takes `places`.
+    """Return the images (n,) of `places` (n,) under a permutation of range(size) that `key` selects.
 
-    A Feistel network permutes the next power of two; what falls outside walks on along its cycle until it is inside
-    (Black and Rogaway 2002, "Ciphers with arbitrary finite domains"), in fewer than two steps on average.
+    A Feistel network permutes the next power of two. A result outside the range is permuted again until it is inside,
+    in fewer than two steps on average (cycle walking: Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
     """
     left = (size - 1).bit_length() // 2
     right = (size - 1).bit_length() - left
     keys = _round_keys(key)
-    found = _feistel(places.astype(np.uint64), left, right, keys)
-    while len(outside := np.flatnonzero(found >= size)):
-        found[outside] = _feistel(found[outside], left, right, keys)
-    return found.astype(np.int64)
+    images = _feistel(places.astype(np.uint64), left, right, keys)
+    while len(outside := np.flatnonzero(images >= size)):
+        images[outside] = _feistel(images[outside], left, right, keys)
+    return images.astype(np.int64)
 
 
 @lru_cache(maxsize=16)
@@ -117,7 +123,7 @@ def _round_keys(key: int) -> tuple[np.uint64, ...]:
 
 
 def _feistel(value: Words, left: int, right: int, keys: tuple[np.uint64, ...]) -> Words:
-    """A permutation of `left + right` bits: the halves change places ROUNDS times, so both have their width again."""
+    """Permute numbers of `left + right` bits. After an even number of ROUNDS the two halves have their widths again."""
     high, low = value >> np.uint64(right), value & _ones(right)
     for key in keys:
         high, low = low, high ^ (mixed(low ^ key) & _ones(left))

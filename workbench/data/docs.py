@@ -1,7 +1,7 @@
-"""The built-in corpus: docstrings and language reference found on this machine, with nothing to download.
+"""The built-in corpus: docstrings and the language reference of packages on this machine; nothing is downloaded.
 
-Sources are read with `ast` and never imported. Entries are cleaned (`prose.py`), deduplicated and split by module;
-test paragraphs that share words with the train side are dropped, so that no test text occurs in pre-training text.
+Sources are parsed with `ast` and never imported. Entries are cleaned (`prose.py`), deduplicated and split by module;
+test paragraphs that share phrases with the train side are dropped, so that no test text occurs in pre-training text.
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ SKIPPED_FOLDERS = {
     "extern", "externals", "__pycache__", "idlelib", "lib2to3", "turtledemo", "__phello__",
 }  # fmt: skip
 TEST_SHARE = 0.1
-SHARED_WORDS = 8  # a test paragraph may not have this many words in a row in common with the train side
-SHORT_WORDS = 4  # nor a whole sentence of this many words or more
+SHARED_WORDS = 8  # a test paragraph may not share this many consecutive words with the train side
+SHORT_WORDS = 4  # nor may it share a whole sentence of at least this many words
 SENTENCE_ENDS = (re.compile(r"(?<=[.!?])\s"), re.compile(r"(?<=[.!?:;])\s"))
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One docstring: `text` is cleaned, a paragraph a line; `signature` is like "foo(x, y=None)", or "".
+    """One docstring. `text` is cleaned, with one paragraph on each line.
 
-    `name` is qualified within its module ("DataFrame.merge"), "" for the module's own docstring.
+    `signature` is of the form "foo(x, y=None)", or "" if there is none. `name` is qualified within its module
+    ("DataFrame.merge"), and "" for the module's own docstring.
     """
 
     package: str
@@ -58,7 +59,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Info:
-    """What the corpus was made of. `fingerprint` is the SHA-256 of all entries; `missing` are not installed here."""
+    """Facts on the built-in corpus: versions of the packages, and the number of entries and bytes of each side.
+
+    `fingerprint` is the SHA-256 of all entries; `missing` are the packages that are not installed here.
+    """
 
     fingerprint: str
     packages: dict[str, str]
@@ -68,17 +72,18 @@ class Info:
 
 
 def entries(split: Split) -> list[Entry]:
-    """All entries of one side, in a fixed order: package, module, place in the file. Read from the cache, or made."""
+    """Return all entries of one side in a fixed order: package, module, place in the file. They are made if needed."""
     return list(_load(str(_cached()), split))
 
 
 def documents(split: Split) -> Iterator[str]:
-    """One document a module: each entry's signature on a line of its own, then its paragraphs."""
+    """Yield one document for each module: the signature of each entry on its own line, then its paragraphs."""
     for _, group in groupby(entries(split), key=lambda entry: (entry.package, entry.module)):
         yield "\n".join(line for entry in group for line in (entry.signature, entry.text) if line)
 
 
 def info() -> Info:
+    """Return the facts on the built-in corpus, which is made if it is not in the cache."""
     raw = json.loads((_cached() / "info.json").read_text())
     return Info(**{**raw, "missing": tuple(raw["missing"])})
 
@@ -90,26 +95,27 @@ def _load(folder: str, split: Split) -> tuple[Entry, ...]:
 
 
 def _cached() -> Path:
-    """The folder of the extracted corpus; made first if there is no intact one for these versions of the packages."""
-    found = {package: root for package in PACKAGES if (root := _root(package))}
-    if not found:
+    """Return the folder of the corpus for the installed versions, which is made if the cache has no intact one."""
+    roots = {package: root for package in PACKAGES if (root := _root(package))}
+    if not roots:
         raise InputError(
-            "the built-in corpus 'docs' finds neither Python's own sources nor numpy, pandas or torch here"
+            f"the built-in corpus 'docs' is made of the sources of {', '.join(PACKAGES)}, and none of them is "
+            f"here; name another with --corpus"
         )
-    versions = {package: _version(package) for package in found}
+    versions = {package: _version(package) for package in roots}
     makers = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in ("docs", "extract", "prose")]
-    code = [hashlib.sha256(source).hexdigest() for source in makers]  # other cleaning makes another corpus
-    folder = cache_root() / "docs" / digest([code, [[p, str(found[p]), versions[p]] for p in found]], 16)
+    code = [hashlib.sha256(source).hexdigest() for source in makers]  # changed cleaning code makes another corpus
+    folder = cache_root() / "docs" / digest([code, [[p, str(roots[p]), versions[p]] for p in roots]], 16)
     if not is_whole(folder):
         with shown() as report, alone(cache_root() / "locks" / f"docs-{folder.name}", lambda: None):
-            report(f"collecting docstrings of {', '.join(found)}", 0, 0)
+            report(f"collecting docstrings of {', '.join(roots)}", 0, 0)
             if not is_whole(folder):
-                _build(folder, found, versions)
+                _build(folder, roots, versions)
     return folder
 
 
 def _root(package: str) -> Path | None:
-    """Where a package's sources lie; a top-level name is found without being imported."""
+    """Return the folder of a package's sources, found without importing it; None if it is not installed."""
     if package == "python":
         folder = Path(sysconfig.get_path("stdlib"))
         return folder if (folder / "ast.py").exists() else None
@@ -127,8 +133,8 @@ def _version(package: str) -> str:
         return "unknown"
 
 
-def _build(folder: Path, found: dict[str, Path], versions: dict[str, str]) -> None:
-    unique = _unique(_extract(_sources(found)))
+def _build(folder: Path, roots: dict[str, Path], versions: dict[str, str]) -> None:
+    unique = _unique(_extract(_sources(roots)))
     sides: dict[Split, list[Entry]] = {"train": [], "test": []}
     for entry in unique:
         sides["test" if _is_test(entry.module) else "train"].append(entry)
@@ -138,7 +144,7 @@ def _build(folder: Path, found: dict[str, Path], versions: dict[str, str]) -> No
     summary = Info(
         fingerprint=fingerprint,
         packages=versions,
-        missing=tuple(package for package in PACKAGES if package not in found),
+        missing=tuple(package for package in PACKAGES if package not in roots),
         entries={side: len(part) for side, part in sides.items()},
         bytes={side: sum(len(entry.text.encode()) for entry in part) for side, part in sides.items()},
     )
@@ -148,10 +154,10 @@ def _build(folder: Path, found: dict[str, Path], versions: dict[str, str]) -> No
         (temporary / "info.json").write_text(json.dumps(asdict(summary), indent=1))
 
 
-def _sources(found: dict[str, Path]) -> list[tuple[str, str, str]]:
-    """(path, package, module) of every source file, sorted by package and module."""
+def _sources(roots: dict[str, Path]) -> list[tuple[str, str, str]]:
+    """Return (path, package, module) of every source file, sorted by package and module."""
     files = []
-    for package, root in found.items():
+    for package, root in roots.items():
         prefix = "" if package == "python" else f"{package}."
         for folder, names, leaves in os.walk(root):
             names[:] = sorted(name for name in names if name not in SKIPPED_FOLDERS)
@@ -164,9 +170,10 @@ def _sources(found: dict[str, Path]) -> list[tuple[str, str, str]]:
 
 
 def _extract(files: list[tuple[str, str, str]]) -> list[Entry]:
-    """Entries of all files, in their order, by one worker process a core.
+    """Return the entries of all files, in their order, from one worker process for each core.
 
-    Workers are plain `python -c` processes: no fork under threads, and nothing of the caller's `__main__` runs again.
+    Workers are plain `python -c` processes: no process with threads is forked, and the caller's `__main__` is not run
+    again.
     """
     count = min(cores(), max(1, len(files) // 50))
     code = "import sys; sys.path.insert(0, sys.argv[1]); from workbench.data.extract import main; main()"
@@ -182,58 +189,62 @@ def _extract(files: list[tuple[str, str, str]]) -> list[Entry]:
                 worker.kill()
     results = [answer.splitlines() for answer in answers]
     if any(worker.returncode for worker in workers) or sum(map(len, results)) != len(files):
-        raise RuntimeError(f"a docstring worker stopped with codes {[worker.returncode for worker in workers]}")
+        raise RuntimeError(f"extracting docstrings failed with exit codes {[worker.returncode for worker in workers]}")
     lines = (results[index % count][index // count] for index in range(len(files)))
     return [Entry(*fields) for line in lines for fields in json.loads(line)]
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words, without punctuation: what counts as the same text."""
+    """Return the words of a text in lower case, without punctuation; texts with equal words count as the same text."""
     return re.findall(r"\w+", text.lower())
 
 
-def _unique(found: Iterable[Entry]) -> list[Entry]:
-    """The first of all entries with the same words."""
+def _unique(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the entries without duplicates: the first of those with the same words."""
     first: dict[str, Entry] = {}
-    for entry in found:
+    for entry in entries:
         first.setdefault(" ".join(words(entry.text)), entry)
     return list(first.values())
 
 
 def _is_test(module: str) -> bool:
-    """A module's side depends on its name alone, so that it stays where it is when other packages come or go.
+    """Return whether a module is on the test side.
 
-    With this salt each of the six packages gives close to a tenth of its text.
+    This depends on its name alone, so that it does not change when other packages are installed or removed. With this
+    salt, close to a tenth of the text of each of the six packages is on the test side.
     """
     return int.from_bytes(hashlib.sha256(f"27/{module}".encode()).digest()[:8], "big") < TEST_SHARE * 2**64
 
 
 def _pieces(paragraph: str) -> Iterator[tuple[str, ...]]:
-    """What a test paragraph may not share: runs of SHARED_WORDS words, and shorter whole sentences."""
+    """Yield what a test paragraph may not share: SHARED_WORDS consecutive words, or a shorter whole sentence."""
     for ends in SENTENCE_ENDS:
         for sentence in ends.split(paragraph):
-            found = words(sentence)
-            if SHORT_WORDS <= len(found) < SHARED_WORDS:
-                yield tuple(found)
+            sentence_words = words(sentence)
+            if SHORT_WORDS <= len(sentence_words) < SHARED_WORDS:
+                yield tuple(sentence_words)
     yield from _runs(words(paragraph), SHARED_WORDS)
 
 
-def _runs(found: list[str], size: int) -> Iterator[tuple[str, ...]]:
-    return zip(*(found[start:] for start in range(size)), strict=False)
+def _runs(sequence: list[str], size: int) -> Iterator[tuple[str, ...]]:
+    return zip(*(sequence[start:] for start in range(size)), strict=False)
 
 
 def _without_shared(test: list[Entry], train: list[Entry]) -> list[Entry]:
-    """Test entries without the paragraphs that share pieces with the train side; gone if the first paragraph does."""
-    wanted = {piece for entry in test for line in entry.text.split("\n") for piece in _pieces(line)}
-    sizes = sorted({len(piece) for piece in wanted})
+    """Return test entries without the paragraphs that share pieces with the train side.
+
+    An entry whose first paragraph shares some is dropped.
+    """
+    forbidden = {piece for entry in test for line in entry.text.split("\n") for piece in _pieces(line)}
+    sizes = sorted({len(piece) for piece in forbidden})
     shared: set[tuple[str, ...]] = set()
     for entry in train:
-        found = words(f"{entry.signature} {entry.text}")
+        train_words = words(f"{entry.signature} {entry.text}")
         for size in sizes:
-            shared |= wanted.intersection(_runs(found, size))
-    kept = []
+            shared |= forbidden.intersection(_runs(train_words, size))
+    remaining = []
     for entry in test:
         lines = [line for line in entry.text.split("\n") if shared.isdisjoint(_pieces(line))]
         if lines and entry.text.startswith(lines[0] + "\n" * (len(lines[0]) < len(entry.text))):
-            kept.append(Entry(entry.package, entry.module, entry.name, entry.signature, "\n".join(lines)))
-    return kept
+            remaining.append(Entry(entry.package, entry.module, entry.name, entry.signature, "\n".join(lines)))
+    return remaining

@@ -1,7 +1,7 @@
-"""Docstrings of source files through `ast`, without importing them; a worker process of `docs.py`.
+"""Extraction of docstrings from source files, which are parsed with `ast` and not imported; run by `docs.py`.
 
-Reads tasks as JSON lines (path, package, module) from standard input and writes one JSON line of entries for each,
-in order. Standard library only.
+A worker process reads tasks as JSON lines (path, package, module) from standard input, and writes one JSON line of
+entries for each task, in order. Only the standard library is imported, so that workers start fast.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from pathlib import Path
 from workbench.data.prose import paragraphs, split_signature
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-Found = tuple[str, str, str]  # qualified name, signature, raw docstring
+Docstring = tuple[str, str, str]  # qualified name, signature, raw docstring
 
 
 def main() -> None:
-    warnings.simplefilter("ignore")  # sources of others may hold invalid escapes
-    gc.disable()  # syntax trees have no cycles, and looking for them takes a fifth of the time
+    warnings.simplefilter("ignore")  # other packages' sources may contain invalid escapes
+    gc.disable()  # syntax trees have no cycles, and searching for some takes a fifth of the time
     for line in sys.stdin:
         path, package, module = json.loads(line)
-        found = extract(Path(path), package, module)
-        sys.stdout.write(json.dumps(found) + "\n")
+        entries = extract(Path(path), package, module)
+        sys.stdout.write(json.dumps(entries) + "\n")
 
 
 def extract(path: Path, package: str, module: str) -> list[list[str]]:
-    """[package, module, name, signature, text] of every docstring with English in it; [] for an unreadable file."""
+    """Return [package, module, name, signature, text] of all docstrings with English; [] for an unreadable file."""
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, OSError, RecursionError):
         return []
-    found = topics(tree) if module == "pydoc_data.topics" else docstrings(tree)
+    docs = topics(tree) if module == "pydoc_data.topics" else docstrings(tree)
     entries = []
-    for name, signature, doc in found:
+    for name, signature, doc in docs:
         written, doc = split_signature(doc)
         text = "\n".join(paragraphs(doc))
         if len(text) >= 20:
@@ -46,15 +46,15 @@ def extract(path: Path, package: str, module: str) -> list[list[str]]:
     return entries
 
 
-def docstrings(tree: ast.Module) -> Iterator[Found]:
-    """Those of module, classes and functions, of attributes, and those handed to C code (`add_newdoc` and its like)."""
+def docstrings(tree: ast.Module) -> Iterator[Docstring]:
+    """Yield the docstrings of a module, its classes, functions and attributes, and of C code (`add_newdoc` calls)."""
     doc = ast.get_docstring(tree, clean=False)
     if doc:
         yield "", "", doc
     yield from _within(tree, "")
 
 
-def _within(parent: ast.AST, prefix: str) -> Iterator[Found]:
+def _within(parent: ast.AST, prefix: str) -> Iterator[Docstring]:
     name = ""
     for node in ast.iter_child_nodes(parent):
         if isinstance(node, Function | ast.ClassDef):
@@ -78,8 +78,8 @@ def _within(parent: ast.AST, prefix: str) -> Iterator[Found]:
                 yield prefix + name, "", text
 
 
-def _newdoc(call: ast.Call) -> Iterator[Found]:
-    """Of `add_newdoc("numpy", "flatiter", ("base", "..."))`, `add_docstr(torch.abs, "...")` and their like."""
+def _newdoc(call: ast.Call) -> Iterator[Docstring]:
+    """Yield the docstrings in a call such as `add_newdoc("numpy", "flatiter", ("base", "..."))` or `add_docstr`."""
     function = ast.unparse(call.func).lower()
     if not ("newdoc" in function or "docstr" in function) or len(call.args) < 2:
         return
@@ -96,7 +96,7 @@ def _newdoc(call: ast.Call) -> Iterator[Found]:
 
 
 def _text(node: ast.expr | None) -> str:
-    """A string constant, also under `.format(...)`, `%` or `+`."""
+    """Return the string constant of an expression, also in `.format(...)`, `%` or `+`; "" if there is none."""
     while node is not None and not isinstance(node, ast.Constant):
         if isinstance(node, ast.BinOp):
             node = node.left
@@ -107,8 +107,8 @@ def _text(node: ast.expr | None) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
-def topics(tree: ast.Module) -> Iterator[Found]:
-    """The language reference: the chapters of `pydoc_data.topics`."""
+def topics(tree: ast.Module) -> Iterator[Docstring]:
+    """Yield the chapters of the language reference, which are the values of a dictionary in `pydoc_data.topics`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
@@ -117,7 +117,7 @@ def topics(tree: ast.Module) -> Iterator[Found]:
 
 
 def signature(node: Function | ast.ClassDef) -> str:
-    """As `help` would begin: "foo(x, y=None, *rest)", without annotations and without self."""
+    """Return a signature such as "foo(x, y=None, *rest)", without annotations and self; "" if there is none."""
     if isinstance(node, ast.ClassDef):
         for child in node.body:
             if isinstance(child, Function) and child.name == "__init__":

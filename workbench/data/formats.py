@@ -1,8 +1,8 @@
-"""Documents out of one file: blank-line separated text, JSON Lines, CSV and Parquet, each also packed.
+"""Documents read from one file: text separated by blank lines, JSON Lines, CSV or Parquet, plain or compressed.
 
-BabyLM's SOURCE.train is such text, with one utterance or paragraph a line.
+BabyLM's files SOURCE.train are text of this kind, with one utterance or paragraph on each line.
 
-Raises InputError naming file and line for whatever is not as it should be.
+Raises InputError naming the file and the line for malformed content.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from workbench.data.streams import FREE, LINE, PACKINGS, RATIO, Advance, chunks,
 from workbench.errors import InputError, encodable
 
 Reader = Callable[[Path, str, Advance], Iterator[str]]
-LONGEST = 1 << 24  # characters; a longer document is cut, at a line end where it has one, so that memory stays bounded
-WORD = 1 << 20  # characters without a blank; more are no text, and would take a tokenizer hours
-ROWS = 256  # of Parquet read at once
+LONGEST = 1 << 24  # characters; a longer document is cut, at a line end if it has one, so that memory stays bounded
+WORD = 1 << 20  # characters without a blank; a longer run is not text, and a tokenizer would take hours for it
+ROWS = 256  # rows of Parquet that are read at once
 
 
 def kind_of(path: Path) -> str:
-    """Return ".txt" or another key of READERS, or "" for a file of another kind; packings are looked through."""
+    """Return the suffix of a file if it is a key of READERS, such as ".txt", else ""; compression is disregarded."""
     suffix = unpacked_suffix(path)
     return suffix if suffix in READERS else ""
 
 
 def read(path: Path, column: str, advance: Advance = ignore) -> Iterator[str]:
-    """The documents of a file, in order, without empty ones. `column` is not looked at for plain text."""
+    """Yield the documents of a file, in order, without empty ones. `column` has no effect on plain text."""
     for text in READERS[kind_of(path)](path, column, advance):
         if text and not text.isspace():
             yield text
 
 
 def _text(path: Path, column: str, advance: Advance) -> Iterator[str]:
-    """Documents are separated by blank lines; a file without one is a single document."""
+    """Yield the documents of a text file, which blank lines separate; without blank lines, the file is one document."""
     document: list[str] = []
     size = number = begin = 0
     for number, line in enumerate(lines(path, advance, LONGEST, cut=True), 1):
@@ -59,12 +59,12 @@ def _jsonl(path: Path, column: str, advance: Advance) -> Iterator[str]:
             raise missing(column, row, f"{path}, {where}")
         text = field(row[column], column, f"{path}, {where}")
         if not encodable(text):
-            raise InputError(f"{path}, {where}: column {column!r} holds half of a surrogate pair, which is no text")
+            raise InputError(f"{path}, {where}: column {column!r} holds half of a surrogate pair, which is not text")
         yield from cut(text)
 
 
 def _csv(path: Path, column: str, advance: Advance) -> Iterator[str]:
-    """Comma-separated with a header; quoted fields may hold line ends."""
+    """Yield the documents in one column of a CSV file with a header; quoted fields may contain line ends."""
     rows = delimited_rows(path, (line + "\n" for line in lines(path, advance)))
     _, header = next(rows, ("", None))
     if header is None:
@@ -76,11 +76,11 @@ def _csv(path: Path, column: str, advance: Advance) -> Iterator[str]:
         if len(row) > place:
             yield from cut(field(row[place], column, f"{path}, {where}"))
         elif row:
-            raise InputError(f"{path}, {where} has {len(row)} fields where the header has {len(header)}")
+            raise InputError(f"{path}, {where} has {len(row)} fields, and the header has {len(header)}")
 
 
 def _parquet(path: Path, column: str, advance: Advance) -> Iterator[str]:
-    if path.suffix.lower() in PACKINGS:  # Parquet is read from its end, so it is unpacked to a file first
+    if path.suffix.lower() in PACKINGS:  # Parquet is read from its end, so it is decompressed to a file first
         with tempfile.NamedTemporaryFile(suffix=".parquet") as unpacked:
             for chunk in chunks(path, advance):
                 unpacked.write(chunk)
@@ -96,11 +96,11 @@ def _column(rows: Iterable[tuple[str, dict[str, Any]]], column: str, path: Path)
         yield from cut(field(row[column], column, f"{path}, {where}"))
 
 
-# ---- rows, of corpora and of tables of tasks alike (`workbench.tasks.rows`) ----
+# ---- rows of corpora, and of the tables of tasks (`workbench.tasks.rows`) ----
 
 
 def json_rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield ("line 7", object) of each line of JSON that is not blank. Raises InputError naming file and line."""
+    """Yield ("line 7", object) for each line of JSON that is not blank. Raises InputError naming file and line."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -114,15 +114,15 @@ def json_rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[str, dict[str,
 
 
 def delimited_rows(path: Path, lines: Iterable[str], mark: str = ",") -> Iterator[tuple[str, list[str]]]:
-    """Yield ("line 7", fields) of each row, the header's first. Raises InputError naming file and line.
+    """Yield ("line 7", fields) for each row, the header first. Raises InputError naming file and line.
 
-    CSV fields may be quoted (RFC 4180), and quoted ones hold line ends; fields between tabs never are. `lines` have
-    their line ends.
+    Fields of CSV may be quoted (RFC 4180), and quoted fields may contain line ends; fields of TSV are never quoted.
+    `lines` include their line ends.
     """
     csv.field_size_limit(2 * LINE)
-    read = 0  # characters of the row that is being read, which may be many lines
+    read = 0  # characters of the row that is being read, which may have many lines
 
-    def given() -> Iterator[str]:
+    def limited() -> Iterator[str]:
         nonlocal read
         for line in lines:
             read += len(line)
@@ -133,7 +133,7 @@ def delimited_rows(path: Path, lines: Iterable[str], mark: str = ",") -> Iterato
             yield line
 
     quoting = {"strict": True} if mark == "," else {"dialect": "excel-tab", "quoting": csv.QUOTE_NONE}
-    rows = csv.reader(given(), **quoting)
+    rows = csv.reader(limited(), **quoting)
     try:
         for row in rows:
             read = 0
@@ -146,7 +146,10 @@ _NAMES = {",": "CSV", "\t": "TSV"}
 
 
 def parquet_rows(path: Path, shown: str, column: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield ("row 7", {column: value}) of each row, with all columns or one. Raises InputError naming `shown`."""
+    """Yield ("row 7", {column: value}) for each row, with all columns or one. Errors name the file as `shown`.
+
+    Raises InputError if the file cannot be read, has no such column, or would fill memory.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -161,31 +164,34 @@ def parquet_rows(path: Path, shown: str, column: str | None = None) -> Iterator[
     except PermissionError:
         raise InputError(f"{shown} cannot be read: no permission") from None
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
-        if getattr(error, "errno", None):  # broken thrift or snappy is an OSError without a number
+        if getattr(error, "errno", None):  # damaged Thrift or Snappy data raises an OSError without a number
             raise
         raise InputError(f"{shown} cannot be read as parquet: {str(error).splitlines()[0][:200]}") from None
 
 
-def unpackable(facts: Any, shown: str, column: str | None = None) -> None:
-    """Raises InputError where a column of a Parquet file, or any, would fill memory, by the file's own `metadata`."""
-    for rows in map(facts.row_group, range(facts.num_row_groups)):
+def unpackable(metadata: Any, shown: str, column: str | None = None) -> None:
+    """Raise InputError if a column (or any if None) of a Parquet file with this metadata would fill memory."""
+    for rows in map(metadata.row_group, range(metadata.num_row_groups)):
         for part in map(rows.column, range(rows.num_columns)):
             name, packed, unpacked = part.path_in_schema, part.total_compressed_size, part.total_uncompressed_size
             bomb = unpacked > max(FREE, RATIO * packed) or unpacked > 4 * LONGEST * max(1, rows.num_rows)
             if bomb and column in (None, name.partition(".")[0]):
                 raise InputError(
-                    f"{shown} unpacks to {unpacked >> 20} MiB in {rows.num_rows:,} rows of column {name!r}, from "
-                    f"{packed:,} bytes, as no text does; split its documents"
+                    f"{shown} decompresses to {unpacked >> 20} MiB in {rows.num_rows:,} rows of column {name!r}, "
+                    f"from {packed:,} bytes, which no text does; split its documents"
                 )
 
 
-def missing(column: str, there: Iterable[str], where: str) -> InputError:
-    names = ", ".join(repr(name) for name in there) or "none"
-    return InputError(f"{where} has no column {column!r}; its columns are {names}; choose with --set data.column=NAME")
+def missing(column: str, columns: Iterable[str], where: str) -> InputError:
+    """Return the error for a table that does not have this column."""
+    names = ", ".join(repr(name) for name in columns) or "none"
+    return InputError(
+        f"{where} has no column {column!r}; its columns are {names}; choose one with --set data.column=NAME"
+    )
 
 
 def field(value: object, column: str, where: str) -> str:
-    """The text of a field; a null is an empty document. Raises InputError where it is none, as `checked` does."""
+    """Return the text of a field, which is empty for a null. Raises InputError if it is not text, as `checked` does."""
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -194,7 +200,7 @@ def field(value: object, column: str, where: str) -> str:
 
 
 def checked(text: str, where: str) -> str:
-    """The text. Raises InputError where it is binary, or so long without a blank that it is no text."""
+    """Return the text. Raises InputError if it is binary, or has more than WORD characters without a blank."""
     if "\0" in text:
         raise InputError(f"{where} is binary, not text: NUL at character {text.index(chr(0))}")
     start = 0
@@ -202,19 +208,19 @@ def checked(text: str, where: str) -> str:
         end = start + WORD
         last = max(text.rfind(blank, start, end) for blank in " \n\t")
         if last < 0:
-            found = next((place for place in range(start, end) if text[place].isspace()), -1)
-            if found < 0:
+            next_blank = next((place for place in range(start, end) if text[place].isspace()), -1)
+            if next_blank < 0:
                 raise InputError(
-                    f"{where} is no text: {WORD:,} characters without a blank, from character {start}, "
+                    f"{where} is not text: {WORD:,} characters without a blank, from character {start}, "
                     f"{text[start : start + 20]!a}..."
                 )
-            last = found
+            last = next_blank
         start = last + 1
     return text
 
 
 def cut(text: str) -> Iterator[str]:
-    """The document in parts of at most LONGEST characters, cut at line ends or blanks where it has some."""
+    """Yield the document in parts of at most LONGEST characters, cut after line ends or blanks if there are any."""
     start = 0
     while len(text) - start > LONGEST:
         end = start + LONGEST

@@ -1,4 +1,4 @@
-"""Parts of a corpus that pre-training does not see, chosen by their own words: the same text is never on both sides."""
+"""Parts of a corpus that are held out from pre-training; a hash of their text decides, so equal parts stay together."""
 
 from __future__ import annotations
 
@@ -10,28 +10,31 @@ from pathlib import Path
 from workbench.rng import seed_of
 
 NAME = "held-out.jsonl"
-PIECE = 1 << 14  # characters; a longer document is divided at line ends, so that a corpus of one document has parts too
-MOST = 1 << 24  # characters that are kept of what is held out
+PIECE = 1 << 14  # characters; longer documents are divided at line ends, so that a corpus of one document has parts too
+MOST = 1 << 24  # characters of held-out text that are kept at most
 
 Aside = Callable[[str], None]
 
 
 def without(document: str, share: float, aside: Aside | None = None) -> str:
-    """Return a document without its held-out parts, each of which goes to `aside`; "" where nothing is left."""
+    """Return a document without its held-out parts, "" if nothing is left, and call `aside` with each of these parts.
+
+    `share` is the fraction of all parts that are held out, from 0 to 1.
+    """
     if not share:
         return document
-    kept = []
+    remaining = []
     for part in _parts(document):
         if seed_of(0, "held out", part.strip()) < share * 2**63:
             if aside is not None:
                 aside(part)
         else:
-            kept.append(part)
-    return "".join(kept).strip("\n")
+            remaining.append(part)
+    return "".join(remaining).strip("\n")
 
 
 def _parts(document: str) -> Iterator[str]:
-    """Yield the document, or where it is long, runs of its lines of about PIECE characters."""
+    """Yield a document as one part, or if it is longer than PIECE characters, as several parts of about that length."""
     if len(document) <= PIECE:
         yield document
         return
@@ -49,7 +52,7 @@ def _parts(document: str) -> Iterator[str]:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[Aside]:
-    """Yield what puts a part into the folder's file of held-out text, as long as there is room in it."""
+    """Yield a function that writes a part to the folder's file of held-out text, up to MOST characters in all."""
     size = 0
     with open(folder / NAME, "w", encoding="utf-8") as file:
 
@@ -63,7 +66,7 @@ def writing(folder: Path) -> Iterator[Aside]:
 
 
 def read(folder: Path) -> list[str]:
-    """Return the held-out parts of a prepared corpus, in the order of the text; none where nothing was held out."""
+    """Return the held-out parts of a prepared corpus in the order of the text; [] if nothing was held out."""
     path = folder / NAME
     if not path.is_file():
         return []

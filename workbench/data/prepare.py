@@ -1,8 +1,8 @@
-"""Text to a flat stream of token ids on disk, once: documents joined by [SEP], cut into rows only when they are read.
+"""Preparation of a corpus: its text becomes one stream of token ids on disk, with [SEP] after each document.
 
-A prepared folder holds tokens-00000.bin ... (uint16 or uint32), tokenizer/, manifest.json and a seal with the hashes of
-all of them (`workbench.store.cache`). It is found again by names, sizes and times of the sources; its fingerprint is of
-their content alone.
+The stream is cut into rows only when it is read. A prepared folder holds tokens-00000.bin ... (uint16 or uint32),
+tokenizer/, manifest.json and a seal with the hashes of all files (`workbench.store.cache`). It is found in the cache by
+names, sizes and times of the sources; its fingerprint depends on the text and the tokenizer alone.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ from workbench.store.atomic import cache_root
 from workbench.store.cache import alone, discard, faults, is_whole, staged
 
 FORMAT = 1
-S = TypeVar("S", bound=RunSpec)  # a spec with more known of its text is of the same stage
+S = TypeVar("S", bound=RunSpec)  # a spec stays at its stage when facts on its text are added
 log = logging.getLogger("workbench")
-COUNTED = 2  # version of what a manifest counts; older ones have no words, so text that they stand for is prepared anew
-HUB_SAMPLE = 4 * tokenizer.SAMPLE  # characters of a hub data set that are streamed for a vocabulary, before the rest
+COUNTED = 2  # version of the counts in a manifest; older ones have no number of words, so their text is prepared anew
+HUB_SAMPLE = 4 * tokenizer.SAMPLE  # characters of a hub data set that are read to train a vocabulary
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Token shards on disk. `tokens` includes the [SEP] after each document; `bytes` and `words` are of the text.
+    """A prepared corpus: token shards on disk, and facts on its text.
 
-    Words are what blanks separate, as BabyLM counts them; `sources` are their numbers by file or data set.
+    `tokens` includes the [SEP] after each document; `bytes` and `words` count the text. Words are separated by blanks,
+    as BabyLM counts them; `sources` has the number of words of each file or data set.
     """
 
     folder: Path
@@ -55,7 +56,9 @@ class Prepared:
 
 
 def prepare(spec: RunSpec, progress: Progress | None = None, cache: Path | None = None) -> Prepared:
-    """The token shards of a spec's corpus: found in the cache, or made there. Standard error shows it by default.
+    """Return the token shards of a spec's corpus, which are made if the cache has none.
+
+    Progress is shown on standard error unless `progress` is given.
 
     Raises InputError if the corpus cannot be read or is too small for one batch, OSError if the disk fails.
     """
@@ -78,21 +81,21 @@ def prepare(spec: RunSpec, progress: Progress | None = None, cache: Path | None 
 
 
 def already(spec: RunSpec, cache: Path | None = None) -> Prepared | None:
-    """Return the token shards of a spec's corpus if an earlier command made them. Raises what `prepare` does."""
+    """Return the token shards of a spec's corpus if the cache has them, else None. Raises InputError."""
     root = cache or cache_root()
     return _read(root / "data" / _key(spec, sources.resolve(spec.data), root)[0])
 
 
 def _key(spec: RunSpec, found: Sequence[sources.Source], root: Path) -> tuple[str, str]:
-    """Return the name of a corpus in the cache, and the digest of what it is made from."""
-    less = [spec.data.held_out] if spec.data.held_out else []  # older prepared data keep their names
-    origin = digest([[sources.identity(source) for source in found], spec.data.column, *less], 64)
+    """Return the name of a corpus in the cache, and the digest of its sources."""
+    held_back = [spec.data.held_out] if spec.data.held_out else []  # without it, the name is that of older data
+    origin = digest([[sources.identity(source) for source in found], spec.data.column, *held_back], 64)
     words = _wordpiece(spec) if spec.data.tokenizer == "wordpiece" else _content(spec.data, root)
     return digest([FORMAT, SHARD, origin, words, COUNTED], 16), origin
 
 
 def bind(spec: S, prepared: Prepared) -> S:
-    """The spec with what is known once its data is prepared: fingerprint, counts, special tokens, vocabulary size."""
+    """Return the spec with the facts of its prepared data: fingerprint, counts, special tokens and vocabulary size."""
     return counted(spec, prepared).changed(
         {
             "data.fingerprint": prepared.fingerprint,
@@ -103,7 +106,7 @@ def bind(spec: S, prepared: Prepared) -> S:
 
 
 def counted(spec: S, prepared: Prepared) -> S:
-    """Return the spec with the words and tokens of its text, by which plans count words and epochs."""
+    """Return the spec with the numbers of words and tokens in its text, from which plans compute words and epochs."""
     return spec.changed({"data.words": prepared.words, "data.tokens": prepared.tokens})
 
 
@@ -116,10 +119,10 @@ def _content(data: DataSpec, root: Path) -> list[Any]:
 
 
 def _read(folder: Path) -> Prepared | None:
-    """What was prepared before; None if nothing was, or its files are no longer what was written."""
+    """Return the prepared corpus in a folder; None if there is none, or if its files have changed since."""
     try:
         raw = json.loads((folder / "manifest.json").read_bytes()) if is_whole(folder) else None
-    except FileNotFoundError:  # another process found damage that our blocks did not touch
+    except FileNotFoundError:  # another process found damage that `is_whole` did not, and removed the folder
         raw = None
     if raw is None:
         return None
@@ -138,9 +141,9 @@ def _read(folder: Path) -> Prepared | None:
 
 
 def check(prepared: Prepared, full: bool = False) -> None:
-    """Raises InputError when what is on disk is no longer what was prepared; it is then made anew next time.
+    """Raise InputError if the files of a prepared corpus have changed; the next command prepares it anew.
 
-    `full` reads every token, once a process: a second for each GB.
+    With `full`, every token is read once per process, which takes about a second per GB.
     """
     (_check_fully if full else _check)(prepared.folder)
 
@@ -188,7 +191,7 @@ def _build(
         tokens = sum(shard["tokens"] for shard in counts)
         if not tokens:
             raise _empty(spec.data)
-        _say_empty(found, by_source)
+        _warn_of_empty(found, by_source)
         text_hash, words_hash = text.hash.hexdigest(), tokenizer.content(words)
         manifest = {
             "format": FORMAT,
@@ -218,12 +221,12 @@ def _documents(
     aside: Callable[[str], None] | None = None,
     words: Counter[str] | None = None,
 ) -> Iterator[str]:
-    """Yield all documents, at most `hub_limit` characters of a hub data set. Raises InputError if there are none.
+    """Yield all documents, but at most `hub_limit` characters of a hub data set. Raises InputError if there are none.
 
-    What is held out goes to `aside`. `words` gathers how many words each source has.
+    `aside` is called with each held-out part. The numbers of words of all sources are added to `words`.
     """
-    known = not any(isinstance(source, sources.Hub) for source in found)
-    total = sum(source.size for source in found) if known else 0
+    size_known = not any(isinstance(source, sources.Hub) for source in found)
+    total = sum(source.size for source in found) if size_known else 0
     done = count = 0
 
     def advance(size: int) -> None:
@@ -235,19 +238,19 @@ def _documents(
         left = hub_limit if isinstance(source, sources.Hub) else math.inf
         share = 0.0 if isinstance(source, sources.Docs) else data.held_out
         for document in sources.read(source, data.column, advance):
-            if kept := held_out.without(document, share, aside):
+            if text := held_out.without(document, share, aside):
                 count += 1
                 if words is not None:
-                    words[sources.name_of(source)] += len(kept.split())
-                yield kept
+                    words[sources.name_of(source)] += len(text.split())
+                yield text
             if (left := left - len(document)) <= 0:
                 break
     if not count:
         raise _empty(data)
 
 
-def _say_empty(found: Sequence[sources.Source], words: Mapping[str, int]) -> None:
-    """Warn of files without any text, such as those of a copy that was cut short."""
+def _warn_of_empty(found: Sequence[sources.Source], words: Mapping[str, int]) -> None:
+    """Warn of sources without any text, such as files that were copied incompletely."""
     empty = [name for name in map(sources.name_of, found) if not words.get(name)]
     if empty:
         log.warning("there is no text in %s, which the corpus names", ", ".join(empty))

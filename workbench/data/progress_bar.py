@@ -1,4 +1,4 @@
-"""How far preparing is: a bar on a terminal, a plain line now and then elsewhere; always on standard error."""
+"""Progress of preparing a corpus, on standard error: a bar on a terminal, elsewhere a plain line every ten seconds."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Progress = Callable[[str, int, int], None]  # name of the stage, bytes done, bytes in all (0 if not known)
+Progress = Callable[[str, int, int], None]  # name of the stage, bytes done, bytes in all (0 if unknown)
 EVERY = 10.0  # seconds between plain lines
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """Shows nothing."""
+    """Show no progress."""
 
 
 @contextmanager
 def shown() -> Iterator[Progress]:
-    """The bar, or the lines, while the block runs."""
+    """Yield a function that shows progress, as a bar or as lines, while the block runs."""
     if not sys.stderr.isatty():
         yield _lines()
         return

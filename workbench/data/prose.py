@@ -1,7 +1,7 @@
-"""The English in a docstring: reStructuredText, numpydoc and Google conventions become plain paragraphs.
+"""English paragraphs of docstrings that are written in reStructuredText, numpydoc or Google conventions.
 
-Examples, code, tables, formulas, references and bare lists of names are dropped, since they are not English.
-Standard library only: it runs in worker processes that must start fast.
+Examples, code, tables, formulas, references and bare lists of names are dropped, since they are not English. Only the
+standard library is imported, so that worker processes start fast.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 KEPT_DIRECTIVES = {"note", "warning", "tip", "hint", "important", "attention", "caution", "danger", "admonition"}
 DROPPED_SECTIONS = {"references", "bibliography", "methods"}
-EXAMPLE_SECTIONS = {"example", "examples", "usage"}  # indented code without a prompt follows
+EXAMPLE_SECTIONS = {"example", "examples", "usage"}  # followed by indented code without a prompt
 ITEM_SECTIONS = {
     "parameters", "other parameters", "returns", "return", "yields", "raises", "warns", "attributes", "receives",
     "see also", "args", "arguments", "keyword args", "keyword arguments", "kwargs",
@@ -43,37 +43,37 @@ INLINE: list[tuple[re.Pattern[str], str]] = [
     (re.compile(r"\*\*(\w[^*]*)\*\*"), r"\1"),
     (re.compile(r"(?<![\w*])\*(\w[^*]*)\*(?!\w)"), r"\1"),
     (re.compile(r"\|([^|\s][^|]*)\|_{0,2}"), r"\1"),
-    (re.compile(r"%\((\w+)\)s|\$?\{(\w+)\}"), r"\1\2"),  # what a package fills in when it is imported
+    (re.compile(r"%\((\w+)\)s|\$?\{(\w+)\}"), r"\1\2"),  # placeholders that a package replaces when it is imported
     (re.compile(r"\\([*_`|\\])"), r"\1"),
     (re.compile(r"\s+"), " "),
 ]  # fmt: skip
 
 
 def split_signature(doc: str) -> tuple[str, str]:
-    """The call written on a docstring's first lines ("abs(input, *, out=None) -> Tensor"), if any, and the rest."""
+    """Return the signature on a docstring's first lines, such as "abs(input, *, out=None)", or "", and the rest."""
     lines = inspect.cleandoc(doc).split("\n")
-    found = ""
+    signature = ""
     while lines and (not lines[0].strip() or SIGNATURE.match(lines[0].strip()) or lines[0].strip() == "--"):
         line = lines.pop(0).strip()
-        found = found or line.partition(" ->")[0].rstrip(":") if line and line != "--" else found
-    return SELF.sub("", found), "\n".join(lines)
+        signature = signature or line.partition(" ->")[0].rstrip(":") if line and line != "--" else signature
+    return SELF.sub("", signature), "\n".join(lines)
 
 
 def paragraphs(doc: str) -> list[str]:
-    """The English paragraphs of a docstring, in order, each on one line."""
-    found = _blocks(inspect.cleandoc(doc).split("\n"))
-    return [text for text in (inline(block) for block in found) if is_english(text)]
+    """Return the English paragraphs of a docstring, in order, each on one line."""
+    blocks = _blocks(inspect.cleandoc(doc).split("\n"))
+    return [text for text in (inline(block) for block in blocks) if is_english(text)]
 
 
 def inline(text: str) -> str:
-    """Without inline markup."""
+    """Return the text without inline markup."""
     for pattern, replacement in INLINE:
         text = pattern.sub(replacement, text)
     return text.strip()
 
 
 def is_english(text: str) -> bool:
-    """Whether a paragraph is a sentence or several, and not code, a formula, a table or a list of names."""
+    """Return whether a paragraph consists of sentences, and is not code, a formula, a table or a list of names."""
     tokens = text.split()
     if len(tokens) < 3 or "TODO" in text or text.startswith(("@", "File:", "Copyright")):
         return False
@@ -88,20 +88,21 @@ def _indent(line: str) -> int:
 
 
 def _skip_body(lines: list[str], at: int, indent: int) -> int:
-    """The index after the lines that are blank or indented deeper than `indent`."""
+    """Return the index after the lines from `at` on that are blank or indented deeper than `indent`."""
     while at < len(lines) and (not lines[at].strip() or _indent(lines[at]) > indent):
         at += 1
     return at
 
 
 def _skip_block(lines: list[str], at: int) -> int:
+    """Return the index of the next blank line from `at` on."""
     while at < len(lines) and lines[at].strip():
         at += 1
     return at
 
 
 def _blocks(lines: list[str]) -> list[str]:
-    """Paragraphs with their inline markup, in a single pass over the lines."""
+    """Return the paragraphs with their inline markup, read in a single pass over the lines."""
     reader = _Reader(lines)
     while reader.at < len(lines):
         reader.read()
@@ -111,10 +112,10 @@ def _blocks(lines: list[str]) -> list[str]:
 
 @dataclass
 class _Reader:
-    """Where the pass over a docstring's lines stands: the next line, the section, and the paragraph being read.
+    """State of the pass over a docstring's lines: the next line, the section, and the paragraph that is being read.
 
-    `section` is "numpy" or "google" (items with an explanation each), "dropped", "examples" or nothing; `base` is the
-    indentation of its items, -1 where they have none yet; `last` is the indentation of the last line of prose.
+    `section` is "numpy" or "google" (whose items have an explanation each), "dropped", "examples" or ""; `base` is the
+    indentation of its items, -1 before the first item; `last` is the indentation of the last line of prose.
     """
 
     lines: list[str]
@@ -126,13 +127,13 @@ class _Reader:
     last: int = 0
 
     def close(self) -> None:
-        """End the paragraph being read."""
+        """End the paragraph that is being read."""
         if self.open:
             self.done.append(" ".join(self.open))
             self.open.clear()
 
     def read(self) -> None:
-        """Read one line, with the lines below that belong to it. The first kind that it can be is what it is."""
+        """Read one line and the lines below that belong to it. The first kind of line that matches is taken."""
         line = self.lines[self.at]
         text, indent = line.strip(), _indent(line)
         self.at += 1
@@ -144,7 +145,7 @@ class _Reader:
             self._prose(text, indent)
 
     def _heading(self, text: str, indent: int) -> bool:
-        """A heading with a line drawn under it."""
+        """Read a heading with an underline, and return whether there is one."""
         below = self.lines[self.at].strip() if self.at < len(self.lines) else ""
         if not UNDERLINE.match(below) or UNDERLINE.match(text) or len(below) < min(4, len(text)):
             return False
@@ -155,7 +156,7 @@ class _Reader:
         return True
 
     def _heading_with_colon(self, text: str, indent: int) -> bool:
-        """A heading such as "Args:". Sections without items are passed over with all that is indented below them."""
+        """Read a heading such as "Args:", and return whether there is one. Sections without items are skipped."""
         kind = _section(text[:-1].rstrip(": ")) if text[-1] == ":" and text[0].isupper() else ""
         if not kind:
             return False
@@ -166,13 +167,13 @@ class _Reader:
         return True
 
     def _dropped(self, text: str, indent: int) -> bool:
-        """A line of a section that is left out, or one drawn across; and the end of a section of Google's style."""
+        """Return whether a line is an underline or in a dropped section. Less indentation ends a Google section."""
         if self.section == "google" and indent < self.base:
             self.section = ""
         return self.section == "dropped" or UNDERLINE.match(text) is not None
 
     def _code(self, text: str, indent: int) -> bool:
-        """An example at a prompt, or a table, to the next blank line."""
+        """Skip an example at a prompt or a table, up to the next blank line, and return whether there is one."""
         if not text.startswith((">>>", "In [", "$ ")) and not TABLE.match(" " * indent + text):
             return False
         self.close()
@@ -180,7 +181,7 @@ class _Reader:
         return True
 
     def _directive(self, text: str, indent: int) -> bool:
-        """A directive with its body, of which only notes and their like are kept."""
+        """Read a directive with its body, and return whether there is one. Only notes and similar ones are kept."""
         directive = DIRECTIVE.match(text) if text.startswith("..") else None
         if directive is None:
             return False
@@ -192,7 +193,7 @@ class _Reader:
         return True
 
     def _numpy_item(self, text: str, indent: int) -> bool:
-        """A name of a numpydoc section, with the explanation that is indented below it."""
+        """Read a name in a numpydoc section with its indented explanation, and return whether there is one."""
         if self.section != "numpy" or indent > self.base:
             return False
         self.close()
@@ -206,7 +207,7 @@ class _Reader:
         return True
 
     def _prose(self, text: str, indent: int) -> None:
-        """A line of a paragraph; an item, a field, a bullet or one that stands further out begins a new paragraph."""
+        """Read a line of a paragraph. An item, a field, a bullet or less indentation begins a new paragraph."""
         item = GOOGLE_ITEM.match(text) if self.section == "google" else None
         if item and self.base in (-1, indent):
             self.close()
@@ -225,7 +226,7 @@ class _Reader:
         elif indent < self.last:
             self.close()
         self.last = indent
-        if text.endswith("::"):  # an example follows, indented
+        if text.endswith("::"):  # an indented example follows
             self.open.append(text[:-1])
             self.close()
             self.at = _skip_body(self.lines, self.at, indent)

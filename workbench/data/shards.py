@@ -1,4 +1,4 @@
-"""Documents to token ids in shard files: encoding on all cores while the next text is read and the last ids written."""
+"""Encoding of documents to token ids in shard files, on all cores, while text is read and ids are written."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ PIECE = 1 << 14  # characters of a long document encoded by one core
 
 
 def token_type(vocab: int) -> np.dtype[Any]:
-    """The smallest of uint16 and uint32 that holds every id. Raises InputError if neither does."""
+    """Return uint16 if it holds every token id, else uint32. Raises InputError if neither does."""
     if vocab > 1 << 32:
         raise InputError(f"a vocabulary of {vocab} tokens is larger than a token shard can hold ({1 << 32})")
     return np.dtype("<u2" if vocab <= 1 << 16 else "<u4")
 
 
 class Text:
-    """Count and hash of the documents that pass through."""
+    """Number, bytes and SHA-256 of the documents that pass through `counted`."""
 
     def __init__(self) -> None:
         self.hash = hashlib.sha256()
         self.documents = self.bytes = 0
 
     def counted(self, documents: Iterable[str]) -> Iterator[str]:
+        """Yield the documents unchanged, and count and hash each."""
         for document in documents:
             raw = document.encode("utf-8")
             self.hash.update(raw + b"\0")
@@ -49,9 +50,9 @@ class Text:
 
 
 class Shards:
-    """Writes token ids to tokens-00000.bin, tokens-00001.bin ... of SHARD tokens each.
+    """A writer of token ids to the files tokens-00000.bin, tokens-00001.bin ..., with SHARD tokens each.
 
-    They are flushed to disk with the folder that they belong to (`workbench.store.cache.staged`).
+    The files are flushed to disk together with their folder (`workbench.store.cache.staged`).
     """
 
     def __init__(self, folder: Path, dtype: np.dtype[Any]) -> None:
@@ -61,6 +62,7 @@ class Shards:
         self.hash, self.tokens = hashlib.sha256(), 0
 
     def write(self, ids: NDArray[Any]) -> None:
+        """Append ids (n,) to the stream, and begin a new file where one is full."""
         while len(ids):
             if self.file is None:
                 self.file = open(self.folder / f"tokens-{len(self.done):05d}.bin", "wb")  # noqa: SIM115 - until close
@@ -74,13 +76,13 @@ class Shards:
                 self._end()
 
     def finish(self) -> list[dict[str, Any]]:
-        """Name, tokens and SHA-256 of every shard."""
+        """Close the last shard, and return name, number of tokens and SHA-256 of every shard."""
         if self.file is not None:
             self._end()
         return self.done
 
     def close(self) -> None:
-        """Let go of the file, whole or not."""
+        """Close the open file, complete or not."""
         if self.file is not None:
             self.file.close()
 
@@ -91,9 +93,10 @@ class Shards:
 
 
 def encode(documents: Iterable[str], encoder: Tokenizer, sep: int, shards: Shards, name: str) -> None:
-    """Encode on all cores; reading the next batch and writing the last one go on beside it.
+    """Write the token ids of documents to shards; batches are encoded on all cores.
 
-    `name` is what a person called the tokenizer.
+    The next batch is read and the last one is written meanwhile. `name` is the tokenizer's name in error messages.
+    Raises InputError if the tokenizer fails or takes too long.
     """
     batches = _batches(documents, _cuttable(encoder))
     writing: Future[None] | None = None
@@ -112,7 +115,7 @@ def encode(documents: Iterable[str], encoder: Tokenizer, sep: int, shards: Shard
 
 
 def _batches(documents: Iterable[str], cut: bool) -> Iterator[tuple[list[str], list[bool]]]:
-    """Texts of about BATCH characters in all, and for each whether a document ends with it."""
+    """Yield texts of about BATCH characters in all, and for each text whether it is the end of a document."""
     texts: list[str] = []
     ends: list[bool] = []
     size = 0
@@ -129,7 +132,7 @@ def _batches(documents: Iterable[str], cut: bool) -> Iterator[tuple[list[str], l
 
 
 def _cuttable(encoder: Tokenizer) -> bool:
-    """Whether a text may be cut at blanks without a change of tokens, so that a book is encoded by all cores."""
+    """Return whether cuts at blanks leave the tokens of a text unchanged, so that all cores can encode one book."""
     raw = json.loads(encoder.to_str())
     return [(raw[part] or {}).get("type") for part in ("normalizer", "pre_tokenizer")] == [
         "BertNormalizer",
@@ -138,15 +141,15 @@ def _cuttable(encoder: Tokenizer) -> bool:
 
 
 def _write(encodings: list[Encoding], ends: list[bool], sep: int, shards: Shards) -> None:
-    """Ids of a batch, with `sep` after each document that has any."""
+    """Write the ids of a batch, with `sep` after each document that has any ids."""
     parts: list[NDArray[Any]] = []
     separator = np.array([sep], dtype=shards.dtype)
-    some = False
+    has_ids = False
     for encoding, end in zip(encodings, ends, strict=True):
         ids = encoding.ids
-        some = some or bool(ids)
+        has_ids = has_ids or bool(ids)
         parts.append(np.array(ids, dtype=shards.dtype))
-        if end and some:
+        if end and has_ids:
             parts.append(separator)
-        some = some and not end
+        has_ids = has_ids and not end
     shards.write(np.concatenate(parts))

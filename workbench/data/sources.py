@@ -1,7 +1,7 @@
-"""What a corpus name means: the built-in corpus, files, folders and globs, or a data set of the Hugging Face hub.
+"""Sources of a corpus by name: the built-in corpus, files, folders and globs, or data sets of the Hugging Face hub.
 
-`resolve` looks without reading, `documents` reads. Names are tried in this order: "docs", a file or folder that
-exists, a glob (`*`, `?`, `[`), a hub name "owner/name" or "owner/name:config".
+`resolve` finds sources without reading them, `documents` reads them. A name is tried as "docs", as a file or folder
+that exists, as a glob (`*`, `?`, `[`), and as a hub name "owner/name" or "owner/name:config", in this order.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from workbench.store.cache import read_entry, write_entry
 
 log = logging.getLogger("workbench")
 HUB_NAME = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<config>[\w.-]+))?$")
-TRAIN, HELD_BACK = ".train", (".dev", ".test")  # endings of BabyLM's files
+TRAIN, HELD_BACK = ".train", (".dev", ".test")  # suffixes of BabyLM's files
 COMMIT = re.compile(r"^[0-9a-f]{40}$")
 KINDS = f"{', '.join(formats.READERS)}, each plain or with {', '.join(PACKINGS)}"
 
 
 @dataclass(frozen=True)
 class Docs:
-    """The train side of the built-in corpus."""
+    """The training side of the built-in corpus."""
 
     fingerprint: str
     size: int
@@ -43,7 +43,7 @@ class Docs:
 
 @dataclass(frozen=True)
 class File:
-    """A local file; size in bytes and time of change tell whether it is still the same."""
+    """A local file. Its size in bytes and its modification time in nanoseconds show whether it has changed."""
 
     path: Path
     size: int
@@ -52,7 +52,7 @@ class File:
 
 @dataclass(frozen=True)
 class Hub:
-    """The train split of a hub data set, at a commit. How large it is shows only when it is read."""
+    """The train split of a hub data set at a commit. Its size is not known before it is read."""
 
     name: str
     config: str | None
@@ -64,22 +64,22 @@ Source = Docs | File | Hub
 
 
 def documents(spec: DataSpec) -> Iterator[str]:
-    """One document at a time, of all corpus names in their order. Raises InputError."""
+    """Yield the documents of all corpus names of a spec, in their order. Raises InputError if one cannot be read."""
     for source in resolve(spec):
         yield from read(source, spec.column)
 
 
 def resolve(spec: DataSpec) -> list[Source]:
-    """What the corpus names stand for; a file named twice counts once. Raises InputError."""
-    found: dict[Source, None] = {}
+    """Return the sources of a spec's corpus names; a file named twice counts once. Raises InputError."""
+    distinct: dict[Source, None] = {}
     for name in spec.corpus:
         for source in _resolve(name, spec.revision):
-            found[source] = None
-    return list(found)
+            distinct[source] = None
+    return list(distinct)
 
 
 def read(source: Source, column: str, advance: Advance = ignore) -> Iterator[str]:
-    """The documents of one source; `advance` is told of progress in units of its size."""
+    """Yield the documents of one source; `advance` is called with the progress in units of the source's size."""
     if isinstance(source, File):
         yield from formats.read(source.path, column, advance)
     elif isinstance(source, Hub):
@@ -93,7 +93,7 @@ def read(source: Source, column: str, advance: Advance = ignore) -> Iterator[str
 
 
 def identity(source: Source) -> list[Any]:
-    """What must be equal for prepared data to be used again without reading the source."""
+    """Return what must be equal if prepared data is to be used again without reading the source."""
     if isinstance(source, File):
         return ["file", str(source.path), source.size, source.changed]
     if isinstance(source, Hub):
@@ -102,7 +102,7 @@ def identity(source: Source) -> list[Any]:
 
 
 def name_of(source: Source) -> str:
-    """Return what a source is called where its words are shown; a file's name goes without its packing."""
+    """Return the name of a source for display, which is without the suffix of a compression."""
     if isinstance(source, File):
         return source.path.stem if source.path.suffix.lower() in PACKINGS else source.path.name
     if isinstance(source, Hub):
@@ -118,61 +118,63 @@ def _resolve(name: str, revision: str | None) -> list[Source]:
     try:
         folder, there = path.is_dir(), path.exists()
     except OSError as error:
-        raise InputError(f"corpus {name!r} cannot be looked at: {error.strerror}") from None
+        raise InputError(f"corpus {name!r} cannot be accessed: {error.strerror}") from None
     if folder:
         return _folder(path)
     if there:
         if not formats.kind_of(path):
-            raise InputError(f"corpus {name!r} is of a kind that cannot be read; these can: {KINDS}")
+            raise InputError(f"corpus {name!r} is a type of file that cannot be read; these types can: {KINDS}")
         return [_file(path)]
     if any(sign in name for sign in "*?["):
         matches = [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]
         matches = [match for match in matches if match.is_file() and formats.kind_of(match)]
         if not matches:
-            raise InputError(f"corpus {name!r} matches no file that can be read ({KINDS}); looked from {Path.cwd()}")
+            raise InputError(
+                f"corpus {name!r} matches no file that can be read ({KINDS}); relative paths start at {Path.cwd()}"
+            )
         return [_file(match) for match in matches]
     if hub := HUB_NAME.match(name):
         if formats.kind_of(path):
-            raise InputError(f"corpus {name!r}: there is no such file; looked from {Path.cwd()}")
+            raise InputError(f"corpus {name!r}: there is no such file; relative paths start at {Path.cwd()}")
         return [Hub(hub["name"], hub["config"], _commit(hub["name"], revision))]
     raise InputError(
-        f"corpus {name!r} is neither 'docs' nor a file, folder or glob (looked from {Path.cwd()}) "
+        f"corpus {name!r} is neither 'docs' nor a file, folder or glob (relative paths start at {Path.cwd()}) "
         f"nor a hub name such as owner/name"
     )
 
 
 def _folder(path: Path) -> list[Source]:
-    """All readable kinds of file in a folder and below it, sorted by path; hidden ones are passed over."""
+    """Return the readable files in a folder and its subfolders, sorted by path; hidden ones are skipped."""
 
     def fail(error: OSError) -> None:
         raise InputError(f"corpus folder {error.filename} cannot be read: {error.strerror}")
 
-    found: list[Path] = []
+    readable: list[Path] = []
     for folder, names, leaves in os.walk(path, onerror=fail):
         names[:] = [name for name in names if not name.startswith(".")]
-        found += [Path(folder, leaf) for leaf in leaves if not leaf.startswith(".") and formats.kind_of(Path(leaf))]
-    if not found:
+        readable += [Path(folder, leaf) for leaf in leaves if not leaf.startswith(".") and formats.kind_of(Path(leaf))]
+    if not readable:
         raise InputError(f"corpus folder {path} holds no file that can be read: {KINDS}")
-    _check_babylm(path, found)
-    return [_file(leaf) for leaf in sorted(found)]
+    _check_babylm(path, readable)
+    return [_file(leaf) for leaf in sorted(readable)]
 
 
 def is_babylm(data: DataSpec) -> bool:
-    """Return whether text on this machine is named that lies in BabyLM's files, SOURCE.train."""
+    """Return whether a corpus name stands for local files in BabyLM's layout, which are called SOURCE.train."""
     here = [name for name in data.corpus if name != "docs" and (not HUB_NAME.match(name) or os.path.exists(name))]
     files = [source for name in here for source in _resolve(name, None) if isinstance(source, File)]
     return any(unpacked_suffix(file.path) == TRAIN for file in files)
 
 
-def _check_babylm(folder: Path, found: list[Path]) -> None:
-    """Say what of a folder with SOURCE.train files is not trained on. Raises InputError for mixed contents.
+def _check_babylm(folder: Path, files: list[Path]) -> None:
+    """Warn of files beside SOURCE.train that are not read. Raises InputError if the folder mixes texts.
 
-    Two folders below it with the same sources are, say, the text of 10 million words and that of 100 million.
+    Two subfolders with the same sources are, for example, the text of 10 million words and that of 100 million words.
     """
-    train = [path for path in found if unpacked_suffix(path) == TRAIN]
+    train = [path for path in files if unpacked_suffix(path) == TRAIN]
     if not train:
         return
-    if other := next((path for path in sorted(found) if path not in train), None):
+    if other := next((path for path in sorted(files) if path not in train), None):
         raise InputError(
             f"corpus folder {folder} holds BabyLM's {train[0].name} and other text, {other.name}; move one of them, or "
             f"name the files, as in --corpus '{folder}/*{TRAIN}'"
@@ -186,77 +188,77 @@ def _check_babylm(folder: Path, found: list[Path]) -> None:
                 f"name one of their folders, or move one of the files"
             )
         names[source] = path
-    aside = {path.name for path in folder.rglob("*") if unpacked_suffix(path) in HELD_BACK}
-    if aside:
-        _say(
-            f"corpus folder {folder}: {', '.join(sorted(aside))} are not read; only SOURCE{TRAIN} files are trained on"
+    unread = {path.name for path in folder.rglob("*") if unpacked_suffix(path) in HELD_BACK}
+    if unread:
+        _warn_once(
+            f"corpus folder {folder}: {', '.join(sorted(unread))} are not read; only SOURCE{TRAIN} files are trained on"
         )
 
 
 @functools.cache
-def _say(sentence: str) -> None:
-    """Warn once in a process, however often the names of a corpus are looked up."""
+def _warn_once(sentence: str) -> None:
+    """Log a warning once per process, though the names of a corpus are resolved several times."""
     log.warning("%s", sentence)
 
 
 def _file(path: Path) -> File:
     try:
-        found = path.resolve()
-        status = found.stat()
-    except RuntimeError:  # what pathlib makes of links that lead to one another
-        raise InputError(f"corpus file {path} cannot be read: its links lead in a circle") from None
+        target = path.resolve()
+        status = target.stat()
+    except RuntimeError:  # raised by pathlib for links that form a circle
+        raise InputError(f"corpus file {path} cannot be read: its symbolic links form a circle") from None
     except OSError as error:
         raise InputError(f"corpus file {path} cannot be read: {error.strerror}") from None
     if not stat.S_ISREG(status.st_mode):
-        raise InputError(f"corpus file {path} is no regular file but a pipe, socket or device; name a file of text")
-    return File(found, status.st_size, status.st_mtime_ns)
+        raise InputError(f"corpus file {path} is not a regular file but a pipe, socket or device; name a text file")
+    return File(target, status.st_size, status.st_mtime_ns)
 
 
 def local(data: DataSpec) -> bool:
-    """Whether neither corpus nor tokenizer is on the hub."""
+    """Return whether the corpus and the tokenizer are both on this machine, and neither is on the hub."""
     named = [name for name in data.corpus if HUB_NAME.match(name)]
     named += [data.tokenizer] if data.tokenizer != "wordpiece" else []
     return all(os.path.exists(os.path.expanduser(name)) for name in named)
 
 
 def offline() -> bool:
-    """Whether the hub may not be asked, as the hub's own client understands it."""
+    """Return whether environment variables forbid access to the hub, by the rules of the hub's own client."""
     names = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
     return any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in names)
 
 
 def _commit(name: str, revision: str | None) -> str:
-    """The commit a revision stands for; without network, the one it stood for when it was last looked up here."""
+    """Return the commit of a revision; without network, the commit that was recorded at the last look-up here."""
     if revision and COMMIT.match(revision):
         return revision
-    seen = cache_root() / "hub" / f"{digest([name, revision])}.json"
+    record = cache_root() / "hub" / f"{digest([name, revision])}.json"
     if not offline():
         from huggingface_hub import HfApi
 
         try:
             commit = str(HfApi().dataset_info(name, revision=revision, timeout=10).sha)
-        except Exception as error:  # the hub's client raises many kinds, down to those of its transport
-            if (known := _known(seen)) and getattr(error, "response", None) is None:
-                return known
+        except Exception as error:  # the hub's client raises many types, and those of its HTTP library
+            if (recorded := _recorded(record)) and getattr(error, "response", None) is None:
+                return recorded
             raise _hub_error(name, error) from None
-        write_entry(seen, {"commit": commit})
+        write_entry(record, {"commit": commit})
         return commit
-    if known := _known(seen):
-        return known
+    if recorded := _recorded(record):
+        return recorded
     raise InputError(
-        f"corpus {name!r} is no file or folder here, and the hub is not asked because HF_HUB_OFFLINE is set; "
+        f"corpus {name!r} is not a local file or folder, and HF_HUB_OFFLINE is set, so the hub is not accessed; "
         f"unset it, or name local files"
     )
 
 
-def _known(seen: Path) -> str | None:
-    """The commit that was written down before."""
-    entry = read_entry(seen)
+def _recorded(record: Path) -> str | None:
+    """Return the commit recorded at an earlier look-up, or None."""
+    entry = read_entry(record)
     return str(entry["commit"]) if entry else None
 
 
 def _read_hub(source: Hub, column: str) -> Iterator[str]:
-    """Streamed; offline, from the hub's own cache on this machine."""
+    """Yield the documents of a hub data set, streamed, or if offline, from the hub's cache on this machine."""
     import datasets
 
     datasets.disable_progress_bars()
@@ -279,10 +281,10 @@ def _read_hub(source: Hub, column: str) -> Iterator[str]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise _hub_error(source.name, error) from None
-    except Exception as error:  # as above
+    except Exception as error:  # the hub's client raises many types, as in `_commit`
         raise _hub_error(source.name, error) from None
 
 
 def _hub_error(name: str, error: Exception) -> InputError:
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return InputError(f"corpus {name!r} is no file or folder here, and the hub does not give it: {first}")
+    return InputError(f"corpus {name!r} is not a local file or folder, and the hub does not provide it: {first}")

@@ -1,6 +1,7 @@
-"""Bytes and lines of a file, whatever it is packed with; faults name the file and, for text, the byte.
+"""Files read as bytes or lines, plain or compressed. Error messages name the file and, for text, the byte's offset.
 
-Raises InputError for what a person can put right: not packed as its name says, cut short, not UTF-8, no permission.
+Raises InputError for faults that a user can correct: a compression that is not the one in the file's name, a truncated
+file, text that is not UTF-8, a missing permission.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from typing import Any
 
 from workbench.errors import InputError
 
-Advance = Callable[[int], None]  # told how many bytes of the file, as it lies there, were read since the last call
-LINE = 1 << 25  # bytes: the longest line of JSON, and row of CSV
+Advance = Callable[[int], None]  # called with the bytes of the file, before decompression, read since the last call
+LINE = 1 << 25  # bytes in the longest line of JSON or row of CSV
 PACKINGS = {".gz": "gzip", ".xz": "xz", ".zst": "zstd"}
 BLOCK = 1 << 18
-STEP = 1 << 10  # packed bytes that are unpacked at once: to 32 MB at most, as zstd has 128 kB in four bytes
-RATIO, FREE = 500, 32 << 20  # a file may unpack to 500 times its size, which no text does, or to 32 MiB
+STEP = 1 << 10  # compressed bytes that are decompressed at once, to at most 32 MB: zstd may store 128 kB in four bytes
+RATIO, FREE = 500, 32 << 20  # limit of decompression: 500 times the file's size, which no text exceeds, or 32 MiB
 
 
 def unpacked_suffix(path: Path) -> str:
-    """Return the file's suffix in small letters, looking through a packing: ".jsonl" of `a.JSONL.gz`, or ""."""
+    """Return a file's suffix in lower case without that of its compression: ".jsonl" for `a.JSONL.gz`; "" for none."""
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     if suffixes and suffixes[-1] in PACKINGS:
         suffixes.pop()
@@ -30,11 +31,14 @@ def unpacked_suffix(path: Path) -> str:
 
 
 def ignore(_: int) -> None:
-    """Nobody watches."""
+    """Ignore progress; this is the default."""
 
 
 def chunks(path: Path, advance: Advance = ignore) -> Iterator[bytes]:
-    """The unpacked content in pieces. Files of several members (as `cat a.gz b.gz` makes them) are one content."""
+    """Yield the decompressed content of a file in blocks. Several members (as in `cat a.gz b.gz`) are one content.
+
+    Raises InputError if the file is damaged, truncated, or decompresses to more than any text does.
+    """
     packing = PACKINGS.get(path.suffix.lower())
     if packing is None:
         yield from _blocks(path, advance)
@@ -50,8 +54,8 @@ def chunks(path: Path, advance: Advance = ignore) -> Iterator[bytes]:
         unpacked += len(content)
         if unpacked > max(FREE, RATIO * packed):
             raise InputError(
-                f"{path} unpacks to more than {RATIO:,} times its size, {unpacked >> 20} MiB from {packed:,} bytes, as "
-                f"no text does; unpack it first if it is meant to be read"
+                f"{path} decompresses to more than {RATIO:,} times its size, {unpacked >> 20} MiB from {packed:,} "
+                f"bytes, which no text does; decompress it first if it must be read"
             )
         for start in range(0, len(content), BLOCK):
             yield content[start : start + BLOCK]
@@ -71,13 +75,13 @@ def _unpacked(path: Path, packing: str, advance: Advance) -> Iterator[bytes]:
             try:
                 content = unpacker.decompress(part)
             except _faults(packing) as error:
-                raise InputError(f"{path} is damaged or not {packing}: {error}; unpack or fetch it again") from None
+                raise InputError(f"{path} is damaged or not {packing}: {error}; download it again") from None
             if content:
                 yield content
             part = unpacker.unused_data if unpacker.eof else b""
             unpacker = None if unpacker.eof else unpacker
     if unpacker is not None or not members:
-        raise InputError(f"{path} is cut short: its {packing} data ends before its end mark; fetch it again")
+        raise InputError(f"{path} is truncated: its {packing} data ends before the end marker; download it again")
 
 
 def _blocks(path: Path, advance: Advance) -> Iterator[bytes]:
@@ -89,7 +93,7 @@ def _blocks(path: Path, advance: Advance) -> Iterator[bytes]:
     except PermissionError:
         raise InputError(f"{path} cannot be read: no permission") from None
     except (FileNotFoundError, IsADirectoryError):
-        raise InputError(f"{path} is no longer there, or no longer a file") from None
+        raise InputError(f"{path} no longer exists, or is no longer a file") from None
 
 
 def _unpacker(packing: str) -> Any:
@@ -111,11 +115,12 @@ def _faults(packing: str) -> tuple[type[Exception], ...]:
 
 
 def lines(path: Path, advance: Advance = ignore, longest: int = LINE, cut: bool = False) -> Iterator[str]:
-    """Lines of UTF-8 text without their ends; a byte-order mark at the start is dropped.
+    """Yield the lines of UTF-8 text without their line ends; a byte-order mark at the start is dropped.
 
-    A line of more than `longest` bytes is refused, or if `cut` made into several, at a blank where it has one.
+    A line of more than `longest` bytes raises InputError, or if `cut` is true, is divided into several, after a blank
+    if it has one.
     """
-    offset = 0  # of the byte after the last line, in the unpacked content
+    offset = 0  # in the decompressed content, of the byte after the last line
     for raw in _raw_lines(path, advance, longest, cut):
         try:
             text = raw.decode("utf-8")
@@ -130,11 +135,11 @@ def lines(path: Path, advance: Advance = ignore, longest: int = LINE, cut: bool 
 
 
 def _place(path: Path, offset: int) -> str:
-    return f"{offset}{' of the unpacked text' if path.suffix.lower() in PACKINGS else ''}"
+    return f"{offset}{' of the decompressed text' if path.suffix.lower() in PACKINGS else ''}"
 
 
 def _raw_lines(path: Path, advance: Advance, longest: int, cut: bool) -> Iterator[bytes]:
-    waiting: list[bytes] = []  # pieces of a line whose end was not seen
+    waiting: list[bytes] = []  # pieces of a line whose end is not read yet
     size = offset = number = 0
     for chunk in _texts(path, advance):
         first, end, rest = chunk.partition(b"\n")
@@ -164,20 +169,20 @@ def _raw_lines(path: Path, advance: Advance, longest: int, cut: bool) -> Iterato
 
 
 def _texts(path: Path, advance: Advance) -> Iterator[bytes]:
-    """The pieces of a file of text. A NUL, as in binary data and in UTF-16, is an InputError."""
+    """Yield the blocks of a text file. Raises InputError for a NUL byte, as in binary data and UTF-16."""
     offset = 0
     for chunk in chunks(path, advance):
         if (place := chunk.find(b"\0")) >= 0:
             raise InputError(
                 f"{path} is binary or UTF-16, not UTF-8 text: NUL at offset {_place(path, offset + place)}; "
-                f"name a file of text, or convert it"
+                f"name a text file, or convert this one to UTF-8"
             )
         offset += len(chunk)
         yield chunk
 
 
 def _character_end(content: bytes) -> int:
-    """Where the last whole UTF-8 character ends."""
+    """Return an index near the end of `content` at which a cut divides no UTF-8 character."""
     end = len(content)
     while end > len(content) - 4 and content[end - 1] & 0xC0 == 0x80:
         end -= 1

@@ -1,4 +1,4 @@
-"""WordPiece vocabularies trained on the corpus, or any tokenizer of the hub or a folder, in the Hugging Face layout.
+"""Tokenizers in the Hugging Face layout: WordPiece vocabularies trained on the corpus, or those of the hub or a folder.
 
 Training is deterministic: the same text gives the same vocabulary on every machine.
 """
@@ -26,26 +26,27 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]  # ids 0 to 4
-SAMPLE = 32_000_000  # characters trained on; of Wikipedia, twice as many make 0.05 % fewer tokens of the same text
-PIECE = 8192  # a document is sampled in pieces of about this many characters
+SAMPLE = 32_000_000  # characters of training text; on Wikipedia, twice as many give 0.05 % fewer tokens for a text
+PIECE = 8192  # characters; documents are sampled in pieces of about this length
 BLANK, MARK = re.compile(r"[ \n]"), re.compile(r"[\s!-/:-@\[-`{-~]")
-FAR = 1 << 16  # characters that are searched for a blank
-WORD = 1000  # characters; training takes quadratic time in the length of a word, hours for one of a million
-LAYOUT = 1  # raise it when training changes, so that old caches are not used
+FAR = 1 << 16  # characters in which a blank is searched for
+WORD = 1000  # characters; training time is quadratic in the length of a word: hours for a word of a million characters
+LAYOUT = 1  # increase it when training changes, so that older cached vocabularies are not used
 
 
 def train_or_load(
     spec: DataSpec, vocab: int, documents: Iterable[str], key: str | None = None, cache: Path | None = None
 ) -> Path:
-    """The folder of the tokenizer the spec names. `documents` are read only if "wordpiece" has to be trained.
+    """Return the folder of the tokenizer that the spec names; "wordpiece" is trained if it is not in the cache.
 
-    `key` stands for the documents' content; with it a vocabulary trained before is found again. Raises InputError.
+    `documents` are the text for training, and are read only then. `key` identifies their content, so that a vocabulary
+    trained earlier is found without reading them. Raises InputError if the tokenizer cannot be loaded or trained.
     """
     root = (cache or cache_root()) / "tokenizers"
     if spec.tokenizer != "wordpiece":
         return _fetch(spec.tokenizer, root)
     if not len(SPECIALS) < vocab <= 1 << 32:
-        raise InputError(f"encoder.vocab={vocab} cannot be a WordPiece vocabulary; take from 200 to {1 << 32}")
+        raise InputError(f"encoder.vocab={vocab} is no size for a WordPiece vocabulary; set it from 200 to {1 << 32}")
     if key is None:
         documents = list(documents)
         key = hashlib.sha256("\0".join(documents).encode()).hexdigest()
@@ -59,56 +60,61 @@ def train_or_load(
 
 
 def load(folder: Path) -> Any:
-    """As a transformers tokenizer."""
+    """Return the tokenizer in a folder as a transformers tokenizer."""
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
 
 
 def content(folder: Path) -> str:
-    """SHA-256 of what decides the token ids."""
+    """Return the SHA-256 of those parts of tokenizer.json that decide the token ids."""
     raw = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    kept = {name: value for name, value in raw.items() if name not in ("truncation", "padding", "post_processor")}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    settings = {name: value for name, value in raw.items() if name not in ("truncation", "padding", "post_processor")}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 def special(folder: Path) -> Special:
-    """Ids of the special tokens. Raises InputError if one is missing."""
+    """Return the ids of the special tokens. Raises InputError if one of them is missing."""
     config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-    ids = fast(folder)
-    found = {}
+    tokenizer = fast(folder)
+    special_ids = {}
     for name in ("pad", "unk", "cls", "sep", "mask"):
         token = config.get(f"{name}_token")
         token = token["content"] if isinstance(token, dict) else token
-        found[name] = ids.token_to_id(token) if token else None
-    lacking = [name for name, number in found.items() if number is None]
-    if lacking:
+        special_ids[name] = tokenizer.token_to_id(token) if token else None
+    missing = [name for name, number in special_ids.items() if number is None]
+    if missing:
         raise InputError(
-            f"the tokenizer has no {' and no '.join(lacking)} token, which pre-training needs; take another"
+            f"the tokenizer has no {' and no '.join(missing)} token, which pre-training needs; "
+            f"choose another with --set data.tokenizer=NAME"
         )
-    return Special.model_validate(found)
+    return Special.model_validate(special_ids)
 
 
 def fast(folder: Path) -> Tokenizer:
-    """As a bare `tokenizers` one that neither cuts nor pads, and reads "[MASK]" in a text as text."""
+    """Return the tokenizer in a folder as a `tokenizers` object, which neither truncates nor pads.
+
+    It reads "[MASK]" in a text as ordinary text.
+    """
     from tokenizers import Tokenizer
 
-    found = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    found.no_truncation()
-    found.no_padding()
-    found.encode_special_tokens = True
-    return found
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    return tokenizer
 
 
 def size(tokenizer: Tokenizer) -> int:
-    """One more than the largest id."""
+    """Return the vocabulary size, which is the largest token id plus one."""
     return max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
 
 
 def sample(documents: Iterable[str], limit: int | None = None) -> list[str]:
-    """About `limit` characters of text, spread evenly over all documents; all of it if there is no more.
+    """Return about `limit` characters of text, spread evenly over all documents, or all text if there is less.
 
-    One pass in bounded memory: every n-th piece is kept, and n doubles whenever too much was kept.
+    The documents are read once, in bounded memory: every n-th piece is kept, and n doubles whenever more than `limit`
+    characters are kept.
     """
     limit = SAMPLE if limit is None else limit
     kept: list[tuple[int, str]] = []
@@ -126,24 +132,24 @@ def sample(documents: Iterable[str], limit: int | None = None) -> list[str]:
 
 
 def pieces(document: str, length: int) -> Iterator[str]:
-    """The document cut after blanks and line ends into pieces of about `length` characters; they join to the document.
+    """Yield a document in pieces of about `length` characters, cut after blanks and line ends.
 
-    WordPiece gives the same tokens for the pieces as for the whole, since no word goes across a blank. Where there is
-    none for FAR characters, other white space or a punctuation mark will do, and a longer word is cut.
+    WordPiece gives the same tokens for the pieces as for the document, since no word extends across a blank. If there
+    is no blank within FAR characters, the cut is after other white space or a punctuation mark, else inside the word.
     """
     start = 0
     while start < len(document):
-        least, most = start + length, start + length + FAR
-        found = BLANK.search(document, least, most)
-        if found is None and most < len(document):
-            found = MARK.search(document, least, most)
-        end = found.end() if found else min(most, len(document))
+        nearest, furthest = start + length, start + length + FAR
+        boundary = BLANK.search(document, nearest, furthest)
+        if boundary is None and furthest < len(document):
+            boundary = MARK.search(document, nearest, furthest)
+        end = boundary.end() if boundary else min(furthest, len(document))
         yield document[start:end]
         start = end
 
 
 def _learnable(text: str, normalizer: Any, splitter: Any) -> str:
-    """The text without the words that a vocabulary is not trained on; encoding makes them [UNK] anyway."""
+    """Return the text without words of more than WORD characters, for which encoding gives [UNK] anyway."""
     if max(map(len, text.split()), default=0) <= WORD:
         return text
     words = [word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))]
@@ -151,10 +157,11 @@ def _learnable(text: str, normalizer: Any, splitter: Any) -> str:
 
 
 def train(texts: list[str], vocab: int, lowercase: bool = True) -> Tokenizer:
-    """A BERT-like WordPiece tokenizer of at most `vocab` tokens.
+    """Return a BERT-like WordPiece tokenizer of at most `vocab` tokens, trained on texts.
 
     The trainer of `tokenizers` numbers the letters in the order of a randomly seeded hash table, and breaks ties
-    between merges by these numbers. So a first pass lists the letters, and a second gets them as fixed tokens.
+    between merges by these numbers. So a first pass lists the letters, and a second pass gets them as fixed tokens.
+    Raises InputError if the letters alone are more than `vocab` tokens.
     """
     from tokenizers import trainers
 
@@ -166,17 +173,17 @@ def train(texts: list[str], vocab: int, lowercase: bool = True) -> Tokenizer:
     for text in texts:
         counts.update(unicodedata.normalize("NFD", text.lower() if lowercase else text))
     letters = sorted({token.removeprefix("##") or token for token in seen})
-    kept = set(sorted(letters, key=lambda letter: (-counts[letter], letter))[: min(1000, max(64, vocab // 16))])
-    starts = [token for token in sorted(seen) if token in kept]
-    alphabet = starts + [token for token in sorted(seen) if token.removeprefix("##") in kept and token not in kept]
+    common = set(sorted(letters, key=lambda letter: (-counts[letter], letter))[: min(1000, max(64, vocab // 16))])
+    starts = [token for token in sorted(seen) if token in common]
+    alphabet = starts + [token for token in sorted(seen) if token.removeprefix("##") in common and token not in common]
     if len(SPECIALS) + len(alphabet) > vocab:
         raise InputError(
             f"encoder.vocab={vocab} is too small: the letters of this corpus alone take {len(alphabet)} tokens; "
-            f"take at least {2 * len(alphabet)}"
+            f"set it to at least {2 * len(alphabet)}"
         )
-    most = len(SPECIALS) + len(alphabet) + sum(map(len, texts))  # each merge joins letters; room for more is never used
+    room = len(SPECIALS) + len(alphabet) + sum(map(len, texts))  # each merge joins letters: there cannot be more tokens
     trainer = trainers.WordPieceTrainer(
-        vocab_size=min(vocab, most),
+        vocab_size=min(vocab, room),
         min_frequency=2,
         special_tokens=SPECIALS + alphabet,
         initial_alphabet=starts,
@@ -191,21 +198,21 @@ def train(texts: list[str], vocab: int, lowercase: bool = True) -> Tokenizer:
 def _blank(lowercase: bool, vocab: dict[str, int] | None) -> Tokenizer:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-    made = Tokenizer(models.WordPiece(vocab=vocab or {}, unk_token="[UNK]", max_input_chars_per_word=100))
-    made.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    made.decoder = decoders.WordPiece(prefix="##")
+    tokenizer = Tokenizer(models.WordPiece(vocab=vocab or {}, unk_token="[UNK]", max_input_chars_per_word=100))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix="##")
     if vocab:
-        made.add_special_tokens(SPECIALS)
+        tokenizer.add_special_tokens(SPECIALS)
         ids = [(token, vocab[token]) for token in ("[CLS]", "[SEP]")]
-        made.post_processor = processors.TemplateProcessing(
+        tokenizer.post_processor = processors.TemplateProcessing(
             single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ids
         )
-    return made
+    return tokenizer
 
 
 def save(tokenizer: Tokenizer, folder: Path, lowercase: bool) -> None:
-    """tokenizer.json, tokenizer_config.json and vocab.txt, as transformers reads them without workbench."""
+    """Write tokenizer.json, tokenizer_config.json and vocab.txt, which transformers loads without workbench."""
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "do_lower_case": lowercase,
@@ -219,7 +226,7 @@ def save(tokenizer: Tokenizer, folder: Path, lowercase: bool) -> None:
 
 
 def _fetch(name: str, root: Path) -> Path:
-    """A tokenizer of a folder or of the hub, written once more in its fast form. Code in a repository is never run."""
+    """Return a cached copy, in its fast form, of a tokenizer in a folder or on the hub. Its own code is never run."""
     path = user_path(name, "--set data.tokenizer:")
     if path.is_dir():
         files = foreign.check_tokenizer_folder(path)
@@ -230,21 +237,24 @@ def _fetch(name: str, root: Path) -> Path:
     if is_whole(folder):
         return folder
     if path.is_dir():
-        found = load_foreign(path)
+        tokenizer = load_foreign(path)
     else:
         with foreign.refusing(repr(name), "is neither 'wordpiece' nor a tokenizer that can be loaded"):
             from transformers import AutoTokenizer
 
-            found = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    if not found.is_fast:
-        raise InputError(f"tokenizer {name!r} has no fast (Rust) form, which packing needs; take another")
+            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    if not tokenizer.is_fast:
+        raise InputError(
+            f"tokenizer {name!r} has no fast (Rust) form, which is needed to encode a corpus; "
+            f"choose another with --set data.tokenizer=NAME"
+        )
     with staged(folder) as temporary:
-        found.save_pretrained(str(temporary))
+        tokenizer.save_pretrained(str(temporary))
     return folder
 
 
 def load_foreign(folder: Path) -> Any:
-    """Load a tokenizer that others made, as a transformers one. Raises InputError for one that cannot be used."""
+    """Return a tokenizer that others made as a transformers tokenizer. Raises InputError if it cannot be used."""
     files = foreign.check_tokenizer_folder(folder)
     with (
         foreign.refusing(folder, "holds no tokenizer that can be loaded"),
@@ -252,9 +262,9 @@ def load_foreign(folder: Path) -> Any:
     ):
         from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-        found = AutoTokenizer.from_pretrained(clean, trust_remote_code=False, local_files_only=True)
-    if not isinstance(found, PreTrainedTokenizerBase):
-        raise InputError(f"{folder}: tokenizer_config.json names a tokenizer_class that is no tokenizer")
-    if not found.get_vocab().keys() - set(found.all_special_tokens):
-        raise InputError(f"{folder} holds no tokens besides special ones, so no text can be read with it")
-    return found
+        tokenizer = AutoTokenizer.from_pretrained(clean, trust_remote_code=False, local_files_only=True)
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise InputError(f"{folder}: tokenizer_config.json names a tokenizer_class that is not a tokenizer")
+    if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
+        raise InputError(f"{folder} holds no tokens besides special ones, so it cannot encode any text")
+    return tokenizer

@@ -1,1 +1,1 @@
-"""Which runs a command asks for, and how they are carried out: by workers, in a search, or with seeds added."""
+"""From a command to its runs, and how these are carried out: by workers, in a search, or with seeds added."""

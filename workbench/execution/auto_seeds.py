@@ -1,8 +1,8 @@
 """`--seeds auto`: seeds are added in blocks until every declared comparison is decided, or cannot be within the limit.
 
-The plan, that is at which numbers of seeds it looks, stands in the experiment's record before the first run, and each
-look before anything follows from it. So a command that is typed again goes on with the plan as it was, and looks at no
-other number of seeds. The statistics are those of `report.group_sequential`.
+The plan, which is the numbers of seeds at which results are looked at, is written to the experiment's record before
+the first run, and each look is written there before anything follows from it. So a repeated command continues with the
+same plan, and looks at no other number of seeds. The statistics are those of `report.statistics.group_sequential`.
 """
 
 from __future__ import annotations
@@ -31,41 +31,41 @@ from workbench.store.run_directory import now
 from workbench.training.plan import with_parents
 
 log = logging.getLogger("workbench")
-MOST_SEEDS = 12  # unless a command says otherwise
-SETTLED = ("done", "diverged")  # what more of the same command would not change
+MOST_SEEDS = 12  # unless --most-seeds is given
+SETTLED = ("done", "diverged")  # states that do not change when the command is repeated
 
 
 @dataclass(frozen=True)
 class Limit:
-    """How far seeds may be added: up to a number, and up to what all runs together may spend."""
+    """The limit of added seeds: a number of seeds, and a budget for all runs together."""
 
     seeds: int = MOST_SEEDS
     compute: Budget | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the limit as plain data."""
         compute = self.compute and {self.compute.unit: self.compute.amount}
         return {"most_seeds": self.seeds, "most_compute": compute}
 
 
 def most_seeds(job: Job, limit: Limit, host: Host, workers: int) -> int:
-    """Return the largest number of seeds within the limit. Raises InputError where that is too few to show anything."""
+    """Return the largest number of seeds within the limit. Raises InputError if they are too few to compare arms."""
     one = [spec for spec in job.specs if spec.seed == job.base.seed]
     priced = [each for each in plans(job)[0] if each[0].seed == job.base.seed]
     cost = 0.0 if limit.compute is None else spending(priced, limit.compute, host, workers)
     most = limit.seeds if limit.compute is None else min(limit.seeds, int(limit.compute.amount / cost))
     arms = len({spec.replace(seed=0, budget={"steps": 1}).name for spec in one})
     if most < 2 or (arms - 1) * (most - 1) < LEAST_DF:
-        paid = f" (each seed of all arms takes {cost:.3g} {limit.compute.unit})" if limit.compute else ""
+        spent = f" (each seed of all arms takes {cost:.3g} {limit.compute.unit})" if limit.compute else ""
         raise InputError(
-            f"--seeds auto: the limit leaves {count([most])} of {arms} arms{paid}, which show no difference, however "
+            f"--seeds auto: the limit leaves {count([most])} of {arms} arms{spent}, which show no difference, however "
             f"large; raise --most-seeds or --most-compute"
         )
     return most
 
 
 def spending(priced: Sequence[Priced], limit: Budget, host: Host, workers: int) -> float:
-    """Return what these runs take together, in the unit of the limit; seconds are estimated from a few timed steps."""
+    """Return the cost of all these runs in the unit of the limit; seconds are estimated from a few timed steps."""
     if limit.unit == "seconds":
         from workbench.bench.estimate import training_seconds
 
@@ -76,17 +76,18 @@ def spending(priced: Sequence[Priced], limit: Budget, host: Host, workers: int) 
 
 
 def whole(job: Job, limit: Limit, host: Host, workers: int) -> Job:
-    """Return the job with as many seeds as the plan may take, and say at which numbers of them it looks."""
+    """Return the job with the largest number of seeds of its plan, and log at which numbers of seeds it looks."""
     most = most_seeds(job, limit, host, workers)
-    log.warning("--seeds auto looks at %s seeds; the plan is of all of them", listing([*map(str, schedule(most))]))
+    numbers = listing([*map(str, schedule(most))])
+    log.warning("--seeds auto looks at the results of %s seeds; the plan is of all of them", numbers)
     specs = tuple(spec for spec in job.specs if spec.seed < job.base.seed + most)
     return job if specs == job.specs else replace(job, specs=specs)
 
 
 def execute(job: Job, limit: Limit, root: Path, host: Host, workers: int = 1, out: Path | None = None) -> Outcome:
-    """Carry out runs seed by seed until the plan ends, and write the report.
+    """Carry out runs, seed by seed, until the plan ends, and write the report.
 
-    Raises InputError before anything is spent where nothing is declared, or where scores are there already.
+    Raises InputError, before anything is spent, if no contrast is declared, or if its runs were trained beforehand.
     """
     plans(job)
     if not job.declared:
@@ -108,7 +109,7 @@ def execute(job: Job, limit: Limit, root: Path, host: Host, workers: int = 1, ou
 
 
 def _agreed(session: Session, limit: Limit, most: int) -> tuple[int, ...]:
-    """Return the numbers of seeds to look at, as they stand in the record from now on. Raises InputError."""
+    """Return the numbers of seeds at which to look, and write a new plan to the record. Raises InputError."""
     first = session.job.base.seed
     before = _record(session)
     design = before.get("design") or {}
@@ -116,8 +117,8 @@ def _agreed(session: Session, limit: Limit, most: int) -> tuple[int, ...]:
         asked = {key: design.get(key) for key in limit.to_json()}
         if asked != limit.to_json() or design.get("first") != first:
             raise InputError(
-                f"--seeds auto: {session.record} was planned with {_told(design)}, which later commands cannot change; "
-                f"give the same, or another --runs"
+                f"--seeds auto: {session.record} was planned with {_options_of(design)}, which later commands cannot "
+                f"change; give the same options, or another --runs"
             )
         plan = plan_of(before)
         if plan is None:
@@ -133,7 +134,7 @@ def _agreed(session: Session, limit: Limit, most: int) -> tuple[int, ...]:
 
 
 def _refuse_seen(session: Session, specs: Sequence[ResolvedSpec]) -> None:
-    """Raise InputError where both arms of a declared comparison are trained already: that look was not planned."""
+    """Raise InputError if both arms of a declared contrast are trained already, as that look was not planned."""
     named, _ = bound_runs(session.job.experiment, specs, session.prepared)
     rows = experiment_runner.contrasts_of(session, named)
     seen = next((row for row in rows if row["seen"]), None)
@@ -144,52 +145,53 @@ def _refuse_seen(session: Session, specs: Sequence[ResolvedSpec]) -> None:
         )
 
 
-def _told(design: Mapping[str, Any]) -> str:
+def _options_of(design: Mapping[str, Any]) -> str:
+    """Return the options that a planned design was made with."""
     compute = design.get("most_compute")
-    paid = f" and --most-compute {' '.join(f'{k}={v:g}' for k, v in compute.items())}" if compute else ""
-    return f"--most-seeds {design.get('most_seeds')}{paid} from seed {design.get('first')}"
+    limit = f" and --most-compute {' '.join(f'{k}={v:g}' for k, v in compute.items())}" if compute else ""
+    return f"--most-seeds {design.get('most_seeds')}{limit} from seed {design.get('first')}"
 
 
 def _measure(session: Session) -> str:
-    """Return the suite whose scores decide: that of the first name of --tasks."""
+    """Return the suite whose scores decide, which is that of the first name in --tasks."""
     first = session.base.tasks.names[0] if session.base.tasks.names else "none"
     if not session.suite.tasks:
-        raise InputError("--seeds auto goes by scores, and --tasks none gives none; name some tasks")
+        raise InputError("--seeds auto needs scores, and --tasks none gives none; name tasks with --tasks")
     words = {first.lower(), Path(first).stem.lower()}
     named = (task.suite for task in session.suite.tasks if words & {task.suite.lower(), task.name.lower()})
     return next(named, session.suite.tasks[0].suite)
 
 
 def _record(session: Session) -> dict[str, Any]:
-    """Return what the record says of contrasts, design and looks; nothing where there is no record yet."""
+    """Return the design and the looks of the experiment's record; {} if there is no record yet."""
     names = [record.name for record in session.store.experiments()]
     if session.record not in names:
         return {}
-    found = session.store.experiment(session.record)
-    return {"design": found.design, "looks": found.looks}
+    record = session.store.experiment(session.record)
+    return {"design": record.design, "looks": record.looks}
 
 
 def _settled(session: Session, todo: Sequence[str], count: int) -> bool:
-    """Return whether all runs have ended, as a look must not be taken at part of them."""
+    """Return whether all runs have ended, since a look must not be taken at a part of the runs."""
     tasks, suite = session.base.tasks, session.suite
     states = {run_id: experiment_runner.state_of(session.store.get(run_id), tasks, suite)[0] for run_id in todo}
     waiting = [run_id for run_id, state in states.items() if state not in SETTLED]
     if waiting:
         log.warning(
-            "the look at %d seeds waits for %d runs that are not done, such as %s (%s); the same command goes on",
+            "the look at %d seeds needs %d runs that are not done, such as %s (%s); give the same command again",
             count, len(waiting), waiting[0], states[waiting[0]],
         )  # fmt: skip
     return not waiting
 
 
 def _look(session: Session, index: int) -> Look:
-    """Take a look, or take it again as it stands in the record; it is written there before it is returned."""
+    """Return the look at this index of the plan, after it is written to the record if it is a new one."""
     record = session.store.experiment(session.record)
     seeds = record.design["seeds"][index]
-    found = frames.read(session.store, session.record, verify=False)
+    results = frames.read(session.store, session.record, verify=False)
     rows = [look for look in record.looks if look.get("seeds") in record.design["seeds"][:index]]
-    known = {**found.record, "looks": [*rows, {"seeds": seeds}]}
-    look = look_at(boards(replace(found, record=known)), record.design["measure"])
+    known = {**results.record, "looks": [*rows, {"seeds": seeds}]}
+    look = look_at(boards(replace(results, record=known)), record.design["measure"])
     if all(row.get("seeds") != seeds for row in record.looks):
         row = {"at": now(), **as_row(look)}
         session.store.extend_experiment(replace(record, looks=[row]))
@@ -198,7 +200,7 @@ def _look(session: Session, index: int) -> Look:
 
 
 def look_at(results: Sequence[Board], measure: str) -> Look:
-    """Return the last look of the board that decides. Raises InputError where it has no comparison."""
+    """Return the last look at the measure that decides. Raises InputError if it has no comparison."""
     board = next((board for board in results if board.suite == measure and board.looks), None)
     if board is None:
         raise InputError(f"--seeds auto: no declared comparison has scores of {measure}; see workbench status")
@@ -206,7 +208,7 @@ def look_at(results: Sequence[Board], measure: str) -> Look:
 
 
 def as_row(look: Look) -> dict[str, Any]:
-    """Return a look as the record keeps it."""
+    """Return a look as a row of the record."""
     stands = [
         {
             "a": a, "b": b, "status": look.status[a, b], "difference": one.estimate.mean, "adjusted": one.adjusted,
@@ -217,7 +219,7 @@ def as_row(look: Look) -> dict[str, Any]:
 
 
 def sentence(look: Look) -> str:
-    """Return what a look found, in one line."""
+    """Return the results of a look in one line."""
     stands: dict[str, list[str]] = {}
     for (a, b), status in look.status.items():
         stands.setdefault(status, []).append(f"{a} and {b}")

@@ -1,7 +1,7 @@
-"""From words to a report: plan, prepare, train what is missing, fine-tune what is missing, write it up.
+"""An experiment from its job to its report: plan, prepare data, train and fine-tune what is missing, and write.
 
-Every step looks at the run directories first, so a command typed again goes on, and any number of workers share the
-work through leases.
+Every step begins with a look at the run directories, so that a repeated command continues, and any number of workers
+share the runs through leases.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from workbench.tasks import Suite, series
 from workbench.training.plan import plan
 
 log = logging.getLogger("workbench")
-# What the initial weights of an encoder depend on, and how they are measured. The batch size does not matter to either,
-# but it has always been part of the names of baselines.
+# The settings on which the initial weights of an encoder and their scores depend. The batch size changes neither, but
+# it has always been part of the names of baselines.
 INITIAL = {"encoder", "data", "seed", "scale", "tasks", "batch"}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of each run (id -> state and note), and where the report is."""
+    """The result of a command: the state and the note of each run by its id, and the path of the report."""
 
     record: str
     runs: dict[str, tuple[str, str]]
@@ -52,10 +52,11 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """1 if some run is not done."""
+        """1 if some run is not done, else 0."""
         return int(any(state not in ("done", "trained") for state, _ in self.runs.values()))
 
     def to_json(self) -> dict[str, Any]:
+        """Return the outcome as plain data."""
         rows = [{"run_id": run, "state": state, "note": note} for run, (state, note) in self.runs.items()]
         return {
             "record": self.record,
@@ -65,6 +66,7 @@ class Outcome:
         }
 
     def summary(self) -> str:
+        """Return the outcome as lines for a terminal: counts, runs that are not done, and the report."""
         done = sum(state in ("done", "trained") for state, _ in self.runs.values())
         lines = [f"{done} of {len(self.runs)} runs are done in {self.store}"]
         lines += [
@@ -81,41 +83,41 @@ class Outcome:
 
 
 def prepare(base: RunSpec, cache: Path | None = None) -> tuple[RunSpec, Prepared]:
-    """The base with its data prepared and its fingerprint filled in."""
+    """Return the base spec with the facts of its prepared data, and this data, which is made if needed."""
     prepared = prepare_data(base, cache=cache)
     return bind(base, prepared), prepared
 
 
 def with_words(base: RunSpec) -> RunSpec:
-    """Return the base with the words of its text counted, which prepares the text."""
+    """Return the base spec with the words of its text counted, which prepares the text."""
     return base if base.data.words else counted(base, prepare_data(base))
 
 
 def text_facts(prepared: Prepared) -> dict[str, Any]:
-    """Return what a plan and an experiment's record tell of the text: its words, and those of each source."""
+    """Return the counts of the text for plans and records: words, tokens, documents, and words of each source."""
     return {"words": prepared.words, "tokens": prepared.tokens, "documents": prepared.documents,
             "sources": dict(prepared.sources)}  # fmt: skip
 
 
 def prepared_facts(base: RunSpec) -> dict[str, Any]:
-    """What `workbench data prepare` prints: where the shards are, and what they hold."""
-    spec, found = prepare(base)
+    """Return what `workbench data prepare` prints: the counts of the text, and the folder of its shards."""
+    spec, text = prepare(base)
     return {
-        "corpus": ", ".join(spec.data.corpus), "documents": found.documents, "tokens": found.tokens,
-        "words": found.words, "sources": dict(found.sources),
-        "bytes": found.bytes, "vocab": found.vocab, "fingerprint": found.fingerprint, "folder": str(found.folder),
+        "corpus": ", ".join(spec.data.corpus), "documents": text.documents, "tokens": text.tokens,
+        "words": text.words, "sources": dict(text.sources),
+        "bytes": text.bytes, "vocab": text.vocab, "fingerprint": text.fingerprint, "folder": str(text.folder),
     }  # fmt: skip
 
 
 def untrained(run: BoundRun) -> BoundRun:
-    """Return the baseline of a run: the same encoder with its initial weights, one for all objectives of a seed."""
-    kept = run.spec.model_dump(include=INITIAL)
-    return BoundRun(objectives.with_options(parse(kept | {"objective": "bert-mlm", "budget": {"steps": 0}})))
+    """Return the baseline of a run: the same encoder with its initial weights, which all objectives of a seed share."""
+    settings = run.spec.model_dump(include=INITIAL)
+    return BoundRun(objectives.with_options(parse(settings | {"objective": "bert-mlm", "budget": {"steps": 0}})))
 
 
 @dataclass(frozen=True)
 class Session:
-    """A job with its data and tasks at hand, and where and how its runs are carried out."""
+    """A job with its store, prepared data and tasks, and the host and number of workers that carry it out."""
 
     job: Job
     store: RunStore
@@ -127,7 +129,7 @@ class Session:
 
     @property
     def wanted(self) -> Wanted:
-        """The scores that every run of the job is to have."""
+        """The scores that every run of the job must have."""
         return Wanted(self.base.tasks, self.suite, self.prepared)
 
     @property
@@ -137,23 +139,27 @@ class Session:
 
 
 def execute(job: Job, root: Path, host: Host, workers: int = 1, out: Path | None = None) -> Outcome:
-    """Do all of it. Raises InputError before anything is spent, OSError for the disk, Interrupted on signals."""
+    """Carry out a job from its data to its report.
+
+    Raises InputError before anything is spent, OSError if the disk fails, and Interrupted on signals.
+    """
     plans(job)  # a budget or warm-up that cannot be met fails before any data is read
     session = begin(job, root, host, workers)
     return conclude(session, carry_out_specs(session, job.specs), out)
 
 
 def check(host: Host, specs: Sequence[RunSpec]) -> None:
-    """Raise InputError where one of the runs cannot be carried out here; nothing is written or spent yet."""
+    """Raise InputError if one of the runs cannot be carried out on this machine. Nothing is written."""
     host.resolved_device()
     for size in sorted({spec.batch.size for spec in specs}):
         host.rows_at_once(size)
 
 
 def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
-    """The store, the tasks and the data of a job. Raises InputError, or OSError for the disk.
+    """Return a session with the store, the tasks and the prepared data of a job.
 
-    The store is made last, so that nothing is left of a command whose words cannot be used.
+    The store is made last, so that a command with wrong options leaves nothing behind. Raises InputError for such
+    options, and OSError if the disk fails.
     """
     check(host, job.specs)
     code_version()
@@ -162,13 +168,13 @@ def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
     base, prepared = prepare(job.base)
     store = RunStore(root)
     job.warn()
-    if told := series.sentence(points_of(job, prepared, suite), base.tasks.at):
-        say(told)
+    if sentence := series.sentence(points_of(job, prepared, suite), base.tasks.at):
+        say(sentence)
     return Session(job, store, base, prepared, suite, host, workers)
 
 
 def points_of(job: Job, prepared: Prepared, suite: Suite) -> list[dict[str, Any]]:
-    """Return which suites are measured at how many points during training, and what that costs (`series.rows`)."""
+    """Return the number of points during training at which each suite is measured, and their cost (`series.rows`)."""
     wanted = Wanted(job.base.tasks, suite, prepared)
     if not wanted.along or not job.specs:
         return []
@@ -177,7 +183,7 @@ def points_of(job: Job, prepared: Prepared, suite: Suite) -> list[dict[str, Any]
 
 
 def planned_points(job: Job) -> tuple[str, list[dict[str, Any]]]:
-    """Return the same before a command, as a sentence and as rows, as far as its text is prepared already."""
+    """Return the points of a job before it begins, as a sentence and as rows; no rows if its text is not prepared."""
     from workbench import tasks
 
     if not tasks.along(job.base.tasks):
@@ -187,14 +193,15 @@ def planned_points(job: Job) -> tuple[str, list[dict[str, Any]]]:
         return "scores during training: how many is known once the text is prepared (workbench data prepare)", []
     base = bind(job.base, prepared)
     suite = tasks.load(base.tasks, text=lambda: (base.data, prepared.folder))
-    found = points_of(job, prepared, suite)
-    return series.sentence(found, base.tasks.at), found
+    rows = points_of(job, prepared, suite)
+    return series.sentence(rows, base.tasks.at), rows
 
 
 def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> list[BoundRun]:
-    """Return some runs and their baselines, as they stand in the store and the record from now on.
+    """Add the runs of these specs and their baselines to the store and the record, and return them.
 
-    They come seed by seed, the baseline first, so that whole comparisons come in early. `facts` go into the record.
+    They are in order of seeds, and for each seed the baseline is first, so that whole comparisons are complete early.
+    `facts` are further fields of the record.
     """
     named, matches = bound_runs(session.job.experiment, specs, session.prepared)
     runs = distinct_runs(named.values())
@@ -207,10 +214,10 @@ def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> lis
 
 
 def contrasts_of(session: Session, named: Mapping[str, BoundRun]) -> list[dict[str, Any]]:
-    """Return the contrasts that are declared between these runs, as the record keeps them.
+    """Return the declared contrasts of these runs, as rows of the record.
 
-    `named` are the runs by the names of their specs (`run_list.bound_runs`). `seen` is for how many seeds both arms are
-    trained by now: a contrast is declared beforehand where that is none.
+    `named` are the runs by the names of their specs (`run_list.bound_runs`). `seen` is the number of seeds for which
+    both arms are trained by now: if it is 0, a contrast is declared beforehand.
     """
     rows = []
     for declared in session.job.declared:
@@ -225,7 +232,7 @@ def contrasts_of(session: Session, named: Mapping[str, BoundRun]) -> list[dict[s
 
 
 def carry_out_specs(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> list[str]:
-    """Do these runs and the baselines they are measured against; their ids. What is done already costs nothing."""
+    """Carry out the runs of these specs and their baselines, and return their ids. Finished runs are not repeated."""
     runs = enroll(session, specs, **facts)
     todo, since = [run.run_id for run in runs], now()
     if session.workers > 1:
@@ -241,21 +248,21 @@ def carry_out_specs(session: Session, specs: Sequence[ResolvedSpec], **facts: An
 
 
 def _files(runs: Sequence[BoundRun]) -> tuple[str, ...]:
-    """Return the files of objectives that are no part of an installed package, those of parents included."""
-    found: dict[str, None] = {}
+    """Return the files of objectives that are not in an installed package, including those of parents."""
+    files: dict[str, None] = {}
     for each in runs:
         run: BoundRun | None = each
         while run is not None:
             if path := objectives.source_file(run.spec):
-                found[str(path)] = None
+                files[str(path)] = None
             run = run.parent()
-    return tuple(found)
+    return tuple(files)
 
 
 def conclude(session: Session, todo: Sequence[str], out: Path | None) -> Outcome:
-    """What became of the runs, and the report on their record."""
+    """Write the report on the record, and return it with the states of these runs."""
     states = {run_id: _state(session.store.get(run_id), session.wanted) for run_id in todo}
-    _warn_of_pointless([session.store.get(run_id) for run_id in todo], session.wanted)
+    _warn_of_missing_points([session.store.get(run_id) for run_id in todo], session.wanted)
 
     from workbench.report import write
 
@@ -265,7 +272,7 @@ def conclude(session: Session, todo: Sequence[str], out: Path | None) -> Outcome
 
 
 def load_suite(base: RunSpec) -> Suite:
-    """The tasks asked for; those that cannot be had are said at once."""
+    """Return the requested tasks, and log those that cannot be loaded."""
     from workbench import tasks
 
     suite = tasks.load(base.tasks, text=lambda: (base.data, prepare(base)[1].folder))
@@ -275,7 +282,7 @@ def load_suite(base: RunSpec) -> Suite:
 
 
 def work(assignment: Assignment) -> bool:
-    """Do the work of one worker. Return whether some run of the assignment is not done at the end of it."""
+    """Carry out an assignment as one of its workers. Return whether one of its runs is not done at the end."""
     code_version()
     for file in assignment.objectives:
         objectives.find(file)
@@ -291,7 +298,7 @@ def work(assignment: Assignment) -> bool:
 
 
 def score(session: Session, run_id: str) -> float | None:
-    """The mean over tasks of the mean over fine-tuning seeds; None while any score is missing."""
+    """Return a run's mean score, over fine-tuning seeds and then over tasks; None if any score is missing."""
     from workbench.tasks.measures import expected
 
     run, tasks = session.store.get(run_id), session.base.tasks
@@ -300,17 +307,17 @@ def score(session: Session, run_id: str) -> float | None:
     values: dict[str, list[float]] = {}
     for task, _, name in expected(session.suite, tasks):
         values.setdefault(task.name, []).append(float(run.read_json(f"scores/{name}")["value"]))
-    means = [math.fsum(found) / len(found) for found in values.values()]
+    means = [math.fsum(of_task) / len(of_task) for of_task in values.values()]
     return math.fsum(means) / len(means) if means else None
 
 
 def state_of(run: RunDir, tasks: TasksSpec, suite: Suite) -> tuple[str, str]:
-    """Return what became of a run and a note on it; "done" is a trained run with all scores of its end."""
+    """Return the state of a run and a note on it; "done" is a trained run with all scores of its end."""
     return _state(run, Wanted(tasks, suite, None))
 
 
 def _state(run: RunDir, wanted: Wanted) -> tuple[str, str]:
-    """Return the same, where the scores of its points are wanted as well."""
+    """Return the state of a run and a note on it; "done" is a trained run with all wanted scores."""
     state = run.state
     if state in ("done", "trained"):
         if one_run.complete(run, wanted):
@@ -319,15 +326,14 @@ def _state(run: RunDir, wanted: Wanted) -> tuple[str, str]:
     return state, run.note
 
 
-def _warn_of_pointless(runs: Sequence[RunDir], wanted: Wanted) -> None:
-    """Say how many runs have no weights at points that are asked for, which cannot be measured afterwards."""
+def _warn_of_missing_points(runs: Sequence[RunDir], wanted: Wanted) -> None:
+    """Warn of runs without weights at requested points, which cannot be measured afterwards."""
     without = {run.run_id: count for run in runs if not run.damage and (count := wanted.unmeasured(run))}
     if without:
         name, count = next(iter(without.items()))
         log.warning(
-            "%d of %d runs have no weights at points that are asked for, as --evaluate-at was another, an older "
-            "version trained them, or the weights were deleted, "
-            "so scores of these points are left out: %s at %d points%s",
+            "%d of %d runs have no weights at requested points, since they were trained with another --evaluate-at or "
+            "an older version, or the weights were deleted; scores of these points are left out: %s at %d points%s",
             len(without), len(runs), name, count, " and others" if len(without) > 1 else "",
         )  # fmt: skip
 
@@ -335,12 +341,12 @@ def _warn_of_pointless(runs: Sequence[RunDir], wanted: Wanted) -> None:
 def _record(
     session: Session, runs: Sequence[BoundRun], baselines: Sequence[BoundRun], facts: dict[str, Any]
 ) -> ExperimentRecord:
-    found = session.job.experiment
+    experiment = session.job.experiment
     return ExperimentRecord(
         name=session.record,
-        experiment=found.name,
-        question=found.question,
-        axis=found.axis,
+        experiment=experiment.name,
+        question=experiment.question,
+        axis=experiment.axis,
         base=session.base.model_dump(mode="json"),
         tasks=session.base.tasks.model_dump(mode="json"),
         runs=[run.run_id for run in runs],

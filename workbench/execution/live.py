@@ -1,4 +1,4 @@
-"""Who is at what, read from the run directories: any terminal sees the same, and nothing is asked of the workers."""
+"""Progress of runs, read from their directories, so that every terminal shows the same and workers send nothing."""
 
 from __future__ import annotations
 
@@ -18,93 +18,95 @@ from workbench.store import validation
 from workbench.store.owner import read
 from workbench.store.run_directory import RunDir
 
-TAIL = 1 << 14  # bytes at the end of a log that surely hold its last row
+TAIL = 1 << 14  # bytes at the end of a log, which are more than its last row
 REFRESH = 1.0  # seconds
 SETTLED = ("done", "failed", "diverged", "damaged")
 
 
 def facts(run: RunDir) -> dict[str, Any]:
-    """State and note of a run; while somebody is at it also step, steps, tokens/s, loss and seconds left, or None."""
-    found: dict[str, Any] = run.summary()
-    found |= dict.fromkeys(("worker", "step", "steps", "tokens_per_second", "loss", "seconds_left"))
-    if found["state"] != "running":
-        return found
-    with contextlib.suppress(OSError, ValueError):  # what is not there yet, or just being written
+    """Return state and note of a run; and step, steps, tokens/s, loss and seconds left, None unless it is running."""
+    row: dict[str, Any] = run.summary()
+    row |= dict.fromkeys(("worker", "step", "steps", "tokens_per_second", "loss", "seconds_left"))
+    if row["state"] != "running":
+        return row
+    with contextlib.suppress(OSError, ValueError):  # a file that is missing or being written
         holder = read(run.path)
-        found["worker"] = holder.owner.get("pid") if holder else None
+        row["worker"] = holder.owner.get("pid") if holder else None
         if run.trained:
-            found["note"] = f"measuring, {_scores(run)} scores so far, {found['note']}"
-            return found
+            row["note"] = f"measuring, {_scores(run)} scores so far, {row['note']}"
+            return row
         plan = run.read_json("plan.json")
-        found["steps"], row = plan["steps"], last_row(run)
-        if row:
-            pace = row["tokens_per_second"]
-            left = (plan["steps"] - row["step"]) * plan["tokens"] / plan["steps"] / pace if pace else None
-            found |= {"step": row["step"], "loss": row["loss"], "tokens_per_second": pace, "seconds_left": left}
-    return found
+        row["steps"], newest = plan["steps"], last_row(run)
+        if newest:
+            speed = newest["tokens_per_second"]
+            left = (plan["steps"] - newest["step"]) * plan["tokens"] / plan["steps"] / speed if speed else None
+            row |= {"step": newest["step"], "loss": newest["loss"], "tokens_per_second": speed, "seconds_left": left}
+    return row
 
 
 def _scores(run: RunDir) -> int:
-    """Return how many scores a run has, those of its points included."""
+    """Return how many scores a run has, including those taken during training."""
     return len(validation.score_names(run.path)) + len(validation.point_names(run.path, "scores"))
 
 
 def last_row(run: RunDir) -> dict[str, Any] | None:
-    """The newest row of metrics, found from the end; None before the first."""
+    """Return the last row of metrics.jsonl, which is read from the end; None before the first row."""
     with open(run.file("metrics.jsonl"), "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
-        lines = file.read().split(b"\n")[:-1]  # what follows the last line end is no row yet
+        lines = file.read().split(b"\n")[:-1]  # text after the last line end is not a complete row
     return validation.row(lines[-1]) if lines else None
 
 
-def line(found: dict[str, Any]) -> str:
-    """One run in a few words, after its state and name."""
-    if found["step"] is None:
-        return str(found["note"])
-    left = f", about {clock(found['seconds_left'])} left" if found["seconds_left"] is not None else ""
-    loss = f", loss {found['loss']:.3f}" if found["loss"] is not None else ""
-    pace = f", {found['tokens_per_second']:,.0f} tokens/s" if found["tokens_per_second"] else ""
-    return f"step {found['step']:,} of {found['steps']:,}{loss}{pace}{left}, {found['note']}"
+def line(row: dict[str, Any]) -> str:
+    """Return the progress of one run in a few words, to be shown after its state and name."""
+    if row["step"] is None:
+        return str(row["note"])
+    left = f", about {clock(row['seconds_left'])} left" if row["seconds_left"] is not None else ""
+    loss = f", loss {row['loss']:.3f}" if row["loss"] is not None else ""
+    speed = f", {row['tokens_per_second']:,.0f} tokens/s" if row["tokens_per_second"] else ""
+    return f"step {row['step']:,} of {row['steps']:,}{loss}{speed}{left}, {row['note']}"
 
 
 def tally(states: Sequence[str]) -> str:
-    """`5 of 12 runs are done, 2 running, 1 failed`."""
+    """Return the counts of states, such as "5 of 12 runs are done, 2 running, 1 failed"."""
     counts = Counter(states)
     others = [f"{counts[state]} {state}" for state in ("running", "failed", "diverged", "damaged") if counts[state]]
     return ", ".join([f"{counts['done']} of {len(states)} runs are done", *others])
 
 
 def terminal() -> bool:
+    """Return whether standard error is a terminal."""
     return sys.stderr.isatty()
 
 
 @contextmanager
 def watching(runs: Sequence[RunDir], voices: Sequence[IO[str]]) -> Iterator[Callable[[], None]]:
-    """A function to call while workers are at these runs: a live table on a terminal, a line a change elsewhere.
+    """Yield a function that shows the progress of these runs whenever it is called.
 
-    `voices` are the workers' stderr; their warnings are shown above the table.
+    It shows a live table on a terminal, and elsewhere a line for each change. `voices` are the standard errors of the
+    workers, whose warnings are shown above the table.
     """
-    known: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
 
     def look() -> list[dict[str, Any]]:
         for run in runs:
-            if known.get(run.run_id, {}).get("state") != "done":  # which stays so
+            if rows.get(run.run_id, {}).get("state") != "done":  # a state that does not change
                 try:
-                    known[run.run_id] = facts(run)
-                except (InputError, OSError):  # a file came or went while we looked: what we knew is as good
-                    known.setdefault(run.run_id, {"state": "new", "run_id": run.run_id})
-        return list(known.values())
+                    rows[run.run_id] = facts(run)
+                except (InputError, OSError):  # a file changed meanwhile: the former facts are used
+                    rows.setdefault(run.run_id, {"state": "new", "run_id": run.run_id})
+        return list(rows.values())
 
     if not terminal():
-        said = [""]
+        last = [""]
 
-        def tell() -> None:
+        def show_line() -> None:
             now = tally([row["state"] for row in look()]).partition(", ")[0]
-            if now != said[0] and not now.startswith("0 "):
+            if now != last[0] and not now.startswith("0 "):
                 say(f"workbench: {now}")
-            said[0] = now
+            last[0] = now
 
-        yield tell
+        yield show_line
         return
 
     from rich.console import Console
@@ -126,14 +128,14 @@ def watching(runs: Sequence[RunDir], voices: Sequence[IO[str]]) -> Iterator[Call
 
 
 def _repeat(voice: IO[str], console: Any) -> None:
-    """Warnings of a worker; its own progress is in the table."""
+    """Print the warnings of a worker; its progress is in the table."""
     for text in voice:
         if text.startswith("workbench: "):
             console.print(text.rstrip(), markup=False, highlight=False)
 
 
 def _table(rows: Sequence[dict[str, Any]], first: int, seconds: float) -> Any:
-    """`first` runs were done at the start, `seconds` ago."""
+    """Return the table of the runs' progress. `first` runs were done at the start, which was `seconds` ago."""
     from rich.table import Table
 
     states = [row["state"] for row in rows]

@@ -1,4 +1,4 @@
-"""No question to the hub about what is not there."""
+"""Commands whose text and tasks are all local, which must not access the hub."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from workbench.spec.run_spec import RunSpec
 
 
 def stay_local(base: RunSpec, own_process: bool) -> None:
-    """Keep every library from asking the hub where nothing asked for is there; before any of them is loaded.
+    """Forbid libraries to access the hub if corpus, tokenizer and tasks are all local; called before they are loaded.
 
-    That takes environment variables, which only a command in a process of its own may set. Raises InputError for a
-    corpus that is neither here nor there, before anything slow is begun.
+    This sets environment variables, which only a command in a process of its own may do. Raises InputError, before
+    anything slow begins, for a corpus that is neither local nor on the hub.
     """
     if not sources.local(base.data):
-        others = tuple(name for name in base.data.corpus if name != "docs")  # the built-in text is always here
-        if others:
-            sources.resolve(base.data.model_copy(update={"corpus": others}))
+        named = tuple(name for name in base.data.corpus if name != "docs")  # the built-in text is always local
+        if named:
+            sources.resolve(base.data.model_copy(update={"corpus": named}))
     elif own_process and tasks.local(base.tasks):
         os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")

@@ -1,4 +1,4 @@
-"""One run at a time: train what is not trained, measure what has no score, and wait for those of others."""
+"""Carrying out runs one at a time: training, measuring missing scores, and waiting for the runs of other processes."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ from workbench.training.plan import Plan, plan
 from workbench.training.points import step_of
 
 log = logging.getLogger("workbench")
-WAIT = 1.0  # seconds between looks at runs that other processes are at work on
+WAIT = 1.0  # seconds between checks of runs that other processes carry out
 
 
 def carry_out_all(
     store: RunStore, todo: Sequence[str], tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host, since: str
 ) -> None:
-    """Every run, each by whoever is free; returns when all are settled, those of other workers included.
+    """Carry out all runs, except those that other processes carry out, and return when all are settled.
 
-    A failure is written down and the next run begins; one written down after `since` is not tried again. Disk and
-    signals end it all. The run of a worker that died is taken over.
+    A failure is recorded and the next run begins; a failure recorded after the time `since` is not tried again. A full
+    disk or a signal ends the command. The run of a worker that died is taken over.
     """
     left, waited, wanted = list(todo), False, Wanted(tasks, suite, prepared)
     while left:
         held = [run_id for run_id in left if not _settle(store.get(run_id), wanted, prepared, host, since)]
         if held and held == left:
             if not waited:
-                log.warning("waiting for %d runs that other processes are at work on", len(held))
+                log.warning("waiting for %d runs that other processes carry out", len(held))
             waited = True
             time.sleep(WAIT)
         left = held
 
 
 def _settle(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since: str) -> bool:
-    """See to one run, and to its parent before it. False if one of the two is another's for now.
+    """Carry out one run after its parent. Return False if another process has the lease of one of the two.
 
-    Nothing is read from or written to a damaged one: it is named, and the others go on.
+    A damaged run is neither read nor written: a warning names it, and the other runs continue.
     """
     if damage := run.damage:
         log.warning(
@@ -75,7 +75,7 @@ def _settle(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since: 
         return False
     try:
         with run.lease(patience=0):
-            if not settled(run, wanted, since):  # another may have seen to it between our look and our lease
+            if not settled(run, wanted, since):  # another process may have carried it out before we got the lease
                 carry_out(run, wanted, prepared, host, since)
     except LeaseHeld:
         return False
@@ -88,7 +88,7 @@ def _settle(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since: 
 
 
 def settled(run: RunDir, wanted: Wanted, since: str) -> bool:
-    """Whether nothing is left to do: all is there, it diverged, or what is missing failed after the time `since`."""
+    """Return whether nothing is left to do: a run is complete, diverged, or failed after the time `since`."""
     if run.trained:
         return all(_failed(run, name, since) for _, _, name in wanted.missing(run))
     error = run.error()
@@ -96,10 +96,10 @@ def settled(run: RunDir, wanted: Wanted, since: str) -> bool:
 
 
 def carry_out(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since: str) -> None:
-    """Train a run if it is not trained, then measure what has no score.
+    """Train a run if it is not trained, then take its missing scores.
 
-    A failed training ends in error.json, a failed measurement in a file of its own: the run and its other scores stay
-    what they are.
+    A failed training is recorded in error.json, and a failed measurement in a file of its own, which changes neither
+    the run nor its other scores.
     """
     run.clear_error()
     if not run.trained:
@@ -113,10 +113,10 @@ def carry_out(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since
 def _noted(
     what: str, note: Callable[..., None], trace: Path, expected: tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
-    """Write down and warn of what fails inside; only bad input, the disk, signals and a lost lease go on from here.
+    """Record and log a failure of the block; only wrong input, disk errors, signals and a lost lease are raised again.
 
-    That includes SystemExit and its kin: an objective's own code must not end the command. `trace` is the file in
-    which `note` leaves the traceback, for the warning to name; `expected` errors say enough without one.
+    SystemExit and similar exceptions are recorded too, since an objective's own code must not end the command. `note`
+    records a failure, with its traceback in the file `trace`, which the warning names; `expected` errors need none.
     """
     plain: tuple[type[Exception], ...] = (ParentFailed, Diverged, *expected)
     try:
@@ -132,7 +132,7 @@ def _noted(
     except BaseException as error:
         if isinstance(error, OSError) and error.errno in DISK:
             raise
-        heed()  # it may be what became of a signal
+        heed()  # the error may be the consequence of a signal
         where = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(where.filename).name}:{where.lineno}"
         message = redact(one_line(error))
@@ -143,7 +143,7 @@ def _noted(
 
 
 def pretrain(run: RunDir, spec: ResolvedSpec, prepared: Prepared, host: Host, wanted: Wanted) -> None:
-    """Train a run up to the exported encoder and done.json, keeping its weights where scores are wanted."""
+    """Train a run up to the exported encoder and done.json, and save its weights at points with wanted scores."""
     from workbench import cpu, tracking
     from workbench.models.export import export, export_heads
     from workbench.training import loop
@@ -154,7 +154,7 @@ def pretrain(run: RunDir, spec: ResolvedSpec, prepared: Prepared, host: Host, wa
         raise ParentFailed(f"its parent {parent.run_id} {parent.state}: {parent.note}")
     check(prepared, full=True)
     corpus = Corpus(prepared, spec.data.length, spec.seed)
-    floors(spec, corpus, {})  # a fault in an objective's own function shows before training, not after
+    floors(spec, corpus, {})  # a fault in an objective's own function is found before training
     priced = _plan_once(run, spec, corpus, host, parent)
     cpu.prepare(host.threads, host.plain, host.resolved_device())
     _write_environment(run, spec, host)
@@ -169,7 +169,7 @@ def pretrain(run: RunDir, spec: ResolvedSpec, prepared: Prepared, host: Host, wa
     finally:
         mirror.close()
     facts = {"steps": priced.steps, "tokens": priced.tokens, "flops": priced.flops}
-    check(prepared)  # its tokenizer is exported
+    check(prepared)  # the tokenizer is exported from it
     with run.staged("encoder") as folder:
         export(model.encoder, prepared.tokenizer, folder, spec, facts)  # type: ignore[arg-type]
     with run.staged("heads") as folder:
@@ -178,7 +178,7 @@ def pretrain(run: RunDir, spec: ResolvedSpec, prepared: Prepared, host: Host, wa
 
 
 def judged(run: RunDir, spec: RunSpec, corpus: Corpus) -> dict[str, Any]:
-    """Return what token frequencies alone reach for each loss of a trained run, and warn of those no better."""
+    """Return the losses that token frequencies alone reach, and warn of losses of a trained run that are no better."""
     rows = run.metrics()
     reached = floors(spec, corpus, collapse.mean_rates(rows)) if rows else {}
     warnings = [reach.sentence() for reach in collapse.reaches(rows, reached) if reach.flagged]
@@ -188,19 +188,19 @@ def judged(run: RunDir, spec: RunSpec, corpus: Corpus) -> dict[str, Any]:
 
 
 def floors(spec: RunSpec, corpus: Corpus, rates: Mapping[str, float]) -> dict[str, float]:
-    """Return what the objective says that token frequencies alone reach; nothing where it has no such function."""
+    """Return the losses that token frequencies alone reach, by the objective's function `floors`; {} if it has none."""
     own = getattr(objectives.load(spec), "floors", None)
     return dict(own(frequencies(corpus.counts(), spec, rates))) if own is not None else {}
 
 
 def parent_of(run: RunDir) -> RunDir | None:
-    """The run that this one starts from, in the same store; its folder is made if it is new."""
-    wanted = BoundRun(run.spec()).parent()
-    return None if wanted is None else RunStore(run.path.parent).open(wanted)
+    """Return the run from which this one starts, in the same store, or None. Its folder is made if it is new."""
+    parent = BoundRun(run.spec()).parent()
+    return None if parent is None else RunStore(run.path.parent).open(parent)
 
 
 def _kernels(host: Host, precision: str) -> str:
-    """What pre-training computes with on a CPU, as they round differently: "torch", "compiled" or "tiles"."""
+    """Return the kernels of pre-training, which round differently: "torch", or on a CPU also "compiled" or "tiles"."""
     import torch
 
     from workbench.cpu import compiled
@@ -212,32 +212,32 @@ def _kernels(host: Host, precision: str) -> str:
 
 
 def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
-    """env.json. What a run that goes on finds changed is said, and stays in the record."""
+    """Write env.json. If a continued run has another environment, the changes are logged and kept in the file."""
     precision = host.resolved_precision(spec.encoder.hidden)
     if precision == "bf16" != host.precision and host.resolved_device() == "cpu":
         log.warning("%s trains in bf16, which this CPU multiplies fast; --precision fp32 would not", run.run_id)
-    ways = {
+    computation = {
         "micro_batch": host.rows_at_once(spec.batch.size),
         "plain": host.plain, "compile": host.compile, "kernels": _kernels(host, precision),
     }  # fmt: skip
-    facts = environment(host.command or sys.argv, device=host.resolved_device(), precision=precision) | ways
+    facts = environment(host.command or sys.argv, device=host.resolved_device(), precision=precision) | computation
     before = run.read_json("env.json") if (run.path / "env.json").is_file() else facts
     with usable(run):
         check_fields("env.json", before, {"versions": dict, "machine": dict})
     changed = changes(before, facts) if checkpoint.steps(run.path / "checkpoints") else []
     for each in changed:
         log.warning(
-            "%s goes on with %s %s instead of %s, so its numbers will not be to the last digit those of a run that "
-            "was never stopped", run.run_id, each["key"], each["to"], each["from"],
+            "%s continues with %s %s instead of %s, so its numbers will differ in the last digits from those of a run "
+            "that was never stopped", run.run_id, each["key"], each["to"], each["from"],
         )  # fmt: skip
     at = {"at": facts["started"]}
     earlier = before.get("changes")
-    kept = earlier if isinstance(earlier, list) else []
-    run.write_json("env.json", facts | {"changes": [*kept, *(each | at for each in changed)]})
+    earlier_changes = earlier if isinstance(earlier, list) else []
+    run.write_json("env.json", facts | {"changes": [*earlier_changes, *(each | at for each in changed)]})
 
 
 def _plan_once(run: RunDir, spec: ResolvedSpec, corpus: Corpus, host: Host, parent: RunDir | None) -> Plan:
-    """The plan in the run directory, made when the run first begins: seconds are turned into steps only once."""
+    """Return the plan in the run directory, made when the run first begins: seconds become steps only once."""
     if (run.path / "plan.json").is_file():
         return plan_of(run)
     from workbench.training import loop
@@ -249,9 +249,9 @@ def _plan_once(run: RunDir, spec: ResolvedSpec, corpus: Corpus, host: Host, pare
 
 
 def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
-    """Take each score that is missing, but for those that failed after the time `since`.
+    """Take the missing scores of a run, except those that failed after the time `since`.
 
-    A score names the run and carries the hash of the encoder that it is of.
+    Each score is stored with the run's name and the hash of the encoder that was measured.
     """
     from workbench.tasks.measures import take
 
@@ -261,21 +261,21 @@ def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
         return
     digests = {place: run.weight_digests(place) for place in {place_of(name) for _, _, name in missing}}
     unchecked = set(digests)
-    with progress.measuring(run.run_id, len(missing)) as told:
+    with progress.measuring(run.run_id, len(missing)) as bar:
         for task, seed, name in missing:
             place = place_of(name)
-            at = f", step {step_of(place):,}" if place else ""
-            what = f"{task.act} {run.run_id} on {task.name} (seed {seed}{at})"
+            step_text = f", step {step_of(place):,}" if place else ""
+            what = f"{task.act} {run.run_id} on {task.name} (seed {seed}{step_text})"
             trace = run.path / run.failure_log(name)
             with _noted(what, partial(_note_score, run, name, task, seed), trace, (InputError,)):
                 if place in unchecked:
                     run.check_encoder(place)
                     unchecked.remove(place)
                 folder = run.path / place / "encoder"
-                score = take(folder, task, wanted.tasks, seed, host, partial(told.step, task.name))
+                score = take(folder, task, wanted.tasks, seed, host, partial(bar.step, task.name))
                 run.write_json(inside("scores", name), score.to_json() | digests[place])
                 run.clear_failure(name)
-                told.scored(task.name, None if place else score.value)
+                bar.scored(task.name, None if place else score.value)
 
 
 def _failed(run: RunDir, name: str, since: str) -> bool:
@@ -290,5 +290,5 @@ def _note_score(
 
 
 def complete(run: RunDir, wanted: Wanted) -> bool:
-    """Return whether a run is trained and has every score that is wanted."""
+    """Return whether a run is trained and has all wanted scores."""
     return run.trained and not any(True for _ in wanted.missing(run))

@@ -1,4 +1,4 @@
-"""From the words of a command, or of a caller in Python, to specs, numbers of seeds and jobs."""
+"""From the options of a command, or the arguments of a call in Python, to specs, numbers of seeds and jobs."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from workbench.spec.run_spec import RunSpec
 
 log = logging.getLogger("workbench")
-HELD_OUT = 0.02  # of a corpus that has no held-out part of its own
-REHEARSAL = "WORKBENCH_REHEARSAL"  # environment variable: try a whole command before it takes a night
-TRIED = (4, 4)  # steps of a run and rows of a step in a rehearsal; a dearer run matched in FLOPs still gets a step
+HELD_OUT = 0.02  # share of a corpus, unless it is set
+REHEARSAL = "WORKBENCH_REHEARSAL"  # environment variable: try a whole command quickly before it takes a night
+TRIED = (4, 4)  # steps of a run and rows of a step in a rehearsal; a run of more FLOPs per step still gets a step
 
 
 @dataclass(frozen=True)
 class Request:
-    """The runs that a command is to compare. What is None is left to the experiment, the scale and the objectives.
+    """The options by which a command selects runs. The experiment, the scale and the objectives decide what is None.
 
-    Fields are named as the options of `workbench run`; `settings` are those of --set, as in ("optim.lr=5e-4",).
+    Fields have the names of the options of `workbench run`; `settings` are those of --set, such as ("optim.lr=5e-4",).
     """
 
     objectives: Sequence[str] = ()
@@ -57,7 +57,7 @@ class Request:
 
 
 def run_job(request: Request, experiment: str) -> tuple[Job, Limit | None]:
-    """Return the runs of `workbench run`, and up to where seeds are added, if they are. Raises InputError."""
+    """Return the job of `workbench run`, and with --seeds auto the limit to added seeds. Raises InputError."""
     from workbench.execution.run_list import one_arm_as_given
 
     job, limit = experiment_job(request, experiment, {}, ())
@@ -67,12 +67,12 @@ def run_job(request: Request, experiment: str) -> tuple[Job, Limit | None]:
 
 
 def sweep_job(request: Request, axis: str | None, space: dict[str, Any]) -> tuple[Job, Limit | None]:
-    """Return the same of `workbench sweep` without a search: of the experiment `axis`, over a `space` of values."""
+    """Return the same for `workbench sweep` without a search: the experiment `axis` over a `space` of values."""
     from workbench.spec.axes import Range
 
     ranges = [key for key, values in space.items() if isinstance(values, Range)]
     if ranges:
-        raise InputError(f"--over {ranges[0]}={space[ranges[0]]} is a range: say how often to try, with --trials N")
+        raise InputError(f"--over {ranges[0]}={space[ranges[0]]} is a range: give the number of trials with --trials N")
     job, limit = experiment_job(request, axis, space, request.objectives)
     refuse_epochs(job, request.most_epochs)
     return job, limit
@@ -81,19 +81,19 @@ def sweep_job(request: Request, axis: str | None, space: dict[str, Any]) -> tupl
 def experiment_job(
     request: Request, experiment: str | None, space: dict[str, Any], words: Sequence[str]
 ) -> tuple[Job, Limit | None]:
-    """Return an experiment's runs over a `space` of values, which may not vary objectives where `words` name them."""
+    """Return the job and the limit of an experiment over a `space`, which may not vary objectives that `words` name."""
     base = request.spec()
     count, limit = seeds_of(request.seeds, request.most_seeds, request.most_compute)
     from workbench.execution.run_list import job_of
     from workbench.spec.axes import grid
 
-    found = in_effect(grid(experiment, space, request.match, base, words), request.settings)
-    base = with_words(base, found, always=request.most_epochs is not None)
-    return job_of(found, base, count, request.objectives, given_keys(request.settings)), limit
+    chosen = in_effect(grid(experiment, space, request.match, base, words), request.settings)
+    base = with_words(base, chosen, always=request.most_epochs is not None)
+    return job_of(chosen, base, count, request.objectives, given_keys(request.settings)), limit
 
 
 def refuse_epochs(job: Job, most: float | None) -> None:
-    """Raise InputError for runs that see their text more often than `most`, or than can be said of it."""
+    """Raise InputError if a run would see its text more than `most` times, when the words of the text are counted."""
     from workbench.execution.run_list import check_epochs, plans
 
     if job.base.data.words:
@@ -103,7 +103,7 @@ def refuse_epochs(job: Job, most: float | None) -> None:
 def carry_out(
     job: Job, limit: Limit | None, root: Path, host: Host, workers: int = 1, out: Path | None = None
 ) -> Outcome:
-    """Carry out a job as it is, or add seeds up to a limit. Raises InputError before anything is spent."""
+    """Carry out a job as it is, or with seeds added up to a limit. Raises InputError before anything is spent."""
     from workbench.execution import auto_seeds, experiment_runner
 
     if limit:
@@ -112,11 +112,11 @@ def carry_out(
 
 
 def writable(out: Path | None, flag: str = "--out") -> Path | None:
-    """A folder in which files can be made. Raises InputError before anything is spent on what is to be written."""
+    """Return a folder after a check that files can be made in it. Raises InputError otherwise."""
     if out is None:
         return None
     if len(out.name) > 200 or not can_hold_files(out):
-        raise InputError(f"nothing can be written in {str(out)[:200]!r}; say {flag} with a folder that can be made")
+        raise InputError(f"nothing can be written in {str(out)[:200]!r}; give {flag} a folder that can be made")
     return out
 
 
@@ -124,9 +124,9 @@ def base_spec(
     scale: str | None, sets: Sequence[str] | None, corpus: Sequence[str] | None, tasks: str | None, budget: str | None,
     evaluate_at: str | None = None, own_process: bool = False,
 ) -> RunSpec:  # fmt: skip
-    """The spec that the words ask for. Two words that say different things about one field are refused.
+    """Return the spec that the options of a command describe. Raises InputError if two of them contradict each other.
 
-    `own_process` says that the process is a command's own, so that environment variables may be set.
+    `own_process` is true if the process is a command's own, so that environment variables may be set.
     """
     from workbench.spec import presets
     from workbench.spec.run_spec import parse_budget, parse_overrides
@@ -151,7 +151,7 @@ def base_spec(
         chosen = parse_budget(budget)
         overrides[f"budget.{chosen.unit}"] = getattr(chosen, chosen.unit)
     if "objective" in overrides:
-        raise InputError("--set objective=... is spelled --objective NAME")
+        raise InputError("--set objective=... is refused; give --objective NAME instead")
     base = presets.resolve(scale or scale_set or "nano", overrides)
     if os.environ.get(REHEARSAL):
         log.warning("%s is set: every run takes %d steps of %d rows, and its scores mean nothing", REHEARSAL, *TRIED)
@@ -163,7 +163,7 @@ def base_spec(
 
 
 def _with_held_out(base: RunSpec, given: bool) -> RunSpec:
-    """Return the spec with a part of its text held out where pairs are to be made of that, and none is by itself."""
+    """Return the spec with a part of its text held out if minimal pairs need one, unless its share is `given`."""
     from workbench import tasks
 
     if given or set(base.data.corpus) == {"docs"} or not tasks.of_corpus(base.tasks):
@@ -172,13 +172,16 @@ def _with_held_out(base: RunSpec, given: bool) -> RunSpec:
     return base.changed({"data.held_out": HELD_OUT})
 
 
-def with_words(base: RunSpec, found: Experiment | None = None, unit: str | None = None, always: bool = False) -> Any:
-    """Return the spec with the words of its text counted where a plan needs them, which prepares the text.
+def with_words(
+    base: RunSpec, experiment: Experiment | None = None, unit: str | None = None, always: bool = False
+) -> Any:
+    """Return the spec with the words of its text counted if a plan needs them, which prepares the text.
 
-    That is for budgets and matches in words, for text in BabyLM's files, and `always` where epochs are limited.
+    Budgets and matches in words need them, and so does text in BabyLM's files. With `always` they are counted anyway,
+    for a limit of epochs.
     """
-    keys = [key for row in (found.axes, *found.variants) for key in row] if found else []
-    units = (base.budget.unit, unit, found and found.match, *(key.removeprefix("budget.") for key in keys))
+    keys = [key for row in (experiment.axes, *experiment.variants) for key in row] if experiment else []
+    units = (base.budget.unit, unit, experiment and experiment.match, *(key.removeprefix("budget.") for key in keys))
     from workbench.data.sources import is_babylm
 
     if not (always or "words" in units or is_babylm(base.data)):
@@ -189,33 +192,35 @@ def with_words(base: RunSpec, found: Experiment | None = None, unit: str | None 
 
 
 def given_keys(sets: Sequence[str] | None) -> set[str]:
-    """Return the keys that --set names: what a person sets for all runs overrules an objective's own preset."""
+    """Return the keys that --set names, which take precedence over the presets of objectives."""
     from workbench.spec.run_spec import parse_overrides
 
     return set(parse_overrides(sets or []))
 
 
 def rehearsed(count: int | None, most: int) -> int | None:
-    """Return how many seeds, trials or turns a command makes: `count`, but no more than `most` in a rehearsal."""
+    """Return the number of seeds, trials or rounds of a command: `count`, and in a rehearsal `most` at most."""
     return min(count or most, most) if os.environ.get(REHEARSAL) else count
 
 
 def seeds_of(
     seeds: str | None, most_seeds: int | None, most_compute: str | None, search: bool = False
 ) -> tuple[int, Limit | None]:
-    """Return how many seeds a command may take, and with --seeds auto the limit up to which it adds them.
+    """Return the number of seeds of a command, and with --seeds auto the limit up to which seeds are added.
 
-    Raises InputError.
+    Raises InputError if the options do not fit together.
     """
     if seeds != "auto":
         for option, value in (("--most-seeds", most_seeds), ("--most-compute", most_compute)):
             if value is not None:
-                raise InputError(f"{option} {value} limits --seeds auto, which was not given; add it, or leave it out")
+                raise InputError(
+                    f"{option} {value} limits --seeds auto, which was not given; add it, or leave {option} out"
+                )
         if seeds is not None and not (seeds.isascii() and seeds.isdigit() and 1 <= int(seeds[:9]) <= 1000):
             raise InputError(f"--seeds {seeds[:80]!r} is neither a number from 1 to 1000 nor auto")
         return rehearsed(int(seeds or 1), 2) or 1, None
     if search:
-        raise InputError("--seeds auto decides comparisons that were declared, and a search has none; say a number")
+        raise InputError("--seeds auto decides declared comparisons, and a search has none; give a number of --seeds")
     if os.environ.get(REHEARSAL):
         return 2, None
     from workbench.execution.auto_seeds import MOST_SEEDS, Limit
@@ -224,7 +229,7 @@ def seeds_of(
 
 
 def compute_of(text: str | None) -> Budget | None:
-    """Return what --most-compute allows all runs together. Raises InputError."""
+    """Return the budget that --most-compute gives for all runs together. Raises InputError."""
     from workbench.spec.run_spec import parse_budget
 
     try:
@@ -233,29 +238,30 @@ def compute_of(text: str | None) -> Budget | None:
         raise InputError(str(error).replace("--budget", "--most-compute")) from None
 
 
-def in_effect(found: Experiment, sets: Sequence[str] | None) -> Experiment:
-    """The experiment as it is. A --set that one of its axes overrules is said, for it changes nothing."""
+def in_effect(experiment: Experiment, sets: Sequence[str] | None) -> Experiment:
+    """Return the experiment unchanged, and log a warning for each --set that one of its axes overrules."""
     from workbench.spec.run_spec import parse_overrides
 
     for key, value in parse_overrides(sets or []).items():
-        values = found.axes.get(key, (value,))
+        values = experiment.axes.get(key, (value,))
         if any(str(each) != str(value) for each in values):
-            told = ", ".join(map(str, values)) or "a range"
+            used = ", ".join(map(str, values)) or "a range"
             log.warning(
-                "--set %s=%s has no effect on %s, whose runs have %s=%s; leave it out, or say --over %s=%s to a sweep",
-                key, value, found.name, key, told, key, value,
+                "--set %s=%s has no effect on %s, whose runs have %s=%s; leave it out, or give --over %s=%s to a sweep",
+                key, value, experiment.name, key, used, key, value,
             )  # fmt: skip
-    return found
+    return experiment
 
 
 def host_of(
     device: str = "auto", precision: str = "auto", micro_batch: int | None = None, threads: int | None = None,
     compile_: bool = False, save_every: int | None = None, track: str | None = None, plain: bool = False,
 ) -> Host:  # fmt: skip
+    """Return the host of these options. Raises InputError for an unknown value, or a device that is not here."""
     if precision not in ("auto", "fp32", "bf16"):
         raise InputError(f"--precision {precision!r} is not one of auto, fp32 and bf16")
     if track not in (None, "wandb"):
-        raise InputError(f"--track {track!r} is not known; there is wandb")
+        raise InputError(f"--track {track!r} is unknown; the only tracker is wandb")
     host = Host(
         device=device, precision=precision, compile=compile_, threads=threads, micro_batch=micro_batch,  # type: ignore[arg-type]
         save_every=save_every, track=track, plain=plain,
@@ -269,7 +275,7 @@ def host_of(
 def scores_of_encoder(
     encoder: Path, scale: str | None, sets: Sequence[str], tasks: str | None, host: Host, own_process: bool = False
 ) -> tuple[list[dict[str, Any]], int]:
-    """Fine-tune an encoder on tasks; return its scores and how many could not be taken. Raises InputError."""
+    """Fine-tune an encoder on tasks, and return its scores and the number of those that failed. Raises InputError."""
     scale, sets = _fine_tuning_scale(encoder, scale, sets)
     base = base_spec(scale, sets, None, tasks, None, own_process=own_process)
     from workbench.execution import experiment_runner
@@ -279,7 +285,7 @@ def scores_of_encoder(
 
 
 def _fine_tuning_scale(encoder: Path, scale: str | None, sets: Sequence[str]) -> tuple[str | None, Sequence[str]]:
-    """The scale by whose settings an encoder is fine-tuned: as asked, else by its size, with as many seeds as nano."""
+    """Return the scale and the --set options to fine-tune an encoder with; a missing scale follows from its size."""
     from workbench.spec import presets
     from workbench.spec.run_spec import parse_overrides
 

@@ -1,4 +1,4 @@
-"""From words to specs: which runs a command asks for, and how much each of them may spend."""
+"""Runs of a command: the spec of each, the budget that it may spend, and the contrasts that are declared."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Priced = tuple[ResolvedSpec, Plan]
 
 @dataclass(frozen=True)
 class Job:
-    """What a command asks for, before any data is read: `specs` are the runs, `base` is what they have in common.
+    """The work of a command before any data is read: `specs` are the runs, `base` has the settings of all of them.
 
-    `declared` are the contrasts whose two arms are among these runs, `left_out` the others.
+    `declared` are the contrasts whose two arms are both among these runs, `left_out` are the other contrasts.
     """
 
     experiment: Experiment
@@ -40,7 +40,7 @@ class Job:
     left_out: tuple[str, ...] = ()
 
     def warn(self) -> None:
-        """Name the contrasts that are left out on stderr, once the command is known to be one that can be done."""
+        """Log the contrasts that are left out; called after the checks, when the command can be carried out."""
         if self.left_out:
             log.warning(
                 "%s declares %d contrasts that are not compared, since an arm of each is not among these runs: %s",
@@ -59,16 +59,16 @@ class Job:
 
 
 def plans(job: Job) -> tuple[list[Priced], list[Match]]:
-    """Return every run's plan, and the amounts they share: made once for a job. Nothing is read or written.
+    """Return every run with its plan, and the amounts that the runs share. They are computed once for each job.
 
-    Raises InputError.
+    Nothing is read or written. Raises InputError if a budget or schedule cannot be met.
     """
     return job._plans
 
 
 @dataclass(frozen=True)
 class Declared:
-    """One contrast and the names of the specs that it compares, seed by seed, as they are before data is bound."""
+    """One contrast, and for each seed the names of the two specs that it compares, before data is bound to them."""
 
     contrast: Contrast
     runs: tuple[tuple[str, str], ...]
@@ -76,9 +76,9 @@ class Declared:
 
 @dataclass(frozen=True)
 class Match:
-    """One equal amount: what `reference`, the first cell, spends in the budget `given` is `amount` of `unit` for all.
+    """An amount that every run of a budget spends: `amount` in `unit`, with FLOPs counted under `convention`.
 
-    FLOPs are counted under `convention`.
+    `given` is the budget of the command, and `reference` is the first cell, which spends this amount within it.
     """
 
     unit: str
@@ -88,47 +88,56 @@ class Match:
     reference: str
 
     def sentence(self) -> str:
+        """Return the amount and its origin in one sentence, for plans and reports."""
         unit = f"FLOPs ({self.convention} convention)" if self.unit == "flops" else self.unit
         return f"every run gets {self.amount:.6g} {unit}, which {self.reference} spends in {self.given}"
 
     def to_json(self) -> dict[str, Any]:
+        """Return the amount as plain data."""
         return asdict(self)
 
 
 def job_of(
-    found: Experiment, base: RunSpec, seeds: int, words: Sequence[str], given: Collection[str] = ()
+    experiment: Experiment, base: RunSpec, seeds: int, words: Sequence[str], given: Collection[str] = ()
 ) -> Job:  # fmt: skip
-    """The runs of an experiment; `words` take the place of the values on its objective axis. Raises InputError.
+    """Return the job of an experiment. `words` name objectives, and replace the values of its objective axis.
 
-    `given` are the keys that were set for all runs, in which an objective's own preset has no say.
+    `given` are the keys that were set for all runs, which the presets of objectives do not change. Raises InputError.
     """
     names = [objectives.find(each) for each in words]
     if len({name for name, _ in names}) < len(names):
-        raise InputError(f"--objective names {', '.join(name for name, _ in names)}: each may be given once")
-    variants = [one for one in found.variants if not names or one.get("objective") in (None, *dict(names))]
+        raise InputError(f"--objective names {', '.join(name for name, _ in names)}: give each objective once")
+    variants = [
+        variant for variant in experiment.variants if not names or variant.get("objective") in (None, *dict(names))
+    ]
     if not names:
-        names = [objectives.find(str(each)) for each in found.axes.get("objective", (base.objective,))]
+        names = [objectives.find(str(each)) for each in experiment.axes.get("objective", (base.objective,))]
     chosen = {"objective": [name for name, _ in names]}
-    declared = _with_typed(found, [name for name, _ in names])
-    found = replace(
-        found, axes={**found.axes, **chosen} if found.axes else chosen, variants=variants, contrasts=declared
+    declared = _with_typed(experiment, [name for name, _ in names])
+    experiment = replace(
+        experiment,
+        axes={**experiment.axes, **chosen} if experiment.axes else chosen,
+        variants=variants,
+        contrasts=declared,
     )
-    sources = dict(names) | dict(objectives.find(str(one["objective"])) for one in variants if "objective" in one)
-    specs = [spec.replace(source=sources[spec.objective]) for spec in found.runs(base, seeds)]
-    keys = {*given, *found.axes, *(key for variant in found.variants for key in variant)}
+    sources = dict(names) | dict(
+        objectives.find(str(variant["objective"])) for variant in variants if "objective" in variant
+    )
+    specs = [spec.replace(source=sources[spec.objective]) for spec in experiment.runs(base, seeds)]
+    keys = {*given, *experiment.axes, *(key for variant in experiment.variants for key in variant)}
     runs = list(_with_presets(specs, keys))
-    return Job(found, base, distinct(runs), *_declared(found, runs))
+    return Job(experiment, base, distinct(runs), *_declared(experiment, runs))
 
 
-def _with_typed(found: Experiment, names: Sequence[str]) -> tuple[Contrast, ...]:
+def _with_typed(experiment: Experiment, names: Sequence[str]) -> tuple[Contrast, ...]:
     """Return the contrasts of an experiment that compares these objectives.
 
-    Where contrasts name objectives, one that the experiment's file does not have is compared with every other.
+    If its contrasts name objectives, an objective that is not in the experiment's file is compared with every other.
     """
-    declared = [Contrast(_by_name(each.a), _by_name(each.b), each.label) for each in found.contrasts]
+    declared = [Contrast(_by_name(each.a), _by_name(each.b), each.label) for each in experiment.contrasts]
     if not any("objective" in side for each in declared for side in (each.a, each.b)):
         return tuple(declared)
-    own = {_by_name({"objective": value})["objective"] for value in found.axes.get("objective", ())}
+    own = {_by_name({"objective": value})["objective"] for value in experiment.axes.get("objective", ())}
     for place, name in enumerate(names):
         others = [other for other in names[:place] if name not in own or other not in own]
         declared += [Contrast({"objective": name}, {"objective": other}) for other in others]
@@ -136,31 +145,32 @@ def _with_typed(found: Experiment, names: Sequence[str]) -> tuple[Contrast, ...]
 
 
 def _by_name(arm: contrasts.Cell) -> contrasts.Cell:
-    """Return the arm with an objective that is given as a file called by the name that its runs have."""
+    """Return the arm with the name of its objective, as in run ids, if the objective is given as a file."""
     word = str(arm.get("objective", ""))
     return {**arm, "objective": objectives.find(word)[0]} if word.endswith(".py") else arm
 
 
-def _declared(found: Experiment, runs: Sequence[ResolvedSpec]) -> tuple[tuple[Declared, ...], tuple[str, ...]]:
-    """Return the contrasts with their runs, and those left out since an arm of them is not among the runs.
+def _declared(experiment: Experiment, runs: Sequence[ResolvedSpec]) -> tuple[tuple[Declared, ...], tuple[str, ...]]:
+    """Return the contrasts with their runs, and the contrasts without runs, since an arm of each is missing.
 
-    `runs` come seed by seed in the order of the cells. Raises InputError where both arms of a contrast are one run.
+    `runs` are in order of seeds, and for each seed in order of cells. Raises InputError if both arms of a contrast are
+    the same run.
     """
-    cells, kept, missing = list(found.cells()), [], []
-    for contrast in found.contrasts:
-        pairs = list(contrasts.expand(contrast, cells, found.axes))
+    cells, compared, missing = list(experiment.cells()), [], []
+    for contrast in experiment.contrasts:
+        pairs = list(contrasts.expand(contrast, cells, experiment.axes))
         missing += [] if pairs else [str(contrast)]
         for one, two in pairs:
             ids = [(runs[i + one].name, runs[i + two].name) for i in range(0, len(runs), len(cells))]
             if any(a == b for a, b in ids):
-                raise InputError(f"{found.name} compares {contrast}, which are the same runs under these settings")
-            kept.append(Declared(_whole(found, contrast, cells[one], cells[two]), tuple(ids)))
-    return tuple(kept), tuple(missing)
+                raise InputError(f"{experiment.name} compares {contrast}, which are the same runs under these settings")
+            compared.append(Declared(_whole(experiment, contrast, cells[one], cells[two]), tuple(ids)))
+    return tuple(compared), tuple(missing)
 
 
-def _whole(found: Experiment, contrast: Contrast, one: contrasts.Cell, two: contrasts.Cell) -> Contrast:
-    """Return the contrast with the values of further axes that both of its arms have."""
-    varying = {key for key, values in found.axes.items() if len(values) > 1}
+def _whole(experiment: Experiment, contrast: Contrast, one: contrasts.Cell, two: contrasts.Cell) -> Contrast:
+    """Return the contrast with the values that its two arms have on all axes that vary."""
+    varying = {key for key, values in experiment.axes.items() if len(values) > 1}
     a, b = (
         {key: value for key, value in cell.items() if key in side or key in varying}
         for cell, side in ((one, contrast.a), (two, contrast.b))
@@ -169,20 +179,20 @@ def _whole(found: Experiment, contrast: Contrast, one: contrasts.Cell, two: cont
 
 
 def _with_presets(specs: list[RunSpec], given: Collection[str]) -> Iterator[ResolvedSpec]:
-    """Each with what its objective's preset says, and with those options alone that its objective has.
+    """Yield each spec with the preset of its objective, and with only those options that its objective has.
 
-    `--set options.copy_loss=1` is meant for the objective that knows it.
+    So `--set options.copy_loss=1` has an effect on those objectives alone that have the option `copy_loss`.
     """
     known = known_options(specs, [key for spec in specs for key in spec.options])
     for spec in specs:
-        row = presets.of_objective(spec, {*given, *(f"options.{key}" for key in spec.options)})
-        arm = spec.changed(row) if row else spec
-        mine = {key: value for key, value in arm.options.items() if key in known[spec.objective]}
-        yield objectives.with_options(arm.replace(options=mine))
+        preset = presets.of_objective(spec, {*given, *(f"options.{key}" for key in spec.options)})
+        arm = spec.changed(preset) if preset else spec
+        options = {key: value for key, value in arm.options.items() if key in known[spec.objective]}
+        yield objectives.with_options(arm.replace(options=options))
 
 
 def known_options(specs: Sequence[RunSpec], given: Iterable[str]) -> dict[str, set[str]]:
-    """Return the names of every objective's options. Raises InputError if a `given` name belongs to none of them."""
+    """Return the names of each objective's options. Raises InputError if no objective has an option that is `given`."""
     known = {spec.objective: set(objectives.load(spec).Options.model_fields) for spec in specs}
     for key in dict.fromkeys(given):
         if not any(key in fields for fields in known.values()):
@@ -192,31 +202,31 @@ def known_options(specs: Sequence[RunSpec], given: Iterable[str]) -> dict[str, s
 
 
 def distinct(specs: Iterable[ResolvedSpec]) -> tuple[ResolvedSpec, ...]:
-    """Each run once: two cells may differ in words only, as in the width of a generator that has no weights."""
+    """Return each run once: two cells may be one run, as with two widths of a generator that has no weights."""
     return tuple({spec.name: spec for spec in specs}.values())
 
 
 def distinct_runs(runs: Iterable[BoundRun]) -> list[BoundRun]:
-    """Return each run once, in their order."""
+    """Return each run once, in the order of their first occurrence."""
     return list({run.run_id: run for run in runs}.values())
 
 
 def one_arm_as_given(job: Job) -> Job:
-    """Return the job, without a match where all its runs are seeds of one arm: its budget stays in the unit given."""
+    """Return the job without a match if all its runs are seeds of one arm, so that its budget keeps its unit."""
     arms = {spec.replace(seed=0).name for spec in job.specs}
     return job if len(arms) > 1 else replace(job, experiment=replace(job.experiment, match=None))
 
 
 def check_epochs(priced: Iterable[Priced], most: float | None) -> None:
-    """Raise InputError where a run would see its text more than `most` times.
+    """Raise InputError if a run would see its text more than `most` times.
 
-    Where no limit is given, more epochs than BabyLM allows its entries are said.
+    If no limit is given, a warning is logged for more epochs than BabyLM allows its entries.
     """
-    spec, found = max(priced, key=lambda each: each[1].epochs or 0)
-    if found.epochs is None or found.epochs <= (MOST_EPOCHS if most is None else most):
+    spec, worst = max(priced, key=lambda each: each[1].epochs or 0)
+    if worst.epochs is None or worst.epochs <= (MOST_EPOCHS if most is None else most):
         return
     seen = (
-        f"{spec.objective} sees the {spec.data.words:,} words of {', '.join(spec.data.corpus)} {found.epochs:.4g} times"
+        f"{spec.objective} sees the {spec.data.words:,} words of {', '.join(spec.data.corpus)} {worst.epochs:.4g} times"
     )
     if most is not None:
         raise InputError(f"{seen}, more than --most-epochs {most:g}; lower the budget, or give more text")
@@ -226,18 +236,18 @@ def check_epochs(priced: Iterable[Priced], most: float | None) -> None:
 
 
 def flops_ratio(priced: Iterable[Priced]) -> float | None:
-    """Return the largest FLOPs of an arm over the smallest at one budget, under the convention of the budget.
+    """Return the largest ratio of the FLOPs of two arms at one budget, under the convention of the budget.
 
-    None where no two arms have one budget, and where their FLOPs are not known yet, as with budgets in seconds.
+    Returns None if no two arms have the same budget, or if FLOPs are not known yet, as with budgets in seconds.
     """
     levels: dict[Budget, dict[str, float]] = {}
-    for spec, found in priced:
+    for spec, run_plan in priced:
         arm = spec.replace(seed=0).name
-        levels.setdefault(spec.budget, {})[arm] = float(found.flops[spec.budget.convention])
-    several = [tuple(spent.values()) for spent in levels.values() if len(spent) > 1]
-    if not several or any(min(spent) <= 0 for spent in several):
+        levels.setdefault(spec.budget, {})[arm] = float(run_plan.flops[spec.budget.convention])
+    compared = [tuple(spent.values()) for spent in levels.values() if len(spent) > 1]
+    if not compared or any(min(spent) <= 0 for spent in compared):
         return None
-    return max(max(spent) / min(spent) for spent in several)
+    return max(max(spent) / min(spent) for spent in compared)
 
 
 def is_equal(ratio: float | None) -> bool:
@@ -245,48 +255,49 @@ def is_equal(ratio: float | None) -> bool:
     return ratio is not None and ratio <= 1 + EQUAL_WITHIN
 
 
-def equal(found: Experiment, specs: Sequence[ResolvedSpec]) -> tuple[list[ResolvedSpec], list[Match]]:
-    """The specs with their budgets in the unit that the experiment matches. Raises InputError.
+def equal(experiment: Experiment, specs: Sequence[ResolvedSpec]) -> tuple[list[ResolvedSpec], list[Match]]:
+    """Return the specs with their budgets in the unit that the experiment matches, and the amounts. Raises InputError.
 
-    Of the runs with one budget the first is the reference: what it spends, all of them get. No steps stay no steps.
+    The first of the runs with one budget is the reference: all of them get the amount that it spends. A budget of no
+    steps stays as it is.
     """
-    if found.match is None:
+    if experiment.match is None:
         return list(specs), []
     levels: dict[Budget, Match] = {}
     for spec in specs:
         if spec.budget not in levels and spec.budget.steps != 0:
-            levels[spec.budget] = _match(found, spec, found.match)
-    # A run's own budget stays as it is where it is in this unit already.
+            levels[spec.budget] = _match(experiment, spec, experiment.match)
+    # A budget that is in this unit already stays as it is.
     return [
         spec.replace(budget=_budget(levels[spec.budget]))
-        if spec.budget.unit != found.match and spec.budget in levels
+        if spec.budget.unit != experiment.match and spec.budget in levels
         else spec
         for spec in specs
     ], list(levels.values())
 
 
 def bound_runs(
-    found: Experiment, specs: Sequence[ResolvedSpec], prepared: Prepared
+    experiment: Experiment, specs: Sequence[ResolvedSpec], prepared: Prepared
 ) -> tuple[dict[str, BoundRun], list[Match]]:
     """Return the run of each spec, by the name of the spec, and the amounts that the runs share. Raises InputError.
 
-    Specs that differ in nothing but what the text decides, such as the size of a vocabulary, have one run.
+    Specs that differ only in values that the text decides, such as the size of a vocabulary, have the same run.
     """
     own = {spec.name: bind(spec, prepared) for spec in specs}
     apart = {spec.name: spec for spec in own.values()}
-    matched, matches = equal(found, list(apart.values()))
+    matched, matches = equal(experiment, list(apart.values()))
     runs = dict(zip(apart, map(BoundRun, matched), strict=True))
     return {name: runs[spec.name] for name, spec in own.items()}, matches
 
 
-def _match(found: Experiment, spec: ResolvedSpec, unit: str) -> Match:
+def _match(experiment: Experiment, spec: ResolvedSpec, unit: str) -> Match:
     given = spec.budget
-    reference = ", ".join(f"{key}={_word(value_at(spec, key))}" for key in found.axis.split(","))
+    reference = ", ".join(f"{key}={_word(value_at(spec, key))}" for key in experiment.axis.split(","))
     amount = given.amount
     if unit != given.unit:
         if "seconds" in (unit, given.unit):
             raise InputError(
-                f"a budget in {given.unit} cannot be matched in {unit}: how many steps a second holds is only known "
+                f"a budget in {given.unit} cannot be matched in {unit}: the number of steps per second is only known "
                 f"once the runs are timed; give --budget {unit}=... or --match {given.unit}"
             )
         amount = _spent(spec, unit)
@@ -294,7 +305,7 @@ def _match(found: Experiment, spec: ResolvedSpec, unit: str) -> Match:
 
 
 def _spent(spec: ResolvedSpec, unit: str) -> float:
-    """What a run spends, so that the same amount as a budget gives it the same number of steps."""
+    """Return what a run spends, as an amount that leads to the same number of steps when it is given as a budget."""
     own = plan(spec)
     if unit == "steps":
         return own.steps
@@ -315,7 +326,7 @@ def _word(value: Any) -> str:
 
 
 def plan_rows(priced: Sequence[Priced]) -> list[dict[str, Any]]:
-    """One row a run, as the table and --json show it."""
+    """Return one row for each run, for tables of plans and for --json."""
     return [
         {
             "objective": spec.objective, "seed": spec.seed, "steps": plan.steps, "tokens": plan.tokens,

@@ -1,8 +1,9 @@
-"""Search: Optuna proposes, the runner disposes, and the run directories are the truth.
+"""Search for settings: Optuna proposes trials, and their runs are carried out like those of any other command.
 
-A proposal is a pure function of the trials before it, so a killed search, typed again, proposes the same runs, and two
-that run at once share them. Optuna's storage is a copy to look at (optuna-dashboard opens it); it may be lost or
-damaged without harm. Nothing is pruned: a run that stops early has not had the same compute as the others.
+A proposal is a pure function of the trials before it. So a search that was stopped proposes the same runs when its
+command is repeated, and two equal searches at the same time share them. Scores are read from run directories. Optuna's
+storage is a copy for tools such as optuna-dashboard, and may be lost or damaged without harm. No run is stopped early
+(pruned), since it would not have the same compute as the others.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ from workbench.store.redact import redact
 
 log = logging.getLogger("workbench")
 SAMPLERS = ("tpe", "random", "qmc")
-STARTUP = 10  # trials before TPE has seen enough to prefer anything; they depend on no other and run together
-ROUND = 4  # trials of a cell that TPE proposes at once after that, and that can run side by side
-TUNING_SEEDS = 100_000  # how far the seeds that settings are chosen on stand from those that are reported
-OPTION = "options."  # what the key of an objective's option begins with
-HELD_OUT = 0.2  # of the training rows: what settings are chosen on, so that no test row has a say in it
+STARTUP = 10  # trials of TPE that are random; they do not depend on each other, so they run together
+ROUND = 4  # later trials of a cell that TPE proposes at once, which run in parallel
+TUNING_SEEDS = 100_000  # distance of the seeds that settings are chosen on from those that are reported
+OPTION = "options."  # prefix of the keys of objectives' options
+HELD_OUT = 0.2  # share of the training rows on which settings are chosen, so that test rows have no influence
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One point of the space, tried on one arm: `score` is the mean over its runs, None until all have one."""
+    """A point of the space that is tried on one arm. `score` is the mean over its runs, None until all have a score."""
 
     objective: str
     trial: int
@@ -58,12 +59,13 @@ class Trial:
     failed: bool = False
 
     def to_json(self) -> dict[str, Any]:
+        """Return the trial as plain data, as the record keeps it."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Search:
-    """How to search: `trials` a cell, each with `seeds` pre-training seeds."""
+    """The settings of a search: `trials` for each cell, each with `seeds` pre-training seeds."""
 
     space: Space
     trials: int
@@ -76,21 +78,21 @@ class Search:
             raise InputError(f"--sampler {self.sampler!r} is not one of {', '.join(SAMPLERS)}")
 
     def words(self, base: RunSpec) -> str:
-        """What makes two searches the same one; a larger number of trials goes on with it."""
+        """Return a text that is the same for equal searches; it omits the number of trials, which may be raised."""
         space = ", ".join(f"{key}={value if isinstance(value, Range) else list(value)}" for key, value in
                           sorted(self.space.items()))  # fmt: skip
         return f"{space}; {self.sampler}, {self.seeds} seeds, {base.budget.model_dump_json()}"
 
 
 def search_job(
-    found: Experiment, base: RunSpec, search: Search, words: Sequence[str], given: Collection[str] = ()
+    experiment: Experiment, base: RunSpec, search: Search, words: Sequence[str], given: Collection[str] = ()
 ) -> Job:  # fmt: skip
-    """The cells of an experiment, each to be searched on its own: `specs` hold one run of each. Raises InputError."""
+    """Return the job of a search over every cell of an experiment, with one run of each cell. Raises InputError."""
     if base.tasks.names in ((), ("none",)):
-        raise InputError("a search goes by scores, and --tasks none gives none; name some tasks")
-    axes = {key: values for key, values in found.axes.items() if key not in search.space}
-    found = replace(found, axes=axes, contrasts=())  # the best of many trials are no arms declared beforehand
-    job = job_of(found, base, 1, words, given)
+        raise InputError("a search needs scores, and --tasks none gives none; name tasks with --tasks")
+    axes = {key: values for key, values in experiment.axes.items() if key not in search.space}
+    experiment = replace(experiment, axes=axes, contrasts=())  # the best trials are not arms declared beforehand
+    job = job_of(experiment, base, 1, words, given)
     own_spaces(search.space, job.specs)
     axes = {**job.experiment.axes, **{key: () for key in search.space}}
     named = replace(job.experiment, axes=axes, search=search.words(base))
@@ -98,7 +100,7 @@ def search_job(
 
 
 def execute(job: Job, search: Search, root: Path, host: Host, workers: int, out: Path | None) -> Outcome:
-    """Carry out all trials of every cell, and write the report on their runs."""
+    """Carry out all trials of every cell, and write the report on their runs. Raises as `experiment_runner.execute`."""
     plans(job)
     open_storage(search)
     session = experiment_runner.begin(job, root, host, workers)
@@ -108,9 +110,9 @@ def execute(job: Job, search: Search, root: Path, host: Host, workers: int, out:
 
 def tune(jobs: tuple[Job, Job], search: Search, seeds: int, root: Path, host: Host, workers: int,
          out: Path | None) -> Outcome:  # fmt: skip
-    """Search for every objective alike, then report the best settings of each on seeds that the search has not seen.
+    """Search for every objective alike, then report the best settings of each with seeds that the search did not use.
 
-    `jobs` are those of `tune_jobs`. Scores of the search are taken on rows held out of each task's training rows.
+    `jobs` are those of `tune_jobs`. The search is scored on rows that are held out of each task's training rows.
     """
     searching, reporting = jobs
     base = reporting.base
@@ -124,8 +126,8 @@ def tune(jobs: tuple[Job, Job], search: Search, seeds: int, root: Path, host: Ho
         best = max((t for t in trials if t.objective == name and t.score is not None),
                    key=lambda t: (t.score, -t.trial), default=None)  # fmt: skip
         if best is None:
-            raise InputError(f"no trial of {name} has a score, so there is nothing to choose; see workbench status")
-        log.warning("%s: %s (%.2f on held-out rows, trial %d of %d)", name, _told(best.values), best.score, best.trial,
+            raise InputError(f"no trial of {name} has a score, so no settings can be chosen; see workbench status")
+        log.warning("%s: %s (%.2f on held-out rows, trial %d of %d)", name, _text(best.values), best.score, best.trial,
                     search.trials)  # fmt: skip
         chosen.append(changed(arm, best.values))
     specs = [spec.replace(seed=seed) for seed in range(base.seed, base.seed + seeds) for spec in chosen]
@@ -136,7 +138,7 @@ def tune(jobs: tuple[Job, Job], search: Search, seeds: int, root: Path, host: Ho
 def tune_jobs(
     base: RunSpec, search: Search, words: Sequence[str], match: str | None, given: Collection[str] = ()
 ) -> tuple[Job, Job]:  # fmt: skip
-    """What is searched, and what is reported: same objectives, other seeds, other rows."""
+    """Return the job that is searched and the job that is reported, which differ in seeds and in evaluation rows."""
     axes = {"objective": tuple(words) or experiments.load("ablation").axes["objective"]}
     question = "With settings tuned alike for each, which objective does best?"
     apart = base.changed({"tasks.held_out": HELD_OUT, "seed": base.seed + TUNING_SEEDS})
@@ -147,7 +149,7 @@ def tune_jobs(
 
 
 def default_space(base: RunSpec, over: Space) -> Space:
-    """The learning rate, four times either way, unless `over` says otherwise."""
+    """Return `over` with a range for the learning rate, from a quarter to four times the default, unless it has one."""
     rate = Range(base.optim.lr / 4, base.optim.lr * 4, log=True, whole=False)
     return {"optim.lr": rate} | dict(over)
 
@@ -169,10 +171,10 @@ Cells = tuple[dict[str, ResolvedSpec], list[Match]]
 
 
 def run_trials(session: Session, search: Search) -> tuple[list[Trial], Cells]:
-    """Trials until every cell has had its number, in rounds; those known from earlier are not repeated."""
-    found = session.job.experiment
-    named, matches = bound_runs(found, session.job.specs, session.prepared)
-    arms = {_arm(found, run.spec): run.spec for run in named.values()}
+    """Carry out trials in rounds until every cell has its number, and return them. Earlier trials are not repeated."""
+    experiment = session.job.experiment
+    named, matches = bound_runs(experiment, session.job.specs, session.prepared)
+    arms = {_arm(experiment, run.spec): run.spec for run in named.values()}
     spaces = own_spaces(search.space, list(arms.values()))
     studies = {
         name: Study(replace(search, space=space), session.record) for name, space in zip(arms, spaces, strict=True)
@@ -181,10 +183,10 @@ def run_trials(session: Session, search: Search) -> tuple[list[Trial], Cells]:
     trials = _known(session, search, arms)
     while True:
         for name in arms:
-            mine = [trial for trial in trials if trial.objective == name]
-            if all(trial.score is not None or trial.failed for trial in mine):
+            of_arm = [trial for trial in trials if trial.objective == name]
+            if all(trial.score is not None or trial.failed for trial in of_arm):
                 study = studies[name]
-                trials += study.propose(name, mine, study.round(len(mine)), arms[name].seed)
+                trials += study.propose(name, of_arm, study.round(len(of_arm)), arms[name].seed)
         trials = [trial if trial.run_ids else _named(session, arms, trial) for trial in trials]
         pending = [trial for trial in trials if trial.score is None and not trial.failed]
         facts = {"match": [match.to_json() for match in matches]}
@@ -199,14 +201,14 @@ def run_trials(session: Session, search: Search) -> tuple[list[Trial], Cells]:
 
 
 def _known(session: Session, search: Search, arms: Mapping[str, ResolvedSpec]) -> list[Trial]:
-    """Trials of the record that are this search's: their runs are those that their values give today."""
+    """Return the trials in the record whose values give the same runs now; others belong to another search."""
     names = [record.name for record in session.store.experiments()]
     rows = session.store.experiment(session.record).tuning if session.record in names else []
     trials = []
     for row in rows:
         trial = Trial(**row | {"seeds": tuple(row["seeds"]), "run_ids": tuple(row["run_ids"])})
         if trial.objective in arms and trial.trial < search.trials and _named(session, arms, trial) == trial:
-            trials.append(replace(trial, score=None, failed=False))  # the run directories say how it went
+            trials.append(replace(trial, score=None, failed=False))  # the result is read from the run directories
     return trials
 
 
@@ -216,68 +218,72 @@ def _named(session: Session, arms: Mapping[str, ResolvedSpec], trial: Trial) -> 
 
 
 def _specs(arm: ResolvedSpec, trial: Trial) -> list[ResolvedSpec]:
-    """Return the runs of a trial. Values of options stay as they were typed, as they are part of the runs' names."""
+    """Return the specs of a trial's runs. Values of options stay as they were typed, since run names depend on them."""
     return [changed(arm, {**trial.values, "seed": seed}) for seed in trial.seeds]
 
 
 def _scored(session: Session, trial: Trial) -> Trial:
     scores = [experiment_runner.score(session, run_id) for run_id in trial.run_ids]
-    known = [score for score in scores if score is not None]
-    complete = len(known) == len(scores)
-    return replace(trial, score=math.fsum(known) / len(known) if complete else None, failed=not complete)
+    present = [score for score in scores if score is not None]
+    complete = len(present) == len(scores)
+    return replace(trial, score=math.fsum(present) / len(present) if complete else None, failed=not complete)
 
 
-def _arm(found: Experiment, spec: RunSpec) -> str:
-    """The objective, and what else sets its cell apart."""
-    keys = [key for key, values in found.axes.items() if len(values) > 1] + [key for v in found.variants for key in v]
+def _arm(experiment: Experiment, spec: RunSpec) -> str:
+    """Return the name of an arm: its objective, and its values on all axes that vary."""
+    keys = [key for key, values in experiment.axes.items() if len(values) > 1] + [
+        key for v in experiment.variants for key in v
+    ]
     return ", ".join([spec.objective, *(f"{k}={value_at(spec, k)}" for k in dict.fromkeys(keys) if k != "objective")])
 
 
-def _told(values: Mapping[str, Any]) -> str:
+def _text(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in
                      values.items())  # fmt: skip
 
 
 class Study:
-    """Proposals of one search. Nothing is kept between calls."""
+    """Proposals of one search. Nothing is stored between calls."""
 
     def __init__(self, search: Search, name: str) -> None:
         self.search, self.name = search, name
         self.space = {key: _distribution(value) for key, value in search.space.items()}
 
     def round(self, known: int) -> int:
-        """How many trials to propose at once: as many as do not depend on each other, else `ROUND`.
+        """Return how many trials to propose at once: all that do not depend on each other, else `ROUND`.
 
-        Not as many as there are workers: then a search that goes on with others would propose other trials.
+        The number of workers has no influence: otherwise a search continued with other workers would propose other
+        trials.
         """
         alone = self.search.trials if self.search.sampler != "tpe" else STARTUP
         return max(0, min(self.search.trials - known, alone - known if known < alone else ROUND))
 
     def propose(self, arm: str, known: Sequence[Trial], count: int, seed: int) -> list[Trial]:
-        """The next trials of an arm, numbered on."""
+        """Return the next trials of an arm, whose numbers continue those of the known trials."""
         seeds = tuple(range(seed, seed + self.search.seeds))
         return [
-            Trial(arm, len(known) + index, values, seeds) for index, values in enumerate(self._ask(arm, known, count))
+            Trial(arm, len(known) + index, values, seeds)
+            for index, values in enumerate(self._proposals(arm, known, count))
         ]
 
-    def _ask(self, arm: str, known: Sequence[Trial], count: int) -> list[dict[str, Any]]:
+    def _proposals(self, arm: str, known: Sequence[Trial], count: int) -> list[dict[str, Any]]:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         tpe = self.search.sampler == "tpe"
         seed = seed_of(0, "search", self.name, arm, len(known) if tpe else 0) % 2**32
         study = optuna.create_study(direction="maximize", sampler=_sampler(self.search.sampler, seed))
         if tpe:
             study.add_trials([_frozen(trial, self.space) for trial in known])
-            asked = [study.ask(self.space) for _ in range(count)]
-        else:  # a fixed sequence, of which these come next; Optuna's qmc draws the very first one at random
-            asked = []
+            proposed = [study.ask(self.space) for _ in range(count)]
+        else:  # a fixed sequence, of which these are the next ones; the first one of Optuna's QMC is random
+            proposed = []
             for _ in range((self.search.sampler == "qmc") + len(known) + count):
-                asked.append(study.ask(self.space))
-                study.tell(asked[-1], 0.0)
-        return [_values(trial.params, self.search.space) for trial in asked[len(asked) - count :]]
+                proposed.append(study.ask(self.space))
+                study.tell(proposed[-1], 0.0)
+        return [_values(trial.params, self.search.space) for trial in proposed[len(proposed) - count :]]
 
 
 class Mirror:
-    """The trials once more, in Optuna's storage, for people and their tools. Never read back."""
+    """A copy of the trials in Optuna's storage for other tools. It is never read back."""
 
     def __init__(self, session: Session, search: Search) -> None:
         self.name, self.search = session.record, search
@@ -285,10 +291,10 @@ class Mirror:
         self.space = {key: _distribution(value) for key, value in search.space.items()}
 
     def show(self, trials: Iterable[Trial]) -> None:
-        """Add what is not there yet. A journal that cannot be read, such as a torn one, is written anew."""
+        """Add the trials that are missing. A journal that cannot be read, such as a truncated one, is written anew."""
         try:
             self._add(trials)
-        except Exception as error:  # storages raise whatever their file or database does
+        except Exception as error:  # a storage raises any exception of its file or database
             if self.search.storage:
                 log.warning("the copy of the trials in --storage was not written: %s", _first_line(error))
                 return
@@ -350,14 +356,14 @@ def database_address(place: str) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    """What went wrong, without passwords and without the pages of advice that database libraries add."""
+    """Return the first line of an error, without passwords and without the advice that database libraries add."""
     lines = redact(str(error)).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 @contextmanager
 def _storage(place: str | Path) -> Iterator[BaseStorage]:
-    """A storage of Optuna's at an address or in a file; a database's connections are closed in the end."""
+    """Yield an Optuna storage at an address or in a file; connections to a database are closed in the end."""
     if not (isinstance(place, str) and "://" in place):
         yield JournalStorage(JournalFileBackend(str(place), lock_obj=JournalFileOpenLock(str(place))))
         return
@@ -371,7 +377,7 @@ def _storage(place: str | Path) -> Iterator[BaseStorage]:
 
 def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what Optuna calls experimental is tested here
+        warnings.simplefilter("ignore")  # Optuna warns of experimental features, which our tests cover
         if name == "tpe":
             return optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
         if name == "qmc":
@@ -388,18 +394,18 @@ def _distribution(value: Range | Values) -> BaseDistribution:
 
 
 def _values(params: Mapping[str, Any], space: Space) -> dict[str, Any]:
-    """Numbers with three digits: nobody reads more, and nothing hangs on them."""
-    found = dict(params)
+    """Return the values of a trial, with real numbers rounded to three digits, which are enough for settings."""
+    values = dict(params)
     for key, value in space.items():
         if isinstance(value, Range) and not value.whole:
-            found[key] = min(max(float(f"{found[key]:.3g}"), value.low), value.high)
-    return found
+            values[key] = min(max(float(f"{values[key]:.3g}"), value.low), value.high)
+    return values
 
 
 def _frozen(trial: Trial, space: Mapping[str, BaseDistribution]) -> FrozenTrial:
     state = TrialState.FAIL if trial.failed else TrialState.RUNNING if trial.score is None else TrialState.COMPLETE
-    mine = {key: space[key] for key in trial.values}
+    distributions_of_trial = {key: space[key] for key in trial.values}
     return create_trial(
-        params=dict(trial.values), distributions=mine, value=trial.score, state=state,
+        params=dict(trial.values), distributions=distributions_of_trial, value=trial.score, state=state,
         user_attrs={"runs": list(trial.run_ids), "trial": trial.trial},
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a study can show, and what that costs, before its first run: the smallest gap for each number of seeds."""
+"""Power and cost of a study before its first run: the smallest gap that each number of seeds can show."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from workbench.store.run_store import RunStore
 from workbench.training.plan import with_parents
 
 SEEDS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20)
-ADDED = (4, 6, 8, 12, 20)  # numbers of seeds up to which a plan that adds them is simulated
+ADDED = (4, 6, 8, 12, 20)  # largest numbers of seeds for which a plan that adds seeds is simulated
 
 
 @dataclass(frozen=True)
 class Noise:
-    """How far paired differences of a measure scatter, as a standard deviation in points, and who says so.
+    """The standard deviation of paired differences of a measure, in points, and its source.
 
-    `low` and `high` are its 95 % interval where it was measured with `df` degrees of freedom.
+    `low` and `high` are its 95 % interval if it was measured, with `df` degrees of freedom.
     """
 
     measure: str
@@ -45,9 +45,10 @@ class Noise:
 
 @dataclass(frozen=True)
 class Design:
-    """One number of seeds: what it costs, and the gap that is shown four times in five, fixed or with seeds added.
+    """Cost and power of one number of seeds: the gaps in points that are shown with a probability of 80 %.
 
-    `mean_seeds` are those that adding takes where one arm is ahead by `added_gap`, `idle_seeds` where none is.
+    `gap` is for a fixed number of seeds, `added_gap` for a plan that adds seeds up to this number. Such a plan takes
+    `mean_seeds` on average if one arm is ahead by `added_gap`, and `idle_seeds` if no arm is ahead.
     """
 
     seeds: int
@@ -61,24 +62,24 @@ class Design:
 
 
 def measured(store: RunStore, word: str) -> list[Noise]:
-    """Return the noise of each measure in an experiment of a store. Raises InputError where it has none."""
+    """Return the noise of each measure in an experiment of a store. Raises InputError if it has none."""
     from scipy import stats
 
     name = find_record(store, word)
-    found = []
+    noises = []
     for board in boards(frames.read(store, name, verify=False)):
         noise = board.noise[board.budget][0]
         if noise.paired and noise.df:
             low, high = (noise.paired * math.sqrt(noise.df / stats.chi2.ppf(p, noise.df)) for p in (0.975, 0.025))
             source = f"{name}, {noise.n} seeds at {board.budget}"
-            found.append(Noise(board.label, noise.paired, source, noise.df, float(low), float(high)))
-    if not found:
+            noises.append(Noise(board.label, noise.paired, source, noise.df, float(low), float(high)))
+    if not noises:
         raise InputError(f"{name} has no two arms with two seeds in common and different scores; give --sd POINTS")
-    return found
+    return noises
 
 
 def arms_and_family(job: Job) -> tuple[int, Family | None]:
-    """Return how many arms are compared at the largest budget, and which of them are declared to be."""
+    """Return the number of arms at the largest budget, and the family of their declared contrasts."""
     priced, _ = plans(job)
     one = [(spec, plan) for spec, plan in priced if spec.seed == job.base.seed]
     most = max(one, key=lambda each: each[1].flops["matmul"])[0].budget
@@ -88,13 +89,13 @@ def arms_and_family(job: Job) -> tuple[int, Family | None]:
 
 
 def _given(job: Job, budget: Any) -> Any:
-    """Return the budget as the command gave it, before it was matched."""
+    """Return the budget as it was given, before it was matched; the largest one given if it was changed."""
     given = {spec.budget for spec in job.specs}
     return budget if budget in given else max(given, key=lambda each: each.amount)
 
 
 def designs(job: Job, sd: float, host: Host, workers: int, seeds: Sequence[int] = SEEDS) -> list[Design]:
-    """Return what each number of seeds shows at this noise, and what all its runs cost here."""
+    """Return the power of each number of seeds at this noise, and the cost of all its runs on this machine."""
     priced, _ = plans(job)
     one = [(spec, plan) for spec, plan in priced if spec.seed == job.base.seed]
     flops, seconds = float(sum(plan.flops[spec.budget.convention] for spec, plan in one)), _seconds(one, host, workers)
@@ -118,14 +119,14 @@ def _design(count: int, arms: int, family: Family | None, sd: float, flops: floa
     )  # fmt: skip
 
 
-def as_json(job: Job, noise: Sequence[Noise], found: Sequence[Sequence[Design]]) -> dict[str, Any]:
-    """Return everything as plain data."""
+def as_json(job: Job, noise: Sequence[Noise], per_measure: Sequence[Sequence[Design]]) -> dict[str, Any]:
+    """Return the designs of each measure as plain data."""
     return {
         "experiment": job.experiment.name,
         "declared": [str(declared.contrast) for declared in job.declared],
         "convention": job.base.budget.convention,
         "measures": [
             asdict(one) | {"designs": [asdict(design) for design in rows]}
-            for one, rows in zip(noise, found, strict=True)
+            for one, rows in zip(noise, per_measure, strict=True)
         ],
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Which scores a run is to have: those of its end, and those of the points at which it kept its weights."""
+"""The scores that a run must have: those of its end, and those of the points during training with saved weights."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The scores that a command asks for, of the end of a run alone where there is no `prepared` text.
+    """The scores that a command requests; only those of a run's end if `prepared`, the text, is None.
 
-    Points are priced by its tokenizer, and the `words` schedule counts by its words.
+    The cost of scores during training depends on the text's tokenizer, and the `words` schedule on its words.
     """
 
     tasks: TasksSpec
@@ -34,55 +34,55 @@ class Wanted:
 
     @property
     def along(self) -> bool:
-        """Whether some measure may be taken during training as well."""
+        """Whether some measure may also be taken during training."""
         from workbench.tasks.price import measured_along
 
         return self.prepared is not None and any(map(measured_along, self.suite.tasks))
 
     def points(self, spec: RunSpec, plan: Plan) -> list[Point]:
-        """Return the points of a run at which something is to be measured."""
+        """Return the points of a run at which some measure is taken."""
         from workbench.tasks.series import steps
 
         return steps(self.series(spec, plan))
 
     def expected(self, run: RunDir) -> Iterator[tuple[Measure, int, str]]:
-        """Yield each score that a trained run is to have: its measure, its seed and its name.
+        """Yield each score that a trained run must have, as its measure, its seed and its name.
 
-        Those of the run's end come first, then those of the points at which its weights were kept. Where these were
-        deleted, only scores that are there already are expected.
+        The scores of the run's end come first, then those of the points at which its weights were saved. If the
+        weights of a point were deleted, only its existing scores are expected.
         """
         from workbench.tasks.measures import expected
 
         yield from expected(self.suite, self.tasks)
-        kept = {step_of(place): place for place in run.points()}
-        if not kept or not self.along:
+        saved = {step_of(place): place for place in run.points()}
+        if not saved or not self.along:
             return
-        whole = set(weighed(run))
+        weighed_points = set(weighed(run))
         for series in self.series(run.spec(), plan_of(run)):
-            for place in (kept[point.step] for point in series.points if point.step in kept):
+            for place in (saved[point.step] for point in series.points if point.step in saved):
                 for measure, seed, name in expected(Suite(series.measures), self.tasks):
-                    if place in whole or (run.path / inside("scores", place + name)).is_file():
+                    if place in weighed_points or (run.path / inside("scores", place + name)).is_file():
                         yield measure, seed, place + name
 
     def missing(self, run: RunDir) -> Iterator[tuple[Measure, int, str]]:
-        """Yield those that are not there."""
+        """Yield the expected scores that do not exist yet."""
         return (each for each in self.expected(run) if not (run.path / inside("scores", each[2])).is_file())
 
     def unmeasured(self, run: RunDir) -> int:
-        """Return at how many points that are asked for a trained run has neither weights nor all scores."""
+        """Return how many requested points of a trained run have neither weights nor all their scores."""
         if not self.along or not run.trained:
             return 0
-        asked = {
+        requested = {
             (point.step, name)
             for series in self.series(run.spec(), plan_of(run))
             for point in series.points
             for name in _names(series, self.tasks)
         }
-        had = {(step_of(name), name.rpartition("/")[2]) for _, _, name in self.expected(run) if place_of(name)}
-        return len({step for step, _ in asked - had})
+        available = {(step_of(name), name.rpartition("/")[2]) for _, _, name in self.expected(run) if place_of(name)}
+        return len({step for step, _ in requested - available})
 
     def series(self, spec: RunSpec, plan: Plan) -> list[Series]:
-        """Return the points of each suite of measures in a run of this spec and plan."""
+        """Return the points of each suite of measures in a run with this spec and plan."""
         from workbench.tasks.series import series
 
         if self.prepared is None:
@@ -98,18 +98,18 @@ def _names(series: Series, tasks: TasksSpec) -> list[str]:
 
 
 def weighed(run: RunDir) -> list[str]:
-    """Return the points of a run whose weights are still there."""
+    """Return the points of a run whose weights still exist."""
     return [place for place in run.points() if run.has_weights(place)]
 
 
 def place_of(name: str) -> str:
-    """Return the place of the point that a score is of, such as "points/00000100/", "" for the run's end."""
+    """Return the folder of a score's point, such as "points/00000100/", or "" for a score of the run's end."""
     before, slash, _ = name.rpartition("/")
     return before + slash
 
 
 def plan_of(run: RunDir) -> Plan:
-    """What plan.json says. Raises InputError."""
+    """Return the plan in plan.json. Raises InputError if it cannot be used."""
     raw = run.read_json("plan.json")
     with usable(run):
         return Plan.from_json(raw)
@@ -117,7 +117,7 @@ def plan_of(run: RunDir) -> Plan:
 
 @contextlib.contextmanager
 def usable(run: RunDir) -> Iterator[None]:
-    """A file of the run that holds what it should not is a DamagedRun error that says what to do."""
+    """Turn a ValueError on a file of the run into a DamagedRun error that says what to do."""
     try:
         yield
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Several processes that share the runs of one command. Each takes the next run that no other process owns."""
+"""Worker processes that share the runs of one command. Each takes the next run that no other process owns."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ log = logging.getLogger("workbench")
 
 @dataclass(frozen=True)
 class Assignment:
-    """What every worker of a command is given, as one JSON file.
+    """The input of every worker of a command, which is passed as one JSON file.
 
-    `runs` are ids of runs in `store`, `record` is the experiment's record there, and `objectives` are the files of
-    objectives that no package holds. `host` says how runs are carried out. Failures before `since` are tried again. A
-    worker ends with the process `parent`.
+    `runs` are ids of runs in `store`, `record` is the name of the experiment's record there, and `objectives` are the
+    files of objectives that are in no package. `host` has the settings by which runs are carried out. Runs that failed
+    before the time `since` are tried again. A worker ends when the process `parent` ends.
     """
 
     store: Path
@@ -46,7 +46,7 @@ class Assignment:
 
     @classmethod
     def read(cls, path: Path) -> Assignment:
-        """Return what a file holds. Raises InputError where that is no assignment."""
+        """Return the assignment in a file. Raises InputError if there is none."""
         from pydantic import TypeAdapter, ValidationError
 
         try:
@@ -58,9 +58,9 @@ class Assignment:
 
 
 def share(assignment: Assignment, workers: int) -> None:
-    """Have `workers` processes carry out an assignment, and wait for them.
+    """Carry out an assignment in `workers` processes, and wait until all have ended.
 
-    Raises OSError where one of them ran out of disk, and Interrupted where one was stopped by a signal.
+    Raises OSError if one of them ran out of disk, and Interrupted if one was stopped by a signal.
     """
     host = assignment.host
     host = replace(
@@ -81,7 +81,7 @@ def share(assignment: Assignment, workers: int) -> None:
 
 
 def _start(assignment: Path, host: Host, workers: int) -> list[subprocess.Popen[str]]:
-    """Start the processes; where there are several GPUs, each process sees one of those that this one sees."""
+    """Start the processes. If this process can use several GPUs, each worker can use one of them."""
     cards = visible_cards() if host.device in ("auto", "cuda") else []
     # Several progress bars on one terminal would overwrite each other.
     errors = subprocess.PIPE if live.terminal() else None
@@ -98,7 +98,7 @@ def _start(assignment: Path, host: Host, workers: int) -> list[subprocess.Popen[
 
 
 def _wait(runs: Sequence[RunDir], children: Sequence[subprocess.Popen[str]]) -> list[int]:
-    """Show progress until all processes have ended, and return their exit codes. They end with this one."""
+    """Show progress until all processes have ended, and return their exit codes. An exception here ends them."""
     try:
         with live.watching(runs, [child.stderr for child in children if child.stderr]) as look:
             while any(child.poll() is None for child in children):

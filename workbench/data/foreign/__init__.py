@@ -1,8 +1,8 @@
-"""Folders that others made, in the Hugging Face layout, checked before a library opens anything in them.
+"""Checks of folders that others made, in the Hugging Face layout, before a library opens any file in them.
 
-What is checked: that every file is a regular one inside the folder, that weights are safetensors whose headers fit
-their files, that config.json describes sizes that can be built, and that nothing asks for code or for a download. What
-a library then reads is a `view`: a temporary folder with checked settings and links to checked files, and no more.
+Every file must be a regular file inside the folder, weights must be safetensors whose headers agree with their files,
+config.json must describe sizes that can be built, and no setting may request code or a download. A library then reads
+a `view`: a temporary folder that contains only checked settings and links to checked files.
 """
 
 from __future__ import annotations

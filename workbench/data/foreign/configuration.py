@@ -1,4 +1,4 @@
-"""What config.json says of an encoder: its kind, and sizes within what can be built."""
+"""Checks of config.json: an encoder must have a supported model type, and sizes that can be built."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from workbench.errors import InputError
 
-# Model types of transformers with one stack of layers over text, by the position that has seen the whole text.
+# Model types of transformers with one stack of layers over text, by the position that attends to the whole text.
 FIRST = frozenset({
     "albert", "bert", "camembert", "convbert", "data2vec-text", "deberta", "deberta-v2", "distilbert", "electra",
     "ernie", "esm", "eurobert", "ibert", "layoutlm", "megatron-bert", "mobilebert", "modernbert", "mpnet", "mra",
@@ -20,7 +20,7 @@ CAUSAL = frozenset({
     "gpt_neox", "gptj", "granite", "llama", "mistral", "modernbert-decoder", "mpt", "nemotron", "olmo", "olmo2",
     "openai-gpt", "opt", "persimmon", "phi", "phi3", "qwen2", "qwen3", "smollm3", "stablelm", "starcoder2", "xglm",
 })  # fmt: skip
-LAST = frozenset({"xlnet"})  # sees both sides; its rows end with the position that is read
+LAST = frozenset({"xlnet"})  # attends to both sides; the last position of a row is read
 KINDS = FIRST | CAUSAL | LAST
 
 ATTENTION = ("eager", "sdpa")
@@ -45,22 +45,22 @@ _DROPPED = {*HOW, "auto_map", "_name_or_path", "name_or_path", "transformers_ver
 
 
 def check_configuration(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of config.json that a library may be given. Raises InputError naming the key at fault."""
+    """Return the settings of config.json that a library may read. Raises InputError naming the key that is wrong."""
     kind = raw.get("model_type")
     if not isinstance(kind, str) or kind not in KINDS:
         raise InputError(
-            f"{folder} cannot be loaded as an encoder: model_type {ascii(kind)[:60]} of config.json is none of those "
-            f"that are read here ({', '.join(sorted(FIRST | LAST)[:8])} ..., and causal language models such as gpt2)"
+            f"{folder} cannot be loaded as an encoder: model_type {ascii(kind)[:60]} in config.json is not one of the "
+            f"supported ones ({', '.join(sorted(FIRST | LAST)[:8])} ..., and causal language models such as gpt2)"
         )
     for key in HOW:
         if raw.get(key) not in (None, *ATTENTION):
             raise InputError(
-                f"{folder}: config.json asks for the attention {ascii(raw[key])[:60]} ({key}), and only "
-                f"{' and '.join(ATTENTION)} are computed with; take that line out"
+                f"{folder}: config.json requests the attention {ascii(raw[key])[:60]} ({key}), and only "
+                f"{' and '.join(ATTENTION)} are supported; remove that line"
             )
     for key in ("quantization_config", "is_encoder_decoder", "use_kernels"):
         if raw.get(key):
-            raise InputError(f"{folder}: config.json has {key}, which no encoder here can have; take another folder")
+            raise InputError(f"{folder}: config.json has {key}, which is not supported; choose another encoder")
     _check_sizes(folder, raw)
     return {key: value for key, value in raw.items() if key not in _DROPPED}
 
@@ -78,17 +78,19 @@ def _check_sizes(folder: Path, raw: Mapping[str, Any]) -> None:
             raise InputError(f"{folder}: config.json has {key}={ascii(raw[key])[:40]}, and it must be true or false")
     pad, vocab = raw.get("pad_token_id"), raw.get("vocab_size")
     if pad is not None and (type(pad) is not int or pad < -1 or (vocab is not None and pad >= vocab)):
-        raise InputError(f"{folder}: config.json has pad_token_id={ascii(pad)[:40]}, which is no id of its vocabulary")
+        raise InputError(f"{folder}: config.json has pad_token_id={ascii(pad)[:40]}, not an id of its vocabulary")
     width, heads = first_of(raw, _WIDTH_KEYS), first_of(raw, _HEAD_KEYS)
     if width and heads and width % heads and not ({"head_dim", "d_head"} & raw.keys()):
-        raise InputError(f"{folder}: config.json has a width of {width}, which {heads} attention heads cannot share")
+        raise InputError(
+            f"{folder}: config.json has a width of {width}, which is not a multiple of its {heads} attention heads"
+        )
 
 
 def layers_of(raw: Mapping[str, Any]) -> int | None:
-    """The number of layers that config.json asks for; None where it leaves that to the library."""
+    """Return the number of layers in config.json; None if it sets none, so that the library's default applies."""
     return first_of(raw, _LAYER_KEYS)
 
 
 def first_of(raw: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
-    """The value of the first of these keys that is set."""
+    """Return the value of the first of these keys that is set; None if none is set."""
     return next((raw[key] for key in keys if raw.get(key) is not None), None)

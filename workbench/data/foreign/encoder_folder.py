@@ -1,4 +1,4 @@
-"""A whole encoder folder: settings, weights and their sizes against each other."""
+"""Checks of a whole encoder folder: its settings, its weights, and whether their sizes agree."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from workbench.data.foreign.weights import check_weights
 from workbench.errors import InputError
 
 WIDTHS = ("embedding_size", "hidden_size", "n_embd", "d_model", "dim", "word_embed_proj_dim")
-SHARED_LAYERS = ("albert",)  # one layer's weights stand for all
+SHARED_LAYERS = ("albert",)  # all layers share the weights of one
 
 
 @dataclass(frozen=True)
 class EncoderFiles:
-    """What was found: settings for a library, files of weights by name, and how many fractions they hold.
+    """The checked files of an encoder: settings for a library, and files of weights by name.
 
-    `whole_numbers` are the names of the tensors that hold no fractions, such as tables of positions.
+    `elements` is the number of floating-point numbers in all weights. `whole_numbers` are the names of the integer
+    tensors, such as tables of positions.
     """
 
     folder: Path
@@ -31,9 +32,9 @@ class EncoderFiles:
 
 
 def check_encoder_folder(folder: Path) -> EncoderFiles:
-    """Check that a folder holds an encoder that can be built, without opening more than settings and headers.
+    """Return the files of an encoder after checks that it can be built. Only settings and headers are read.
 
-    Raises InputError, with one sentence that names the file and what is wrong with it.
+    Raises InputError with one sentence that names the file and what is wrong with it.
     """
     files = regular_files(folder)
     if "config.json" not in files:
@@ -45,17 +46,17 @@ def check_encoder_folder(folder: Path) -> EncoderFiles:
 
 
 def _check_fit(folder: Path, config: Mapping[str, Any], elements: Mapping[str, int]) -> None:
-    """Raises InputError where config.json describes more than the weights can hold: nothing of that size is built."""
+    """Raise InputError if config.json describes a larger model than the weights, so that no such model is built."""
     layers, held = layers_of(config), sum(elements.values())
     if layers and layers > len(elements) and config["model_type"] not in SHARED_LAYERS:
         raise InputError(
-            f"{folder}: config.json asks for {layers} layers, and the weights are {len(elements)} tensors, fewer than "
+            f"{folder}: config.json has {layers} layers, and the weights have {len(elements)} tensors, fewer than "
             f"one for each layer"
         )
     width, vocab = min((config[key] for key in WIDTHS if config.get(key)), default=1), config.get("vocab_size") or 0
     positions = first_of(config, ("n_positions",)) or 0
     if width * max(vocab, positions) > held:
         raise InputError(
-            f"{folder}: config.json has tables of {max(vocab, positions):,} rows of {width}, and all the weights "
-            f"together are {held:,} numbers"
+            f"{folder}: config.json has a table of {max(vocab, positions):,} rows of width {width}, and all weights "
+            f"together have {held:,} numbers"
         )

@@ -1,4 +1,4 @@
-"""What lies in a folder: regular files inside it, found without opening any of them, and settings as JSON objects."""
+"""Regular files of a folder, which are found without opening any of them, and settings read as JSON objects."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from workbench.errors import InputError
 from workbench.store.atomic import loads, read_bytes
 
 MOST_ENTRIES = 10_000
-LARGEST_SETTINGS = 4 << 20  # bytes of config.json and the like; real ones have kilobytes
+LARGEST_SETTINGS = 4 << 20  # bytes of config.json and similar files, which usually have kilobytes
 LARGEST_VOCABULARY = 64 << 20  # bytes of tokenizer.json; the largest in use have about 35 million
 
 
 def regular_files(folder: Path) -> dict[str, Path]:
     """Return the regular files of a folder by name, each with links resolved; subfolders are left out.
 
-    Raises InputError for a pipe, socket or device, and for a link that leads out of the folder. The hub's own cache is
-    allowed to link from `snapshots/REVISION` to its `blobs`.
+    Raises InputError for a pipe, socket or device, and for a link that leads out of the folder. The links of the hub's
+    own cache, from `snapshots/REVISION` to `blobs`, are allowed.
     """
     root = Path(os.path.realpath(folder))
     try:
@@ -40,13 +40,13 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _checked(folder: Path, root: Path, name: str) -> Path | None:
-    """The regular file behind an entry, or None for a link to a folder."""
+    """Return the regular file of an entry, or None for a link to a folder. Raises InputError for anything else."""
     shown = ascii(name)[1:-1][:80]
     target = Path(os.path.realpath(root / name))
     try:
         mode = os.stat(target).st_mode
     except OSError:
-        raise InputError(f"{folder}: {shown} is a link to nothing; remove it or put the file there") from None
+        raise InputError(f"{folder}: {shown} is a link to a missing file; remove it or put the file there") from None
     if stat.S_ISDIR(mode):
         return None
     if not stat.S_ISREG(mode):
@@ -57,20 +57,22 @@ def _checked(folder: Path, root: Path, name: str) -> Path | None:
 
 
 def _blobs(root: Path) -> Path:
-    """Where the hub's cache keeps the files of this folder, if the folder is a snapshot in it; else the folder."""
+    """Return the folder of the hub's cache with the files of this snapshot; the folder itself if it is no snapshot."""
     return root.parents[1] / "blobs" if root.parent.name == "snapshots" else root
 
 
 def read_settings(folder: Path, name: str, path: Path, largest: int = LARGEST_SETTINGS) -> dict[str, Any]:
-    """Return the JSON object in a file of the folder. Raises InputError where there is something else in it."""
+    """Return the JSON object in a file of the folder. Raises InputError if there is none, or if it requests code."""
     try:
         value = loads(read_bytes(path, largest))
     except (ValueError, OSError) as error:
         raise InputError(f"{folder}: {name} cannot be read: {ascii(str(error))[1:-1][:120]}") from None
     if not isinstance(value, dict):
-        raise InputError(f"{folder}: {name} holds {type(value).__name__}, not an object")
+        raise InputError(f"{folder}: {name} holds {type(value).__name__}, not a JSON object")
     if any(isinstance(each, float) and not math.isfinite(each) for each in value.values()):
         raise InputError(f"{folder}: {name} holds a number too large for any setting")
     if value.get("auto_map"):
-        raise InputError(f"{folder}: {name} asks for code of its own (auto_map), which is never run; take one without")
+        raise InputError(
+            f"{folder}: {name} requests code of its own (auto_map), which is never run; choose a folder without it"
+        )
     return value

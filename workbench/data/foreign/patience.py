@@ -1,4 +1,4 @@
-"""Calls into a tokenizer that others made: its regular expressions may take any time, and its library may panic."""
+"""Calls with a time limit to tokenizers that others made, whose regular expressions may take any time."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from workbench.errors import InputError
 from workbench.signals import interruptible
 
 T = TypeVar("T")
-LEAST, PACE = 30.0, 20_000  # seconds that a call may take, and characters a second beyond; those in use read millions
+LEAST, PACE = 30.0, 20_000  # seconds for any call, and characters per further second; usual tokenizers reach millions
 
 
 def in_time(work: Callable[[], T], characters: int, name: object, mute: bool = True) -> T:
-    """Return what `work` makes of so many characters with the tokenizer `name`; signals are heeded meanwhile.
+    """Return the result of `work`, which encodes so many characters with the tokenizer `name`; signals interrupt it.
 
-    With `mute` nothing is written to standard error meanwhile, so that a panic leaves one sentence there.
-    Raises InputError where it fails or takes more than a hundred times as long as tokenizers do.
+    With `mute`, nothing is written to standard error meanwhile, so that a panic of its library gives one sentence.
+    Raises InputError if the call fails or takes more than a hundred times as long as usual tokenizers.
     """
     limit = LEAST + characters / PACE
-    with refusing(str(name), "holds a tokenizer that cannot read these texts", mute):
+    with refusing(str(name), "holds a tokenizer that cannot encode these texts", mute):
         try:
             return interruptible(work, limit)
         except TimeoutError:
             raise InputError(
-                f"{name}: its tokenizer took more than {limit:.0f} s for {characters:,} characters, which others read "
-                f"in less than one; take another"
+                f"{name}: its tokenizer took more than {limit:.0f} s for {characters:,} characters, which others "
+                f"encode in less than a second; choose another tokenizer"
             ) from None

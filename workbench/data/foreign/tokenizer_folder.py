@@ -1,4 +1,4 @@
-"""The files of a tokenizer, checked before a library reads them."""
+"""Checks of a tokenizer's files, before a library reads them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ VOCABULARIES = (
 )  # fmt: skip
 SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 TOKENIZER_FILES = (*VOCABULARIES, "merges.txt", *SETTINGS)
-MOST_GROWTH = 100  # characters that a normaliser may write for one; those in use write 1 to 3
-NO_LIMIT = 1 << 24  # transformers writes 1e30 where it knows of no limit
+MOST_GROWTH = 100  # characters that a normaliser may write for one; usual ones write 1 to 3
+NO_LIMIT = 1 << 24  # transformers writes 1e30 if there is no limit
 CLASS = re.compile(r"[A-Za-z0-9]{1,60}(Tokenizer|TokenizerFast|Backend)")
 
 
 def check_tokenizer_folder(folder: Path) -> dict[str, Path]:
-    """Return the files of the tokenizer in a folder by name. Raises InputError where a library must not read them."""
+    """Return the files of the tokenizer in a folder by name. Raises InputError if a library must not read them."""
     files = {name: path for name, path in regular_files(folder).items() if name in TOKENIZER_FILES}
-    if not any(name in files for name in VOCABULARIES):  # transformers would make an empty vocabulary up
+    if not any(name in files for name in VOCABULARIES):  # transformers would make an empty vocabulary
         raise InputError(f"{folder} holds no tokenizer: there is no tokenizer.json")
     for name, path in files.items():
         if path.stat().st_size > LARGEST_VOCABULARY:
-            raise InputError(f"{folder}: {name} has {path.stat().st_size} bytes, more than any vocabulary")
+            raise InputError(f"{folder}: {name} has {path.stat().st_size} bytes, more than the largest vocabulary")
     settings = {name: read_settings(folder, name, files[name]) for name in SETTINGS if name in files}
     _check_settings(folder, settings.get("tokenizer_config.json", {}))
     if "tokenizer.json" in files:
@@ -59,25 +59,25 @@ def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 def _check_vocabulary(folder: Path, raw: Mapping[str, Any]) -> None:
-    """Raises InputError for a tokenizer.json without tokens besides special ones."""
+    """Raise InputError if tokenizer.json has no tokens besides special ones."""
     model = raw.get("model")
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
     if not isinstance(vocabulary, (dict, list)):
         raise InputError(f"{folder}: tokenizer.json holds no tokenizer that can be loaded: its model has no vocabulary")
     added = raw.get("added_tokens") or []
     if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
-        raise InputError(f"{folder}: tokenizer.json has added_tokens that are no list of objects")
+        raise InputError(f"{folder}: tokenizer.json has added_tokens that are not a list of objects")
     special = {ascii(token.get("content")) for token in added}
     first = (entry[0] if isinstance(entry, list) and entry else entry for entry in vocabulary)
     if all(ascii(token) in special for token in first):
-        raise InputError(f"{folder}: tokenizer.json holds no tokens, so no text can be read with it")
+        raise InputError(f"{folder}: tokenizer.json holds no tokens, so it cannot encode any text")
 
 
 def _growth(normalizer: Any) -> float:
-    """Return how many characters the replacements of a normaliser may write for one, those after each other together.
+    """Return how many characters a normaliser may write for one character; for a sequence of steps, their product.
 
-    Ten replacements of a letter by a thousand would fill any memory before a time limit is reached. What is no
-    normaliser counts as one: the library refuses it.
+    Ten successive replacements of a letter by a thousand would fill any memory before a time limit is reached. The
+    result is 1 for what is not a normaliser, since the library refuses it.
     """
     if not isinstance(normalizer, dict):
         return 1
@@ -88,18 +88,18 @@ def _growth(normalizer: Any) -> float:
 
 
 def longest_text(folder: Path) -> int | None:
-    """The tokens of a text that the tokenizer of a folder allows (model_max_length); None where it sets no limit."""
+    """Return how many tokens a folder's tokenizer allows in a text (model_max_length); None if it has no limit."""
     path = check_tokenizer_folder(folder).get("tokenizer_config.json")
     length = read_settings(folder, "tokenizer_config.json", path).get("model_max_length") if path else None
     return int(length) if length is not None and length < NO_LIMIT else None
 
 
 def kind_of_tokenizer(folder: Path) -> dict[str, str] | None:
-    """What config.json beside a tokenizer says of its kind, which old tokenizers leave to it; None without one."""
+    """Return the settings of config.json that name a tokenizer's type, which old ones need; None if there are none."""
     path = regular_files(folder).get("config.json")
     raw = read_settings(folder, "config.json", path) if path else {}
     kind, name = raw.get("model_type"), raw.get("tokenizer_class")
-    found = {"model_type": kind} if isinstance(kind, str) and re.fullmatch(r"[a-z0-9_-]{1,60}", kind) else {}
-    if found and isinstance(name, str) and CLASS.fullmatch(name):
-        found["tokenizer_class"] = name
-    return found or None
+    settings = {"model_type": kind} if isinstance(kind, str) and re.fullmatch(r"[a-z0-9_-]{1,60}", kind) else {}
+    if settings and isinstance(name, str) and CLASS.fullmatch(name):
+        settings["tokenizer_class"] = name
+    return settings or None

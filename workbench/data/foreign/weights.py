@@ -1,4 +1,4 @@
-"""Safetensors files by their headers alone: names, types and shapes of tensors, checked against the file's size.
+"""Checks of safetensors files by their headers alone: names, types and shapes of tensors, and the file's size.
 
 Format: header length (8 bytes, little-endian), header (JSON), data; see
 `workbench/store/safetensors_writer.py`, which writes it.
@@ -30,9 +30,10 @@ FLOATS = ("F64", "F32", "F16", "BF16")
 
 
 def check_weights(folder: Path, files: Mapping[str, Path]) -> tuple[dict[str, Path], dict[str, int], frozenset[str]]:
-    """Return the files that hold an encoder's weights, by name, and what their tensors are.
+    """Return the files of an encoder's weights by name, and what tensors they hold.
 
-    These are the number of elements of every float tensor, and the names of the tensors that hold whole numbers.
+    The tensors are given as the number of elements of each float tensor, and the names of the integer tensors. Raises
+    InputError if there are no weights, or a file cannot be read.
     """
     if SINGLE in files:
         header = _headers(folder, SINGLE, files[SINGLE])
@@ -42,8 +43,8 @@ def check_weights(folder: Path, files: Mapping[str, Path]) -> tuple[dict[str, Pa
     pickled = sorted(name for name in files if PICKLED.fullmatch(name))
     if pickled:
         raise InputError(
-            f"{folder}: {ascii(pickled[0])[1:-1][:80]} holds weights in a form that is not read here, as it can run "
-            f"code when it is opened; convert them to safetensors"
+            f"{folder}: {ascii(pickled[0])[1:-1][:80]} holds weights in a format that is not read, since opening "
+            f"it can run code; convert them to safetensors"
         )
     raise InputError(f"{folder} holds no weights: there is no {SINGLE}")
 
@@ -62,11 +63,11 @@ def _check_shards(folder: Path, files: Mapping[str, Path]) -> tuple[dict[str, Pa
                 f"are read"
             )
         if place not in files:
-            raise InputError(f"{folder}: {INDEX} names {place}, which is not there")
+            raise InputError(f"{folder}: {INDEX} names {place}, which is not in the folder")
     headers = {place: _headers(folder, place, files[place]) for place in named}
     lost = next((tensor for tensor, place in places.items() if tensor not in headers[place]), None)
     if lost is not None:
-        raise InputError(f"{folder}: {places[lost]} lacks {ascii(lost)[1:-1][:80]}, which {INDEX} says it holds")
+        raise InputError(f"{folder}: {places[lost]} lacks {ascii(lost)[1:-1][:80]}, which {INDEX} lists for it")
     header = {tensor: entry for shard in headers.values() for tensor, entry in shard.items()}
     return {INDEX: files[INDEX], **{place: files[place] for place in named}}, *_by_type(header)
 
@@ -78,15 +79,15 @@ def _by_type(header: Mapping[str, dict[str, Any]]) -> tuple[dict[str, int], froz
 
 
 def _headers(folder: Path, name: str, path: Path) -> dict[str, dict[str, Any]]:
-    """The entries of a file's tensors. Raises InputError where the header does not describe the file."""
+    """Return the header's entries for the tensors of a file. Raises InputError if they do not describe the file."""
     try:
         header, room = _read_header(path)
         entries = {tensor: entry for tensor, entry in header.items() if tensor != "__metadata__"}
         ends = sorted(_check_entry(tensor, entry) for tensor, entry in entries.items())
         if not entries:
-            raise ValueError("holds no tensors")
+            raise ValueError("it holds no tensors")
         if [start for start, _ in ends] != [0, *(end for _, end in ends[:-1])] or ends[-1][1] != room:
-            raise ValueError("is cut off, or its tensors overlap or leave gaps")
+            raise ValueError("it is truncated, or its tensors overlap or leave gaps")
     except (ValueError, OSError) as error:
         raise InputError(f"{folder}: {name} cannot be read as safetensors: {ascii(str(error))[1:-1][:160]}") from None
     return entries
@@ -97,24 +98,24 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or not 0 < length <= min(size - 8, LARGEST_HEADER):
-            raise ValueError(f"has no header of a length that fits into its {size} bytes")
+            raise ValueError(f"it has no header of a length that fits into its {size} bytes")
         header = loads(file.read(length))
     if not isinstance(header, dict):
-        raise ValueError("has a header that is no object")
+        raise ValueError("its header is not a JSON object")
     return header, size - 8 - length
 
 
 def _check_entry(tensor: str, entry: Any) -> tuple[int, int]:
-    """Start and end of a tensor in the data. Raises ValueError where type, shape and place do not fit each other."""
+    """Return start and end of a tensor in the data. Raises ValueError if its type, shape and place disagree."""
     shown = ascii(tensor)[:80]
     if not isinstance(entry, dict) or entry.get("dtype") not in BYTES:
         kind = entry.get("dtype") if isinstance(entry, dict) else entry
-        raise ValueError(f"{shown} is of the type {ascii(kind)[:40]}, which no encoder has")
+        raise ValueError(f"{shown} has the type {ascii(kind)[:40]}, which is not supported")
     shape, place = entry.get("shape"), entry.get("data_offsets")
     if not isinstance(shape, list) or not isinstance(place, list) or len(place) != 2 or len(shape) > 8:
-        raise ValueError(f"{shown} has no shape and place")
+        raise ValueError(f"{shown} has no valid shape and data_offsets")
     if not _whole_numbers([*shape, *place]):
-        raise ValueError(f"{shown} has no shape and place")
+        raise ValueError(f"{shown} has no valid shape and data_offsets")
     if place[1] - place[0] != math.prod(shape) * BYTES[entry["dtype"]]:
         raise ValueError(f"{shown} of shape {ascii(shape)[:60]} does not fit into its bytes")
     return place[0], place[1]
