@@ -169,3 +169,38 @@ def test_a_sweep_takes_values_of_any_key(tmp_path: Path) -> None:
     assert len(study.runs()) == 2 and study.measures() == []
     with pytest.raises(wb.InputError, match="nothing can be compared"):
         study.compare("optim.lr=0.001", "optim.lr=0.002")
+
+
+def test_a_search_and_a_tuning_are_carried_out_and_their_trials_read(
+    carried_out: tuple[wb.Study, dict[str, Any]], tmp_path: Path
+) -> None:
+    keys = ("corpus", "tasks", "settings", "budget", "threads")
+    words = {key: carried_out[1][key] for key in keys} | {"objectives": "bert-mlm", "match": "steps"}
+    words |= {"store": tmp_path / "runs", "out": tmp_path / "report"}
+    space = {"optim.lr": "1e-4..1e-2:log", "batch.size": (2, 4)}
+    found = wb.sweep(over=space, trials=3, sampler="random", **words).trials()
+    assert list(found["trial"]) == [0, 1, 2] and set(found["objective"]) == {"bert-mlm"}
+    assert found["optim.lr"].between(1e-4, 1e-2).all() and set(found["batch.size"]) <= {"2", "4"}
+    assert found["score"].between(0, 100).all() and found["run_ids"].map(len).eq(1).all()
+
+    tuned = wb.sweep("tune", over={"optim.lr": "1e-4..1e-2:log"}, trials=2, tuning_seeds=2, **words)
+    assert len(tuned.trials()) == 2 and tuned.trials()["run_ids"].map(len).eq(2).all()
+    best = tuned.trials().sort_values("score")["optim.lr"].iloc[-1]
+    [run_id] = tuned.runs().query("role == 'arm'")["run_id"]  # the best one, on another seed than the search's
+    assert wb.Store(tmp_path / "runs").run(run_id).spec.optim.lr == best and not carried_out[0].trials().size
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"trials": 0}, "trials=0 is not a whole number from 1 to 100,000"),
+        ({"trials": 2.5}, "trials=2.5"),
+        ({"axis": "tune", "tuning_seeds": -1}, "tuning_seeds=-1"),
+        ({"trials": 2}, "needs --over with a space"),
+        ({"trials": 2, "over": {"optim.lr": "1e-4..1e-3"}, "sampler": "dice"}, "dice"),
+    ],
+)
+def test_a_search_that_cannot_be_made_is_refused(words: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(wb.InputError, match=message):
+        wb.sweep(store=tmp_path / "runs", settings=SETTINGS, tasks="pairs", **words)
+    assert not (tmp_path / "runs").exists()

@@ -9,17 +9,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import InputError, suggest
-from workbench.execution.request import Request, carry_out, host_of, run_job, sweep_job
+from workbench.execution.request import (
+    Request,
+    Trials,
+    carry_out,
+    carry_out_search,
+    host_of,
+    run_job,
+    search_jobs,
+    sweep_job,
+)
 from workbench.store.run_store import RunStore
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from workbench.execution.auto_seeds import Limit
-    from workbench.execution.run_list import Job
+    from workbench.execution.experiment_runner import Outcome
     from workbench.report.comparison.boards import Board
     from workbench.report.load.frames import Frames
 
+TRIALS = ("trials", "sampler", "tuning_seeds", "storage")
 HOST = ("device", "precision", "micro_batch", "threads", "compile_", "save_every", "track", "plain")
 
 
@@ -84,6 +93,20 @@ class Study:
     def runs(self) -> pd.DataFrame:
         """Return a row for each run, including untrained encoders: arm, seed, budget, state and compute spent."""
         return self._frames.runs.copy()
+
+    def trials(self) -> pd.DataFrame:
+        """Return a row for each trial of a search: objective, trial, score, failed, run_ids and a column for each key.
+
+        The score is the mean over the trial's runs, and None until all have one; one of several listed values is a text.
+        Without a search there are no rows.
+        """
+        import pandas as pd
+
+        fields = ("objective", "trial", "score", "failed", "run_ids")
+        rows = [
+            {field: trial.get(field) for field in fields} | trial["values"] for trial in self._frames.record["tuning"]
+        ]
+        return pd.DataFrame(rows) if rows else pd.DataFrame(columns=list(fields))
 
     def scores(self) -> pd.DataFrame:
         """Return a row for each run, task and fine-tuning seed; docs/columns.md describes the columns."""
@@ -168,25 +191,32 @@ def run(experiment: str, **words: Any) -> Study:
         print(study.compare("rtd", "bert-mlm"))
     """
     given = dict(words)
-    place = _place(given)
+    root, workers, out = _place(given)
     host = replace(host_of(**_taken(given, HOST)), command=_called("run", experiment, words))
-    return _carry_out(*run_job(_request(given), experiment), host, **place)
+    return _study(root, carry_out(*run_job(_request(given), experiment), root, host, workers, out))
 
 
-def sweep(axis: str | None = None, over: Mapping[str, Iterable[Any]] | None = None, **words: Any) -> Study:
+def sweep(axis: str | None = None, over: Mapping[str, Iterable[Any] | str] | None = None, **words: Any) -> Study:
     """Compare settings at equal compute, as `workbench sweep` does: those of an experiment, of `over`, or of both.
 
-    `over` maps keys to values, as in {"generator.width": (0.25, 0.5, 1)}; `words` are those of `run`. Raises InputError
+    `over` maps keys to values, as in {"generator.width": (0.25, 0.5, 1)}. With `trials`, or with the axis "tune", they
+    are the space of a search, in which a text may be a range, as in {"optim.lr": "1e-4..1e-3:log"}; sampler,
+    tuning_seeds and storage are then the command's options too. The other `words` are those of `run`. Raises InputError
     if they cannot be used.
     """
     from workbench.spec.axes import parse_over
 
     given = dict(words)
-    place = _place(given)
-    called = {"over": {key: list(values) for key, values in (over or {}).items()}, **words}
+    root, workers, out = _place(given)
+    called = {"over": {key: _word(values) for key, values in (over or {}).items()}, **words}
+    trials = Trials(**_taken(given, TRIALS))
     host = replace(host_of(**_taken(given, HOST)), command=_called("sweep", axis, called))
-    space = parse_over([f"{key}={','.join(map(str, values))}" for key, values in called["over"].items()])
-    return _carry_out(*sweep_job(_request(given), axis, space), host, **place)
+    space = parse_over([f"{key}={values}" for key, values in called["over"].items()])
+    request = _request(given)
+    if trials.trials is None and axis != "tune":
+        return _study(root, carry_out(*sweep_job(request, axis, space), root, host, workers, out))
+    jobs, search, count = search_jobs(request, axis, space, trials)
+    return _study(root, carry_out_search(jobs, search, count, root, host, workers, out))
 
 
 def plan(experiment: str, **words: Any) -> pd.DataFrame:
@@ -226,16 +256,7 @@ def evaluate(encoder: Path | str, tasks: str = "probes", scale: str | None = Non
     return pd.DataFrame(scores)
 
 
-def _carry_out(
-    job: Job,
-    limit: Limit | None,
-    host: Any,
-    store: Path | str = "runs",
-    out: Path | str | None = None,
-    workers: int = 1,
-) -> Study:
-    root = Path(store)
-    outcome = carry_out(job, limit, root, host, workers, Path(out) if out is not None else None)
+def _study(root: Path, outcome: Outcome) -> Study:
     return Study(RunStore.existing(root), outcome.record, outcome)
 
 
@@ -244,8 +265,10 @@ def _called(name: str, experiment: str | None, words: Mapping[str, Any]) -> tupl
     return ("workbench", f"wb.{name}", experiment or "", *(f"{key}={value}" for key, value in words.items()))
 
 
-def _place(given: dict[str, Any]) -> dict[str, Any]:
-    return _taken(given, ("store", "out", "workers"))
+def _place(given: dict[str, Any]) -> tuple[Path, int, Path | None]:
+    """Remove store, workers and out from the arguments, and return them."""
+    out = given.pop("out", None)
+    return Path(given.pop("store", "runs")), given.pop("workers", 1), None if out is None else Path(out)
 
 
 def _taken(given: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -258,7 +281,9 @@ def _settings(given: dict[str, Any]) -> list[str]:
 
 
 def _word(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    """Return a value as text for the command line, and several values joined by commas."""
+    several = isinstance(value, Iterable) and not isinstance(value, (str, Mapping))
+    return ",".join(map(str, value)) if several else str(value)
 
 
 def _request(given: dict[str, Any]) -> Request:

@@ -35,22 +35,17 @@ from workbench.cli.options import (
     Workers,
     emit,
 )
-from workbench.errors import InputError
 from workbench.execution.request import (
     Request,
+    Trials,
     base_spec,
     carry_out,
-    given_keys,
+    carry_out_search,
     host_of,
-    in_effect,
-    refuse_epochs,
-    rehearsed,
     run_job,
     scores_of_encoder,
-    seeds_of,
+    search_jobs,
     sweep_job,
-    with_words,
-    writable,
 )
 from workbench.memory import check_address_space
 from workbench.signals import end_with_parent
@@ -167,41 +162,18 @@ def sweep_(
         objective or (), set_ or (), scale, corpus or (), tasks, evaluate_at, budget, match, seeds, most_seeds,
         most_compute, most_epochs, own_process=True,
     )  # fmt: skip
-    from workbench.spec.axes import grid, parse_over, unit_of
+    from workbench.spec.axes import parse_over
 
     space = parse_over(over or [])
     if not trials and axis != "tune":
         job, limit = sweep_job(request, axis, space)
         _carry_out(job, runs, host, workers, out, dry_run, as_json, limit)
         return
-    base, words, trials = request.spec(), request.objectives, rehearsed(trials, 3)
-    count, _ = seeds_of(seeds, most_seeds, most_compute, search=True)
-    from workbench.execution import search
-
-    if axis == "tune":
-        tuning = search.Search(search.default_space(base, space), trials or 10, sampler, tuning_seeds, storage)
-        unit = unit_of(match, None, base)
-        base = with_words(base, unit=unit, always=most_epochs is not None)
-        jobs = search.tune_jobs(base, tuning, words, unit, given_keys(set_))
-        refuse_epochs(jobs[1], most_epochs)
-        if dry_run:
-            _carry_out(jobs[0], runs, host, workers, out, dry_run, as_json)
-            return
-        writable(out)
-        outcome = search.tune(jobs, tuning, count, runs, host, workers, out)
-    else:
-        if not space:
-            raise InputError("--trials needs --over with a space to search, as in --over optim.lr=1e-4..1e-3:log")
-        tuning = search.Search(space, trials or 10, sampler, count, storage)
-        experiment = in_effect(grid(axis, space, match, base, words), set_)
-        base = with_words(base, experiment, always=most_epochs is not None)
-        job = search.search_job(experiment, base, tuning, words, given_keys(set_))
-        refuse_epochs(job, most_epochs)
-        if dry_run:
-            _carry_out(job, runs, host, workers, out, dry_run, as_json)
-            return
-        writable(out)
-        outcome = search.execute(job, tuning, runs, host, workers, out)
+    jobs, search, count = search_jobs(request, axis, space, Trials(trials, sampler, tuning_seeds, storage))
+    if dry_run:
+        _carry_out(jobs[0], runs, host, workers, out, dry_run, as_json)
+        return
+    outcome = carry_out_search(jobs, search, count, runs, host, workers, out)
     emit(outcome.to_json() if as_json else outcome.summary(), as_json)
     raise typer.Exit(outcome.exit_code)
 

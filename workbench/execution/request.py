@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from workbench.execution.auto_seeds import Limit
     from workbench.execution.experiment_runner import Outcome
     from workbench.execution.run_list import Job
+    from workbench.execution.search import Search
     from workbench.spec.experiment import Experiment
     from workbench.spec.parts import Budget
     from workbench.spec.run_spec import RunSpec
 
 log = logging.getLogger("workbench")
+DEFAULT_TRIALS = 10  # trials of a search if their number is not given
 HELD_OUT = 0.02  # share of a corpus, unless it is set
 REHEARSAL = "WORKBENCH_REHEARSAL"  # environment variable: try a whole command quickly before it takes a night
 TRIED = (4, 4)  # steps of a run and rows of a step in a rehearsal; a run of more FLOPs per step still gets a step
@@ -54,6 +56,21 @@ class Request:
         return base_spec(
             self.scale, self.settings, self.corpus, self.tasks, self.budget, self.evaluate_at, self.own_process
         )
+
+
+@dataclass(frozen=True)
+class Trials:
+    """How a sweep searches its space; fields are named as the options of `workbench sweep`."""
+
+    trials: int | None = None
+    sampler: str = "tpe"
+    tuning_seeds: int = 1
+    storage: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, most in (("trials", self.trials, 100_000), ("tuning_seeds", self.tuning_seeds, 1000)):
+            if value is not None and (not isinstance(value, int) or not 1 <= value <= most):
+                raise InputError(f"{name}={value!r} is not a whole number from 1 to {most:,}")
 
 
 def run_job(request: Request, experiment: str) -> tuple[Job, Limit | None]:
@@ -90,6 +107,49 @@ def experiment_job(
     chosen = in_effect(grid(experiment, space, request.match, base, words), request.settings)
     base = with_words(base, chosen, always=request.most_epochs is not None)
     return job_of(chosen, base, count, request.objectives, given_keys(request.settings)), limit
+
+
+def search_jobs(
+    request: Request, axis: str | None, space: dict[str, Any], trials: Trials
+) -> tuple[tuple[Job, ...], Search, int]:
+    """Return the jobs of a sweep that searches a space, how it is searched, and the number of seeds that are reported.
+
+    `axis` is an experiment whose cells are searched each by itself; "tune" searches the settings of each objective, and
+    has a second job, which reports the best ones on other seeds. Raises InputError.
+    """
+    count, _ = seeds_of(request.seeds, request.most_seeds, request.most_compute, search=True)
+    base, words = request.spec(), request.objectives
+    number, given = rehearsed(trials.trials, 3) or DEFAULT_TRIALS, given_keys(request.settings)
+    always = request.most_epochs is not None
+    from workbench.execution import search
+    from workbench.spec.axes import grid, unit_of
+
+    if axis == "tune":
+        found = search.Search(
+            search.default_space(base, space), number, trials.sampler, trials.tuning_seeds, trials.storage
+        )
+        unit = unit_of(request.match, None, base)
+        jobs: tuple[Job, ...] = search.tune_jobs(with_words(base, unit=unit, always=always), found, words, unit, given)
+    else:
+        if not space:
+            raise InputError("--trials needs --over with a space to search, as in --over optim.lr=1e-4..1e-3:log")
+        found = search.Search(space, number, trials.sampler, count, trials.storage)
+        experiment = in_effect(grid(axis, space, request.match, base, words), request.settings)
+        jobs = (search.search_job(experiment, with_words(base, experiment, always=always), found, words, given),)
+    refuse_epochs(jobs[-1], request.most_epochs)
+    return jobs, found, count
+
+
+def carry_out_search(
+    jobs: tuple[Job, ...], found: Search, seeds: int, root: Path, host: Host, workers: int = 1, out: Path | None = None
+) -> Outcome:
+    """Carry out the jobs of `search_jobs`. Raises InputError before anything is spent."""
+    from workbench.execution import search
+
+    out = writable(out)
+    if len(jobs) == 2:
+        return search.tune((jobs[0], jobs[1]), found, seeds, root, host, workers, out)
+    return search.execute(jobs[0], found, root, host, workers, out)
 
 
 def refuse_epochs(job: Job, most: float | None) -> None:
