@@ -67,6 +67,14 @@ def test_the_child_is_gone_when_the_block_ends_well_or_badly() -> None:
     assert gone(worker.pid)
 
 
+def test_a_turn_that_goes_on_is_not_waited_for(tmp_path: Path) -> None:
+    late = tmp_path / "late"
+    code = f"import time; print('{{}}', flush=True); time.sleep(2); open({str(late)!r}, 'w')"
+    with Worker({}, "-S", "-c", code):
+        pass
+    assert not late.exists()
+
+
 def test_a_child_that_ends_is_named_with_its_exit_code() -> None:
     with Echo({"name": "rtd at nano"}) as worker:
         with pytest.raises(InputError, match=r"rtd at nano\b.* 3\b") as caught:

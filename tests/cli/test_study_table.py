@@ -82,7 +82,7 @@ def test_arms_and_declared_comparisons_come_first(job: Job, tmp_path: Path) -> N
     path = tmp_path / "mine.py"
     path.write_text('QUESTION = "?"\nAXES = {"objective": ("rtd", "bert-mlm", "electra-15")}\n')
     plain = as_text(job_of(experiment.load(str(path)), BASE, 1, []), [ONE], [[SMALL]]).splitlines()[0]
-    assert plain.startswith("3 ") and "against" not in plain
+    assert plain.startswith("3 ") and "against" not in plain and not plain.rstrip().endswith(":")
 
 
 def test_flops_are_counted_by_the_convention_of_the_budget(job: Job) -> None:
