@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -144,8 +145,10 @@ def _measure(
 
     All turns A B C A B C are timed first; then one more turn of each cell measures the parts of a step.
     """
-    workers = [Worker.cell(cell.spec, host, settings.seconds, settings.steps) for cell in cells]
-    try:
+    with ExitStack() as stack:  # closes those that have started where another one does not
+        workers = [
+            stack.enter_context(Worker.cell(cell.spec, host, settings.seconds, settings.steps)) for cell in cells
+        ]
         turns: dict[str, list[dict[str, Any]]] = {cell.name: [] for cell in cells}
         quiet = Quiet()
         for number in range(settings.repeats):
@@ -161,9 +164,6 @@ def _measure(
             parts = worker.turn("parts")
             yield cell.name, {"turns": turns[cell.name], "shares": parts["shares"],
                               "memory": turns[cell.name][-1]["peak_memory_bytes"], "noise": quiet.notes()}  # fmt: skip
-    finally:
-        for worker in workers:
-            worker.close()
 
 
 def _row(cell: Cell, results: dict[str, Any] | None, ceiling: float, host: Host) -> dict[str, Any]:

@@ -22,8 +22,12 @@ class Worker:
         self.speeds: list[float] = []
         command = [sys.executable, *(program or ("-m", "workbench.bench.turns"))]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._send(hello)
-        self._receive()  # it has warmed up, and waits for turns
+        try:
+            self._send(hello)
+            self._receive()  # it has warmed up, and waits for turns
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def ceiling(cls, host: Host) -> Worker:

@@ -1,0 +1,92 @@
+"""What is printed on stdout, and which values the shared options refuse."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from workbench.cli import options
+from workbench.cli.options import emit
+
+# ---- printing ----
+
+
+@pytest.mark.parametrize("value", [[], {}, [{"run": "größe", "step": None, "done": True}], {"a": [1, 2.5]}, "text\n"])
+def test_json_is_one_document_and_nothing_else(value: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    emit(value, True)
+    found = capsys.readouterr()
+    assert json.loads(found.out) == value and found.out.endswith("\n") and found.err == ""
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_number_that_json_lacks_is_an_error_and_no_half_document(
+    number: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ValueError):
+        emit({"good": 1, "bad": [number]}, True)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [("a\nb", "a\nb\n"), ("a\n\n\n", "a\n"), ("", "\n"), (3, "3\n"), ("ö ", "ö \n")]
+)
+def test_text_ends_in_one_line_end(value: Any, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    emit(value, False)
+    assert capsys.readouterr().out == text
+
+
+def test_warnings_go_to_the_logger_of_the_package() -> None:
+    assert options.log is logging.getLogger("workbench")
+
+
+# ---- values ----
+
+
+def command(kind: Any, default: Any) -> typer.Typer:
+    """Return a program of a single option of this kind, which prints what it was given."""
+    app = typer.Typer()
+
+    def main(value=default) -> None:  # type: ignore[no-untyped-def]
+        print(repr(value))
+
+    main.__annotations__["value"] = kind
+    app.command()(main)
+    return app
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "value"),
+    [
+        (options.Objectives, "--objective rtd --objective ./my.py", ["rtd", "./my.py"]),
+        (options.Sets, "--set optim.lr=5e-4 --set a=b=c", ["optim.lr=5e-4", "a=b=c"]),
+        (options.Corpora, "--corpus docs --corpus x.txt", ["docs", "x.txt"]),
+        (options.BudgetText, "--budget flops=1e17", "flops=1e17"), (options.MatchText, "--match none", "none"),
+        (options.MostSeeds, "--value 2", 2), (options.MostSeeds, "--value 1000", 1000),
+        (options.Workers, "--value 1024", 1024), (options.Threads, "--value 4096", 4096),
+        (options.MicroBatch, "--value 1", 1), (options.SaveEvery, "--value 1", 1),
+        (options.MostEpochs, "--value 0.5", 0.5),
+        (options.AsJson, "--json", True), (options.Plain, "--plain", True), (options.DryRun, "--dry-run", True),
+    ],
+)  # fmt: skip
+def test_options_take_what_they_say(kind: Any, words: str, value: Any) -> None:
+    found = CliRunner().invoke(command(kind, None), words.split())
+    assert (found.exit_code, found.stdout) == (0, f"{value!r}\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [
+        (options.MostSeeds, 1), (options.MostSeeds, 1001), (options.Workers, 0), (options.Workers, 1025),
+        (options.Threads, 0), (options.Threads, 4097), (options.MicroBatch, 0), (options.SaveEvery, 0),
+        (options.MostEpochs, 0), (options.MostEpochs, -1),
+    ],
+)  # fmt: skip
+def test_numbers_out_of_range_are_refused_before_anything_is_done(kind: Any, number: int) -> None:
+    found = CliRunner().invoke(command(kind, None), ["--value", str(number)])
+    assert found.exit_code == 2 and found.stdout == "" and "--value" in found.stderr

@@ -1,0 +1,209 @@
+"""Results of each task against numpy and scipy, and which runs, tasks and metrics are left out."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from workbench.report.statistics.gains import gains
+from workbench.report.statistics.per_task import Noise, every_metric, mean_of, noise, task_cells
+
+ARMS, TASKS, SEEDS, TUNINGS = ("a", "b", "c"), ("Zürich", "next"), 4, 3
+Tuned = dict[str, dict[str, dict[int, float]]]
+
+
+class Cell(NamedTuple):
+    arm: str
+    runs: tuple[str, ...]
+
+
+def scores(spread: float = 1.0) -> Tuned:
+    """Return scores of every run `ARM-SEED` on both tasks, each fine-tuned three times."""
+    random = np.random.default_rng(3)
+    return {
+        f"{arm}-{seed}": {task: {n: 50 + spread * float(random.normal()) for n in range(TUNINGS)} for task in TASKS}
+        for arm in ARMS
+        for seed in range(SEEDS)
+    }
+
+
+def runs_of(arm: str, seeds: int = SEEDS) -> tuple[str, ...]:
+    return tuple(f"{arm}-{seed}" for seed in range(seeds))
+
+
+def seeds_of(tuned: Tuned) -> dict[str, int]:
+    return {run: int(run.split("-")[1]) for run in tuned}
+
+
+def array(tuned: Tuned, task: str) -> np.ndarray:
+    """Return scores (arms, seeds, fine-tunings)."""
+    return np.array([[list(tuned[run][task].values()) for run in runs_of(arm)] for arm in ARMS])
+
+
+# ---- cells ----
+
+
+def test_the_cell_of_an_arm_holds_mean_median_and_best_over_its_runs() -> None:
+    tuned = scores()
+    groups = {("60 steps", arm): runs_of(arm) for arm in ARMS[:2]}
+    bare = {f"{arm}-{seed}": f"c-{seed}" for arm in ARMS[:2] for seed in range(SEEDS)}
+    cells = list(task_cells(tuned, dict.fromkeys(TASKS, "accuracy"), groups, seeds_of(tuned), bare))
+    assert [(cell.task, cell.arm) for cell in cells] == list(itertools.product(TASKS, ARMS[:2]))
+    for cell in cells:
+        values = array(tuned, cell.task)[ARMS.index(cell.arm)]
+        means = values.mean(1)
+        low, high = stats.t.interval(0.95, SEEDS - 1, means.mean(), stats.sem(means))
+        assert (cell.estimate.mean, cell.estimate.low, cell.estimate.high) == pytest.approx((means.mean(), low, high))
+        assert (cell.median, cell.best) == pytest.approx((np.median(values, 1).mean(), values.max(1).mean()))
+        assert (cell.finetunings, cell.metric, cell.budget) == (SEEDS * TUNINGS, "accuracy", "60 steps")
+        flat = {run: mean_of(tuned, run, cell.task) for run in tuned}
+        assert cell.gain == gains(groups, flat, seeds_of(tuned), bare)["60 steps", cell.arm]
+
+
+def test_runs_that_lack_a_task_are_left_out_of_it_alone() -> None:
+    tuned = scores()
+    for seed in range(SEEDS):
+        del tuned[f"b-{seed}"]["next"]
+    del tuned["a-1"]["next"]
+    groups = {("60 steps", arm): runs_of(arm) for arm in ARMS[:2]} | {("60 steps", "empty"): ()}
+    cells = {
+        (cell.task, cell.arm): cell
+        for cell in task_cells(tuned, dict.fromkeys(TASKS, "x"), groups, seeds_of(tuned), {})
+    }
+    assert set(cells) == {("Zürich", "a"), ("Zürich", "b"), ("next", "a")}
+    assert cells["next", "a"].runs == ("a-0", "a-2", "a-3") and cells["next", "a"].finetunings == 9
+    assert cells["Zürich", "a"].runs == runs_of("a") and cells["Zürich", "a"].gain is None
+
+
+def test_one_run_fine_tuned_once_has_no_interval() -> None:
+    tuned = {"a-0": {"next": {5: 61.5}}}
+    [cell] = task_cells(tuned, {"next": "accuracy"}, {("60 steps", "a"): ("a-0",)}, {"a-0": 0}, {})
+    assert (cell.estimate.mean, cell.median, cell.best, cell.finetunings) == (61.5, 61.5, 61.5, 1)
+    assert cell.estimate.half is None and cell.gain is None
+    assert list(task_cells({}, {"next": "accuracy"}, {("60 steps", "a"): ("a-0",)}, {}, {})) == []
+
+
+# ---- every metric ----
+
+
+def row(run: str, value: float, metric: str = "f1", task: str = "next", split: str = "test") -> dict[str, Any]:
+    return {"run_id": run, "task": task, "split": split, "metric": metric, "value": value}
+
+
+def test_runs_count_alike_however_often_they_were_fine_tuned() -> None:
+    rows = [row("a-0", 10), row("a-0", 20), row("a-0", 60), row("a-1", 50), row("a-0", 7, "accuracy")]
+    found = every_metric(rows, [Cell("a", runs_of("a", 3)), Cell("b", ("b-0",))], {"next": "accuracy"})
+    assert [key for *key, _ in found] == [["next", "test", "f1"], ["next", "test", "accuracy"]]
+    f1, accuracy = (estimates for *_, estimates in found)
+    assert (f1["a"].mean, f1["a"].n) == (40, 2) and f1["a"].sd == pytest.approx(math.sqrt(200))
+    assert (accuracy["a"].mean, accuracy["a"].n, accuracy["a"].half) == (7, 1, None)
+    assert f1["b"].n == 0 and math.isnan(f1["b"].mean)
+
+
+def test_splits_count_as_metrics_and_tasks_with_only_one_are_left_out() -> None:
+    cells = [Cell("a", ("a-0",))]
+    two = [row("a-0", 1), row("a-0", 2, split="dev")]
+    assert len(every_metric(two, cells, {"next": "f1"})) == 2
+    assert every_metric(two[:1], cells, {"next": "f1"}) == []
+    assert every_metric(two, cells, {"order": "f1"}) == [], "a task without a headline metric"
+    assert every_metric([two[0], row("a-0", math.nan, split="dev")], cells, {"next": "f1"}) == []
+    assert every_metric([], cells, {"next": "f1"}) == []
+
+
+# ---- noise ----
+
+
+def noise_of(tuned: Tuned, suite: tuple[str, ...] = TASKS, **changes: Any) -> dict[str, Noise]:
+    given_to_it: dict[str, Any] = {
+        "tasks": TASKS, "arms": {arm: runs_of(arm) for arm in ARMS}, "seeds": seeds_of(tuned), "examples": {},
+    } | changes  # fmt: skip
+    return {one.name: one for one in noise(tuned, suite, **given_to_it)}
+
+
+def test_noise_of_the_mean_and_of_each_task_by_hand() -> None:
+    tuned = scores()
+    found = noise_of(tuned)
+    assert list(found) == ["mean", *TASKS]
+    for name, one in found.items():
+        values = np.mean([array(tuned, task) for task in (TASKS if name == "mean" else (name,))], axis=0)
+        means = values.mean(2)
+        gaps = [means[a] - means[b] for a, b in itertools.combinations(range(3), 2)]
+        assert one.finetuning == pytest.approx(math.sqrt(values.var(2, ddof=1).mean()))
+        assert one.pretraining == pytest.approx(math.sqrt(means.var(1, ddof=1).mean()))
+        assert one.paired == pytest.approx(math.sqrt(np.mean([gap.var(ddof=1) for gap in gaps])))
+        assert (one.n, one.df, one.examples) == (SEEDS, (3 - 1) * (SEEDS - 1), None)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.floats(-20, 20), min_size=3, max_size=3), st.lists(st.floats(-20, 20), min_size=4, max_size=4))
+def test_levels_of_arms_and_seeds_are_no_noise(levels: list[float], shared: list[float]) -> None:
+    """A shift of an arm changes nothing; one that all arms of a seed share changes only the noise within arms."""
+    tuned = scores()
+    for run, tasks in tuned.items():
+        shift = levels[ARMS.index(run[0])] + shared[int(run[2:])]
+        tuned[run] = {task: {n: value + shift for n, value in seeds.items()} for task, seeds in tasks.items()}
+    for name, one in noise_of(scores()).items():
+        moved = noise_of(tuned)[name]
+        assert (moved.finetuning, moved.paired, moved.gap) == pytest.approx((one.finetuning, one.paired, one.gap))
+
+
+def test_a_single_task_is_the_mean() -> None:
+    tuned = scores()
+    [name] = found = noise_of(tuned, ("next",), tasks=("next",))
+    assert name == "mean" and found["mean"].paired == noise_of(tuned)["next"].paired
+
+
+def test_the_gap_grows_with_the_noise_and_with_the_comparisons() -> None:
+    one, two = noise_of(scores())["mean"], noise_of(scores(2.0))["mean"]
+    assert one.gap is not None and two.gap == pytest.approx(2 * one.gap)
+    declared = noise_of(scores(), declared=[("a", "b")])["mean"].gap
+    assert declared is not None and declared < one.gap
+    assert noise_of(scores(), declared=[("a", "nowhere")])["mean"].gap == one.gap, "no arm of these"
+
+
+def test_a_run_that_lacks_a_task_counts_for_the_others() -> None:
+    tuned = scores()
+    del tuned["b-2"]["next"], tuned["c-0"]
+    found = noise_of(tuned)
+    assert {name: (one.n, one.df) for name, one in found.items()} == {
+        "mean": (2, 10 - 3 - 4 + 1), "Zürich": (3, 11 - 3 - 4 + 1), "next": (2, 10 - 3 - 4 + 1),
+    }  # fmt: skip
+
+
+def test_only_fine_tuning_seeds_of_all_tasks_count_within_a_run() -> None:
+    tuned: Tuned = {"a-0": {"Zürich": {0: 50.0, 1: 54.0, 2: 99.0}, "next": {0: 60.0, 1: 66.0, 7: 0.0}}}
+    found = noise_of(tuned, arms={"a": ("a-0",)})
+    assert found["mean"].finetuning == pytest.approx(np.std([55, 60], ddof=1))
+    assert (found["mean"].pretraining, found["mean"].paired, found["mean"].gap, found["mean"].n) == (
+        None,
+        None,
+        None,
+        0,
+    )
+
+
+def test_without_runs_there_is_no_noise() -> None:
+    for one in noise_of({}, examples=dict.fromkeys(TASKS, 100.0)).values():
+        assert (one.finetuning, one.pretraining, one.paired, one.examples, one.gap) == (None,) * 5
+        assert (one.n, one.df) == (0, 0)
+
+
+def test_test_examples_are_a_binomial_sample_of_each_accuracy() -> None:
+    tuned = scores()
+    found = noise_of(tuned, examples={"Zürich": 400.0, "next": 100.0})
+    each = [
+        stats.binom.std(rows, array(tuned, task).mean() / 100) / rows * 100
+        for task, rows in zip(TASKS, (400, 100), strict=True)
+    ]
+    assert [found[task].examples for task in TASKS] == pytest.approx(each)
+    assert found["mean"].examples == pytest.approx(math.sqrt(each[0] ** 2 + each[1] ** 2) / 2)
+    one = noise_of(tuned, examples={"next": 100.0})
+    assert one["mean"].examples is None is one["Zürich"].examples and one["next"].examples == pytest.approx(each[1])
+    assert noise_of(tuned, examples={"Zürich": 400.0, "next": 0.0})["mean"].examples is None

@@ -1,0 +1,111 @@
+"""Names of linear probes: which of them a word selects, and what has to be downloaded for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workbench.errors import InputError
+from workbench.spec.parts import TasksSpec
+from workbench.spec.scoring import LINEAR, PROBES
+from workbench.tasks.finetuning import glue
+from workbench.tasks.linear import names
+from workbench.tasks.zero_shot import blimp
+
+TAGGED = "".join(f"w{n}\tO\nw{n % 5}\tB-X\n\n" for n in range(40))
+PAIR = '{"sentence_good": "a b", "sentence_bad": "b a"}\n'
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working folder, with files of every kind that a name may stand for."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("größe.iob2", TAGGED), ("pairs.jsonl", PAIR), ("rows.jsonl", '{"text": "a", "label": 1}\n'),
+                       ("rows.csv", "text,label\na,1\nb,0\nc,1\nd,0\n"), ("notes.txt", "x")):  # fmt: skip
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    for folder, file, text in (("tagged", "a.conllu", ""), ("sets", "b.jsonl", PAIR), ("empty", "", "")):
+        (tmp_path / folder).mkdir()
+        if file:
+            (tmp_path / folder / file).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["linear", "LINEAR", "linear:probes", "Linear:Probes"])
+def test_one_word_selects_all_probes(name: str) -> None:
+    assert names.place(name) == list(PROBES)
+
+
+@pytest.mark.parametrize("known", [*PROBES, *glue.ROWS, *blimp.NAMED])
+def test_every_task_of_ours_is_found_in_any_case(known: str) -> None:
+    for name in (f"linear:{known}", f"LINEAR:{known.upper()}", f"Linear:{known.lower()}"):
+        assert names.place(name) == [known]
+
+
+def test_a_substitute_keeps_its_own_name() -> None:
+    assert names.place("linear:qnli-devsplit") == ["qnli-devsplit"] and names.needs_glue("linear:QNLI-devsplit")
+
+
+@pytest.mark.parametrize(
+    "name", ["CoLA", "order", "probes", "none", "mine.csv", "linearly", "pairs.jsonl", "sets", "notes.txt"]
+)
+def test_other_tasks_are_left_to_others(files: Path, name: str) -> None:
+    assert names.place(name) is None
+    assert not names.needs_glue(name) and not names.needs_blimp(name)
+
+
+@pytest.mark.parametrize("name", ["größe.iob2", "tagged"])
+def test_tagged_sentences_are_a_probe_with_and_without_the_prefix(files: Path, name: str) -> None:
+    assert names.place(name) == names.place(f"linear:{name}") == [name]
+    assert names.place(str(files / name)) == [str(files / name)]
+
+
+@pytest.mark.parametrize("name", ["pairs.jsonl", "sets", "empty", "rows.csv", "rows.jsonl", "missing.csv"])
+def test_other_paths_need_the_prefix(files: Path, name: str) -> None:
+    assert names.place(f"linear:{name}") == [name]
+
+
+@pytest.mark.parametrize(("rest", "near"), [("ordr", "order"), ("COLAA", "CoLA"), ("blimp-fats", "blimp-fast")])
+def test_an_unknown_name_is_told_with_the_nearest(rest: str, near: str) -> None:
+    with pytest.raises(InputError, match=f"linear:{rest}.*'{near}'"):
+        names.place(f"linear:{rest}")
+
+
+@pytest.mark.parametrize("rest", ["", "nowhere/größe", "notes.txt", "linear:order"])
+def test_what_stands_for_no_probe_is_refused(files: Path, rest: str) -> None:
+    for ask in (names.place, names.needs_glue, names.needs_blimp):
+        with pytest.raises(InputError, match=f"linear:{rest}"):
+            ask(f"linear:{rest}")
+
+
+def test_what_is_read_from_glue_and_from_blimp_is_told_apart(files: Path) -> None:
+    asked = [
+        "linear",
+        "linear:order",
+        *(f"linear:{row}" for row in glue.ROWS),
+        *(f"linear:{each}" for each in blimp.NAMED),
+    ]
+    asked += ["größe.iob2", "linear:rows.csv"]
+    assert [name for name in asked if names.needs_glue(name)] == [f"linear:{row}" for row in glue.ROWS]
+    assert [name for name in asked if names.needs_blimp(name)] == [f"linear:{each}" for each in blimp.NAMED]
+
+
+def test_probes_that_are_listed_are_those_that_the_word_selects() -> None:
+    rows = names.known()
+    assert tuple(name for name, *_ in rows) == LINEAR and {suite for _, suite, _, _ in rows} == {"linear"}
+    assert all(metric and summary for *_, metric, summary in rows)
+    assert [names.place(name) for name, *_ in rows] == [[name] for name in PROBES]
+
+
+def test_a_probe_named_twice_is_loaded_once(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its baselines, which are tested in `test_linear_probes.py` and need a library that is slow to load."""
+    monkeypatch.setattr(names.word_baselines, "added", lambda probe, cache: probe)
+    found = names.load(["größe.iob2", "rows.csv", "größe.iob2"], TasksSpec(), None)
+    assert [probe.name for probe in found] == ["linear:größe-ner", "linear:rows"]
+    assert all(probe.fingerprint for probe in found) and found[0].labels == ("B-X", "O")
+    assert names.load([], TasksSpec(), None) == []
+
+
+def test_a_task_of_glue_that_is_not_in_its_folder_is_named(files: Path) -> None:
+    with pytest.raises(InputError, match=r"linear:CoLA\b.*empty"):
+        names.load(["CoLA"], TasksSpec(glue=str(files / "empty")), None)
