@@ -126,6 +126,12 @@ def test_a_folder_has_no_more_files_than_an_encoder_needs(folder: Path, monkeypa
         regular_files(folder)
 
 
+@pytest.fixture(scope="module")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose files are written anew for each of many examples."""
+    return tmp_path_factory.mktemp("shared")
+
+
 def written(folder: Path, content: bytes) -> Path:
     path = folder / "tokenizer_config.json"
     path.write_bytes(content)
@@ -182,10 +188,9 @@ def test_what_is_gone_or_no_file_by_now_is_refused(folder: Path) -> None:
     st.binary(max_size=60)
     | st.text('a"\\\n\u202e\ud800', max_size=20).map(lambda text: json.dumps({text: text}).encode())
 )
-def test_any_bytes_are_an_object_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
-    folder = tmp_path_factory.getbasetemp()
+def test_any_bytes_are_an_object_or_refused(shared_folder: Path, content: bytes) -> None:
     try:
-        found = read_settings(folder, "tokenizer_config.json", written(folder, content))
+        found = read_settings(shared_folder, "x", written(shared_folder, content))
     except InputError as error:
         assert str(error).isprintable()
     else:

@@ -25,6 +25,12 @@ from workbench.errors import InputError
 WORDS = {"model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1}}, "added_tokens": [{"id": 0, "content": "[UNK]"}]}
 
 
+@pytest.fixture(scope="module")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose files are written anew for each of many examples."""
+    return tmp_path_factory.mktemp("shared")
+
+
 def tokenizer(folder: Path, **files: Any) -> Path:
     """Write these files of JSON, by their names before the dot."""
     for name, content in files.items():
@@ -106,10 +112,8 @@ def test_a_tokenizer_without_tokens_of_its_own_is_refused(tmp_path: Path, change
                         st.sampled_from(["vocab", "content", "a", "type", "normalizers"]), inner, max_size=3),
                     max_leaves=6),
        st.sampled_from(["model", "added_tokens", "normalizer"]))  # fmt: skip
-def test_any_part_of_a_tokenizer_is_taken_or_refused(
-    tmp_path_factory: pytest.TempPathFactory, part: Any, key: str
-) -> None:
-    folder = tokenizer(tmp_path_factory.getbasetemp(), tokenizer=WORDS | {key: part})
+def test_any_part_of_a_tokenizer_is_taken_or_refused(shared_folder: Path, part: Any, key: str) -> None:
+    folder = tokenizer(shared_folder, tokenizer=WORDS | {key: part})
     try:
         assert "tokenizer.json" in check_tokenizer_folder(folder)
     except InputError as error:
@@ -166,7 +170,8 @@ def test_settings_are_objects_that_name_no_code(tmp_path: Path, name: str) -> No
 @pytest.mark.parametrize(
     ("kind", "sound"),
     [("BertTokenizerFast", True), ("T5Tokenizer", True), ("TokenizersBackend", True), (None, True),
-     ("Tokenizer", False), ("mine.BertTokenizer", False), ("BertTokenizer\n", False), ("pipeline", False), (3, False), ([], False)],
+     ("Tokenizer", False), ("mine.BertTokenizer", False), ("BertTokenizer\n", False), ("pipeline", False),
+     (3, False), ([], False)],
 )  # fmt: skip
 def test_the_class_is_one_of_tokenizers(tmp_path: Path, kind: Any, sound: bool) -> None:
     tokenizer(tmp_path, tokenizer=WORDS, tokenizer_config={"tokenizer_class": kind})

@@ -25,6 +25,12 @@ TENSORS = st.dictionaries(st.text("abc.0", min_size=1), st.tuples(SHAPES, st.sam
 EXAMPLE = {"layer.weight": np.ones((2, 3), "f"), "layer.bias": np.ones(3, "d"), "places": np.arange(4)}
 
 
+@pytest.fixture(scope="module")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose files are written anew for each of many examples."""
+    return tmp_path_factory.mktemp("shared")
+
+
 def check(folder: Path) -> Found:
     return check_weights(folder, regular_files(folder))
 
@@ -38,14 +44,12 @@ def refusal(folder: Path) -> str:
 
 
 @given(TENSORS)
-def test_what_the_library_writes_is_counted(
-    tmp_path_factory: pytest.TempPathFactory, kinds: dict[str, tuple[tuple[int, ...], str]]
-) -> None:
+def test_what_the_library_writes_is_counted(shared_folder: Path, kinds: dict[str, tuple[tuple[int, ...], str]]) -> None:
     tensors = {name: np.zeros(shape, kind) for name, (shape, kind) in kinds.items()}
-    folder = tmp_path_factory.getbasetemp()
-    (folder / SINGLE).write_bytes(save(tensors))
-    files, elements, whole = check_weights(folder, {SINGLE: folder / SINGLE})
-    assert files == {SINGLE: folder / SINGLE}
+    path = shared_folder / SINGLE
+    path.write_bytes(save(tensors))
+    files, elements, whole = check_weights(shared_folder, {SINGLE: path})
+    assert files == {SINGLE: path}
     assert elements == {name: held.size for name, held in tensors.items() if held.dtype.kind == "f"}
     assert whole == {name for name, held in tensors.items() if held.dtype.kind != "f"}
 
@@ -82,8 +86,9 @@ def test_tensors_fill_the_data_in_any_order_and_metadata_is_none(tmp_path: Path)
         None, {"a": 3}, {"a": None}, {"a": {}}, {"a": entry(0, 6, dtype="F3")}, {"a": entry(0, 6, dtype=["U8"])},
         {"a": entry(0, 6, [2])}, {"a": entry(0, 6, [2, 2])}, {"a": entry(0, 6, [-2, -3])}, {"a": entry(0, 6, [6.0])},
         {"a": entry(0, 6, ["6"])}, {"a": entry(0, 6, 6)}, {"a": entry(0, 6, [6] + [1] * 8)},
-        {"a": entry(0, 6, [True, 6])}, {"a": entry(0, 6) | {"data_offsets": [0]}}, {"a": entry(0, 6) | {"data_offsets": [0, 6, 6]}},
-        {"a": entry(0, 6) | {"data_offsets": "06"}}, {"a": entry(0, 6) | {"data_offsets": [0, 6.0]}},
+        {"a": entry(0, 6, [True, 6])}, {"a": entry(0, 6) | {"data_offsets": [0]}},
+        {"a": entry(0, 6) | {"data_offsets": [0, 6, 6]}}, {"a": entry(0, 6) | {"data_offsets": "06"}},
+        {"a": entry(0, 6) | {"data_offsets": [0, 6.0]}},
         {"a": entry(-6, 0), "b": entry(0, 6)}, {"a": entry(0, 0, [1 << 62, 0]), "b": entry(0, 6)},
     ],
     ids=lambda header: json.dumps(header)[:60],
@@ -103,12 +108,11 @@ def test_a_header_larger_than_any_is_not_read(tmp_path: Path, monkeypatch: pytes
 
 
 @given(st.binary(max_size=40))
-def test_any_bytes_are_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+def test_any_bytes_are_refused(shared_folder: Path, content: bytes) -> None:
     """No file this short describes a tensor."""
-    folder = tmp_path_factory.getbasetemp()
-    (folder / SINGLE).write_bytes(content)
+    (shared_folder / SINGLE).write_bytes(content)
     with pytest.raises(InputError):
-        check_weights(folder, {SINGLE: folder / SINGLE})
+        check_weights(shared_folder, {SINGLE: shared_folder / SINGLE})
 
 
 def shards(folder: Path, places: Any, **files: dict[str, np.ndarray]) -> None:
@@ -139,7 +143,8 @@ def test_one_file_is_taken_before_an_index(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "place",
     ["../out.safetensors", "/etc/x.safetensors", "sub/x.safetensors", "..", "", ".safetensors", "one.bin",
-     "one.safetensors\n", "\ud800.safetensors", "x" * 300 + ".safetensors", "gone.safetensors", 3, None, ["one.safetensors"], {"a": 1}],
+     "one.safetensors\n", "\ud800.safetensors", "x" * 300 + ".safetensors", "gone.safetensors", 3, None,
+     ["one.safetensors"], {"a": 1}],
 )  # fmt: skip
 def test_an_index_names_shards_of_its_own_folder(tmp_path: Path, place: Any) -> None:
     """Files of these names lie there, and outside: they are not opened."""
