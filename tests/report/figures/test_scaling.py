@@ -13,7 +13,7 @@ import pytest
 from by_hand import cell
 
 from workbench.report.comparison.boards import Board
-from workbench.report.comparison.extrapolation import REACH
+from workbench.report.comparison.extrapolation import REACH, extension, measured
 from workbench.report.figures.marks import Axis, styles
 from workbench.report.figures.scaling import ArmBeyond, beyond
 from workbench.report.statistics.paired_comparison import t_interval
@@ -62,7 +62,7 @@ def test_less_than_three_budgets_are_not_extended() -> None:
 
 def test_an_arm_of_one_seed_has_a_panel_and_the_reason_why_it_has_no_slope() -> None:
     [one] = drawn(board(3, 1, rtd=slowing)).values()
-    assert one.slope is one.bend is None and " 3 " in one.said and "from" not in one.said
+    assert one.slope is one.bend is None and " 3 " in one.outlook
     assert not any("fill-opacity" in p.attrib for p in ElementTree.fromstring(one.svg).iter("path"))
 
 
@@ -76,13 +76,16 @@ def test_slope_bend_and_range_are_those_of_the_last_three_budgets() -> None:
     ends = t_interval(ys[:, 2]).low
     line = t_interval(ys.mean(axis=1) + slopes * (1 + math.log2(REACH))).high
     assert ends is not None and line is not None
-    assert points(ends) in one.said and points(min(100.0, line)) in one.said
+    assert points(ends) in one.outlook and points(min(100.0, line)) in one.outlook
 
 
 def test_an_arm_that_does_not_rise_is_refused_and_has_no_band() -> None:
-    found = drawn(board(4, rtd=slowing, **{"bert-mlm": level}))
+    refusing = board(4, rtd=slowing, **{"bert-mlm": level})
+    found = drawn(refusing)
     one = found["bert-mlm"]
-    assert one.slope is not None and one.slope.mean == 0 and "from" not in one.said
+    assert one.slope is not None and one.slope.mean == 0
+    refused = extension(measured(refusing, AXIS.column)["bert-mlm"])
+    assert refused is not None and one.outlook == refused.refusal != ""
     texts = {arm: {t.text for t in ElementTree.fromstring(made.svg).iter("text")} for arm, made in found.items()}
     assert {len(texts[arm] ^ texts["rtd"]) for arm in texts} == {0, 2}  # what stands on the grey area
     bands = {arm: made.svg.count("fill-opacity") for arm, made in found.items()}

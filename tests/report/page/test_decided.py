@@ -124,9 +124,9 @@ def test_a_row_for_each_look_tells_how_every_comparison_stood() -> None:
     assert [row.seeds for row in rows] == [4, 6]
     assert sum(row.level for row in rows) == pytest.approx(5.0) and rows[0].level == pytest.approx(5 * (4 / 6) ** 2)
     for row in rows:
-        stands = {frozenset((a, b)): (one.estimate.n, status) for a, b, one, status in row.stands}
-        assert stands[frozenset("ab")] == (row.seeds, "decided")
-        assert stands[frozenset("ac")][0] == row.seeds and stands[frozenset("ac")][1] != "decided"
+        found_at = {frozenset((a, b)): (one.estimate.n, status) for a, b, one, status in row.statuses}
+        assert found_at[frozenset("ab")] == (row.seeds, "decided")
+        assert found_at[frozenset("ac")][0] == row.seeds and found_at[frozenset("ac")][1] != "decided"
 
 
 def test_a_comparison_stands_the_same_whichever_arm_is_named_first() -> None:
