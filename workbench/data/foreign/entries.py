@@ -26,7 +26,8 @@ def regular_files(folder: Path) -> dict[str, Path]:
     root = Path(os.path.realpath(folder))
     try:
         with os.scandir(root) as entries:
-            names = [entry.name for entry in itertools.islice(entries, MOST_ENTRIES + 1) if not _is_folder(entry)]
+            found = (entry.name for entry in entries if not _is_folder(entry))
+            names = list(itertools.islice(found, MOST_ENTRIES + 1))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     if len(names) > MOST_ENTRIES:

@@ -108,15 +108,15 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
 def _check_entry(tensor: str, entry: Any) -> tuple[int, int]:
     """Return start and end of a tensor in the data. Raises ValueError if its type, shape and place disagree."""
     shown = ascii(tensor)[:80]
-    if not isinstance(entry, dict) or entry.get("dtype") not in BYTES:
-        kind = entry.get("dtype") if isinstance(entry, dict) else entry
+    kind = entry.get("dtype") if isinstance(entry, dict) else entry
+    if not isinstance(entry, dict) or not isinstance(kind, str) or kind not in BYTES:
         raise ValueError(f"{shown} has the type {ascii(kind)[:40]}, which is not supported")
     shape, place = entry.get("shape"), entry.get("data_offsets")
     if not isinstance(shape, list) or not isinstance(place, list) or len(place) != 2 or len(shape) > 8:
         raise ValueError(f"{shown} has no valid shape and data_offsets")
     if not _whole_numbers([*shape, *place]):
         raise ValueError(f"{shown} has no valid shape and data_offsets")
-    if place[1] - place[0] != math.prod(shape) * BYTES[entry["dtype"]]:
+    if place[1] - place[0] != math.prod(shape) * BYTES[kind]:
         raise ValueError(f"{shown} of shape {ascii(shape)[:60]} does not fit into its bytes")
     return place[0], place[1]
 

@@ -1,0 +1,197 @@
+"""What lies in a folder that others made: regular files inside it, and settings as JSON objects."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.data.foreign import entries
+from workbench.data.foreign.entries import read_settings, regular_files
+from workbench.errors import InputError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "encoder"
+    made.mkdir()
+    (made / "config.json").write_text("{}")
+    return made
+
+
+def test_regular_files_are_found_by_name_and_folders_are_left_out(folder: Path) -> None:
+    (folder / "sub").mkdir()
+    (folder / "sub" / "vocab.txt").write_text("a")
+    (folder / "sub-link").symlink_to("sub")
+    (folder / ".hidden").write_text("b")
+    whole = folder.resolve()
+    assert regular_files(folder) == {name: whole / name for name in ("config.json", ".hidden")}
+
+
+@pytest.mark.parametrize("name", ["gone", "encoder/config.json", "encoder/config.json/deeper"])
+def test_what_is_no_folder_holds_no_files(folder: Path, name: str) -> None:
+    assert regular_files(folder.parent / name) == {}
+
+
+def test_links_lead_to_files_of_the_folder_itself(folder: Path) -> None:
+    (folder / "sub").mkdir()
+    (folder / "sub" / "vocab.txt").write_text("a")
+    (folder / "near.txt").symlink_to("config.json")
+    (folder / "deep.txt").symlink_to("sub/vocab.txt")
+    (folder / "twice.txt").symlink_to("near.txt")
+    (folder / "around.txt").symlink_to("../encoder/config.json")
+    whole = folder.resolve()
+    assert regular_files(folder) == {
+        "config.json": whole / "config.json", "near.txt": whole / "config.json", "twice.txt": whole / "config.json",
+        "around.txt": whole / "config.json", "deep.txt": whole / "sub" / "vocab.txt",
+    }  # fmt: skip
+
+
+def test_a_folder_is_reached_by_a_link(folder: Path) -> None:
+    (folder.parent / "link").symlink_to("encoder")
+    assert regular_files(folder.parent / "link") == {"config.json": folder.resolve() / "config.json"}
+
+
+def snapshot(root: Path, parent: str = "snapshots") -> Path:
+    """A folder as the hub's cache has it, whose files are links to a folder of blobs two levels above."""
+    made = root / "models--owner--name" / parent / "0123"
+    made.mkdir(parents=True)
+    (root / "models--owner--name" / "blobs").mkdir()
+    (root / "models--owner--name" / "blobs" / "abc").write_text("{}")
+    (made / "config.json").symlink_to("../../blobs/abc")
+    return made
+
+
+def test_a_snapshot_of_the_hub_s_cache_links_to_its_blobs_and_nowhere_else(tmp_path: Path) -> None:
+    made = snapshot(tmp_path)
+    blobs = tmp_path.resolve() / "models--owner--name" / "blobs"
+    assert regular_files(made) == {"config.json": blobs / "abc"}
+    (blobs.parent / "blobs-of-others").mkdir()
+    (blobs.parent / "blobs-of-others" / "abc").write_text("{}")
+    (made / "vocab.txt").symlink_to("../../blobs-of-others/abc")
+    with pytest.raises(InputError, match=r"vocab\.txt"):
+        regular_files(made)
+
+
+def test_no_other_folder_links_to_blobs(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"config\.json"):
+        regular_files(snapshot(tmp_path, parent="revisions"))
+
+
+def leads_out(path: Path) -> None:
+    (path.parents[1] / "secret").write_text("{}")
+    path.symlink_to("../secret")
+
+
+def leads_to_a_neighbour(path: Path) -> None:
+    """Its name begins with that of the folder."""
+    (path.parents[1] / "encoder-2").write_text("{}")
+    path.symlink_to("../encoder-2")
+
+
+HOSTILE: dict[str, Callable[[Path], object]] = {
+    "pipe": os.mkfifo,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "out": leads_out,
+    "neighbour": leads_to_a_neighbour,
+    "nothing": lambda path: path.symlink_to("gone"),
+    "loop": lambda path: path.symlink_to(path.name),
+}
+
+
+@pytest.mark.parametrize("name", ["x.json", "a\nb\x1b[31m", "\udcff", "\u202ename"])
+@pytest.mark.parametrize("case", HOSTILE)
+def test_anything_else_is_refused_by_name_in_one_line(folder: Path, case: str, name: str) -> None:
+    HOSTILE[case](folder / name)
+    with pytest.raises(InputError) as caught:
+        regular_files(folder)
+    said = str(caught.value)
+    assert str(folder) in said and ascii(name)[1:-1] in said
+    assert said.isprintable() and "secret" not in said
+
+
+def test_a_folder_has_no_more_files_than_an_encoder_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entries, "MOST_ENTRIES", 3)
+    for number in range(2):
+        (folder / f"{number}").write_text("")
+        (folder / f"folder-{number}").mkdir()  # which do not count
+    assert len(regular_files(folder)) == 3
+    (folder / "one too many").write_text("")
+    with pytest.raises(InputError, match=r"\b3\b"):
+        regular_files(folder)
+
+
+@pytest.fixture(scope="module")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose files are written anew for each of many examples."""
+    return tmp_path_factory.mktemp("shared")
+
+
+def written(folder: Path, content: bytes) -> Path:
+    path = folder / "tokenizer_config.json"
+    path.write_bytes(content)
+    return path
+
+
+def refusal(folder: Path, content: bytes, **options: int) -> str:
+    with pytest.raises(InputError) as caught:
+        read_settings(folder, "tokenizer_config.json", written(folder, content), **options)
+    said = str(caught.value)
+    assert said.isprintable() and str(folder) in said and "tokenizer_config.json" in said and len(said) < 400
+    return said
+
+
+def test_settings_are_an_object(folder: Path) -> None:
+    value = {"a": 1, "b": [None, 0.5], "c": "\u00e9", "auto_map": {}}
+    assert read_settings(folder, "x", written(folder, json.dumps(value).encode())) == value
+    for other, kind in (("[]", "list"), ("null", "NoneType"), ("3", "int"), ('"a"', "str"), ("true", "bool")):
+        assert kind in refusal(folder, other.encode())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b'{"a": }', b'{"a": NaN}', b'{"a": -Infinity}', b'{"a": 1e999}', b'{"a": -1e999}', b"\xff{}",
+     b'{"a": ' + b"9" * 9999 + b"}", b"[" * 200_000, b'{"a": 1} {"b": 2}'],
+    ids=lambda content: repr(content[:12]),
+)  # fmt: skip
+def test_what_is_no_json_is_refused(folder: Path, content: bytes) -> None:
+    refusal(folder, content)
+
+
+def test_settings_that_name_code_are_refused(folder: Path) -> None:
+    assert "auto_map" in refusal(folder, b'{"auto_map": {"AutoTokenizer": ["mine.Mine", null]}}')
+
+
+def test_settings_are_read_up_to_their_largest_size(folder: Path) -> None:
+    content = json.dumps({"a": "b" * 100}).encode()
+    path = written(folder, content)
+    assert read_settings(folder, "x", path, len(content)) == json.loads(content)
+    said = refusal(folder, content, largest=len(content) - 1)
+    assert str(len(content)) in said and str(len(content) - 1) in said
+
+
+def test_what_is_gone_or_no_file_by_now_is_refused(folder: Path) -> None:
+    """A file may be replaced between the two looks at it; a pipe is not waited for."""
+    os.mkfifo(folder / "pipe")
+    (folder / "link").symlink_to("config.json")
+    for name in ("gone", "pipe", "link", "."):
+        with pytest.raises(InputError, match=str(folder)):
+            read_settings(folder, name, folder / name)
+
+
+@given(
+    st.binary(max_size=60)
+    | st.text('a"\\\n\u202e\ud800', max_size=20).map(lambda text: json.dumps({text: text}).encode())
+)
+def test_any_bytes_are_an_object_or_refused(shared_folder: Path, content: bytes) -> None:
+    try:
+        found = read_settings(shared_folder, "x", written(shared_folder, content))
+    except InputError as error:
+        assert str(error).isprintable()
+    else:
+        assert found == json.loads(content)

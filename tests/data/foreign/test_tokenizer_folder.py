@@ -1,0 +1,224 @@
+"""The files of a tokenizer that others made, and what they say of it, before a library reads any of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.data.foreign.entries import LARGEST_VOCABULARY
+from workbench.data.foreign.tokenizer_folder import (
+    MOST_GROWTH,
+    NO_LIMIT,
+    TOKENIZER_FILES,
+    check_tokenizer_folder,
+    kind_of_tokenizer,
+    longest_text,
+)
+from workbench.errors import InputError
+
+WORDS = {"model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1}}, "added_tokens": [{"id": 0, "content": "[UNK]"}]}
+
+
+@pytest.fixture(scope="module")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose files are written anew for each of many examples."""
+    return tmp_path_factory.mktemp("shared")
+
+
+def tokenizer(folder: Path, **files: Any) -> Path:
+    """Write these files of JSON, by their names before the dot."""
+    for name, content in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return folder
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(InputError) as caught:
+        check_tokenizer_folder(folder)
+    said = str(caught.value)
+    assert str(folder) in said and said.isprintable() and said.isascii() and len(said) < 400
+    return said
+
+
+def test_files_of_a_tokenizer_are_found_and_nothing_else(tmp_path: Path) -> None:
+    tokenizer(
+        tmp_path, tokenizer=WORDS, tokenizer_config={}, special_tokens_map={}, added_tokens={}, config={}, other={}
+    )
+    for name in ("merges.txt", "vocab.txt", "tokenizer.py", "chat_template.jinja"):
+        (tmp_path / name).write_text("a")
+    whole = tmp_path.resolve()
+    names = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt",
+             "vocab.txt"}  # fmt: skip
+    assert check_tokenizer_folder(tmp_path) == {name: whole / name for name in names}
+    assert names <= set(TOKENIZER_FILES)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "spm.model", "sentencepiece.bpe.model",
+     "tokenizer.model"],
+)  # fmt: skip
+def test_one_vocabulary_is_enough(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(json.dumps(WORDS))
+    assert list(check_tokenizer_folder(tmp_path)) == [name]
+
+
+def test_a_folder_without_a_vocabulary_holds_no_tokenizer(tmp_path: Path) -> None:
+    """A library would make an empty one up."""
+    assert "tokenizer.json" in refusal(tmp_path / "gone")
+    tokenizer(tmp_path, tokenizer_config={}, special_tokens_map={}, added_tokens={"a": 1})
+    (tmp_path / "merges.txt").write_text("a b")
+    (tmp_path / "tokenizer.json").mkdir()
+    assert "tokenizer.json" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("vocab.txt", ""), ("vocab.json", "{}"), ("vocab.json", "[]"), ("vocab.json", '{"a": 1')]
+)
+def test_a_vocabulary_of_an_old_kind_holds_tokens(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    assert name in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "vocabulary", [{"a": 1}, {"[UNK]": 0, "a": 1}, [["[UNK]", 0.0], ["a", -1.0]], ["a"], [["a"]], [[]]]
+)
+def test_one_token_that_is_not_special_is_enough(tmp_path: Path, vocabulary: Any) -> None:
+    assert check_tokenizer_folder(tokenizer(tmp_path, tokenizer=WORDS | {"model": {"vocab": vocabulary}}))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": {"vocab": {}}}, {"model": {"vocab": []}}, {"model": {"vocab": {"[UNK]": 0}}},
+        {"model": {"vocab": [["[UNK]", 0.0]]}}, {"model": {"vocab": "a"}}, {"model": {"vocab": None}}, {"model": {}},
+        {"model": []}, {"model": "a"}, {"model": None}, {"added_tokens": {"a": 1}}, {"added_tokens": ["a"]},
+        {"added_tokens": [[]]}, {"added_tokens": 3},
+    ],
+    ids=json.dumps,
+)  # fmt: skip
+def test_a_tokenizer_without_tokens_of_its_own_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    assert "tokenizer.json" in refusal(tokenizer(tmp_path, tokenizer=WORDS | changes))
+
+
+@given(st.recursive(st.none() | st.integers() | st.sampled_from(["a", "[UNK]"]),
+                    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(
+                        st.sampled_from(["vocab", "content", "a", "type", "normalizers"]), inner, max_size=3),
+                    max_leaves=6),
+       st.sampled_from(["model", "added_tokens", "normalizer"]))  # fmt: skip
+def test_any_part_of_a_tokenizer_is_taken_or_refused(shared_folder: Path, part: Any, key: str) -> None:
+    folder = tokenizer(shared_folder, tokenizer=WORDS | {key: part})
+    try:
+        assert "tokenizer.json" in check_tokenizer_folder(folder)
+    except InputError as error:
+        assert "tokenizer.json" in str(error)
+
+
+def replaces(*contents: str) -> dict[str, Any]:
+    return {"type": "Sequence", "normalizers": [{"type": "Replace", "content": content} for content in contents]}
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "growth"),
+    [
+        (None, 1), ("a" * 999, 1), ({"type": "Lowercase"}, 1), ({"type": "Sequence", "normalizers": 3}, 1),
+        ({"type": "Replace", "content": 10**9}, 1), ({"type": "Replace", "content": "a" * 101}, 101),
+        ({"type": "Prepend", "prepend": "a" * 120}, 120), ({"type": "Replace", "content": "a" * 100}, 100),
+        (replaces("a" * 10, "", "a" * 10), 100), (replaces("a" * 10, "", "a" * 11), 110), (replaces(*["aa"] * 7), 128),
+        ({"type": "Sequence", "normalizers": [replaces("a" * 20), replaces("a" * 20)]}, 400),
+    ],
+)  # fmt: skip
+def test_a_normaliser_writes_up_to_a_hundred_characters_for_one(tmp_path: Path, normalizer: Any, growth: int) -> None:
+    tokenizer(tmp_path, tokenizer=WORDS | {"normalizer": normalizer})
+    if growth <= MOST_GROWTH:
+        assert check_tokenizer_folder(tmp_path)
+    else:
+        assert f" {growth} " in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt", "spiece.model"])
+def test_a_vocabulary_larger_than_any_is_not_read(tmp_path: Path, name: str) -> None:
+    (tokenizer(tmp_path, tokenizer=WORDS) / name).touch()
+    os.truncate(tmp_path / name, LARGEST_VOCABULARY + 1)
+    said = refusal(tmp_path)
+    assert name in said and str(LARGEST_VOCABULARY + 1) in said
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "merges.txt", "config.json"])
+def test_a_pipe_is_refused_by_name_and_not_waited_for(tmp_path: Path, name: str) -> None:
+    (tokenizer(tmp_path, tokenizer=WORDS) / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    assert name in refusal(tmp_path)
+    with pytest.raises(InputError, match=name):
+        kind_of_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["special_tokens_map", "added_tokens", "tokenizer_config", "tokenizer"])
+def test_settings_are_objects_that_name_no_code(tmp_path: Path, name: str) -> None:
+    for content in ([], {"auto_map": {"AutoTokenizer": ["mine.Mine", None]}}):
+        tokenizer(tmp_path, tokenizer=WORDS)
+        tokenizer(tmp_path, **{name: content})
+        assert f"{name}.json" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sound"),
+    [("BertTokenizerFast", True), ("T5Tokenizer", True), ("TokenizersBackend", True), (None, True),
+     ("Tokenizer", False), ("mine.BertTokenizer", False), ("BertTokenizer\n", False), ("pipeline", False),
+     (3, False), ([], False)],
+)  # fmt: skip
+def test_the_class_is_one_of_tokenizers(tmp_path: Path, kind: Any, sound: bool) -> None:
+    tokenizer(tmp_path, tokenizer=WORDS, tokenizer_config={"tokenizer_class": kind})
+    if sound:
+        assert check_tokenizer_folder(tmp_path)
+    else:
+        assert ascii(kind) in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("told", "length"),
+    [(512, 512), (8, 8), (8.5, 8), (NO_LIMIT - 1, NO_LIMIT - 1), (NO_LIMIT, None), (1e30, None), (10**40, None),
+     (None, None)],
+)  # fmt: skip
+def test_the_longest_text_is_what_the_settings_allow(tmp_path: Path, told: Any, length: int | None) -> None:
+    found = longest_text(tokenizer(tmp_path, tokenizer=WORDS, tokenizer_config={"model_max_length": told}))
+    assert found == length and type(found) is type(length)
+
+
+def test_without_settings_no_text_is_too_long(tmp_path: Path) -> None:
+    assert longest_text(tokenizer(tmp_path, tokenizer=WORDS)) is None
+    assert longest_text(tokenizer(tmp_path, tokenizer_config={})) is None
+
+
+@pytest.mark.parametrize("told", [7, 0, -512, True, "512", [512]])
+def test_a_text_has_room_for_a_few_tokens(tmp_path: Path, told: Any) -> None:
+    tokenizer(tmp_path, tokenizer=WORDS, tokenizer_config={"model_max_length": told})
+    with pytest.raises(InputError, match="model_max_length") as caught:
+        longest_text(tmp_path)
+    assert ascii(told) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ({"model_type": "xlm-roberta"}, {"model_type": "xlm-roberta"}),
+        ({"model_type": "bert", "tokenizer_class": "BertTokenizer", "hidden_size": 9},
+         {"model_type": "bert", "tokenizer_class": "BertTokenizer"}),
+        ({"model_type": "bert", "tokenizer_class": "os.system"}, {"model_type": "bert"}),
+        ({"model_type": "bert", "tokenizer_class": None}, {"model_type": "bert"}),
+        ({"tokenizer_class": "BertTokenizer"}, None), ({"model_type": "../bert"}, None), ({"model_type": ""}, None),
+        ({"model_type": "a" * 61}, None), ({"model_type": ["bert"]}, None), ({}, None), (None, None),
+    ],
+)  # fmt: skip
+def test_the_kind_is_what_the_settings_beside_it_say(
+    tmp_path: Path, settings: Any, kind: dict[str, str] | None
+) -> None:
+    if settings is not None:
+        tokenizer(tmp_path, config=settings)
+    assert kind_of_tokenizer(tmp_path) == kind

@@ -1,0 +1,168 @@
+"""What a library gets to see of a folder that others made, and how its complaints end: in one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers.utils import logging
+
+from workbench.data.foreign.view import refusing, view
+from workbench.data.foreign.weights import INDEX
+from workbench.errors import InputError, Interrupted
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "encoder"
+    made.mkdir()
+    (made / "model.safetensors").write_bytes(b"weights")
+    (made / "adapter_config.json").write_text("{}")
+    return made
+
+
+def seen(here: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in here.iterdir()}
+
+
+def test_only_checked_files_are_seen_and_none_is_copied(folder: Path) -> None:
+    with view(folder, {"model.safetensors": folder / "model.safetensors"}, {"hidden_size": 4}) as here:
+        assert seen(here).keys() == {"config.json", "model.safetensors"}
+        assert (here / "model.safetensors").samefile(folder / "model.safetensors")
+        assert json.loads((here / "config.json").read_text()) == {"hidden_size": 4}
+    with view(folder, {}) as here:
+        assert seen(here) == {}
+
+
+def test_a_name_may_stand_for_a_file_elsewhere(folder: Path) -> None:
+    """As in the hub's cache, whose files have no names of their own."""
+    with view(folder, {"vocab.txt": folder / "model.safetensors"}) as here:
+        assert seen(here) == {"vocab.txt": b"weights"}
+
+
+def test_the_view_is_gone_afterwards_and_the_folder_as_before(folder: Path) -> None:
+    before = seen(folder)
+    with pytest.raises(KeyError), view(folder, {"model.safetensors": folder / "model.safetensors"}, {}) as here:
+        raise KeyError
+    assert not here.exists() and seen(folder) == before
+
+
+def test_settings_of_a_tokenizer_name_no_file_and_no_code(folder: Path) -> None:
+    kept = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "vocab_file_size": 3}
+    elsewhere = {"vocab_file": "/etc/passwd", "tokenizer_file": "/etc/passwd", "merges_file": None, "gguf_file": "x",
+                 "name_or_path": "owner/name", "auto_map": {}, "chat_template": "{{ 1 / 0 }}",
+                 "processor_class": "Mine", "fast_tokenizer_files": ["/etc/passwd"]}  # fmt: skip
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(kept | elsewhere))
+    with view(folder, {path.name: path}) as here:
+        assert json.loads((here / path.name).read_text()) == kept
+        assert not (here / path.name).is_symlink()
+    assert json.loads(path.read_text()) == kept | elsewhere
+
+
+def test_an_index_keeps_its_places_alone(folder: Path) -> None:
+    (folder / INDEX).write_text(json.dumps({"metadata": {"total_size": "x"}, "weight_map": {"a": "b"}, "other": 1}))
+    with view(folder, {INDEX: folder / INDEX}) as here:
+        assert json.loads((here / INDEX).read_text()) == {"metadata": {}, "weight_map": {"a": "b"}}
+
+
+def test_settings_that_became_something_else_are_refused(folder: Path) -> None:
+    (folder / "tokenizer_config.json").write_text("[]")
+    files = {"tokenizer_config.json": folder / "tokenizer_config.json"}
+    with pytest.raises(InputError, match=r"tokenizer_config\.json"), view(folder, files):
+        raise AssertionError("such a view was made")
+
+
+def refusal(error: BaseException) -> str:
+    with pytest.raises(InputError) as caught, refusing("FOLDER", "is not WHAT"):
+        raise error
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
+    said = str(caught.value)
+    assert said.startswith("FOLDER is not WHAT: ") and said.isprintable()
+    return said.removeprefix("FOLDER is not WHAT: ")
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no message can be made")
+
+
+class PanicException(BaseException):
+    """As a library in Rust raises it."""
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("first\nsecond"), "first"), (OSError("\n\n  first  \nsecond"), "first"),
+        (ValueError("heading:\n  reason\nmore"), "heading: reason"), (ValueError("heading:"), "heading:"),
+        (ValueError(""), "ValueError"), (ValueError(" \n "), "ValueError"), (Silent(), "Silent"),
+        (RuntimeError("a\x1b[31mb\x07"), "a?[31mb?"), (RuntimeError("\u202e\ud800"), "??"),
+        (PanicException("out of memory"), "out of memory"), (PanicException(), "PanicException"),
+    ],
+)  # fmt: skip
+def test_an_error_of_a_library_ends_in_its_first_line(error: BaseException, said: str) -> None:
+    assert refusal(error) == said
+
+
+def test_a_long_complaint_is_cut() -> None:
+    assert refusal(ValueError("a" * 5000)) == "a" * 300
+
+
+def test_a_key_alone_is_put_into_words() -> None:
+    said = refusal(KeyError("gelu_9"))
+    assert "'gelu_9'" in said and len(said) > len("'gelu_9'")
+
+
+@pytest.mark.parametrize(
+    "error", [InputError("said already"), KeyboardInterrupt(), SystemExit(3), Interrupted(15), GeneratorExit()]
+)
+def test_what_is_no_complaint_of_a_library_passes_unchanged(error: BaseException) -> None:
+    with pytest.raises(type(error)) as caught, refusing("FOLDER", "is not WHAT"):
+        raise error
+    assert caught.value is error
+
+
+def complain() -> None:
+    os.write(2, b"panicked at src/lib.rs")
+
+
+@pytest.mark.parametrize("end", [None, ValueError("x"), KeyboardInterrupt()])
+@pytest.mark.parametrize(("mute", "heard"), [(True, ""), (False, "panicked at src/lib.rs")])
+def test_standard_error_is_silent_inside_and_heard_again_after(
+    capfd: pytest.CaptureFixture[str], end: BaseException | None, mute: bool, heard: str
+) -> None:
+    open_files = len(os.listdir("/proc/self/fd"))
+    try:
+        with refusing("FOLDER", "is not WHAT", mute):
+            complain()
+            if end is not None:
+                raise end
+    except (InputError, KeyboardInterrupt):
+        assert end is not None
+    assert capfd.readouterr().err == heard
+    complain()
+    assert capfd.readouterr().err == "panicked at src/lib.rs"
+    assert len(os.listdir("/proc/self/fd")) == open_files
+
+
+@pytest.mark.parametrize("bars", [True, False])
+@pytest.mark.parametrize("level", [logging.INFO, logging.CRITICAL])
+def test_the_library_s_log_is_silent_inside_and_as_before_after(bars: bool, level: int) -> None:
+    before = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    show: dict[bool, Callable[[], Any]] = {True: logging.enable_progress_bar, False: logging.disable_progress_bar}
+    try:
+        logging.set_verbosity(level)
+        show[bars]()
+        with pytest.raises(InputError), refusing("FOLDER", "is not WHAT"):
+            inside = logging.get_verbosity(), logging.is_progress_bar_enabled()
+            raise ValueError
+        assert inside == (logging.ERROR, False)
+        assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == (level, bars)
+    finally:
+        logging.set_verbosity(before[0])
+        show[before[1]]()

@@ -1,0 +1,209 @@
+"""Weights that others made, by their headers alone: checked against files that the library of the format writes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import save
+
+from workbench.data.foreign import weights
+from workbench.data.foreign.entries import regular_files
+from workbench.data.foreign.weights import INDEX, SINGLE, check_weights
+from workbench.errors import InputError
+
+Found = tuple[dict[str, Path], dict[str, int], frozenset[str]]
+SHAPES = st.lists(st.integers(0, 4), max_size=4).map(tuple)
+TENSORS = st.dictionaries(st.text("abc.0", min_size=1), st.tuples(SHAPES, st.sampled_from("defbBhHiIqQ?")), min_size=1)
+EXAMPLE = {"layer.weight": np.ones((2, 3), "f"), "layer.bias": np.ones(3, "d"), "places": np.arange(4)}
+
+
+@pytest.fixture(scope="module")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose files are written anew for each of many examples."""
+    return tmp_path_factory.mktemp("shared")
+
+
+def check(folder: Path) -> Found:
+    return check_weights(folder, regular_files(folder))
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(InputError) as caught:
+        check(folder)
+    said = str(caught.value)
+    assert str(folder) in said and said.isprintable() and said.isascii() and len(said) < 500
+    return said
+
+
+@given(TENSORS)
+def test_what_the_library_writes_is_counted(shared_folder: Path, kinds: dict[str, tuple[tuple[int, ...], str]]) -> None:
+    tensors = {name: np.zeros(shape, kind) for name, (shape, kind) in kinds.items()}
+    path = shared_folder / SINGLE
+    path.write_bytes(save(tensors))
+    files, elements, whole = check_weights(shared_folder, {SINGLE: path})
+    assert files == {SINGLE: path}
+    assert elements == {name: held.size for name, held in tensors.items() if held.dtype.kind == "f"}
+    assert whole == {name for name, held in tensors.items() if held.dtype.kind != "f"}
+
+
+def test_a_file_that_is_cut_anywhere_or_goes_on_is_refused(tmp_path: Path) -> None:
+    content = save(EXAMPLE)
+    for end in range(len(content)):
+        (tmp_path / SINGLE).write_bytes(content[:end])
+        assert SINGLE in refusal(tmp_path)
+    (tmp_path / SINGLE).write_bytes(content + b"\0")
+    assert SINGLE in refusal(tmp_path)
+
+
+def with_header(folder: Path, header: Any, data: bytes) -> None:
+    text = json.dumps(header).encode()
+    (folder / SINGLE).write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def entry(start: int, end: int, shape: Any = None, dtype: Any = "U8") -> dict[str, Any]:
+    return {"dtype": dtype, "shape": [end - start] if shape is None else shape, "data_offsets": [start, end]}
+
+
+def test_tensors_fill_the_data_in_any_order_and_metadata_is_none(tmp_path: Path) -> None:
+    header = {"b": entry(4, 6), "__metadata__": {"format": "pt"}, "a": entry(0, 4, [1], "F32"), "c": entry(6, 6)}
+    with_header(tmp_path, header, b"\0" * 6)
+    assert check(tmp_path)[1:] == ({"a": 1}, {"b", "c"})
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"a": entry(0, 5), "b": entry(4, 6)}, {"a": entry(0, 3), "b": entry(4, 6)}, {"a": entry(1, 6)},
+        {"a": entry(0, 6), "b": entry(0, 6)}, {"a": entry(0, 5)}, {"a": entry(0, 7)}, {}, {"__metadata__": {}}, [],
+        None, {"a": 3}, {"a": None}, {"a": {}}, {"a": entry(0, 6, dtype="F3")}, {"a": entry(0, 6, dtype=["U8"])},
+        {"a": entry(0, 6, [2])}, {"a": entry(0, 6, [2, 2])}, {"a": entry(0, 6, [-2, -3])}, {"a": entry(0, 6, [6.0])},
+        {"a": entry(0, 6, ["6"])}, {"a": entry(0, 6, 6)}, {"a": entry(0, 6, [6] + [1] * 8)},
+        {"a": entry(0, 6, [True, 6])}, {"a": entry(0, 6) | {"data_offsets": [0]}},
+        {"a": entry(0, 6) | {"data_offsets": [0, 6, 6]}}, {"a": entry(0, 6) | {"data_offsets": "06"}},
+        {"a": entry(0, 6) | {"data_offsets": [0, 6.0]}},
+        {"a": entry(-6, 0), "b": entry(0, 6)}, {"a": entry(0, 0, [1 << 62, 0]), "b": entry(0, 6)},
+    ],
+    ids=lambda header: json.dumps(header)[:60],
+)  # fmt: skip
+def test_a_header_that_does_not_describe_its_six_bytes_is_refused(tmp_path: Path, header: Any) -> None:
+    with_header(tmp_path, header, b"\0" * 6)
+    assert SINGLE in refusal(tmp_path)
+
+
+def test_a_header_larger_than_any_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / SINGLE).write_bytes(content := save(EXAMPLE))
+    length = int.from_bytes(content[:8], "little")
+    monkeypatch.setattr(weights, "LARGEST_HEADER", length)
+    assert check(tmp_path)
+    monkeypatch.setattr(weights, "LARGEST_HEADER", length - 1)
+    assert SINGLE in refusal(tmp_path)
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_refused(shared_folder: Path, content: bytes) -> None:
+    """No file this short describes a tensor."""
+    (shared_folder / SINGLE).write_bytes(content)
+    with pytest.raises(InputError):
+        check_weights(shared_folder, {SINGLE: shared_folder / SINGLE})
+
+
+def shards(folder: Path, places: Any, **files: dict[str, np.ndarray]) -> None:
+    for name, tensors in files.items():
+        (folder / f"{name}.safetensors").write_bytes(save(tensors))
+    (folder / INDEX).write_text(json.dumps({"metadata": {"total_size": -3}, "weight_map": places}))
+
+
+HALVES = {"one": {"a": np.ones((2, 2), "f")}, "two": {"b": np.ones(5, "f"), "c": np.arange(3)}}
+PLACES = {"a": "one.safetensors", "b": "two.safetensors", "c": "two.safetensors"}
+
+
+def test_shards_hold_their_tensors_together(tmp_path: Path) -> None:
+    shards(tmp_path, PLACES, **HALVES, unnamed={"d": np.ones(7, "f")})
+    files, elements, whole = check(tmp_path)
+    assert files.keys() == {INDEX, "one.safetensors", "two.safetensors"}
+    assert all(path == tmp_path.resolve() / name for name, path in files.items())
+    assert (elements, whole) == ({"a": 4, "b": 5}, {"c"})
+
+
+def test_one_file_is_taken_before_an_index(tmp_path: Path) -> None:
+    shards(tmp_path, "no mapping")
+    (tmp_path / SINGLE).write_bytes(save(EXAMPLE))
+    files, elements, whole = check(tmp_path)
+    assert (list(files), elements, whole) == ([SINGLE], {"layer.weight": 6, "layer.bias": 3}, {"places"})
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["../out.safetensors", "/etc/x.safetensors", "sub/x.safetensors", "..", "", ".safetensors", "one.bin",
+     "one.safetensors\n", "\ud800.safetensors", "x" * 300 + ".safetensors", "gone.safetensors", 3, None,
+     ["one.safetensors"], {"a": 1}],
+)  # fmt: skip
+def test_an_index_names_shards_of_its_own_folder(tmp_path: Path, place: Any) -> None:
+    """Files of these names lie there, and outside: they are not opened."""
+    home = tmp_path / "encoder"
+    (home / "sub").mkdir(parents=True)
+    for path in (tmp_path / "out.safetensors", home / "sub" / "x.safetensors", home / "one.bin"):
+        path.write_bytes(save({"a": np.ones((2, 2), "f")}))
+    shards(home, PLACES | {"a": place}, **HALVES)
+    said = refusal(home)
+    assert INDEX in said and (ascii(place)[1:-1] if isinstance(place, str) else ascii(place))[:60] in said
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+SHARD: dict[str, Callable[[Path], object]] = {
+    "pipe": pipe, "cut": lambda path: os.truncate(path, path.stat().st_size - 1),
+    "empty": lambda path: os.truncate(path, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SHARD)
+def test_every_shard_is_checked(tmp_path: Path, case: str) -> None:
+    shards(tmp_path, PLACES, **HALVES)
+    SHARD[case](tmp_path / "two.safetensors")
+    assert "two.safetensors" in refusal(tmp_path)
+
+
+def test_a_shard_holds_what_the_index_says(tmp_path: Path) -> None:
+    shards(tmp_path, PLACES | {"a": "two.safetensors"}, **HALVES)
+    said = refusal(tmp_path)
+    assert "two.safetensors" in said and INDEX in said and " a, " in said
+
+
+@pytest.mark.parametrize("places", [None, {}, [], ["one.safetensors"], "one.safetensors"])
+def test_an_index_is_a_mapping(tmp_path: Path, places: Any) -> None:
+    shards(tmp_path, places, **HALVES)
+    assert INDEX in refusal(tmp_path)
+
+
+def test_shards_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "MOST_SHARDS", 2)
+    shards(tmp_path, PLACES, **HALVES)
+    assert len(check(tmp_path)[0]) == 3
+    shards(tmp_path, PLACES | {"d": "three.safetensors"}, **HALVES, three={"d": np.ones(1, "f")})
+    said = refusal(tmp_path)
+    assert INDEX in said and "names 3" in said
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "x.pth", "last.ckpt", "a.pkl", "tf_model.h5"])
+def test_pickled_weights_are_named_and_never_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"\x80\x04")
+    assert name in refusal(tmp_path)
+
+
+def test_a_folder_without_weights_is_refused_by_the_name_of_the_file_that_lacks(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "notes.bin.txt").write_text("")
+    said = refusal(tmp_path)
+    assert SINGLE in said and "notes" not in said
