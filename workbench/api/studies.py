@@ -97,8 +97,8 @@ class Study:
     def trials(self) -> pd.DataFrame:
         """Return a row for each trial of a search: objective, trial, score, failed, run_ids and a column for each key.
 
-        The score is the mean over the trial's runs, and None until all have one; one of several listed values is a text.
-        Without a search there are no rows.
+        The score is the mean over the trial's runs, and None until all have one. A value that was chosen among listed
+        ones is a text. Without a search there are no rows.
         """
         import pandas as pd
 
