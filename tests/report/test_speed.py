@@ -96,6 +96,9 @@ def test_a_page_has_a_pair_of_figures_for_each_scale_that_was_measured(tmp_path:
     page = parsed.page(speed.write(rows, tmp_path / "deep" / "out"))
     captions = [caption.text for caption in page.find("figcaption")]
     assert captions == ["nano", "mini", "nano", "mini"] and len(page.find("svg")) == 4
+    arms = [{"rtd", "bert-mlm"} & {text.text for text in figure.find("text")} for figure in page.find("svg")]
+    assert arms == [{"rtd", "bert-mlm"}, {"rtd"}] * 2
+    assert {"fp32", "bf16"} <= {term.text.split()[-1] for term in page.find("dt")}
     body = page.find("tbody")[0].find("tr")
     assert [(r.find("th")[0].text, r.find("td")[0].text) for r in body] == [
         ("nano", "rtd"),
