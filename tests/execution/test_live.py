@@ -242,14 +242,14 @@ def test_the_table_has_a_row_for_each_run_at_work_or_failed(
     log(training, 1250)
     runs = [training, finished(store, 1), failed(store, 2), store.open(BoundRun(SPEC.replace(seed=3)))]
     with live.watching(runs, []):
-        pass
+        finished(store, 3)  # shown at the end, also where nobody looked again
     text = shown(capsys)
     [at_work] = [each for each in text.splitlines() if training.run_id in each]
     assert all(part in at_work for part in ("1,250/5,000", str(os.getpid()), "7.125", "3,200", "2 min 30 s"))
     [broken] = [each for each in text.splitlines() if runs[2].run_id in each]
     assert "größe.txt" in broken and "None" not in broken
     assert runs[1].run_id not in text and runs[3].run_id not in text
-    assert "1 of 4" in text and "1 running" in text and "1 failed" in text
+    assert "2 of 4" in text and "1 running" in text and "1 failed" in text
 
 
 def test_the_time_left_is_that_of_the_runs_done_since_the_start(
