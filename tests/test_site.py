@@ -27,7 +27,8 @@ def test_every_command_and_every_setting_has_its_place(generated: dict[str, str]
     keys = set(re.findall(r"^\| `([\w.]+)` \|", generated["settings"], re.MULTILINE))
     assert {key for key in known_keys() if not key.startswith("data.special.")} <= keys
     assert (
-        "| `encoder.layers` | whole number, above 0 | `1` | `2` | `4` | `12` | `12` | `24` |" in generated["settings"]
+        "| `encoder.layers` | whole number, above 0, at most 1048576 | `1` | `2` | `4` | `12` | `12` | `24` |"
+        in generated["settings"]
     )
 
 

@@ -493,7 +493,7 @@ def _others(base: RunSpec, key: str) -> list[Any]:
         now = now[part] if now is not None else None
     words = ["none", "all", "tokens", "eager", "wsd", "dense", "released", "uniform", "normal", "paper", "bert", "abc"]
     numbers = [now * 2, now + 1, now / 2] if isinstance(now, (int, float)) and not isinstance(now, bool) else []
-    return [not now] if isinstance(now, bool) else [each for each in [*numbers, 7, 0.5, *words] if each != now]
+    return [not now] if isinstance(now, bool) else [each for each in [*numbers, 7, 0.5, *words, True] if each != now]
 
 
 def made_at_once(folder: Path, count: int) -> str:

@@ -180,5 +180,7 @@ def test_prepared_tokens_that_changed_are_prepared_anew(
     content[100] ^= 1
     shard.write_bytes(content)
     done = workbench(*given, cwd=tmp_path, WORKBENCH_CACHE=str(cache))
-    assert done.returncode == 0 and f"{shard.parent} in the cache cannot be used: {shard.name} is not" in done.stderr
+    assert (
+        done.returncode == 0 and f"{shard.parent} in the cache cannot be used: {shard.name} has changed" in done.stderr
+    )
     assert shard.read_bytes() == whole

@@ -110,7 +110,7 @@ def test_a_caption_speaks_of_intervals_only_where_they_are_drawn() -> None:
     assert drawing.looks == marks.styles(results.arms)
     drawn = drawing.figures(results, 0)
     [figure] = drawn.compute
-    assert "large ones are means" not in figure.caption and "rows of the next section" in figure.caption
+    assert "large ones are means" not in figure.caption and "figure of the next section" in figure.caption
     assert ", seed 0" not in "".join(re.findall("<title>(?!untrained)[^<]*", figure.wide))
     assert drawn.side_by_side is not None
     assert ", seed 0" in "".join(re.findall("<title>(?!untrained)[^<]*", drawn.side_by_side.wide))
