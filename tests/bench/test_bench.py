@@ -75,6 +75,14 @@ def test_every_objective_has_shares_that_add_up(name: str, tmp_path: Path) -> No
     assert {key: getattr(workbench.models.corruption, key) for key in before} == before, "the marks were left in"
 
 
+def test_an_objective_that_loads_no_corruption_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As causal LM in a process of its own."""
+    monkeypatch.delitem(sys.modules, "workbench.models.corruption")
+    parts = Parts(CPU)
+    parts.start()
+    assert set(parts.stop()) == set(NAMES)
+
+
 class SlowCorpus(Watched):
     def batch(self, position: int, rows: int, device: Any = "cpu") -> Any:
         if self.parts.running:

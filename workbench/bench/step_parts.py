@@ -33,7 +33,7 @@ from workbench.tensors import Batch
 NAMES = ("data", "generator", "sampling", "discriminator", "heads", "backward", "optimizer", "logging")
 SAMPLING = {
     "workbench.models.corruption": ("pick_positions", "mask_tokens", "sample_tokens", "replace_tokens"),
-    "workbench.cpu.portable": ("sample",),
+    "workbench.tensors": ("sample",),
 }
 
 
@@ -136,8 +136,9 @@ class Parts:
         self.push(name)
 
     def _time_sampling(self) -> None:
-        """Wrap every reference to the functions in SAMPLING."""
-        for home, name in [(home, name) for home, names in SAMPLING.items() for name in names]:
+        """Wrap every reference to the functions in SAMPLING; an objective that needs none has not loaded them."""
+        loaded = {home: names for home, names in SAMPLING.items() if home in sys.modules}
+        for home, name in [(home, name) for home, names in loaded.items() for name in names]:
             plain = getattr(sys.modules[home], name)
             timed = self._timed(plain)
             for holder in [m for key, m in sys.modules.items() if key.startswith("workbench")]:
