@@ -156,6 +156,14 @@ def test_picks_in_a_full_row(length: int, rate: float, released: int, distinct: 
         assert spec.picks == expected
 
 
+@pytest.mark.parametrize(("recipe", "counts"), [("paper", [3, 3, 4]), ("released", [2, 3, 3])])
+def test_picks_in_padded_rows(recipe: str, counts: list[int]) -> None:
+    """At a rate of 0.3, rows of 7, 9 and 11 tokens are due 2.1, 2.7 and 3.3 picks: the ceiling, or the nearest."""
+    spec = tiny("bert-mlm", recipe=recipe)
+    _, counted = pick_positions(synthetic(spec, rows=3, lengths=[7, 9, 11]), spec)
+    assert counted.sum(1).tolist() == counts
+
+
 def test_released_picks_repeat_themselves() -> None:
     """19 draws with replacement pick 17.7 of 126 positions, 13.8 % of a row; 7 % of these are picked more than once."""
     spec, batch = long_rows("released")
