@@ -117,3 +117,16 @@ def test_a_gpu_draws_the_same_numbers() -> None:
     positions = torch.arange(2**40, 2**40 + 1000)
     here, there = (uniform(row_keys(5, positions.to(device)), "picks", 77).cpu() for device in ("cpu", "cuda"))
     assert torch.equal(here, there)
+
+
+@pytest.mark.filterwarnings("ignore")  # warnings of torch's compiler
+@pytest.mark.parametrize(
+    "device", [pytest.param("cpu", marks=pytest.mark.slow), pytest.param("cuda", marks=pytest.mark.gpu)]
+)
+def test_compiled_code_draws_the_same_numbers(device: str) -> None:
+    """By torch's own compiler, whose vectors of 64-bit numbers are reached from 16 columns on."""
+    torch._dynamo.reset()
+    keys = row_keys(5, torch.arange(2**40, 2**40 + 12)).to(device)
+    compiled = torch.compile(uniform, fullgraph=True)
+    for count in (7, 24, 77):
+        assert torch.equal(compiled(keys, "picks", count), uniform(keys, "picks", count)), count

@@ -81,6 +81,8 @@ def uniform(keys: Tensor, stream: str, count: int) -> Tensor:
     """Return random numbers (B, count) float32, uniform on [0, 1) in steps of 2^-24, from keys (B,) int64."""
     import torch
 
-    index = torch.arange(1, count + 1, device=keys.device, dtype=torch.int64) * _STEP
+    # Without `^ 0`, torch.compile computes the product as an index into memory, for which 32 bits are enough, and the
+    # numbers of later columns are others.
+    index = (torch.arange(1, count + 1, device=keys.device, dtype=torch.int64) ^ 0) * _STEP
     bits = _mix(_mix(keys ^ _salt(stream))[:, None] + index)
     return _shift(bits, 40).to(torch.float32) * 2.0**-24
