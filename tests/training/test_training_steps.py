@@ -23,8 +23,9 @@ from workbench.spec.run_spec import RunSpec
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunDir, RunStore
 from workbench.tensors import Batch, StepLoss
-from workbench.training.loop import build, gradients, train
+from workbench.training.loop import build, train
 from workbench.training.plan import Plan, plan, warmup_steps
+from workbench.training.steps import gradients
 
 TINY = {
     "objective": "bert-mlm", "encoder.hidden": 32, "encoder.layers": 1, "encoder.heads": 2, "encoder.vocab": 60,

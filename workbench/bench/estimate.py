@@ -167,8 +167,9 @@ def _timed(spec: ResolvedSpec, host: Host) -> Timed:
 
     from workbench import cpu
     from workbench.models.unigram import count_words
-    from workbench.training.loop import build, total_norm
+    from workbench.training.loop import build
     from workbench.training.optimizer import make_optimizer
+    from workbench.training.steps import total_norm
 
     cpu.prepare(host.threads, host.plain, host.device)
     autocast = torch.autocast(host.device.partition(":")[0], torch.bfloat16, enabled=host.precision == "bf16")

@@ -9,8 +9,8 @@ backward        all other gradients
 optimizer       clipping and AdamW
 logging         reading numbers back from the device, and appending them to metrics.jsonl
 
-On a GPU every hook waits for the device, so a measured step is slower than a timed one. Under torch.compile the whole
-forward pass is one part, `discriminator`.
+Under torch.compile the whole forward pass is one part, `discriminator`; on a GPU, where a step is launched as a whole
+(`training/cuda_graph.py`), all of the step but its data is.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Parts:
     """A clock that adds all time between `start` and `stop` to one of NAMES."""
 
     def __init__(self, host: Host) -> None:
-        self.device, self.compiled = host.device, host.compile
+        recorded = host.device.startswith("cuda") and not host.plain
+        self.device, self.compiled = host.device, host.compile or recorded
         self.stack = ["logging"]
         self.spent = dict.fromkeys(NAMES, 0.0)
         self.last = 0.0

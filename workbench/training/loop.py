@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,22 +18,21 @@ from torch import Tensor, nn
 from workbench import cpu, objectives
 from workbench.data.corpus import Corpus
 from workbench.errors import DamagedRun, Diverged, Interrupted
-from workbench.memory import is_memory
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import MlmHead
 from workbench.models.unigram import count_words
-from workbench.rng import seed_of
 from workbench.signals import stop_signals
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
 from workbench.store import checkpoint
 from workbench.store.run_store import RunDir
-from workbench.tensors import Ratio, StepLoss
 from workbench.tracking import Metrics
+from workbench.training.cuda_graph import RECORDED_AFTER, own_stream
 from workbench.training.optimizer import lr_factor, make_optimizer, set_rate
 from workbench.training.plan import Plan, spent_by
 from workbench.training.resume import check_log, inherit, restore, save
 from workbench.training.snapshots import Snapshots
+from workbench.training.steps import Steps, Sums
 
 log = logging.getLogger("workbench")
 Progress = Callable[[int, int, dict[str, Any]], None]  # step, steps, latest row of metrics
@@ -83,32 +81,22 @@ def train(
     fails.
     """
     device, model, autocast = _on_device(spec, corpus, host)
-    forward: nn.Module = torch.compile(model, fullgraph=True) if host.compile else model  # type: ignore[assignment]
-    optimizer, parameters = make_optimizer(model, spec.optim), list(model.parameters())
+    optimizer = make_optimizer(model, spec.optim)
     metrics = Metrics(run.path / "metrics.jsonl", run.owner)
     done, spent, saving = _begin(run, spec, plan, model, optimizer, metrics, parent)
     if snapshots is not None:
         snapshots.begin(done)
-    _check_room(run, done, sum(p.numel() for p in parameters), snapshots)
+    _check_room(run, done, sum(p.numel() for p in model.parameters()), snapshots)
 
-    micro = host.rows_at_once(spec.batch.size)
-    bad = torch.zeros((), device=device)
-    optimizer.found_inf = bad  # type: ignore[attr-defined]  # the fused step changes no weights if this is 1
+    steps = Steps(spec, corpus, host, device, autocast, model, optimizer)
     window = Window(spec, plan, spent, saving)
     saved, took = time.monotonic(), 0.0
 
-    with stop_signals() as stopped:
+    with stop_signals() as stopped, own_stream(device):
         for step in range(done + 1, plan.steps + 1):
             rate = spec.optim.lr * lr_factor(step - 1, plan.steps, plan.warmup_steps, spec.schedule)
             rates = set_rate(optimizer, spec.optim, rate, step)
-            sums = accumulate(forward, corpus, spec, step, micro, device, autocast)
-            micro = sums.micro
-            norm = total_norm(parameters)
-            optimizer.grad_scale = clipping(norm, spec.optim.clip)  # type: ignore[attr-defined]
-            torch.maximum(bad, (~torch.isfinite(norm)).float(), out=bad)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            window.add(step, rates, norm, sums)
+            window.add(step, rates, *steps.take(step))
 
             last = step == plan.steps or bool(stopped)
             keep = last or due(step, host, time.monotonic() - saved, took)
@@ -119,7 +107,7 @@ def train(
                 metrics.append(rows)
                 if mirror is not None:
                     mirror.log(rows)
-                if bad.item():
+                if steps.bad.item():
                     raise diverged(rows, spec, checkpoint.steps(run.path / "checkpoints"))
                 if progress is not None:
                     progress(step, plan.steps, rows[-1])
@@ -187,75 +175,6 @@ def _check_room(run: RunDir, done: int, size: int, snapshots: Snapshots | None) 
     checkpoint.room(run.path, new * 12 * size + kept)
 
 
-def accumulate(
-    forward: nn.Module, corpus: Corpus, spec: RunSpec, step: int, micro: int,
-    device: torch.device, autocast: AbstractContextManager[Any],
-) -> Sums:  # fmt: skip
-    """Accumulate the gradients of one step, and return its losses and metrics.
-
-    If memory runs out, the whole step is computed again in smaller micro-batches, down to single rows. The rows and
-    random numbers of a step do not depend on the size of micro-batches, except for dropout inside layers, so that
-    without dropout only rounding differs.
-    """
-    while True:
-        try:
-            return gradients(forward, corpus, spec, step, micro, device, autocast)
-        except (RuntimeError, MemoryError) as error:
-            if micro == 1 or not is_memory(error):
-                raise
-        # Outside the handler, since the traceback refers to the tensors that filled the memory.
-        smaller = next(rows for rows in range(micro // 2, 0, -1) if spec.batch.size % rows == 0)
-        log.warning("out of memory at step %d with %d rows at once; continuing with %d", step, micro, smaller)
-        micro = smaller
-        forward.zero_grad(set_to_none=True)
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
-
-
-def gradients(
-    forward: nn.Module, corpus: Corpus, spec: RunSpec, step: int, micro: int,
-    device: torch.device, autocast: AbstractContextManager[Any],
-) -> Sums:  # fmt: skip
-    """Accumulate the gradients of one step over micro-batches of `micro` rows, and return its losses and metrics."""
-    sums = Sums(micro)
-    for start in range(0, spec.batch.size, micro):
-        batch = corpus.batch((step - 1) * spec.batch.size + start, micro, device)
-        torch.manual_seed(seed_of(spec.seed, "dropout", step, start))
-        with autocast:
-            loss: StepLoss = forward(batch)
-        (loss.total * (micro / spec.batch.size)).backward()
-        sums.add(loss, micro / spec.batch.size)
-    return sums
-
-
-def total_norm(parameters: list[nn.Parameter]) -> Tensor:
-    """Return the 2-norm () of all gradients taken as one vector."""
-    gradients = [weight.grad for weight in parameters if weight.grad is not None]
-    return nn.utils.get_total_norm(gradients, foreach=True)
-
-
-def clipping(norm: Tensor, largest: float) -> Tensor:
-    """Return the divisor () that limits gradients of this norm () to the norm `largest`; the fused step applies it."""
-    return ((norm + 1e-6) / largest).clamp(min=1)  # 1e-6 as in torch's `clip_grad_norm_`
-
-
-@dataclass
-class Sums:
-    """Losses and metrics of one step, summed over its micro-batches of `micro` rows, as tensors () on the device."""
-
-    micro: int
-    values: dict[str, Tensor] = field(default_factory=dict)
-    ratios: dict[str, Ratio] = field(default_factory=dict)
-
-    def add(self, loss: StepLoss, share: float) -> None:
-        """Add the losses and metrics of a micro-batch, which is `share` of the step's rows."""
-        for name, value in {"loss": loss.total, **loss.parts}.items():
-            self.values[name] = self.values.get(name, 0.0) + value.detach().float() * share
-        for name, (hits, among) in loss.metrics.items():
-            old = self.ratios.get(name, (0.0, 0.0))
-            self.ratios[name] = (old[0] + hits, old[1] + among)
-
-
 class Window:
     """The steps since metrics were last written, whose values stay on the device until `rows` is called.
 
@@ -264,25 +183,21 @@ class Window:
 
     def __init__(self, spec: RunSpec, plan: Plan, seconds: float, saving: float) -> None:
         self.spec, self.plan, self.tokens = spec, plan, spec.batch.size * spec.data.length
-        self.pending: list[tuple[int, dict[str, float], Tensor, Sums]] = []
+        self.pending: list[tuple[int, dict[str, float], Sums, Tensor]] = []
         self.seconds, self.saving, self.last = seconds, saving, time.perf_counter()
 
-    def add(self, step: int, rates: dict[str, float], norm: Tensor, sums: Sums) -> None:
-        """Add a step with its learning rates, gradient norm (), losses and metrics."""
-        self.pending.append((step, rates, norm, sums))
+    def add(self, step: int, rates: dict[str, float], sums: Sums, numbers: Tensor) -> None:
+        """Add a step with its learning rates, its losses and metrics by name, and their values (n,) in that order."""
+        self.pending.append((step, rates, sums, numbers))
 
     def rows(self, device: torch.device) -> list[dict[str, Any]]:
         """Return one row of metrics for each step of the window, and remove these steps from it."""
-        columns = [
-            torch.stack([norm.float(), *s.values.values(), *(x.float() for r in s.ratios.values() for x in r)])
-            for _, _, norm, s in self.pending
-        ]
-        numbers = torch.stack(columns).cpu().tolist()
+        numbers = torch.stack([values for *_, values in self.pending]).cpu().tolist()
         now = time.perf_counter()
         each = (now - self.last) / len(self.pending)
         memory = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
         rows = []
-        for (step, rates, _, sums), line in zip(self.pending, numbers, strict=True):
+        for (step, rates, sums, _), line in zip(self.pending, numbers, strict=True):
             self.seconds += each
             values = dict(zip(["gradient_norm", *sums.values], line, strict=False))
             flat = line[1 + len(sums.values) :]
@@ -304,19 +219,13 @@ def seconds_per_step(spec: RunSpec, corpus: Corpus, host: Host, steps: int = 5) 
     The weights that are trained for the measurement are not used afterwards.
     """
     device, model, autocast = _on_device(spec, corpus, host)
-    optimizer = make_optimizer(model, spec.optim)
-    micro = host.rows_at_once(spec.batch.size)
-    start = 0.0
-    for step in range(2 + steps):
-        if step == 2:  # the first two steps fill caches
-            start = time.perf_counter()
-        for place in range(0, spec.batch.size, micro):
-            with autocast:
-                loss: StepLoss = model(corpus.batch(place, micro, device))
-            loss.total.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        loss.total.item()
+    taken = Steps(spec, corpus, host, device, autocast, model, make_optimizer(model, spec.optim))
+    first, start = 2 if device.type == "cpu" else RECORDED_AFTER + 2, 0.0
+    with own_stream(device):
+        for step in range(1, first + steps + 1):
+            if step == first + 1:  # the first steps fill caches
+                start = time.perf_counter()
+            taken.take(step)[1].tolist()
     return (time.perf_counter() - start) / steps
 
 

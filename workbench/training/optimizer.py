@@ -109,7 +109,11 @@ def set_rate(optimizer: torch.optim.Optimizer, spec: OptimSpec, rate: float, ste
     rates = {"learning_rate": rate}
     for group in optimizer.param_groups:
         own = rate * group["ratio"]
-        group["lr"], group["eps"], group["weight_decay"] = own * factor, spec.eps / root, group["decay"] / factor
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].fill_(own * factor)
+        else:
+            group["lr"] = own * factor
+        group["eps"], group["weight_decay"] = spec.eps / root, group["decay"] / factor
         if group["generator"]:
             rates["generator_learning_rate"] = own
     return rates

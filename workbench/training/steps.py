@@ -1,0 +1,162 @@
+"""Training steps: losses, gradients, and the update of the weights.
+
+Paper: section 3.1 and table 6; released code: `model/optimization.py` (docs/electra.md 4).
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from workbench.data.corpus import Corpus
+from workbench.memory import is_memory
+from workbench.rng import seed_of
+from workbench.spec.host import Host
+from workbench.spec.run_spec import RunSpec
+from workbench.tensors import Batch, Ratio, StepLoss
+from workbench.training.cuda_graph import RECORDED_AFTER, Recorded, on_device, record
+
+log = logging.getLogger("workbench")
+Autocast = AbstractContextManager[Any]
+
+
+class Steps:
+    """The steps of a run.
+
+    On a GPU a step is recorded after the first few, and then launched as a whole (`cuda_graph`), unless the rows of a
+    step do not fit into memory at once, or an update has constants that differ from step to step, as without bias
+    correction. `bad` () is 1 if gradients of any step so far were not finite; that step, and those after it, change no
+    weights.
+    """
+
+    def __init__(
+        self, spec: RunSpec, corpus: Corpus, host: Host, device: torch.device, autocast: Autocast, model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+    ) -> None:  # fmt: skip
+        self.spec, self.corpus, self.device, self.autocast, self.optimizer = spec, corpus, device, autocast, optimizer
+        self.parameters = list(model.parameters())
+        self.forward: nn.Module = torch.compile(model, fullgraph=True) if host.compile else model  # type: ignore[assignment]
+        self.micro = host.rows_at_once(spec.batch.size)
+        self.bad = torch.zeros((), device=device)
+        optimizer.found_inf = self.bad  # type: ignore[attr-defined]  # the fused step changes no weights if this is 1
+        self.recordable = device.type == "cuda" and not host.plain and spec.optim.bias_correction
+        if self.recordable:
+            on_device(optimizer, device)
+        self.recorded: Recorded[Sums] | None = None
+        self.taken = 0
+
+    def take(self, step: int) -> tuple[Sums, Tensor]:
+        """Take a step; return its losses and metrics by name, and their values (n,) on the device in that order."""
+        self.taken += 1
+        if self.recordable and self.micro == self.spec.batch.size and self.taken > RECORDED_AFTER:
+            batch = _batch(self.corpus, self.spec, step, 0, self.micro, self.device)
+            if self.recorded is None:
+                self.recorded = record(self._whole, batch)
+                self.recordable = self.recorded is not None
+            if self.recorded is not None:
+                return self.recorded(batch)
+        sums = accumulate(self.forward, self.corpus, self.spec, step, self.micro, self.device, self.autocast)
+        self.micro = sums.micro
+        return sums, sums.stacked(self._update())
+
+    def _whole(self, batch: Batch) -> tuple[Sums, Tensor]:
+        """Take a step with all of its rows at once."""
+        sums = Sums(self.micro)
+        sums.add(_backward(self.forward, batch, 1.0, self.autocast), 1.0)
+        return sums, sums.stacked(self._update())
+
+    def _update(self) -> Tensor:
+        """Change the weights by their gradients, clear these, and return their norm ()."""
+        norm = total_norm(self.parameters)
+        self.optimizer.grad_scale = clipping(norm, self.spec.optim.clip)  # type: ignore[attr-defined]
+        torch.maximum(self.bad, (~torch.isfinite(norm)).float(), out=self.bad)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return norm
+
+
+def accumulate(
+    forward: nn.Module, corpus: Corpus, spec: RunSpec, step: int, micro: int,
+    device: torch.device, autocast: Autocast,
+) -> Sums:  # fmt: skip
+    """Accumulate the gradients of one step, and return its losses and metrics.
+
+    If memory runs out, the whole step is computed again in smaller micro-batches, down to single rows. The rows and
+    random numbers of a step do not depend on the size of micro-batches, except for dropout inside layers, so that
+    without dropout only rounding differs.
+    """
+    while True:
+        try:
+            return gradients(forward, corpus, spec, step, micro, device, autocast)
+        except (RuntimeError, MemoryError) as error:
+            if micro == 1 or not is_memory(error):
+                raise
+        # Outside the handler, since the traceback refers to the tensors that filled the memory.
+        smaller = next(rows for rows in range(micro // 2, 0, -1) if spec.batch.size % rows == 0)
+        log.warning("out of memory at step %d with %d rows at once; continuing with %d", step, micro, smaller)
+        micro = smaller
+        forward.zero_grad(set_to_none=True)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def gradients(
+    forward: nn.Module, corpus: Corpus, spec: RunSpec, step: int, micro: int, device: torch.device, autocast: Autocast,
+) -> Sums:  # fmt: skip
+    """Accumulate the gradients of one step over micro-batches of `micro` rows, and return its losses and metrics."""
+    sums, share = Sums(micro), micro / spec.batch.size
+    for start in range(0, spec.batch.size, micro):
+        sums.add(_backward(forward, _batch(corpus, spec, step, start, micro, device), share, autocast), share)
+    return sums
+
+
+def _batch(corpus: Corpus, spec: RunSpec, step: int, start: int, micro: int, device: torch.device) -> Batch:
+    """Return `micro` rows of a step from row `start` on, after seeding dropout for them."""
+    batch = corpus.batch((step - 1) * spec.batch.size + start, micro, device)
+    torch.manual_seed(seed_of(spec.seed, "dropout", step, start))
+    return batch
+
+
+def _backward(forward: nn.Module, batch: Batch, share: float, autocast: Autocast) -> StepLoss:
+    """Add the gradient of a micro-batch's loss, times `share`, to the gradients; return its loss and metrics."""
+    with autocast:
+        loss: StepLoss = forward(batch)
+    (loss.total * share).backward()
+    return loss
+
+
+def total_norm(parameters: list[nn.Parameter]) -> Tensor:
+    """Return the 2-norm () of all gradients taken as one vector."""
+    gradients = [weight.grad for weight in parameters if weight.grad is not None]
+    return nn.utils.get_total_norm(gradients, foreach=True)
+
+
+def clipping(norm: Tensor, largest: float) -> Tensor:
+    """Return the divisor () that limits gradients of this norm () to the norm `largest`; the fused step applies it."""
+    return ((norm + 1e-6) / largest).clamp(min=1)  # 1e-6 as in torch's `clip_grad_norm_`
+
+
+@dataclass
+class Sums:
+    """Losses and metrics of one step, summed over its micro-batches of `micro` rows, as tensors () on the device."""
+
+    micro: int
+    values: dict[str, Tensor] = field(default_factory=dict)
+    ratios: dict[str, Ratio] = field(default_factory=dict)
+
+    def add(self, loss: StepLoss, share: float) -> None:
+        """Add the losses and metrics of a micro-batch, which is `share` of the step's rows."""
+        for name, value in {"loss": loss.total, **loss.parts}.items():
+            self.values[name] = self.values.get(name, 0.0) + value.detach().float() * share
+        for name, (hits, among) in loss.metrics.items():
+            old = self.ratios.get(name, (0.0, 0.0))
+            self.ratios[name] = (old[0] + hits, old[1] + among)
+
+    def stacked(self, norm: Tensor) -> Tensor:
+        """Return the norm () of the gradients, the losses, and both parts of each ratio, as one tensor (n,)."""
+        return torch.stack([norm.float(), *self.values.values(), *(x.float() for r in self.ratios.values() for x in r)])
