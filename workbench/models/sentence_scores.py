@@ -16,7 +16,8 @@ from workbench.models.heads import MlmHead
 from workbench.spec.parts import Special
 from workbench.tensors import ordinary
 
-# Tokens, with padding, of the masked copies that are computed at once. On a GPU small batches take as long as large ones.
+# Tokens, with padding, of the masked copies that are computed at once. A GPU takes as long for small batches as for
+# large ones.
 TOKENS = {"cpu": 1 << 13, "cuda": 1 << 17}
 
 

@@ -1,8 +1,7 @@
 """Scales and recipes: tables of dotted keys and values, which `--set key=value` overrides.
 
 `small`, `base` and `large` are the paper's (tables 6 and 7). `nano` is the demo's, chosen by measurement (docs/log.md).
-`micro` and `mini` are for studies of an hour or a night on two cores. The settings of mini have not been tried in runs
-long enough, and were not searched for each objective.
+`micro` and `mini` are for studies of an hour or a night on two cores.
 """
 
 from __future__ import annotations
@@ -64,10 +63,9 @@ SCALES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
-# Settings that replace those of the scale, by scale and objective; any dotted key. The rows of nano and micro come from
-# one search each over the same space for all objectives, with equally many trials for each, on rows and a seed that no
-# report uses (`workbench sweep tune`; micro's on English Wikipedia, chosen by minimal pairs). Those of mini come from
-# single runs: with the paper's weight of 50, gradients of the detection loss had spikes (docs/log.md, 2026-11-22).
+# Settings that replace those of the scale, by scale and objective; any dotted key. The rows of each scale come from one
+# search over the same space for all objectives, with equally many trials for each, on rows and a seed that no report
+# uses (`workbench sweep tune`; those of micro and mini on English Wikipedia, chosen by minimal pairs: docs/log.md).
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "nano": {
         "rtd": {"optim.lr": 3.78e-3, "options.weight": 6.99},
@@ -83,7 +81,13 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
         "all-tokens-mlm": {"optim.lr": 2.01e-3, "options.weight": 13.2},
         "bert-mlm": {"optim.lr": 8.89e-4},
     },
-    "mini": {"rtd": {"options.weight": 10.0}, "electra-15": {"options.weight": 10.0}},
+    "mini": {
+        "rtd": {"optim.lr": 4.15e-4, "options.weight": 48.9},
+        "electra-15": {"optim.lr": 3.25e-4, "options.weight": 7.63},
+        "replace-mlm": {"optim.lr": 5.37e-4, "options.weight": 8.16},
+        "all-tokens-mlm": {"optim.lr": 1.69e-3, "options.weight": 25.2},
+        "bert-mlm": {"optim.lr": 1.67e-3},
+    },
 }
 
 RECIPES: dict[str, dict[str, Any]] = {
