@@ -33,9 +33,10 @@ TRIED = (4, 4)  # steps of a run and rows of a step in a rehearsal; a run of mor
 
 @dataclass(frozen=True)
 class Request:
-    """The options by which a command selects runs. The experiment, the scale and the objectives decide what is None.
+    """The options by which a command selects runs, under the names of the options of `workbench run`.
 
-    Fields have the names of the options of `workbench run`; `settings` are those of --set, such as ("optim.lr=5e-4",).
+    `settings` are those of --set, such as ("optim.lr=5e-4",). For a field that is None, the value is that of the
+    experiment, the scale or the objective.
     """
 
     objectives: Sequence[str] = ()
@@ -89,7 +90,7 @@ def run_job(request: Request, experiment: str) -> tuple[Job, Limit | None]:
 
 
 def sweep_job(request: Request, axis: str | None, space: dict[str, Any]) -> tuple[Job, Limit | None]:
-    """Return the same for `workbench sweep` without a search: the experiment `axis` over a `space` of values."""
+    """Return the job and the limit of `workbench sweep` without a search: the experiment `axis` over a `space`."""
     from workbench.spec.axes import Range
 
     ranges = [key for key, values in space.items() if isinstance(values, Range)]
