@@ -98,7 +98,7 @@ class Study:
         """Return a row for each trial of a search: objective, trial, score, failed, run_ids and a column for each key.
 
         The score is the mean over the trial's runs, and None until all have one. A value that was chosen among listed
-        ones is a text. Without a search there are no rows.
+        ones is text, as it was given. Without a search there are no rows.
         """
         import pandas as pd
 
