@@ -8,6 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Examples have no time limit: on a busy machine, any of them may take longer than hypothesis's 200 ms.
+settings.register_profile("workbench", deadline=None)
+settings.load_profile("workbench")
 
 # Tests compute on tiny tensors, where threads of torch only wait for one another: ten times slower on a busy machine.
 # Commands that a test starts inherit it.

@@ -39,3 +39,9 @@ def test_scores_that_failed_are_not_counted(capsys: pytest.CaptureFixture[str]) 
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("rtd-nano-s0: 1 of 3 scores in ") and lines[0].endswith(": CoLA 10.0")
     assert lines[1].startswith("rtd-nano-s1: 0 of 3 scores in ")
+
+
+def test_a_warning_comes_once_for_each_sentence(caplog: pytest.LogCaptureFixture) -> None:
+    for sentence in ("100 % of a test", "another sentence of a test", "100 % of a test"):
+        progress.warn_once(sentence)
+    assert caplog.messages == ["100 % of a test", "another sentence of a test"]

@@ -1,12 +1,14 @@
-"""Sampling of tokens and dropout on tensors of any device, which do not depend on the fast paths for CPUs."""
+"""Operations on tensors of any device: sampling of tokens, dropout, and the keys that queries attend to."""
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 import pytest
 import torch
 
-from workbench.tensors import Drop, dropped, sample
+from workbench.tensors import Drop, dropped, sample, visible_keys
 
 
 @pytest.mark.parametrize("size", [1, 63, 64, 65, 200])
@@ -31,3 +33,22 @@ def test_dropout_is_a_function_of_its_key_and_returns_the_tensor_itself_at_a_rat
     kept = out != 0
     torch.testing.assert_close(out[kept], x[kept] / 0.75, rtol=1e-4, atol=0)
     assert dropped(x, Drop(5, 0.0)) is x
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("lengths", [None, (4, 2, 0)])
+def test_visible_keys_are_tokens_and_in_a_causal_encoder_none_after_the_query(
+    lengths: tuple[int, ...] | None, causal: bool
+) -> None:
+    """Padding attends to itself in a causal encoder, so that every query has a key."""
+    ids = torch.zeros(3, 4, dtype=torch.long)
+    attention = None if lengths is None else torch.arange(4) < torch.tensor(lengths)[:, None]
+    visible = visible_keys(ids, attention, causal)
+    if lengths is None and not causal:
+        assert visible is None
+        return
+    assert visible is not None
+    for row, query, key in itertools.product(range(3), range(4), range(4)):
+        is_token = lengths is None or key < lengths[row]
+        expected = key <= query and (is_token or key == query) if causal else is_token
+        assert visible.expand(3, 4, 4)[row, query, key] == expected

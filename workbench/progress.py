@@ -1,7 +1,9 @@
-"""Progress of long work on stderr: a progress bar on a terminal, plain lines elsewhere."""
+"""Progress of long work on stderr: a progress bar on a terminal, plain lines elsewhere; and warnings that come once."""
 
 from __future__ import annotations
 
+import functools
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +13,7 @@ from typing import Any, TypeVar
 
 from workbench.errors import plural
 
+log = logging.getLogger("workbench")
 QUIET_SECONDS = 15.0  # the interval between two plain lines
 T = TypeVar("T")
 
@@ -34,6 +37,12 @@ def say(line: str) -> None:
     """Write one line to stderr."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
+
+
+@functools.cache
+def warn_once(sentence: str) -> None:
+    """Log a warning, only once in each process even if this is called several times with the same sentence."""
+    log.warning("%s", sentence)
 
 
 def counted(items: Sequence[T], what: str) -> Iterator[T]:

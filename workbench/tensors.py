@@ -1,4 +1,4 @@
-"""The values that data, objectives and trainer exchange, and two random operations on tensors: sampling and dropout.
+"""The values that data, objectives and trainer exchange, and operations on tensors that models and kernels share.
 
 B rows, L positions in a row, K picked positions in a row, D width of the encoder, V size of the vocabulary.
 """
@@ -81,6 +81,21 @@ def ordinary(ids: Tensor, attention: Tensor | None, special: Special) -> Tensor:
     for token in (special.pad, special.cls, special.sep, special.mask):
         is_text = is_text & (ids != token)
     return is_text
+
+
+def visible_keys(ids: Tensor, attention: Tensor | None, causal: bool) -> Tensor | None:
+    """Return which keys each query of ids (B, L) attends to, as bool (B or 1, L or 1, L); None if it is all of them.
+
+    These are the tokens, where attention (B, L) is not 0; if `causal`, those up to the query, and the query itself even
+    if it is padding, so that every query has a key. A dimension of 1 stands for all rows, or for all queries.
+    """
+    tokens = None if attention is None else attention.bool()[:, None]
+    if not causal:
+        return tokens
+    length = ids.shape[1]
+    before = torch.ones(1, length, length, dtype=torch.bool, device=ids.device).tril()
+    own = torch.eye(length, dtype=torch.bool, device=ids.device)
+    return before if tokens is None else before & (tokens | own)
 
 
 def sample(probs: Tensor, draws: Tensor) -> Tensor:

@@ -117,8 +117,7 @@ def bias_of(seen: str, rows: int, length: int) -> tuple[Tensor | None, Tensor]:
     both = tokens & before
     each = {"all": torch.ones_like(both), "tokens": tokens, "before": before, "tokens before": both}[seen]
     full = torch.zeros(each.shape, dtype=torch.float64).masked_fill_(~each, -torch.inf)
-    bias = {"all": None, "tokens": full[:, 0]}.get(seen, full)
-    return bias, full.expand(rows, length, length)
+    return None if seen == "all" else full, full.expand(rows, length, length)
 
 
 @each_way

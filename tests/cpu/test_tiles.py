@@ -117,7 +117,7 @@ def test_attention_and_its_backward(
     tokens = torch.ones(rows, 1, length, dtype=torch.bool)
     tokens[0, 0, length - 7 :] = False
     before = torch.ones(1, length, length, dtype=torch.bool).tril()
-    visible = {"all": None, "tokens": tokens[:, 0], "before": before, "tokens before": tokens & before}[seen]
+    visible = {"all": None, "tokens": tokens, "before": before, "tokens before": tokens & before}[seen]
     bias = None if visible is None else torch.zeros(visible.shape).masked_fill_(~visible, -torch.inf)
     check(lambda *given: cpu.attention(*given, rows, scale, drop), qkv, bias, rate=rate)
     probs, _ = cpu.attention(qkv, bias, rows, scale, drop)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import InputError
+from workbench.execution.run_list import job_of
 from workbench.execution.search import (
     SAMPLERS,
     STARTUP,
@@ -19,10 +20,13 @@ from workbench.execution.search import (
     Trial,
     default_space,
     own_spaces,
+    search_job,
+    tried,
     tune_jobs,
 )
-from workbench.spec import presets
-from workbench.spec.axes import Range
+from workbench.spec import experiment, presets
+from workbench.spec.axes import Range, grid, parse_over
+from workbench.spec.run_spec import value_at
 
 SPACE = {
     "optim.lr": Range(1e-4, 1e-2, log=True, whole=False),
@@ -116,6 +120,31 @@ def test_an_option_is_searched_for_the_objectives_that_have_it() -> None:
     searching, _ = tune_jobs(base, Search(space, 4), ["rtd", "bert-mlm"], "flops")
     rtd, bert = own_spaces(space, searching.specs)
     assert rtd == space and bert == {"optim.lr": SPACE["optim.lr"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "proposed"),
+    [
+        ("options.weight=10,20", "10"),  # listed values are proposed as they were typed
+        ("options.weight=10,20", 10),  # as is a value of a range of whole numbers
+        ("optim.lr=1e-3,2e-3", "1e-3"),
+        ("schedule.warmup=unset,0.1", None),
+    ],
+)
+def test_a_trial_is_the_run_that_a_list_of_values_gives(text: str, proposed: str | float | None) -> None:
+    base, space = presets.resolve("nano"), parse_over([text])
+    [key] = space
+    expected = job_of(grid(None, space, None, base), base, 1, ["rtd"]).specs[0]
+    [arm] = search_job(grid(None, space, None, base), base, Search(space, 1), ["rtd"]).specs
+    found = tried(arm, {key: proposed})
+    assert found == expected and found.name == expected.name
+    assert type(value_at(found, key)) is type(value_at(expected, key))
+
+
+def test_a_value_that_an_option_does_not_accept_is_named() -> None:
+    [arm] = job_of(experiment.load("ablation"), presets.resolve("nano"), 1, ["rtd"]).specs
+    with pytest.raises(InputError, match=r"options\.weight='heavy' cannot be used"):
+        tried(arm, {"options.weight": "heavy"})
 
 
 def test_an_option_that_no_objective_of_the_search_has() -> None:

@@ -98,7 +98,7 @@ class Study:
         """Return a row for each trial of a search: objective, trial, score, failed, run_ids and a column for each key.
 
         The score is the mean over the trial's runs, and None until all have one. A value that was chosen among listed
-        ones is a text. Without a search there are no rows.
+        ones is text, as it was given. Without a search there are no rows.
         """
         import pandas as pd
 
@@ -213,7 +213,7 @@ def sweep(axis: str | None = None, over: Mapping[str, Iterable[Any] | str] | Non
     host = replace(host_of(**_taken(given, HOST)), command=_called("sweep", axis, called))
     space = parse_over([f"{key}={values}" for key, values in called["over"].items()])
     request = _request(given)
-    if trials.trials is None and axis != "tune":
+    if not trials.searches(axis):
         return _study(root, carry_out(*sweep_job(request, axis, space), root, host, workers, out))
     jobs, search, count = search_jobs(request, axis, space, trials)
     return _study(root, carry_out_search(jobs, search, count, root, host, workers, out))

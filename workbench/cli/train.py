@@ -165,11 +165,12 @@ def sweep_(
     from workbench.spec.axes import parse_over
 
     space = parse_over(over or [])
-    if not trials and axis != "tune":
+    search_options = Trials(trials, sampler, tuning_seeds, storage)
+    if not search_options.searches(axis):
         job, limit = sweep_job(request, axis, space)
         _carry_out(job, runs, host, workers, out, dry_run, as_json, limit)
         return
-    jobs, search, count = search_jobs(request, axis, space, Trials(trials, sampler, tuning_seeds, storage))
+    jobs, search, count = search_jobs(request, axis, space, search_options)
     if dry_run:
         _carry_out(jobs[0], runs, host, workers, out, dry_run, as_json)
         return

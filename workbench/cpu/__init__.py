@@ -140,8 +140,8 @@ def linear_norm_backward(
 def attention(qkv: Tensor, bias: Tensor | None, rows: int, scale: float, drop: Drop) -> tuple[Tensor, Tensor]:
     """Return the probabilities (B * H, L, L) of attention over qkv (3, B * H, L, d), and the context (N, D).
 
-    bias (B, L), (B, L, L), (1, L, L) or None is added to the scores, see `portable.softmax`. The probabilities are
-    returned as they were before dropout.
+    bias (B or 1, L or 1, L), or None, is added to the scores (see `portable.softmax`). The probabilities are returned
+    as they were before dropout.
     """
     if tiled(qkv, *qkv.shape[2:]):
         return compiled.attention(qkv, bias, rows, scale, drop)

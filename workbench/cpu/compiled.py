@@ -223,10 +223,8 @@ def _sums(*columns: int) -> Tensor:
 
 
 def _spread(bias: Tensor | None, many: int) -> tuple[int, int]:
-    """Return how many of `many` items share a row of bias (B, L) or (B, L, L), and the queries that it tells apart."""
-    if bias is None:
-        return 1, 1
-    return many // len(bias), bias.shape[1] if bias.dim() == 3 else 1
+    """Return how many of `many` items share an entry of bias (B or 1, L or 1, L), and how many queries it has."""
+    return (1, 1) if bias is None else (many // len(bias), bias.shape[1])
 
 
 def flush(yes: bool) -> None:

@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
 from workbench import cpu
-from workbench.tensors import Drop
+from workbench.tensors import Drop, visible_keys
 
 
 def hidden_states(model: Any, ids: Tensor, attention: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
@@ -33,7 +33,7 @@ def hidden_states(model: Any, ids: Tensor, attention: Tensor | None = None, segm
         key = int(torch.randint(2**63 - 1, ())) if any(rates) else 0
         dtype = torch.bfloat16 if half else model.embeddings.word_embeddings.weight.dtype
         hidden = _embed(model, ids, segments, Drop(key, rates[0]), dtype)
-        bias = _bias(attention, ids.shape[1], config.is_decoder, dtype)
+        bias = _bias(ids, attention, config.is_decoder, dtype)
         apply: Any = Layers.apply
         parameters = [tensor for layer in model.encoder.layer for tensor in weights(layer)]
         out: Tensor = apply(hidden, bias, config, rates, key, torch.is_grad_enabled(), *parameters)
@@ -48,27 +48,20 @@ def every_state(model: Any, ids: Tensor, attention: Tensor | None = None) -> lis
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         dtype = model.embeddings.word_embeddings.weight.dtype
         states = [_embed(model, ids, None, Drop(0, 0.0), dtype)]
-        bias = _bias(attention, ids.shape[1], model.config.is_decoder, dtype)
+        bias = _bias(ids, attention, model.config.is_decoder, dtype)
         apply: Any = Layers.apply
         for layer in model.encoder.layer:
             states.append(apply(states[-1], bias, model.config, (0.0, 0.0), 0, False, *weights(layer)))
         return states
 
 
-def _bias(attention: Tensor | None, length: int, causal: bool, dtype: torch.dtype) -> Tensor | None:
-    """Return what is added to attention scores: 0 at keys that may be seen, minus infinity elsewhere; None for all.
-
-    (B, L) for the keys of each row; if `causal`, (B, L, L) for each query and key, or (1, L, L) if no row is padded. In
-    a causal encoder every position sees itself, padding too, so that no row of scores is minus infinity throughout.
-    """
-    seen = None if attention is None else attention.bool()
-    if causal:
-        before = torch.ones(1, length, length, dtype=torch.bool).tril()
-        seen = before if seen is None else before & (seen[:, None] | torch.eye(length, dtype=torch.bool))
-    if seen is None:
+def _bias(ids: Tensor, attention: Tensor | None, causal: bool, dtype: torch.dtype) -> Tensor | None:
+    """Return what is added to attention scores: 0 at the keys of `visible_keys`, minus infinity elsewhere, or None."""
+    visible = visible_keys(ids, attention, causal)
+    if visible is None:
         return None
     wide = torch.promote_types(dtype, torch.float32)
-    return torch.zeros(seen.shape, dtype=wide).masked_fill_(~seen, -torch.inf)
+    return torch.zeros(visible.shape, dtype=wide).masked_fill_(~visible, -torch.inf)
 
 
 @torch.no_grad()
@@ -84,7 +77,7 @@ def states_at(model: Any, ids: Tensor, places: Tensor) -> Tensor:
         hidden = _embed(model, ids, None, Drop(0, 0.0), dtype)
         apply: Any = Layers.apply
         below = [tensor for layer in layers[:-1] for tensor in weights(layer)]
-        bias = _bias(None, ids.shape[1], config.is_decoder, dtype)
+        bias = _bias(ids, None, config.is_decoder, dtype)
         hidden = apply(hidden, bias, config, (0.0, 0.0), 0, False, *below)
         return _last_layer(hidden, places, config, *(each.to(dtype) for each in weights(layers[-1])))
 

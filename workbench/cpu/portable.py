@@ -36,12 +36,11 @@ def merge(x: Tensor, rows: int, with_sums: bool = False) -> tuple[Tensor, Tensor
 def softmax(scores: Tensor, bias: Tensor | None, scale: float, drop: Drop) -> tuple[Tensor, Tensor]:
     """Return the attention probabilities softmax(scale * scores + bias), and the same after dropout.
 
-    scores (B * H, L, L) are overwritten by the probabilities. bias is added to them: (B, L) for the keys of each row of
-    the batch, (B, L, L) or (1, L, L) for each query and key, or None.
+    scores (B * H, L, L) are overwritten by the probabilities. bias (B or 1, L or 1, L), or None, is added to them; a
+    dimension of 1 stands for all rows of the batch, or for all queries.
     """
     scores.mul_(scale)
     if bias is not None:
-        bias = bias[:, None] if bias.dim() == 2 else bias
         scores.view(len(bias), -1, *scores.shape[1:]).add_(bias[:, None].to(scores.dtype))
     probs = torch.softmax(scores, -1, out=scores)
     return probs, dropped(probs, drop)

@@ -235,13 +235,13 @@ def _without_shared(test: list[Entry], train: list[Entry]) -> list[Entry]:
 
     An entry whose first paragraph shares some is dropped.
     """
-    forbidden = {piece for entry in test for line in entry.text.split("\n") for piece in _pieces(line)}
-    sizes = sorted({len(piece) for piece in forbidden})
+    test_pieces = {piece for entry in test for line in entry.text.split("\n") for piece in _pieces(line)}
+    sizes = sorted({len(piece) for piece in test_pieces})
     shared: set[tuple[str, ...]] = set()
     for entry in train:
         train_words = words(f"{entry.signature} {entry.text}")
         for size in sizes:
-            shared |= forbidden.intersection(_runs(train_words, size))
+            shared |= test_pieces.intersection(_runs(train_words, size))
     remaining = []
     for entry in test:
         lines = [line for line in entry.text.split("\n") if shared.isdisjoint(_pieces(line))]

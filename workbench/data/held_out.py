@@ -1,4 +1,4 @@
-"""Parts of a corpus that are held out from pre-training; a hash of their text decides, so equal parts stay together."""
+"""Parts of a corpus that are held out from pre-training, by a hash of their text: equal parts are on one side."""
 
 from __future__ import annotations
 

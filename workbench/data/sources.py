@@ -7,9 +7,7 @@ that exists, as a glob (`*`, `?`, `[`), and as a hub name "owner/name" or "owner
 from __future__ import annotations
 
 import errno
-import functools
 import glob
-import logging
 import os
 import re
 import stat
@@ -21,12 +19,12 @@ from typing import Any
 from workbench.data import docs, formats
 from workbench.data.streams import PACKINGS, Advance, ignore, unpacked_suffix
 from workbench.errors import InputError
+from workbench.progress import warn_once
 from workbench.spec.parts import DataSpec
 from workbench.spec.run_spec import digest
 from workbench.store.atomic import cache_root, user_path
 from workbench.store.cache import read_entry, write_entry
 
-log = logging.getLogger("workbench")
 HUB_NAME = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<config>[\w.-]+))?$")
 TRAIN, HELD_BACK = ".train", (".dev", ".test")  # suffixes of BabyLM's files
 COMMIT = re.compile(r"^[0-9a-f]{40}$")
@@ -190,15 +188,9 @@ def _check_babylm(folder: Path, files: list[Path]) -> None:
         names[source] = path
     unread = {path.name for path in folder.rglob("*") if unpacked_suffix(path) in HELD_BACK}
     if unread:
-        _warn_once(
+        warn_once(
             f"corpus folder {folder}: {', '.join(sorted(unread))} are not read; only SOURCE{TRAIN} files are trained on"
         )
-
-
-@functools.cache
-def _warn_once(sentence: str) -> None:
-    """Log a warning once per process, though the names of a corpus are resolved several times."""
-    log.warning("%s", sentence)
 
 
 def _file(path: Path) -> File:

@@ -79,7 +79,7 @@ def whole(job: Job, limit: Limit, host: Host, workers: int) -> Job:
     """Return the job with the largest number of seeds of its plan, and log at which numbers of seeds it looks."""
     most = most_seeds(job, limit, host, workers)
     numbers = listing([*map(str, schedule(most))])
-    log.warning("--seeds auto looks at the results of %s seeds; the plan is of all of them", numbers)
+    log.warning("--seeds auto looks at the results of %s seeds; this plan has all %d of them", numbers, most)
     specs = tuple(spec for spec in job.specs if spec.seed < job.base.seed + most)
     return job if specs == job.specs else replace(job, specs=specs)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import sys
 import time
@@ -212,17 +211,11 @@ def _kernels(host: Host, precision: str) -> str:
     return "tiles" if compiled.has_tiles(dtype) else "compiled"
 
 
-@functools.cache
-def _warn_of_bf16() -> None:
-    """Log once that training is in bf16 though nobody asked for it."""
-    log.warning("training is in bf16, because this CPU multiplies it fast; --precision fp32 trains in fp32")
-
-
 def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
     """Write env.json. If a continued run has another environment, the changes are logged and kept in the file."""
     precision = host.resolved_precision(spec.encoder.hidden)
     if precision == "bf16" != host.precision and host.resolved_device() == "cpu":
-        _warn_of_bf16()
+        progress.warn_once("training is in bf16, because this CPU multiplies it fast; --precision fp32 trains in fp32")
     computation = {
         "micro_batch": host.rows_at_once(spec.batch.size),
         "plain": host.plain, "compile": host.compile, "kernels": _kernels(host, precision),

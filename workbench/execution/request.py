@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from workbench.spec.run_spec import RunSpec
 
 log = logging.getLogger("workbench")
+TUNE = "tune"  # the axis of a sweep that searches the settings of each objective
 DEFAULT_TRIALS = 10  # trials of a search if their number is not given
 HELD_OUT = 0.02  # share of a corpus, unless it is set
 REHEARSAL = "WORKBENCH_REHEARSAL"  # environment variable: try a whole command quickly before it takes a night
@@ -32,9 +33,10 @@ TRIED = (4, 4)  # steps of a run and rows of a step in a rehearsal; a run of mor
 
 @dataclass(frozen=True)
 class Request:
-    """The options by which a command selects runs. The experiment, the scale and the objectives decide what is None.
+    """The options by which a command selects runs, under the names of the options of `workbench run`.
 
-    Fields have the names of the options of `workbench run`; `settings` are those of --set, such as ("optim.lr=5e-4",).
+    `settings` are those of --set, such as ("optim.lr=5e-4",). For a field that is None, the value is that of the
+    experiment, the scale or the objective.
     """
 
     objectives: Sequence[str] = ()
@@ -72,6 +74,10 @@ class Trials:
             if value is not None and (not isinstance(value, int) or not 1 <= value <= most):
                 raise InputError(f"{name}={value!r} is not a whole number from 1 to {most:,}")
 
+    def searches(self, axis: str | None) -> bool:
+        """Return whether a sweep of this axis is a search, instead of a comparison of all values."""
+        return self.trials is not None or axis == TUNE
+
 
 def run_job(request: Request, experiment: str) -> tuple[Job, Limit | None]:
     """Return the job of `workbench run`, and with --seeds auto the limit to added seeds. Raises InputError."""
@@ -84,7 +90,7 @@ def run_job(request: Request, experiment: str) -> tuple[Job, Limit | None]:
 
 
 def sweep_job(request: Request, axis: str | None, space: dict[str, Any]) -> tuple[Job, Limit | None]:
-    """Return the same for `workbench sweep` without a search: the experiment `axis` over a `space` of values."""
+    """Return the job and the limit of `workbench sweep` without a search: the experiment `axis` over a `space`."""
     from workbench.spec.axes import Range
 
     ranges = [key for key, values in space.items() if isinstance(values, Range)]
@@ -121,35 +127,33 @@ def search_jobs(
     base, words = request.spec(), request.objectives
     number, given = rehearsed(trials.trials, 3) or DEFAULT_TRIALS, given_keys(request.settings)
     always = request.most_epochs is not None
-    from workbench.execution import search
+    from workbench.execution.search import Search, default_space, search_job, tune_jobs
     from workbench.spec.axes import grid, unit_of
 
-    if axis == "tune":
-        found = search.Search(
-            search.default_space(base, space), number, trials.sampler, trials.tuning_seeds, trials.storage
-        )
+    if axis == TUNE:
+        search = Search(default_space(base, space), number, trials.sampler, trials.tuning_seeds, trials.storage)
         unit = unit_of(request.match, None, base)
-        jobs: tuple[Job, ...] = search.tune_jobs(with_words(base, unit=unit, always=always), found, words, unit, given)
+        jobs: tuple[Job, ...] = tune_jobs(with_words(base, unit=unit, always=always), search, words, unit, given)
     else:
         if not space:
             raise InputError("--trials needs --over with a space to search, as in --over optim.lr=1e-4..1e-3:log")
-        found = search.Search(space, number, trials.sampler, count, trials.storage)
+        search = Search(space, number, trials.sampler, count, trials.storage)
         experiment = in_effect(grid(axis, space, request.match, base, words), request.settings)
-        jobs = (search.search_job(experiment, with_words(base, experiment, always=always), found, words, given),)
+        jobs = (search_job(experiment, with_words(base, experiment, always=always), search, words, given),)
     refuse_epochs(jobs[-1], request.most_epochs)
-    return jobs, found, count
+    return jobs, search, count
 
 
 def carry_out_search(
-    jobs: tuple[Job, ...], found: Search, seeds: int, root: Path, host: Host, workers: int = 1, out: Path | None = None
+    jobs: tuple[Job, ...], search: Search, seeds: int, root: Path, host: Host, workers: int = 1, out: Path | None = None
 ) -> Outcome:
     """Carry out the jobs of `search_jobs`. Raises InputError before anything is spent."""
-    from workbench.execution import search
+    from workbench.execution.search import execute, tune
 
     out = writable(out)
     if len(jobs) == 2:
-        return search.tune((jobs[0], jobs[1]), found, seeds, root, host, workers, out)
-    return search.execute(jobs[0], found, root, host, workers, out)
+        return tune((jobs[0], jobs[1]), search, seeds, root, host, workers, out)
+    return execute(jobs[0], search, root, host, workers, out)
 
 
 def refuse_epochs(job: Job, most: float | None) -> None:

@@ -23,6 +23,7 @@ from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from workbench import objectives
 from workbench.data.prepare import bind
 from workbench.errors import InputError, message_of
 from workbench.execution import experiment_runner
@@ -129,7 +130,7 @@ def tune(jobs: tuple[Job, Job], search: Search, seeds: int, root: Path, host: Ho
             raise InputError(f"no trial of {name} has a score, so no settings can be chosen; see workbench status")
         log.warning("%s: %s (%.2f on held-out rows, trial %d of %d)", name, _text(best.values), best.score, best.trial,
                     search.trials)  # fmt: skip
-        chosen.append(changed(arm, best.values))
+        chosen.append(tried(arm, best.values))
     specs = [spec.replace(seed=seed) for seed in range(base.seed, base.seed + seeds) for spec in chosen]
     facts = {"tuning": [trial.to_json() for trial in trials], "match": [match.to_json() for match in matches]}
     return experiment_runner.conclude(second, experiment_runner.carry_out_specs(second, specs, **facts), out)
@@ -218,8 +219,17 @@ def _named(session: Session, arms: Mapping[str, ResolvedSpec], trial: Trial) -> 
 
 
 def _specs(arm: ResolvedSpec, trial: Trial) -> list[ResolvedSpec]:
-    """Return the specs of a trial's runs. Values of options stay as they were typed, since run names depend on them."""
-    return [changed(arm, {**trial.values, "seed": seed}) for seed in trial.seeds]
+    """Return the specs of a trial's runs, one for each of its seeds."""
+    spec = tried(arm, trial.values)
+    return [spec.replace(seed=seed) for seed in trial.seeds]
+
+
+def tried(arm: ResolvedSpec, values: Mapping[str, Any]) -> ResolvedSpec:
+    """Return an arm with the values of a trial, each as its field holds it: the same run as from a list of values.
+
+    Raises InputError for a value that its field does not accept.
+    """
+    return objectives.with_options(changed(arm, values))
 
 
 def _scored(session: Session, trial: Trial) -> Trial:

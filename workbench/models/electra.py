@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from workbench.tensors import visible_keys
+
 
 @dataclass
 class Config:
@@ -103,20 +105,11 @@ class Electra(nn.Module):
         hidden = F.dropout(tables.LayerNorm(added), rate, self.training)
         if hasattr(self, "embeddings_project"):
             hidden = self.embeddings_project(hidden)
-        mask = self._mask(input_ids.shape[1], attention_mask)
+        visible = visible_keys(input_ids, attention_mask, self.config.is_decoder)
+        mask = None if visible is None else visible[:, None]  # the same for all heads
         for layer in self.encoder.layer:
             hidden = layer(hidden, mask)
         return Output(hidden)
-
-    def _mask(self, length: int, attention: Tensor | None) -> Tensor | None:
-        """Return which keys each query may see, bool (B, 1, 1, L), or (B, 1, L, L) if causal; None if all."""
-        seen = None if attention is None else attention.bool()[:, None, None, :]
-        if not self.config.is_decoder:
-            return seen
-        device = self.embeddings.word_embeddings.weight.device
-        before = torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
-        own = torch.eye(length, dtype=torch.bool, device=device)  # no row of scores is without any key
-        return before if seen is None else before & (seen | own)
 
     def save(self, folder: Path, weights: dict[str, Tensor]) -> None:
         """Write config.json and model.safetensors into a folder, as `AutoModel.from_pretrained` reads them.
@@ -147,7 +140,7 @@ class Layer(nn.Module):
         self.output = _group(dense=nn.Linear(inner, width), LayerNorm=nn.LayerNorm(width, eps=eps))
 
     def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the output (B, L, D) for hidden (B, L, D); mask is that of `Electra._mask`."""
+        """Return the output (B, L, D) for hidden (B, L, D); mask (B or 1, 1, L or 1, L) is true at visible keys."""
         dropout = self.rates[0]
         context = self._attend(hidden, mask)
         after = self.attention.output

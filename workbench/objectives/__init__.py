@@ -117,7 +117,8 @@ def load(spec: RunSpec) -> ModuleType:
         point = next((p for p in entry_points(group=GROUP) if p.name == spec.objective), None)
         if point is None:
             raise InputError(
-                f"objective {spec.objective!r} is from a file that is not known here; give it with --objective FILE"
+                f"objective {spec.objective!r} is defined in a file that this command does not name; give it with "
+                f"--objective FILE"
             )
         with blaming(f"{spec.objective!r} of {point.value}", kind="objective"):
             module = importlib.import_module(point.module)
@@ -215,7 +216,7 @@ def with_options(spec: RunSpec) -> ResolvedSpec:
 
 
 def _causal(spec: RunSpec) -> RunSpec:
-    """Return the spec with a causal encoder. Raises InputError if it is to be another."""
+    """Return the spec with a causal encoder. Raises InputError if `encoder.causal` is set to false."""
     if spec.encoder.causal is False:
         raise InputError(f"encoder.causal=false: {spec.objective} needs an encoder whose positions see no later one")
     return spec.changed({"encoder.causal": True})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 # The paper's score is the unweighted mean of these eight, without WNLI, and with the matched MNLI (docs/electra.md 5).
 GLUE = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE")
@@ -48,6 +48,11 @@ def score_label(suite: str, tasks: Iterable[str]) -> str:
         return "probe score"
     if suite == "linear" and names == LINEAR:
         return "linear probe score"
+    return label_of_tasks(names)
+
+
+def label_of_tasks(names: Sequence[str]) -> str:
+    """Return the label of a mean over tasks that are no whole suite, which names them: `RTE`, `mean of CoLA, RTE`."""
     return names[0] if len(names) == 1 else "mean of " + ", ".join(names)
 
 

@@ -12,10 +12,8 @@ same process namespace (`workbench.store.owner`).
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import io
-import logging
 import os
 import random
 import shutil
@@ -27,10 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.progress import warn_once
 from workbench.store import atomic, owner
 from workbench.store.lease import LeaseHeld, acquire
 
-log = logging.getLogger("workbench")
 SEAL = "seal.json"
 BLOCK = 1 << 20  # bytes of each block of a large file, which has its own hash
 WHOLE = 16 << 20  # bytes; of a larger file only some blocks are checked
@@ -86,14 +84,13 @@ def read_entry(path: Path) -> Any:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
-        _say(path, str(error))
+        _warn_of(path, str(error))
         return None
 
 
-@functools.cache
-def _say(path: Path, fault: str) -> None:
+def _warn_of(path: Path, fault: str) -> None:
     """Log a warning about a damaged entry, once in each process, even if the entry is read several times."""
-    log.warning("%s in the cache cannot be used: %s; it will be made again", path, fault)
+    warn_once(f"{path} in the cache cannot be used: {fault}; it will be made again")
 
 
 # ---- entries that are a folder ----
@@ -105,7 +102,7 @@ def is_whole(folder: Path) -> bool:
         return False
     fault = next(faults(folder), None)
     if fault:
-        _say(folder, fault)
+        _warn_of(folder, fault)
     return fault is None
 
 

@@ -235,9 +235,9 @@ class RunStore:
     # -- experiments
 
     def extend_experiment(self, record: ExperimentRecord) -> ExperimentRecord:
-        """Write a record, merged with an existing one of the same name, so that runs of earlier commands stay listed.
+        """Write a record and return it, merged with an existing one of the same name.
 
-        Raises InputError if the existing record is damaged or of another format.
+        Runs that earlier commands listed stay listed. Raises InputError if the existing record cannot be used.
         """
         folder = self.root / "experiments"
         own_folder(folder)

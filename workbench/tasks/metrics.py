@@ -44,8 +44,8 @@ def pearson(predicted: Floats, true: Floats) -> float:
         return 0.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # values that differ by little more than rounding
-        found = float(pearsonr(predicted, true).statistic)
-    return 0.0 if math.isnan(found) else found
+        correlation = float(pearsonr(predicted, true).statistic)
+    return 0.0 if math.isnan(correlation) else correlation
 
 
 def spearman(predicted: Floats, true: Floats) -> float:

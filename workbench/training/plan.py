@@ -255,7 +255,10 @@ def _steps(
     seconds_per_step: float | None,
     before: Plan | None,
 ) -> int:
-    """Return the number of steps that the run's budget allows after its parent's part. Raises InputError."""
+    """Return the number of steps that the run's budget allows after its parent's part.
+
+    It is 0 for a budget in seconds while the time of a step is unknown. Raises InputError if no step is left.
+    """
     budget = spec.budget
     left = Fraction(budget.amount) - _paid(spec, before)
     if budget.unit == "steps":

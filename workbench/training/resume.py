@@ -46,16 +46,22 @@ def restore(run: RunDir, model: nn.Module, optimizer: torch.optim.Optimizer) -> 
     Return its step, its seconds of training and of saving, or zeros if there is none. Raises DamagedRun if all
     checkpoints are damaged, or this one belongs to another run.
     """
-    newest = checkpoint.newest(run.path / "checkpoints")
+    newest = _newest(run)
     if newest is None:
         return 0, 0.0, 0.0
     for warning in newest.warnings:
         log.warning(warning)
-    if newest.state.get("run_id") != run.run_id:
+    return load(newest, model, optimizer)
+
+
+def _newest(run: RunDir) -> Checkpoint | None:
+    """Return the newest undamaged checkpoint of a run, or None. Raises DamagedRun if it belongs to another run."""
+    newest = checkpoint.newest(run.path / "checkpoints")
+    if newest is not None and newest.state.get("run_id") != run.run_id:
         raise DamagedRun(
             f"{newest.path} belongs to run {newest.state.get('run_id')}, not to {run.run_id}; move it away"
         )
-    return load(newest, model, optimizer)
+    return newest
 
 
 def check_log(run: RunDir, step: int, log_content: Mapping[str, Any]) -> None:
@@ -101,11 +107,7 @@ def inherit(
     InputError if the parent's last checkpoint is missing, or lacks weights that are to be taken.
     """
     assert spec.start is not None
-    newest = checkpoint.newest(parent.path / "checkpoints")
-    if newest is not None and newest.state.get("run_id") != parent.run_id:
-        raise DamagedRun(
-            f"{newest.path} belongs to run {newest.state.get('run_id')}, not to {parent.run_id}; move it away"
-        )
+    newest = _newest(parent)
     if newest is None or newest.step != parent.read_json("done.json")["steps"]:
         raise DamagedRun(
             f"{parent.path} is trained, but its last checkpoint is missing; delete that folder to train it again"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,12 +26,6 @@ from workbench.errors import InputError
 WORDS = {"model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1}}, "added_tokens": [{"id": 0, "content": "[UNK]"}]}
 
 
-@pytest.fixture(scope="module")
-def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder whose files are written anew for each of many examples."""
-    return tmp_path_factory.mktemp("shared")
-
-
 def tokenizer(folder: Path, **files: Any) -> Path:
     """Write these files of JSON, by their names before the dot."""
     for name, content in files.items():
@@ -39,11 +34,7 @@ def tokenizer(folder: Path, **files: Any) -> Path:
 
 
 def refusal(folder: Path) -> str:
-    with pytest.raises(InputError) as caught:
-        check_tokenizer_folder(folder)
-    said = str(caught.value)
-    assert str(folder) in said and said.isprintable() and said.isascii() and len(said) < 400
-    return said
+    return refused.refusal(folder, lambda: check_tokenizer_folder(folder))
 
 
 def test_files_of_a_tokenizer_are_found_and_nothing_else(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ def regular_files(folder: Path) -> dict[str, Path]:
     root = Path(os.path.realpath(folder))
     try:
         with os.scandir(root) as entries:
-            found = (entry.name for entry in entries if not _is_folder(entry))
-            names = list(itertools.islice(found, MOST_ENTRIES + 1))
+            files = (entry.name for entry in entries if not _is_folder(entry))
+            names = list(itertools.islice(files, MOST_ENTRIES + 1))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     if len(names) > MOST_ENTRIES:

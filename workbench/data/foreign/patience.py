@@ -14,9 +14,10 @@ LEAST, PACE = 30.0, 20_000  # seconds for any call, and characters per further s
 
 
 def in_time(work: Callable[[], T], characters: int, name: object, mute: bool = True) -> T:
-    """Return the result of `work`, which encodes so many characters with the tokenizer `name`; signals interrupt it.
+    """Return the result of `work`, a call that encodes this number of characters with the tokenizer `name`.
 
-    With `mute`, nothing is written to standard error meanwhile, so that a panic of its library gives one sentence.
+    Signals interrupt the call. With `mute`, it writes nothing to standard error, so that a panic of its library gives
+    one sentence.
     Raises InputError if the call fails or takes more than a hundred times as long as usual tokenizers.
     """
     limit = LEAST + characters / PACE
@@ -25,6 +26,6 @@ def in_time(work: Callable[[], T], characters: int, name: object, mute: bool = T
             return interruptible(work, limit)
         except TimeoutError:
             raise InputError(
-                f"{name}: its tokenizer took more than {limit:.0f} s for {characters:,} characters, which others "
-                f"encode in less than a second; choose another tokenizer"
+                f"{name}: its tokenizer took more than {limit:.0f} s for {characters:,} characters, for which "
+                f"usual ones take less than a hundredth of that; choose another tokenizer"
             ) from None

@@ -70,7 +70,7 @@ def _check_vocabulary(folder: Path, raw: Mapping[str, Any]) -> None:
     special = {ascii(token.get("content")) for token in added}
     first = (entry[0] if isinstance(entry, list) and entry else entry for entry in vocabulary)
     if all(ascii(token) in special for token in first):
-        raise InputError(f"{folder}: tokenizer.json holds no tokens, so it cannot encode any text")
+        raise InputError(f"{folder}: tokenizer.json holds no tokens besides special ones, so it encodes no text")
 
 
 def _growth(normalizer: Any) -> float:

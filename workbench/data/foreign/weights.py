@@ -112,9 +112,10 @@ def _check_entry(tensor: str, entry: Any) -> tuple[int, int]:
     if not isinstance(entry, dict) or not isinstance(kind, str) or kind not in BYTES:
         raise ValueError(f"{shown} has the type {ascii(kind)[:40]}, which is not supported")
     shape, place = entry.get("shape"), entry.get("data_offsets")
-    if not isinstance(shape, list) or not isinstance(place, list) or len(place) != 2 or len(shape) > 8:
-        raise ValueError(f"{shown} has no valid shape and data_offsets")
-    if not _whole_numbers([*shape, *place]):
+    if (
+        not (isinstance(shape, list) and isinstance(place, list) and len(place) == 2 and len(shape) <= 8)
+        or not _whole_numbers([*shape, *place])
+    ):  # fmt: skip
         raise ValueError(f"{shown} has no valid shape and data_offsets")
     if place[1] - place[0] != math.prod(shape) * BYTES[kind]:
         raise ValueError(f"{shown} of shape {ascii(shape)[:60]} does not fit into its bytes")

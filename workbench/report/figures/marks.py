@@ -88,7 +88,7 @@ class Axis:
 
 
 def styles(arms: Iterable[str]) -> dict[str, Style]:
-    """Return a style for each arm; the five known objectives have fixed ones, and others get the next free ones."""
+    """Return a style for each arm; the objectives of KNOWN have fixed ones, and others get the next free ones."""
     arms = list(dict.fromkeys(arms))
     known = {arm: Style(KNOWN.index(arm)) for arm in arms if arm in KNOWN}
     free = itertools.count(len(KNOWN) if known else 0)

@@ -36,9 +36,13 @@ def rows(frames: Frames) -> list[dict[str, Any]]:
     table = []
     for arm, mine in trials(frames).items():
         place, score, values = max(mine, key=lambda t: t[1])
-        chosen = ", ".join(f"{k}={v:.3g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items())
-        table.append({"arm": arm, "trials": len(mine), "best": score, "at": place, "values": chosen})
+        table.append({"arm": arm, "trials": len(mine), "best": score, "at": place, "values": _listed(values)})
     return table
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    """Return the values of a trial as text, such as `optim.lr=0.00123, tying=none`."""
+    return ", ".join(f"{k}={v:.3g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items())
 
 
 def figure(frames: Frames, size: tuple[int, int], name: str) -> str:
@@ -70,6 +74,5 @@ def _arm(ax: Axes, arm: str, mine: list[Trial], look: Style, tips: dict[str, tup
     ax.step([t for t, _, _ in mine], best, where="post", color=look.colour, ls=look.dashes, lw=2, zorder=3)
     for place, score, values in mine:
         gid = f"tip-{len(tips)}"
-        tried = ", ".join(f"{k}={v:.3g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items())
-        tips[gid] = (f"{arm}, trial {place}: {points(score)}\n{tried}", "")
+        tips[gid] = (f"{arm}, trial {place}: {points(score)}\n{_listed(values)}", "")
         ax.plot(place, score, look.marker, ms=5, color=look.colour, alpha=0.6, mew=0, gid=gid, zorder=4)

@@ -120,11 +120,11 @@ def _beyond(board: Board, axis: str, wanted: Amount, far: float) -> str:
     rival, margin = min(lead.margins.items(), key=lambda item: item[1].mean)
     several = len(lead.margins) > 1
     others = "every other arm" if several else rival
-    constant = "the others kept their" if several else f"{rival} kept its"
+    gaining = "the others kept their" if several else f"{rival} kept its"
     return (
         f"For {wanted}: take {lead.first}. It is ahead of {others} at the largest budget, and would be ahead"
         f"{f' of {rival}' if several else ''} by {interval(margin.mean, margin.half)} points of {board.label} (paired, "
-        f"{seeds([margin.n])}) even if its own score rose no further while {constant} gain per doubling of compute. "
+        f"{seeds([margin.n])}) even if its own score rose no further while {gaining} gain per doubling of compute. "
         f"That is {far:.3g} times beyond what was measured, and does not hold if an arm gains faster there than over "
         f"the last three budgets."
     )

@@ -97,15 +97,15 @@ def write(store: RunStore, record_name: str, out: Path, missing: Mapping[str, st
 
 def _warn_of_replaced(table: Path, found: Frames, store: RunStore) -> None:
     """Log a warning if an existing report lists runs that this one does not, as a report on another store may."""
-    with suppress(OSError, ValueError, csv.Error):  # there is no table, or it is not one of a report
-        with table.open(newline="", encoding="utf-8") as file:
-            before = {row.get("run_id") for row in csv.DictReader(file)} - {None}
-        gone = before - {run["run_id"] for run in found.rows("runs")}
-        if gone:
-            log.warning(
-                "%s held a report with runs that are not in %s and is replaced; --out FOLDER keeps both",
-                table.parent, store.root,
-            )  # fmt: skip
+    before: set[Any] = set()
+    # Nothing is read if there is no table, or if it is not one of a report.
+    with suppress(OSError, ValueError, csv.Error), table.open(newline="", encoding="utf-8") as file:
+        before = {row.get("run_id") for row in csv.DictReader(file)} - {None}
+    if before - {run["run_id"] for run in found.rows("runs")}:
+        log.warning(
+            "the report in %s has runs that are not in %s, and is replaced by this one; give another folder with "
+            "--out to keep both", table.parent, store.root,
+        )  # fmt: skip
 
 
 def picture(found: Frames, board: Board) -> str:

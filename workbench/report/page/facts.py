@@ -14,6 +14,7 @@ from workbench.report.load.frames import Frames
 from workbench.report.load.run_files import FINISHED, flatten, number, part
 from workbench.report.page import checks
 from workbench.spec.parts import size_in_words
+from workbench.spec.scoring import label_of_tasks
 from workbench.spec.words_seen import by_source
 
 
@@ -41,10 +42,6 @@ def facts(found: Frames, results: list[Board]) -> list[tuple[str, str]]:
     arms = [run for run in runs if run["role"] == "arm"]
     done = sum(run["state"] in FINISHED for run in runs)
     spec: Mapping[str, Any] = next((found.settings[r["run_id"]] for r in arms if found.settings[r["run_id"]]), {})
-    scores = "; ".join(
-        board.label if board.label.startswith("mean of") else f"{board.label} ({words.listing(list(board.tasks))})"
-        for board in results
-    )
     counts = [len(cell.scores) for board in results for cell in board.at(board.budget)]
     seconds = math.fsum(r["seconds"] for r in runs if known(r["seconds"]))
     tuning = math.fsum(r["finetune_seconds"] for r in runs if known(r["finetune_seconds"]))
@@ -53,7 +50,7 @@ def facts(found: Frames, results: list[Board]) -> list[tuple[str, str]]:
     budgets = list(dict.fromkeys(run["budget"] for run in arms if found.settings[run["run_id"]]))
     layers, width = spec.get("encoder.layers", 0), spec.get("encoder.hidden", 0)
     return [
-        ("Score", scores or "none"),
+        ("Score", "; ".join(map(score, results)) or "none"),
         ("Budget of a run", words.listing(budgets) or "unknown"),
         *([("Compute", compared)] if (compared := spending.told(found)) else []),
         ("Pre-training seeds", words.seeds(counts) if counts else "none with scores"),
@@ -64,6 +61,12 @@ def facts(found: Frames, results: list[Board]) -> list[tuple[str, str]]:
         ("Pre-training in all", f"{words.power(flops)} FLOPs ({convention}), {words.duration(seconds)}"),
         ("Fine-tuning in all", words.duration(tuning)),
     ]
+
+
+def score(board: Board) -> str:
+    """Return the label of a score, with its tasks unless these are the label: `GLUE (CoLA, ...)`, `RTE`."""
+    tasks = f" ({words.listing(board.tasks)})"
+    return board.label + (tasks if board.label != label_of_tasks(board.tasks) else "")
 
 
 def text(found: Frames, names: str) -> str:
