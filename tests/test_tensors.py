@@ -1,12 +1,14 @@
-"""Sampling of tokens and dropout on tensors of any device, which do not depend on the fast paths for CPUs."""
+"""Sampling of tokens, dropout and copies to a device, which do not depend on the fast paths for CPUs."""
 
 from __future__ import annotations
+
+import time
 
 import numpy as np
 import pytest
 import torch
 
-from workbench.tensors import Drop, dropped, sample
+from workbench.tensors import Drop, dropped, sample, to_device
 
 
 @pytest.mark.parametrize("size", [1, 63, 64, 65, 200])
@@ -31,3 +33,20 @@ def test_dropout_is_a_function_of_its_key_and_returns_the_tensor_itself_at_a_rat
     kept = out != 0
     torch.testing.assert_close(out[kept], x[kept] / 0.75, rtol=1e-4, atol=0)
     assert dropped(x, Drop(5, 0.0)) is x
+
+
+def test_a_tensor_for_the_cpu_is_not_copied() -> None:
+    x = torch.arange(3)
+    assert to_device(x, "cpu") is x and to_device(x, torch.device("cpu")) is x
+
+
+@pytest.mark.gpu
+def test_a_copy_to_a_gpu_does_not_wait_for_the_work_before_it() -> None:
+    x = torch.arange(2**17)
+    to_device(x, "cuda")
+    torch.cuda.synchronize()
+    torch.cuda._sleep(10**9)  # clock cycles, about half a second
+    begun = time.perf_counter()
+    there = to_device(x, "cuda")
+    assert time.perf_counter() - begun < 0.1
+    assert torch.equal(there.cpu(), x)
