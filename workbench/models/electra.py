@@ -109,9 +109,12 @@ class Electra(nn.Module):
         return Output(hidden)
 
     def _mask(self, length: int, attention: Tensor | None) -> Tensor | None:
-        """Return which keys each query may see, bool (B, 1, 1, L), or (B, 1, L, L) if causal; None if all."""
+        """Return which keys each query may see, bool (B, 1, 1, L), or (B, 1, L, L) if causal.
+
+        It is None if these are all, or if fused attention needs no mask: in causal rows without padding.
+        """
         seen = None if attention is None else attention.bool()[:, None, None, :]
-        if not self.config.is_decoder:
+        if not self.config.is_decoder or (seen is None and self.config.attention == "sdpa"):
             return seen
         device = self.embeddings.word_embeddings.weight.device
         before = torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
@@ -137,7 +140,7 @@ class Layer(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         width, inner, eps = config.hidden_size, config.intermediate_size, config.layer_norm_eps
-        self.heads, self.eager = config.num_attention_heads, config.attention == "eager"
+        self.heads, self.eager, self.causal = config.num_attention_heads, config.attention == "eager", config.is_decoder
         self.rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob)
         own = {name: nn.Linear(width, width) for name in ("query", "key", "value")}
         self.attention = _group(
@@ -167,7 +170,8 @@ class Layer(nn.Module):
                 scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
             context = F.dropout(scores.softmax(-1, dtype=torch.float32).to(query.dtype), dropout) @ value
         else:
-            context = F.scaled_dot_product_attention(query, key, value, mask, dropout)
+            causal = self.causal and mask is None
+            context = F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal=causal)
         merged: Tensor = context.transpose(1, 2).flatten(2)
         return merged
 
