@@ -41,10 +41,7 @@ from workbench.spec.stages import ResolvedSpec
 from workbench.training.plan import plan
 
 HERE = Path(__file__).parent
-PARTS: dict[str, dict[str, Any]] = {  # settings beside those of the scale
-    "small": {}, "base": {"batch.size": 32}, "micro": {"encoder.dropout": 0.1, "encoder.attention_dropout": 0.1},
-    "mini": {"encoder.dropout": 0.1, "encoder.attention_dropout": 0.1},
-}  # fmt: skip
+PARTS: dict[str, dict[str, Any]] = {"small": {}, "base": {"batch.size": 32}, "micro": {}, "mini": {}}
 TINY = {
     "encoder.hidden": 64, "encoder.layers": 2, "encoder.embedding": 64, "encoder.vocab": 1000, "encoder.positions": 64,
     "data.length": 32, "batch.size": 8,
@@ -52,23 +49,35 @@ TINY = {
 AT_ONCE = (1, 4, 8, 12)
 START = 0.65  # largest share of the time of a part in which its processes may get ready
 BASE = "hf bf16"
+DETERMINISTIC = (
+    "import runpy, torch, warnings; warnings.simplefilter('ignore'); "
+    "torch.use_deterministic_algorithms(True, warn_only=True); "
+    "torch.utils.deterministic.fill_uninitialized_memory = False; "
+    "runpy.run_module('workbench.bench.turns', run_name='__main__')"
+)
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One process: an objective of ours, or a peer of `peer_models.py`; how it computes."""
+    """One process: an objective of ours, or a peer of `peer_models.py`; how it computes.
+
+    `deterministic` says whether torch is told to use algorithms whose sums always have the same order, where it can.
+    """
 
     name: str
     objective: str
     precision: str = "bf16"
     compile: bool = False
     peer: str = ""
+    deterministic: bool = False
 
 
 SIDE_BY_SIDE = (
     Contender(BASE, "rtd", peer="hf-naive"),
     Contender("rtd", "rtd"),
     Contender("rtd compiled", "rtd", compile=True),
+    Contender("rtd deterministic", "rtd", deterministic=True),
+    Contender("rtd compiled deterministic", "rtd", compile=True, deterministic=True),
     Contender("hf fp32", "rtd", "fp32", peer="hf-naive"),
     Contender("rtd fp32", "rtd", "fp32"),
     Contender("all-tokens-mlm", "all-tokens-mlm"),
@@ -115,11 +124,11 @@ def spec_of(part: str, objective: str, tiny: bool) -> ResolvedSpec:
 def start(contender: Contender, spec: ResolvedSpec, device: str, turn: float) -> Worker:
     """Return the process of a contender, which has warmed up. Raises InputError if it ended instead."""
     host = Host(device=device, precision=contender.precision, threads=1, compile=contender.compile)  # type: ignore[arg-type]
-    if not contender.peer:
-        return Worker.cell(spec, host, turn, None)
-    hello = {"name": contender.peer, "spec": spec.model_dump(mode="json"), "seconds": turn, "every": 10,
-             "host": {key: value for key, value in asdict(host).items() if key != "command"}}  # fmt: skip
-    return Worker(hello, str(HERE / "peer_models.py"))
+    hello = {"name": contender.peer or contender.name, "spec": spec.model_dump(mode="json"), "host": asdict(host),
+             "source": None, "seconds": turn, "steps": None, "every": 10}  # fmt: skip
+    if contender.peer:
+        return Worker(hello, str(HERE / "peer_models.py"))
+    return Worker(hello, *(("-c", DETERMINISTIC) if contender.deterministic else ()))
 
 
 def within(seconds: float, work: Callable[[], Any], otherwise: Callable[[], None]) -> Any:
@@ -270,6 +279,7 @@ def main() -> None:
     chosen.at_once = chosen.at_once or list(AT_ONCE)
     # Every process would start as many compilers as there are cores.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "2")
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without which cuBLAS is not deterministic
     clock, results = Clock(chosen.seconds), Results(chosen.out, chosen.device)
     ceilings(results, clock, chosen)
     parts = chosen.part or list(PARTS)

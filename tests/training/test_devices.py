@@ -44,6 +44,7 @@ REGISTRY = objectives.names()
 CUDA = pytest.param("cuda", marks=pytest.mark.gpu)
 QUICK = pytest.mark.parametrize("device", ["cpu", CUDA])
 LONG = pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.slow), CUDA])
+ALL_ON_CUDA = [pytest.param(name, "cuda", marks=pytest.mark.gpu) for name in REGISTRY]
 MEASURED = (*NOISY, "device_memory_bytes")
 SIZES = {
     "encoder.hidden": 64, "encoder.layers": 2, "encoder.heads": 2, "encoder.embedding": 32, "encoder.vocab": 1000,
@@ -224,24 +225,42 @@ def test_a_run_is_resumed_bit_for_bit(name: str, precision: Any, device: str, tm
     resumes_exactly(tmp_path, spec_of(name, 15), host)
 
 
+@contextmanager
+def deterministic(asked: bool) -> Iterator[None]:
+    """Choose torch's deterministic algorithms, if asked, and warn where there is none."""
+    if asked:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+
+
+@pytest.mark.filterwarnings("ignore")  # operations without a deterministic algorithm
 @LONG
-def test_long_rows_are_resumed_bit_for_bit(device: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", [False, True], ids=["usual", "deterministic"])
+def test_long_rows_are_resumed_bit_for_bit(asked: bool, device: str, tmp_path: Path) -> None:
     """At 512 tokens fused attention divides a row into blocks, whose sums may be added in any order."""
     spec = spec_of("rtd", 15, encoder__positions=512, data__length=512)
-    resumes_exactly(tmp_path, spec, Host(device=device, precision="bf16", threads=1, log_every=3, save_every=6))
+    with deterministic(asked):
+        resumes_exactly(tmp_path, spec, Host(device=device, precision="bf16", threads=1, log_every=3, save_every=6))
 
 
 @pytest.mark.filterwarnings("ignore")  # warnings of torch's compiler
 @LONG
-def test_a_compiled_run_is_resumed_bit_for_bit(device: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", [False, True], ids=["usual", "deterministic"])
+def test_a_compiled_run_is_resumed_bit_for_bit(asked: bool, device: str, tmp_path: Path) -> None:
+    """Compiled code adds the gradients of a table's rows in any order, if nothing else is asked for."""
     torch._dynamo.reset()
     host = Host(device=device, precision="bf16", threads=1, log_every=3, save_every=6, compile=True)
-    resumes_exactly(tmp_path, spec_of("rtd", 15), host)
+    with deterministic(asked):
+        resumes_exactly(tmp_path, spec_of("rtd", 15), host)
 
 
 @pytest.mark.filterwarnings("ignore")
-@LONG
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize(("name", "device"), [pytest.param("rtd", "cpu", marks=pytest.mark.slow), *ALL_ON_CUDA])
 def test_compiled_code_computes_the_same(name: str, device: str) -> None:
     """Losses and gradients of one batch by torch's own compiler, with the same masks and samples."""
     torch._dynamo.reset()
@@ -275,8 +294,7 @@ def test_a_run_that_is_begun_on_one_device_continues_on_a_cpu(device: str, tmp_p
     np.testing.assert_allclose([row["loss"] for row in again], [row["loss"] for row in rows], rtol=2e-2)
 
 
-@LONG
-@pytest.mark.parametrize("name", ["rtd", "bert-mlm"])
+@pytest.mark.parametrize(("name", "device"), [pytest.param("bert-mlm", "cpu", marks=pytest.mark.slow), *ALL_ON_CUDA])
 def test_five_hundred_steps_have_the_same_curve(name: str, device: str, tmp_path: Path, workbench_cache: Path) -> None:
     """The demo's encoder on the built-in corpus, in fp32 and bf16 on the device, against fp32 on a CPU.
 
@@ -291,7 +309,7 @@ def test_five_hundred_steps_have_the_same_curve(name: str, device: str, tmp_path
         rows, _ = trained(tmp_path / str(number), spec, prepared, host)
         curves.append(np.array([row["loss"] for row in rows]))
     exact, same, near = curves
-    assert exact[-50:].mean() < 0.9 * exact[:50].mean(), "it learns something"
+    assert exact[-50:].mean() < 0.9 * exact[:20].mean(), "it learns something"
     np.testing.assert_allclose(same[:20], exact[:20], rtol=1e-4)
     smooth = [each.reshape(10, 50).mean(1) for each in (exact, same, near)]
     np.testing.assert_allclose(smooth[1], smooth[0], rtol=2e-2)
