@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from drills.small import NOISY, write_text
+from drills.small import NOISY
 from objective_oracle import shaken, synthetic, tiny
 from torch import Tensor, nn
 
@@ -341,10 +341,8 @@ def test_a_step_does_not_wait_for_the_device(name: str, tmp_path: Path) -> None:
 @pytest.mark.gpu
 def test_a_study_with_several_workers_on_one_card(tmp_path: Path) -> None:
     """Trained, scored and reported, each worker in a process of its own."""
-    text = write_text(tmp_path / "small.txt")
-    words = ["run", "ablation", "--corpus", text, "--scale", "nano", "--budget", "steps=40", "--seeds", 2]
-    words += ["--set", "encoder.vocab=300", "--tasks", "pairs:replace,linear:next", "--device", "cuda"]
-    words += ["--workers", 4, "--runs", tmp_path / "runs", "--json"]
+    words = ["run", "ablation", "--scale", "nano", "--budget", "steps=40", "--seeds", 2, "--device", "cuda"]
+    words += ["--tasks", "pairs:replace,linear:next", "--workers", 4, "--runs", tmp_path / "runs", "--json"]
     done = subprocess.run([sys.executable, "-m", "workbench", *map(str, words)], cwd=tmp_path, capture_output=True,
                           text=True, timeout=400)  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
