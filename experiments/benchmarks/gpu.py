@@ -255,7 +255,7 @@ def ceilings(results: Results, clock: Clock, chosen: argparse.Namespace) -> None
         try:
             with Worker.ceiling(Host(device=chosen.device, precision=precision, threads=chosen.threads)) as worker:  # type: ignore[arg-type]
                 for _ in range(2):
-                    within(clock.left(), lambda worker=worker: worker.turn("time"), worker.close)  # type: ignore[misc]
+                    within(clock.left(), lambda worker=worker: worker.turn("time"), worker.close)
                 results.found["ceiling"][precision] = max(worker.speeds)
         except Exception as error:
             results.found["ceiling_failed"] = f"{type(error).__name__}: {error}"

@@ -37,8 +37,10 @@ from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore
 from workbench.tensors import Batch, StepLoss
 from workbench.training import loop
-from workbench.training.optimizer import make_optimizer
+from workbench.training.cuda_graph import RECORDED_AFTER, own_stream
+from workbench.training.optimizer import make_optimizer, set_rate
 from workbench.training.plan import plan
+from workbench.training.steps import Steps
 
 REGISTRY = objectives.names()
 CUDA = pytest.param("cuda", marks=pytest.mark.gpu)
@@ -218,10 +220,13 @@ def resumes_exactly(tmp_path: Path, spec: RunSpec, host: Host) -> None:
 
 
 @QUICK
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(("precision", "micro"), [("fp32", None), ("bf16", None), ("bf16", 4)])
 @pytest.mark.parametrize("name", ["rtd", "all-tokens-mlm", "causal-lm"])
-def test_a_run_is_resumed_bit_for_bit(name: str, precision: Any, device: str, tmp_path: Path) -> None:
-    host = Host(device=device, precision=precision, threads=1, log_every=3, save_every=6, micro_batch=4)
+def test_a_run_is_resumed_bit_for_bit(
+    name: str, precision: Any, micro: int | None, device: str, tmp_path: Path
+) -> None:
+    """A GPU records whole steps, unless they are divided into micro-batches."""
+    host = Host(device=device, precision=precision, threads=1, log_every=3, save_every=6, micro_batch=micro)
     resumes_exactly(tmp_path, spec_of(name, 15), host)
 
 
@@ -294,7 +299,8 @@ def test_a_run_that_is_begun_on_one_device_continues_on_a_cpu(device: str, tmp_p
     np.testing.assert_allclose([row["loss"] for row in again], [row["loss"] for row in rows], rtol=2e-2)
 
 
-@pytest.mark.parametrize(("name", "device"), [pytest.param("bert-mlm", "cpu", marks=pytest.mark.slow), *ALL_ON_CUDA])
+@LONG
+@pytest.mark.parametrize("name", ["bert-mlm", "rtd"])
 def test_five_hundred_steps_have_the_same_curve(name: str, device: str, tmp_path: Path, workbench_cache: Path) -> None:
     """The demo's encoder on the built-in corpus, in fp32 and bf16 on the device, against fp32 on a CPU.
 
@@ -317,25 +323,25 @@ def test_five_hundred_steps_have_the_same_curve(name: str, device: str, tmp_path
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("micro", [4, None], ids=["launched", "recorded"])
 @pytest.mark.parametrize("name", REGISTRY)
-def test_a_step_does_not_wait_for_the_device(name: str, tmp_path: Path) -> None:
+def test_a_step_does_not_wait_for_the_device(name: str, micro: int | None, tmp_path: Path) -> None:
     spec = spec_of(name, 10)
     prepared = made_up(tmp_path / "data", spec, tokens=50_000)
-    corpus = Corpus(prepared, spec.data.length, spec.seed)
-    device, model, autocast = loop._on_device(spec, corpus, Host(device="cuda", threads=1))
-    optimizer, parameters = make_optimizer(model, spec.optim), list(model.parameters())
+    corpus, host = Corpus(prepared, spec.data.length, spec.seed), Host(device="cuda", threads=1, micro_batch=micro)
+    device, model, autocast = loop._on_device(spec, corpus, host)
+    optimizer = make_optimizer(model, spec.optim)
+    steps = Steps(spec, corpus, host, device, autocast, model, optimizer)
     try:
-        for step in range(1, 6):
-            if step == 3:  # the first steps set up what the following ones use
-                torch.cuda.set_sync_debug_mode("error")
-            loop.accumulate(model, corpus, spec, step, 4, device, autocast)
-            norm = loop.total_norm(parameters)
-            optimizer.grad_scale = loop.clipping(norm, spec.optim.clip)  # type: ignore[attr-defined]
-            optimizer.found_inf = (~torch.isfinite(norm)).float()  # type: ignore[attr-defined]
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        with own_stream(device):
+            for step in range(1, RECORDED_AFTER + 5):
+                if step == RECORDED_AFTER + 2:  # the steps before set up what the following ones use
+                    torch.cuda.set_sync_debug_mode("error")
+                set_rate(optimizer, spec.optim, 1e-3 / step, step)
+                steps.take(step)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+    assert (steps.recorded is None) == (micro is not None)
 
 
 @pytest.mark.gpu
