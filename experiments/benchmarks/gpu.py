@@ -253,9 +253,9 @@ def ceilings(results: Results, clock: Clock, chosen: argparse.Namespace) -> None
     """Measure the fastest matrix products in bf16 and fp32."""
     for precision in ("bf16", "fp32"):
         try:
-            with Worker.ceiling(Host(device=chosen.device, precision=precision, threads=chosen.threads)) as worker:  # type: ignore[arg-type]
+            with Worker.ceiling(Host(device=chosen.device, precision=precision, threads=chosen.threads)) as worker:
                 for _ in range(2):
-                    within(clock.left(), lambda worker=worker: worker.turn("time"), worker.close)
+                    taken(worker, clock)
                 results.found["ceiling"][precision] = max(worker.speeds)
         except Exception as error:
             results.found["ceiling_failed"] = f"{type(error).__name__}: {error}"
