@@ -20,7 +20,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null && $(VENV)/bin/python -c '' 2>/dev/null 
 $(shell [ ! -e $(READY) ] || mv $(READY) $(UNFINISHED))
 endif
 
-.PHONY: help demo picture setup test test-slow mutants lint format docs clean
+.PHONY: help demo picture setup test test-slow gpu-check mutants lint format docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -28,6 +28,7 @@ help:
 	@echo "make picture    draw the README's picture anew, from the demo's runs"
 	@echo "make test       the tests that take minutes at most"
 	@echo "make test-slow  the tests that train for longer"
+	@echo "make gpu-check  the tests that need a GPU, then the speed of training on it"
 	@echo "make mutants    change the code in 200 places and look whether tests notice"
 	@echo "make lint       ruff and mypy"
 	@echo "make format     let ruff rewrite what it can"
@@ -48,6 +49,11 @@ test: $(READY)
 
 test-slow: $(READY)
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest -m "slow and not gpu" $(TEST_ARGS)
+
+gpu-check: $(READY)
+	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest -m gpu $(TEST_ARGS)
+	mkdir -p build
+	HF_HUB_OFFLINE=1 $(VENV)/bin/python experiments/benchmarks/gpu.py build/gpu.json
 
 mutants: $(READY)
 	$(VENV)/bin/python -m tests.mutation $(MUTANTS)

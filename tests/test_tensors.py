@@ -1,14 +1,15 @@
-"""Operations on tensors of any device: sampling of tokens, dropout, and the keys that queries attend to."""
+"""Operations on tensors of any device: sampling, dropout, the keys that queries attend to, copies to a device."""
 
 from __future__ import annotations
 
 import itertools
+import time
 
 import numpy as np
 import pytest
 import torch
 
-from workbench.tensors import Drop, dropped, sample, visible_keys
+from workbench.tensors import Drop, dropped, sample, to_device, visible_keys
 
 
 @pytest.mark.parametrize("size", [1, 63, 64, 65, 200])
@@ -52,3 +53,20 @@ def test_visible_keys_are_tokens_and_in_a_causal_encoder_none_after_the_query(
         is_token = lengths is None or key < lengths[row]
         expected = key <= query and (is_token or key == query) if causal else is_token
         assert visible.expand(3, 4, 4)[row, query, key] == expected
+
+
+def test_a_tensor_for_the_cpu_is_not_copied() -> None:
+    x = torch.arange(3)
+    assert to_device(x, "cpu") is x and to_device(x, torch.device("cpu")) is x
+
+
+@pytest.mark.gpu
+def test_a_copy_to_a_gpu_does_not_wait_for_the_work_before_it() -> None:
+    x = torch.arange(2**17)
+    to_device(x, "cuda")
+    torch.cuda.synchronize()
+    torch.cuda._sleep(10**9)  # clock cycles, about half a second
+    begun = time.perf_counter()
+    there = to_device(x, "cuda")
+    assert time.perf_counter() - begun < 0.1
+    assert torch.equal(there.cpu(), x)

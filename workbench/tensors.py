@@ -6,7 +6,7 @@ B rows, L positions in a row, K picked positions in a row, D width of the encode
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -70,6 +70,16 @@ class StepLoss:
     total: Tensor
     parts: dict[str, Tensor]
     metrics: dict[str, Ratio] = field(default_factory=dict)
+
+
+def to_device(tensor: Tensor, device: Any) -> Tensor:
+    """Return a tensor of main memory on a device; one of the CPU itself is not copied.
+
+    A GPU copies from pinned memory. From any other, the copy would wait for all work that the GPU has not done yet.
+    """
+    if torch.device(device).type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def ordinary(ids: Tensor, attention: Tensor | None, special: Special) -> Tensor:

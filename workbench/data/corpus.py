@@ -52,7 +52,7 @@ class Corpus:
         """Return training rows from `position` to `position + rows`: ids (rows, length), keys (rows,); no padding."""
         import torch
 
-        from workbench.tensors import Batch
+        from workbench.tensors import Batch, to_device
 
         positions = np.arange(position, position + rows, dtype=np.int64)
         ids = np.empty((rows, self.length), dtype=np.int64)
@@ -60,7 +60,7 @@ class Corpus:
         for line, row in zip(ids, self.order(positions), strict=True):
             self._fill(line[1:-1], int(row) * (self.length - 2))
         keys = row_keys(self.seed, torch.from_numpy(positions))
-        return Batch(ids=torch.from_numpy(ids).to(device, non_blocking=True), keys=keys.to(device, non_blocking=True))
+        return Batch(ids=to_device(torch.from_numpy(ids), device), keys=to_device(keys, device))
 
     def counts(self, rows: int = 1 << 14) -> NDArray[np.int64]:
         """Return the count (V,) of each token in `rows` rows spread over the corpus, or in all if it has fewer rows.

@@ -105,7 +105,9 @@ class Electra(nn.Module):
         hidden = F.dropout(tables.LayerNorm(added), rate, self.training)
         if hasattr(self, "embeddings_project"):
             hidden = self.embeddings_project(hidden)
-        visible = visible_keys(input_ids, attention_mask, self.config.is_decoder)
+        # Fused attention needs no mask for causal rows without padding, and is slower with one on a GPU.
+        masked = self.config.is_decoder and not (attention_mask is None and self.config.attention == "sdpa")
+        visible = visible_keys(input_ids, attention_mask, masked)
         mask = None if visible is None else visible[:, None]  # the same for all heads
         for layer in self.encoder.layer:
             hidden = layer(hidden, mask)
@@ -130,7 +132,7 @@ class Layer(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         width, inner, eps = config.hidden_size, config.intermediate_size, config.layer_norm_eps
-        self.heads, self.eager = config.num_attention_heads, config.attention == "eager"
+        self.heads, self.eager, self.causal = config.num_attention_heads, config.attention == "eager", config.is_decoder
         self.rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob)
         own = {name: nn.Linear(width, width) for name in ("query", "key", "value")}
         self.attention = _group(
@@ -160,7 +162,8 @@ class Layer(nn.Module):
                 scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
             context = F.dropout(scores.softmax(-1, dtype=torch.float32).to(query.dtype), dropout) @ value
         else:
-            context = F.scaled_dot_product_attention(query, key, value, mask, dropout)
+            causal = self.causal and mask is None
+            context = F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal=causal)
         merged: Tensor = context.transpose(1, 2).flatten(2)
         return merged
 

@@ -18,6 +18,7 @@ from workbench.data.tokenizer import load_foreign
 from workbench.errors import InputError
 from workbench.rng import seed_of
 from workbench.tasks.task import Examples, Task, sealed
+from workbench.tensors import to_device
 
 POOL = 16  # number of batches whose rows are sorted by length together
 PIECE, CHARACTERS = 1000, 1 << 20  # rows and characters in one call of a tokenizer
@@ -54,8 +55,8 @@ class Encoded:
             inputs["attention_mask"] = (np.arange(shape[1]) < np.array(lengths)[:, None]).astype(np.int64)
         if self.types is not None:
             inputs["token_type_ids"] = types
-        tensors = {name: torch.from_numpy(array).to(device) for name, array in inputs.items()}
-        return tensors, torch.from_numpy(self.targets[rows]).to(device)
+        tensors = {name: to_device(torch.from_numpy(array), device) for name, array in inputs.items()}
+        return tensors, to_device(torch.from_numpy(self.targets[rows]), device)
 
 
 def encode(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
