@@ -77,7 +77,6 @@ SIDE_BY_SIDE = (
     Contender("rtd", "rtd"),
     Contender("rtd compiled", "rtd", compile=True),
     Contender("rtd deterministic", "rtd", deterministic=True),
-    Contender("rtd compiled deterministic", "rtd", compile=True, deterministic=True),
     Contender("hf fp32", "rtd", "fp32", peer="hf-naive"),
     Contender("rtd fp32", "rtd", "fp32"),
     Contender("all-tokens-mlm", "all-tokens-mlm"),

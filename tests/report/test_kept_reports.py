@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import re
 import shutil
@@ -10,6 +11,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+
+
+def cells(file: Path) -> tuple[list[str], list[float]]:
+    """The text of a table with its numbers left out, and the numbers, whose last digits differ between processors."""
+    texts, numbers = list[str](), list[float]()
+    with open(file, encoding="utf-8", newline="") as lines:
+        for cell in (cell for row in csv.reader(lines) for cell in row):
+            try:
+                numbers.append(float(cell))
+                texts.append("number")
+            except ValueError:
+                texts.append(cell)
+    return texts, numbers
 
 
 @pytest.mark.parametrize("name", ["generator-size", "weight-tying"])
@@ -22,7 +36,9 @@ def test_comparisons_made_again_are_those_that_are_kept(name: str, tmp_path: Pat
     folder = shutil.copytree(ROOT / "reports/kept" / name, tmp_path / name)
     kept.correct(folder)
     for file in ("table.csv", "pairs.csv", "tasks.csv", "noise.csv"):
-        assert (folder / file).read_text() == (ROOT / "reports/kept" / name / file).read_text(), file
+        (texts, numbers), (old_texts, old_numbers) = cells(folder / file), cells(ROOT / "reports/kept" / name / file)
+        assert texts == old_texts, file
+        assert numbers == pytest.approx(old_numbers, rel=1e-9), file
     pages = [(place / name / "index.html").read_text() for place in (tmp_path, ROOT / "reports/kept")]
     answers = [re.findall(kept.ANSWERS, text, re.DOTALL) for text in pages]
     assert answers[0] == answers[1] and answers[0]

@@ -119,6 +119,9 @@ def test_collapses_are_flagged(tmp_path: Path, metric: str, value: float, said: 
     assert [bool(re.search(said, text)) for text in told if "recall" not in text and "majority" not in text] == (
         [True] if said else []
     )
+    made.unfinish(run)
+    unfinished = checks.collapsed(frames.read(store, name))
+    assert not [text for text in unfinished if run.run_id in text], "it has not come to the end of training"
 
 
 def test_grid_of_cells_says_what_became_of_each(tmp_path: Path) -> None:

@@ -230,38 +230,27 @@ def test_a_run_is_resumed_bit_for_bit(
     resumes_exactly(tmp_path, spec_of(name, 15), host)
 
 
-@contextmanager
-def deterministic(asked: bool) -> Iterator[None]:
-    """Choose torch's deterministic algorithms, if asked, and warn where there is none."""
-    if asked:
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(False)
-        torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+LONG_ROWS = "at 512 tokens the backward pass of fused attention adds the sums of its blocks in any order on a GPU"
 
 
-@pytest.mark.filterwarnings("ignore")  # operations without a deterministic algorithm
-@LONG
-@pytest.mark.parametrize("asked", [False, True], ids=["usual", "deterministic"])
-def test_long_rows_are_resumed_bit_for_bit(asked: bool, device: str, tmp_path: Path) -> None:
-    """At 512 tokens fused attention divides a row into blocks, whose sums may be added in any order."""
+@pytest.mark.parametrize(
+    "device",
+    [
+        pytest.param("cpu", marks=pytest.mark.slow),
+        pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.xfail(reason=LONG_ROWS, strict=False)]),
+    ],
+)
+def test_long_rows_are_resumed_bit_for_bit(device: str, tmp_path: Path) -> None:
     spec = spec_of("rtd", 15, encoder__positions=512, data__length=512)
-    with deterministic(asked):
-        resumes_exactly(tmp_path, spec, Host(device=device, precision="bf16", threads=1, log_every=3, save_every=6))
+    resumes_exactly(tmp_path, spec, Host(device=device, precision="bf16", threads=1, log_every=3, save_every=6))
 
 
 @pytest.mark.filterwarnings("ignore")  # warnings of torch's compiler
 @LONG
-@pytest.mark.parametrize("asked", [False, True], ids=["usual", "deterministic"])
-def test_a_compiled_run_is_resumed_bit_for_bit(asked: bool, device: str, tmp_path: Path) -> None:
-    """Compiled code adds the gradients of a table's rows in any order, if nothing else is asked for."""
+def test_a_compiled_run_is_resumed_bit_for_bit(device: str, tmp_path: Path) -> None:
     torch._dynamo.reset()
     host = Host(device=device, precision="bf16", threads=1, log_every=3, save_every=6, compile=True)
-    with deterministic(asked):
-        resumes_exactly(tmp_path, spec_of("rtd", 15), host)
+    resumes_exactly(tmp_path, spec_of("rtd", 15), host)
 
 
 @pytest.mark.filterwarnings("ignore")

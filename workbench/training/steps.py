@@ -6,6 +6,8 @@ Paper: section 3.1 and table 6; released code: `model/optimization.py` (docs/ele
 from __future__ import annotations
 
 import logging
+import os
+import warnings
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,6 +42,8 @@ class Steps:
     ) -> None:  # fmt: skip
         self.spec, self.corpus, self.device, self.autocast, self.optimizer = spec, corpus, device, autocast, optimizer
         self.parameters = list(model.parameters())
+        if host.compile and device.type == "cuda":
+            add_in_one_order()
         self.forward: nn.Module = torch.compile(model, fullgraph=True) if host.compile else model  # type: ignore[assignment]
         self.micro = host.rows_at_once(spec.batch.size)
         self.bad = torch.zeros((), device=device)
@@ -78,6 +82,18 @@ class Steps:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return norm
+
+
+def add_in_one_order() -> None:
+    """Have compiled code on a GPU add the gradients of a table's rows in the same order each time, in this process.
+
+    Otherwise a resumed run would differ from an uninterrupted one. torch warns of operations without such an order,
+    such as additions at picked positions; as picks are distinct, these have one number to add at each place.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for matrix products, as torch's documentation says
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    warnings.filterwarnings("ignore", ".*deterministic", UserWarning)
 
 
 def accumulate(

@@ -199,10 +199,12 @@ def by_value(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, lis
 
 
 def collapsed(frames: Frames) -> list[str]:
-    """Return sentences on runs whose training collapsed, by the last tenth of their logs."""
+    """Return sentences on finished runs whose training collapsed, by the last tenth of their logs."""
     sentences = reached.sentences(frames)
+    finished = {row["run_id"] for row in frames.rows("runs") if row["state"] in FINISHED}
     for metric, bad, sentence in COLLAPSES:
-        runs = [r for r in frames.logged if (end := at_end(frames, r, metric)) is not None and bad(end)]
+        ends = {r: at_end(frames, r, metric) for r in frames.logged if r in finished}
+        runs = [run_id for run_id, end in ends.items() if end is not None and bad(end)]
         if runs:
             sentences.append(f"At the end of training, {sentence} in {listing(runs)}.")
     return sentences
