@@ -136,8 +136,8 @@ def test_biases_and_norms_are_not_decayed_and_all_else_is(name: str, head: str) 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_the_rule_holds_in_every_family(family: str) -> None:
     """By name as in pre-training, and by shape as in fine-tuning: the same weights are spared."""
-    spec = tiny("bert-mlm", {"encoder.family": family, "encoder.embedding": None})
-    objective = build(spec)
+    name = "causal-lm" if FAMILIES[family].always_causal else "bert-mlm"
+    objective = build(tiny(name, {"encoder.family": family, "encoder.embedding": None}))
     for path, module in objective.named_modules():
         for name, weight in module.named_parameters(recurse=False):
             assert exempt(f"{path}.{name}") == (isinstance(module, nn.LayerNorm) or name == "bias"), (path, name)
@@ -148,6 +148,7 @@ def test_the_rule_holds_in_every_family(family: str) -> None:
     ("name", "expected"),
     [
         ("encoder.norm.weight", True), ("norm.weight", True), ("layers.0.LayerNorm.weight", True), ("bias", True),
+        ("h.0.ln_1.weight", True), ("h.3.ln_2.weight", True), ("model.ln_f.weight", True), ("ln_1.dense.weight", False),
         ("norm.dense.weight", False), ("a.norm.b.weight", False), ("normal_form.a.b.c", False), ("table.weight", False),
     ],
 )  # fmt: skip

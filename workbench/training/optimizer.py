@@ -80,14 +80,16 @@ def generator_alone(model: nn.Module) -> set[int]:
 
 
 # Weights without weight decay. The released code has one list of names for pre-training and fine-tuning: LayerNorm,
-# layer_norm and bias (`AdamWeightDecayOptimizer`). In other encoders norms have other names, such as GPT-2's `ln_1`, so
-# fine-tuning uses shapes instead. For every encoder that is pre-trained here, both rules exempt the same weights.
+# layer_norm and bias (`AdamWeightDecayOptimizer`), to which GPT-2's names of its norms are added. Encoders from
+# elsewhere may have other names, so fine-tuning uses shapes. For every encoder that is pre-trained here, both rules
+# exempt the same weights.
+NORMS_OF_GPT2 = ("ln_1", "ln_2", "ln_f")
 
 
 def exempt(name: str) -> bool:
     """Return whether a weight of this name is a bias or belongs to a norm (the released rule, used in pre-training)."""
     last = name.split(".")[-2:]
-    return name.endswith("bias") or any("norm" in part.lower() for part in last)
+    return name.endswith("bias") or any("norm" in part.lower() or part in NORMS_OF_GPT2 for part in last)
 
 
 def is_vector(weight: nn.Parameter) -> bool:
