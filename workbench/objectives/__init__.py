@@ -208,6 +208,11 @@ def with_options(spec: RunSpec) -> ResolvedSpec:
     spec = spec.replace(options=options)
     if is_causal(spec):
         spec = _causal(spec)
+    elif spec.tasks.lm_weight:
+        raise InputError(
+            f"tasks.lm_weight={spec.tasks.lm_weight:g}: {spec.objective} does not learn to predict the next token; "
+            f"set tasks.lm_weight=0, or choose --objective causal-lm"
+        )
     parent = spec.parent()
     if spec.start is None or parent is None:
         return ResolvedSpec(spec)

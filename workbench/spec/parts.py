@@ -311,6 +311,7 @@ class TasksSpec(Part):
     control: bool = False
     at: str = "auto"
     babylm: str | None = None
+    lm_weight: Annotated[float, Field(ge=0)] = 0.0
 
     @field_validator("at")
     @classmethod
@@ -330,4 +331,4 @@ DATA_KEYS = {
     "babylm",
 }  # fmt: skip
 # Fields that were added later: while they have their default, records keep the names that they had before.
-LATER_TASK_FIELDS = ("held_out", "blimp", "scorers", "control", "at", "babylm")
+LATER_TASK_FIELDS = ("held_out", "blimp", "scorers", "control", "at", "babylm", "lm_weight")

@@ -176,7 +176,7 @@ class RunSpec(Part):
             return None
         own = flat(self.start.parent)
         raw = self.model_dump() | {"start": None, "budget": self.budget.part(self.start.share)}
-        raw["tasks"]["names"] = ("none",)  # no report needs its scores
+        raw["tasks"] |= {"names": ("none",), "lm_weight": 0.0}  # no report needs its scores
         if own.get("objective", self.objective) != self.objective:
             raw |= {"source": "", "options": {}}
             raw["encoder"]["causal"] = None  # as the parent's objective needs it
