@@ -200,16 +200,25 @@ class ScheduleSpec(Part):
     `warmup` below 1 is a share of the run, otherwise a number of steps; the default is the paper's 10,000 steps, but at
     most a tenth of the run. With `overlap` the decay already runs during warm-up, as in the released code. `decay` is
     the share at the end of a `wsd` (warm-up, stable, decay) run in which the learning rate decays. It never decays in a
-    `constant` run, the trunk from which such runs can branch off (see `StartSpec`).
+    `constant` run, the trunk from which such runs can branch off (see `StartSpec`). A `cosine` run ends at `floor`, a
+    share of the peak: 0 for GPT (Radford et al. 2018, section 4.1), 0.1 for GPT-3 (Brown et al. 2020, appendix B). In
+    an `inverse-sqrt` run the rate falls with the square root of the step (Vaswani et al. 2017, equation 3), whatever
+    the length of the run.
     """
 
-    kind: Literal["linear", "wsd", "constant"] = "linear"
+    kind: Literal["linear", "wsd", "constant", "cosine", "inverse-sqrt"] = "linear"
     warmup: Annotated[float, Field(ge=0)] | None = None
     overlap: bool = False
     decay: Annotated[float, Field(gt=0, le=1)] = 0.2
+    floor: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
     @model_validator(mode="after")
     def _one_shape(self) -> Self:
+        if self.floor and self.kind != "cosine":
+            raise ValueError(
+                f"schedule.kind={self.kind} cannot have schedule.floor={self.floor:g}, at which only a cosine ends; "
+                f"set schedule.floor=0 or schedule.kind=cosine"
+            )
         if self.overlap and self.kind != "linear":
             raise ValueError(
                 f"schedule.kind={self.kind} cannot have schedule.overlap=true, which lets a linear decay run from the "

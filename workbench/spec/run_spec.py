@@ -216,8 +216,10 @@ class RunSpec(Part):
             del full["generator"]["kind"]
         else:
             del full["generator"]["width"], full["generator"]["depth"]
-        if self.schedule.kind == "constant":
+        if self.schedule.kind not in ("linear", "wsd"):
             del full["schedule"]["decay"]
+        if self.schedule.floor == 0:
+            del full["schedule"]["floor"]
         if self.corruption.generator_random == 0:
             del full["corruption"]["generator_random"]
         if self.optim.generator_lr is None:

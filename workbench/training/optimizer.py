@@ -17,7 +17,9 @@ def lr_factor(step: int, steps: int, warmup: int, schedule: ScheduleSpec) -> flo
 
     `linear` rises during warm-up and then decays linearly to 0; with `overlap` both happen at once, as in the released
     code: (1 - step / steps) * min(1, step / warmup), which starts from 0. `wsd` stays at the peak until the last
-    `decay` share of the run, in which it decays linearly; `constant` stays at the peak.
+    `decay` share of the run, in which it decays linearly; `constant` stays at the peak. `cosine` falls from the peak to
+    `floor` along half a cosine (Loshchilov and Hutter 2017, "SGDR", equation 5, without restarts). `inverse-sqrt` is
+    sqrt(warmup / step) after warm-up (Vaswani et al. 2017, equation 3).
     """
     if schedule.overlap:
         rise = min(1.0, step / warmup) if warmup else 1.0
@@ -29,6 +31,11 @@ def lr_factor(step: int, steps: int, warmup: int, schedule: ScheduleSpec) -> flo
     if schedule.kind == "wsd":
         falling = max(1, round(schedule.decay * steps))
         return min(1.0, (steps - step) / (falling + 1))
+    if schedule.kind == "cosine":
+        fallen = (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))) / 2
+        return schedule.floor + (1 - schedule.floor) * fallen
+    if schedule.kind == "inverse-sqrt":
+        return math.sqrt(max(warmup, 1) / max(step, 1))
     return (steps - step) / (steps - warmup)
 
 
