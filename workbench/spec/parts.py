@@ -180,10 +180,13 @@ class BatchSpec(Part):
 class OptimSpec(Part):
     """AdamW for generator, encoder and heads together, clipped by one common gradient norm (docs/electra.md 4).
 
+    `kind` chooses another rule: `lamb` (You et al. 2020), or `muon` (Jordan et al. 2024) for the matrices of layers and
+    heads, with AdamW for embeddings and vectors; betas, epsilon and bias correction are AdamW's and LAMB's.
     `lr` is the peak learning rate per step. `generator_lr`, if given, is that of the weights that only the generator
     has; weights that it shares with the encoder have `lr`. Both follow the same schedule.
     """
 
+    kind: Literal["adamw", "lamb", "muon"] = "adamw"
     lr: Annotated[float, Field(gt=0)] = 5e-4
     generator_lr: Annotated[float, Field(gt=0)] | None = None
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9

@@ -222,6 +222,8 @@ class RunSpec(Part):
             del full["schedule"]["floor"]
         if self.corruption.generator_random == 0:
             del full["corruption"]["generator_random"]
+        if self.optim.kind == "adamw":
+            del full["optim"]["kind"]
         if self.optim.generator_lr is None:
             del full["optim"]["generator_lr"]
         if not self.data.held_out:
