@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModel, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 from workbench.models.corruption import Generator
@@ -153,6 +154,25 @@ def test_a_saved_encoder_loads_anywhere_with_the_same_hidden_states(family: str,
             found = encoder(ids, attention)
         kept = torch.ones_like(ids, dtype=torch.bool) if attention is None else attention
         torch.testing.assert_close(found[kept], expected[kept], rtol=1e-4, atol=1e-5)
+
+
+class Waits(TorchDispatchMode):
+    """Counts the numbers that are read from tensors, for each of which a GPU is waited for."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += function is torch.ops.aten._local_scalar_dense.default
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_full_rows_are_not_searched_for_padding(family: str) -> None:
+    """GPT-2 reads one number, by which transformers looks for several texts in a row."""
+    encoder = build_encoder(spec_of(encoder__family=family))
+    with Waits() as waits:
+        encoder(inputs(padded=False)[0])
+    assert waits.count == (family == "gpt2")
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))

@@ -267,7 +267,13 @@ def _foreign(family: Family, sizes: dict[str, Any], attention: str) -> Any:
         model = AutoModel.from_config(config, attn_implementation=attention)
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # it would stay untrained: fine-tuning uses the [CLS] state itself (docs/electra.md 2)
+    # It looks for padding in every batch without a mask, for which a GPU must be waited for; such rows are full here.
+    model.warn_if_padding_and_no_attention_mask = _no_warning
     return model
+
+
+def _no_warning(*_: Any) -> None:
+    pass
 
 
 def start_from_sines(model: Any, spec: EncoderSpec) -> None:
