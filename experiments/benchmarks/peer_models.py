@@ -13,7 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
-from transformers import BertConfig, BertForMaskedLM, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    ElectraConfig,
+    ElectraForMaskedLM,
+    ElectraForPreTraining,
+    GPT2Config,
+    GPT2LMHeadModel,
+)  # fmt: skip
 
 from workbench.bench.turns import Enough, Turns, made_up
 from workbench.data.corpus import Corpus
@@ -157,6 +165,26 @@ class Bert(nn.Module):
         return {"loss": self.model(inputs, attention_mask=attention_mask, labels=labels).loss}
 
 
+def gpt2(spec: RunSpec) -> GPT2LMHeadModel:
+    sizes = spec.encoder
+    return GPT2LMHeadModel(GPT2Config(
+        vocab_size=sizes.vocab, n_embd=sizes.hidden, n_layer=sizes.layers, n_head=sizes.head_count,
+        n_inner=sizes.ffn_width, n_positions=sizes.positions, resid_pdrop=sizes.dropout, embd_pdrop=sizes.dropout,
+        attn_pdrop=sizes.attention_dropout, use_cache=False, bos_token_id=None, eos_token_id=None,
+    ))  # fmt: skip
+
+
+class Causal(nn.Module):
+    """GPT-2 with the next token at every position as its own loss has it, which keeps all logits."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        super().__init__()
+        self.model: Any = gpt2(spec)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, **_: Any) -> dict[str, Tensor]:
+        return {"loss": self.model(input_ids, attention_mask=attention_mask, labels=input_ids).loss}
+
+
 def model_of(peer: str, spec: RunSpec) -> nn.Module:
     if peer in ("hf-naive", "hf-trainer"):
         return electra_pair(spec)
@@ -164,6 +192,8 @@ def model_of(peer: str, spec: RunSpec) -> nn.Module:
         return Package(spec)
     if peer == "bert-mlm-trainer":
         return Bert(spec)
+    if peer == "gpt2-hf":
+        return Causal(spec)
     generator = ElectraForMaskedLM(electra(spec.generator_encoder))
     main = ElectraForMaskedLM(electra(spec.encoder))
     return AllTokens(generator, main, spec.data.special.mask, spec.encoder.hidden)

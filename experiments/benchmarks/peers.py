@@ -4,8 +4,9 @@
 
 Every contender is a whole optimizer step (data, forward, backward, clipping, AdamW, schedule, metrics) with the same
 sizes, batch and dropout, in a process of its own; they take turns (A B C A B C), and medians are compared. The base of
-all ratios is a pair of Hugging Face models in a plain fp32 loop, `hf-naive`, measured in the same turns;
-`processor_ratio` compares processor time, all threads together, which other work on the machine disturbs less.
+all ratios is a pair of Hugging Face models in a plain fp32 loop, `hf-naive`, or another peer that --base names
+(`gpt2-hf`, a `GPT2LMHeadModel`, for causal language models), measured in the same turns; `processor_ratio` compares
+processor time, all threads together, which other work on the machine disturbs less.
 Beforehand both sides compute the loss of the same batch from the same weights.
 
 `accelerate` (for HF Trainer) and `electra-pytorch` (pip install --no-deps electra-pytorch) are left out, and the reason
@@ -48,18 +49,25 @@ WORKLOADS: dict[str, dict[str, Any]] = {
         "data.length": 64, "batch.size": 64,
     },
 }  # fmt: skip
-OURS = {"ours-rtd": "rtd", "ours-bert-mlm": "bert-mlm", "ours-all-tokens-mlm": "all-tokens-mlm"}
+CAUSAL = {"objective": "causal-lm", "encoder.embedding": None}  # GPT-2's embeddings are as wide as its layers
+OURS: dict[str, dict[str, Any]] = {
+    "ours-rtd": {"objective": "rtd"}, "ours-bert-mlm": {"objective": "bert-mlm"},
+    "ours-all-tokens-mlm": {"objective": "all-tokens-mlm"}, "ours-causal-lm": CAUSAL,
+    "ours-gpt2": CAUSAL | {"encoder.family": "gpt2"},
+}  # fmt: skip
 PEERS = {  # what each needs besides our own dependencies
     "hf-naive": "", "hf-trainer": "accelerate", "electra-pytorch": "electra_pytorch", "bert-mlm-trainer": "accelerate",
-    "all-tokens-hf": "",
+    "all-tokens-hf": "", "gpt2-hf": "",
 }  # fmt: skip
 BASE = "hf-naive"
 
 
-def spec_of(workload: str, objective: str = "rtd", **more: Any) -> ResolvedSpec:
+def spec_of(workload: str, peer: str = "ours-rtd", **more: Any) -> ResolvedSpec:
     """A workload with the paper's dropout and generator; only its sizes differ from the preset."""
-    keys = WORKLOADS[workload] | {"budget.steps": 10**6} | more
-    return objectives.with_options(resolve("small", keys).replace(objective=objective))
+    own = OURS["ours-gpt2" if peer == "gpt2-hf" else peer if peer in OURS else "ours-rtd"]
+    keys = {key: value for key, value in own.items() if key != "objective"}
+    given = WORKLOADS[workload] | {"budget.steps": 10**6} | keys | more
+    return objectives.with_options(resolve("small", given).replace(objective=own["objective"]))
 
 
 def same_loss(workload: str) -> dict[str, float]:
@@ -99,6 +107,30 @@ def same_loss(workload: str) -> dict[str, float]:
     return values
 
 
+def same_causal_loss(workload: str) -> dict[str, float]:
+    """The same for GPT-2, whose loss is over the tokens of the text, as ours is."""
+    import torch
+    from peer_models import gpt2
+
+    from workbench.data.corpus import Corpus
+    from workbench.tensors import ordinary
+    from workbench.training.loop import build
+
+    spec = spec_of(workload, "ours-gpt2").changed({"encoder.dropout": 0.0, "encoder.attention_dropout": 0.0})
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        prepared = made_up(Path(folder) / "data", spec, 100_000)
+        spec = bind(spec, prepared)
+        batch = Corpus(prepared, spec.data.length, spec.seed).batch(0, 4)
+        ours: Any = build(spec).eval()
+        model: Any = gpt2(spec).eval()
+        model.transformer.load_state_dict(ours.encoder.model.state_dict())
+        labels = batch.ids.masked_fill(~ordinary(batch.ids, batch.attention, spec.data.special), -100)
+        values = {"ours_causal": float(ours(batch).total), "hf_causal": float(model(batch.ids, labels=labels).loss)}
+    if abs(values["ours_causal"] - values["hf_causal"]) > 1e-4:
+        raise SystemExit(f"workload {workload}: the causal losses differ: {values}")
+    return values
+
+
 def missing(peer: str) -> str:
     """Why a peer cannot be measured here, or nothing."""
     package = PEERS.get(peer, "")
@@ -107,7 +139,7 @@ def missing(peer: str) -> str:
 
 def start(peer: str, workload: str, host: Host, seconds: float) -> Worker:
     """The contender's process, warm and waiting."""
-    spec = spec_of(workload, OURS.get(peer, "rtd"))
+    spec = spec_of(workload, peer)
     if peer in OURS:
         return Worker.cell(spec, host, seconds, None)
     plain = {"device": host.device, "precision": host.precision, "threads": host.threads}
@@ -122,7 +154,8 @@ def measure(workload: str, precision: str, peers: list[str], chosen: argparse.Na
     def host(which: str, ours: bool) -> Host:
         return Host(device=chosen.device, precision=which, threads=chosen.threads, compile=ours and chosen.compile)  # type: ignore[arg-type]
 
-    entries = {(BASE, "fp32"): start(BASE, workload, host("fp32", False), chosen.seconds)}
+    base_key = (chosen.base, "fp32")
+    entries = {base_key: start(chosen.base, workload, host("fp32", False), chosen.seconds)}
     try:
         for peer in peers:
             if (peer, precision) not in entries:
@@ -140,16 +173,16 @@ def measure(workload: str, precision: str, peers: list[str], chosen: argparse.Na
     finally:
         for worker in entries.values():
             worker.close()
-    base = speed(turns[BASE, "fp32"])
+    base = speed(turns[base_key])
     rows = []
     for (peer, which), found in turns.items():
-        spec = spec_of(workload, OURS.get(peer, "rtd"))
+        spec = spec_of(workload, peer)
         per_token = float(plan(spec).flops_per_step["matmul"]) / spec.batch.size / spec.data.length
         rows.append({
             "workload": workload, "peer": peer, "precision": which, "tokens_per_second": round(speed(found)),
             "ratio": round(speed(found) / base, 3),
-            "fastest_ratio": round(fastest(found) / fastest(turns[BASE, "fp32"]), 3),
-            "processor_ratio": round(processor(turns[BASE, "fp32"]) / processor(found), 3),
+            "fastest_ratio": round(fastest(found) / fastest(turns[base_key]), 3),
+            "processor_ratio": round(processor(turns[base_key]) / processor(found), 3),
             "turns": [round(turn["tokens_per_second"]) for turn in found],
             "peak_memory_bytes": found[-1]["peak_memory_bytes"],
             "model_flops_utilisation": round(speed(found) * per_token / best, 3)
@@ -178,6 +211,7 @@ def main() -> None:
     parser.add_argument("--workload", action="append", choices=list(WORKLOADS))
     parser.add_argument("--precision", action="append", choices=["fp32", "bf16"])
     parser.add_argument("--peer", action="append", choices=[*OURS, *PEERS])
+    parser.add_argument("--base", choices=list(PEERS), default=BASE, help="of all ratios, in a plain fp32 loop")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="of a turn; no less than a step")
     parser.add_argument("--device", default="auto")
@@ -188,9 +222,13 @@ def main() -> None:
     peers = chosen.peer or [*OURS, *PEERS]
     left_out = {peer: why for peer in peers if (why := missing(peer))}
     peers = [peer for peer in peers if peer not in left_out]
-    result = here(chosen.device, chosen.threads) | {"left_out": left_out, "same_loss": {}, "rows": []}
+    if why := missing(chosen.base):
+        parser.error(f"--base {chosen.base}: {why}")
+    result = here(chosen.device, chosen.threads) | {
+        "left_out": left_out, "base": chosen.base, "same_loss": {}, "rows": [],
+    }  # fmt: skip
     for workload in chosen.workload or list(WORKLOADS):
-        result["same_loss"][workload] = same_loss(workload)
+        result["same_loss"][workload] = same_loss(workload) | same_causal_loss(workload)
         for precision in chosen.precision or ["fp32", "bf16"]:
             result["rows"] += measure(workload, precision, peers, chosen)
             chosen.out.write_text(json.dumps(result, indent=1) + "\n")

@@ -176,6 +176,14 @@ def test_hugging_face_fills_masks_with_the_logits_of_the_objective(tmp_path: Pat
         torch.testing.assert_close(loaded.eval()(input_ids=ids).logits, head(encoder(ids)), rtol=1e-5, atol=1e-5)
 
 
+def test_a_causal_model_fills_no_masks() -> None:
+    for name, keys in (("causal-lm", {}), ("bert-mlm", {"encoder.causal": True})):
+        spec = objectives.with_options(presets.resolve("nano", SIZES | keys).replace(objective=name))
+        model = loop.build(spec)
+        assert model_folder.masked_lm(model) is None
+        assert "adds a random head" in model_folder.card(spec, model, "main")
+
+
 def test_cards_say_which_part_fills_masks() -> None:
     def card(name: str, **changes: Any) -> str:
         spec = presets.resolve("nano", SIZES | changes).replace(objective=name)

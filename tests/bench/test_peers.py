@@ -21,3 +21,21 @@ def test_both_sides_compute_the_same_loss(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(peer_models.Pair, "take", lambda self, ours: None)
     with pytest.raises(SystemExit, match="losses differ"):
         peers.same_loss("T")
+
+
+def test_both_sides_compute_the_same_causal_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import peer_models
+    import peers
+
+    values = peers.same_causal_loss("T")
+    assert values["ours_causal"] == pytest.approx(values["hf_causal"], rel=1e-5)
+    ours, theirs = peers.spec_of("T", "ours-causal-lm"), peer_models.gpt2(peers.spec_of("T", "gpt2-hf")).config
+    sizes = (ours.encoder.hidden, ours.encoder.layers, ours.encoder.ffn_width, ours.encoder.vocab)
+    assert (theirs.n_embd, theirs.n_layer, theirs.n_inner, theirs.vocab_size) == sizes
+    assert ours.encoder.embedding_width == theirs.n_embd and ours.batch == peers.spec_of("T", "gpt2-hf").batch
+
+    own = peer_models.gpt2
+    monkeypatch.setattr(peer_models, "gpt2", lambda spec: own(spec.changed({"encoder.heads": 4})))
+    with pytest.raises(SystemExit, match="causal losses differ"):
+        peers.same_causal_loss("T")

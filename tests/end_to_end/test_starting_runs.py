@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,32 @@ def test_training_algorithms_side_by_side(workbench: Command, text: Path, table:
     for run in arms:
         assert 0.97 * 3e9 < run["flops"]["matmul"] <= 3e9  # type: ignore[index]
     assert {"adversarial", "rtd", "rtd, two-stage"} <= set(arms_of(tmp_path))
+
+
+def test_causal_first_and_then_masked(workbench: Command, text: Path, table: Path, tmp_path: Path) -> None:
+    """Five arms at equal FLOPs, the causal parents' included, and a baseline for each kind of encoder."""
+    words = ["sweep", "biphasic", "--corpus", text, "--tasks", table, "--budget", "flops=3e9", *SETS, *TASKS]
+    done = workbench(*words, "--out", "out", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    runs: dict[str, Any] = runs_of(tmp_path)
+    arms = [run for run in runs.values() if run["scores"] and run["steps"]]
+    started = {run["spec"]["start"]["share"]: run for run in arms if run["spec"]["start"]}
+    assert len(arms) == 5 and sorted(started) == [0.25, 0.5, 0.75]
+    for run in arms:
+        assert 0.96 * 3e9 < run["flops"]["matmul"] <= 3e9
+    for share, run in started.items():
+        parent = runs[run["plan"]["parent"]["run_id"]]
+        assert (run["spec"]["objective"], parent["spec"]["objective"]) == ("bert-mlm", "causal-lm")
+        assert (run["spec"]["encoder"]["causal"], parent["spec"]["encoder"]["causal"]) == (None, True)
+        assert parent["scores"] == 0 and parent["flops"]["matmul"] == pytest.approx(share * 3e9, rel=0.1)
+    names = arms_of(tmp_path)
+    assert {f"bert-mlm, after {share} % causal-lm" for share in (25, 50, 75)} < set(names)
+    assert {"bert-mlm", "causal-lm"} < set(names)
+    bare = [run["spec"] for run in runs.values() if not run["steps"]]
+    assert {(spec["objective"], spec["encoder"]["causal"]) for spec in bare} == {
+        ("bert-mlm", None),
+        ("causal-lm", True),
+    }
 
 
 @pytest.mark.slow

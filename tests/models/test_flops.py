@@ -289,6 +289,7 @@ def test_matmul_agrees_with_the_counter_of_torch(enc: EncoderSpec, length: int, 
         ("albert", 32),
         ("deberta-v2", None),
         ("deberta-v2", 32),
+        ("gpt2", None),
     ],
 )
 def test_the_cost_of_a_row_agrees_with_the_counter_of_torch(family: str, embedding: int | None) -> None:
@@ -312,10 +313,28 @@ def test_the_cost_of_a_row_agrees_with_the_counter_of_torch(family: str, embeddi
     assert counted(4) - counted(2) == 2 * flops.encoder(enc, 24).train("matmul")
 
 
+def test_the_head_of_gpt2_is_one_product_and_the_script_counts_a_whole_one() -> None:
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from workbench.models.encoder import Encoder
+    from workbench.models.heads import next_token_head
+    from workbench.spec.parts import Special
+
+    enc = EncoderSpec(family="gpt2", hidden=64, layers=1, heads=2, vocab=90, positions=40)
+    head = next_token_head(Encoder(enc, Special(pad=0, unk=1, cls=2, sep=3, mask=4)))
+    with FlopCounterMode(display=False) as counter:
+        head(torch.randn(3, 24, 64, requires_grad=True)).sum().backward()
+    price, bert = flops.lm_head(enc, 24, "all"), flops.lm_head(enc.model_copy(update={"family": "bert"}), 24, "all")
+    assert counter.get_total_flops() == 3 * price.train("matmul")
+    assert bert.matmul - price.matmul == 24 * 2 * 64 * 64
+    assert (bert.paper, bert.sparse) == (price.paper, price.sparse)
+
+
 def test_every_family_has_a_tested_cost() -> None:
     from workbench.models.encoder import FAMILIES
 
-    assert set(FAMILIES) == {"electra", "bert", "roberta", "albert", "deberta-v2"}, "price it in the test above"
+    assert set(FAMILIES) == {"electra", "bert", "roberta", "albert", "deberta-v2", "gpt2"}, "price it in the test above"
 
 
 @pytest.mark.parametrize("name", objectives.names())

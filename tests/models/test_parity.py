@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModel, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 from workbench.models.corruption import Generator
@@ -155,6 +156,25 @@ def test_a_saved_encoder_loads_anywhere_with_the_same_hidden_states(family: str,
         torch.testing.assert_close(found[kept], expected[kept], rtol=1e-4, atol=1e-5)
 
 
+class Waits(TorchDispatchMode):
+    """Counts the numbers that are read from tensors, for each of which a GPU is waited for."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += function is torch.ops.aten._local_scalar_dense.default
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_full_rows_are_not_searched_for_padding(family: str) -> None:
+    """GPT-2 reads one number, by which transformers looks for several texts in a row."""
+    encoder = build_encoder(spec_of(encoder__family=family))
+    with Waits() as waits:
+        encoder(inputs(padded=False)[0])
+    assert waits.count == (family == "gpt2")
+
+
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_ids_in_the_padding_do_not_matter(family: str) -> None:
     encoder = build_encoder(spec_of(encoder__family=family)).eval()
@@ -164,6 +184,38 @@ def test_ids_in_the_padding_do_not_matter(family: str) -> None:
         hidden = encoder(ids, attention)
         alone = encoder(ids[1:2, :3])
     torch.testing.assert_close(hidden[1, :3], alone[0], rtol=1e-4, atol=1e-5)
+
+
+def test_initial_weights_of_gpt2_are_those_of_its_code() -> None:
+    """Normal, positions half as wide, and the ends of the two residual branches of L layers divided by sqrt(2 L)."""
+    keys = {"encoder__family": "gpt2", "encoder__vocab": 4000, "encoder__positions": 512, "encoder__layers": 8}
+    encoder = build_encoder(spec_of(**keys, encoder__init=0.02, encoder__position_init="normal"))
+    for name, weight in encoder.model.named_parameters():
+        if weight.ndim == 1:
+            assert bool((weight == float(".ln_" in f".{name}" and name.endswith("weight"))).all()), name
+            continue
+        expected = 0.01 if name == "wpe.weight" else 0.02 / 4 if "c_proj" in name else 0.02
+        assert weight.std().item() == pytest.approx(expected, rel=0.05), name
+        assert 3 * expected < weight.abs().max() < 6 * expected, name  # not truncated at two
+
+
+def test_the_settings_of_gpt2_have_its_names() -> None:
+    keys = {"encoder__family": "gpt2", "encoder__ffn": 100, "encoder__dropout": 0.2, "encoder__attention_dropout": 0.3}
+    config = build_encoder(spec_of(**keys)).model.config
+    assert (config.n_embd, config.n_layer, config.n_head, config.n_inner, config.n_positions) == (48, 3, 3, 100, 40)
+    assert (config.resid_pdrop, config.embd_pdrop, config.attn_pdrop) == (0.2, 0.2, 0.3)
+    assert (config.activation_function, config.layer_norm_epsilon) == ("gelu_new", 1e-5)
+    special = spec_of().data.special
+    assert (config.pad_token_id, config.bos_token_id, config.eos_token_id) == (special.pad, special.cls, special.sep)
+    assert not {"hidden_act", "is_decoder", "hidden_dropout_prob"} & config.to_diff_dict().keys()
+
+
+def test_sines_start_the_position_table_of_every_family_that_has_one() -> None:
+    for family, place in (("gpt2", "wpe"), ("bert", "embeddings.position_embeddings")):
+        encoder = build_encoder(spec_of(encoder__family=family, encoder__position_init="sinusoidal"))
+        table = encoder.model.get_submodule(place).weight
+        first = torch.tensor([0.0, 1.0] * 24) * encoder.spec.init * 2**0.5
+        torch.testing.assert_close(table[0].detach(), first)
 
 
 def test_initial_weights_are_those_of_the_paper() -> None:

@@ -20,7 +20,7 @@ from hypothesis import Phase, settings
 
 from workbench.cpu import compiled
 
-for family in ("albert", "bert", "deberta_v2", "electra", "mpnet", "roberta"):
+for family in ("albert", "bert", "deberta_v2", "electra", "gpt2", "mpnet", "roberta"):
     importlib.import_module(f"transformers.models.{family}.modeling_{family}")
 for kind in (torch.float32, torch.bfloat16):
     compiled.available(kind)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from objective_oracle import shaken, slow_nll, synthetic, tiny
+from objective_oracle import build, shaken, slow_nll, synthetic, tiny
 from torch import Tensor
-from transformers import AutoModel, ElectraConfig, ElectraForCausalLM
+from transformers import AutoModel, ElectraConfig, ElectraForCausalLM, GPT2LMHeadModel
 
 from workbench import objectives
 from workbench.errors import InputError
-from workbench.models.encoder import FAMILIES, Encoder
+from workbench.models.encoder import FAMILIES, Encoder, build_encoder
 from workbench.spec.presets import resolve
 from workbench.tasks.finetuning.classifier import load_encoder, reads_last
 from workbench.tensors import Batch
@@ -23,8 +23,16 @@ from workbench.tensors import Batch
 LENGTHS = (24, 24, 17, 9, 3, 24)
 
 
-def theirs(objective: Any) -> ElectraForCausalLM:
+GPT2 = {"encoder.family": "gpt2", "encoder.embedding": 32}
+FAMILY = pytest.mark.parametrize("family", [{}, GPT2], ids=["electra", "gpt2"])
+
+
+def theirs(objective: Any) -> Any:
     """Hugging Face's causal language model with the weights of an objective, in float64."""
+    if objective.spec.encoder.family == "gpt2":
+        whole = GPT2LMHeadModel(objective.encoder.model.config).eval()
+        whole.transformer.load_state_dict(objective.encoder.model.state_dict())
+        return whole.double()
     model = ElectraForCausalLM(ElectraConfig(**objective.encoder.model.config.facts())).eval()
     model.electra.load_state_dict(objective.encoder.model.state_dict())
     model.generator_predictions.dense.load_state_dict(objective.head.dense.state_dict())
@@ -37,12 +45,15 @@ def theirs(objective: Any) -> ElectraForCausalLM:
 def logits_of(objective: Any, batch: Batch) -> Any:
     """(B, L, V) float64."""
     with torch.no_grad():
-        return theirs(objective)(batch.ids, batch.attention).logits.numpy()
+        return theirs(objective)(batch.ids, attention_mask=batch.attention).logits.numpy()
 
 
+@FAMILY
 @pytest.mark.parametrize("lengths", [None, LENGTHS])
-def test_the_loss_is_the_mean_over_the_words_that_follow(lengths: tuple[int, ...] | None) -> None:
-    spec = tiny("causal-lm")
+def test_the_loss_is_the_mean_over_the_words_that_follow(
+    lengths: tuple[int, ...] | None, family: dict[str, Any]
+) -> None:
+    spec = tiny("causal-lm", family)
     objective, batch = shaken(spec).eval(), synthetic(spec, rows=6, lengths=lengths)
     logits, losses, right = logits_of(objective, batch), [], []
     for row, size in enumerate(lengths or [24] * 6):
@@ -68,8 +79,9 @@ def test_the_last_position_predicts_nothing() -> None:
     assert objective(batch).metrics["lm_accuracy"][1] == before.metrics["lm_accuracy"][1] == 6 * 22
 
 
-def test_gradients_are_those_of_the_written_out_loss() -> None:
-    spec = tiny("causal-lm", {"encoder.dropout": 0.0, "encoder.attention_dropout": 0.0})
+@FAMILY
+def test_gradients_are_those_of_the_written_out_loss(family: dict[str, Any]) -> None:
+    spec = tiny("causal-lm", family | {"encoder.dropout": 0.0, "encoder.attention_dropout": 0.0})
     objective, batch = shaken(spec), synthetic(spec, rows=6, lengths=LENGTHS)
     plain = copy.deepcopy(objective)
     plain.encoder.plain = plain.head.plain = True
@@ -79,8 +91,9 @@ def test_gradients_are_those_of_the_written_out_loss() -> None:
         torch.testing.assert_close(mine.grad, other.grad, rtol=1e-3, atol=1e-5, msg=name)
 
 
-def test_a_score_is_the_sum_of_log_probabilities() -> None:
-    spec = tiny("causal-lm")
+@FAMILY
+def test_a_score_is_the_sum_of_log_probabilities(family: dict[str, Any]) -> None:
+    spec = tiny("causal-lm", family)
     objective, batch = shaken(spec).eval(), synthetic(spec, rows=6, lengths=LENGTHS)
     found = objective.score(batch.ids, batch.attention)
     logits = logits_of(objective, batch)
@@ -107,7 +120,7 @@ def states(encoder: Encoder, ids: Tensor, way: str) -> Tensor:
     return encoder(ids)
 
 
-@pytest.mark.parametrize("family", ["electra", "bert", "roberta"])
+@pytest.mark.parametrize("family", ["electra", "bert", "roberta", "gpt2"])
 @pytest.mark.parametrize("way", ["kernels", "module", "one place", "plain"])
 def test_what_follows_a_position_changes_nothing_there(way: str, family: str) -> None:
     keys = {} if family == "electra" else {"encoder.family": family, "encoder.embedding": 32}
@@ -125,17 +138,19 @@ def test_what_follows_a_position_changes_nothing_there(way: str, family: str) ->
             assert (states(encoder, other, way)[:, place] - before[:, place]).abs().max() > 1e-3  # it sees the first
 
 
-def test_an_exported_encoder_is_causal_and_read_at_its_last_token(tmp_path: Path) -> None:
-    spec = tiny("causal-lm")
+@FAMILY
+def test_an_exported_encoder_is_causal_and_read_at_its_last_token(tmp_path: Path, family: dict[str, Any]) -> None:
+    spec = tiny("causal-lm", family)
     encoder, batch = shaken(spec).eval().encoder, synthetic(spec, rows=6, lengths=LENGTHS)
     encoder.save(tmp_path)
     foreign, ours = AutoModel.from_pretrained(tmp_path).eval(), load_encoder(tmp_path, 0.0).eval()
-    assert foreign.config.is_decoder and reads_last(ours.config)
+    assert foreign.config.model_type == "gpt2" or foreign.config.is_decoder
+    assert reads_last(ours.config)
     real = batch.attention
     assert real is not None
     with torch.no_grad():
-        want = foreign(batch.ids, real).last_hidden_state[real]
-        for found in (ours(batch.ids, real).last_hidden_state, encoder(batch.ids, real)):
+        want = foreign(batch.ids, attention_mask=real).last_hidden_state[real]
+        for found in (ours(batch.ids, attention_mask=real).last_hidden_state, encoder(batch.ids, real)):
             torch.testing.assert_close(found[real], want, rtol=1e-4, atol=1e-4)
 
 
@@ -146,9 +161,22 @@ def test_the_objective_decides_whether_the_encoder_is_causal() -> None:
     assert named.name == resolve("nano", {"objective": "bert-mlm"}).name
     with pytest.raises(InputError, match=r"encoder.causal=false: causal-lm needs"):
         tiny("causal-lm", {"encoder.causal": False})
-    for family in set(FAMILIES) - {"electra", "bert", "roberta"}:
+    for family in set(FAMILIES) - {"electra", "bert", "roberta", "gpt2"}:
         with pytest.raises(InputError, match=rf"encoder.family={family} cannot be causal; there are electra, "):
             shaken(tiny("causal-lm", {"encoder.family": family}))
+
+
+@pytest.mark.parametrize("causal", [None, True])
+def test_gpt2_is_refused_for_objectives_that_see_both_sides(causal: bool | None) -> None:
+    for name in set(objectives.names()) - {"causal-lm"}:
+        spec = tiny(name, GPT2 | {"encoder.causal": causal})
+        with pytest.raises(InputError, match=rf"^encoder.family=gpt2 has no position .* {name} needs; choose --obj"):
+            objectives.build(spec, build_encoder(spec))
+
+
+def test_gpt2_has_no_head_of_its_own() -> None:
+    objective = build(tiny("causal-lm", GPT2))
+    assert [name for name, _ in objective.named_parameters() if not name.startswith("encoder.")] == []
 
 
 def test_a_masked_model_may_start_from_a_causal_one_and_the_other_way_round() -> None:

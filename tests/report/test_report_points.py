@@ -119,8 +119,9 @@ def test_points_before_the_end_are_hollow_and_the_page_says_why(study: tuple[Run
     assert alone.count('fill="none"') >= 2 * len(SHARES) and during_training.HOLLOW in alone
 
 
-def test_points_of_a_constant_rate_are_not_marked(tmp_path: Path) -> None:
-    changes = {"schedule.kind": "constant"}
+@pytest.mark.parametrize("kind", ["constant", "inverse-sqrt"])
+def test_points_of_a_rate_that_suits_any_length_are_not_marked(tmp_path: Path, kind: str) -> None:
+    changes = {"schedule.kind": kind}
     store, name = store_of(tmp_path, overtaking, seeds=2, **changes)
     html = write(store, name, tmp_path / "report").read_text()
     assert not any(place.unfinished for place in board_of(store, name).places)

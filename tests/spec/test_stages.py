@@ -57,3 +57,10 @@ def test_runs_whose_encoders_begin_alike_share_a_baseline(others: dict[str, Any]
 )
 def test_runs_whose_encoders_begin_otherwise_have_their_own(others: dict[str, Any]) -> None:
     assert untrained(bound(**others)).run_id != untrained(bound()).run_id
+
+
+def test_the_baseline_of_a_causal_objective_is_scored_as_the_objective_is() -> None:
+    causal, both = untrained(bound(objective="causal-lm")), untrained(bound(objective="bert-mlm", encoder__causal=True))
+    assert (causal.spec.objective, both.spec.objective) == ("causal-lm", "bert-mlm")
+    assert causal.spec.encoder.causal and both.spec.encoder.causal and causal.run_id != both.run_id
+    assert untrained(bound(objective="causal-lm", optim__lr=1e-5)).run_id == causal.run_id

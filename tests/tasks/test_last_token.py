@@ -21,7 +21,9 @@ from workbench.tasks.task import Examples, Task, sealed
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 48}),
+    "gpt2 with head": ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 48}),
     "electra decoder": ("electra", {**SIZES, "is_decoder": True, "max_position_embeddings": 48}),
+    "electra decoder with head": ("electra", {**SIZES, "is_decoder": True, "max_position_embeddings": 48}),
     "bert decoder": ("bert", {**SIZES, "is_decoder": True, "max_position_embeddings": 48}),
     "llama": ("llama", {**SIZES, "num_key_value_heads": 2, "max_position_embeddings": 48}),
     "xlnet": ("xlnet", {"d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 64}),
@@ -32,7 +34,10 @@ LAST = [kind for kind in KINDS if kind != "bert"]
 
 @pytest.fixture(scope="module")
 def make(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return a function that makes a folder with random weights of a family and a tokenizer to match."""
+    """Return a function that makes a folder with random weights of a family and a tokenizer to match.
+
+    Those with a head are saved as language models; GPT-2's then has no padding token, as it is published.
+    """
     made: dict[str, Path] = {}
 
     def build(kind: str) -> Path:
@@ -45,16 +50,17 @@ def make(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
 
 def _build(encoder: Path, kind: str, folder: Path) -> Path:
     from tokenizers import processors
-    from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
+    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PreTrainedTokenizerFast
 
     model_type, sizes = KINDS[kind]
+    head, unpadded = kind.endswith("head"), kind == "gpt2 with head"
     rows = json.loads((encoder / "config.json").read_text())["vocab_size"]
-    special = {"vocab_size": rows, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+    special = {"vocab_size": rows, "pad_token_id": None if unpadded else 0, "bos_token_id": 2, "eos_token_id": 3}
     with torch.random.fork_rng(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
         config = AutoConfig.for_model(model_type, initializer_range=0.2, **special, **sizes)
-        AutoModel.from_config(config).save_pretrained(folder)
+        (AutoModelForCausalLM if head else AutoModel).from_config(config).save_pretrained(folder)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(encoder)
     templates = {"gpt2": ("$A", "$A $B"), "llama": ("[CLS] $A", "[CLS] $A $B"), "xlnet": ("$A [SEP] [CLS]",) * 2}
     if model_type in templates:
@@ -65,6 +71,8 @@ def _build(encoder: Path, kind: str, folder: Path) -> Path:
             special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
         )  # fmt: skip
     tokenizer.eos_token = "[SEP]"
+    if unpadded:
+        tokenizer.pad_token = None
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -114,7 +122,7 @@ def test_the_config_decides() -> None:
         assert reads_last(AutoConfig.for_model(model_type, **sizes)) == (kind in LAST), kind
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "electra decoder", "xlnet"])
+@pytest.mark.parametrize("kind", ["gpt2", "gpt2 with head", "electra decoder", "electra decoder with head", "xlnet"])
 def test_what_a_bag_of_words_solves_it_learns_too(kind: str, make: Callable[[str], Path], keyword: Task) -> None:
     spec = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.0)
     assert finetune(make(kind), keyword, spec, 0, Host(device="cpu")).value > 85

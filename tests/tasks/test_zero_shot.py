@@ -306,6 +306,44 @@ def test_real_blimp(real_data: Path) -> None:
     assert len(blimp.load("blimp", str(real_data / "blimp")).good) == 67_000
 
 
+def test_gpt2_scores_real_sentences_as_hugging_face_does(real_data: Path, tmp_path: Path) -> None:
+    """Their model loads what is exported, and its log-probabilities, summed over the words, are the scores."""
+    from transformers import AutoTokenizer, GPT2LMHeadModel
+
+    texts = blimp.load("blimp-filtered", str(real_data / "blimp")).good[::600]
+    trained = tokenizer.train(texts, 400)
+    (words := tmp_path / "words").mkdir()
+    tokenizer.save(trained, words, True)
+    given = {"objective": "causal-lm", "encoder.family": "gpt2", "encoder.vocab": tokenizer.size(trained)} | SIZES
+    given |= {"encoder.embedding": None, "encoder.positions": 64}
+    given |= {f"data.special.{key}": value for key, value in tokenizer.special(words).model_dump().items()}
+    spec = objectives.with_options(resolve("nano", given))
+    model: Any = build(spec)
+    run = RunStore(tmp_path / "runs").open(BoundRun(spec))
+    with torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(0)
+        for weight in model.parameters():
+            weight.add_(torch.randn(weight.shape) * 0.1)
+    with run.staged("encoder") as folder:
+        export(model.encoder, words, folder, spec, FACTS)
+    with run.staged("heads") as folder:
+        export_heads(model, folder)
+    run.finish(FACTS)
+
+    ours = load(run.path / "encoder", ("default",), "cpu")
+    theirs = GPT2LMHeadModel.from_pretrained(run.path / "encoder").eval()
+    read = AutoTokenizer.from_pretrained(run.path / "encoder")
+    tokenized = preferences.Tokenized(run.path / "encoder", texts, 64)
+    assert ours.name == "causal"
+    for numbers, batch in tokenized.batches(np.arange(len(texts)), "cpu"):
+        for number, score in zip(numbers, ours.scorer(batch).tolist(), strict=True):
+            ids = torch.tensor([read(texts[number])["input_ids"]])
+            with torch.no_grad():
+                log_p = theirs(ids).logits.double().log_softmax(-1)[0, :-1]
+            each = log_p.gather(1, ids[0, 1:, None])[:-1]  # the last one is [SEP]
+            assert score == pytest.approx(float(each.sum()), rel=1e-4)
+
+
 # ---- made from held-out text ----
 
 TEXT = (

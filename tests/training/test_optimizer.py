@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -136,8 +137,8 @@ def test_biases_and_norms_are_not_decayed_and_all_else_is(name: str, head: str) 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_the_rule_holds_in_every_family(family: str) -> None:
     """By name as in pre-training, and by shape as in fine-tuning: the same weights are spared."""
-    spec = tiny("bert-mlm", {"encoder.family": family, "encoder.embedding": None})
-    objective = build(spec)
+    name = "causal-lm" if FAMILIES[family].always_causal else "bert-mlm"
+    objective = build(tiny(name, {"encoder.family": family, "encoder.embedding": None}))
     for path, module in objective.named_modules():
         for name, weight in module.named_parameters(recurse=False):
             assert exempt(f"{path}.{name}") == (isinstance(module, nn.LayerNorm) or name == "bias"), (path, name)
@@ -148,6 +149,7 @@ def test_the_rule_holds_in_every_family(family: str) -> None:
     ("name", "expected"),
     [
         ("encoder.norm.weight", True), ("norm.weight", True), ("layers.0.LayerNorm.weight", True), ("bias", True),
+        ("h.0.ln_1.weight", True), ("h.3.ln_2.weight", True), ("model.ln_f.weight", True), ("ln_1.dense.weight", False),
         ("norm.dense.weight", False), ("a.norm.b.weight", False), ("normal_form.a.b.c", False), ("table.weight", False),
     ],
 )  # fmt: skip
@@ -293,6 +295,57 @@ def test_wsd_falls_from_below_the_peak_where_its_last_share_begins_during_warm_u
     """The last nine of ten steps fall along one line, which is followed from the end of warm-up on."""
     rates = factors(10, warmup=3, kind="wsd", decay=0.9)
     assert rates == pytest.approx([0.25, 0.5, 0.75, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1])
+
+
+def scheduled(make: Callable[..., Any], steps: int, **keys: Any) -> list[float]:
+    """The rates that a scheduler of transformers gives `steps` updates at a peak of 1."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler, rates = make(optimizer, **keys), []
+    for _ in range(steps):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return rates
+
+
+@pytest.mark.parametrize("floor", [0.0, 0.1])
+@pytest.mark.parametrize(("steps", "warmup"), [(100, 10), (40, 0), (12, 11)])
+def test_cosine_is_that_of_transformers_after_warm_up(steps: int, warmup: int, floor: float) -> None:
+    from transformers import get_cosine_schedule_with_warmup, get_cosine_with_min_lr_schedule_with_warmup
+
+    rates = factors(steps, warmup=warmup, kind="cosine", floor=floor)
+    keys = {"num_warmup_steps": warmup, "num_training_steps": steps}
+    if floor:
+        theirs = scheduled(get_cosine_with_min_lr_schedule_with_warmup, steps, min_lr_rate=floor, **keys)
+    else:
+        theirs = scheduled(get_cosine_schedule_with_warmup, steps, **keys)
+    np.testing.assert_allclose(rates[warmup:], theirs[warmup:], rtol=1e-12)
+    np.testing.assert_allclose(np.diff([0.0, *rates[: warmup + 1]]), 1 / (warmup + 1))  # theirs wastes the first step
+    assert rates[-1] > floor
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(100, 10), (40, 1)])
+def test_inverse_square_root_is_that_of_transformers_after_warm_up(steps: int, warmup: int) -> None:
+    from transformers import get_inverse_sqrt_schedule
+
+    rates = factors(steps, warmup=warmup, kind="inverse-sqrt")
+    theirs = scheduled(get_inverse_sqrt_schedule, steps, num_warmup_steps=warmup)
+    np.testing.assert_allclose(rates[warmup:], theirs[warmup:], rtol=1e-12)
+    np.testing.assert_allclose(np.diff([0.0, *rates[: warmup + 1]]), 1 / (warmup + 1))
+    assert factors(2 * steps, warmup=warmup, kind="inverse-sqrt")[:steps] == rates  # the length of the run is no part
+
+
+def test_inverse_square_root_without_warm_up_falls_from_the_first_step() -> None:
+    assert factors(5, warmup=0, kind="inverse-sqrt") == pytest.approx([1, 1, 2**-0.5, 3**-0.5, 0.5])
+
+
+def test_a_floor_is_for_a_cosine_alone() -> None:
+    for kind in ("linear", "wsd", "constant", "inverse-sqrt"):
+        with pytest.raises(InputError, match=rf"^schedule\.kind={kind} cannot have schedule\.floor=0\.1, at which"):
+            factors(10, kind=kind, floor=0.1)
+    assert tiny("rtd", schedule__floor=0).name == tiny("rtd").name
+    names = [tiny("rtd", schedule__kind="cosine", schedule__floor=floor).name for floor in (0, 0.1, 0.2)]
+    assert len(set(names)) == 3
 
 
 def test_rates_of_the_papers_run() -> None:

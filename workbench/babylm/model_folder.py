@@ -52,7 +52,9 @@ def masked_lm(model: nn.Module) -> tuple[Encoder, MlmHead] | None:
     if isinstance(generator, Generator):
         return None if generator.words is not None else (generator.body, generator.head)
     encoder = getattr(model, "encoder", None)
-    return (encoder, head) if isinstance(head, MlmHead) and isinstance(encoder, Encoder) else None
+    if not isinstance(head, MlmHead) or not isinstance(encoder, Encoder) or encoder.spec.causal:
+        return None  # the head of a causal encoder learned to predict the next token
+    return encoder, head
 
 
 def _save_masked_lm(encoder: Encoder, head: MlmHead, folder: Path) -> None:

@@ -110,9 +110,13 @@ def prepared_facts(base: RunSpec) -> dict[str, Any]:
 
 
 def untrained(run: BoundRun) -> BoundRun:
-    """Return the baseline of a run: the same encoder with its initial weights, which all objectives of a seed share."""
+    """Return the baseline of a run: the same encoder with its initial weights, which all objectives of a seed share.
+
+    Causal objectives share another one, because sentences are scored there by what comes next, and not by masks.
+    """
     settings = run.spec.model_dump(include=INITIAL)
-    return BoundRun(objectives.with_options(parse(settings | {"objective": "bert-mlm", "budget": {"steps": 0}})))
+    name = "causal-lm" if objectives.is_causal(run.spec) else "bert-mlm"
+    return BoundRun(objectives.with_options(parse(settings | {"objective": name, "budget": {"steps": 0}})))
 
 
 @dataclass(frozen=True)

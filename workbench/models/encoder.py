@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,9 @@ class Family:
 
     `embedding` is the name of the embedding width, or None if embeddings are always as wide as the layers.
     `projects_inside` is true if the embedding module itself projects to the width of the layers, `can_be_causal` if the
-    module has a mask with which no position sees a later one.
+    module has a mask with which no position sees a later one, `always_causal` if it has no other. `names` translates
+    BERT's names of settings; a setting without a name there keeps BERT's. `positions` is the path of the position
+    table.
     """
 
     model_type: str
@@ -41,6 +44,9 @@ class Family:
     offset: int = 0  # positions that the family reserves
     projects_inside: bool = False
     can_be_causal: bool = False
+    always_causal: bool = False
+    names: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    positions: str = "embeddings.position_embeddings"
 
 
 FAMILIES = {
@@ -53,6 +59,25 @@ FAMILIES = {
         "embedding_size",
         {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
         projects_inside=True,
+    ),
+    "gpt2": Family(
+        "gpt2",
+        extra={"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5},
+        can_be_causal=True,
+        always_causal=True,
+        names={
+            "hidden_size": ("n_embd",),
+            "num_hidden_layers": ("n_layer",),
+            "num_attention_heads": ("n_head",),
+            "intermediate_size": ("n_inner",),
+            "max_position_embeddings": ("n_positions",),
+            "hidden_dropout_prob": ("embd_pdrop", "resid_pdrop"),
+            "attention_probs_dropout_prob": ("attn_pdrop",),
+            "cls_token_id": ("bos_token_id",),
+            "sep_token_id": ("eos_token_id",),
+            **dict.fromkeys(("hidden_act", "layer_norm_eps", "is_decoder"), ()),  # `extra` has its own
+        },
+        positions="wpe",
     ),
 }
 
@@ -214,13 +239,17 @@ def _backbone(spec: EncoderSpec, special: Special) -> Any:
         "cls_token_id": special.cls,
         "sep_token_id": special.sep,
         "is_decoder": bool(spec.causal),
+        "hidden_act": "gelu",
     }
     sizes |= {family.embedding: spec.embedding_width} if family.embedding else {}
     if spec.family == "electra":
         model: Any = Electra(Config(**sizes, attention=spec.attention))
     else:
         model = _foreign(family, sizes, "eager" if spec.family == "deberta-v2" else spec.attention)
-    initialise(model, spec.init)
+    if spec.family == "gpt2":
+        initialise_gpt2(model, spec.init, spec.layers)
+    else:
+        initialise(model, spec.init)
     if spec.position_init == "sinusoidal":
         start_from_sines(model, spec)
     return model
@@ -230,18 +259,26 @@ def _foreign(family: Family, sizes: dict[str, Any], attention: str) -> Any:
     """Return a Hugging Face module of these sizes, without its pooler."""
     from transformers import AutoConfig, AutoModel
 
-    config = AutoConfig.for_model(family.model_type, hidden_act="gelu", **sizes, **family.extra)
+    named = {name: value for key, value in sizes.items() for name in family.names.get(key, (key,))}
+    config = AutoConfig.for_model(family.model_type, **named | family.extra)
+    config.use_cache = False  # it would keep keys and values of all layers for generating text
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = AutoModel.from_config(config, attn_implementation=attention)
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # it would stay untrained: fine-tuning uses the [CLS] state itself (docs/electra.md 2)
+    # It looks for padding in every batch without a mask, for which a GPU must be waited for; such rows are full here.
+    model.warn_if_padding_and_no_attention_mask = _no_warning
     return model
+
+
+def _no_warning(*_: Any) -> None:
+    pass
 
 
 def start_from_sines(model: Any, spec: EncoderSpec) -> None:
     """Initialise the position table with sines of standard deviation `spec.init`. Raises InputError without a table."""
-    table = getattr(model.embeddings, "position_embeddings", None)
+    table = attrgetter(FAMILIES[spec.family].positions)(model)
     if table is None:
         raise InputError(f"encoder.position_init=sinusoidal: encoder.family={spec.family} has no position table")
     if table.weight.is_meta:  # a meta tensor holds no numbers, and the sines would import torch's compiler
@@ -275,3 +312,24 @@ def initialise(module: nn.Module, std: float) -> None:
         elif isinstance(part, nn.LayerNorm):
             nn.init.ones_(part.weight)
             nn.init.zeros_(part.bias)
+
+
+def initialise_gpt2(model: Any, std: float, layers: int) -> None:
+    """Initialise the weights of Hugging Face's `GPT2Model` in place, as the first GPT-2 was.
+
+    Weights are drawn from a normal distribution of standard deviation `std`, except positions, of half of that (the
+    released code, openai/gpt-2, `src/model.py`), and the projections at the end of each of the two residual branches of
+    a layer, of std / sqrt(2 layers) (Radford et al. 2019, "Language models are unsupervised multitask learners",
+    section 2.3, where N is the number of residual layers). Biases are 0 and norms do nothing.
+    """
+    for part in model.modules():
+        if isinstance(part, nn.LayerNorm):
+            nn.init.ones_(part.weight)
+            nn.init.zeros_(part.bias)
+    for name, weight in model.named_parameters():
+        if name.endswith(".c_proj.weight"):
+            nn.init.normal_(weight, std=std / math.sqrt(2 * layers))
+        elif weight.ndim == 2:
+            nn.init.normal_(weight, std=std / 2 if name == "wpe.weight" else std)
+        elif name.endswith("bias"):
+            nn.init.zeros_(weight)

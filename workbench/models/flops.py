@@ -77,8 +77,9 @@ def number(amount: Exact) -> int | float:
 def encoder(enc: EncoderSpec, length: int) -> Flops:
     """Return the cost of an encoder from token ids to hidden states (length, hidden): embeddings and all layers.
 
-    The layers are those of BERT; `deberta-v2` adds products of queries and keys with relative positions. The projection
-    of these positions is left out, since it is computed once for a batch, whatever its number of rows.
+    The layers are those of BERT, whose products GPT-2's have as well; `deberta-v2` adds products of queries and keys
+    with relative positions. The projection of these positions is left out, since it is computed once for a batch,
+    whatever its number of rows.
     """
     total = embedding(enc, length)
     relative = 2 * enc.positions if enc.family == "deberta-v2" else 0
@@ -123,10 +124,15 @@ def block(
 
 
 def lm_head(enc: EncoderSpec, length: int, positions: Positions) -> Flops:
-    """Return the cost of an MLM head at `positions`: dense layer, GELU, norm and softmax over the vocabulary."""
+    """Return the cost of an MLM head at `positions`: dense layer, GELU, norm and softmax over the vocabulary.
+
+    The paper's conventions include all of these for `gpt2` too, as the script does for GPT, although its head has only
+    the product with the table.
+    """
     e, h, v = enc.embedding_width, enc.hidden, enc.vocab
-    products = 2 * h * e + 2 * e * v
-    each = products + e + GELU * e + LAYER_NORM * e + SOFTMAX * v + 2 * v
+    table = 2 * e * v
+    products = table if enc.family == "gpt2" else 2 * h * e + table
+    each = 2 * h * e + table + e + GELU * e + LAYER_NORM * e + SOFTMAX * v + 2 * v
     return _at(each, products, length, positions)
 
 

@@ -115,6 +115,26 @@ class MlmHead(nn.Module):
         return out
 
 
+class TiedHead(MlmHead):
+    """The product of hidden states with a token table as wide as these, and nothing else, as in GPT and GPT-2.
+
+    Radford et al. 2018, equation 2. It has no weights of its own; `bias` stays 0.
+    """
+
+    def __init__(self, encoder: Encoder, table: nn.Embedding) -> None:
+        nn.Module.__init__(self)
+        self.table = table
+        self.register_buffer("bias", table.weight.new_zeros(table.num_embeddings), persistent=False)
+
+    def _transform(self, hidden: Tensor) -> Tensor:
+        return hidden
+
+
+def next_token_head(encoder: Encoder) -> MlmHead:
+    """Return the head that predicts the next token: GPT-2's own for that family, and for others that of BERT MLM."""
+    return (TiedHead if encoder.spec.family == "gpt2" else MlmHead)(encoder, encoder.table)
+
+
 class BinaryHead(nn.Module):
     """A head with one logit for each position.
 

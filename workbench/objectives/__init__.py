@@ -169,12 +169,20 @@ def cost(spec: ResolvedSpec) -> Flops:
 def build(spec: RunSpec, encoder: Encoder) -> nn.Module:
     """Return the spec's objective as a torch module that contains the encoder.
 
-    Raises InputError if it is not a torch module with an encoder. An error in its `__init__` is raised unchanged, so
+    Raises InputError if it is not a torch module with an encoder, or if the encoder's family is always causal and the
+    objective is not. An error in its `__init__` is raised unchanged, so
     that only this run fails.
     """
     from torch import nn
 
+    from workbench.models.encoder import FAMILIES
+
     module = load(spec)
+    if FAMILIES[spec.encoder.family].always_causal and not is_causal(spec):
+        raise InputError(
+            f"encoder.family={spec.encoder.family} has no position that sees a later one, which {spec.objective} "
+            f"needs; choose --objective causal-lm or another family"
+        )
     objective = module.Objective(encoder, spec, module.Options(**spec.options))
     if not isinstance(objective, nn.Module) or not isinstance(getattr(objective, "encoder", None), nn.Module):
         raise InputError(
@@ -198,8 +206,13 @@ def with_options(spec: RunSpec) -> ResolvedSpec:
     with blaming(file_of(module), "Options raised"):
         options = parse_part(module.Options, spec.options, "options").model_dump(mode="json")
     spec = spec.replace(options=options)
-    if getattr(module, "CAUSAL", False):
+    if is_causal(spec):
         spec = _causal(spec)
+    elif spec.tasks.lm_weight:
+        raise InputError(
+            f"tasks.lm_weight={spec.tasks.lm_weight:g}: {spec.objective} does not learn to predict the next token; "
+            f"set tasks.lm_weight=0, or choose --objective causal-lm"
+        )
     parent = spec.parent()
     if spec.start is None or parent is None:
         return ResolvedSpec(spec)
@@ -213,6 +226,11 @@ def with_options(spec: RunSpec) -> ResolvedSpec:
     if parent.start is not None:
         given["start"] = parent.start.model_dump()
     return ResolvedSpec(spec.replace(start=spec.start.model_dump() | {"parent": given}))
+
+
+def is_causal(spec: RunSpec) -> bool:
+    """Return whether the spec's objective needs an encoder in which no position sees a later one (`CAUSAL`)."""
+    return bool(getattr(load(spec), "CAUSAL", False))
 
 
 def _causal(spec: RunSpec) -> RunSpec:

@@ -1,7 +1,8 @@
 """Causal LM: predict each token from those before it, by an encoder in which no position sees a later one.
 
 Radford et al. 2018, "Improving language understanding by generative pre-training", section 3.1, over the encoder and
-the head of the other objectives; tasks read its last token. There is neither a generator nor a corruption.
+the head of the other objectives, or with `encoder.family=gpt2` those of GPT-2 (Radford et al. 2019, section 2.3). Tasks
+read its last token. There is neither a generator nor a corruption.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from workbench.models import flops
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies, entropy
-from workbench.models.heads import MlmHead
+from workbench.models.heads import next_token_head
 from workbench.models.losses import share
 from workbench.models.sentence_scores import Scorer, summed
 from workbench.spec.parts import Part
@@ -45,7 +46,7 @@ class Objective(nn.Module):
         super().__init__()
         self.encoder, self.spec = encoder, spec
         with seeded(spec.seed, "init", "head"):
-            self.head = MlmHead(encoder, encoder.table)
+            self.head = next_token_head(encoder)
 
     def forward(self, batch: Batch) -> StepLoss:
         hidden = self.encoder(batch.ids, batch.attention)  # (B, L, D)

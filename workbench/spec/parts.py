@@ -180,10 +180,13 @@ class BatchSpec(Part):
 class OptimSpec(Part):
     """AdamW for generator, encoder and heads together, clipped by one common gradient norm (docs/electra.md 4).
 
+    `kind` chooses another rule: `lamb` (You et al. 2020), or `muon` (Jordan et al. 2024) for the matrices of layers and
+    heads, with AdamW for embeddings and vectors; betas, epsilon and bias correction are AdamW's and LAMB's.
     `lr` is the peak learning rate per step. `generator_lr`, if given, is that of the weights that only the generator
     has; weights that it shares with the encoder have `lr`. Both follow the same schedule.
     """
 
+    kind: Literal["adamw", "lamb", "muon"] = "adamw"
     lr: Annotated[float, Field(gt=0)] = 5e-4
     generator_lr: Annotated[float, Field(gt=0)] | None = None
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
@@ -200,16 +203,25 @@ class ScheduleSpec(Part):
     `warmup` below 1 is a share of the run, otherwise a number of steps; the default is the paper's 10,000 steps, but at
     most a tenth of the run. With `overlap` the decay already runs during warm-up, as in the released code. `decay` is
     the share at the end of a `wsd` (warm-up, stable, decay) run in which the learning rate decays. It never decays in a
-    `constant` run, the trunk from which such runs can branch off (see `StartSpec`).
+    `constant` run, the trunk from which such runs can branch off (see `StartSpec`). A `cosine` run ends at `floor`, a
+    share of the peak: 0 for GPT (Radford et al. 2018, section 4.1), 0.1 for GPT-3 (Brown et al. 2020, appendix B). In
+    an `inverse-sqrt` run the rate falls with the square root of the step (Vaswani et al. 2017, equation 3), whatever
+    the length of the run.
     """
 
-    kind: Literal["linear", "wsd", "constant"] = "linear"
+    kind: Literal["linear", "wsd", "constant", "cosine", "inverse-sqrt"] = "linear"
     warmup: Annotated[float, Field(ge=0)] | None = None
     overlap: bool = False
     decay: Annotated[float, Field(gt=0, le=1)] = 0.2
+    floor: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
     @model_validator(mode="after")
     def _one_shape(self) -> Self:
+        if self.floor and self.kind != "cosine":
+            raise ValueError(
+                f"schedule.kind={self.kind} cannot have schedule.floor={self.floor:g}, at which only a cosine ends; "
+                f"set schedule.floor=0 or schedule.kind=cosine"
+            )
         if self.overlap and self.kind != "linear":
             raise ValueError(
                 f"schedule.kind={self.kind} cannot have schedule.overlap=true, which lets a linear decay run from the "
@@ -311,6 +323,7 @@ class TasksSpec(Part):
     control: bool = False
     at: str = "auto"
     babylm: str | None = None
+    lm_weight: Annotated[float, Field(ge=0)] = 0.0
 
     @field_validator("at")
     @classmethod
@@ -330,4 +343,4 @@ DATA_KEYS = {
     "babylm",
 }  # fmt: skip
 # Fields that were added later: while they have their default, records keep the names that they had before.
-LATER_TASK_FIELDS = ("held_out", "blimp", "scorers", "control", "at", "babylm")
+LATER_TASK_FIELDS = ("held_out", "blimp", "scorers", "control", "at", "babylm", "lm_weight")

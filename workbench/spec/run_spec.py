@@ -176,7 +176,7 @@ class RunSpec(Part):
             return None
         own = flat(self.start.parent)
         raw = self.model_dump() | {"start": None, "budget": self.budget.part(self.start.share)}
-        raw["tasks"]["names"] = ("none",)  # no report needs its scores
+        raw["tasks"] |= {"names": ("none",), "lm_weight": 0.0}  # no report needs its scores
         if own.get("objective", self.objective) != self.objective:
             raw |= {"source": "", "options": {}}
             raw["encoder"]["causal"] = None  # as the parent's objective needs it
@@ -216,10 +216,14 @@ class RunSpec(Part):
             del full["generator"]["kind"]
         else:
             del full["generator"]["width"], full["generator"]["depth"]
-        if self.schedule.kind == "constant":
+        if self.schedule.kind not in ("linear", "wsd"):
             del full["schedule"]["decay"]
+        if self.schedule.floor == 0:
+            del full["schedule"]["floor"]
         if self.corruption.generator_random == 0:
             del full["corruption"]["generator_random"]
+        if self.optim.kind == "adamw":
+            del full["optim"]["kind"]
         if self.optim.generator_lr is None:
             del full["optim"]["generator_lr"]
         if not self.data.held_out:

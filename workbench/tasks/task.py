@@ -99,8 +99,13 @@ class Task:
         return spec.seeds
 
     def settings(self, spec: TasksSpec) -> dict[str, Any]:
-        """Return every setting that changes a score, with the task's own number of epochs if none is set."""
+        """Return every setting that changes a score, with the task's own number of epochs if none is set.
+
+        `lm_weight` was added later and is left out at 0, so that older scores keep their names.
+        """
         values = {key: value for key, value in spec.model_dump(mode="json").items() if key not in DATA_KEYS}
+        if not spec.lm_weight:
+            del values["lm_weight"]
         return values | {"epochs": spec.epochs or self.epochs}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
@@ -11,7 +12,7 @@ from typing import Any
 from workbench import objectives
 from workbench.errors import InputError
 from workbench.models.flops import Flops, number
-from workbench.spec.parts import CONVENTIONS, Convention, ScheduleSpec
+from workbench.spec.parts import CONVENTIONS, Convention, OptimSpec, ScheduleSpec
 from workbench.spec.run_spec import RunSpec, digest
 from workbench.spec.stages import ResolvedSpec
 from workbench.spec.user_code import blaming
@@ -71,9 +72,10 @@ def plan(spec: ResolvedSpec, seconds_per_step: float | None = None, before: Plan
     """Return the plan of a spec.
 
     `seconds_per_step`, as measured, turns a budget in seconds into steps. `before` is the parent's plan; without it,
-    the parent is planned here. Raises InputError if the budget is too small for one step, or the warm-up longer than
-    the run.
+    the parent is planned here. Raises InputError if the budget is too small for one step, the warm-up longer than
+    the run, or a package for `optim.kind` missing.
     """
+    _check_installed(spec.optim)
     row: Flops = objectives.cost(spec)
     per_step = {name: spec.batch.size * row.train(name) for name in CONVENTIONS}
     origin = spec.parent()
@@ -120,6 +122,15 @@ def price(base: RunSpec, word: str) -> Plan:
     """Return the plan of one run of an objective, given by name or file, for `workbench flops`."""
     name, source = objectives.find(word)
     return plan(objectives.with_options(base.replace(objective=name, source=source)))
+
+
+def _check_installed(optim: OptimSpec) -> None:
+    """Raise InputError if the update rule is from a package that is not installed."""
+    if optim.kind == "lamb" and importlib.util.find_spec("pytorch_optimizer") is None:
+        raise InputError(
+            "optim.kind=lamb needs the package pytorch-optimizer, which is not installed: pip install "
+            "'workbench[lamb]', or choose optim.kind=adamw or muon"
+        )
 
 
 def warmup_steps(schedule: ScheduleSpec, steps: int) -> int:

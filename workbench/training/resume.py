@@ -17,13 +17,14 @@ from workbench.store.checkpoint import Checkpoint
 from workbench.store.run_store import RunDir
 
 log = logging.getLogger("workbench")
+MOMENTS = ("exp_avg", "exp_avg_sq", "step", "momentum_buffer")  # what AdamW, LAMB and Muon keep of each weight
 
 
 def save(
     run: RunDir, step: int, seconds: float, saving: float, model: nn.Module, optimizer: torch.optim.Optimizer,
     log_content: Mapping[str, Any],
 ) -> None:  # fmt: skip
-    """Write a checkpoint of weights, Adam moments and the place in training; shared weights are written once.
+    """Write a checkpoint of weights, their moments and the place in training; shared weights are written once.
 
     `seconds` is the time of training so far, and `saving` the part of it spent on checkpoints. `log_content` is what
     `Metrics.content` returns for the rows up to this step.
@@ -33,7 +34,8 @@ def save(
         f"{name}.{key}": optimizer.state[parameter][key]
         for name, parameter in names.items()
         if parameter in optimizer.state
-        for key in ("exp_avg", "exp_avg_sq", "step")
+        for key in MOMENTS
+        if key in optimizer.state[parameter]
     }
     tensors = {"model": {name: p.detach() for name, p in names.items()}, "optimizer": moments}
     state = {"step": step, "seconds": seconds, "saving": saving, "run_id": run.run_id, "log": dict(log_content)}
@@ -83,11 +85,9 @@ def load(saved: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer) 
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(weights[name])
-            if f"{name}.step" in moments:
-                state = optimizer.state[parameter]
-                state["step"] = moments[f"{name}.step"].to(parameter.device)
-                for key in ("exp_avg", "exp_avg_sq"):
-                    state[key] = moments[f"{name}.{key}"].to(parameter.device)
+            for key in MOMENTS:
+                if f"{name}.{key}" in moments:
+                    optimizer.state[parameter][key] = moments[f"{name}.{key}"].to(parameter.device)
     return saved.step, float(saved.state["seconds"]), float(saved.state.get("saving", 0.0))
 
 

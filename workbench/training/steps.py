@@ -47,8 +47,10 @@ class Steps:
         self.forward: nn.Module = torch.compile(model, fullgraph=True) if host.compile else model  # type: ignore[assignment]
         self.micro = host.rows_at_once(spec.batch.size)
         self.bad = torch.zeros((), device=device)
-        optimizer.found_inf = self.bad  # type: ignore[attr-defined]  # the fused step changes no weights if this is 1
-        self.recordable = device.type == "cuda" and not host.plain and spec.optim.bias_correction
+        optimizer.found_inf = self.bad  # type: ignore[attr-defined]  # a step changes no weights if this is 1
+        # Without bias correction, epsilon changes from step to step; Muon and LAMB wait for the device.
+        same_each_time = spec.optim.bias_correction and spec.optim.kind == "adamw"
+        self.recordable = device.type == "cuda" and not host.plain and same_each_time
         if self.recordable:
             on_device(optimizer, device)
         self.recorded: Recorded[Sums] | None = None
@@ -153,7 +155,7 @@ def total_norm(parameters: list[nn.Parameter]) -> Tensor:
 
 
 def clipping(norm: Tensor, largest: float) -> Tensor:
-    """Return the divisor () that limits gradients of this norm () to the norm `largest`; the fused step applies it."""
+    """Return the divisor () that limits gradients of this norm () to the norm `largest`; the step applies it."""
     return ((norm + 1e-6) / largest).clamp(min=1)  # 1e-6 as in torch's `clip_grad_norm_`
 
 

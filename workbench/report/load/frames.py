@@ -54,6 +54,8 @@ POINT = (
     "suite", "task", "metric", "value", "scorer", "digest", "path",
 )  # fmt: skip
 STRETCH = ("run_id", "step", "first_step", "last_step", "rows")
+# Schedules by which a shorter run has the same learning rates as the beginning of a longer one.
+ANY_LENGTH = ("constant", "inverse-sqrt")
 
 
 @dataclass(frozen=True)
@@ -282,7 +284,7 @@ def _along(pile: _Pile, chosen: Sequence[Mapping[str, Any]]) -> list[dict[str, A
     rows = []
     for row in (*of_points, *ends):
         run = runs[row["run_id"]]
-        decays = str(pile.settings[row["run_id"]].get("schedule.kind")) != "constant"
+        decays = str(pile.settings[row["run_id"]].get("schedule.kind")) not in ANY_LENGTH
         before_end = "yes" if decays and row["mark"] != run_files.END else "no"
         rows.append({**row, **{key: run[key] for key in ("arm", "budget", "seed")}, "before_end_of_decay": before_end})
     place = {run_id: number for number, run_id in enumerate(runs)}

@@ -87,9 +87,15 @@ def _trunk(key: str, spec: Mapping[str, Any]) -> bool:
 
 
 def begun(spec: Mapping[str, Any]) -> str:
-    """Return a phrase on the run that this one starts from, such as `two-stage`; "" if there is none."""
+    """Return a phrase on the run that this one starts from, such as `two-stage`; "" if there is none.
+
+    A run that takes over no more than an encoder is named by the share of its budget that another objective had.
+    """
     if spec.get("start.take") == "generator":
         return "two-stage" if str(spec.get("start.freeze_generator")) == "True" else "started from a masked LM"
+    first = spec.get("start.parent.objective")
+    if spec.get("start.take") == "encoder" and first not in (None, spec.get("objective")):
+        return f"after {100 * float(spec['start.share']):g} % {arm_name(first)}"
     return {"all": "branch of a trunk", "encoder": "started from an encoder"}.get(str(spec.get("start.take")), "")
 
 

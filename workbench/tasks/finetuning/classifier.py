@@ -33,6 +33,7 @@ class Classifier(nn.Module):
         self.encoder: Any = encoder
         self.segments = _has_segments(encoder)
         self.reads_last = reads_last(encoder.config)
+        self.language: nn.Module | None = None  # predicts the next token, if that is trained too (`language_loss`)
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(encoder.config.hidden_size, outputs)  # type: ignore[union-attr, arg-type]
         nn.init.xavier_uniform_(self.head.weight)
@@ -40,9 +41,16 @@ class Classifier(nn.Module):
 
     def forward(self, inputs: dict[str, Tensor]) -> Tensor:
         """Return outputs (B, labels) of input tensors (B, L)."""
+        return self.classify(self.states(inputs), inputs)
+
+    def states(self, inputs: dict[str, Tensor]) -> Tensor:
+        """Return the last hidden states (B, L, D) of input tensors (B, L)."""
         if not self.segments:
             inputs = {name: value for name, value in inputs.items() if name != "token_type_ids"}
-        hidden = self._hidden(**inputs)  # (B, L, D)
+        return self._hidden(**inputs)
+
+    def classify(self, hidden: Tensor, inputs: dict[str, Tensor]) -> Tensor:
+        """Return outputs (B, labels) of the states (B, L, D) of input tensors (B, L)."""
         outputs: Tensor = self.head(self.dropout(pooled(hidden, inputs.get("attention_mask"), self.reads_last)))
         return outputs
 
@@ -180,8 +188,13 @@ def reads_last(config: Any) -> bool:
 
     Causal models are, because their first tokens do not attend to what follows, and so is XLNet.
     """
+    return is_causal(config) or config.model_type in foreign.LAST
+
+
+def is_causal(config: Any) -> bool:
+    """Return whether no position of an encoder sees a later one."""
     causal = getattr(config, "is_decoder", False) or getattr(config, "causal", False)
-    return bool(causal) or config.model_type in foreign.CAUSAL | foreign.LAST
+    return bool(causal) or config.model_type in foreign.CAUSAL
 
 
 # These families count positions from the id after that of padding, which is 1 in published checkpoints.

@@ -21,6 +21,7 @@ from workbench.signals import heed
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.finetuning.classifier import Classifier, load_encoder, row_length
+from workbench.tasks.finetuning.language_loss import LanguageLoss
 from workbench.tasks.finetuning.rates import layerwise_optimizer, optim_spec, schedule_spec
 from workbench.tasks.finetuning.token_batches import Encoded, by_length, check_ids, doubled, encode, shuffled
 from workbench.tasks.metrics import measure
@@ -49,7 +50,10 @@ def finetune(
     with torch.random.fork_rng([device] if device.startswith("cuda") else []):
         torch.manual_seed(seed_of(seed, "finetune", task.name, "head and dropout"))
         backbone: Any = load_encoder(encoder, spec.dropout, device)
-        model = Classifier(backbone, max(1, len(task.labels)), spec.dropout).to(device)
+        model = Classifier(backbone, max(1, len(task.labels)), spec.dropout)
+        if spec.lm_weight:
+            model.language = LanguageLoss(backbone, encoder)
+        model = model.to(device)
         learned = doubled(task) if spec.doubled and task.symmetric else task
         parts = encode(encoder, learned, row_length(encoder, backbone.config, spec.length))
         check_ids(encoder, parts, backbone.get_input_embeddings().num_embeddings)
@@ -66,8 +70,12 @@ def finetune(
             set_rate(optimizer, optim, optim.lr * lr_factor(step - 1, steps, warmup, schedule), step)
             inputs, targets = train.batch(next(batches), device)
             with autocast:
-                outputs = model(inputs)
+                hidden = model.states(inputs)
+                outputs = model.classify(hidden, inputs)
+                language = model.language(hidden, inputs) if model.language is not None else None
             loss = task_loss(outputs.float(), targets, task, spec.sum_loss)
+            if language is not None:
+                loss = loss + spec.lm_weight * language * (len(targets) if spec.sum_loss else 1)
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), optim.clip, foreach=True)
             optimizer.step()
