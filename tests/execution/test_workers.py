@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from workbench import cli
 from workbench.errors import InputError
 from workbench.execution import workers
 from workbench.execution.workers import Assignment
@@ -94,3 +96,13 @@ def test_a_worker_without_an_assignment_ends_in_a_sentence(tmp_path: Path) -> No
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith("workbench: ") and "missing.json cannot be read" in done.stderr
+
+
+def test_a_worker_that_ran_out_of_disk_has_said_so_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its message names the disk and the bytes; those of the folder of the command would be of another disk."""
+    monkeypatch.setattr(workers, "_start", lambda *_: [])
+    monkeypatch.setattr(workers, "_wait", lambda *_: [0, 74])
+    with pytest.raises(OSError) as caught:
+        workers.share(WHOLE, 2)
+    assert caught.value.errno == errno.EIO and "its message above says" in str(caught.value)
+    assert cli._system_error(caught.value) == 74

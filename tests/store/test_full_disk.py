@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
 import resource
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from drills.small import TINY
 
+from workbench.babylm import model_folder
 from workbench.data import tokenizer
 from workbench.models.encoder import build_encoder
 from workbench.models.export import export
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec, parse_overrides
 from workbench.spec.stages import BoundRun
-from workbench.store.atomic import write_atomic
+from workbench.store.atomic import copy_files, disk_errors, free, write_atomic
 from workbench.store.cache import staged
 from workbench.store.run_store import RunStore
 
@@ -38,8 +42,19 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 def told(error: OSError, path: Path) -> None:
     assert error.errno == errno.EFBIG and error.filename == str(path)
-    assert "more bytes are needed and a file may have" in str(error) and "(ulimit -f)" in str(error)
+    assert re.search(r"more than (\d+) bytes are needed and a file may have \1 \(ulimit -f\)", str(error))
     assert "raise that limit and give the same command again" in str(error)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 64 kB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("a small disk can be mounted by root alone")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
 
 
 def test_exporting_an_encoder(tmp_path: Path) -> None:
@@ -60,6 +75,56 @@ def test_saving_a_vocabulary(tmp_path: Path) -> None:
         tokenizer.save(made, folder, lowercase=True)
     told(caught.value, tmp_path / "words")
     assert not list(tmp_path.iterdir())
+
+
+def test_saving_the_weights_of_a_masked_language_model(tmp_path: Path) -> None:
+    with files_of_at_most(500), pytest.raises(OSError) as caught, disk_errors(tmp_path / "out"):
+        model_folder.save_tensors({"weight": torch.zeros(1000)}, tmp_path / "model.safetensors")
+    told(caught.value, tmp_path / "out")
+
+
+def test_copying_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "from" / "inner").mkdir(parents=True)
+    (tmp_path / "from" / "inner" / "x").write_bytes(b"x" * 1000)
+    with files_of_at_most(500), pytest.raises(OSError) as caught, disk_errors(tmp_path / "to"):
+        copy_files(tmp_path / "from", tmp_path / "to")
+    told(caught.value, tmp_path / "to")
+    copy_files(tmp_path / "from", tmp_path / "to")
+    assert (tmp_path / "to" / "inner" / "x").read_bytes() == b"x" * 1000
+
+
+def test_what_is_free_is_measured_after_an_unfinished_folder_was_removed(small_disk: Path) -> None:
+    """So that the figure is what `df` shows afterwards; more than that is needed."""
+    run = RunStore(small_disk / "runs").open(BoundRun(SPEC))
+    for folder, unfinished in ((small_disk / "words", staged), (run.path / "encoder", lambda _: run.staged("encoder"))):
+        with pytest.raises(OSError) as caught, unfinished(folder) as draft:
+            (draft / "weights").write_bytes(b"x" * (1 << 20))
+        left = free(small_disk)
+        assert left > 40_000 and caught.value.filename == str(folder)
+        assert f"more than {left} bytes are needed and {left} are free" in str(caught.value)
+
+
+def test_a_quota_is_told_from_a_full_disk(tmp_path: Path) -> None:
+    """The free bytes of the disk say nothing where a quota is used up, and what is left of it cannot be read."""
+    for needed, words in ((7, "7 bytes are needed than"), (None, "more bytes are needed than")):
+        with pytest.raises(OSError) as caught, disk_errors(tmp_path / "x", needed):
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+        assert caught.value.errno == errno.EDQUOT
+        assert f"{words} your quota leaves, although" in str(caught.value)
+
+
+def test_results_that_cannot_be_written_to_standard_output(small_disk: Path) -> None:
+    """Errors of writing there name no file: the figures are those of the disk of the file that it goes to."""
+    (small_disk / "filler").write_bytes(b"x" * free(small_disk))
+    command = [sys.executable, "-m", "workbench", "list", "scales"]
+    for output, words in (
+        (small_disk / "scales.txt", "more than 0 bytes are needed and 0 are free"),
+        (Path("/dev/full"), "the output cannot be written; send it to another disk"),
+    ):  # fmt: skip
+        with open(output, "wb") as file:
+            done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 74 and done.stderr.count("\n") == 1 and words in done.stderr
+    assert str(small_disk / "scales.txt") not in done.stderr
 
 
 def test_a_file_written_in_a_stage_is_named_by_its_place(tmp_path: Path) -> None:

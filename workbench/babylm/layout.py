@@ -23,7 +23,7 @@ from workbench.babylm.revisions import Revision, missing, revisions, track
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.store import validation
-from workbench.store.atomic import draft_in, place_first, sync_tree
+from workbench.store.atomic import disk_errors, draft_in, place_first, sync_tree
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
 from workbench.tasks import load
@@ -50,15 +50,16 @@ def export(store: RunStore, record: str, out: Path, verify: bool = True) -> list
     pairs = _pairs(experiment.base_spec().tasks)
     existing = next(place for place in out.absolute().parents if place.is_dir())  # folders below are made at the end
     draft = draft_in(existing)
-    try:
-        table = [row for run in runs for row in _run(run, pairs, draft)]
-        _csv(table, draft / "scores.csv")
-        sync_tree(draft)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if not place_first(draft, out):
-            raise taken
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    with disk_errors(out):
+        try:
+            table = [row for run in runs for row in _run(run, pairs, draft)]
+            _csv(table, draft / "scores.csv")
+            sync_tree(draft)
+            out.parent.mkdir(parents=True, exist_ok=True)
+            if not place_first(draft, out):
+                raise taken
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
     return table
 
 

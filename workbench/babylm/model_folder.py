@@ -20,7 +20,9 @@ from workbench.models.electra import Electra
 from workbench.models.encoder import Encoder, plain_weights
 from workbench.models.heads import BinaryHead, MlmHead
 from workbench.spec.run_spec import RunSpec
+from workbench.store.atomic import copy_files
 from workbench.store.run_directory import RunDir
+from workbench.store.safetensors_writer import library_errors
 from workbench.tasks.zero_shot import scorer
 
 HEAD = "detection_head.safetensors"
@@ -32,17 +34,17 @@ def write(run: RunDir, weights: Path, folder: Path, revision: str) -> None:
     language_model = masked_lm(model)
     folder.mkdir(parents=True)
     if language_model is None:
-        shutil.copytree(weights / "encoder", folder, dirs_exist_ok=True)
+        copy_files(weights / "encoder", folder)
     else:
         _save_masked_lm(*language_model, folder)
         for file in (weights / "encoder").iterdir():
             if file.name in TOKENIZER_FILES:
                 shutil.copyfile(file, folder / file.name)
         if language_model[0] is not model.encoder:
-            shutil.copytree(weights / "encoder", folder / "encoder")
+            copy_files(weights / "encoder", folder / "encoder")
     head = getattr(model, "head", None)
     if isinstance(head, BinaryHead):
-        _save_tensors(dict(head.named_parameters()), folder / HEAD)
+        save_tensors(dict(head.named_parameters()), folder / HEAD)
     (folder / "README.md").write_text(card(spec, model, revision), encoding="utf-8")
 
 
@@ -72,15 +74,16 @@ def _save_masked_lm(encoder: Encoder, head: MlmHead, folder: Path) -> None:
         "generator_predictions.LayerNorm.weight": head.norm.weight,
         "generator_predictions.LayerNorm.bias": head.norm.bias, "generator_lm_head.bias": head.bias,
     }  # fmt: skip
-    _save_tensors(body | own, folder / "model.safetensors")
+    save_tensors(body | own, folder / "model.safetensors")
 
 
-def _save_tensors(weights: dict[str, Tensor], path: Path) -> None:
+def save_tensors(weights: dict[str, Tensor], path: Path) -> None:
     """Write a copy of each tensor on the CPU to a safetensors file."""
     from safetensors.torch import save_file
 
     apart = {name: weight.detach().cpu().contiguous().clone() for name, weight in weights.items()}
-    save_file(apart, path, metadata={"format": "pt"})
+    with library_errors(path):
+        save_file(apart, path, metadata={"format": "pt"})
 
 
 def card(spec: RunSpec, model: nn.Module, revision: str) -> str:

@@ -104,14 +104,23 @@ def _system_error(error: OSError) -> int:
     """Report an error of the operating system: exit code 74 for the disk, 2 for a path or file named by the user."""
     name = str(error.filename)[:200] if error.filename else ""
     if error.errno in FULL:
-        full = error if str(error.strerror).endswith(ADVICE) else no_room(Path(name or "."), None, error)
-        return _fail(f"{full.strerror}" + (f" ({name})" if name else ""), 74)
+        name = name or _output_file()
+        if not name:
+            return _fail(f"{os.strerror(error.errno)}: the output cannot be written; send it to another disk", 74)
+        full = error if str(error.strerror).endswith(ADVICE) else no_room(Path(name), None, error)
+        return _fail(f"{full.strerror} ({name})", 74)
     if error.errno in (errno.EACCES, errno.EPERM) and os.path.exists(name) and not os.access(name, os.R_OK):
         return _fail(f"{name} cannot be read: you have no permission; change its permissions or name another file", 2)
     if error.errno in (*DISK, *NO_PATH):
         where = f" ({name})" if name and name not in str(error.strerror) else ""
         return _fail(f"{error.strerror or error}{where}", 74 if error.errno in DISK else 2)
     return _fail(_no_memory(), 2) if is_memory(error) else _unexpected(error)
+
+
+def _output_file() -> str:
+    """Return the file that standard output goes to, "" if it goes elsewhere. Errors of writing there name no file."""
+    output = Path("/dev/stdout").resolve()
+    return str(output) if output.is_file() else ""
 
 
 def _no_memory() -> str:

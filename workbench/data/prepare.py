@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
@@ -25,7 +24,7 @@ from workbench.data.shards import SHARD, Shards, Text, encode, token_type
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec, Special
 from workbench.spec.run_spec import RunSpec, digest
-from workbench.store.atomic import cache_root
+from workbench.store.atomic import cache_root, copy_files
 from workbench.store.cache import alone, discard, faults, is_whole, staged
 
 FORMAT = 1
@@ -183,7 +182,7 @@ def _build(
     vocab = tokenizer.size(encoder)
     text, by_source = Text(), Counter[str]()
     with staged(folder) as temporary, closing(Shards(temporary, token_type(vocab))) as shards:
-        shutil.copytree(words, temporary / "tokenizer")
+        copy_files(words, temporary / "tokenizer")
         with held_out.writing(temporary) if spec.data.held_out else nullcontext(None) as aside:
             documents = _documents(spec.data, found, "encoding", progress, aside=aside, words=by_source)
             encode(text.counted(documents), encoder, special.sep, shards, spec.data.tokenizer)

@@ -36,6 +36,7 @@ from workbench.spec.experiment import Experiment, changed
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec, value_at
 from workbench.spec.stages import BoundRun, ResolvedSpec
+from workbench.store.atomic import disk_errors
 from workbench.store.redact import redact
 
 log = logging.getLogger("workbench")
@@ -309,7 +310,8 @@ class Mirror:
                 log.warning("the copy of the trials in --storage was not written: %s", _first_line(error))
                 return
             self.path.unlink(missing_ok=True)
-            self._add(trials)
+            with disk_errors(self.path):
+                self._add(trials)
 
     def _add(self, trials: Iterable[Trial]) -> None:
         self.path.parent.mkdir(exist_ok=True)

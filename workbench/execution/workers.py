@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 from workbench.errors import InputError, Interrupted, one_line
 from workbench.execution import live
 from workbench.spec.host import Host, threads_for_each, visible_cards
+from workbench.store.atomic import write_new
 from workbench.store.redact import redact_words
 from workbench.store.run_directory import RunDir
 
@@ -42,7 +44,7 @@ class Assignment:
         """Write the assignment to a file."""
         from pydantic import TypeAdapter
 
-        path.write_bytes(TypeAdapter(Assignment).dump_json(self))
+        write_new(path, TypeAdapter(Assignment).dump_json(self))
 
     @classmethod
     def read(cls, path: Path) -> Assignment:
@@ -60,7 +62,7 @@ class Assignment:
 def share(assignment: Assignment, workers: int) -> None:
     """Carry out an assignment in `workers` processes, and wait until all have ended.
 
-    Raises OSError if one of them ran out of disk, and Interrupted if one was stopped by a signal.
+    Raises OSError if one of them could not write to the disk, and Interrupted if one was stopped by a signal.
     """
     host = assignment.host
     host = replace(
@@ -73,7 +75,7 @@ def share(assignment: Assignment, workers: int) -> None:
         codes = _wait([RunDir(assignment.store / run_id) for run_id in assignment.runs], _start(path, host, workers))
     stop = next((code for code in codes if code in (74, 130, 143)), 0)
     if stop == 74:
-        raise OSError(28, "a worker ran out of disk; see its message above")
+        raise OSError(errno.EIO, "a worker could not write to the disk; its message above says what is missing")
     if stop:
         raise Interrupted(stop - 128)
     for code in (code for code in codes if code not in (0, 1)):

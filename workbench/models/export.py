@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import shutil
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from torch import nn
 
 from workbench import __version__
@@ -19,7 +16,7 @@ from workbench.models.encoder import Encoder
 from workbench.models.unigram import WordFrequencies
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import read_object, write_new
-from workbench.store.safetensors_writer import content
+from workbench.store.safetensors_writer import content, library_errors
 
 WEIGHTS = "model.safetensors"
 
@@ -29,12 +26,8 @@ def export(encoder: Encoder, tokenizer: Path, folder: Path, spec: RunSpec, facts
 
     `facts` are the steps, tokens and FLOPs of the run. Raises OSError.
     """
-    try:
+    with library_errors(folder):
         encoder.save(folder)
-    except SafetensorError as error:  # it wraps an error of the operating system
-        if code := re.search(r"os error (\d+)", str(error)):
-            raise OSError(int(code[1]), os.strerror(int(code[1])), str(folder)) from None
-        raise
     for file in tokenizer.iterdir():
         if file.name in TOKENIZER_FILES:
             shutil.copyfile(file, folder / file.name)

@@ -182,18 +182,25 @@ def read_sealed(path: Path, *, format: int | None = None) -> tuple[dict[str, Any
 
 
 def no_room(path: Path, needed: int | None = None, error: OSError | None = None) -> OSError:
-    """Return the error about a full disk, with path, needed and free bytes, and the errno of `error`, or ENOSPC."""
+    """Return the error about a full disk, with path, needed and free bytes, and the errno of `error`, or ENOSPC.
+
+    If `needed` is not known, it is more than what there is. The bytes left of a quota cannot be asked for.
+    """
     place = next((parent for parent in (path, *path.parents) if parent.is_dir()), Path("/"))
-    need = f"{needed} bytes are needed" if needed is not None else "more bytes are needed"
     code = error.errno if error is not None and error.errno else errno.ENOSPC
+    limit, available = resource.getrlimit(resource.RLIMIT_FSIZE)[0], free(place)
+    least = limit if code == errno.EFBIG else available
+    need = f"{needed} bytes are needed" if needed is not None else f"more than {least} bytes are needed"
     disk = os.statvfs(place)
     if code == errno.EFBIG:
-        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
         reason = f"{need} and a file may have {limit} (ulimit -f); raise that limit"
+    elif code == errno.EDQUOT:
+        more = f"{needed} bytes" if needed is not None else "more bytes"
+        reason = f"{more} are needed than your quota leaves, although {available} are free; see quota -s, delete files"
     elif disk.f_files and not disk.f_favail:  # some file systems do not count inodes
         reason = f"one more file is needed and 0 of {disk.f_files} inodes are free; delete files"
     else:
-        reason = f"{need} and {free(place)} are free; free some disk space"
+        reason = f"{need} and {available} are free; free some disk space"
     return OSError(code, f"{os.strerror(code)}: {reason}{ADVICE}", str(path))
 
 
@@ -205,7 +212,10 @@ def free(folder: Path) -> int:
 
 @contextlib.contextmanager
 def disk_errors(path: Path, needed: int | None = None) -> Iterator[None]:
-    """Add path, needed and free bytes to an error about a full disk that is raised inside the block."""
+    """Add path, needed and free bytes to an error about a full disk that is raised inside the block.
+
+    A block that removes what it wrote, when it fails, thus names the bytes that are free afterwards.
+    """
     try:
         yield
     except OSError as error:
@@ -241,6 +251,18 @@ def write_parts(path: Path, parts: Iterable[bytes | memoryview]) -> None:
         raise
     finally:
         os.close(fd)
+
+
+def copy_files(source: Path, target: Path) -> None:
+    """Copy all files below a folder into another. Raises the OSError of the first that cannot be copied.
+
+    `shutil.copytree` raises an error of its own without a number, so that a full disk could not be recognized.
+    """
+    for file in source.rglob("*"):
+        if file.is_file():
+            copy = target / file.relative_to(source)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
 
 
 def own_folder(folder: Path) -> None:

@@ -186,25 +186,24 @@ def staged(folder: Path) -> Iterator[Path]:
     Otherwise it is removed. If another process finished the same folder in the meantime, that one stays, since folders
     of the same name have the same content; a damaged one is replaced. Raises OSError if the disk fails.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
     stage = folder.with_name(f".{folder.name}~{uuid.uuid4().hex}")
-    stage.mkdir()
-    try:
-        with atomic.disk_errors(folder):
-            lease = acquire(stage)
+    with atomic.disk_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        stage.mkdir()
         try:
-            _sweep(stage)
-            content = stage / "content"
-            with atomic.disk_errors(folder):
+            lease = acquire(stage)
+            try:
+                _sweep(stage)
+                content = stage / "content"
                 content.mkdir()
                 yield content
                 _seal(content, folder.name)
                 atomic.sync_tree(content)
-            _place(content, folder)
+                _place(content, folder)
+            finally:
+                lease.release()
         finally:
-            lease.release()
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
+            shutil.rmtree(stage, ignore_errors=True)
 
 
 def _place(content: Path, folder: Path) -> None:

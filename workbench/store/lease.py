@@ -87,10 +87,11 @@ class Lease:
             "machine": machine(),
             "beat": self.beat,
         }
+        data = dumps(content).encode()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         try:
-            with disk_errors(path):
-                write_all(self._file, dumps(content).encode())
+            with disk_errors(path, len(data)):
+                write_all(self._file, data)
         except BaseException:
             path.unlink(missing_ok=True)
             raise

@@ -133,14 +133,13 @@ class RunDir:
     def staged(self, name: str) -> Iterator[Path]:
         """Yield a new folder, which replaces `name`, such as "encoder", if the block ends without an error."""
         target = self.file(name)
-        with self._guarded() as stage:
+        with disk_errors(target), self._guarded() as stage:
             target.parent.mkdir(exist_ok=True)
             draft = draft_in(stage or self.path)
             try:
-                with disk_errors(target):
-                    draft.mkdir()
-                    yield draft
-                    sync_tree(draft)
+                draft.mkdir()
+                yield draft
+                sync_tree(draft)
                 place(draft, target, self.check, stage)
             finally:
                 with contextlib.suppress(OSError):

@@ -7,7 +7,11 @@ exception; for reading, the library is used. Format: header length (8 bytes, lit
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -37,6 +41,20 @@ def content(tensors: Mapping[str, Tensor]) -> tuple[int, Iterator[bytes | memory
             yield raw(tensors[name])
 
     return 8 + len(text) + end, parts()
+
+
+@contextmanager
+def library_errors(path: Path) -> Iterator[None]:
+    """Raise the OSError that is hidden in an exception of the safetensors library's writer; `path` is what it names."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except SafetensorError as error:
+        code = re.search(r"os error (\d+)", str(error))
+        if code is None:
+            raise
+        raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from None
 
 
 def raw(tensor: Tensor) -> memoryview:

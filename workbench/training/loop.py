@@ -169,10 +169,13 @@ def _begin(
 
 
 def _check_room(run: RunDir, done: int, size: int, snapshots: Snapshots | None) -> None:
-    """Raise OSError if the disk has no room for the checkpoints and snapshots of a model of `size` weights."""
+    """Raise OSError if the disk has no room for what training a model of `size` weights writes.
+
+    This is checkpoints, which hold each weight three times in fp32, snapshots, and the weights that are exported.
+    """
     new = max(1, 2 - len(checkpoint.steps(run.path / "checkpoints")))  # checkpoints that need new disk space
     kept = snapshots.room(done, size) if snapshots is not None else 0
-    checkpoint.room(run.path, new * 12 * size + kept)
+    checkpoint.room(run.path, new * 12 * size + kept + 4 * size)
 
 
 class Window:

@@ -13,6 +13,7 @@ from typing import Any
 from workbench.data.foreign.entries import LARGEST_VOCABULARY, read_settings
 from workbench.data.foreign.weights import INDEX
 from workbench.errors import InputError, message_of
+from workbench.store.atomic import disk_errors
 
 # Keys of tokenizer_config.json that name files or folders, or are never used here.
 UNSEEN = ("auto_map", "name_or_path", "chat_template", "processor_class", "fast_tokenizer_files", "gguf_file")
@@ -23,19 +24,25 @@ def view(folder: Path, files: Mapping[str, Path], config: Mapping[str, Any] | No
     """Yield a temporary folder with links to checked files, and with settings that name no other file or folder."""
     with tempfile.TemporaryDirectory(prefix="workbench-") as temporary:
         here = Path(temporary)
-        if config is not None:
-            (here / "config.json").write_text(json.dumps(dict(config)), encoding="utf-8")
-        for name, path in files.items():
-            if name == "tokenizer_config.json":
-                raw = read_settings(folder, name, path)
-                settings = {k: v for k, v in raw.items() if k not in UNSEEN and not k.endswith("_file")}
-                (here / name).write_text(json.dumps(settings), encoding="utf-8")
-            elif name == INDEX:
-                places = read_settings(folder, name, path, LARGEST_VOCABULARY)["weight_map"]
-                (here / name).write_text(json.dumps({"metadata": {}, "weight_map": places}), encoding="utf-8")
-            else:
-                (here / name).symlink_to(path)
+        with disk_errors(here):
+            _fill(here, folder, files, config)
         yield here
+
+
+def _fill(here: Path, folder: Path, files: Mapping[str, Path], config: Mapping[str, Any] | None) -> None:
+    """Write settings and links into the temporary folder `here`."""
+    if config is not None:
+        (here / "config.json").write_text(json.dumps(dict(config)), encoding="utf-8")
+    for name, path in files.items():
+        if name == "tokenizer_config.json":
+            raw = read_settings(folder, name, path)
+            settings = {k: v for k, v in raw.items() if k not in UNSEEN and not k.endswith("_file")}
+            (here / name).write_text(json.dumps(settings), encoding="utf-8")
+        elif name == INDEX:
+            places = read_settings(folder, name, path, LARGEST_VOCABULARY)["weight_map"]
+            (here / name).write_text(json.dumps({"metadata": {}, "weight_map": places}), encoding="utf-8")
+        else:
+            (here / name).symlink_to(path)
 
 
 @contextmanager
