@@ -12,14 +12,25 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 from test_declared import ELECTRA, PAPER, declare
 from test_rule import FAR, noise_of, spreads
 
 from workbench.report.comparison.boards import Board, board
 from workbench.report.comparison.declared import Family, compare
 from workbench.report.page.answer import answer
-from workbench.report.statistics.group_sequential import Plan, final, looks, plan_of, schedule, still_shown
-from workbench.report.statistics.paired_comparison import ALPHA, pairwise
+from workbench.report.statistics.group_sequential import (
+    Look,
+    Plan,
+    final,
+    looks,
+    plan_of,
+    schedule,
+    status_of,
+    still_shown,
+    unseen,
+)
+from workbench.report.statistics.paired_comparison import ALPHA, Compared, Difference, Estimate, pairwise
 from workbench.report.statistics.power import Family as Numbers
 from workbench.report.statistics.sequential_power import shown, simulate
 
@@ -171,10 +182,75 @@ def test_what_is_out_of_reach_is_hardly_ever_shown_after_all() -> None:
     means, noise = gaps[:, :9].mean(axis=1), gaps[:, :9].std(axis=1, ddof=1)
     gone = still_shown(plan, 2, means, noise, 8, 2, 1) < 0.05
     last = np.abs(gaps.mean(axis=1)) / gaps.std(axis=1, ddof=1) * math.sqrt(12)
-    from scipy import stats
-
     shown_after_all = 2 * stats.t.sf(last, 11) < ALPHA * plan.shares[-1]
     assert gone.mean() > 0.5 and shown_after_all[gone].mean() < 0.005
+
+
+def test_the_scores_of_a_look_are_those_of_its_seeds_from_the_first_on() -> None:
+    plan, scores = Plan((4, 6), first=10), dict.fromkeys((0, 9, 10, 13, 14, 15, 16), 1.0)
+    assert [sorted(plan.upto(look, scores)) for look in (-1, 0, 1)] == [[], [10, 13], [10, 13, 14, 15]]
+
+
+def test_the_probability_of_being_shown_follows_from_a_normal_prediction_of_the_last_mean() -> None:
+    """Of six differences of mean 0.5, and of six more around the upper end of their interval of 90 %."""
+    plan, noise, arms, reach = Plan((4, 6, 12)), 1.2, 3, 2
+    effect = 0.5 + stats.t.ppf(0.9, 5) * noise / math.sqrt(6)
+    critical = stats.t.ppf(1 - 0.05 * (1 - (6 / 12) ** 2) / reach / 2, 2 * 11) * noise / math.sqrt(12)
+    last = stats.norm(0.5 / 2 + effect / 2, noise * math.sqrt(6) / 12)
+    assert still_shown(plan, 1, -0.5, noise, 5, arms, reach) == pytest.approx(1 - last.cdf(critical))
+
+
+def made_up(
+    mean: float, adjusted: float | None, half: float | None = 0.5, flip: float | None = None, noise: float | None = 1.0
+) -> Compared:
+    seeds = tuple(range(6))
+    return Compared(Difference(Estimate(mean, half, 1.0, 6, 5), seeds, 0.01), adjusted, flip, None, noise, 5)
+
+
+def test_a_comparison_without_interval_or_noise_stays_open_until_the_last_look() -> None:
+    plan = Plan((4, 6, 12))
+    for found in (made_up(0.1, None, half=None), made_up(0.1, 0.9, noise=0.0)):
+        assert status_of(plan, 1, found, 2, 1) == "open" and status_of(plan, 2, found, 2, 1) == "not decided"
+    assert status_of(plan, 1, made_up(0.01, 0.9), 2, 1) == "out of reach"
+    assert status_of(plan, 1, made_up(0.9, 0.2), 2, 1) == "open"
+    assert status_of(plan, 1, made_up(0.9, 0.01), 2, 1) == "decided"
+
+
+def finally_of(*found: Compared) -> Compared:
+    [last] = final([Look(n, 0.5, {("a", "b"): one}, {}) for n, one in zip((4, 6, 12), found, strict=False)]).values()
+    return last
+
+
+def test_an_earlier_decision_stands_if_the_last_look_bears_it_out() -> None:
+    """Its p is used; difference and interval are those of the last look."""
+    last = made_up(0.8, 0.2, flip=0.3)
+    assert finally_of(made_up(0.9, 0.001, flip=0.01), last) == replace(last, adjusted=0.001, flip=0.01)
+    assert finally_of(made_up(0.9, 0.0), made_up(0.9, 0.04), last).adjusted == 0.0
+    assert finally_of(made_up(0.9, 0.001, flip=0.2), made_up(0.9, 0.02), last).adjusted == 0.02, "the first was open"
+
+
+@pytest.mark.parametrize(
+    "last", [made_up(0.4, 0.2), made_up(-0.8, 0.2), made_up(0.8, None, half=None), made_up(-0.8, 0.02)]
+)
+def test_an_earlier_decision_falls_if_the_last_look_does_not_bear_it_out(last: Compared) -> None:
+    assert finally_of(made_up(0.9, 0.001), last) == last
+
+
+def test_looks_that_decided_nothing_leave_the_last_as_it_is() -> None:
+    last = made_up(0.8, 0.3)
+    assert finally_of(made_up(0.9, 0.001, flip=0.2), made_up(0.9, None), last) == last
+    assert finally_of(made_up(0.9, 0.3), made_up(0.9, None), made_up(0.8, None)) == made_up(0.8, None)
+
+
+def test_each_look_knows_its_share_of_the_error_rate() -> None:
+    plan = Plan((4, 6, 12), taken=2)
+    assert [look.share for look in looks(plan, experiment(0.8, 12), [("a", "b")])] == list(plan.shares[:2])
+
+
+def test_what_is_unseen_has_no_result() -> None:
+    found = unseen(replace(made_up(0.9, 0.01, flip=0.01), order=0.1))
+    assert (found.adjusted, found.flip, found.order, found.difference.p, found.estimate.half) == (None,) * 5
+    assert math.isnan(found.estimate.mean) and found.difference.seeds == () and found.estimate.n == 0
 
 
 # -- in a report
@@ -208,6 +284,7 @@ def test_the_answer_tells_the_plan_and_what_each_look_found() -> None:
     "record",
     [
         {}, {"design": {}}, {"design": {"seeds": [4, 3], "first": 0}}, {"design": {"seeds": "4", "first": 0}},
+        {"design": {"seeds": 5, "first": 0}}, {"design": {"seeds": [0, 4], "first": 0}},
         {"design": {"seeds": [4, 6], "first": None}}, {"design": {"seeds": [True], "first": 0}}, {"design": 3},
     ],
 )  # fmt: skip
@@ -219,3 +296,5 @@ def test_looks_count_in_the_order_of_the_plan() -> None:
     design = {"seeds": [4, 6, 9], "first": 7}
     assert plan_of({"design": design, "looks": [{"seeds": 9}, {"seeds": 4}]}) == Plan((4, 6, 9), 7, 1)
     assert plan_of({"design": design, "looks": [{"seeds": 6}, {"seeds": 4}]}) == Plan((4, 6, 9), 7, 2)
+    assert plan_of({"design": design, "looks": [{"seeds": n} for n in (4, 6, 9)]}) == Plan((4, 6, 9), 7, 3)
+    assert plan_of({"design": {"seeds": [1, 4], "first": 0}}) == Plan((1, 4))

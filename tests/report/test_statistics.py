@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics as plain
 
@@ -23,6 +24,7 @@ from workbench.report.statistics.paired_comparison import (
 )
 from workbench.report.statistics.resampling import almost_order, example_sd, flip_test
 
+SIGNS = list(itertools.product((-1, 1), repeat=7))
 T2 = 0.95 * math.sqrt(2 / (1 - 0.95**2))  # the 97.5 % point of Student's t with 2 degrees of freedom, in closed form
 T3 = 3.182446305284263  # and with 3, from a table
 SCORE = st.floats(0, 100).map(lambda v: round(v, 3))
@@ -157,6 +159,29 @@ def test_flips_of_many_seeds_are_drawn() -> None:
     assert flip_test(differences) == flip_test(differences)
 
 
+def test_random_flips_are_as_many_as_those_of_sixteen_pairs_and_one_of_them_is_none() -> None:
+    assert flip_test([1.0, 2.0] * 10) == flip_test([1.0, 2.0] * 8) == 2.0**-15
+
+
+def test_all_flips_of_sixteen_pairs_are_tried() -> None:
+    differences = np.random.default_rng(16).normal(0.3, 1, 16).round(3)
+    sums = np.array([[1.0], [-1.0]]) * differences[0]
+    for value in differences[1:]:
+        sums = (sums[..., None] + np.array([value, -value])).reshape(2, -1)
+    assert flip_test(differences.tolist()) == np.mean(np.abs(sums) >= abs(differences.sum()) - 1e-9)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e6, 1e-6])
+def test_sums_that_differ_by_rounding_alone_are_equal(unit: float) -> None:
+    """1 + 2 - 3 and others are ties, but 0.1 + 0.2 - 0.3 is not 0; the unit of scores makes no difference."""
+    whole = [1, 2, 3, -4, 5, 6, 7]
+    sums = [abs(sum(sign * one for sign, one in zip(signs, whole, strict=True))) for signs in SIGNS]
+    expected = sum(one >= abs(sum(whole)) for one in sums) / len(sums)
+    assert flip_test([unit * one / 10 for one in whole]) == expected
+    balanced = [1, 2, -3, 4, 5, -9]
+    assert flip_test([unit * one / 10 for one in balanced]) == 1.0
+
+
 def test_pooled_sd_by_hand() -> None:
     assert pooled_sd([[1.0, 3.0], [10.0, 10.0, 10.0], [5.0]]) == pytest.approx(math.sqrt((1 + 1) / 3))
     assert pooled_sd([[1.0], []]) is None
@@ -188,7 +213,16 @@ def test_almost_stochastic_order_by_hand() -> None:
     assert almost_order([1.0, 6.0], [2.0, 3.0], level=0.5) == pytest.approx(1 / 10)
     assert almost_order([5.0, 6.0, 7.0], [1.0, 2.0], level=0.95) == 0.0
     assert almost_order([1.0, 2.0], [5.0, 6.0, 7.0], level=0.95) == 1.0
+    assert almost_order([0.0, 0.0, 3.0], [1.0, 2.0, 2.0], level=0.95) == 1.0  # 5/6 and its margin are more than 1
     assert almost_order([1.0], [2.0, 3.0]) is None and almost_order([2.0, 2.0], [2.0, 2.0]) is None
+
+
+def test_almost_stochastic_order_of_samples_of_different_sizes_by_hand() -> None:
+    """Quantiles of three and of four values, cut at 1/4, 1/3, 1/2, 2/3 and 3/4."""
+    gaps = np.array([1 - 2, 1 - 3, 4 - 3, 4 - 4, 9 - 4, 9 - 7])
+    squares = gaps**2 * np.array([1 / 4, 1 / 12, 1 / 6, 1 / 6, 1 / 12, 1 / 4])
+    found = almost_order([9, 1, 4], [2, 7, 3, 4], level=0.5)
+    assert found == pytest.approx(squares[:2].sum() / squares.sum())
 
 
 @given(SCORES, SCORES)
@@ -211,6 +245,7 @@ def test_almost_stochastic_order_of_ties_and_winners() -> None:
 def test_examples_scatter_as_shares_do() -> None:
     right = np.random.default_rng(2).binomial(100, 0.7, 20_000)
     assert example_sd(70.0, 100) == pytest.approx(right.std(), rel=0.02)
+    assert example_sd(0.0, 1) == example_sd(100.0, 1) == 0.0 and example_sd(101.0, 100) is None
     assert example_sd(70.0, 0) is None and example_sd(-3.0, 100) is None and example_sd(math.nan, 100) is None
 
 

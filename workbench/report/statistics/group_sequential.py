@@ -64,7 +64,7 @@ def plan_of(record: Mapping[str, Any]) -> Plan | None:
     """Return the plan that an experiment's record holds, with the number of looks taken; None if it has no plan."""
     design, taken = record.get("design"), record.get("looks")
     seeds, first = (design.get("seeds"), design.get("first")) if isinstance(design, Mapping) else (None, None)
-    if not isinstance(seeds, Sequence) or isinstance(seeds, str) or not seeds or not isinstance(first, int):
+    if not isinstance(seeds, Sequence) or not seeds or not isinstance(first, int):
         return None
     if any(type(count) is not int or count < 1 for count in seeds) or list(seeds) != sorted(set(seeds)):
         return None
@@ -142,7 +142,7 @@ def still_shown(
     now, most = plan.seeds[index], plan.most
     effect = np.abs(mean) + stats.t.ppf(OPTIMISTIC, df) * noise / math.sqrt(now)
     level = ALPHA * plan.shares[-1] / reach
-    least = stats.t.isf(level / 2, max(1, (arms - 1) * (most - 1))) * noise / math.sqrt(most)
+    least = stats.t.isf(level / 2, (arms - 1) * (most - 1)) * noise / math.sqrt(most)
     expected = (now * np.abs(mean) + (most - now) * effect) / most
     scatter = noise * math.sqrt(most - now) / most
     return np.asarray(stats.norm.sf((least - expected) / scatter))
@@ -163,7 +163,7 @@ def final(taken: Sequence[Look]) -> dict[Pair, Compared]:
     results = {}
     for pair, last in taken[-1].compared.items():
         every = [look.compared[pair] for look in taken]
-        best = min(every, key=lambda one: (one.verdict == "open", one.adjusted or 1.0))
+        best = min(every, key=lambda one: (one.verdict == "open", 1.0 if one.adjusted is None else one.adjusted))
         e = last.estimate
         agrees = e.half is not None and abs(e.mean) > e.half and e.mean * best.estimate.mean > 0
         borne_out = best.verdict != "open" and agrees

@@ -67,21 +67,19 @@ def _own(variances: Array, df: Array, arms: int) -> tuple[Array, Array]:
     each = np.maximum((variances @ member - total) / (arms - 2), 0)  # (draws, arms)
     one, two = each[:, first], each[:, second]
     squares = one**2 + two**2
-    welch = np.divide(df * (one + two) ** 2, squares, out=np.ones_like(squares) * df, where=squares > 0)
+    welch = df * (one + two) ** 2 / np.maximum(squares, np.finfo(float).tiny)
     return one + two, np.maximum(df, welch * (arms - 2) / (arms - 1))
 
 
 def residual_df(seeds_of_arms: Sequence[frozenset[int]]) -> int:
-    """Return the residual degrees of freedom of score = arm + seed + residual, over seeds that two arms or more have.
+    """Return the residual degrees of freedom of score = arm + seed + residual.
 
-    This is (arms - 1) * (seeds - 1) if every arm has every seed.
+    This is (arms - 1) * (seeds - 1) if every arm has every seed. A seed that only one arm has adds none.
     """
     import numpy as np
 
-    seeds = sorted(
-        {s for own_seeds in seeds_of_arms for s in own_seeds if sum(s in other for other in seeds_of_arms) > 1}
-    )
-    cells = [(arm, seeds.index(s)) for arm, own_seeds in enumerate(seeds_of_arms) for s in own_seeds if s in seeds]
+    seeds = sorted(frozenset().union(*seeds_of_arms))
+    cells = [(arm, seeds.index(s)) for arm, own_seeds in enumerate(seeds_of_arms) for s in own_seeds]
     design = np.zeros((len(cells), len(seeds_of_arms) + len(seeds)))
     for row, (arm, seed) in enumerate(cells):
         design[row, arm] = design[row, len(seeds_of_arms) + seed] = 1
@@ -105,7 +103,7 @@ def holm(p: Array) -> Array:
     """Return p values adjusted by Holm's method (1979) along the last axis."""
     import numpy as np
 
-    order = np.argsort(p, axis=-1)
+    order = np.argsort(p)
     factors = np.arange(p.shape[-1], 0, -1)
     steps = np.minimum(1.0, np.take_along_axis(p, order, -1) * factors)
     result = np.empty_like(p)
@@ -120,12 +118,11 @@ def two_sided(means: Array, variances: Array, seeds: Array, df: Array | int) -> 
 
     error = np.sqrt(variances / seeds)
     ratio = np.divide(np.abs(means), error, out=np.where(means == 0, 0.0, np.inf), where=error > 0)
-    return np.asarray(2 * stats.t.sf(ratio, df), dtype=float)
+    p: Array = np.multiply(2, stats.t.sf(ratio, df))
+    return p
 
 
-def wider(
-    shared: Array, shared_df: int, own: Array, own_df: Array, seeds: Array, alpha: float = 0.05
-) -> tuple[Array, Array]:
+def wider(shared: Array, shared_df: int, own: Array, own_df: Array, seeds: Array, alpha: float) -> tuple[Array, Array]:
     """Return half the width of the wider of two intervals of each pair, and its degrees of freedom, (pairs,) each.
 
     Both intervals have the level 1 - alpha: one uses the shared noise, the other the pair's own noise.
@@ -160,4 +157,4 @@ def variances_of(scores: Sequence[Mapping[int, float]]) -> tuple[Array, Array, A
     gaps = [np.array([a[s] - b[s] for s in sorted(a.keys() & b.keys())]) for a, b in itertools.combinations(scores, 2)]
     means = np.array([[gap.mean() if len(gap) else np.nan for gap in gaps]])
     variances = np.array([[gap.var(ddof=1) if len(gap) > 1 else np.nan for gap in gaps]])
-    return means, variances, np.array([len(gap) for gap in gaps], dtype=float)
+    return means, variances, np.array([float(len(gap)) for gap in gaps])

@@ -119,7 +119,7 @@ class _Draws:
         means = residuals.mean(axis=2)
         reach = reach_of([(str(a), str(b)) for a, b in family])
         self.means = (means[:, first] - means[:, second])[:, columns]
-        self.moved = (first[columns] == 0).astype(float)
+        self.moved = 1.0 * (first[columns] == 0)
         self.error = np.sqrt(noise.shared / seeds)
         self.steps = stats.t.isf(ALPHA / 2 / np.arange(len(family), 0, -1), noise.shared_df)  # Holm's, largest first
         own = stats.t.isf(ALPHA / 2 / reach, noise.own_df[:, 0]) * np.sqrt(noise.own[:, 0] / seeds)
@@ -135,7 +135,7 @@ class _Draws:
         import numpy as np
 
         ratios = np.abs(self.means + gap * self.moved) / self.error
-        passed = np.logical_and.accumulate(-np.sort(-ratios, axis=1) > self.steps, axis=1).sum(axis=1)
+        passed = np.logical_and.accumulate(-np.sort(-ratios) > self.steps, axis=1).sum(axis=1)
         place = (ratios > ratios[:, :1]).sum(axis=1)
         claimed: Array = place < passed
         return claimed
@@ -151,7 +151,7 @@ def flip_bounds(differences: Array) -> Array:
 
     seeds = differences.shape[1]
     flipped = every_flip(seeds)[1:] < 0  # all sign flips but the first, which flips nothing
-    means = [-(differences @ side.T) / side.sum(axis=1) for side in (flipped.astype(float), 1.0 - flipped)]
+    means = [-(differences @ side.T) / side.sum(axis=1) for side in (1.0 * flipped, 1.0 - flipped)]
     allowed = math.ceil(ALPHA * (len(flipped) + 1) - 1) - 1  # sign flips that may reach the observed sum
-    bounds: Array = -np.partition(-np.maximum(*means), allowed, axis=1)[:, allowed]
+    bounds: Array = -np.partition(-np.maximum(*means), allowed)[:, allowed]
     return bounds

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 FEWEST = 6  # pairs; with five, the smallest p of the permutation test is 1/16
 EXACT = 16  # pairs up to which all 2^(n-1) sign flips are tried; with more, 2^15 random ones
+BOOTSTRAP = 1000  # samples in `almost_order`
 TAU = 0.2  # an order counts as almost stochastic below this (Ulmer et al. 2022; Dror et al. 2019 allow 0.5)
 
 
@@ -31,14 +32,14 @@ def flip_test(differences: Sequence[float]) -> float | None:
     n = len(differences)
     if n < FEWEST:
         return None
-    values = np.asarray(differences, dtype=float)
+    values = np.asarray(differences)
     if n <= EXACT:
         signs = every_flip(n)
     else:
         signs = np.random.default_rng(0).choice([-1, 1], (2 ** (EXACT - 1), n))
         signs[0] = 1  # the observed signs are one of the flips
     sums = np.abs(signs @ values)
-    return float(np.mean(sums >= abs(values.sum()) * (1 - 1e-12) - 1e-12 * np.abs(values).sum()))
+    return float(np.mean(sums >= abs(values.sum()) - 1e-12 * np.abs(values).sum()))
 
 
 def every_flip(n: int) -> npt.NDArray[np.int64]:
@@ -49,7 +50,7 @@ def every_flip(n: int) -> npt.NDArray[np.int64]:
     return np.hstack([np.ones_like(codes), 1 - 2 * ((codes >> np.arange(n - 1)) & 1)])
 
 
-def almost_order(a: Sequence[float], b: Sequence[float], level: float = 0.95, draws: int = 1000) -> float | None:
+def almost_order(a: Sequence[float], b: Sequence[float], level: float = 0.95, draws: int = BOOTSTRAP) -> float | None:
     """Return an upper bound on how far `a` is from being stochastically larger than `b`, from 0 (always) to 1 (never).
 
     Almost stochastic order (Dror et al. 2019; del Barrio et al. 2018): the share of the squared distance between the
@@ -60,16 +61,14 @@ def almost_order(a: Sequence[float], b: Sequence[float], level: float = 0.95, dr
     import numpy as np
     from scipy import stats
 
-    x, y = np.sort(np.asarray(a, dtype=float)), np.sort(np.asarray(b, dtype=float))
+    x, y = np.sort(a), np.sort(b)
     if min(len(x), len(y)) < 2:
         return None
     violated = _violation(x[None], y[None])[0]
     if not math.isfinite(violated):
         return None
     random = np.random.default_rng(0)
-    resampled = _violation(
-        np.sort(random.choice(x, (draws, len(x))), axis=1), np.sort(random.choice(y, (draws, len(y))), axis=1)
-    )
+    resampled = _violation(np.sort(random.choice(x, (draws, len(x)))), np.sort(random.choice(y, (draws, len(y)))))
     ratios = resampled[np.isfinite(resampled)]  # bootstrap samples that are all one value have no ratio
     scatter = float(ratios.std()) if len(ratios) else 0.0  # the factor sqrt(nm/(n+m)) of the theory cancels
     return float(min(1.0, max(0.0, violated - scatter * stats.norm.ppf(1 - level))))
@@ -84,9 +83,8 @@ def _violation(x: Array, y: Array) -> Array:
     width, middle = np.diff(cuts), (cuts[1:] + cuts[:-1]) / 2
     gap = x[:, (middle * n).astype(int)] - y[:, (middle * m).astype(int)]
     whole = (gap**2 * width).sum(axis=1)
-    with np.errstate(invalid="ignore"):
-        violated: Any = (np.where(gap < 0, gap, 0.0) ** 2 * width).sum(axis=1) / np.where(whole > 0, whole, np.nan)
-    return np.asarray(violated, dtype=float)
+    violated: Array = (np.minimum(gap, 0) ** 2 * width).sum(axis=1) / np.where(whole > 0, whole, np.nan)
+    return violated
 
 
 def example_sd(accuracy: float, rows: float) -> float | None:
