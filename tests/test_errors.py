@@ -2,7 +2,7 @@
 
 import pytest
 
-from workbench.errors import plural
+from workbench.errors import plural, suggest
 from workbench.report import words
 from workbench.spec.parts import size_in_words
 
@@ -17,3 +17,9 @@ def test_a_noun_has_its_plural_unless_the_count_is_one(count: int, text: str) ->
 def test_reports_and_sizes_of_encoders_count_by_the_same_rule() -> None:
     assert words.seeds([1]) == "1 seed" and words.seeds([2]) == "2 seeds"
     assert size_in_words(1, 64) == "1 layer of 64" and size_in_words(2, 64) == "2 layers of 64"
+
+
+def test_names_are_suggested_where_there_are_any() -> None:
+    assert suggest("rat", ["rate", "mask"]) == "; did you mean 'rate'?"
+    assert suggest("lr", ["optim.lr", "optim.clip"]) == "; did you mean 'optim.lr'?"
+    assert suggest("xyz", ["b", "a"]) == "; there are a, b" and suggest("xyz", []) == "; there is none"

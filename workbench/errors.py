@@ -41,11 +41,13 @@ class Interrupted(BaseException):
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` with the known name nearest to `word`, or else the list of known names."""
+    """Return `; did you mean 'x'?` with the known name nearest to `word`, or else the list of known names, if any."""
     names = sorted(known)
     ends = [name for name in names if name.endswith(f".{word}")]
     near = ends or difflib.get_close_matches(word, names, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; there are {', '.join(names)}" if names else "; there is none"
 
 
 def plural(count: int, noun: str) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import math
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from workbench import cli
 from workbench.cli import options
 from workbench.cli.options import emit
 
@@ -90,3 +93,29 @@ def test_options_take_what_they_say(kind: Any, words: str, value: Any) -> None:
 def test_numbers_out_of_range_are_refused_before_anything_is_done(kind: Any, number: int) -> None:
     found = CliRunner().invoke(command(kind, None), ["--value", str(number)])
     assert found.exit_code == 2 and found.stdout == "" and "--value" in found.stderr
+
+
+LOUD = '''"""Prints wherever it is called."""
+from workbench.objectives import bert_mlm
+from workbench.objectives.bert_mlm import Objective, Options
+
+print("loaded")
+
+def cost(spec):
+    print("priced")
+    return bert_mlm.cost(spec)
+'''
+
+
+def test_what_an_objective_prints_is_no_part_of_the_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "loud.py").write_text(LOUD)
+    monkeypatch.setattr(sys, "argv", ["workbench", "flops", "--objective", str(tmp_path / "loud.py"), "--json"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    printed = capsys.readouterr()
+    assert end.value.code == 0 and json.loads(printed.out), "one document"
+    assert "loaded" in printed.err and "priced" in printed.err
+    emit("afterwards", False)
+    assert capsys.readouterr().out == "afterwards\n"

@@ -32,6 +32,7 @@ from workbench.report.statistics.group_sequential import (
 )
 from workbench.report.statistics.paired_comparison import ALPHA, Compared, Difference, Estimate, pairwise
 from workbench.report.statistics.power import Family as Numbers
+from workbench.report.statistics.resampling import flip_test
 from workbench.report.statistics.sequential_power import shown, simulate
 
 
@@ -119,11 +120,11 @@ def test_large_differences_end_early_and_small_ones_at_the_limit() -> None:
     assert shown(2, (3,)) is None  # two degrees of freedom
 
 
-@pytest.mark.parametrize(("arms", "most"), [(2, 9), (3, 6), (5, 12)])
-def test_one_experiment_is_judged_as_many_at_once(arms: int, most: int) -> None:
+@pytest.mark.parametrize(("arms", "most", "step"), [(2, 9, 1.5), (2, 9, 0.0), (3, 6, 1.5), (5, 12, 1.5)])
+def test_one_experiment_is_judged_as_many_at_once(arms: int, most: int, step: float) -> None:
     plan = Plan(schedule(most), taken=len(schedule(most)))
     family = every_pair(arms)
-    scores = np.random.default_rng(arms).normal(60, 1, (30, arms, most)) + 1.5 * np.arange(arms)[:, None]
+    scores = np.random.default_rng(arms).normal(60, 1, (30, arms, most)) + step * np.arange(arms)[:, None]
     decided, used = simulate(scores, plan, family)
     for draw in range(30):
         named = {str(i): dict(enumerate(row)) for i, row in enumerate(scores[draw].tolist())}
@@ -135,6 +136,15 @@ def test_one_experiment_is_judged_as_many_at_once(arms: int, most: int) -> None:
             first = next((verdict for verdict in verdicts if verdict != "open"), "open")
             assert {"ahead": 1, "behind": -1, "open": 0}[first] == decided[draw, i]
             assert (last.status[str(a), str(b)] == "decided") == (first != "open")
+
+
+def test_the_permutation_test_counts_up_to_ten_seeds() -> None:
+    scores = np.random.default_rng(1).standard_normal((1500, 2, 10)) + np.array([[0.8], [0.0]])
+    decided, _ = simulate(scores, Plan((10,)), ((0, 1),))
+    gaps = scores[:, 0] - scores[:, 1]
+    by_t = np.flatnonzero(stats.ttest_1samp(gaps, 0, axis=1).pvalue < ALPHA)
+    objected = [i for i in by_t if (flip_test(gaps[i].tolist()) or 0) >= ALPHA]
+    assert objected and (decided[objected] == 0).all() and (decided != 0).sum() == len(by_t) - len(objected)
 
 
 def experiment(gap: float, most: int, seed: int = 0) -> dict[str, dict[int, float]]:

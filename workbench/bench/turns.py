@@ -10,7 +10,7 @@ import json
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,9 +79,10 @@ def next_turn() -> str:
 
 
 def send(result: dict[str, Any]) -> None:
-    """Write a result to stdout as one JSON line."""
-    sys.stdout.write(json.dumps(result) + "\n")
-    sys.stdout.flush()
+    """Write a result to the stdout of the process as one JSON line."""
+    assert sys.__stdout__ is not None
+    sys.__stdout__.write(json.dumps(result) + "\n")
+    sys.__stdout__.flush()
 
 
 def made_up(folder: Path, spec: RunSpec, tokens: int = TOKENS, sparse: bool = False) -> Prepared:
@@ -141,4 +142,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with redirect_stdout(sys.stderr):  # what an objective prints
+        main()

@@ -19,6 +19,7 @@ from pathlib import Path
 import typer
 
 from workbench.cli import ask, read, train
+from workbench.cli.options import with_results_alone
 from workbench.errors import InputError, Interrupted, message_of, one_line
 from workbench.memory import address_space, is_memory
 from workbench.signals import interrupting
@@ -46,9 +47,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "evaluate": train.evaluate,
 }
 for name, command in COMMANDS.items():
-    app.command(name)(command)
+    app.command(name)(with_results_alone(command))
 app.command("worker", hidden=True)(train.worker)
-data_app.command("prepare")(train.prepare)
+data_app.command("prepare")(with_results_alone(train.prepare))
 app.add_typer(data_app, name="data")
 
 NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR)  # errors of a path that the user named

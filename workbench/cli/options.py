@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import logging
 import sys
+from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, ParamSpec, TextIO
 
 import typer
 
-if TYPE_CHECKING:
-    pass
-
+P = ParamSpec("P")
 log = logging.getLogger("workbench")
 Objectives = Annotated[
     list[str] | None, typer.Option("--objective", help="An objective's name, or a file ./my_idea.py; repeatable.")
@@ -89,9 +91,25 @@ MostEpochs = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
 
 
+_results: ContextVar[TextIO | None] = ContextVar("_results", default=None)
+
+
 def emit(value: Any, as_json: bool) -> None:
     """Print a result on stdout, as text or as one JSON document."""
-    if as_json:
-        sys.stdout.write(json.dumps(value, indent=1, allow_nan=False) + "\n")
-    else:
-        sys.stdout.write(str(value).rstrip("\n") + "\n")
+    text = json.dumps(value, indent=1, allow_nan=False) if as_json else str(value).rstrip("\n")
+    (_results.get() or sys.stdout).write(text + "\n")
+
+
+def with_results_alone(command: Callable[P, None]) -> Callable[P, None]:
+    """Return a command that writes only its results (`emit`) to stdout; what a user's code prints goes to stderr."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        token = _results.set(sys.stdout)
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                command(*args, **kwargs)
+        finally:
+            _results.reset(token)
+
+    return run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -46,7 +45,7 @@ def report(
     store = RunStore.existing(runs)
     record = find_record(store, experiment)
     page = write(store, record, out or Path("reports") / record, asked=asked)
-    typer.echo(str(page))
+    emit(page, False)
     if open_:
         typer.launch(page.resolve().as_uri())
 
@@ -62,12 +61,13 @@ def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
     for record in store.experiments():
         if record.damage:
             log.warning("%s.json %s", store.root / "experiments" / record.name, record.damage)
-    if as_json:
-        emit(rows, True)
-        return
-    for row in rows:
-        note = live.line(row)
-        typer.echo(f"{row['state']:<12} {row['run_id']}" + (f"  {note}" if note else ""))
+    notes = [live.line(row) for row in rows]
+    lines = [
+        f"{row['state']:<12} {row['run_id']}" + (f"  {note}" if note else "")
+        for row, note in zip(rows, notes, strict=True)
+    ]
+    if as_json or lines:
+        emit(rows if as_json else "\n".join(lines), as_json)
 
 
 def verify(
@@ -161,11 +161,11 @@ def export(
 
     data = long_table.export(store, record, form, not no_verify)
     if out is None:
-        sys.stdout.write(data.decode())
+        emit(data.decode(), False)
         return
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(out, data)
-    typer.echo(str(out))
+    emit(out, False)
 
 
 def _export_babylm(experiment: str, runs: Path, out: Path, verify: bool) -> None:
