@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from workbench.errors import InputError
 from workbench.store import atomic, cache, owner
 from workbench.store.cache import alone, differences, faults, is_whole, read_entry, staged, write_entry
 from workbench.store.lease import LeaseHeld, acquire
@@ -218,6 +219,18 @@ def test_entries_of_earlier_versions_are_not_covered_and_damaged_ones_differ(tmp
     assert len(found.uncovered) == 3 and all(name in told for name in ("data/older", "0a1b.so", "c.json"))
     shutil.rmtree(tmp_path / "data/damaged")
     assert verify(RunStore(tmp_path / "runs"), tmp_path).exit_code == 0
+
+
+def test_a_file_in_the_place_of_a_folder_of_the_cache_is_named(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("x")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for place in (tmp_path / "data", tmp_path / "data" / "inner", tmp_path / "dangling"):
+        makers = (staged(place / "x"), alone(place, lambda: None))
+        for maker in makers:
+            with pytest.raises(InputError, match="but a file is in the way; move it away"), maker:
+                pass
+        with pytest.raises(InputError, match=f"^{place} must be a folder of the cache"):
+            write_entry(place / "x.json", 1)
 
 
 def test_a_folder_in_the_place_of_an_entry_is_replaced(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.errors import InputError
 from workbench.progress import warn_once
 from workbench.store import atomic, owner
 from workbench.store.lease import LeaseHeld, acquire
@@ -71,7 +72,7 @@ def _checked(path: Path) -> Any:
 
 def write_entry(path: Path, value: Any) -> None:
     """Write a JSON value with its hash, in one step. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make(path.parent)
     if path.is_dir() and not path.is_symlink():
         atomic.discard(path)
     atomic.write_atomic(path, _with_hash(path.name, value))
@@ -188,7 +189,7 @@ def staged(folder: Path) -> Iterator[Path]:
     """
     stage = folder.with_name(f".{folder.name}~{uuid.uuid4().hex}")
     with atomic.disk_errors(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        _make(folder.parent)
         stage.mkdir()
         try:
             lease = acquire(stage)
@@ -204,6 +205,14 @@ def staged(folder: Path) -> Iterator[Path]:
                 lease.release()
         finally:
             shutil.rmtree(stage, ignore_errors=True)
+
+
+def _make(folder: Path) -> None:
+    """Make a folder of the cache, unless there is one. Raises InputError if a file is in its place, or OSError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"{folder} must be a folder of the cache, but a file is in the way; move it away") from None
 
 
 def _place(content: Path, folder: Path) -> None:
@@ -262,7 +271,7 @@ def alone(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
     `waiting` is called repeatedly while another process holds it. If a process is paused for so long that another one
     takes the lease over, the work is done twice; a folder made by `staged` is complete in this case too.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    _make(folder)
     while True:
         try:
             lease = acquire(folder, patience=0)
