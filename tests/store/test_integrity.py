@@ -240,6 +240,26 @@ def test_an_encoder_or_checkpoints_may_be_deleted_whole(store: RunStore) -> None
         run.check_encoder()
 
 
+@pytest.mark.parametrize("as_link", [False, True])
+def test_what_stands_in_the_place_of_a_folder_is_named(store: RunStore, as_link: bool, tmp_path: Path) -> None:
+    """A file in the place of checkpoints does not keep the other runs from being verified."""
+    run = next(each for each in store.runs() if not each.trained)
+    shutil.rmtree(run.path / "checkpoints", ignore_errors=True)
+    (run.path / "checkpoints").write_text("x")
+    assert [each.what for of, each in verify(store).differences if of == run.run_id] == [
+        "checkpoints is a link or a file instead of a folder"
+    ]
+    shutil.rmtree(store.root / "experiments")
+    if as_link:
+        (tmp_path / "elsewhere").mkdir()
+        (store.root / "experiments").symlink_to(tmp_path / "elsewhere")
+    else:
+        (store.root / "experiments").write_text("x")
+    for reads in (verify, RunStore.experiments):
+        with pytest.raises(InputError, match="experiments must be a folder, but it is a link or a file"):
+            reads(store)
+
+
 def test_strange_files_are_named(store: RunStore) -> None:
     run = run_of(store, 0)
     (run.path / "encoder" / "model.safetensors.index.json").write_text("{}")

@@ -265,9 +265,13 @@ class RunStore:
         return merged
 
     def experiments(self) -> list[ExperimentRecord]:
-        """Return all records, sorted by name, including damaged ones."""
+        """Return all records, sorted by name, including damaged ones.
+
+        Raises InputError if a link or a file is in the place of their folder.
+        """
         folder = self.root / "experiments"
-        if not folder.is_dir() or folder.is_symlink():
+        own_folder(folder)
+        if not folder.is_dir():
             return []
         return [self._record(folder / name) for name in sorted(os.listdir(folder)) if name.endswith(".json")]
 

@@ -106,7 +106,8 @@ def _of_run(run: RunDir) -> tuple[list[Difference], int]:
             break
     if damage and damage not in [each.what for each in differences]:
         differences.append(Difference(".", "changed", damage))
-    return differences, sum(len(names) for _, _, names in os.walk(run.path))
+    inside = () if run.path.is_symlink() else os.walk(run.path)
+    return differences, sum(len(names) for _, _, names in inside)
 
 
 def _listed(run: RunDir) -> Iterator[Difference]:
@@ -146,8 +147,8 @@ def _strangers(run: RunDir) -> Iterator[Difference]:
 def _unlisted(run: RunDir) -> Iterator[Difference]:
     """Yield damaged checkpoints and points, and unexpected files, of a run without a manifest."""
     folder = run.path / "checkpoints"
-    if folder.is_symlink() or not run.path.is_dir() or run.path.is_symlink():
-        return
+    if run.path.is_symlink() or not run.path.is_dir() or folder.is_symlink() or folder.is_file():
+        return  # `RunDir.damage` names it
     for step in checkpoint.steps(folder):
         name = f"checkpoints/step-{step:08d}"
         if damage := checkpoint.problem(run.path / name):
