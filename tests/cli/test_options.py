@@ -119,3 +119,10 @@ def test_what_an_objective_prints_is_no_part_of_the_results(
     assert "loaded" in printed.err and "priced" in printed.err
     emit("afterwards", False)
     assert capsys.readouterr().out == "afterwards\n"
+
+
+@pytest.mark.parametrize("points", ["1e308", "1e10", "0", "nan", "inf"])
+def test_a_deviation_that_no_scores_have_is_refused(points: str) -> None:
+    """Products with it would overflow, and JSON has no infinity."""
+    found = CliRunner().invoke(cli.app, ["plan-study", "ablation", "--sd", points, "--json"])
+    assert found.exit_code == 2 and "--sd" in found.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -155,6 +156,25 @@ def test_an_empty_folder_is_no_tokenizer(tmp_path: Path):
     (tmp_path / "nothing").mkdir()
     with pytest.raises(InputError, match="nothing holds no tokenizer"):
         tokenizer.train_or_load(DataSpec(tokenizer=str(tmp_path / "nothing")), 9, [], cache=tmp_path)
+
+
+@pytest.mark.parametrize(("largest", "refused"), [(99, False), (100_000, True), (2**31, True)])
+def test_ids_with_large_gaps_are_refused(folder: Path, tmp_path: Path, largest: int, refused: bool) -> None:
+    """Each id up to the largest would get a row of weights."""
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    words = json.loads((tmp_path / "tokenizer.json").read_text())
+    vocabulary = words["model"]["vocab"]
+    vocabulary[next(reversed(vocabulary))] = max(largest, len(vocabulary))
+    (tmp_path / "tokenizer.json").write_text(json.dumps(words))
+    load = functools.partial(tokenizer.train_or_load, DataSpec(tokenizer=str(tmp_path)), 9, [], cache=tmp_path)
+    if refused:
+        with pytest.raises(
+            InputError, match=f"tokens with ids up to {largest:,}, and an encoder has weights for every"
+        ):
+            load()
+    else:
+        load()
 
 
 def test_a_tokenizer_without_mask_is_refused(folder: Path, tmp_path: Path):

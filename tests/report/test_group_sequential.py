@@ -235,7 +235,7 @@ def test_an_earlier_decision_stands_if_the_last_look_bears_it_out() -> None:
     """Its p is used; difference and interval are those of the last look."""
     last = made_up(0.8, 0.2, flip=0.3)
     assert finally_of(made_up(0.9, 0.001, flip=0.01), last) == replace(last, adjusted=0.001, flip=0.01)
-    assert finally_of(made_up(0.9, 0.0), made_up(0.9, 0.04), last).adjusted == 0.0
+    assert finally_of(made_up(0.9, 0.04), made_up(0.9, 0.0), last).adjusted == 0.0
     assert finally_of(made_up(0.9, 0.001, flip=0.2), made_up(0.9, 0.02), last).adjusted == 0.02, "the first was open"
 
 

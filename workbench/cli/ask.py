@@ -47,7 +47,9 @@ def plan_study(
     experiment: Annotated[str, typer.Argument(help="Name or file of an experiment, such as ablation.")],
     sd: Annotated[
         float | None,
-        typer.Option(min=1e-9, help="Assumed standard deviation of paired differences, in points; no store is read."),
+        typer.Option(
+            min=1e-9, max=1e9, help="Assumed standard deviation of paired differences, in points; no store is read."
+        ),
     ] = None,
     noise_of: Annotated[
         str | None, typer.Option(help="Experiment or record whose runs give the noise of scores (default: EXPERIMENT).")

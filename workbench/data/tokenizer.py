@@ -10,12 +10,12 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.data import foreign
-from workbench.errors import InputError
+from workbench.errors import InputError, plural
 from workbench.signals import interruptible
 from workbench.spec.parts import DataSpec, Special
 from workbench.spec.run_spec import digest
@@ -248,9 +248,20 @@ def _fetch(name: str, root: Path) -> Path:
             f"tokenizer {name!r} has no fast (Rust) form, which is needed to encode a corpus; "
             f"choose another with --set data.tokenizer=NAME"
         )
+    _check_gaps(tokenizer.get_vocab(), name)
     with staged(folder) as temporary:
         tokenizer.save_pretrained(str(temporary))
     return folder
+
+
+def _check_gaps(vocabulary: Mapping[str, int], name: str) -> None:
+    """Raise InputError if fewer than half of all ids are in use, since each id up to the largest gets own weights."""
+    ids = max(vocabulary.values()) + 1
+    if ids > 2 * len(vocabulary):
+        raise InputError(
+            f"tokenizer {name!r} has {plural(len(vocabulary), 'token')} with ids up to {ids - 1:,}, and an encoder has "
+            f"weights for every id up to the largest; number its tokens without gaps, or choose another tokenizer"
+        )
 
 
 def load_foreign(folder: Path) -> Any:

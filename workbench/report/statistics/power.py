@@ -151,7 +151,7 @@ def flip_bounds(differences: Array) -> Array:
 
     seeds = differences.shape[1]
     flipped = every_flip(seeds)[1:] < 0  # all sign flips but the first, which flips nothing
-    means = [-(differences @ side.T) / side.sum(axis=1) for side in (1.0 * flipped, 1.0 - flipped)]
+    means = [-(differences @ side.T) / side.sum(axis=1) for side in (flipped, ~flipped)]
     allowed = math.ceil(ALPHA * (len(flipped) + 1) - 1) - 1  # sign flips that may reach the observed sum
     bounds: Array = -np.partition(-np.maximum(*means), allowed)[:, allowed]
     return bounds
