@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
@@ -126,3 +127,16 @@ def test_a_deviation_that_no_scores_have_is_refused(points: str) -> None:
     """Products with it would overflow, and JSON has no infinity."""
     found = CliRunner().invoke(cli.app, ["plan-study", "ablation", "--sd", points, "--json"])
     assert found.exit_code == 2 and "--sd" in found.output
+
+
+def test_a_path_in_a_folder_that_the_user_must_not_enter_is_bad_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is no error of the disk; the superuser may enter every folder, so the check is replaced."""
+    monkeypatch.setattr(cli.os, "access", lambda path, mode: Path(path) != tmp_path / "closed")
+    (tmp_path / "closed").mkdir()
+    error = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "closed" / "runs" / "store.json"))
+    assert cli._system_error(error) == 2
+    assert f"no permission to enter {tmp_path / 'closed'}; name another path" in capsys.readouterr().err
+    error = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "runs"))
+    assert cli._system_error(error) == 74

@@ -112,10 +112,18 @@ def _system_error(error: OSError) -> int:
         return _fail(f"{full.strerror} ({name})", 74)
     if error.errno in (errno.EACCES, errno.EPERM) and os.path.exists(name) and not os.access(name, os.R_OK):
         return _fail(f"{name} cannot be read: you have no permission; change its permissions or name another file", 2)
+    if error.errno in (errno.EACCES, errno.EPERM) and (closed := _closed_folder(name)):
+        return _fail(f"{name} cannot be reached: you have no permission to enter {closed}; name another path", 2)
     if error.errno in (*DISK, *NO_PATH):
         where = f" ({name})" if name and name not in str(error.strerror) else ""
         return _fail(f"{error.strerror or error}{where}", 74 if error.errno in DISK else 2)
     return _fail(_no_memory(), 2) if is_memory(error) else _unexpected(error)
+
+
+def _closed_folder(name: str) -> str:
+    """Return the folder above a path that this user must not enter, "" if there is none."""
+    above = Path(name).absolute().parents if name else ()
+    return next((str(place) for place in reversed(above) if place.is_dir() and not os.access(place, os.X_OK)), "")
 
 
 def _output_file() -> str:
