@@ -375,3 +375,8 @@ def test_the_copy_beside_a_run_is_read_where_it_is_the_same_text(
     assert objectives.source_file(tiny("rtd")) is None
     objectives.keep_source(spec, copy)
     assert objectives.source_file(spec) == tmp_path / "copy.py"
+
+
+def test_an_objective_that_is_causal_gets_a_causal_encoder_and_no_other_does() -> None:
+    causal = {name: objectives.with_options(resolve("nano", {"objective": name})).encoder.causal for name in NAMES}
+    assert {name for name, value in causal.items() if value} == {"causal-lm"}

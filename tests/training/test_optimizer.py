@@ -402,3 +402,14 @@ def test_a_checkpoint_brings_back_weights_and_moments_under_every_tying(tying: s
     found = steps(fresh, other, batches[3:])
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in found)
+
+
+def test_a_weight_that_the_model_itself_holds_too_is_not_the_generators_alone() -> None:
+    class Sharing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.generator = nn.Linear(2, 2)
+            self.shared = self.generator.bias
+
+    model = Sharing()
+    assert generator_alone(model) == {id(model.generator.weight)}
