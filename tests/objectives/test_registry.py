@@ -378,5 +378,8 @@ def test_the_copy_beside_a_run_is_read_where_it_is_the_same_text(
 
 
 def test_an_objective_that_is_causal_gets_a_causal_encoder_and_no_other_does() -> None:
-    causal = {name: objectives.with_options(resolve("nano", {"objective": name})).encoder.causal for name in NAMES}
+    causal = {
+        name: objectives.with_options(resolve("nano", {"objective": name})).encoder.causal
+        for name in (*NAMES, "causal-lm")
+    }
     assert {name for name, value in causal.items() if value} == {"causal-lm"}

@@ -21,7 +21,7 @@ from workbench.spec.host import Host
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
 from workbench.spec.stages import BoundRun
-from workbench.store import validation
+from workbench.store import checkpoint, validation
 from workbench.store.run_directory import RunDir, now
 from workbench.store.run_store import RunStore
 from workbench.store.verify import verify
@@ -234,6 +234,10 @@ def test_room_for_points_is_checked_beforehand(
         run = carried_out(spec_of(tasks__at=at), prepared, toy, tmp_path / at[:3])
     taken = sum(f.stat().st_size for place in run.points() for f in (run.path / place).rglob("*") if f.is_file())
     assert asked[1][0] - asked[0][0] >= 0.9 * taken, "checked once, before the first step"
+    last = checkpoint.newest(run.path / "checkpoints")
+    assert last is not None
+    weights = sum(weight.numel() for weight in last.tensors("model").values())
+    assert asked[0][0] >= 2 * 12 * weights + 4 * weights, "two checkpoints and the weights that are exported"
 
 
 def test_words_are_counted_in_the_prepared_text(
