@@ -458,9 +458,10 @@ def changed_settings(folder: Path, count: int) -> str:
     wanted, keys = run.path / "spec.json", [key for key in known_keys() if key not in NOT_THE_RUN]
     tried = 0
     for key in (keys * count)[: max(count, len(keys))]:
+        needed = {"schedule.kind": "cosine"} if key == "schedule.floor" else {}  # without which only 0 is allowed
         for value in _others(base, key):
             try:
-                other = base.changed({key: value})
+                other = base.changed({**needed, key: value})
             except InputError:
                 continue
             assert other.name != base.name, f"{key}={value} would go on silently"
@@ -491,7 +492,21 @@ def _others(base: RunSpec, key: str) -> list[Any]:
     now: Any = base.model_dump()
     for part in key.split("."):
         now = now[part] if now is not None else None
-    words = ["none", "all", "tokens", "eager", "wsd", "dense", "released", "uniform", "normal", "paper", "bert", "abc"]
+    words = [
+        "none",
+        "all",
+        "tokens",
+        "eager",
+        "wsd",
+        "dense",
+        "released",
+        "uniform",
+        "normal",
+        "paper",
+        "bert",
+        "lamb",
+        "abc",
+    ]
     numbers = [now * 2, now + 1, now / 2] if isinstance(now, (int, float)) and not isinstance(now, bool) else []
     return [not now] if isinstance(now, bool) else [each for each in [*numbers, 7, 0.5, *words, True] if each != now]
 

@@ -100,7 +100,7 @@ def test_options_of_objectives_are_axes() -> None:
 
 
 def test_a_scale_may_prefer_another_weight_and_gives_way_to_what_is_asked_for() -> None:
-    """nano has weights of its own from a search, small has the paper's 50."""
+    """nano and mini have weights of their own from a search, small has the paper's 50."""
     words = ["electra-15", "rtd", "bert-mlm"]
     by_name = {spec.objective: spec.options for spec in plan_job("ablation", NANO, 1, words).specs}
     assert by_name["electra-15"] == {"weight": 6.71} and by_name["rtd"]["weight"] == 6.99
@@ -108,7 +108,7 @@ def test_a_scale_may_prefer_another_weight_and_gives_way_to_what_is_asked_for() 
     asked = presets.resolve("nano", {"budget.steps": 100, "options.weight": 7.0})
     assert [spec.options["weight"] for spec in plan_job("ablation", asked, 1, words[:2]).specs] == [7.0, 7.0]
     mini = presets.resolve("mini", {"budget.steps": 100})
-    assert [spec.options["weight"] for spec in plan_job("ablation", mini, 1, words[:2]).specs] == [10.0, 10.0]
+    assert [spec.options["weight"] for spec in plan_job("ablation", mini, 1, words[:2]).specs] == [7.63, 48.9]
     small = presets.resolve("small", {"budget.steps": 100})
     assert [spec.options["weight"] for spec in plan_job("ablation", small, 1, words[:2]).specs] == [50.0, 50.0]
 

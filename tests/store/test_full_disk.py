@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import re
 import resource
 import subprocess
@@ -113,7 +114,8 @@ def test_a_quota_is_told_from_a_full_disk(tmp_path: Path) -> None:
         assert f"{words} your quota leaves, although" in str(caught.value)
 
 
-def test_results_that_cannot_be_written_to_standard_output(small_disk: Path) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_results_that_cannot_be_written_to_standard_output(unbuffered: str, small_disk: Path) -> None:
     """Errors of writing there name no file: the figures are those of the disk of the file that it goes to."""
     (small_disk / "filler").write_bytes(b"x" * free(small_disk))
     command = [sys.executable, "-m", "workbench", "list", "scales"]
@@ -122,7 +124,8 @@ def test_results_that_cannot_be_written_to_standard_output(small_disk: Path) -> 
         (Path("/dev/full"), "the output cannot be written; send it to another disk"),
     ):  # fmt: skip
         with open(output, "wb") as file:
-            done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, text=True)
+            environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+            done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, text=True, env=environment)
         assert done.returncode == 74 and done.stderr.count("\n") == 1 and words in done.stderr
     assert str(small_disk / "scales.txt") not in done.stderr
 

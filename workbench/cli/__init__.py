@@ -64,6 +64,7 @@ def main() -> None:
             code = app(standalone_mode=False)
             if code == 130:  # typer's exit code for Ctrl-C outside of training
                 code = _fail(INTERRUPTED, 130)
+            sys.stdout.flush()  # here, where an error becomes a sentence, and not when the process ends
     except InputError as error:
         code = _fail(str(error), 2)
     except Interrupted as stop:
@@ -75,6 +76,7 @@ def main() -> None:
         code = 0
     except OSError as error:
         code = _system_error(error)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still to be written there would fail again
     except Exception as error:
         if is_memory(error):
             code = _fail(_no_memory(), 2)
