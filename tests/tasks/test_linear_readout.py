@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from workbench.errors import InputError
+from workbench.errors import Diverged, InputError
 from workbench.tasks.linear import readout
 from workbench.tasks.linear.readout import STRENGTHS, Regression, read_out
 
@@ -120,3 +120,11 @@ def test_too_few_rows_are_an_input_error(monkeypatch: pytest.MonkeyPatch) -> Non
     inputs, targets = problem()
     monkeypatch.setattr(readout, "MOST_STEPS", 2)
     assert not read_out(inputs, targets, np.arange(300) % 5 == 0, [inputs]).converged
+
+
+def test_weights_that_are_not_finite_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, targets = problem()
+    regression = Regression(pairs=False)
+    monkeypatch.setattr(regression.model, "fit", lambda *_: setattr(regression.model, "coef_", np.array([[np.nan]])))
+    with pytest.raises(Diverged, match="weights of a linear readout"):
+        regression.fit(inputs, targets, 1.0)

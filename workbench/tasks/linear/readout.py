@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.errors import InputError
+from workbench.errors import Diverged, InputError
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # scikit-learn's C: weight of the summed loss against the penalty
 MOST_STEPS = 500  # of L-BFGS
@@ -101,13 +101,20 @@ class Regression:
         )
 
     def fit(self, rows: Array, targets: Array, strength: float, weights: Array = None) -> None:
-        """Minimise the cross-entropy of labels (N,), each row with its weight, plus the penalty."""
+        """Minimise the cross-entropy of labels (N,), each row with its weight, plus the penalty.
+
+        Raises Diverged if the weights are not finite.
+        """
+        import numpy as np
         from sklearn.exceptions import ConvergenceWarning
 
         self.model.set_params(C=strength)
-        with warnings.catch_warnings():
+        # A matrix product of finite numbers was once reported as invalid, with a finite result, so the result decides.
+        with warnings.catch_warnings(), np.errstate(invalid="ignore"):
             warnings.simplefilter("ignore", ConvergenceWarning)
             self.model.fit(self._signed(rows, targets), targets, weights)
+        if not np.isfinite(self.model.coef_).all():
+            raise Diverged("the weights of a linear readout are not finite")
         self.converged = int(self.model.n_iter_.max()) < MOST_STEPS
 
     def _signed(self, rows: Array, targets: Array) -> Array:
