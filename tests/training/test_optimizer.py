@@ -19,6 +19,7 @@ from workbench.spec.parts import OptimSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.store.run_store import RunDir
 from workbench.tensors import Batch
+from workbench.training.cuda_graph import on_device
 from workbench.training.optimizer import exempt, generator_alone, is_vector, lr_factor, make_optimizer, set_rate
 from workbench.training.plan import Plan, plan
 from workbench.training.resume import restore, save
@@ -237,6 +238,17 @@ def test_the_rates_of_a_step_are_told_for_the_log() -> None:
     assert set_rate(make_optimizer(Small(), spec.optim), spec.optim, 2e-4, 7) == {"learning_rate": 2e-4}
     same = tiny("rtd", optim__lr=1e-3).optim
     assert set_rate(make_optimizer(build(spec), same), same, 2e-4, 7) == {"learning_rate": 2e-4}
+
+
+def test_rates_on_a_device_are_set_there() -> None:
+    """Recorded steps on a GPU read the rate from a tensor, which must stay the same one."""
+    optimizer, spec = make_optimizer(Small(), tiny("rtd").optim), tiny("rtd").optim
+    on_device(optimizer, torch.device("cpu"))
+    tensors = [group["lr"] for group in optimizer.param_groups]
+    set_rate(optimizer, spec, 2e-4, 7)
+    for group, tensor in zip(optimizer.param_groups, tensors, strict=True):
+        assert group["lr"] is tensor and float(tensor) == pytest.approx(2e-4)
+        assert group["capturable"]
 
 
 def test_groups_begin_at_their_own_peak_rate() -> None:

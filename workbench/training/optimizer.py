@@ -140,10 +140,8 @@ def set_rate(optimizer: torch.optim.Optimizer, spec: OptimSpec, rate: float, ste
     rates = {"learning_rate": rate}
     for group in optimizer.param_groups:
         own = rate * group["ratio"]
-        if group["rule"] == "muon":
-            value = own
-        elif spec.bias_correction == (group["rule"] == "adamw"):  # its own correction, or none, is what is set
-            value, group["eps"], group["weight_decay"] = own, spec.eps, group["decay"]
+        if group["rule"] == "muon" or spec.bias_correction == (group["rule"] == "adamw"):
+            value = own  # the rule corrects, or does not, as is set
         elif group["rule"] == "adamw":
             value, group["eps"], group["weight_decay"] = own * factor, spec.eps / root, group["decay"] / factor
         else:
