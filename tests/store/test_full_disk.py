@@ -130,6 +130,24 @@ def test_results_that_cannot_be_written_to_standard_output(unbuffered: str, smal
     assert str(small_disk / "scales.txt") not in done.stderr
 
 
+def test_results_before_an_error_of_another_file_are_printed(tmp_path: Path) -> None:
+    code = f"""
+import errno
+from workbench import cli
+
+def app(**_):
+    print("a result")
+    raise OSError(errno.ENOSPC, "full", {str(tmp_path / "x")!r})
+
+cli.app = app
+cli.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PYTHONUNBUFFERED": ""}
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (74, "a result\n", 1), done.stderr
+
+
 def test_a_file_written_in_a_stage_is_named_by_its_place(tmp_path: Path) -> None:
     run = RunStore(tmp_path / "runs").open(BoundRun(SPEC))
     with run.lease(), files_of_at_most(500), pytest.raises(OSError) as caught:

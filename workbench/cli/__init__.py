@@ -76,7 +76,7 @@ def main() -> None:
         code = 0
     except OSError as error:
         code = _system_error(error)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still to be written there would fail again
+        _end_output()
     except Exception as error:
         if is_memory(error):
             code = _fail(_no_memory(), 2)
@@ -126,6 +126,14 @@ def _closed_folder(name: str) -> str:
     """Return the folder above a path that this user must not enter, "" if there is none."""
     above = Path(name).absolute().parents if name else ()
     return next((str(place) for place in reversed(above) if place.is_dir() and not os.access(place, os.X_OK)), "")
+
+
+def _end_output() -> None:
+    """Write what is left for standard output, or drop it if that fails, since Python would try again at the end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _output_file() -> str:
