@@ -9,8 +9,9 @@ backward        all other gradients
 optimizer       clipping and AdamW
 logging         reading numbers back from the device, and appending them to metrics.jsonl
 
-Under torch.compile the whole forward pass is one part, `discriminator`; on a GPU, where a step is launched as a whole
-(`training/cuda_graph.py`), all of the step but its data is.
+Under torch.compile the whole forward pass is one part, `discriminator`; of a step that is launched as a whole on a GPU
+(`training/cuda_graph.py`), all but its data is. In other steps on a GPU every hook waits for the device, so that a
+measured step is slower than a timed one.
 """
 
 from __future__ import annotations
@@ -38,10 +39,12 @@ SAMPLING = {
 
 
 class Parts:
-    """A clock that adds all time between `start` and `stop` to one of NAMES."""
+    """A clock that adds all time between `start` and `stop` to one of NAMES.
 
-    def __init__(self, host: Host) -> None:
-        recorded = host.device.startswith("cuda") and not host.plain
+    `recorded` says that steps are launched as a whole, so that hooks see nothing inside them.
+    """
+
+    def __init__(self, host: Host, recorded: bool = False) -> None:
         self.device, self.compiled = host.device, host.compile or recorded
         self.stack = ["logging"]
         self.spent = dict.fromkeys(NAMES, 0.0)

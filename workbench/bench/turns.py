@@ -30,6 +30,7 @@ from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.run_store import RunStore
 from workbench.training.loop import train
 from workbench.training.plan import EFFICIENCY, plan
+from workbench.training.steps import is_recordable
 
 TOKENS = 2_000_000  # tokens of the made-up text
 
@@ -131,7 +132,7 @@ def main() -> None:
     spec = ResolvedSpec(parse(hello["spec"]))
     steps, seconds = hello["steps"], 0.0 if hello["steps"] else hello["seconds"]
     host = replace(host, log_every=steps or window(spec, host, seconds), save_seconds=float("inf"))
-    parts = Parts(host)
+    parts = Parts(host, is_recordable(spec, host))
     with tempfile.TemporaryDirectory() as folder:
         prepared = made_up(Path(folder) / "data", spec)
         spec = bind(spec, prepared)

@@ -170,8 +170,7 @@ def build(spec: RunSpec, encoder: Encoder) -> nn.Module:
     """Return the spec's objective as a torch module that contains the encoder.
 
     Raises InputError if it is not a torch module with an encoder, or if the encoder's family is always causal and the
-    objective is not. An error in its `__init__` is raised unchanged, so
-    that only this run fails.
+    objective is not. An error in its `__init__` is raised unchanged, so that only this run fails.
     """
     from torch import nn
 

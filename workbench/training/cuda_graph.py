@@ -18,9 +18,9 @@ from workbench.memory import is_memory
 from workbench.tensors import Batch
 
 log = logging.getLogger("workbench")
-RECORDED_AFTER = (
-    3  # steps that are launched kernel by kernel: they allocate gradients and moments, and compile what is to be
-)
+# Steps that are launched kernel by kernel before one is recorded. In these, autograd and the optimizer allocate what
+# they keep, and code is compiled, which cannot be done while a step is recorded.
+RECORDED_AFTER = 3
 Facts = TypeVar("Facts")
 Compute = Callable[[Batch], tuple[Facts, Tensor]]
 

@@ -48,9 +48,7 @@ class Steps:
         self.micro = host.rows_at_once(spec.batch.size)
         self.bad = torch.zeros((), device=device)
         optimizer.found_inf = self.bad  # type: ignore[attr-defined]  # a step changes no weights if this is 1
-        # Without bias correction, epsilon changes from step to step; Muon and LAMB wait for the device.
-        same_each_time = spec.optim.bias_correction and spec.optim.kind == "adamw"
-        self.recordable = device.type == "cuda" and not host.plain and same_each_time
+        self.recordable = is_recordable(spec, host)
         if self.recordable:
             on_device(optimizer, device)
         self.recorded: Recorded[Sums] | None = None
@@ -84,6 +82,15 @@ class Steps:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return norm
+
+
+def is_recordable(spec: RunSpec, host: Host) -> bool:
+    """Return whether the steps of a run are recorded on this host, if its objective and the memory allow it.
+
+    Without bias correction, epsilon changes from step to step; Muon and LAMB wait for the device.
+    """
+    same_each_time = spec.optim.bias_correction and spec.optim.kind == "adamw"
+    return host.resolved_device().startswith("cuda") and not host.plain and same_each_time
 
 
 def add_in_one_order() -> None:

@@ -17,8 +17,7 @@ def in_time(work: Callable[[], T], characters: int, name: object, mute: bool = T
     """Return the result of `work`, a call that encodes this number of characters with the tokenizer `name`.
 
     Signals interrupt the call. With `mute`, it writes nothing to standard error, so that a panic of its library gives
-    one sentence.
-    Raises InputError if the call fails or takes more than a hundred times as long as usual tokenizers.
+    one sentence. Raises InputError if the call fails or takes more than a hundred times as long as usual tokenizers.
     """
     limit = LEAST + characters / PACE
     with refusing(str(name), "holds a tokenizer that cannot encode these texts", mute):
