@@ -22,7 +22,7 @@ from workbench.models.heads import BinaryHead, MlmHead
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import copy_files
 from workbench.store.run_directory import RunDir
-from workbench.store.safetensors_writer import library_errors
+from workbench.store.safetensors_writer import library_errors, save_copies
 from workbench.tasks.zero_shot import scorer
 
 HEAD = "detection_head.safetensors"
@@ -79,11 +79,8 @@ def _save_masked_lm(encoder: Encoder, head: MlmHead, folder: Path) -> None:
 
 def save_tensors(weights: dict[str, Tensor], path: Path) -> None:
     """Write a copy of each tensor on the CPU to a safetensors file."""
-    from safetensors.torch import save_file
-
-    apart = {name: weight.detach().cpu().contiguous().clone() for name, weight in weights.items()}
     with library_errors(path):
-        save_file(apart, path, metadata={"format": "pt"})
+        save_copies(weights, path)
 
 
 def card(spec: RunSpec, model: nn.Module, revision: str) -> str:

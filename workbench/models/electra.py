@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from workbench.store.safetensors_writer import save_copies
 from workbench.tensors import visible_keys
 
 
@@ -118,12 +119,9 @@ class Electra(nn.Module):
 
         `weights` is a state dict of this module.
         """
-        from safetensors.torch import save_file
-
         facts = {"architectures": ["ElectraModel"], "dtype": "float32", **self.config.facts()}
         (folder / "config.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        apart = {name: weight.detach().cpu().contiguous().clone() for name, weight in weights.items()}
-        save_file(apart, folder / "model.safetensors", metadata={"format": "pt"})
+        save_copies(weights, folder / "model.safetensors")
 
 
 class Layer(nn.Module):

@@ -1,7 +1,8 @@
-"""A writer of safetensors files, one tensor at a time.
+"""Writers of safetensors files: one tensor at a time, and by the safetensors library.
 
-The writer of the safetensors library refuses tensors that share storage, and hides errors of the disk in its own
-exception; for reading, the library is used. Format: header length (8 bytes, little-endian), header (JSON), data.
+The library's writer refuses tensors that share storage, and hides errors of the disk in its own exception. So it is
+used only for folders that transformers reads; all reading is done by the library. Format: header length (8 bytes,
+little-endian), header (JSON), data.
 """
 
 from __future__ import annotations
@@ -41,6 +42,14 @@ def content(tensors: Mapping[str, Tensor]) -> tuple[int, Iterator[bytes | memory
             yield raw(tensors[name])
 
     return 8 + len(text) + end, parts()
+
+
+def save_copies(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write a copy of each tensor with the library, which marks the file as transformers expects it."""
+    from safetensors.torch import save_file
+
+    apart = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    save_file(apart, path, metadata={"format": "pt"})
 
 
 @contextmanager
