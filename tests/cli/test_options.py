@@ -132,7 +132,7 @@ def test_a_deviation_that_no_scores_have_is_refused(points: str) -> None:
 def test_a_path_in_a_folder_that_the_user_must_not_enter_is_bad_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is no error of the disk; the superuser may enter every folder, so the check is replaced."""
+    """That is bad input. The superuser may enter every folder, so the check of permissions is replaced here."""
     monkeypatch.setattr(cli.os, "access", lambda path, mode: Path(path) != tmp_path / "closed")
     (tmp_path / "closed").mkdir()
     error = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "closed" / "runs" / "store.json"))

@@ -116,7 +116,7 @@ def test_a_quota_is_told_from_a_full_disk(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_results_that_cannot_be_written_to_standard_output(unbuffered: str, small_disk: Path) -> None:
-    """Errors of writing there name no file: the figures are those of the disk of the file that it goes to."""
+    """The system's error names no file, so the bytes are those of the disk on which the output is written."""
     (small_disk / "filler").write_bytes(b"x" * free(small_disk))
     command = [sys.executable, "-m", "workbench", "list", "scales"]
     for output, words in (

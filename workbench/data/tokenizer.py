@@ -255,7 +255,7 @@ def _fetch(name: str, root: Path) -> Path:
 
 
 def _check_gaps(vocabulary: Mapping[str, int], name: str) -> None:
-    """Raise InputError if fewer than half of all ids are in use, since each id up to the largest gets own weights."""
+    """Raise InputError if fewer than half of all ids are in use, since an encoder has weights for all ids."""
     ids = max(vocabulary.values()) + 1
     if ids > 2 * len(vocabulary):
         raise InputError(

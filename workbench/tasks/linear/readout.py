@@ -109,7 +109,8 @@ class Regression:
         from sklearn.exceptions import ConvergenceWarning
 
         self.model.set_params(C=strength)
-        # A matrix product of finite numbers was once reported as invalid, with a finite result, so the result decides.
+        # numpy once warned of an invalid value in a matrix product here, which could not be repeated. It matters only
+        # if the weights are not finite, which is checked below.
         with warnings.catch_warnings(), np.errstate(invalid="ignore"):
             warnings.simplefilter("ignore", ConvergenceWarning)
             self.model.fit(self._signed(rows, targets), targets, weights)
