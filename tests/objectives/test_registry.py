@@ -355,6 +355,13 @@ def test_an_objective_is_given_its_encoder_its_spec_and_its_options(tmp_path: Pa
     assert made.encoder is encoder and made.spec is spec and made.options.shown == 0.25
 
 
+def test_no_compiled_copy_is_left_beside_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy of an objective is in the folder of its run, in which any other file counts as damage."""
+    monkeypatch.setattr("sys.dont_write_bytecode", False)
+    objectives.load(spec_of(write(tmp_path, IDEA + "# of this test alone, so that it is not loaded yet\n")))
+    assert [path.name for path in tmp_path.iterdir()] == ["half_masked.py"]
+
+
 def test_the_copy_beside_a_run_is_read_where_it_is_the_same_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

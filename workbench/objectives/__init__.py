@@ -12,8 +12,10 @@ import functools
 import hashlib
 import importlib.util
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -239,11 +241,19 @@ def _causal(spec: RunSpec) -> RunSpec:
     return spec.changed({"encoder.causal": True})
 
 
+class _SourceAlone(SourceFileLoader):
+    """A loader that neither reads nor writes a compiled copy of a file, since its folder may be that of a run."""
+
+    def path_stats(self, path: str) -> Mapping[str, Any]:
+        """Raise OSError, on which importlib uses the source alone."""
+        raise OSError
+
+
 def _load_file(path: Path, name: str) -> ModuleType:
     """Return the module in a file, imported under `name`. Raises InputError if the import fails."""
     if name in sys.modules:
         return sys.modules[name]
-    module_spec = importlib.util.spec_from_file_location(name, path)
+    module_spec = importlib.util.spec_from_file_location(name, path, loader=_SourceAlone(name, str(path)))
     assert module_spec is not None and module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
     sys.modules[name] = module
