@@ -29,6 +29,10 @@ class ParentFailed(RuntimeError):
     """The failure of a parent run, from whose result another run was to start."""
 
 
+class RankLost(RuntimeError):
+    """The end, or the silence, of one of the processes that together compute a run on several devices."""
+
+
 class Interrupted(BaseException):
     """The interruption of a command by a signal, whose number is `signal`.
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from workbench.report.load.frames import Frames
 
 TRIALS = ("trials", "sampler", "tuning_seeds", "storage")
-HOST = ("device", "precision", "micro_batch", "threads", "compile_", "save_every", "track", "plain")
+HOST = ("device", "precision", "micro_batch", "threads", "compile_", "save_every", "track", "plain", "devices")
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 for name, command in COMMANDS.items():
     app.command(name)(with_results_alone(command))
 app.command("worker", hidden=True)(train.worker)
+app.command("rank", hidden=True)(train.rank)
 data_app.command("prepare")(with_results_alone(train.prepare))
 app.add_typer(data_app, name="data")
 

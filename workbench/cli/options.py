@@ -70,7 +70,16 @@ Out = Annotated[Path | None, typer.Option(help="Folder for the report (default r
 Workers = Annotated[
     int, typer.Option(min=1, max=1024, help="Number of runs at a time: processes that share the CPU or the GPUs.")
 ]
-MicroBatch = Annotated[int | None, typer.Option(min=1, help="Rows computed at once (default: all rows of a step).")]
+Devices = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=1024,
+        help="Number of devices that compute each run: GPUs, or processes on a CPU (default: 1, or as many as torchrun "
+        "started).",
+    ),
+]
+MicroBatch = Annotated[int | None, typer.Option(min=1, help="Rows computed at once (default: all of a device's).")]
 Threads = Annotated[int | None, typer.Option(min=1, max=4096, help="CPU threads of each run.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Use plain PyTorch in fp32, without faster code, for comparison.")]
 Compile = Annotated[bool, typer.Option("--compile", help="Use torch.compile.")]

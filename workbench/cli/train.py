@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ParamSpec
 
 import typer
 
@@ -13,6 +15,7 @@ from workbench.cli.options import (
     Compile,
     Corpora,
     Device,
+    Devices,
     DryRun,
     EvaluateAt,
     MatchText,
@@ -49,13 +52,38 @@ from workbench.execution.request import (
 )
 from workbench.memory import check_address_space
 from workbench.signals import end_with_parent
-from workbench.spec.host import Host
+from workbench.spec.host import Host, follows, launched
 
 if TYPE_CHECKING:
     from workbench.execution.auto_seeds import Limit
     from workbench.execution.run_list import Job
 
 
+P = ParamSpec("P")
+
+
+def by_first(command: Callable[P, None]) -> Callable[P, None]:
+    """Return a command that the first process of `torchrun` carries out, while the others compute their parts."""
+
+    @functools.wraps(command)
+    def carry_out(*args: P.args, **kwargs: P.kwargs) -> None:
+        if launched() == 1:
+            command(*args, **kwargs)
+            return
+        from workbench.execution.devices import dismiss, follow_all
+
+        if follows():
+            follow_all()
+            return
+        try:
+            command(*args, **kwargs)
+        finally:
+            dismiss()
+
+    return carry_out
+
+
+@by_first
 def run(
     experiment: Annotated[str, typer.Argument(help="Name or file of an experiment, such as ablation.")],
     objective: Objectives = None,
@@ -74,6 +102,7 @@ def run(
     out: Out = None,
     workers: Workers = 1,
     device: Device = "auto",
+    devices: Devices = None,
     precision: Precision = "auto",
     micro_batch: MicroBatch = None,
     threads: Threads = None,
@@ -89,7 +118,7 @@ def run(
     All runs get the same FLOPs: a --budget in steps or tokens (such as the default of scale small) is the budget of
     the first objective, and every other objective gets as many FLOPs as that spends, in its own number of steps.
     """
-    host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain)
+    host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain, devices)
     request = Request(
         objective or (), set_ or (), scale, corpus or (), tasks, evaluate_at, budget, match, seeds, most_seeds,
         most_compute, most_epochs, own_process=True,
@@ -98,6 +127,7 @@ def run(
     _carry_out(job, runs, host, workers, out, dry_run, as_json, limit)
 
 
+@by_first
 def sweep_(
     axis: Annotated[
         str | None, typer.Argument(help="Name or file of an experiment, such as generator-size; or tune.")
@@ -139,6 +169,7 @@ def sweep_(
     out: Out = None,
     workers: Workers = 1,
     device: Device = "auto",
+    devices: Devices = None,
     precision: Precision = "auto",
     micro_batch: MicroBatch = None,
     threads: Threads = None,
@@ -157,7 +188,7 @@ def sweep_(
     tune searches in the same way for the settings of every --objective (its learning rate, and --over), by scores on
     held-out training rows, and then reports the best ones on other seeds, by scores on the test rows.
     """
-    host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain)
+    host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain, devices)
     request = Request(
         objective or (), set_ or (), scale, corpus or (), tasks, evaluate_at, budget, match, seeds, most_seeds,
         most_compute, most_epochs, own_process=True,
@@ -238,6 +269,14 @@ def worker(assignment: Annotated[Path, typer.Argument(help="The assignment file 
     end_with_parent(given.parent)
     check_address_space()
     raise typer.Exit(1 if experiment_runner.work(given) else 0)
+
+
+def rank() -> None:
+    """Compute the part of one device in the runs of the process that started this one."""
+    from workbench.execution.devices import follow_all
+
+    check_address_space()
+    follow_all()
 
 
 def prepare(corpus: Corpora = None, scale: Scale = None, set_: Sets = None, as_json: AsJson = False) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from workbench import objectives
 from workbench.data.prepare import Prepared, already, bind, counted
 from workbench.data.prepare import prepare as prepare_data
-from workbench.execution import one_run
+from workbench.execution import devices, one_run
 from workbench.execution.offline import stay_local
 from workbench.execution.run_list import Job, bound_runs, distinct_runs, plans
 from workbench.execution.wanted_scores import Wanted
@@ -155,6 +155,7 @@ def execute(job: Job, root: Path, host: Host, workers: int = 1, out: Path | None
 def check(host: Host, specs: Sequence[RunSpec]) -> None:
     """Raise InputError if one of the runs cannot be carried out on this machine. Nothing is written."""
     host.resolved_device()
+    devices.check(host)
     for size in sorted({spec.batch.size for spec in specs}):
         host.rows_at_once(size)
 

@@ -15,7 +15,8 @@ from typing import Any
 from workbench import objectives, progress
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, check
-from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, ParentFailed, one_line
+from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, ParentFailed, RankLost, one_line
+from workbench.execution.devices import host_of_each, together
 from workbench.execution.wanted_scores import Wanted, place_of, plan_of, usable
 from workbench.models.frequencies import frequencies
 from workbench.signals import heed
@@ -118,7 +119,7 @@ def _noted(
     SystemExit and similar exceptions are recorded too, since an objective's own code must not end the command. `note`
     records a failure, with its traceback in the file `trace`, which the warning names; `expected` errors need none.
     """
-    plain: tuple[type[Exception], ...] = (ParentFailed, Diverged, *expected)
+    plain: tuple[type[Exception], ...] = (ParentFailed, Diverged, RankLost, *expected)
     try:
         yield
     except DamagedRun:
@@ -149,6 +150,7 @@ def pretrain(run: RunDir, spec: ResolvedSpec, prepared: Prepared, host: Host, wa
     from workbench.training import loop
     from workbench.training.snapshots import Snapshots
 
+    host = host_of_each(host)
     parent = parent_of(run)
     if parent is not None and (parent.damage or not parent.trained):
         raise ParentFailed(f"its parent {parent.run_id} {parent.state}: {parent.note}")
@@ -164,8 +166,8 @@ def pretrain(run: RunDir, spec: ResolvedSpec, prepared: Prepared, host: Host, wa
     snapshots = Snapshots(run, spec, priced, prepared.tokenizer, wanted.points(spec, priced))
     mirror = tracking.mirror(host.track, run.path, run.run_id, spec.model_dump(mode="json"))
     try:
-        with progress.training(run.run_id) as bar:
-            model = loop.train(run, spec, priced, corpus, host, run.check, bar, mirror, parent, snapshots)
+        with progress.training(run.run_id) as bar, together(run, host) as ranks:
+            model = loop.train(run, spec, priced, corpus, host, run.check, bar, mirror, parent, snapshots, ranks)
     finally:
         mirror.close()
     facts = {"steps": priced.steps, "tokens": priced.tokens, "flops": priced.flops}
@@ -218,7 +220,7 @@ def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
         progress.warn_once("training is in bf16, because this CPU multiplies it fast; --precision fp32 trains in fp32")
     computation = {
         "micro_batch": host.rows_at_once(spec.batch.size),
-        "plain": host.plain, "compile": host.compile, "kernels": _kernels(host, precision),
+        "plain": host.plain, "compile": host.compile, "kernels": _kernels(host, precision), "devices": host.devices,
     }  # fmt: skip
     facts = environment(host.command or sys.argv, device=host.resolved_device(), precision=precision) | computation
     before = run.read_json("env.json") if (run.path / "env.json").is_file() else facts
@@ -242,6 +244,10 @@ def _plan_once(run: RunDir, spec: ResolvedSpec, corpus: Corpus, host: Host, pare
         return plan_of(run)
     from workbench.training import loop
 
+    if spec.budget.unit == "seconds" and host.devices > 1:
+        raise InputError(
+            "a budget in seconds is not timed over several devices; give --budget in steps, tokens or flops"
+        )  # fmt: skip
     timed = loop.seconds_per_step(spec, corpus, host) if spec.budget.unit == "seconds" else None
     priced = plan(spec, timed, plan_of(parent) if parent is not None else None)
     run.write_json("plan.json", priced.to_json())

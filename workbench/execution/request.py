@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import InputError
 from workbench.memory import check_address_space
-from workbench.spec.host import Host
+from workbench.spec.host import Host, launched
 from workbench.store.atomic import can_hold_files
 
 if TYPE_CHECKING:
@@ -320,6 +320,7 @@ def in_effect(experiment: Experiment, sets: Sequence[str] | None) -> Experiment:
 def host_of(
     device: str = "auto", precision: str = "auto", micro_batch: int | None = None, threads: int | None = None,
     compile_: bool = False, save_every: int | None = None, track: str | None = None, plain: bool = False,
+    devices: int | None = None,
 ) -> Host:  # fmt: skip
     """Return the host of these options. Raises InputError for an unknown value, or a device that is not here."""
     if precision not in ("auto", "fp32", "bf16"):
@@ -328,7 +329,7 @@ def host_of(
         raise InputError(f"--track {track!r} is unknown; the only tracker is wandb")
     host = Host(
         device=device, precision=precision, compile=compile_, threads=threads, micro_batch=micro_batch,  # type: ignore[arg-type]
-        save_every=save_every, track=track, plain=plain,
+        save_every=save_every, track=track, plain=plain, devices=launched() if devices is None else devices,
     )  # fmt: skip
     check_address_space()
     if device != "auto":

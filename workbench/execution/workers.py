@@ -66,7 +66,7 @@ def share(assignment: Assignment, workers: int) -> None:
     """
     host = assignment.host
     host = replace(
-        host, threads=host.threads or threads_for_each(workers),
+        host, threads=host.threads or threads_for_each(workers * host.devices),
         command=tuple(redact_words(host.command or sys.argv)),
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
@@ -83,20 +83,25 @@ def share(assignment: Assignment, workers: int) -> None:
 
 
 def _start(assignment: Path, host: Host, workers: int) -> list[subprocess.Popen[str]]:
-    """Start the processes. If this process can use several GPUs, each worker can use one of them."""
+    """Start the processes. If this process can use several GPUs, each worker can use as many as its runs need."""
     cards = visible_cards() if host.device in ("auto", "cuda") else []
     # Several progress bars on one terminal would overwrite each other.
     errors = subprocess.PIPE if live.terminal() else None
     return [
         subprocess.Popen(
             [sys.executable, "-m", "workbench", "worker", str(assignment)],
-            env=os.environ | ({"CUDA_VISIBLE_DEVICES": cards[index % len(cards)]} if cards else {}),
+            env=os.environ | ({"CUDA_VISIBLE_DEVICES": _share_of(cards, index, host.devices)} if cards else {}),
             stdout=subprocess.DEVNULL,
             stderr=errors,
             text=True,
         )
         for index in range(workers)
     ]
+
+
+def _share_of(cards: Sequence[str], worker: int, each: int) -> str:
+    """Return the GPUs of a worker, `each` of them, as a value for CUDA_VISIBLE_DEVICES; workers share if they must."""
+    return ",".join(cards[(worker * each + index) % len(cards)] for index in range(each))
 
 
 def _wait(runs: Sequence[RunDir], children: Sequence[subprocess.Popen[str]]) -> list[int]:

@@ -12,6 +12,7 @@ from workbench.errors import InputError
 WIDE = 64  # the smallest width of an encoder that is computed faster in bf16 on a CPU
 
 
+PARENT = "WORKBENCH_RANK_PARENT"  # environment variable of a process for another device: its parent's number
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of the control group in which a container or a scheduler runs its processes
 
 
@@ -40,6 +41,16 @@ def visible_cards() -> list[str]:
     return names.split(",")[:count] if names is not None else [str(index) for index in range(count)]
 
 
+def launched() -> int:
+    """Return the number of processes of a command that `torchrun` started, or 1."""
+    return int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+
+
+def follows() -> bool:
+    """Return whether this process is one of those that follow the first one."""
+    return int(os.environ.get("RANK", "0")) > 0 and (launched() > 1 or PARENT in os.environ)
+
+
 @dataclass(frozen=True)
 class Host:
     """Settings of how a run is carried out.
@@ -48,8 +59,9 @@ class Host:
     optimisations of this package: it computes with Hugging Face's forward pass, losses from all logits, and fp32 if
     `precision` is "auto". `micro_batch` rows are computed at once (the whole batch if None); metrics are written every
     `log_every` steps, one row for each step; a checkpoint is written every `save_seconds` seconds, or every
-    `save_every` steps if given. `track` is the experiment tracker that metrics are copied to. `command` is the command
-    line that the user typed, if this process was started by another one.
+    `save_every` steps if given. One run is computed on `devices` devices, by as many processes. `track` is the
+    experiment tracker that metrics are copied to. `command` is the command line that the user typed, if this process
+    was started by another one.
     """
 
     device: str = "auto"
@@ -63,6 +75,7 @@ class Host:
     save_every: int | None = None
     track: str | None = None
     command: tuple[str, ...] = ()
+    devices: int = 1
 
     def resolved_device(self) -> str:
         """Return the name of the device. Raises InputError if the machine has no such device."""
@@ -80,13 +93,20 @@ class Host:
         return self.device
 
     def rows_at_once(self, batch: int) -> int:
-        """Return the number of rows in a micro-batch, `micro_batch` or else the whole batch.
+        """Return the number of rows in a micro-batch: `micro_batch`, or else each device's part of the batch.
 
-        Training halves this number if memory runs out. Raises InputError if it does not divide the batch.
+        Training halves this number if memory runs out. Raises InputError if it does not divide the part of a device, or
+        the devices cannot have equal parts.
         """
-        rows = min(self.micro_batch or batch, batch)
-        if batch % rows:
-            raise InputError(f"--micro-batch {rows} does not divide batch.size={batch}; choose a divisor of it")
+        if batch % self.devices:
+            raise InputError(
+                f"--devices {self.devices} does not divide batch.size={batch}; choose a divisor of it"
+            )  # fmt: skip
+        part = batch // self.devices
+        rows = min(self.micro_batch or part, part)
+        if part % rows:
+            each = f"the {part} rows of each device" if self.devices > 1 else f"batch.size={batch}"
+            raise InputError(f"--micro-batch {rows} does not divide {each}; choose a divisor of it")
         return rows
 
     def resolved_precision(self, width: int = 0) -> Literal["fp32", "bf16"]:

@@ -18,7 +18,8 @@ from workbench.spec.host import cores
 from workbench.store.redact import redact_words
 
 # A resumed run is identical to an uninterrupted one if these are equal, together with versions and machine.
-EXACT = ("device", "precision", "threads", "micro_batch", "plain", "compile", "kernels", "python", "workbench")
+EXACT = ("device", "precision", "threads", "micro_batch", "devices", "plain", "compile", "kernels", "python",
+         "workbench")  # fmt: skip
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "safetensors", "wandb")
 
 

@@ -30,6 +30,7 @@ from workbench.tracking import Metrics
 from workbench.training.cuda_graph import RECORDED_AFTER, own_stream
 from workbench.training.optimizer import lr_factor, make_optimizer, set_rate
 from workbench.training.plan import Plan, spent_by
+from workbench.training.ranks import ALONE, Ranks
 from workbench.training.resume import check_log, inherit, restore, save
 from workbench.training.snapshots import Snapshots
 from workbench.training.steps import Steps, Sums
@@ -70,15 +71,16 @@ def train(
     mirror: Any = None,
     parent: RunDir | None = None,
     snapshots: Snapshots | None = None,
+    ranks: Ranks = ALONE,
 ) -> nn.Module:
     """Pre-train to the end of the plan and return the model.
 
     Training starts from the newest undamaged checkpoint of the run; if it has none, from the end of `parent`, or from
     the initial weights. `guard` is called before metrics are written, and raises an error if this process no longer
     owns the run. `snapshots` are the points at which weights are kept for later scores; the time that they take counts
-    as saving. If memory runs out, a step is computed again in smaller micro-batches. Raises Diverged if gradients are
-    not finite, with the weights unchanged by them, Interrupted after writing a checkpoint, and OSError if the disk
-    fails.
+    as saving. If memory runs out, a step is computed again in smaller micro-batches. If `ranks` has other processes,
+    they take the same steps in `follow`. Raises Diverged if gradients are not finite, with the weights unchanged by
+    them, Interrupted after writing a checkpoint, and OSError if the disk fails.
     """
     device, model, autocast = _on_device(spec, corpus, host)
     optimizer = make_optimizer(model, spec.optim)
@@ -88,15 +90,15 @@ def train(
         snapshots.begin(done)
     _check_room(run, done, sum(p.numel() for p in model.parameters()), snapshots)
 
-    steps = Steps(spec, corpus, host, device, autocast, model, optimizer)
+    ranks.share(model, optimizer, done)
+    steps = Steps(spec, corpus, host, device, autocast, model, optimizer, ranks)
     window = Window(spec, plan, spent, saving)
     saved, took = time.monotonic(), 0.0
 
-    with stop_signals() as stopped, own_stream(device):
+    with stop_signals() as stopped, own_stream(device), ranks.leading():
         for step in range(done + 1, plan.steps + 1):
-            rate = spec.optim.lr * lr_factor(step - 1, plan.steps, plan.warmup_steps, spec.schedule)
-            rates = set_rate(optimizer, spec.optim, rate, step)
-            window.add(step, rates, *steps.take(step))
+            ranks.go_on()
+            window.add(step, _rates(optimizer, spec, plan, step), *steps.take(step))
 
             last = step == plan.steps or bool(stopped)
             keep = last or due(step, host, time.monotonic() - saved, took)
@@ -125,6 +127,29 @@ def train(
             if stopped and step < plan.steps:
                 raise Interrupted(stopped[0])
     return model
+
+
+def follow(spec: RunSpec, plan: Plan, corpus: Corpus, host: Host, ranks: Ranks) -> None:
+    """Take the steps of `train` in a process other than the first, until that one ends them.
+
+    Signals are left to the first process, which ends training for all of them after a step.
+    """
+    device, model, autocast = _on_device(spec, corpus, host)
+    optimizer = make_optimizer(model, spec.optim)
+    done = ranks.share(model, optimizer, 0)
+    steps = Steps(spec, corpus, host, device, autocast, model, optimizer, ranks)
+    with stop_signals(), own_stream(device):
+        for step in range(done + 1, plan.steps + 1):
+            if not ranks.go_on():
+                return
+            _rates(optimizer, spec, plan, step)
+            steps.take(step)
+
+
+def _rates(optimizer: torch.optim.Optimizer, spec: RunSpec, plan: Plan, step: int) -> dict[str, float]:
+    """Set the learning rates of a step, counted from 1, and return them by name."""
+    rate = spec.optim.lr * lr_factor(step - 1, plan.steps, plan.warmup_steps, spec.schedule)
+    return set_rate(optimizer, spec.optim, rate, step)
 
 
 def _on_device(

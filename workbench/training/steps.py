@@ -5,6 +5,7 @@ Paper: section 3.1 and table 6; released code: `model/optimization.py` (docs/ele
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import warnings
@@ -22,6 +23,7 @@ from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, Ratio, StepLoss
 from workbench.training.cuda_graph import RECORDED_AFTER, Recorded, on_device, record
+from workbench.training.ranks import ALONE, Ranks
 
 log = logging.getLogger("workbench")
 Autocast = AbstractContextManager[Any]
@@ -33,18 +35,22 @@ class Steps:
     On a GPU a step is recorded after the first few, and then launched as a whole (`cuda_graph`), unless the rows of a
     step do not fit into memory at once, or an update has constants that differ from step to step, as without bias
     correction. `bad` () is 1 if gradients of any step so far were not finite; that step, and those after it, change no
-    weights.
+    weights. If several processes compute the run, this one computes its part of the rows of each step (`ranks`).
     """
 
     def __init__(
         self, spec: RunSpec, corpus: Corpus, host: Host, device: torch.device, autocast: Autocast, model: nn.Module,
-        optimizer: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer, ranks: Ranks = ALONE,
     ) -> None:  # fmt: skip
         self.spec, self.corpus, self.device, self.autocast, self.optimizer = spec, corpus, device, autocast, optimizer
+        self.ranks = ranks
         self.parameters = list(model.parameters())
         if host.compile and device.type == "cuda":
             add_in_one_order()
-        self.forward: nn.Module = torch.compile(model, fullgraph=True) if host.compile else model  # type: ignore[assignment]
+        if ranks.count > 1:
+            set_aside_unused(model, corpus.batch(0, 1, device), autocast)
+        compiled: nn.Module = torch.compile(model, fullgraph=True) if host.compile else model  # type: ignore[assignment]
+        self.forward = ranks.parallel(compiled)
         self.micro = host.rows_at_once(spec.batch.size)
         self.bad = torch.zeros((), device=device)
         optimizer.found_inf = self.bad  # type: ignore[attr-defined]  # a step changes no weights if this is 1
@@ -64,9 +70,13 @@ class Steps:
                 self.recordable = self.recorded is not None
             if self.recorded is not None:
                 return self.recorded(batch)
-        sums = accumulate(self.forward, self.corpus, self.spec, step, self.micro, self.device, self.autocast)
+        sums = accumulate(
+            self.forward, self.corpus, self.spec, step, self.micro, self.device, self.autocast, self.ranks
+        )  # fmt: skip
         self.micro = sums.micro
-        return sums, sums.stacked(self._update())
+        numbers = sums.stacked(self._update())
+        self.ranks.add(numbers[1:])  # the norm is that of the averaged gradients already
+        return sums, numbers
 
     def _whole(self, batch: Batch) -> tuple[Sums, Tensor]:
         """Take a step with all of its rows at once."""
@@ -90,7 +100,8 @@ def is_recordable(spec: RunSpec, host: Host) -> bool:
     Without bias correction, epsilon changes from step to step; Muon and LAMB wait for the device.
     """
     same_each_time = spec.optim.bias_correction and spec.optim.kind == "adamw"
-    return host.resolved_device().startswith("cuda") and not host.plain and same_each_time
+    alone = host.devices == 1
+    return host.resolved_device().startswith("cuda") and not host.plain and same_each_time and alone
 
 
 def add_in_one_order() -> None:
@@ -107,19 +118,19 @@ def add_in_one_order() -> None:
 
 def accumulate(
     forward: nn.Module, corpus: Corpus, spec: RunSpec, step: int, micro: int,
-    device: torch.device, autocast: Autocast,
+    device: torch.device, autocast: Autocast, ranks: Ranks = ALONE,
 ) -> Sums:  # fmt: skip
     """Accumulate the gradients of one step, and return its losses and metrics.
 
-    If memory runs out, the whole step is computed again in smaller micro-batches, down to single rows. The rows and
-    random numbers of a step do not depend on the size of micro-batches, except for dropout inside layers, so that
-    without dropout only rounding differs.
+    If memory runs out, the whole step is computed again in smaller micro-batches, down to single rows, unless other
+    processes wait for this one's gradients. The rows and random numbers of a step do not depend on the size of
+    micro-batches, except for dropout inside layers, so that without dropout only rounding differs.
     """
     while True:
         try:
-            return gradients(forward, corpus, spec, step, micro, device, autocast)
+            return gradients(forward, corpus, spec, step, micro, device, autocast, ranks)
         except (RuntimeError, MemoryError) as error:
-            if micro == 1 or not is_memory(error):
+            if micro == 1 or ranks.count > 1 or not is_memory(error):
                 raise
         # Outside the handler, since the traceback refers to the tensors that filled the memory.
         smaller = next(rows for rows in range(micro // 2, 0, -1) if spec.batch.size % rows == 0)
@@ -132,12 +143,38 @@ def accumulate(
 
 def gradients(
     forward: nn.Module, corpus: Corpus, spec: RunSpec, step: int, micro: int, device: torch.device, autocast: Autocast,
+    ranks: Ranks = ALONE,
 ) -> Sums:  # fmt: skip
-    """Accumulate the gradients of one step over micro-batches of `micro` rows, and return its losses and metrics."""
-    sums, share = Sums(micro), micro / spec.batch.size
-    for start in range(0, spec.batch.size, micro):
-        sums.add(_backward(forward, _batch(corpus, spec, step, start, micro, device), share, autocast), share)
+    """Accumulate the gradients of one step over micro-batches of `micro` rows, and return its losses and metrics.
+
+    The losses and metrics are those of this process's rows; the gradients are those of all rows, since the processes
+    average them in the backward pass of the last micro-batch. Each loss is multiplied by the number of processes, which
+    turns this average into the sum.
+    """
+    sums, share, rows = Sums(micro), micro / spec.batch.size, spec.batch.size // ranks.count
+    first = ranks.first_row(spec.batch.size)
+    for start in range(first, first + rows, micro):
+        batch = _batch(corpus, spec, step, start, micro, device)
+        with apart(forward, ranks) if start + micro < first + rows else contextlib.nullcontext():
+            sums.add(_backward(forward, batch, share * ranks.count, autocast), share)
     return sums
+
+
+def set_aside_unused(model: nn.Module, batch: Batch, autocast: Autocast) -> None:
+    """Let weights that get no gradient require none, such as those of a pooling layer that the objective leaves out.
+
+    Otherwise the processes of a run would wait for these gradients. `batch` is any training row.
+    """
+    with autocast:
+        loss: StepLoss = model(batch)
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    for weight, gradient in zip(weights, torch.autograd.grad(loss.total, weights, allow_unused=True), strict=True):
+        weight.requires_grad_(gradient is not None)
+
+
+def apart(forward: nn.Module, ranks: Ranks) -> AbstractContextManager[None]:
+    """Return a context in which gradients are added up in this process, without exchanging them with others."""
+    return contextlib.nullcontext() if ranks.count == 1 else forward.no_sync()  # type: ignore[operator]
 
 
 def _batch(corpus: Corpus, spec: RunSpec, step: int, start: int, micro: int, device: torch.device) -> Batch:

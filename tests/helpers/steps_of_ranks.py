@@ -1,0 +1,73 @@
+"""The first steps of several objectives, computed by one of the processes of a run; a script of test_ranks.
+
+    python -m tests.helpers.steps_of_ranks INDEX COUNT PORT FOLDER STEPS PARTS
+
+One process alone takes the rows of a step in PARTS micro-batches, since areas under the curve are of a micro-batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from workbench import objectives
+from workbench.bench.turns import made_up
+from workbench.data.corpus import Corpus
+from workbench.data.prepare import bind
+from workbench.spec.host import Host
+from workbench.spec.presets import resolve
+from workbench.training.loop import _on_device
+from workbench.training.optimizer import make_optimizer, set_rate
+from workbench.training.ranks import ALONE, Ranks, group, key_store
+from workbench.training.steps import Steps
+
+TINY = {
+    "encoder.hidden": 32, "encoder.layers": 1, "encoder.heads": 2, "encoder.vocab": 60, "encoder.init": 0.05,
+    "data.length": 16, "batch.size": 8, "budget.steps": 100, "generator.width": 0.5,
+}  # fmt: skip
+CASES: dict[str, dict[str, Any]] = {
+    **{name: {"objective": name} for name in objectives.names()},
+    "nothing shared": {"objective": "rtd", "tying": "none"},
+    "everything shared": {"objective": "rtd", "tying": "all", "generator.width": 1.0},
+    "gdes": {"objective": "rtd", "tying": "gdes", "generator.width": 1.0},
+    "micro-batches": {"objective": "rtd", "micro": 2},
+    "dropout": {"objective": "rtd", "micro": 2, "encoder.dropout": 0.1, "encoder.attention_dropout": 0.1},
+    "a pooling layer without a gradient": {"objective": "bert-mlm", "encoder.family": "bert"},
+}
+
+
+def losses(name: str, folder: Path, ranks: Ranks, steps: int, parts: int) -> list[list[float]]:
+    """Return gradient norm, losses and metrics of each step of a case, as this process has them."""
+    given = dict(CASES[name])
+    micro = given.pop("micro", TINY["batch.size"] // parts)
+    spec = objectives.with_options(resolve("nano", TINY | given))
+    prepared = made_up(folder / f"{name} {ranks.index} of {ranks.count}", spec, tokens=20_000)
+    spec = bind(spec, prepared)
+    corpus = Corpus(prepared, spec.data.length, spec.seed)
+    host = Host(device="cpu", precision="fp32", threads=1, devices=ranks.count, micro_batch=micro)
+    device, model, autocast = _on_device(spec, corpus, host)
+    optimizer = make_optimizer(model, spec.optim)
+    taken = Steps(spec, corpus, host, device, autocast, model, optimizer, ranks)
+    rows = []
+    for step in range(1, steps + 1):
+        set_rate(optimizer, spec.optim, 1e-3, step)
+        rows.append(taken.take(step)[1].tolist())
+    return rows
+
+
+def main() -> None:
+    """Write the rows of all cases to a file of this process."""
+    index, count, port, steps, parts = (int(word) for word in [*sys.argv[1:4], *sys.argv[5:7]])
+    folder = Path(sys.argv[4])
+    store = key_store("127.0.0.1", port, index == 0, 120)
+    alone = contextlib.nullcontext(ALONE)
+    with group(store, index, count, "cpu", 120) if count > 1 else alone as ranks:
+        rows = {name: losses(name, folder, ranks, steps, parts) for name in CASES}
+    (folder / f"rows-{index}-of-{count}.json").write_text(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()

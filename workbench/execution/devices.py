@@ -1,0 +1,265 @@
+"""The processes that compute one run on several devices: started here, or by `torchrun` beside this one.
+
+With --devices N, the process that carries out a run starts N - 1 others for its training. Under `torchrun` all N
+processes are given the same command: the first one carries it out, and the others wait for its runs (`follow_all`).
+Both find each other through torch's store of keys, in which the first process announces each training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from workbench import objectives
+from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, RankLost
+from workbench.signals import end_with_parent, heed
+from workbench.spec.host import PARENT, Host, launched, threads_for_each, visible_cards
+from workbench.store.lease import LeaseLost
+from workbench.store.run_store import RunDir, RunStore
+
+if TYPE_CHECKING:
+    from workbench.training.ranks import Ranks
+
+log = logging.getLogger("workbench")
+WAIT = 0.1  # seconds between looks for the next training, or at processes that start
+TIMEOUT = "WORKBENCH_RANK_TIMEOUT"  # environment variable: the longest wait for another process, in seconds
+OVER = "over"  # what the first process announces when its command ends
+# Errors between two steps, after which the other processes wait for the next training.
+ORDERLY = (Diverged, Interrupted, OSError, LeaseLost, DamagedRun)
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the first process announces: the folder of a run, the host of each process, and which training it is."""
+
+    run: str
+    host: Mapping[str, Any]
+    number: int
+
+    def write(self) -> str:
+        """Return the announcement as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def read(cls, text: str) -> Training:
+        """Return the announcement that was written as JSON."""
+        return cls(**json.loads(text))
+
+
+def seconds() -> float:
+    """Return the longest wait for another process. Raises InputError if the environment has no number of seconds."""
+    text = os.environ.get(TIMEOUT, "600")
+    if not text.isdecimal() or not 1 <= int(text) <= 86_400:
+        raise InputError(f"{TIMEOUT}={text!r} is not a whole number of seconds from 1 to 86400")
+    return float(text)
+
+
+def host_of_each(host: Host) -> Host:
+    """Return the host of one of the processes: its share of the threads, and its own GPU under `torchrun`."""
+    if host.devices == 1:
+        return host
+    own_card = launched() > 1 and host.resolved_device().startswith("cuda")
+    device = f"cuda:{os.environ['LOCAL_RANK']}" if own_card else host.device
+    return replace(host, threads=host.threads or threads_for_each(host.devices), device=device)
+
+
+def check(host: Host) -> None:
+    """Raise InputError if the machine has too few GPUs for the host, or `torchrun` started another number."""
+    if launched() > 1:
+        if host.devices != launched():
+            raise InputError(
+                f"--devices {host.devices} does not fit torchrun, which started {launched()} processes; leave it out"
+            )
+    elif host.devices > 1 and host.resolved_device().startswith("cuda"):
+        cards = len(visible_cards())
+        if cards < host.devices:
+            raise InputError(f"--devices {host.devices}: this machine has {cards} GPUs; give at most that many")
+        if ":" in host.device:
+            raise InputError(
+                f"--device {host.device} names one GPU and --devices {host.devices} needs several; "
+                f"choose GPUs with CUDA_VISIBLE_DEVICES"
+            )
+
+
+_announced: list[str] = []  # the runs that this process has announced under torchrun
+
+
+@contextlib.contextmanager
+def together(run: RunDir, host: Host) -> Iterator[Ranks]:
+    """Yield the processes that compute this run, of which this one, with this host (`host_of_each`), is the first.
+
+    Raises RankLost if another process ends or does not answer; the run then goes on from its last checkpoint when it is
+    carried out again. Under `torchrun`, whose processes cannot be replaced one by one, the command is interrupted.
+    """
+    from workbench.training.ranks import ALONE, group, part_of, telling_of_loss
+
+    if host.devices == 1:
+        yield ALONE
+        return
+    training = Training(str(run.path.resolve()), asdict(host), len(_announced) + 1)
+    with (
+        _announcing(training) if launched() > 1 else _starting(training, host) as store,
+        telling_of_loss(),
+        group(part_of(store, f"group/{training.number}"), 0, host.devices, host.resolved_device(), seconds()) as ranks,
+    ):
+        yield ranks
+
+
+@contextlib.contextmanager
+def _announcing(training: Training) -> Iterator[Any]:
+    """Announce a training to the processes of `torchrun`, and yield the store in which they meet."""
+    store = _rendezvous()
+    _announced.append(training.run)
+    store.set(f"training/{training.number}", training.write())
+    try:
+        yield store
+    except ORDERLY:
+        raise
+    except BaseException as error:
+        log.warning("%s was not finished, and ends this command: %s", Path(training.run).name, error)
+        raise Interrupted(signal.SIGTERM) from error
+
+
+def _rendezvous() -> Any:
+    """Return the store of the processes that `torchrun` started, apart from those of an earlier attempt."""
+    from workbench.training.ranks import key_store, part_of
+
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    holds = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" and os.environ["RANK"] == "0"
+    store = key_store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), holds, seconds())
+    return part_of(store, f"workbench/{attempt}")
+
+
+@contextlib.contextmanager
+def _starting(training: Training, host: Host) -> Iterator[Any]:
+    """Start the other processes of a training, yield the store in which they meet, and end them after the block."""
+    from workbench.training.ranks import key_store
+
+    store = key_store("127.0.0.1", 0, True, seconds())
+    store.set(f"training/{training.number}", training.write())
+    cards = visible_cards() if host.resolved_device().startswith("cuda") else []
+    with tempfile.TemporaryFile("w+") as errors:
+        children = [_start(index, store.port, host.devices, cards, errors) for index in range(1, host.devices)]
+        try:
+            _wait_until_ready(store, children)
+            yield store
+            store.set(f"training/{training.number + 1}", OVER)
+            _wait_until_over(children)
+        except RankLost as error:
+            raise RankLost(f"{error}{_last_words(children, errors)}") from error
+        finally:
+            for child in children:
+                child.kill()
+                child.wait()
+
+
+def _start(index: int, port: int, count: int, cards: list[str], errors: IO[str]) -> subprocess.Popen[str]:
+    """Start one of the other processes in a session of its own, since Ctrl-C is left to the first process."""
+    variables = {
+        "RANK": str(index), "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        PARENT: str(os.getpid()),
+    }  # fmt: skip
+    if cards:
+        variables["CUDA_VISIBLE_DEVICES"] = cards[index]
+    return subprocess.Popen(
+        [sys.executable, "-m", "workbench", "rank"], env=os.environ | variables, start_new_session=True, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
+    )  # fmt: skip
+
+
+def _wait_until_ready(store: Any, children: list[subprocess.Popen[str]]) -> None:
+    """Wait until all processes have found the store. Raises RankLost if one ends before."""
+    until = time.monotonic() + seconds()
+    while not store.check([f"ready/{index}" for index in range(1, len(children) + 1)]):
+        heed()
+        if any(child.poll() is not None for child in children) or time.monotonic() > until:
+            raise RankLost("a process for one of the devices did not start")
+        time.sleep(WAIT)
+
+
+def _wait_until_over(children: list[subprocess.Popen[str]]) -> None:
+    """Give the processes a few seconds to end by themselves."""
+    until = time.monotonic() + 5
+    for child in children:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(max(0.0, until - time.monotonic()))
+
+
+def _last_words(children: list[subprocess.Popen[str]], errors: IO[str]) -> str:
+    """Return how the processes ended, and the last line that they wrote on standard error, as the end of a sentence."""
+    _wait_until_over(children)
+    codes = [(index, child.poll()) for index, child in enumerate(children, start=1)]
+    ends = [
+        f"process {index} ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}"
+        for index, code in codes
+        if code
+    ]
+    errors.seek(0)
+    lines = [line.strip() for line in errors if line.strip()]
+    return "".join(f"; {text}" for text in [*ends, *lines[-1:]])
+
+
+def follow_all() -> None:
+    """Take part in every training that the first process announces, until its command is over."""
+    if PARENT in os.environ:
+        end_with_parent(int(os.environ[PARENT]))
+    log.setLevel(logging.ERROR)  # the first process says everything once
+    store, number = _store_of_follower(), 1
+    store.set(f"ready/{os.environ['RANK']}", "")
+    while (text := _next(store, number)) is not None:
+        _take_part(Training.read(text), store)
+        number += 1
+
+
+def _store_of_follower() -> Any:
+    from workbench.training.ranks import key_store
+
+    if PARENT not in os.environ:
+        return _rendezvous()
+    return key_store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), False, seconds())
+
+
+def _next(store: Any, number: int) -> str | None:
+    """Wait for the announcement of a training; return None if the command is over, or its first process is gone."""
+    key = f"training/{number}"
+    try:
+        while not store.check([key]):
+            heed()
+            time.sleep(WAIT)
+        text = store.get(key).decode()
+    except RuntimeError:  # the process that holds the store has ended
+        return None
+    return None if text == OVER else text
+
+
+def _take_part(training: Training, store: Any) -> None:
+    """Compute this process's part of a run."""
+    from workbench.data.corpus import Corpus
+    from workbench.data.prepare import prepare
+    from workbench.execution.wanted_scores import plan_of
+    from workbench.training import loop
+    from workbench.training.ranks import group, part_of
+
+    run, host = RunStore(Path(training.run).parent).get(Path(training.run).name), host_of_each(Host(**training.host))
+    objectives.keep_source(spec := run.spec(), run.path / "objective.py")
+    corpus = Corpus(prepare(spec), spec.data.length, spec.seed)
+    index, device = int(os.environ["RANK"]), host.resolved_device()
+    with group(part_of(store, f"group/{training.number}"), index, host.devices, device, seconds()) as ranks:
+        loop.follow(spec, plan_of(run), corpus, host, ranks)
+
+
+def dismiss() -> None:
+    """Tell the processes of `torchrun` that this command is over."""
+    if launched() > 1:
+        _rendezvous().set(f"training/{len(_announced) + 1}", OVER)

@@ -1,0 +1,144 @@
+"""One run on several devices: each process computes a part of every batch, and torch averages the gradients.
+
+The rows of a step, and the random numbers of each row, are those of one process, whatever the number of processes. So
+only rounding differs, and dropout inside layers, which differs as it does between sizes of micro-batches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from workbench.errors import RankLost
+from workbench.training.resume import MOMENTS
+
+# What the messages of torch's own errors contain if another process of the group has ended, or does not answer.
+SIGNS = ("gloo", "NCCL", "Connection closed", "Connection reset", "Timed out")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The processes that compute one run: this one's number `index` among `count`, and the group for its messages.
+
+    Process 0 decides, writes and reports; the others compute their rows. With one process, all methods do nothing.
+    `control` is a group over CPU memory, which does not wait for a GPU.
+    """
+
+    index: int = 0
+    count: int = 1
+    control: Any = None
+
+    def first_row(self, batch: int) -> int:
+        """Return the first row of a step, of `batch` rows, that this process computes."""
+        return self.index * (batch // self.count)
+
+    def parallel(self, model: nn.Module) -> nn.Module:
+        """Return the model, which, if there are several processes, averages its gradients over them as they appear.
+
+        All processes then have the weights of process 0. Weights that get no gradient must not require one.
+        """
+        if self.count == 1:
+            return model
+        with warnings.catch_warnings():  # of a new name of broadcast_buffers, which older versions do not have
+            warnings.simplefilter("ignore", FutureWarning)
+            return DistributedDataParallel(model, broadcast_buffers=False)
+
+    def add(self, numbers: Tensor) -> None:
+        """Replace numbers (n,) on the device by their sums over all processes."""
+        if self.count > 1:
+            dist.all_reduce(numbers)
+
+    def go_on(self, decision: bool = True) -> bool:
+        """Return whether training goes on, which process 0 decides; the others wait for its decision."""
+        if self.count == 1:
+            return decision
+        flag = torch.tensor([int(decision)])
+        dist.broadcast(flag, 0, group=self.control)
+        return bool(flag.item())
+
+    @contextlib.contextmanager
+    def leading(self) -> Iterator[None]:
+        """Tell the other processes to stop if the block, in process 0, ends with an exception."""
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(RuntimeError):  # the others may have ended already
+                self.go_on(False)
+            raise
+
+    def share(self, model: nn.Module, optimizer: torch.optim.Optimizer, done: int) -> int:
+        """Copy the moments of all weights from process 0 to the others, and return the steps that it has `done`.
+
+        The weights themselves are copied by `parallel`.
+        """
+        if self.count == 1:
+            return done
+        names = dict(model.named_parameters())
+        kept = [(name, key) for name, weight in names.items() for key in MOMENTS if key in optimizer.state[weight]]
+        sizes = [(*each, optimizer.state[names[each[0]]][each[1]].shape) for each in kept]
+        facts: list[Any] = [done, sizes]
+        dist.broadcast_object_list(facts, 0, group=self.control)
+        for name, key, size in facts[1]:
+            weight = names[name]
+            value = optimizer.state[weight][key].float().cpu() if self.index == 0 else torch.empty(size)
+            dist.broadcast(value, 0, group=self.control)
+            if self.index:
+                optimizer.state[weight][key] = value.to(weight.device)
+        return int(facts[0])
+
+
+ALONE = Ranks()
+
+
+def key_store(address: str, port: int, holds: bool, seconds: float) -> Any:
+    """Return torch's store of keys at this address; the process that `holds` it serves the others, at port 0 at any."""
+    return dist.TCPStore(  # type: ignore[attr-defined]
+        address, port, None, is_master=holds, timeout=timedelta(seconds=seconds), wait_for_workers=False
+    )  # fmt: skip
+
+
+def part_of(store: Any, name: str) -> Any:
+    """Return a part of a store, whose keys are apart from all others."""
+    return dist.PrefixStore(name, store)  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def group(store: Any, index: int, count: int, device: str, seconds: float) -> Iterator[Ranks]:
+    """Join the processes of a run through torch's `store` of keys, and leave them after the block.
+
+    A collective that takes more than `seconds` is an error. Raises RankLost if another process ended, or did not answer
+    in this time.
+    """
+    backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)
+    with telling_of_loss():
+        dist.init_process_group(
+            backend, store=store, rank=index, world_size=count, timeout=timedelta(seconds=seconds)
+        )  # fmt: skip
+        try:
+            yield Ranks(index, count, dist.new_group(backend="gloo", timeout=timedelta(seconds=seconds)))
+        finally:
+            dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def telling_of_loss() -> Iterator[None]:
+    """Raise RankLost in place of torch's errors about a process that ended or does not answer."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, dist.DistError) or any(sign in str(error) for sign in SIGNS):
+            raise RankLost(
+                "another process of this run ended or did not answer; the same command goes on from the last checkpoint"
+            ) from error
+        raise
