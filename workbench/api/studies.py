@@ -183,7 +183,7 @@ def run(experiment: str, **words: Any) -> Study:
 
     `words` are the command's options by name: objectives (names or files), scale, corpus, tasks, evaluate_at, budget,
     match, seeds (a number or "auto"), most_seeds, most_compute, most_epochs; settings (a mapping, as with --set); store
-    (default "runs"), out (the folder of the report, default reports/NAME), workers; device, precision, threads,
+    (default "runs"), out (the folder of the report, default reports/NAME), workers; device, devices, precision, threads,
     micro_batch, `compile_`, plain, save_every, track. Raises InputError, before anything is spent, if they cannot be
     used.
 

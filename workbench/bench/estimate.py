@@ -104,7 +104,7 @@ def _key(spec: RunSpec, host: Host) -> str:
     from workbench.store.environment import cpu_name
 
     fields = spec.model_dump(mode="json", include=set(_DECIDES)) | {"rows": spec.batch.size, "length": spec.data.length}
-    how = [host.device, host.precision, host.threads, host.plain, host.rows_at_once(spec.batch.size)]
+    how = [host.device, host.precision, host.threads, host.plain, host.rows_at_once(spec.batch.size), host.devices]
     return digest([VERSION, fields, how, cpu_name(), cores(), torch.__version__], 24)
 
 
@@ -112,9 +112,9 @@ _DECIDES = ("objective", "source", "options", "recipe", "encoder", "generator", 
 
 
 def _measured(spec: ResolvedSpec, planned: Plan, host: Host) -> float:
-    """Return the seconds of one training step, measured on shallow copies.
+    """Return the seconds of one training step, measured on shallow copies on one device.
 
-    If the copies are too large, or training them fails, the time follows from the speed of a matrix product.
+    Several devices share the rows; the time in which they exchange gradients is not counted. If the copies are too large, or training them fails, the time follows from the speed of a matrix product.
     """
     full, layers = float(planned.flops_per_step["matmul"]), spec.encoder.layers
     rows = _rows(spec, host)
@@ -133,7 +133,7 @@ def _measured(spec: ResolvedSpec, planned: Plan, host: Host) -> float:
         slope = (last.learning - timed[0].learning) / (last.work - timed[0].work)
         line = last.learning + slope * (work - last.work)
         learning = min(max(line, learning / 2), 2 * learning)  # limits the effect of a disturbed timing
-    return learning * spec.batch.size / rows + last.update * planned.parameters["total"] / last.weights
+    return learning * spec.batch.size / host.devices / rows + last.update * planned.parameters["total"] / last.weights
 
 
 def _copy(spec: ResolvedSpec, layers: int, rows: int) -> ResolvedSpec:

@@ -79,8 +79,8 @@ def plan_table(
 
     ratio, stated = flops_ratio(plans), str(job.base.budget.convention)
     others = [str(name) for name in CONVENTIONS if name != stated]
-    if workers > 1:
-        host = replace(host, threads=host.threads or threads_for_each(workers))
+    if workers * host.devices > 1:
+        host = replace(host, threads=host.threads or threads_for_each(workers * host.devices))
     everything = with_parents(plans)
     seconds = dict(zip((spec.name for spec, _ in everything), training_seconds(everything, host), strict=True))
     parents = len(everything) > len(plans)
@@ -166,7 +166,8 @@ def _how(host: Host, plans: Sequence[Priced]) -> str:
     precisions = dict.fromkeys(host.resolved_precision(spec.encoder.hidden) for spec, _ in plans)
     device = host.resolved_device()
     threads = f", {host.threads or cores()} threads" if device == "cpu" else ""
-    return f"{device}, {' or '.join(precisions)}{threads}"
+    shared = f", {host.devices} devices for each run, without exchanging gradients" if host.devices > 1 else ""
+    return f"{device}, {' or '.join(precisions)}{threads}{shared}"
 
 
 def _runs_at_once(workers: int) -> str:

@@ -25,6 +25,7 @@ from workbench import objectives
 from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, RankLost
 from workbench.signals import end_with_parent, heed
 from workbench.spec.host import PARENT, Host, launched, threads_for_each, visible_cards
+from workbench.spec.run_spec import RunSpec
 from workbench.store.lease import LeaseLost
 from workbench.store.run_store import RunDir, RunStore
 
@@ -76,6 +77,7 @@ def host_of_each(host: Host) -> Host:
 
 def check(host: Host) -> None:
     """Raise InputError if the machine has too few GPUs for the host, or `torchrun` started another number."""
+    seconds()
     if launched() > 1:
         if host.devices != launched():
             raise InputError(
@@ -90,6 +92,12 @@ def check(host: Host) -> None:
                 f"--device {host.device} names one GPU and --devices {host.devices} needs several; "
                 f"choose GPUs with CUDA_VISIBLE_DEVICES"
             )
+
+
+def refuse_seconds(spec: RunSpec, host: Host) -> None:
+    """Raise InputError if a run on several devices has a budget in seconds, which only one device times beforehand."""
+    if host.devices > 1 and spec.budget.unit == "seconds":
+        raise InputError("a budget in seconds is not timed over several devices; give --budget in steps or flops")
 
 
 _announced: list[str] = []  # the runs that this process has announced under torchrun

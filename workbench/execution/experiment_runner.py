@@ -156,6 +156,8 @@ def check(host: Host, specs: Sequence[RunSpec]) -> None:
     """Raise InputError if one of the runs cannot be carried out on this machine. Nothing is written."""
     host.resolved_device()
     devices.check(host)
+    for spec in specs:
+        devices.refuse_seconds(spec, host)
     for size in sorted({spec.batch.size for spec in specs}):
         host.rows_at_once(size)
 

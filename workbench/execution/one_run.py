@@ -16,7 +16,7 @@ from workbench import objectives, progress
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, check
 from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, ParentFailed, RankLost, one_line
-from workbench.execution.devices import host_of_each, together
+from workbench.execution.devices import host_of_each, refuse_seconds, together
 from workbench.execution.wanted_scores import Wanted, place_of, plan_of, usable
 from workbench.models.frequencies import frequencies
 from workbench.signals import heed
@@ -244,10 +244,7 @@ def _plan_once(run: RunDir, spec: ResolvedSpec, corpus: Corpus, host: Host, pare
         return plan_of(run)
     from workbench.training import loop
 
-    if spec.budget.unit == "seconds" and host.devices > 1:
-        raise InputError(
-            "a budget in seconds is not timed over several devices; give --budget in steps, tokens or flops"
-        )  # fmt: skip
+    refuse_seconds(spec, host)
     timed = loop.seconds_per_step(spec, corpus, host) if spec.budget.unit == "seconds" else None
     priced = plan(spec, timed, plan_of(parent) if parent is not None else None)
     run.write_json("plan.json", priced.to_json())
