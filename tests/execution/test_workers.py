@@ -22,7 +22,7 @@ from workbench.spec.host import Host
 
 HOST = Host(
     device="cuda:1", precision="bf16", plain=True, compile=True, threads=3, micro_batch=7, log_every=11,
-    save_seconds=2.5, save_every=13, track="wandb", command=("workbench", "run", "my ablation.py"),
+    save_seconds=2.5, save_every=13, track="wandb", devices=2, command=("workbench", "run", "my ablation.py"),
 )  # fmt: skip
 WHOLE = Assignment(Path("some/runs"), "ablation-nano-1", ("a", "b"), ("./idea.py",), HOST, "2026-01-01T00:00:00Z", 17)
 

@@ -183,9 +183,9 @@ def run(experiment: str, **words: Any) -> Study:
 
     `words` are the command's options by name: objectives (names or files), scale, corpus, tasks, evaluate_at, budget,
     match, seeds (a number or "auto"), most_seeds, most_compute, most_epochs; settings (a mapping, as with --set); store
-    (default "runs"), out (the folder of the report, default reports/NAME), workers; device, devices, precision, threads,
-    micro_batch, `compile_`, plain, save_every, track. Raises InputError, before anything is spent, if they cannot be
-    used.
+    (default "runs"), out (the folder of the report, default reports/NAME), workers; device, devices, precision,
+    threads, micro_batch, `compile_`, plain, save_every, track. Raises InputError, before anything is spent, if they
+    cannot be used.
 
         study = wb.run("ablation", objectives=["rtd", "bert-mlm"], budget="flops=1e12", seeds=4, tasks="pairs")
         print(study.compare("rtd", "bert-mlm"))

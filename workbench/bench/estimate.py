@@ -114,7 +114,8 @@ _DECIDES = ("objective", "source", "options", "recipe", "encoder", "generator", 
 def _measured(spec: ResolvedSpec, planned: Plan, host: Host) -> float:
     """Return the seconds of one training step, measured on shallow copies on one device.
 
-    Several devices share the rows; the time in which they exchange gradients is not counted. If the copies are too large, or training them fails, the time follows from the speed of a matrix product.
+    Several devices share the rows; the time in which they exchange gradients is not counted. If the copies are too
+    large, or training them fails, the time follows from the speed of a matrix product.
     """
     full, layers = float(planned.flops_per_step["matmul"]), spec.encoder.layers
     rows = _rows(spec, host)
