@@ -332,7 +332,7 @@ def test_the_head_of_gpt2_is_one_product_and_the_script_counts_a_whole_one() -> 
 
 
 def test_every_family_has_a_tested_cost() -> None:
-    from workbench.models.encoder import FAMILIES
+    from workbench.models.families import FAMILIES
 
     assert set(FAMILIES) == {"electra", "bert", "roberta", "albert", "deberta-v2", "gpt2"}, "price it in the test above"
 

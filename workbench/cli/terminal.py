@@ -280,7 +280,7 @@ def task_rows() -> list[dict[str, Any]]:
 
 def encoder_rows() -> list[dict[str, Any]]:
     """Return the rows of `workbench list encoders`."""
-    from workbench.models.encoder import FAMILIES
+    from workbench.models.families import FAMILIES
 
     return [
         {"name": name, "model type": family.model_type, "own embedding width": family.embedding is not None}

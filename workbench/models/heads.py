@@ -15,6 +15,7 @@ from torch.nn import functional as F  # noqa: N812 - the usual name
 
 from workbench.cpu import vocabulary_loss
 from workbench.models.encoder import Encoder, initialise
+from workbench.models.families import family_of
 from workbench.models.losses import (
     copy_mixture_loss,
     cross_entropy,
@@ -131,8 +132,8 @@ class TiedHead(MlmHead):
 
 
 def next_token_head(encoder: Encoder) -> MlmHead:
-    """Return the head that predicts the next token: GPT-2's own for that family, and for others that of BERT MLM."""
-    return (TiedHead if encoder.spec.family == "gpt2" else MlmHead)(encoder, encoder.table)
+    """Return the head that predicts the next token: that of the encoder's family, which is BERT MLM's for most."""
+    return (TiedHead if family_of(encoder.spec).tied_head else MlmHead)(encoder, encoder.table)
 
 
 class BinaryHead(nn.Module):
