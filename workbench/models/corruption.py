@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from workbench.models.encoder import Encoder, build_generator_body, seeded
 from workbench.models.heads import MlmHead
 from workbench.models.losses import gather, share
+from workbench.models.ngram import Ngrams
 from workbench.models.sentence_scores import Scorer, masked_scorers, pseudo_log_likelihood, summed
 from workbench.models.unigram import WordFrequencies
 from workbench.rng import uniform
@@ -104,7 +105,7 @@ def replace_tokens(batch: Batch, masked: Corruption, samples: Tensor) -> Tensor:
 
 
 class Generator(nn.Module):
-    """The generator, which replaces picked tokens by samples: a small masked language model, or token frequencies.
+    """The generator, which replaces picked tokens by samples: a small masked language model, or counts of tokens.
 
     Clark et al. 2020, sections 3.1 and 3.2.
     """
@@ -112,8 +113,9 @@ class Generator(nn.Module):
     def __init__(self, encoder: Encoder, spec: RunSpec) -> None:
         super().__init__()
         self.spec = spec
-        self.words = WordFrequencies(spec) if spec.generator.kind != "transformer" else None
-        if self.words is not None:
+        self.words: Ngrams | WordFrequencies | None = None
+        if spec.generator.kind != "transformer":
+            self.words = Ngrams(spec) if spec.generator.kind == "ngram" else WordFrequencies(spec)
             return
         self.body = build_generator_body(encoder, spec)
         with seeded(spec.seed, "init", "generator-head"):
@@ -137,7 +139,7 @@ class Generator(nn.Module):
         """Return the sum (B,) of log q(token) over each sentence; with weights, q is given all other tokens."""
         special = self.spec.data.special
         if self.words is not None:
-            return summed(self.words.log_share[ids], ids, attention, special)
+            return summed(self.words.log_likelihood(ids), ids, attention, special)
         return pseudo_log_likelihood(self.body, self.head, ids, attention, special)
 
     def scorers(self) -> dict[str, Scorer]:
@@ -148,9 +150,8 @@ class Generator(nn.Module):
 
     def guess(self, batch: Batch, masked: Corruption) -> Guess:
         """Return the samples of the generator at the picks, and how well it predicts the original tokens."""
-        draws = uniform(batch.keys, "sample", masked.targets.shape[1])
         if self.words is not None:
-            guess: Guess = self.words(draws, masked.targets, masked.weights)
-            return guess
+            return self.words.guess(batch.keys, masked)
+        draws = uniform(batch.keys, "sample", masked.targets.shape[1])
         hidden = gather(self.body(masked.ids, batch.attention), masked.positions)  # (B, K, D)
         return self.head.guess(hidden, masked.targets, masked.weights, draws, self.spec.generator.temperature)
