@@ -263,6 +263,7 @@ def corpus_rows() -> list[dict[str, Any]]:
             "name": "docs",
             "summary": "docstrings and the language reference of Python on this machine; nothing is downloaded",
         },
+        {"name": "python-code", "summary": "source code: the Python files of the packages on this machine"},
         {
             "name": "FILE|FOLDER|GLOB",
             "summary": ".txt, .jsonl, .parquet, .csv, BabyLM's .train, each plain or .gz, .xz, .zst",
