@@ -124,13 +124,14 @@ def block(
     return Flops(paper, paper, matmul)
 
 
-def lm_head(enc: EncoderSpec, length: int, positions: Positions) -> Flops:
+def lm_head(enc: EncoderSpec, length: int, positions: Positions, candidates: int | None = None) -> Flops:
     """Return the cost of an MLM head at `positions`: dense layer, GELU, norm and softmax over the vocabulary.
 
+    With `candidates`, the softmax is over so many tokens.
     The paper's conventions include all of these for every family, as the script does for GPT, whose head has only the
     product with the table.
     """
-    e, h, v = enc.embedding_width, enc.hidden, enc.vocab
+    e, h, v = enc.embedding_width, enc.hidden, candidates or enc.vocab
     table = 2 * e * v
     products = table if family_of(enc).tied_head else 2 * h * e + table
     each = 2 * h * e + table + e + GELU * e + LAYER_NORM * e + SOFTMAX * v + 2 * v
