@@ -237,10 +237,10 @@ def objective_rows() -> list[dict[str, Any]]:
 
 def scale_rows() -> list[dict[str, Any]]:
     """Return the rows of `workbench list scales`."""
-    from workbench.spec.presets import OBJECTIVES, SCALES, resolve
+    from workbench.spec.presets import OBJECTIVES, PUBLISHED, SCALES, resolve
 
     rows = []
-    for name in SCALES:
+    for name in SCALES | PUBLISHED:
         spec = resolve(name)
         rows.append({
             "name": name, "layers": spec.encoder.layers, "hidden": spec.encoder.hidden,
