@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import tracemalloc
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -149,6 +151,20 @@ def test_words_are_counted_over_all_rows(tmp_path: Path):
     whole = np.bincount(np.concatenate(tokens)[: found.rows * 8], minlength=9)
     assert found.counts().tolist() == whole.tolist()
     assert corpus(tmp_path, tokens, length=10, seed=5).counts().tolist() == whole.tolist()
+
+
+def test_pairs_are_counted_within_rows(tmp_path: Path):
+    """A pair across the end of a row is none; the counts do not depend on the seed."""
+    rng = np.random.default_rng(0)
+    tokens = [rng.integers(5, 9, 500), rng.integers(0, 6, 77)]
+    found = corpus(tmp_path, tokens, length=10)
+    stream, expected = np.concatenate(tokens).tolist(), Counter[int]()
+    for row in range(found.rows):
+        line = stream[8 * row : 8 * row + 8]
+        expected.update(left * 9 + right for left, right in itertools.pairwise(line))
+    for seed in (0, 5):
+        keys, counts = corpus(tmp_path, tokens, length=10, seed=seed).pairs()
+        assert dict(zip(keys.tolist(), counts.tolist(), strict=True)) == expected
 
 
 def test_of_a_large_corpus_a_sample_is_counted(tmp_path: Path):

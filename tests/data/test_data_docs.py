@@ -301,7 +301,7 @@ def fake_packages(root: Path) -> dict[str, Path]:
 
 
 def test_order_and_content_do_not_depend_on_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    files = docs._sources(fake_packages(tmp_path)) * 5
+    files = docs.source_files(fake_packages(tmp_path)) * 5
     many = docs._extract(files)
     monkeypatch.setattr(docs, "cores", lambda: 1)
     assert docs._extract(files) == many
@@ -315,7 +315,7 @@ def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(docs, "_root", roots.get)
     made = docs.info()
     assert made.missing == ("python", "pandas", "matplotlib", "scipy", "torch")
-    assert made.entries["train"] == sum(not docs._is_test(f"numpy.part{n % 4}.m{n}") for n in range(40)) > 30
+    assert made.entries["train"] == sum(not docs.is_test(f"numpy.part{n % 4}.m{n}") for n in range(40)) > 30
     assert docs.info() == made
     monkeypatch.setattr(docs, "_root", lambda package: None)
     with pytest.raises(docs.InputError, match="'docs' is made of the sources of python, numpy"):

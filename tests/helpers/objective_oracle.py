@@ -122,7 +122,7 @@ def observe(objective: nn.Module, batch: Batch) -> Seen:
 
     encoders = {id(m): m for m in objective.modules() if isinstance(m, Encoder)}.values()
     hooks = [encoder.register_forward_hook(keep) for encoder in encoders]
-    with spied(corruption, "pick_positions", picks), spied(corruption.Generator, "guess", guesses):
+    with spied(corruption, "pick_positions", picks), spied(corruption.Generator, "guess_from", guesses):
         loss = objective(batch)
     for hook in hooks:
         hook.remove()

@@ -121,6 +121,25 @@ def test_whole_runs_of_others(
     assert float(row.train("paper") * batch * steps) == paper
 
 
+@pytest.mark.parametrize(
+    ("scale", "objective", "paper"),
+    [
+        ("bert-base", "bert-mlm", 6.428335104e19),
+        ("bert-large", "bert-mlm", 1.91720905883648e20),
+        ("roberta-large", "bert-mlm", 3.187221435776e21),
+        ("albert-xxlarge", "bert-mlm", 3.113923955392512e22),
+        ("gpt-1", "causal-lm", 3.968752230785352e19),
+        ("base", "rtd", 6.424541834277683e19),
+        ("large", "rtd", 7.117606040895488e20),
+    ],
+)
+def test_published_sizes_cost_what_the_script_says(scale: str, objective: str, paper: float) -> None:
+    spec = resolve(scale, {"objective": objective})
+    steps = spec.budget.steps
+    assert steps is not None and spec.budget.convention == "paper" and spec.data.length == 512
+    assert float(cost(objective, spec).train("paper") * spec.batch.size * steps) == paper
+
+
 def test_t5_whose_attention_is_wider_than_its_hidden_states() -> None:
     enc = EncoderSpec(hidden=1024, layers=24, ffn=65536, heads=128, vocab=32000)
     halves = [flops.block(1024, 65536, 128, 512, attention_width=128 * 128, attentions=n).paper for n in (1, 2)]
@@ -332,7 +351,7 @@ def test_the_head_of_gpt2_is_one_product_and_the_script_counts_a_whole_one() -> 
 
 
 def test_every_family_has_a_tested_cost() -> None:
-    from workbench.models.encoder import FAMILIES
+    from workbench.models.families import FAMILIES
 
     assert set(FAMILIES) == {"electra", "bert", "roberta", "albert", "deberta-v2", "gpt2"}, "price it in the test above"
 

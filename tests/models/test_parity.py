@@ -12,7 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModel, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 from workbench.models.corruption import Generator
-from workbench.models.encoder import FAMILIES, Encoder, build_encoder
+from workbench.models.encoder import Encoder, build_encoder
+from workbench.models.families import FAMILIES
 from workbench.models.heads import BinaryHead, MlmHead
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec

@@ -15,7 +15,8 @@ from transformers import AutoModel, ElectraConfig, ElectraForCausalLM, GPT2LMHea
 
 from workbench import objectives
 from workbench.errors import InputError
-from workbench.models.encoder import FAMILIES, Encoder, build_encoder
+from workbench.models.encoder import Encoder, build_encoder
+from workbench.models.families import FAMILIES
 from workbench.spec.presets import resolve
 from workbench.tasks.finetuning.classifier import load_encoder, reads_last
 from workbench.tensors import Batch

@@ -15,6 +15,7 @@ from workbench import objectives
 from workbench.errors import InputError
 from workbench.models.corruption import Generator
 from workbench.models.encoder import build_encoder
+from workbench.models.ngram import count_pairs
 from workbench.models.unigram import count_words
 from workbench.rng import row_keys, uniform
 from workbench.tensors import Batch, StepLoss
@@ -31,6 +32,7 @@ def fixed(objective: str, kind: str, keys: dict[str, Any] | None = None) -> tupl
     spec = tiny(objective, {"generator.kind": kind, **(keys or {})})
     model = shaken(spec)
     count_words(model, lambda: COUNTS)
+    count_pairs(model, lambda: (np.arange(VOCAB**2, dtype=np.int64), np.arange(VOCAB**2, dtype=np.int64) % 7))
     return model, synthetic(spec)
 
 
@@ -59,7 +61,7 @@ def test_samples_follow_the_token_frequencies(kind: str, temperature: float) -> 
     np.testing.assert_allclose(guess.sample_nll.numpy(), -np.log(share[guess.samples.numpy()]), rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "ngram"])
 @pytest.mark.parametrize("name", WITH_GENERATOR)
 def test_they_work_with_every_objective_at_no_cost(name: str, kind: str) -> None:
     """Samples occur only at the picks, the generator is not trained, and the cost is that of the main model."""
@@ -100,7 +102,7 @@ def test_tokens_must_be_counted_before_they_are_sampled() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "ngram"])
 def test_one_graph_without_breaks(kind: str) -> None:
     torch._dynamo.reset()
     model, batch = fixed("rtd", kind)

@@ -55,7 +55,7 @@ def test_listing_imports_nothing_heavy() -> None:
     ("word", "said"),
     [
         ("rdt", "unknown objective 'rdt'; did you mean 'rtd'?"),
-        ("bert", "did you mean 'bert-mlm'?"),
+        ("bert-ml", "did you mean 'bert-mlm'?"),
         ("electra_15", "did you mean 'electra-15'?"),
         ("xyzzy", "there are adversarial, all-tokens-mlm, bert-mlm"),
         ("__init__", "unknown objective"),

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workbench import objectives
 from workbench.errors import InputError
 from workbench.spec import presets, run_spec
 from workbench.spec.experiment import changed
 from workbench.spec.parts import Budget, EncoderSpec
 from workbench.spec.run_spec import RunSpec
+from workbench.training.plan import plan
 
 
 def at(length: int, rate: float, picks: str) -> RunSpec:
@@ -146,6 +148,18 @@ def test_flops_are_counted_by_matrix_products_below_the_papers_scales(scale: str
     assert presets.resolve(scale).budget.convention == usual
     assert presets.resolve(scale, {"budget.tokens": 2e6}).budget.convention == usual
     assert presets.resolve(scale, {"budget.convention": "paper-sparse"}).budget.convention == "paper-sparse"
+
+
+@pytest.mark.parametrize("scale", presets.PUBLISHED)
+def test_published_sizes_are_models_that_can_be_built(scale: str) -> None:
+    """On the meta device, with every tensor of its real shape."""
+    name = "causal-lm" if scale == "gpt-1" else "bert-mlm"
+    spec = objectives.with_options(presets.resolve(scale, {"objective": name, "optim.kind": "adamw"}))
+    millions = plan(spec).parameters["encoder"] / 1e6
+    expected = {"bert-base": 109, "bert-large": 334, "roberta-base": 124, "roberta-large": 355, "gpt-1": 116}
+    assert millions == pytest.approx(expected.get(scale, millions), abs=1)
+    assert presets.scale_of_encoder(spec.encoder.layers, spec.encoder.hidden) in presets.SCALES
+    assert presets.resolve(scale, {"budget.flops": 1e18}).budget.convention == "paper"
 
 
 def test_a_budget_on_an_axis_or_of_a_parent_keeps_the_convention() -> None:

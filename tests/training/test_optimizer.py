@@ -14,7 +14,7 @@ from objective_oracle import NAMES, build, shaken, synthetic, tiny
 from torch import Tensor, nn
 
 from workbench.errors import InputError
-from workbench.models.encoder import FAMILIES
+from workbench.models.families import FAMILIES
 from workbench.spec.parts import OptimSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.store.run_store import RunDir

@@ -18,7 +18,7 @@ from workbench import objectives
 from workbench.bench.turns import made_up
 from workbench.data.corpus import Corpus
 from workbench.errors import Diverged, InputError
-from workbench.models.encoder import FAMILIES
+from workbench.models.families import FAMILIES
 from workbench.spec.host import Host
 from workbench.spec.parts import OptimSpec
 from workbench.spec.presets import resolve

@@ -167,6 +167,7 @@ def _timed(spec: ResolvedSpec, host: Host) -> Timed:
     import torch
 
     from workbench import cpu
+    from workbench.models.ngram import count_pairs
     from workbench.models.unigram import count_words
     from workbench.training.loop import build
     from workbench.training.optimizer import make_optimizer
@@ -178,6 +179,7 @@ def _timed(spec: ResolvedSpec, host: Host) -> Timed:
     with torch.random.fork_rng(devices=[]):
         model = build(spec, host)
         count_words(model, lambda: np.ones(spec.encoder.vocab, dtype=np.int64))
+        count_pairs(model, lambda: (np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)))
         model.to(host.device).train()
         optimizer, parameters = make_optimizer(model, spec.optim), list(model.parameters())
         for attempt in range(1 + TRIES):

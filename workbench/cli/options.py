@@ -23,7 +23,11 @@ Sets = Annotated[
     list[str] | None, typer.Option("--set", help="Set a field of the spec, as in optim.lr=5e-4; repeatable.")
 ]
 Scale = Annotated[
-    str | None, typer.Option(help="nano, micro, mini, small, base or large (default: nano; evaluate: nearest in size).")
+    str | None,
+    typer.Option(
+        help="nano, micro, mini, small, base, large, or a published size (workbench list scales); default nano; "
+        "evaluate: nearest in size."
+    ),
 ]
 Corpora = Annotated[
     list[str] | None,

@@ -238,10 +238,10 @@ def objective_rows() -> list[dict[str, Any]]:
 
 def scale_rows() -> list[dict[str, Any]]:
     """Return the rows of `workbench list scales`."""
-    from workbench.spec.presets import OBJECTIVES, SCALES, resolve
+    from workbench.spec.presets import OBJECTIVES, PUBLISHED, SCALES, resolve
 
     rows = []
-    for name in SCALES:
+    for name in SCALES | PUBLISHED:
         spec = resolve(name)
         rows.append({
             "name": name, "layers": spec.encoder.layers, "hidden": spec.encoder.hidden,
@@ -264,6 +264,7 @@ def corpus_rows() -> list[dict[str, Any]]:
             "name": "docs",
             "summary": "docstrings and the language reference of Python on this machine; nothing is downloaded",
         },
+        {"name": "python-code", "summary": "source code: the Python files of the packages on this machine"},
         {
             "name": "FILE|FOLDER|GLOB",
             "summary": ".txt, .jsonl, .parquet, .csv, BabyLM's .train, each plain or .gz, .xz, .zst",
@@ -281,7 +282,7 @@ def task_rows() -> list[dict[str, Any]]:
 
 def encoder_rows() -> list[dict[str, Any]]:
     """Return the rows of `workbench list encoders`."""
-    from workbench.models.encoder import FAMILIES
+    from workbench.models.families import FAMILIES
 
     return [
         {"name": name, "model type": family.model_type, "own embedding width": family.embedding is not None}

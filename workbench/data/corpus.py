@@ -67,11 +67,20 @@ class Corpus:
 
         The result depends on the corpus alone, and not on the seed.
         """
+        return np.bincount(self._spread(rows).ravel(), minlength=self.prepared.vocab)
+
+    def pairs(self, rows: int = 1 << 14) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the pairs of neighbours (P,), as left * V + right, and their counts (P,), in the rows of `counts`."""
+        ids = self._spread(rows)
+        return np.unique(ids[:, :-1] * self.prepared.vocab + ids[:, 1:], return_counts=True)
+
+    def _spread(self, rows: int) -> NDArray[np.int64]:
+        """Return at most `rows` rows (rows, length - 2) that are spread over the corpus, without [CLS] and [SEP]."""
         places = np.arange(min(rows, self.rows), dtype=np.int64)
         ids = np.empty((len(places), self.length - 2), dtype=np.int64)
         for line, row in zip(ids, permuted(places, self.rows, seed_of(0, "counts")), strict=True):
             self._fill(line, int(row) * (self.length - 2))
-        return np.bincount(ids.ravel(), minlength=self.prepared.vocab)
+        return ids
 
     def order(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the rows of the corpus at positions of training, (n,) each; every epoch has its own order."""

@@ -96,12 +96,7 @@ def _load(folder: str, split: Split) -> tuple[Entry, ...]:
 
 def _cached() -> Path:
     """Return the folder of the corpus for the installed versions, which is made if the cache has no intact one."""
-    roots = {package: root for package in PACKAGES if (root := _root(package))}
-    if not roots:
-        raise InputError(
-            f"the built-in corpus 'docs' is made of the sources of {', '.join(PACKAGES)}, and none of them is "
-            f"here; name another with --corpus"
-        )
+    roots = installed("docs")
     versions = {package: _version(package) for package in roots}
     makers = [Path(__file__).with_name(f"{name}.py").read_bytes() for name in ("docs", "extract", "prose")]
     code = [hashlib.sha256(source).hexdigest() for source in makers]  # changed cleaning code makes another corpus
@@ -112,6 +107,17 @@ def _cached() -> Path:
             if not is_whole(folder):
                 _build(folder, roots, versions)
     return folder
+
+
+def installed(corpus: str) -> dict[str, Path]:
+    """Return the folders of those PACKAGES that are here. Raises InputError, which names the corpus, if none is."""
+    roots = {package: root for package in PACKAGES if (root := _root(package))}
+    if not roots:
+        raise InputError(
+            f"the built-in corpus {corpus!r} is made of the sources of {', '.join(PACKAGES)}, and none of them is "
+            f"here; name another with --corpus"
+        )
+    return roots
 
 
 def _root(package: str) -> Path | None:
@@ -134,10 +140,10 @@ def _version(package: str) -> str:
 
 
 def _build(folder: Path, roots: dict[str, Path], versions: dict[str, str]) -> None:
-    unique = _unique(_extract(_sources(roots)))
+    unique = _unique(_extract(source_files(roots)))
     sides: dict[Split, list[Entry]] = {"train": [], "test": []}
     for entry in unique:
-        sides["test" if _is_test(entry.module) else "train"].append(entry)
+        sides["test" if is_test(entry.module) else "train"].append(entry)
     sides["test"] = _without_shared(sides["test"], sides["train"])
     texts = {side: "".join(json.dumps(astuple(entry)) + "\n" for entry in part) for side, part in sides.items()}
     fingerprint = hashlib.sha256("\n".join(texts[side] for side in sorted(texts)).encode()).hexdigest()
@@ -154,7 +160,7 @@ def _build(folder: Path, roots: dict[str, Path], versions: dict[str, str]) -> No
         (temporary / "info.json").write_text(json.dumps(asdict(summary), indent=1))
 
 
-def _sources(roots: dict[str, Path]) -> list[tuple[str, str, str]]:
+def source_files(roots: dict[str, Path]) -> list[tuple[str, str, str]]:
     """Return (path, package, module) of every source file, sorted by package and module."""
     files = []
     for package, root in roots.items():
@@ -207,7 +213,7 @@ def _unique(entries: Iterable[Entry]) -> list[Entry]:
     return list(first.values())
 
 
-def _is_test(module: str) -> bool:
+def is_test(module: str) -> bool:
     """Return whether a module is on the test side.
 
     This depends on its name alone, so that it does not change when other packages are installed or removed. With this

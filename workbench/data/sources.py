@@ -1,7 +1,7 @@
 """Sources of a corpus by name: the built-in corpus, files, folders and globs, or data sets of the Hugging Face hub.
 
-`resolve` finds sources without reading them, `documents` reads them. A name is tried as "docs", as a file or folder
-that exists, as a glob (`*`, `?`, `[`), and as a hub name "owner/name" or "owner/name:config", in this order.
+`resolve` finds sources without reading them, `documents` reads them. A name is tried as a built-in one, as a file or
+folder that exists, as a glob (`*`, `?`, `[`), and as a hub name "owner/name" or "owner/name:config", in this order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.data import docs, formats
+from workbench.data import docs, formats, python_code
 from workbench.data.streams import PACKINGS, Advance, ignore, unpacked_suffix
 from workbench.errors import InputError
 from workbench.progress import warn_once
@@ -25,6 +25,7 @@ from workbench.spec.run_spec import digest
 from workbench.store.atomic import cache_root, user_path
 from workbench.store.cache import read_entry, write_entry
 
+BUILT_IN = ("docs", "python-code")  # made of what is installed on this machine
 HUB_NAME = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<config>[\w.-]+))?$")
 TRAIN, HELD_BACK = ".train", (".dev", ".test")  # suffixes of BabyLM's files
 COMMIT = re.compile(r"^[0-9a-f]{40}$")
@@ -34,6 +35,14 @@ KINDS = f"{', '.join(formats.READERS)}, each plain or with {', '.join(PACKINGS)}
 @dataclass(frozen=True)
 class Docs:
     """The training side of the built-in corpus."""
+
+    fingerprint: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Code:
+    """The built-in corpus of Python files, without those of modules on the test side of `docs`."""
 
     fingerprint: str
     size: int
@@ -58,7 +67,7 @@ class Hub:
     size: int = 0
 
 
-Source = Docs | File | Hub
+Source = Docs | Code | File | Hub
 
 
 def documents(spec: DataSpec) -> Iterator[str]:
@@ -85,7 +94,7 @@ def read(source: Source, column: str, advance: Advance = ignore) -> Iterator[str
             advance(len(document))
             yield document
     else:
-        for document in docs.documents("train"):
+        for document in docs.documents("train") if isinstance(source, Docs) else python_code.documents():
             advance(len(document))
             yield document
 
@@ -96,7 +105,7 @@ def identity(source: Source) -> list[Any]:
         return ["file", str(source.path), source.size, source.changed]
     if isinstance(source, Hub):
         return ["hub", source.name, source.config, source.commit]
-    return ["docs", source.fingerprint]
+    return [name_of(source), source.fingerprint]
 
 
 def name_of(source: Source) -> str:
@@ -105,13 +114,16 @@ def name_of(source: Source) -> str:
         return source.path.stem if source.path.suffix.lower() in PACKINGS else source.path.name
     if isinstance(source, Hub):
         return f"{source.name}:{source.config}" if source.config else source.name
-    return "docs"
+    return "docs" if isinstance(source, Docs) else "python-code"
 
 
 def _resolve(name: str, revision: str | None) -> list[Source]:
     if name == "docs":
         built_in = docs.info()
         return [Docs(built_in.fingerprint, built_in.bytes["train"])]
+    if name == "python-code":
+        files = python_code.files()
+        return [Code(python_code.fingerprint(files), sum(file.size for file in files))]
     path = user_path(name, "--corpus")
     try:
         folder, there = path.is_dir(), path.exists()
@@ -136,8 +148,8 @@ def _resolve(name: str, revision: str | None) -> list[Source]:
             raise InputError(f"corpus {name!r}: there is no such file; relative paths start at {Path.cwd()}")
         return [Hub(hub["name"], hub["config"], _commit(hub["name"], revision))]
     raise InputError(
-        f"corpus {name!r} is neither 'docs' nor a file, folder or glob (relative paths start at {Path.cwd()}) "
-        f"nor a hub name such as owner/name"
+        f"corpus {name!r} is neither {' nor '.join(map(repr, BUILT_IN))} nor a file, folder or glob (relative paths "
+        f"start at {Path.cwd()}) nor a hub name such as owner/name"
     )
 
 
@@ -159,7 +171,8 @@ def _folder(path: Path) -> list[Source]:
 
 def is_babylm(data: DataSpec) -> bool:
     """Return whether a corpus name stands for local files in BabyLM's layout, which are called SOURCE.train."""
-    here = [name for name in data.corpus if name != "docs" and (not HUB_NAME.match(name) or os.path.exists(name))]
+    named = [name for name in data.corpus if name not in BUILT_IN]
+    here = [name for name in named if not HUB_NAME.match(name) or os.path.exists(name)]
     files = [source for name in here for source in _resolve(name, None) if isinstance(source, File)]
     return any(unpacked_suffix(file.path) == TRAIN for file in files)
 

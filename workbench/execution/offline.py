@@ -16,7 +16,7 @@ def stay_local(base: RunSpec, own_process: bool) -> None:
     anything slow begins, for a corpus that is neither local nor on the hub.
     """
     if not sources.local(base.data):
-        named = tuple(name for name in base.data.corpus if name != "docs")  # the built-in text is always local
+        named = tuple(name for name in base.data.corpus if name not in sources.BUILT_IN)  # always local
         if named:
             sources.resolve(base.data.model_copy(update={"corpus": named}))
     elif own_process and tasks.local(base.tasks):

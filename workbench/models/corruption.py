@@ -9,9 +9,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from workbench.errors import InputError
 from workbench.models.encoder import Encoder, build_generator_body, seeded
 from workbench.models.heads import MlmHead
 from workbench.models.losses import gather, share
+from workbench.models.ngram import Ngrams
 from workbench.models.sentence_scores import Scorer, masked_scorers, pseudo_log_likelihood, summed
 from workbench.models.unigram import WordFrequencies
 from workbench.rng import uniform
@@ -103,8 +105,17 @@ def replace_tokens(batch: Batch, masked: Corruption, samples: Tensor) -> Tensor:
     return write_tokens(batch.ids, masked.positions, samples, masked.weights > 0)
 
 
+def require_weights(spec: RunSpec) -> None:
+    """Raise InputError if the generator has no weights, for objectives that use more of it than its samples."""
+    if spec.generator.kind != "transformer":
+        raise InputError(
+            f"{spec.objective} needs a generator with weights, and generator.kind={spec.generator.kind} has no "
+            f"weights; set generator.kind=transformer"
+        )
+
+
 class Generator(nn.Module):
-    """The generator, which replaces picked tokens by samples: a small masked language model, or token frequencies.
+    """The generator, which replaces picked tokens by samples: a small masked language model, or counts of tokens.
 
     Clark et al. 2020, sections 3.1 and 3.2.
     """
@@ -112,8 +123,9 @@ class Generator(nn.Module):
     def __init__(self, encoder: Encoder, spec: RunSpec) -> None:
         super().__init__()
         self.spec = spec
-        self.words = WordFrequencies(spec) if spec.generator.kind != "transformer" else None
-        if self.words is not None:
+        self.words: Ngrams | WordFrequencies | None = None
+        if spec.generator.kind != "transformer":
+            self.words = Ngrams(spec) if spec.generator.kind == "ngram" else WordFrequencies(spec)
             return
         self.body = build_generator_body(encoder, spec)
         with seeded(spec.seed, "init", "generator-head"):
@@ -124,7 +136,23 @@ class Generator(nn.Module):
     def forward(self, batch: Batch) -> Corruption:
         """Return the corrupted batch with the generator's own loss, a mean over picks (docs/electra.md 1.8)."""
         masked = mask_for_generator(batch, self.spec)
-        guess = self.guess(batch, masked)
+        return self._replaced(batch, masked, self.guess(batch, masked))
+
+    def with_states(self, batch: Batch) -> tuple[Corruption, Tensor]:
+        """Return what `forward` does, and the hidden states (B, L, D) of the generator, which must have weights."""
+        masked = mask_for_generator(batch, self.spec)
+        states: Tensor = self.body(masked.ids, batch.attention)
+        return self._replaced(batch, masked, self.guess_from(states, batch, masked)), states
+
+    def candidates(self, states: Tensor, keys: Tensor, count: int, without: Tensor | None = None) -> Tensor:
+        """Return `count` sampled tokens (B, N, count) for each hidden state (B, N, D) of the generator.
+
+        With `without` (B, N), they differ from that token and from each other.
+        """
+        draws = uniform(keys, "candidates", states.shape[1] * count).unflatten(1, (-1, count))
+        return self.head.draw(states, draws, self.spec.generator.temperature, without)
+
+    def _replaced(self, batch: Batch, masked: Corruption, guess: Guess) -> Corruption:
         ids = replace_tokens(batch, masked, guess.samples)
         metrics = masked.metrics | {
             "generator_accuracy": share(guess.right, masked.weights),
@@ -137,7 +165,7 @@ class Generator(nn.Module):
         """Return the sum (B,) of log q(token) over each sentence; with weights, q is given all other tokens."""
         special = self.spec.data.special
         if self.words is not None:
-            return summed(self.words.log_share[ids], ids, attention, special)
+            return summed(self.words.log_likelihood(ids), ids, attention, special)
         return pseudo_log_likelihood(self.body, self.head, ids, attention, special)
 
     def scorers(self) -> dict[str, Scorer]:
@@ -148,9 +176,12 @@ class Generator(nn.Module):
 
     def guess(self, batch: Batch, masked: Corruption) -> Guess:
         """Return the samples of the generator at the picks, and how well it predicts the original tokens."""
-        draws = uniform(batch.keys, "sample", masked.targets.shape[1])
         if self.words is not None:
-            guess: Guess = self.words(draws, masked.targets, masked.weights)
-            return guess
-        hidden = gather(self.body(masked.ids, batch.attention), masked.positions)  # (B, K, D)
+            return self.words.guess(batch.keys, masked)
+        return self.guess_from(self.body(masked.ids, batch.attention), batch, masked)
+
+    def guess_from(self, states: Tensor, batch: Batch, masked: Corruption) -> Guess:
+        """Return what `guess` does, from the hidden states (B, L, D) of the generator."""
+        draws = uniform(batch.keys, "sample", masked.targets.shape[1])
+        hidden = gather(states, masked.positions)  # (B, K, D)
         return self.head.guess(hidden, masked.targets, masked.weights, draws, self.spec.generator.temperature)

@@ -1,4 +1,4 @@
-"""Encoders: Hugging Face backbones as functions of (ids, attention). A family is a row of `FAMILIES`.
+"""Encoders: Hugging Face backbones as functions of (ids, attention). Their families are in `families.py`.
 
 B rows, L positions, D width.
 """
@@ -10,7 +10,6 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -20,66 +19,12 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from workbench.cpu import layers
-from workbench.errors import InputError, suggest
+from workbench.errors import InputError
 from workbench.models.electra import Config, Electra, hugging_face
+from workbench.models.families import FAMILIES, Family, family_of
 from workbench.rng import seed_of
 from workbench.spec.parts import EncoderSpec, Special
 from workbench.spec.run_spec import RunSpec
-
-
-@dataclass(frozen=True)
-class Family:
-    """The names by which a Hugging Face model type is configured, and where it differs from BERT.
-
-    `embedding` is the name of the embedding width, or None if embeddings are always as wide as the layers.
-    `projects_inside` is true if the embedding module itself projects to the width of the layers, `can_be_causal` if the
-    module has a mask with which no position sees a later one, `always_causal` if it has no other. `names` translates
-    BERT's names of settings; a setting without a name there keeps BERT's. `positions` is the path of the position
-    table.
-    """
-
-    model_type: str
-    embedding: str | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
-    offset: int = 0  # positions that the family reserves
-    projects_inside: bool = False
-    can_be_causal: bool = False
-    always_causal: bool = False
-    names: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    positions: str = "embeddings.position_embeddings"
-
-
-FAMILIES = {
-    "electra": Family("electra", "embedding_size", can_be_causal=True),
-    "bert": Family("bert", can_be_causal=True),
-    "roberta": Family("roberta", extra={"type_vocab_size": 1}, offset=2, can_be_causal=True),
-    "albert": Family("albert", "embedding_size"),
-    "deberta-v2": Family(
-        "deberta-v2",
-        "embedding_size",
-        {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
-        projects_inside=True,
-    ),
-    "gpt2": Family(
-        "gpt2",
-        extra={"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5},
-        can_be_causal=True,
-        always_causal=True,
-        names={
-            "hidden_size": ("n_embd",),
-            "num_hidden_layers": ("n_layer",),
-            "num_attention_heads": ("n_head",),
-            "intermediate_size": ("n_inner",),
-            "max_position_embeddings": ("n_positions",),
-            "hidden_dropout_prob": ("embd_pdrop", "resid_pdrop"),
-            "attention_probs_dropout_prob": ("attn_pdrop",),
-            "cls_token_id": ("bos_token_id",),
-            "sep_token_id": ("eos_token_id",),
-            **dict.fromkeys(("hidden_act", "layer_norm_eps", "is_decoder"), ()),  # `extra` has its own
-        },
-        positions="wpe",
-    ),
-}
 
 
 class Encoder(nn.Module):
@@ -152,12 +97,13 @@ def build_generator_body(encoder: Encoder, spec: RunSpec) -> Encoder:
     if spec.tying == "all":
         return encoder
     sizes = spec.generator_encoder
-    if spec.tying != "none" and FAMILIES[sizes.family].embedding is None and sizes.hidden != spec.encoder.hidden:
+    family = family_of(sizes)
+    if spec.tying != "none" and family.embedding is None and sizes.hidden != spec.encoder.hidden:
         raise InputError(
             f"tying={spec.tying} needs generator.width=1 with encoder.family={sizes.family}, which has no projection "
             f"between embeddings and layers; set tying=none or generator.width=1"
         )
-    if spec.tying == "embeddings" and FAMILIES[sizes.family].projects_inside and sizes.hidden != spec.encoder.hidden:
+    if spec.tying == "embeddings" and family.projects_inside and sizes.hidden != spec.encoder.hidden:
         raise InputError(
             f"tying=embeddings needs generator.width=1 with encoder.family={sizes.family}, whose embeddings end at the "
             f"width of its layers; set tying=tokens or generator.width=1"
@@ -213,9 +159,7 @@ def seeded(seed: int, *stream: str | int) -> Iterator[None]:
 
 
 def _backbone(spec: EncoderSpec, special: Special) -> Any:
-    if spec.family not in FAMILIES:
-        raise InputError(f"unknown encoder.family {spec.family!r}{suggest(spec.family, FAMILIES)}")
-    family = FAMILIES[spec.family]
+    family = family_of(spec)
     if family.embedding is None and spec.embedding_width != spec.hidden:
         raise InputError(
             f"encoder.embedding={spec.embedding_width} must equal encoder.hidden={spec.hidden} "
@@ -245,8 +189,8 @@ def _backbone(spec: EncoderSpec, special: Special) -> Any:
     if spec.family == "electra":
         model: Any = Electra(Config(**sizes, attention=spec.attention))
     else:
-        model = _foreign(family, sizes, "eager" if spec.family == "deberta-v2" else spec.attention)
-    if spec.family == "gpt2":
+        model = _foreign(family, sizes, "eager" if family.only_eager else spec.attention)
+    if family.scaled_residuals:
         initialise_gpt2(model, spec.init, spec.layers)
     else:
         initialise(model, spec.init)
@@ -278,7 +222,7 @@ def _no_warning(*_: Any) -> None:
 
 def start_from_sines(model: Any, spec: EncoderSpec) -> None:
     """Initialise the position table with sines of standard deviation `spec.init`. Raises InputError without a table."""
-    table = attrgetter(FAMILIES[spec.family].positions)(model)
+    table = attrgetter(family_of(spec).positions)(model)
     if table is None:
         raise InputError(f"encoder.position_init=sinusoidal: encoder.family={spec.family} has no position table")
     if table.weight.is_meta:  # a meta tensor holds no numbers, and the sines would import torch's compiler

@@ -13,6 +13,7 @@ from workbench import __version__
 from workbench.data.foreign import TOKENIZER_FILES
 from workbench.errors import plural
 from workbench.models.encoder import Encoder
+from workbench.models.ngram import Ngrams
 from workbench.models.unigram import WordFrequencies
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import read_object, write_new
@@ -38,8 +39,8 @@ def export(encoder: Encoder, tokenizer: Path, folder: Path, spec: RunSpec, facts
 def export_heads(objective: nn.Module, folder: Path) -> None:
     """Write the weights of an objective that are not in its encoder, its heads and its generator, into `folder`.
 
-    Together with the exported encoder they suffice to score sentences. Names are those of `named_parameters`; token
-    frequencies, which are counted and not learned, are saved as `log_share`.
+    Together with the exported encoder they suffice to score sentences. Names are those of `named_parameters`; what is
+    counted and not learned is saved as `log_share` (tokens) and as `pairs` and `counts` (pairs of neighbours).
     """
     encoder: nn.Module = objective.encoder  # type: ignore[assignment]
     own = {id(weight) for weight in encoder.parameters()}
@@ -47,6 +48,8 @@ def export_heads(objective: nn.Module, folder: Path) -> None:
     for name, part in objective.named_modules():
         if isinstance(part, WordFrequencies):
             weights[f"{name}.log_share"] = part.log_share  # type: ignore[assignment]
+        elif isinstance(part, Ngrams):
+            weights |= {f"{name}.pairs": part.pairs, f"{name}.counts": part.counts}  # type: ignore[dict-item]
     _, parts = content(weights)
     write_new(folder / WEIGHTS, b"".join(parts))
 

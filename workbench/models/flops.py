@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
+from workbench.models.families import family_of
 from workbench.spec.parts import Convention, EncoderSpec
 from workbench.spec.run_spec import RunSpec
 
@@ -77,12 +78,12 @@ def number(amount: Exact) -> int | float:
 def encoder(enc: EncoderSpec, length: int) -> Flops:
     """Return the cost of an encoder from token ids to hidden states (length, hidden): embeddings and all layers.
 
-    The layers are those of BERT, whose products GPT-2's have as well; `deberta-v2` adds products of queries and keys
-    with relative positions. The projection of these positions is left out, since it is computed once for a batch,
-    whatever its number of rows.
+    The layers are those of BERT, whose products GPT-2's have as well; some families add products of queries and keys
+    with relative positions (`families.Family`). The projection of these positions is left out, since it is computed
+    once for a batch, whatever its number of rows.
     """
     total = embedding(enc, length)
-    relative = 2 * enc.positions if enc.family == "deberta-v2" else 0
+    relative = 2 * enc.positions if family_of(enc).relative else 0
     one = block(enc.hidden, enc.ffn_width, enc.head_count, length, relative=relative)
     return total + Flops(enc.layers * one.paper, enc.layers * one.sparse, enc.layers * one.matmul)
 
@@ -92,7 +93,7 @@ def embedding(enc: EncoderSpec, length: int) -> Flops:
     e, h = enc.embedding_width, enc.hidden
     tokens = 2 * e * enc.vocab
     rest = 2 * e * (length + 2) + 2 * e + LAYER_NORM * e + DROPOUT * e
-    project = 2 * h * e if e != h or enc.family == "albert" else 0
+    project = 2 * h * e if e != h or family_of(enc).always_projects else 0
     sparse = rest + project + (h if project else 0)
     return Flops(length * (tokens + sparse), length * sparse, length * project)
 
@@ -123,15 +124,16 @@ def block(
     return Flops(paper, paper, matmul)
 
 
-def lm_head(enc: EncoderSpec, length: int, positions: Positions) -> Flops:
+def lm_head(enc: EncoderSpec, length: int, positions: Positions, candidates: int | None = None) -> Flops:
     """Return the cost of an MLM head at `positions`: dense layer, GELU, norm and softmax over the vocabulary.
 
-    The paper's conventions include all of these for `gpt2` too, as the script does for GPT, although its head has only
-    the product with the table.
+    With `candidates`, the softmax is over so many tokens.
+    The paper's conventions include all of these for every family, as the script does for GPT, whose head has only the
+    product with the table.
     """
-    e, h, v = enc.embedding_width, enc.hidden, enc.vocab
+    e, h, v = enc.embedding_width, enc.hidden, candidates or enc.vocab
     table = 2 * e * v
-    products = table if enc.family == "gpt2" else 2 * h * e + table
+    products = table if family_of(enc).tied_head else 2 * h * e + table
     each = 2 * h * e + table + e + GELU * e + LAYER_NORM * e + SOFTMAX * v + 2 * v
     return _at(each, products, length, positions)
 

@@ -15,7 +15,9 @@ from torch.nn import functional as F  # noqa: N812 - the usual name
 
 from workbench.cpu import vocabulary_loss
 from workbench.models.encoder import Encoder, initialise
+from workbench.models.families import family_of
 from workbench.models.losses import (
+    CHUNK,
     copy_mixture_loss,
     cross_entropy,
     is_most_probable,
@@ -95,6 +97,22 @@ class MlmHead(nn.Module):
         loss = weighted_mean(cross_entropy(logits, targets), weights)
         return Guess(samples, loss, is_most_probable(logits.detach(), targets), cross_entropy(scaled, samples))
 
+    @torch.no_grad()
+    def draw(self, hidden: Tensor, draws: Tensor, temperature: float = 1.0, without: Tensor | None = None) -> Tensor:
+        """Return C tokens for each position, (B, N, C), sampled from softmax(logits / temperature) at draws (B, N, C).
+
+        With `without` (B, N), the tokens of a position are different from that token and from each other, as if each
+        were drawn again until it is new. At most CHUNK logits are held at once.
+        """
+        features, numbers = self._transform(hidden).flatten(0, 1), draws.flatten(0, 1)
+        never = None if without is None else without.flatten()
+        rows, tokens = max(1, CHUNK // len(self.bias)), []
+        for start in range(0, len(features), rows):
+            part = slice(start, start + rows)
+            logits = F.linear(features[part], self.table.weight, self.bias).float() / temperature
+            tokens.append(_several(logits.softmax(-1), numbers[part], None if never is None else never[part]))
+        return torch.cat(tokens).view_as(draws).long()
+
     @property
     def _stepwise(self) -> bool:
         """Whether losses are computed from all logits by torch, instead of by `cpu/vocabulary_loss.py`."""
@@ -115,6 +133,55 @@ class MlmHead(nn.Module):
         return out
 
 
+def _several(probs: Tensor, draws: Tensor, without: Tensor | None) -> Tensor:
+    """Return tokens (N, C) in proportion to probs (N, V) at draws (N, C); distinct ones if `without` (N,) is given."""
+    tokens: list[Tensor] = []
+    probs = probs.clamp(min=1e-30)  # so that something is left if a token that is excluded had all of the probability
+    for column in draws.unbind(1):
+        if without is not None:
+            probs = probs.scatter(1, (tokens[-1] if tokens else without)[:, None], 0.0)
+        tokens.append(sample(probs, column))
+    return torch.stack(tokens, 1)
+
+
+class SelectionHead(nn.Module):
+    """A dense layer to embedding width, GELU and layer norm, then products with the embeddings of a few candidates.
+
+    There is no bias after the products, as in the released code of TEAMS (tensorflow/models, official/projects/teams).
+    If `neither`, a candidate that stands for no token comes first, and has an embedding of its own.
+    """
+
+    def __init__(self, encoder: Encoder, table: nn.Embedding, neither: bool = False) -> None:
+        super().__init__()
+        self.dense = nn.Linear(encoder.spec.hidden, table.embedding_dim)
+        self.norm = nn.LayerNorm(table.embedding_dim, eps=1e-12)
+        self.neither = nn.Linear(table.embedding_dim, 1, bias=False) if neither else None
+        initialise(self, encoder.spec.init)
+        self.table = table
+
+    def forward(self, hidden: Tensor, candidates: Tensor) -> Tensor:
+        """Return the logits (B, N, C), or (B, N, 1 + C) if `neither`, for hidden (B, N, D), candidates (B, N, C)."""
+        features = self._transform(hidden)
+        embeddings = F.embedding(candidates, self.table.weight)  # the table itself gives padding no gradient
+        logits = (embeddings @ features[..., None])[..., 0]
+        return logits if self.neither is None else torch.cat([self.neither(features), logits], -1)
+
+    @torch.no_grad()
+    def log_neither(self, hidden: Tensor) -> Tensor:
+        """Return log P(neither) (B, N) with the whole vocabulary as candidates, for hidden (B, N, D)."""
+        assert self.neither is not None, "a head without the candidate `neither`"
+        table = torch.cat([self.table.weight, self.neither.weight])  # (V + 1, E)
+        features = self._transform(hidden).flatten(0, 1)
+        right = torch.full((len(features),), len(table) - 1, device=hidden.device)
+        found = vocabulary_loss.log_likelihood(features, table, table.new_zeros(len(table)), right)
+        return found.view(hidden.shape[:2])
+
+    def _transform(self, hidden: Tensor) -> Tensor:
+        """Return the features (..., E) of hidden (..., D), which are multiplied by embeddings."""
+        out: Tensor = self.norm(F.gelu(self.dense(hidden)))
+        return out
+
+
 class TiedHead(MlmHead):
     """The product of hidden states with a token table as wide as these, and nothing else, as in GPT and GPT-2.
 
@@ -131,8 +198,8 @@ class TiedHead(MlmHead):
 
 
 def next_token_head(encoder: Encoder) -> MlmHead:
-    """Return the head that predicts the next token: GPT-2's own for that family, and for others that of BERT MLM."""
-    return (TiedHead if encoder.spec.family == "gpt2" else MlmHead)(encoder, encoder.table)
+    """Return the head that predicts the next token: that of the encoder's family, which is BERT MLM's for most."""
+    return (TiedHead if family_of(encoder.spec).tied_head else MlmHead)(encoder, encoder.table)
 
 
 class BinaryHead(nn.Module):

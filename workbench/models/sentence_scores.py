@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from workbench.models.encoder import Encoder
-from workbench.models.heads import MlmHead
+from workbench.models.heads import BinaryHead, MlmHead
+from workbench.models.losses import copy_mixture_loss
 from workbench.spec.parts import Special
 from workbench.tensors import ordinary
 
@@ -69,6 +70,20 @@ def pseudo_log_likelihood(
         states = encoder.states_at(copies, None if attention is None else attention[row], place[:, 0])  # (n, D)
         log_likelihoods[row, place[:, 0]] = head.log_likelihood(states, ids[row].gather(1, place)[:, 0]).double()
     return log_likelihoods.sum(1)
+
+
+def copy_mixture(
+    encoder: Encoder, head: MlmHead, gate: BinaryHead, ids: Tensor, attention: Tensor | None, special: Special
+) -> Tensor:
+    """Return the sum (B,) of log p(token) under the copy mixture, over unchanged sentences ids (B, L), in one pass.
+
+    Here the input token is always the token scored, so that p = D + (1 - D) softmax(token), where D is the probability
+    of copying (`losses.copy_mixture_loss`).
+    """
+    hidden = encoder(ids, attention)  # (B, L, D)
+    likelihood = head.log_likelihood(hidden.flatten(0, 1), ids.flatten()).view_as(ids)
+    mixed = -copy_mixture_loss(gate(hidden), likelihood, torch.ones_like(ids, dtype=torch.bool))
+    return summed(mixed, ids, attention, special)
 
 
 def masked_scorers(encoder: Encoder, head: MlmHead, special: Special, prefix: str = "") -> dict[str, Scorer]:

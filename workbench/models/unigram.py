@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from workbench.models.losses import weighted_mean
+from workbench.rng import uniform
 from workbench.spec.run_spec import RunSpec
-from workbench.tensors import Guess
+from workbench.tensors import Corruption, Guess
 
 
 class WordFrequencies(nn.Module):
@@ -38,7 +39,7 @@ class WordFrequencies(nn.Module):
 
         Every count is raised by 1, so that no token is impossible. Tokens that are never picked are never sampled.
         """
-        if self.spec.generator.kind == "unigram":
+        if self.spec.generator.kind != "uniform":
             special = self.spec.data.special
             seen = counts.double() + 1
             seen[[special.pad, special.cls, special.sep, special.mask]] = 0
@@ -53,12 +54,25 @@ class WordFrequencies(nn.Module):
     def forward(self, draws: Tensor, targets: Tensor, weights: Tensor) -> Guess:
         """Return samples at draws (B, K) in [0, 1), and the mean loss of targets (B, K) under weights (B, K)."""
         assert self.counted, "a unigram generator is used before `count` was called"
-        tokens = torch.searchsorted(self.cumulative, draws * self.cumulative[-1], right=True)
-        samples = tokens.clamp(max=len(self.cumulative) - 1)
+        samples = self.sample(draws)
         right = self.log_share[targets] == self.log_share.max()
         # Slots that do not count may hold special tokens, whose log share is minus infinity.
         losses = -self.log_share[targets].masked_fill(weights == 0, 0.0)
         return Guess(samples, weighted_mean(losses, weights), right, -self.log_share[samples])
+
+    def sample(self, draws: Tensor) -> Tensor:
+        """Return tokens at draws in [0, 1), of any shape."""
+        tokens = torch.searchsorted(self.cumulative, draws * self.cumulative[-1], right=True)
+        return tokens.clamp(max=len(self.cumulative) - 1)
+
+    def guess(self, keys: Tensor, masked: Corruption) -> Guess:
+        """Return samples (B, K) at the picks of rows with `keys` (B,), and how well targets are predicted."""
+        draws = uniform(keys, "sample", masked.targets.shape[1])
+        return self(draws, masked.targets, masked.weights)  # type: ignore[no-any-return]
+
+    def log_likelihood(self, ids: Tensor) -> Tensor:
+        """Return the logarithm (B, L) of the probability of each token of ids (B, L)."""
+        return self.log_share[ids]
 
 
 def count_words(model: nn.Module, counts: Callable[[], NDArray[np.int64]]) -> None:

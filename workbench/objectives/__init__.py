@@ -176,10 +176,10 @@ def build(spec: RunSpec, encoder: Encoder) -> nn.Module:
     """
     from torch import nn
 
-    from workbench.models.encoder import FAMILIES
+    from workbench.models.families import family_of
 
     module = load(spec)
-    if FAMILIES[spec.encoder.family].always_causal and not is_causal(spec):
+    if family_of(spec.encoder).always_causal and not is_causal(spec):
         raise InputError(
             f"encoder.family={spec.encoder.family} has no position that sees a later one, which {spec.objective} "
             f"needs; choose --objective causal-lm or another family"

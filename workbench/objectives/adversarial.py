@@ -12,7 +12,14 @@ from torch.nn import functional as F  # noqa: N812
 
 from workbench.errors import InputError
 from workbench.models import flops
-from workbench.models.corruption import Generator, mask_for_generator, real_tokens, replace_tokens, sample_tokens
+from workbench.models.corruption import (
+    Generator,
+    mask_for_generator,
+    real_tokens,
+    replace_tokens,
+    require_weights,
+    sample_tokens,
+)
 from workbench.models.detection import Detector
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.flops import Flops
@@ -63,11 +70,7 @@ class Objective(nn.Module):
                 "adversarial trains its generator, which start.freeze_generator forbids; "
                 "set start.freeze_generator=false"
             )
-        if spec.generator.kind != "transformer":
-            raise InputError(
-                f"adversarial trains its generator, and generator.kind={spec.generator.kind} has no weights; set "
-                f"generator.kind=transformer"
-            )
+        require_weights(spec)
         self.encoder, self.spec, self.options = encoder, spec, options
         self.generator = Generator(encoder, spec)
         with seeded(spec.seed, "init", "head"):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Self
 
-import torch
 from pydantic import model_validator
 from torch import Tensor, nn
 
@@ -19,8 +18,8 @@ from workbench.models.encoder import Encoder, seeded
 from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
 from workbench.models.heads import BinaryHead, MlmHead
-from workbench.models.losses import binary_loss, binary_ratios, copy_mixture_loss, share
-from workbench.models.sentence_scores import Scorer, summed
+from workbench.models.losses import binary_loss, binary_ratios, share
+from workbench.models.sentence_scores import Scorer, copy_mixture
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss
@@ -79,14 +78,8 @@ class Objective(nn.Module):
         return StepLoss(total, parts, metrics)
 
     def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
-        """Return the sum (B,) of log p(token) under the copy mixture, over unchanged sentences ids (B, L), in one pass.
-
-        Here the input token is always the token scored, so that p = D + (1 - D) softmax(token), as in section 3.4.
-        """
-        hidden = self.encoder(ids, attention)  # (B, L, D)
-        likelihood = self.head.log_likelihood(hidden.flatten(0, 1), ids.flatten()).view_as(ids)
-        mixed = -copy_mixture_loss(self.gate(hidden), likelihood, torch.ones_like(ids, dtype=torch.bool))
-        return summed(mixed, ids, attention, self.spec.data.special)
+        """Return the sum (B,) of log p(token) under the copy mixture, over unchanged sentences ids (B, L)."""
+        return copy_mixture(self.encoder, self.head, self.gate, ids, attention, self.spec.data.special)
 
     def scorers(self) -> dict[str, Scorer]:
         """Return the ways to score sentences by name; the first is that of `score`."""

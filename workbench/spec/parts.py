@@ -102,14 +102,24 @@ class GeneratorSpec(Part):
     """The generator of replaced tokens, and its size as fractions of the encoder's width and depth.
 
     Section 3.2 varies the width at constant depth, down to a generator that samples tokens by their frequency
-    (`unigram`); the released code has one that samples all tokens with equal probability (`uniform`). Neither of these
-    two has weights.
+    (`unigram`); the released code has one that samples all tokens with equal probability (`uniform`). `ngram` samples
+    tokens by how often they occur beside the left or the right neighbour, as the generators of CodeBERT do (Feng et al.
+    2020, section 3.3). None of these three has weights.
     """
 
-    kind: Literal["transformer", "unigram", "uniform"] = "transformer"
+    kind: Literal["transformer", "ngram", "unigram", "uniform"] = "transformer"
     width: Annotated[float, Field(gt=0, le=4)] = 0.25
     depth: Annotated[float, Field(gt=0, le=4)] = 1.0
     temperature: Annotated[float, Field(gt=0)] = 1.0
+
+    @model_validator(mode="after")
+    def _temperature_fits(self) -> Self:
+        if self.kind == "ngram" and self.temperature != 1:
+            raise ValueError(
+                f"generator.temperature={self.temperature:g} cannot be combined with generator.kind=ngram, which "
+                f"samples by its counts; set generator.temperature=1"
+            )
+        return self
 
 
 class Special(Part):

@@ -1,7 +1,8 @@
 """Scales and recipes: tables of dotted keys and values, which `--set key=value` overrides.
 
-`small`, `base` and `large` are the paper's (tables 6 and 7). `nano` is the demo's, chosen by measurement (docs/log.md).
-`micro` and `mini` are for studies of an hour or a night on two cores.
+`small`, `base` and `large` are the paper's (tables 6 and 7), and `PUBLISHED` has the models that it compares with.
+`nano` is the demo's, chosen by measurement (docs/log.md). `micro` and `mini` are for studies of an hour or a night on
+two cores.
 """
 
 from __future__ import annotations
@@ -60,6 +61,38 @@ SCALES: dict[str, dict[str, Any]] = {
         "encoder.hidden": 1024, "encoder.layers": 24, "data.length": 512, "corruption.rate": 0.25,
         "batch.size": 2048, "optim.lr": 2e-4, "generator.width": 0.25, "budget.steps": 400_000,
         "tasks.lr": 5e-5, "tasks.layer_decay": 0.9, "tasks.seeds": 10,
+    },
+}  # fmt: skip
+
+# Published models by their sizes and their training, as the official script of Clark et al. 2020 counts it
+# (`flops_computation.py`) where it has them: with `--objective bert-mlm`, of gpt-1 with `causal-lm`. What is not given
+# follows `base` or `large`. The script gives GPT 128 rows a step; its paper has 64. GPT's layers have their norms after
+# the branches, those of the family gpt2 before them. RoBERTa's gradients are not clipped.
+_BASE = {"encoder.hidden": 768, "encoder.layers": 12, "tasks.lr": 1e-4, "tasks.layer_decay": 0.8}
+_LARGE = {"encoder.hidden": 1024, "encoder.layers": 24, "tasks.lr": 5e-5, "tasks.layer_decay": 0.9}
+_LONG = {"data.length": 512, "tying": "none", "tasks.seeds": 10}
+_ROBERTA = {"encoder.family": "roberta", "encoder.vocab": 50265, "batch.size": 8000, "budget.steps": 500_000,
+            "optim.beta2": 0.98, "optim.clip": 1e9}  # fmt: skip
+
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "bert-base": _LONG | _BASE | {
+        "encoder.family": "bert", "batch.size": 256, "optim.lr": 1e-4, "schedule.warmup": 10_000,
+        "budget.steps": 1_000_000,
+    },
+    "bert-large": _LONG | _LARGE | {
+        "encoder.family": "bert", "batch.size": 256, "optim.lr": 1e-4, "schedule.warmup": 10_000,
+        "budget.steps": 1_000_000,
+    },
+    "roberta-base": _LONG | _BASE | _ROBERTA | {"optim.lr": 6e-4, "schedule.warmup": 24_000},
+    "roberta-large": _LONG | _LARGE | _ROBERTA | {"optim.lr": 4e-4, "schedule.warmup": 30_000},
+    "gpt-1": _LONG | _BASE | {
+        "encoder.family": "gpt2", "encoder.vocab": 40_000, "batch.size": 128, "optim.lr": 2.5e-4,
+        "schedule.kind": "cosine", "schedule.warmup": 2000, "budget.steps": 960_800,
+    },
+    "albert-xxlarge": _LONG | _LARGE | {
+        "encoder.family": "albert", "encoder.hidden": 4096, "encoder.layers": 12, "encoder.embedding": 128,
+        "encoder.vocab": 30_000, "batch.size": 4096, "optim.kind": "lamb", "optim.lr": 1.76e-3,
+        "schedule.warmup": 3125, "budget.steps": 1_500_000,
     },
 }  # fmt: skip
 
@@ -127,13 +160,14 @@ def of_objective(spec: RunSpec, given: Collection[str]) -> dict[str, Any]:
 def resolve(scale: str = "nano", overrides: Mapping[str, Any] | None = None) -> RunSpec:
     """Return the spec of a scale and a recipe, changed by the overrides. Raises InputError."""
     overrides = dict(overrides or {})
-    if scale not in SCALES:
-        raise InputError(f"unknown scale {scale!r}{suggest(scale, SCALES)}")
+    known = SCALES | PUBLISHED
+    if scale not in known:
+        raise InputError(f"unknown scale {scale!r}{suggest(scale, known)}")
     recipe = str(overrides.get("recipe", "paper"))
     if recipe not in RECIPES:
         raise InputError(f"unknown recipe {recipe!r}{suggest(recipe, RECIPES)}")
-    convention = "paper" if scale in PAPER_SCALES else "matmul"
-    rows = {"scale": scale, "budget.convention": convention} | SCALES[scale] | RECIPES[recipe]
+    convention = "paper" if scale in (*PAPER_SCALES, *PUBLISHED) else "matmul"
+    rows = {"scale": scale, "budget.convention": convention} | known[scale] | RECIPES[recipe]
     if recipe == "released" and scale in RELEASED_LR:
         rows["tasks.lr"] = RELEASED_LR[scale]
     if any(

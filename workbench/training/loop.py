@@ -20,6 +20,7 @@ from workbench.data.corpus import Corpus
 from workbench.errors import DamagedRun, Diverged, Interrupted
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import MlmHead
+from workbench.models.ngram import count_pairs
 from workbench.models.unigram import count_words
 from workbench.signals import stop_signals
 from workbench.spec.host import Host
@@ -160,6 +161,7 @@ def _on_device(
     cpu.prepare(host.threads, host.plain, host.resolved_device())
     model = build(spec, host)
     count_words(model, corpus.counts)
+    count_pairs(model, corpus.pairs)
     half = host.resolved_precision(spec.encoder.hidden) == "bf16"
     return device, model.to(device).train(), torch.autocast(device.type, torch.bfloat16, enabled=half)
 

@@ -26,6 +26,7 @@ def test_arms_are_called_after_the_axis() -> None:
 @pytest.mark.parametrize("arm", ["unigram", "uniform", "unigram, optim.lr=0.1"])
 def test_a_generator_without_weights_has_no_size(arm: str) -> None:
     assert named("generator.width", arm) == f"a {arm} generator"
+    assert named("generator.kind", "ngram") == "an ngram generator"
     assert named("corruption.rate", arm) == f"mask rate {arm}"
 
 

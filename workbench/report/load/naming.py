@@ -100,7 +100,7 @@ def begun(spec: Mapping[str, Any]) -> str:
 
 
 def sizeless(key: str, spec: Mapping[str, Any]) -> str:
-    """Return `unigram` or `uniform` for a generator without weights on an axis of generator sizes, else ""."""
+    """Return `ngram`, `unigram` or `uniform` for a generator without weights on an axis of generator sizes, else ""."""
     kind = spec.get("generator.kind")
     return str(kind) if key.startswith("generator.") and kind not in (None, "None", "transformer") else ""
 

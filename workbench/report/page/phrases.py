@@ -17,8 +17,8 @@ def named(axis: str, arm: str) -> str:
     """Return the name of an arm in a sentence: `rtd`, `generator width 0.25`, `a unigram generator`."""
     if axis == "objective":
         return arm
-    sizeless = arm.split(",")[0] in ("unigram", "uniform") and axis.startswith("generator.")
-    return f"a {arm} generator" if sizeless else f"{spoken(axis)} {arm}"
+    sizeless = arm.split(",")[0] in ("ngram", "unigram", "uniform") and axis.startswith("generator.")
+    return f"{'an' if arm.startswith('ngram') else 'a'} {arm} generator" if sizeless else f"{spoken(axis)} {arm}"
 
 
 def how(compared: list[Compared]) -> str:

@@ -14,6 +14,7 @@ from workbench import objectives
 from workbench.errors import InputError
 from workbench.models.encoder import build_encoder
 from workbench.models.export import WEIGHTS
+from workbench.models.ngram import Ngrams
 from workbench.models.sentence_scores import Scorer
 from workbench.models.unigram import WordFrequencies
 from workbench.spec.run_spec import RunSpec
@@ -106,14 +107,29 @@ def _fill(model: nn.Module, encoder: Path, heads: Path, spec: RunSpec) -> None:
     for name, module in model.named_modules():
         if isinstance(module, WordFrequencies):
             wanted[f"{name}.log_share"], module.counted = module.log_share, True
+    exported = load_file(heads / WEIGHTS)
     _copy(dict(body.named_parameters()), load_file(encoder / WEIGHTS), spec)
-    _copy(wanted, load_file(heads / WEIGHTS), spec)
+    _copy(wanted, exported, spec)
+    for name, module in model.named_modules():
+        if isinstance(module, Ngrams):
+            module.count(*(_named(exported, f"{name}.{table}", spec) for table in ("pairs", "counts")))
 
 
 def _copy(weights: Mapping[str, Tensor], exported: Mapping[str, Tensor], spec: RunSpec) -> None:
     """Copy weights by name. Raises InputError if one is missing or has another shape."""
     with torch.no_grad():
         for name, weight in weights.items():
-            if name not in exported or exported[name].shape != weight.shape:
-                raise InputError(f"{spec.name}: the exported weights lack {name}, so sentences cannot be scored")
+            if _named(exported, name, spec).shape != weight.shape:
+                raise _lacking(name, spec)
             weight.copy_(exported[name])
+
+
+def _named(exported: Mapping[str, Tensor], name: str, spec: RunSpec) -> Tensor:
+    """Return an exported tensor. Raises InputError if it is missing."""
+    if name not in exported:
+        raise _lacking(name, spec)
+    return exported[name]
+
+
+def _lacking(name: str, spec: RunSpec) -> InputError:
+    return InputError(f"{spec.name}: the exported weights lack {name}, so sentences cannot be scored")

@@ -1,0 +1,183 @@
+"""The generator `ngram`, which samples a token by how often it occurs beside one of its two neighbours in the text.
+
+Statistical language models with contexts on both sides are the generators of CodeBERT (Feng et al. 2020, section 3.3),
+which does not state their order or smoothing. Here a random number decides for each pick whether its left or its right
+neighbour c in the generator's input is the context, and token w has the probability
+
+    p(w | c) = (n(c, w) + t(c) p(w)) / (n(c) + t(c)),
+
+where n(c, w) counts w beside c on that side, n(c) is the sum over w, t(c) is the number of different w, and p(w) is the
+unigram distribution (Witten and Bell 1991, "The zero-frequency problem", method C, interpolated). Over both outcomes of
+the random number this is the mean of the two models. A neighbour that was never counted, such as [MASK], leaves the
+choice to the other one; without any counted neighbour, samples follow the unigram distribution.
+
+B rows, L positions, K picks, V size of the vocabulary, P different pairs of neighbours in the counted rows, which is at
+most the number of their tokens and bounds the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from workbench.models.losses import weighted_mean
+from workbench.models.unigram import WordFrequencies
+from workbench.rng import uniform
+from workbench.spec.run_spec import RunSpec
+from workbench.tensors import Corruption, Guess
+
+Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+class Context(NamedTuple):
+    """Facts on contexts: where their pairs start in the table, the count before these, their n(c) and t(c)."""
+
+    first: Tensor
+    before: Tensor
+    total: Tensor
+    kinds: Tensor
+
+    @property
+    def unigram_weight(self) -> Tensor:
+        """The weight of the unigram distribution, t(c) / (n(c) + t(c)), float64; 1 for a context without counts."""
+        return torch.where(self.total > 0, self.kinds.double() / (self.total + self.kinds).clamp(min=1), 1.0)
+
+
+class Side(nn.Module):
+    """The counts of pairs on one side of the context, as a sorted table of context * V + token.
+
+    `pairs` (P + 1,) ends with an entry that no pair has; `ends` (P + 2,) are the sums of all counts before an entry;
+    `starts` (V + 1,) is the first entry of each context; `largest` (V,) is the largest probability given each context.
+    """
+
+    pairs: Tensor
+    ends: Tensor
+    starts: Tensor
+    largest: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("pairs", "ends", "starts", "largest"):
+            self.register_buffer(name, torch.zeros(0), persistent=False)
+
+    def count(self, pairs: Tensor, counts: Tensor, unigram: Tensor) -> None:
+        """Set the table from pairs (P,) and their counts (P,), given the unigram distribution (V,)."""
+        vocab = len(unigram)
+        pairs, order = pairs.sort()
+        sums = counts[order].cumsum(0)
+        self.pairs = torch.cat([pairs, pairs.new_tensor([vocab**2])])
+        self.ends = torch.cat([sums.new_zeros(1), sums, sums[-1:] if len(sums) else sums.new_zeros(1)])
+        self.starts = torch.searchsorted(self.pairs, torch.arange(vocab + 1, device=pairs.device) * vocab)
+        unseen = self.context(torch.arange(vocab, device=pairs.device)).unigram_weight * unigram.max().double()
+        seen = self.share(pairs // vocab, pairs % vocab, unigram)
+        self.largest = unseen.scatter_reduce(0, pairs // vocab, seen, "amax")
+
+    def context(self, context: Tensor) -> Context:
+        """Return the facts on contexts of any shape."""
+        first, last = self.starts[context], self.starts[context + 1]
+        return Context(first, self.ends[first], self.ends[last] - self.ends[first], last - first)
+
+    def share(self, context: Tensor, tokens: Tensor, unigram: Tensor) -> Tensor:
+        """Return p(token | context), float64, for contexts and tokens of one shape."""
+        facts, key = self.context(context), context * len(unigram) + tokens
+        place = torch.searchsorted(self.pairs, key)
+        count = (self.ends[place + 1] - self.ends[place]).masked_fill(self.pairs[place] != key, 0)
+        return count / (facts.total + facts.kinds).clamp(min=1) + facts.unigram_weight * unigram[tokens]
+
+    def sample(self, context: Tensor, draws: Tensor) -> Tensor:
+        """Return tokens in proportion to n(context, token), at draws in [0, 1); any token without counts."""
+        facts = self.context(context)
+        target = facts.before + (draws.double() * facts.total).long()
+        found = torch.searchsorted(self.ends, target, right=True) - 1
+        return self.pairs[found.clamp(max=len(self.pairs) - 1)] % (len(self.starts) - 1)
+
+
+class Ngrams(nn.Module):
+    """The two sides and the unigram distribution; `count` must be called before it is used."""
+
+    pairs: Tensor
+    counts: Tensor
+
+    def __init__(self, spec: RunSpec) -> None:
+        super().__init__()
+        self.vocab = spec.encoder.vocab
+        self.special = spec.data.special
+        self.unigram, self.left, self.right = WordFrequencies(spec), Side(), Side()
+        for name in ("pairs", "counts"):
+            self.register_buffer(name, torch.zeros(0), persistent=False)
+
+    def count(self, pairs: Tensor, counts: Tensor) -> None:
+        """Set the tables from pairs (P,), left * V + right, and their counts (P,).
+
+        The unigram distribution must have been counted. Tokens that are never picked are never sampled.
+        """
+        assert self.unigram.counted, "pairs are counted before tokens"
+        self.pairs, self.counts = pairs, counts
+        share, special = self._unigram_share, self.special
+        never = pairs.new_tensor([special.pad, special.cls, special.sep, special.mask])
+        left, right = pairs // self.vocab, pairs % self.vocab
+        after, before = ~torch.isin(right, never), ~torch.isin(left, never)
+        self.left.count(pairs[after], counts[after], share)
+        self.right.count((right * self.vocab + left)[before], counts[before], share)
+
+    @property
+    def _unigram_share(self) -> Tensor:
+        return self.unigram.log_share.double().exp()
+
+    def guess(self, keys: Tensor, masked: Corruption) -> Guess:
+        """Return samples (B, K) at the picks of rows with `keys` (B,), and how well their contexts predict the targets.
+
+        Loss, accuracy and entropy are those of the distribution given the one neighbour that was chosen.
+        """
+        assert len(self.pairs), "an n-gram generator is used before `count` was called"
+        draws, side, back = (uniform(keys, stream, masked.positions.shape[1]) for stream in ("sample", "side", "back"))
+        share, length = self._unigram_share, masked.ids.shape[1]
+        left = masked.ids.gather(1, (masked.positions - 1).clamp(min=0))
+        right = masked.ids.gather(1, (masked.positions + 1).clamp(max=length - 1))
+        from_left = side < self._left_weight(left, right)
+
+        backed_off = back < torch.where(from_left, self._backing(self.left, left), self._backing(self.right, right))
+        beside = torch.where(from_left, self.left.sample(left, draws), self.right.sample(right, draws))
+        samples = torch.where(backed_off, self.unigram.sample(draws), beside)
+
+        def given(tokens: Tensor) -> Tensor:
+            chosen = self.left.share(left, tokens, share), self.right.share(right, tokens, share)
+            return torch.where(from_left, *chosen)
+
+        # Slots that do not count may hold special tokens, whose probability is 0.
+        of_targets = given(masked.targets).masked_fill(masked.weights == 0, 1.0)
+        best = torch.where(from_left, self.left.largest[left], self.right.largest[right])
+        loss = weighted_mean(-of_targets.log().float(), masked.weights)
+        return Guess(samples, loss, of_targets >= best, -given(samples).log().float())
+
+    def log_likelihood(self, ids: Tensor) -> Tensor:
+        """Return the logarithm (B, L) of the probability of each token of ids (B, L) given both of its neighbours."""
+        left, right = ids.roll(1, 1), ids.roll(-1, 1)  # first and last tokens are special, and never scored
+        share, weight = self._unigram_share, self._left_weight(left, right)
+        both = weight * self.left.share(left, ids, share) + (1 - weight) * self.right.share(right, ids, share)
+        return both.log()
+
+    def _left_weight(self, left: Tensor, right: Tensor) -> Tensor:
+        """Return the probability that the left neighbour is the context: 1/2, or 1 or 0 if only one was counted."""
+        seen = self.left.context(left).total > 0, self.right.context(right).total > 0
+        return (1.0 + seen[0].double() - seen[1].double()) / 2
+
+    @staticmethod
+    def _backing(side: Side, context: Tensor) -> Tensor:
+        return side.context(context).unigram_weight
+
+
+def count_pairs(model: nn.Module, pairs: Callable[[], Pairs]) -> None:
+    """Pass the pairs of neighbours and their counts to each n-gram generator in `model`; only then is `pairs` called.
+
+    Tokens must have been counted before (`unigram.count_words`).
+    """
+    for part in model.modules():
+        if isinstance(part, Ngrams):
+            keys, counts = pairs()
+            part.count(torch.from_numpy(keys), torch.from_numpy(counts))

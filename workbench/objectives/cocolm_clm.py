@@ -1,0 +1,66 @@
+"""Corrected LM of COCO-LM: which tokens were replaced, and at the picks also the original token.
+
+Meng et al. 2021, "COCO-LM", section 3.2, without its contrast of sequences. As in the released code (COCO-LM of
+microsoft), the log-likelihood of a pick is weighted by the probability that it is not copied, without gradient, and the
+binary loss has weight 50. The head is that of the other objectives; the one of the code is the token table alone.
+"""
+
+from torch import Tensor, nn
+
+from workbench.models import flops
+from workbench.models.corruption import Generator, real_tokens
+from workbench.models.encoder import Encoder, seeded
+from workbench.models.flops import Flops
+from workbench.models.frequencies import Frequencies
+from workbench.models.heads import BinaryHead, MlmHead
+from workbench.models.losses import binary_loss, binary_ratios, gather, share, weighted_mean
+from workbench.models.sentence_scores import Scorer, copy_mixture
+from workbench.spec.parts import Part
+from workbench.spec.run_spec import RunSpec
+from workbench.tensors import Batch, StepLoss
+
+
+class Options(Part):
+    """The options of corrected LM: `copy_loss` is the weight of the binary loss; the other two have weight 1."""
+
+    copy_loss: float = 50.0
+
+
+def cost(spec: RunSpec) -> Flops:
+    """Return the cost of one forward pass over one row."""
+    head = flops.lm_head(spec.encoder, spec.data.length, spec.picks) + flops.gate(spec)
+    return flops.generator(spec) + flops.encoder(spec.encoder, spec.data.length) + head
+
+
+def floors(words: Frequencies) -> dict[str, float]:
+    """Return the floor of the generator's loss by its name: the loss that token frequencies alone can reach."""
+    return words.generator()
+
+
+class Objective(nn.Module):
+    def __init__(self, encoder: Encoder, spec: RunSpec, options: Options) -> None:
+        super().__init__()
+        self.encoder, self.spec, self.options, self.generator = encoder, spec, options, Generator(encoder, spec)
+        with seeded(spec.seed, "init", "head"):
+            self.head, self.gate = MlmHead(encoder, encoder.table), BinaryHead(encoder, "linear")
+
+    def forward(self, batch: Batch) -> StepLoss:
+        fake = self.generator(batch)
+        hidden = self.encoder(fake.ids, batch.attention)  # (B, L, D)
+        gate, untouched, real = self.gate(hidden), fake.ids == batch.ids, real_tokens(batch)  # (B, L) each
+        copying = binary_loss(gate, untouched, real)
+        written = (-gather(gate, fake.positions)).detach().float().sigmoid()  # (B, K), the probability not to copy
+        loss, right = self.head.loss(gather(hidden, fake.positions), fake.targets, written * fake.weights)
+        loss = loss * weighted_mean(written, fake.weights)  # a mean over picks, and not over the probabilities
+        metrics = fake.metrics | binary_ratios("copy", gate, untouched, real)
+        parts = {"generator_loss": fake.loss, "mlm_loss": loss, "copy_loss": copying}
+        total = fake.loss + self.options.copy_loss * copying + loss
+        return StepLoss(total, parts, metrics | {"mlm_accuracy": share(right, fake.weights)})
+
+    def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
+        """Return the sum (B,) of log(P(copy) + P(not) softmax(token)) over unchanged sentences ids (B, L)."""
+        return copy_mixture(self.encoder, self.head, self.gate, ids, attention, self.spec.data.special)
+
+    def scorers(self) -> dict[str, Scorer]:
+        """Return the ways to score sentences by name; the first is that of `score`."""
+        return {"copy-mixture": lambda s: self.score(s.ids, s.attention)} | self.generator.scorers()

@@ -1,0 +1,69 @@
+"""MC-BERT: at every token, choose the original among candidates of a controller, or "neither" if it was not replaced.
+
+Xu et al. 2020, "MC-BERT", and its released code; the generator is the controller. The first candidate is "neither",
+right for a token that was not replaced, the second the original of one that was, the others samples, maybe the same.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from workbench.models import flops
+from workbench.models.corruption import Generator, real_tokens, require_weights
+from workbench.models.encoder import Encoder, seeded
+from workbench.models.frequencies import Frequencies
+from workbench.models.heads import SelectionHead
+from workbench.models.losses import cross_entropy, share, weighted_mean
+from workbench.models.sentence_scores import Scorer, summed
+from workbench.spec.parts import Extent, Part
+from workbench.spec.run_spec import RunSpec
+from workbench.tensors import Batch, StepLoss
+
+
+class Options(Part):
+    """The weight of the loss, where the controller's is 1, and the number of candidates besides "neither"."""
+
+    weight: float = 50.0
+    tokens: Extent = 9
+
+
+def cost(spec: RunSpec) -> flops.Flops:
+    """Return the cost of one forward pass over one row; the controller's logits are computed at all positions too."""
+    everywhere = flops.lm_head(spec.generator_encoder, spec.data.length, "all").frozen()
+    head = flops.lm_head(spec.encoder, spec.data.length, "all", 1 + Options(**spec.options).tokens)
+    return flops.generator(spec) + everywhere + flops.encoder(spec.encoder, spec.data.length) + head
+
+
+def floors(words: Frequencies) -> dict[str, float]:
+    """Return the floor of the controller's loss by its name: the loss that token frequencies alone can reach."""
+    return words.generator()
+
+
+class Objective(nn.Module):
+    def __init__(self, encoder: Encoder, spec: RunSpec, options: Options) -> None:
+        super().__init__()
+        require_weights(spec)
+        self.encoder, self.spec, self.options, self.generator = encoder, spec, options, Generator(encoder, spec)
+        with seeded(spec.seed, "init", "head"):
+            self.head = SelectionHead(encoder, encoder.table, neither=True)
+
+    def forward(self, batch: Batch) -> StepLoss:
+        fake, states = self.generator.with_states(batch)
+        replaced, real = fake.ids != batch.ids, real_tokens(batch)
+        samples = self.generator.candidates(states, batch.keys, self.options.tokens)  # (B, L, C)
+        first = torch.where(replaced, batch.ids, samples[..., 0])
+        candidates = torch.cat([first[..., None], samples[..., 1:]], -1)
+        logits = self.head(self.encoder(fake.ids, batch.attention), candidates)  # (B, L, 1 + C)
+        loss = weighted_mean(cross_entropy(logits, replaced.long()), real)
+        chosen = logits.argmax(-1)
+        metrics = {"selection_accuracy": share(chosen == replaced, real), "neither_rate": share(chosen == 0, real)}
+        parts = {"generator_loss": fake.loss, "selection_loss": loss}
+        return StepLoss(fake.loss + self.options.weight * loss, parts, fake.metrics | metrics)
+
+    def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
+        """Return the sum (B,) of log P("neither") over sentences ids (B, L), with the vocabulary as candidates."""
+        found = self.head.log_neither(self.encoder(ids, attention))
+        return summed(found, ids, attention, self.spec.data.special)
+
+    def scorers(self) -> dict[str, Scorer]:
+        """Return the ways to score sentences by name; the first is that of `score`."""
+        return {"neither": lambda s: self.score(s.ids, s.attention)} | self.generator.scorers()
