@@ -141,7 +141,9 @@ def doctor(as_json: AsJson = False) -> None:
 
 
 def list_(
-    what: Annotated[str, typer.Argument(help="objectives, scales, corpora, tasks, encoders, experiments or published.")],
+    what: Annotated[
+        str, typer.Argument(help="objectives, scales, corpora, tasks, encoders, experiments or published.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """List the names that the options of other commands accept."""

@@ -181,7 +181,8 @@ def score_rows(scores: Sequence[Row]) -> list[dict[str, Any]]:
     """Return the rows of `workbench evaluate`: each score, its best baseline, and the settings of the fine-tuning."""
     return [
         {
-            "task": row["task"], "metric": row["metric"], "seed": row["seed"], "score": round(row["value"], 2),
+            "model": row["model"], "task": row["task"], "metric": row["metric"], "seed": row["seed"],
+            "score": round(row["value"], 2),
             "best baseline": round(max(row["baselines"].values()), 2) if row["baselines"] else None,
             "settings": row.get("settings"), **{name: row["finetune"].get(name) for name in SHOWN},
             "length": row.get("length"), "read at": row.get("read_at"), "steps": row["steps"],

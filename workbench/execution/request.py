@@ -336,16 +336,34 @@ def host_of(
     return host
 
 
-def scores_of_encoder(
-    encoder: Path, scale: str | None, sets: Sequence[str], tasks: str | None, host: Host, own_process: bool = False
-) -> tuple[list[dict[str, Any]], int]:
-    """Fine-tune an encoder on tasks, and return its scores and the number of those that failed. Raises InputError."""
-    scale, sets = _fine_tuning_scale(encoder, scale, sets)
-    base = base_spec(scale, sets, None, tasks, None, own_process=own_process)
-    from workbench.execution import experiment_runner
-    from workbench.tasks.evaluation import evaluate
+def scores_of_encoders(
+    names: Sequence[str], scale: str | None, sets: Sequence[str], tasks: str | None, host: Host,
+    root: Path | None = None, flops: float | None = None, allow_bin: bool = False, own_process: bool = False,
+) -> tuple[list[dict[str, Any]], int]:  # fmt: skip
+    """Measure models on tasks, and return their scores and the number of those that failed.
 
-    return evaluate(encoder, experiment_runner.load_suite(base), base.tasks, base.scale, host)
+    `names` are folders, or names on the hub. With `root`, the scores are written into that store. `flops` are the
+    training FLOPs that are stated of the only model. Raises InputError before anything is measured.
+    """
+    if flops is not None and len(names) > 1:
+        raise InputError(f"--flops {flops:g} is stated of one model, and {len(names)} are named; evaluate it by itself")
+    if root is not None:
+        from workbench.store.run_store import RunStore
+
+        RunStore.check(root)
+    from workbench.execution import experiment_runner, published_runs
+
+    found = published_runs.models(names, allow_bin)
+    chosen = [_fine_tuning_scale(model.folder, scale, sets) for model in found]
+    bases = [base_spec(*each, None, tasks, None, own_process=own_process) for each in chosen]
+    suite = experiment_runner.load_suite(bases[0])  # the scale decides how tasks are learned, and not which they are
+    store = RunStore(root) if root is not None and suite.tasks else None
+    rows: list[dict[str, Any]] = []
+    failed = 0
+    for model, base in zip(found, bases, strict=True):
+        scores, lost = published_runs.measure(model, suite, base, host, store, flops)
+        rows, failed = rows + scores, failed + lost
+    return rows, failed
 
 
 def _fine_tuning_scale(encoder: Path, scale: str | None, sets: Sequence[str]) -> tuple[str | None, Sequence[str]]:

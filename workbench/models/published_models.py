@@ -85,7 +85,8 @@ def _danish(case: str, task: str = "") -> PublishedModel:
 def _czech_lab(name: str, corpus: str, parameters: float, weights: str, note: str = "") -> PublishedModel:
     return PublishedModel(
         f"AILabTUL/{name}", "ElectraForPreTraining", f"{SENTENCEPIECE} and m.model; lower case",
-        "cc-by-4.0" if name == "mELECTRA" else None, parameters, corpus, "page of the model", weights=weights, note=note,
+        "cc-by-4.0" if name == "mELECTRA" else None, parameters, corpus, "page of the model",
+        weights=weights, note=note,
     )  # fmt: skip
 
 
@@ -110,29 +111,48 @@ PUBLISHED: tuple[PublishedModel, ...] = (
     _google("large", "generator", 51.3e6, **_LARGE),
     _czech_lab("mELECTRA", "13 European languages", 14.3e6, "safetensors"),
     _czech_lab(
-        "BiELECTRA-czech-slovak", "Czech and Slovak", 14.3e6, "pytorch_model.bin",
+        "BiELECTRA-czech-slovak",
+        "Czech and Slovak",
+        14.3e6,
+        "pytorch_model.bin",
         note="parameters by the size of the file, 57.2 MB",
-    ),  # fmt: skip
+    ),
     _danish("cased"),
     _danish("uncased"),
     _danish("cased", "-ner-dane"),
     _danish("uncased", "-ner-dane"),
     PublishedModel(
-        "Seznam/small-e-czech", "ElectraForPreTraining", f"{WORDPIECE}, lower case, accents kept", "cc-by-4.0",
-        13.55e6, "Czech web pages, 250 GB", "README of seznam/small-e-czech", weights="pytorch_model.bin",
+        "Seznam/small-e-czech",
+        "ElectraForPreTraining",
+        f"{WORDPIECE}, lower case, accents kept",
+        "cc-by-4.0",
+        13.55e6,
+        "Czech web pages, 250 GB",
+        "README of seznam/small-e-czech",
+        weights="pytorch_model.bin",
         note="about 20 days on one GPU; its steps are not stated",
     ),
     _japanese("bert-small-japanese", "BertForMaskedLM", 18.1e6, _WIKIPEDIA, _EMBEDDING, **_BERT_SMALL),
     _japanese(
-        "bert-small-japanese-fin", "BertForMaskedLM", 18.1e6, f"{_WIKIPEDIA}, and financial reports, 5.2 GB",
-        _EMBEDDING, **_BERT_SMALL,
+        "bert-small-japanese-fin",
+        "BertForMaskedLM",
+        18.1e6,
+        f"{_WIKIPEDIA}, and financial reports, 5.2 GB",
+        _EMBEDDING,
+        **_BERT_SMALL,
     ),
     _japanese(
-        "electra-base-japanese-discriminator", "ElectraForPreTraining", 111e6, _WIKIPEDIA,
+        "electra-base-japanese-discriminator",
+        "ElectraForPreTraining",
+        111e6,
+        _WIKIPEDIA,
         "generator of a third of the width; parameters by the size of the file, 445 MB",
-        steps=766_000, batch=256, length=512, flops=6.57e19,
+        steps=766_000,
+        batch=256,
+        length=512,
+        flops=6.57e19,
     ),
-)  # fmt: skip
+)
 
 
 def known_model(name: str) -> PublishedModel | None:

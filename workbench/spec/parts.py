@@ -282,6 +282,16 @@ class StartSpec(Part):
     freeze_generator: bool = False
 
 
+class PublishedSpec(Part):
+    """A model that others trained, whose scores a run holds; nothing of it is trained here.
+
+    `name` is its name on the hub, or that of its folder. `files` is the SHA-256 over the files that are read.
+    """
+
+    name: str
+    files: str
+
+
 class TasksSpec(Part):
     """The tasks of evaluation and the settings of fine-tuning (table 7).
 

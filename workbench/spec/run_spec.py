@@ -26,6 +26,7 @@ from workbench.spec.parts import (
     GeneratorSpec,
     OptimSpec,
     Part,
+    PublishedSpec,
     Recipe,
     ScheduleSpec,
     StartSpec,
@@ -39,7 +40,8 @@ P = TypeVar("P", bound="Part")
 class RunSpec(Part):
     """All settings of one pre-training run.
 
-    `options` are the objective's; `source` is the hash of the objective's file if it is not part of the package.
+    `options` are the objective's; `source` is the hash of the objective's file if it is not part of the package. A spec
+    with `published` is of a model that others trained: its other settings have no effect.
     """
 
     objective: str = "rtd"
@@ -60,6 +62,7 @@ class RunSpec(Part):
     head: Literal["linear", "dense"] = "linear"
     start: StartSpec | None = None
     tasks: TasksSpec = TasksSpec()
+    published: PublishedSpec | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
@@ -204,6 +207,8 @@ class RunSpec(Part):
         A field that was added later is left out while it has the value that was in effect before, so that older runs
         keep their names.
         """
+        if self.published is not None:
+            return {"published": self.published.model_dump()}
         full = self.model_dump(mode="json", exclude={"tasks": True, "scale": True})
         full["encoder"] |= {
             "heads": self.encoder.head_count,
@@ -244,12 +249,18 @@ class RunSpec(Part):
 
         It is the run's id once options are filled in, text is prepared and the budget is matched (`stages.BoundRun`).
         """
+        if self.published is not None:
+            return f"published-{slug(self.published.name)}-{digest(self.identity())}"
         word = "untrained" if self.budget.steps == 0 else self.objective.rsplit("/", 1)[-1].removesuffix(".py")
-        slug = "".join(c if c.isascii() and c.isalnum() else "-" for c in f"{word}-{self.scale}".lower()).strip("-")
-        return f"{slug[:60]}-s{self.seed}-{digest(self.identity())}"
+        return f"{slug(f'{word}-{self.scale}')}-s{self.seed}-{digest(self.identity())}"
 
 
 _BRANCHES = ("schedule", "budget", "start", "tasks", "scale")  # fields in which a branch may differ from its trunk
+
+
+def slug(text: str) -> str:
+    """Return at most 60 characters that are letters of ASCII in lower case, digits and hyphens."""
+    return "".join(c if c.isascii() and c.isalnum() else "-" for c in text.lower()).strip("-")[:60]
 
 
 def digest(value: Any, size: int = 12) -> str:
@@ -296,6 +307,8 @@ def known_keys(kind: type[BaseModel] = RunSpec, prefix: str = "") -> list[str]:
     """Return every dotted key that `--set` takes."""
     keys: list[str] = []
     for name, field in kind.model_fields.items():
+        if name == "published":  # which `workbench evaluate` fills in
+            continue
         part = field.annotation
         inner = [a for a in (part, *get_args(part)) if isinstance(a, type) and issubclass(a, BaseModel)]
         keys += known_keys(inner[0], f"{prefix}{name}.") if inner else [prefix + name]
