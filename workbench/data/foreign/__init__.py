@@ -14,6 +14,7 @@ from workbench.data.foreign.pickled import with_safetensors
 from workbench.data.foreign.tokenizer_folder import (
     TOKENIZER_FILES,
     check_tokenizer_folder,
+    kind_in,
     kind_of_tokenizer,
     longest_text,
 )
@@ -25,6 +26,6 @@ MODEL_FILES = ("config.json", SINGLE, INDEX, "model-*.safetensors", *TOKENIZER_F
 
 __all__ = [
     "CAUSAL", "LAST", "MODEL_FILES", "PICKLED_FILE", "TOKENIZER_FILES", "EncoderFiles", "check_configuration",
-    "check_encoder_folder", "check_tokenizer_folder", "in_time", "kind_of_tokenizer", "longest_text", "refusing",
-    "view", "with_safetensors",
+    "check_encoder_folder", "check_tokenizer_folder", "in_time", "kind_in", "kind_of_tokenizer", "longest_text",
+    "refusing", "view", "with_safetensors",
 ]  # fmt: skip

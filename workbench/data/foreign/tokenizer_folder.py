@@ -12,6 +12,7 @@ from workbench.data.foreign.configuration import kind_of
 from workbench.data.foreign.entries import LARGEST_VOCABULARY, read_settings, regular_files
 from workbench.data.foreign.weights import SINGLE, check_weights
 from workbench.errors import InputError
+from workbench.store.atomic import loads, read_bytes
 
 VOCABULARIES = (
     "tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "spm.model", "sentencepiece.bpe.model",
@@ -94,6 +95,12 @@ def _growth(normalizer: Any) -> float:
         return math.prod(map(_growth, steps), start=1.0)
     written = normalizer.get("content", normalizer.get("prepend"))
     return max(1, len(written)) if isinstance(written, str) else 1
+
+
+def kind_in(path: Path) -> str | None:
+    """Return the kind of model in a tokenizer.json that was checked, such as Unigram; None if old files name none."""
+    kind = loads(read_bytes(path, LARGEST_VOCABULARY))["model"].get("type")
+    return str(kind) if kind else None
 
 
 def longest_text(folder: Path) -> int | None:
