@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from workbench.data import foreign
+from workbench.data.foreign.hub import model_folder
 from workbench.data.tokenizer import load_foreign
 from workbench.errors import InputError
 from workbench.tasks.encoder_facts import encoder_facts
 from workbench.tasks.finetuning.classifier import load_encoder
-from workbench.tasks.hub import model_folder
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ENGLISH = [*SPECIAL, "the", "cat", "sat", "å", "a", "##t", "s", "mat", "The"]

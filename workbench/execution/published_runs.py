@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from workbench.data import foreign
 from workbench.errors import InputError
 from workbench.models.published_models import known_model
 from workbench.spec.host import Host
-from workbench.spec.parts import PublishedSpec
+from workbench.spec.parts import PairSpec, PublishedSpec
 from workbench.spec.run_spec import RunSpec, digest
 from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.atomic import sha256
@@ -50,7 +50,7 @@ class Model:
 
 def models(names: Sequence[str], allow_bin: bool) -> list[Model]:
     """Return the models of these names or folders, downloaded if needed. Raises InputError."""
-    from workbench.tasks.hub import model_folder
+    from workbench.data.foreign.hub import model_folder
 
     found = []
     for name in dict.fromkeys(names):
@@ -135,6 +135,35 @@ def _hashes(folder: Path) -> dict[str, str]:
         **foreign.check_tokenizer_folder(folder),
     }
     return {name: sha256(path) for name, path in sorted(files.items())}
+
+
+def gone_on(base: RunSpec, given: Mapping[str, Any]) -> RunSpec:
+    """Return a spec with the sizes, heads and tokenizer of the published pair that it goes on from.
+
+    The FLOPs that others spent before are printed. Raises InputError for a setting in `given` that contradicts it.
+    """
+    from workbench.models import published_pair
+
+    assert base.pair is not None
+    pair = published_pair.find(base.pair)
+    keys = published_pair.settings(pair)
+    for key, value in keys.items():
+        if key in given and given[key] is not None and str(given[key]) != str(value):
+            raise InputError(
+                f"--set {key}={given[key]} contradicts start.from, whose models have {value}; leave it out"
+            )
+    spec = base.changed(keys)
+    published_pair.check_generator(spec, pair)
+    progress.say(spent_before(base.pair))
+    return spec
+
+
+def spent_before(pair: PairSpec) -> str:
+    """Return a sentence on the training FLOPs that others spent on a pair, which no budget here includes."""
+    known = known_model(pair.names[0])
+    amount = f"{known.flops:.3g} training FLOPs were spent" if known and known.flops else "unknown FLOPs were spent"
+    source = f" ({known.flops_source or known.source})" if known and known.flops else ""
+    return f"going on from {' and '.join(pair.names)}: {amount} before{source}, in no budget or figure of this run"
 
 
 def measure(

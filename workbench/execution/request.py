@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -216,14 +216,33 @@ def base_spec(
         overrides[f"budget.{chosen.unit}"] = getattr(chosen, chosen.unit)
     if "objective" in overrides:
         raise InputError("--set objective=... is refused; give --objective NAME instead")
-    base = presets.resolve(scale or scale_set or "nano", overrides)
+    scale = scale or scale_set or _scale_of_pair(overrides)
+    base = presets.resolve(scale or "nano", overrides)
     if os.environ.get(REHEARSAL):
         log.warning("%s is set: every run takes %d steps of %d rows, and its scores mean nothing", REHEARSAL, *TRIED)
         base = presets.rehearsed(base, *TRIED)
     from workbench.execution.offline import stay_local
 
     stay_local(base, own_process)
+    if base.pair is not None:
+        from workbench.execution.published_runs import gone_on
+
+        base = gone_on(base, overrides)
     return _with_held_out(base, "data.held_out" in overrides)
+
+
+def _scale_of_pair(overrides: Mapping[str, Any]) -> str | None:
+    """Return the scale whose settings suit the published pair that runs go on from; None if they go on from none."""
+    if "pair.names" not in overrides:
+        return None
+    from workbench.models import published_pair
+    from workbench.spec import presets
+    from workbench.spec.parts import PairSpec
+    from workbench.spec.run_spec import parse_part
+
+    given = {key.removeprefix("pair."): value for key, value in overrides.items() if key.startswith("pair.")}
+    sizes = published_pair.settings(published_pair.find(parse_part(PairSpec, given, "start")))
+    return presets.scale_of_encoder(sizes["encoder.layers"], sizes["encoder.hidden"])
 
 
 def _with_held_out(base: RunSpec, given: bool) -> RunSpec:

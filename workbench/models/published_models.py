@@ -23,7 +23,8 @@ DANISH = "README of the model; notebooks of MalteHB/-l-ctra"
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """A published checkpoint. `packages` are needed besides those of workbench, and `weights` is the kind of file.
+    """A published checkpoint. `packages` are needed besides those of workbench, and `weights` is the kind of file;
+    pytorch_model.bin needs --allow-bin.
 
     `parameters` include the head of pre-training; `batch` and `length` are rows of a step and tokens of a row.
     """
@@ -41,7 +42,7 @@ class PublishedModel:
     flops: float | None = None
     flops_source: str | None = None
     packages: tuple[str, ...] = ()
-    weights: str = "safetensors"
+    weights: str | None = None
     note: str = ""
 
     def row(self) -> dict[str, Any]:
@@ -103,7 +104,7 @@ _BERT_SMALL: dict[str, Any] = {"steps": 1_450_000, "batch": 128, "length": 128, 
 _EMBEDDING = "embeddings as wide as the layers, 256, by the size of the file"
 
 PUBLISHED: tuple[PublishedModel, ...] = (
-    _google("small", "discriminator", 13.55e6, **_SMALL),
+    _google("small", "discriminator", 13.55e6, **_SMALL, weights="pytorch_model.bin"),
     _google("small", "generator", 13.5e6, **_SMALL),
     _google("base", "discriminator", 109.5e6, **_BASE),
     _google("base", "generator", 33.7e6, **_BASE),

@@ -282,6 +282,18 @@ class StartSpec(Part):
     freeze_generator: bool = False
 
 
+class PairSpec(Part):
+    """The published discriminator and generator that a run goes on from, set by `start.from=DISCRIMINATOR,GENERATOR`.
+
+    `names` are folders, or names on the hub. `files` is the SHA-256 over their files, filled in when they are read.
+    With `allow_bin` (`start.allow_bin`), weights may be in pytorch_model.bin.
+    """
+
+    names: Annotated[Names, Field(min_length=2, max_length=2)]
+    allow_bin: bool = False
+    files: str = ""
+
+
 class PublishedSpec(Part):
     """A model that others trained, whose scores a run holds; nothing of it is trained here.
 

@@ -25,6 +25,7 @@ from workbench.spec.parts import (
     EncoderSpec,
     GeneratorSpec,
     OptimSpec,
+    PairSpec,
     Part,
     PublishedSpec,
     Recipe,
@@ -62,6 +63,7 @@ class RunSpec(Part):
     head: Literal["linear", "dense"] = "linear"
     start: StartSpec | None = None
     tasks: TasksSpec = TasksSpec()
+    pair: PairSpec | None = Field(default=None, exclude_if=lambda value: value is None)
     published: PublishedSpec | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @model_validator(mode="after")
@@ -236,6 +238,9 @@ class RunSpec(Part):
         del full["data"]["words"], full["data"]["tokens"]  # they follow from the text, as does the fingerprint
         if self.budget.words is None:
             del full["budget"]["words"]
+        if self.pair is not None:
+            full["pair"] = self.pair.files or list(self.pair.names)
+            del full["data"]["tokenizer"]  # it is the pair's, in a folder that may lie elsewhere on another machine
         del full["start"]
         parent = self.parent()
         if self.start is not None and parent is not None:
@@ -307,7 +312,7 @@ def known_keys(kind: type[BaseModel] = RunSpec, prefix: str = "") -> list[str]:
     """Return every dotted key that `--set` takes."""
     keys: list[str] = []
     for name, field in kind.model_fields.items():
-        if name == "published":  # which `workbench evaluate` fills in
+        if name in ("pair", "published"):  # set as `start.from`, and filled in by `workbench evaluate`
             continue
         part = field.annotation
         inner = [a for a in (part, *get_args(part)) if isinstance(a, type) and issubclass(a, BaseModel)]
@@ -315,6 +320,7 @@ def known_keys(kind: type[BaseModel] = RunSpec, prefix: str = "") -> list[str]:
     return keys
 
 
+SPELLINGS = {"start.from": "pair.names", "start.allow_bin": "pair.allow_bin"}  # a user's keys of other fields
 CLEAR = "unset"  # as a value on the command line: the field has no value, as if it had been left out
 
 
@@ -326,8 +332,9 @@ def parse_override(text: str) -> tuple[str, Any]:
     key, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not key:
         raise InputError(f"--set {text!r} is not of the form key=value, as in --set optim.lr=5e-4")
-    if not key.startswith(("options.", "start.parent.")) and key not in known_keys():
-        raise InputError(f"unknown key {key!r} in --set{suggest(key, known_keys())}")
+    if not key.startswith(("options.", "start.parent.")) and key not in (known := [*known_keys(), *SPELLINGS]):
+        raise InputError(f"unknown key {key!r} in --set{suggest(key, known)}")
+    key = SPELLINGS.get(key, key)
     return key, override_value(key, value, "--set")
 
 
@@ -415,7 +422,7 @@ def merge(raw: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of `raw` in which the dotted keys of `overrides` have their values."""
     merged = {k: dict(v) if isinstance(v, dict) else v for k, v in raw.items()}
     for key, value in overrides.items():
-        head, dot, rest = key.partition(".")
+        head, dot, rest = SPELLINGS.get(key, key).partition(".")
         merged[head] = merge(merged.get(head) or {}, {rest: value}) if dot else value
     return merged
 
