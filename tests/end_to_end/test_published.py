@@ -139,3 +139,53 @@ def test_minimal_pairs_are_refused_before_anything_is_measured(
     done = workbench("evaluate", made, "--tasks", f"{table},pairs/", *FAST, cwd=tmp_path)
     assert done.returncode == 2 and "heads of pre-training" in done.stderr
     assert not list((tmp_path / "runs").glob("published-*/scores/*"))
+
+
+def test_a_run_goes_on_from_a_pair_and_states_what_was_spent_before(
+    text: Path, workbench: Command, tmp_path: Path
+) -> None:
+    """Its first losses lie far below those of an untrained model with the same vocabulary."""
+    from models.test_published_pair import make_pair
+
+    make_pair(tmp_path / "pair", text.read_text())
+    _learn(tmp_path / "pair", text)
+    sets = ("data.length=32", "batch.size=8", "corruption.generator_mask=1", "corruption.generator_random=0")
+    words = ["run", "ablation", "--objective", "rtd", "--corpus", text, "--tasks", "none", "--budget", "steps=3"]
+    words += [part for each in sets for part in ("--set", each)]
+    start = ("--set", f"start.from={tmp_path / 'pair/d'},{tmp_path / 'pair/g'}")
+    for name, more in (("gone-on", start), ("new", ())):
+        done = workbench(*words, *more, "--runs", name, "--out", f"report-{name}", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    losses = {
+        name: json.loads(next((tmp_path / name).glob("rtd-*/metrics.jsonl")).read_text().splitlines()[0])
+        for name in ("gone-on", "new")
+    }
+    assert losses["gone-on"]["generator_loss"] < 0.75 * losses["new"]["generator_loss"]
+    assert "unknown FLOPs were spent before" in (tmp_path / "report-gone-on/index.html").read_text()
+    [card] = (tmp_path / "gone-on").glob("rtd-*/encoder/README.md")
+    assert "went on from" in card.read_text() and "unknown amount" in card.read_text()
+    assert workbench("verify", "gone-on", cwd=tmp_path).returncode == 0
+
+
+def _learn(pair: Path, text: Path) -> None:
+    """Train the generator of a pair for a while, as others did before, and keep the embeddings of both equal."""
+    import torch
+    from models.test_published_pair import tie
+    from transformers import AutoTokenizer, ElectraForMaskedLM, ElectraForPreTraining
+
+    main: Any = ElectraForPreTraining.from_pretrained(pair / "d")
+    small: Any = ElectraForMaskedLM.from_pretrained(pair / "g").train()
+    tie(main, small)
+    ids = AutoTokenizer.from_pretrained(pair / "g")(text.read_text().replace("\n", " "), return_tensors="pt").input_ids
+    rows = ids[0, : 128 * 32].view(128, 32)
+    optimizer = torch.optim.AdamW(small.parameters(), lr=5e-3)
+    random = torch.Generator().manual_seed(0)
+    for _ in range(60):
+        batch = rows[torch.randperm(128, generator=random)[:16]]
+        hidden = torch.rand(batch.shape, generator=random) < 0.3
+        labels = batch.masked_fill(~hidden, -100)
+        small(input_ids=batch.masked_fill(hidden, 4), labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    main.save_pretrained(pair / "d")
+    small.save_pretrained(pair / "g")

@@ -15,7 +15,7 @@ from workbench.data import foreign
 from workbench.errors import InputError
 from workbench.models.published_models import known_model
 from workbench.spec.host import Host
-from workbench.spec.parts import PairSpec, PublishedSpec
+from workbench.spec.parts import PublishedSpec
 from workbench.spec.run_spec import RunSpec, digest
 from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.atomic import sha256
@@ -146,7 +146,8 @@ def gone_on(base: RunSpec, given: Mapping[str, Any]) -> RunSpec:
 
     assert base.pair is not None
     pair = published_pair.find(base.pair)
-    keys = published_pair.settings(pair)
+    known = known_model(pair.names[0])
+    keys = published_pair.settings(pair) | {"pair.flops": known.flops if known else None}
     for key, value in keys.items():
         if key in given and given[key] is not None and str(given[key]) != str(value):
             raise InputError(
@@ -154,16 +155,10 @@ def gone_on(base: RunSpec, given: Mapping[str, Any]) -> RunSpec:
             )
     spec = base.changed(keys)
     published_pair.check_generator(spec, pair)
-    progress.say(spent_before(base.pair))
+    published_pair.check(pair)
+    assert spec.pair is not None
+    progress.say(f"where a run begins: {spec.pair.spent_before()}")
     return spec
-
-
-def spent_before(pair: PairSpec) -> str:
-    """Return a sentence on the training FLOPs that others spent on a pair, which no budget here includes."""
-    known = known_model(pair.names[0])
-    amount = f"{known.flops:.3g} training FLOPs were spent" if known and known.flops else "unknown FLOPs were spent"
-    source = f" ({known.flops_source or known.source})" if known and known.flops else ""
-    return f"going on from {' and '.join(pair.names)}: {amount} before{source}, in no budget or figure of this run"
 
 
 def measure(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from workbench.data import foreign
@@ -108,53 +109,59 @@ def check_generator(spec: RunSpec, pair: Pair) -> None:
         )
 
 
+def check(pair: Pair) -> None:
+    """Raise InputError unless both models have their heads, and embeddings and output layer are tied."""
+    for place, (name, kind) in HEADS.items():
+        if name not in _shapes(getattr(pair, place)):
+            raise InputError(f"start.from: the {place} has no {name}, which an {kind} has; without it a head is random")
+    main, small = _weights(pair.discriminator, TABLES), _weights(pair.generator, TABLES)
+    for name, table in main.items():
+        if not name.endswith("position_ids") and (name not in small or not torch.equal(table, small[name])):
+            raise InputError(
+                f"start.from: {pair.names[0]} and {pair.names[1]} differ in {name}, so they were not trained together "
+                f"with tied embeddings"
+            )
+    output = _weights(pair.generator, "generator_lm_head.weight").get("generator_lm_head.weight")
+    if output is not None and not torch.equal(output, small[f"{TABLES}word_embeddings.weight"]):
+        raise InputError(f"start.from: the output layer of {pair.names[1]} is not its token table")
+
+
+def check_objective(model: nn.Module, spec: RunSpec) -> None:
+    """Raise InputError if a weight of the objective is in neither file of the spec's pair, or has another shape."""
+    assert spec.pair is not None
+    pair = find(spec.pair)
+    held = {place: _shapes(getattr(pair, place)) for place in HEADS}
+    for name, weight in model.named_parameters():
+        if _given(name, held) != list(weight.shape):
+            raise InputError(
+                f"start.from: the pair has no {tuple(weight.shape)} weights for {name} of {spec.objective}, so this "
+                f"objective and these settings cannot go on from it"
+            )
+
+
 def load(model: nn.Module, spec: RunSpec) -> None:
     """Copy the weights of the spec's pair into an objective, each by its name.
 
-    Raises InputError if a weight of the objective is in neither file or has another shape, if files have changed since
-    the run was planned, and if the embeddings of the two differ.
+    Raises InputError if `check` or `check_objective` does, or files have changed since the run was planned.
     """
     assert spec.pair is not None
     pair = find(spec.pair)
     if pair.files != spec.pair.files:
         raise InputError(f"start.from: the files of {' and '.join(pair.names)} have changed since the run was planned")
-    held = {"discriminator": _weights(pair.discriminator), "generator": _weights(pair.generator)}
-    for place, (name, kind) in HEADS.items():
-        if name not in held[place]:
-            raise InputError(f"start.from: the {place} has no {name}, which an {kind} has; without it a head is random")
-    _check_tied(pair, held)
+    check(pair)
+    check_objective(model, spec)
+    held = {place: _weights(getattr(pair, place)) for place in HEADS}
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            given = _given(name, held)
-            if given is None or given.shape != weight.shape:
-                raise InputError(
-                    f"start.from: the pair has no {tuple(weight.shape)} weights for {name} of {spec.objective}, so "
-                    f"this objective and these settings cannot go on from it"
-                )
-            weight.copy_(given)
+            weight.copy_(_given(name, held))
 
 
-def _given(name: str, held: Mapping[str, Mapping[str, Tensor]]) -> Tensor | None:
-    """Return the weight of the pair for a weight of the objective, None if there is none."""
+def _given(name: str, held: Mapping[str, Mapping[str, Any]]) -> Any:
+    """Return what the pair holds under the name of a weight of the objective, None if nothing."""
     for start, (place, other) in MAPS.items():
         if name.startswith(start):
             return held[place].get(other + name.removeprefix(start))
     return None
-
-
-def _check_tied(pair: Pair, held: Mapping[str, Mapping[str, Tensor]]) -> None:
-    """Raise InputError unless both files hold the same embeddings, and the output layer is the token table."""
-    for name, table in held["discriminator"].items():
-        if name.startswith(TABLES) and not name.endswith("position_ids"):
-            other = held["generator"].get(name)
-            if other is None or not torch.equal(table, other):
-                raise InputError(
-                    f"start.from: {pair.names[0]} and {pair.names[1]} differ in {name}, so they were not trained "
-                    f"together with tied embeddings"
-                )
-    output = held["generator"].get("generator_lm_head.weight")
-    if output is not None and not torch.equal(output, held["generator"][f"{TABLES}word_embeddings.weight"]):
-        raise InputError(f"start.from: the output layer of {pair.names[1]} is not its token table")
 
 
 def _sizes(files: foreign.EncoderFiles) -> dict[str, int]:
@@ -167,9 +174,24 @@ def _sizes(files: foreign.EncoderFiles) -> dict[str, int]:
     return {key: int(files.config.get(key) or getattr(defaults, key)) for key in keys}
 
 
-def _weights(files: foreign.EncoderFiles) -> dict[str, Tensor]:
-    """Return all tensors of a model by name, in float32."""
-    from safetensors.torch import load_file
+def _shapes(files: foreign.EncoderFiles) -> dict[str, list[int]]:
+    """Return the shapes of all tensors of a model by name."""
+    shapes: dict[str, list[int]] = {}
+    for path in _paths(files):
+        with safe_open(path, "pt") as file:
+            shapes |= {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - no mapping
+    return shapes
 
-    paths: list[Path] = [path for name, path in files.weights.items() if name.endswith(".safetensors")]
-    return {name: weight.float() for path in paths for name, weight in load_file(path).items()}
+
+def _weights(files: foreign.EncoderFiles, start: str = "") -> dict[str, Tensor]:
+    """Return the tensors of a model whose names begin with `start`, in float32."""
+    weights: dict[str, Tensor] = {}
+    for path in _paths(files):
+        with safe_open(path, "pt") as file:
+            names = [name for name in file.keys() if name.startswith(start)]  # noqa: SIM118 - no mapping
+            weights |= {name: file.get_tensor(name).float() for name in names}
+    return weights
+
+
+def _paths(files: foreign.EncoderFiles) -> list[Path]:
+    return [path for name, path in files.weights.items() if name.endswith(".safetensors")]

@@ -286,12 +286,19 @@ class PairSpec(Part):
     """The published discriminator and generator that a run goes on from, set by `start.from=DISCRIMINATOR,GENERATOR`.
 
     `names` are folders, or names on the hub. `files` is the SHA-256 over their files, filled in when they are read.
-    With `allow_bin` (`start.allow_bin`), weights may be in pytorch_model.bin.
+    With `allow_bin` (`start.allow_bin`), weights may be in pytorch_model.bin. `flops` are the training FLOPs that are
+    stated of the pair (paper convention), None if none are: others spent them, and no budget includes them.
     """
 
     names: Annotated[Names, Field(min_length=2, max_length=2)]
     allow_bin: bool = False
     files: str = ""
+    flops: float | None = None
+
+    def spent_before(self) -> str:
+        """Return a sentence on what was spent before."""
+        amount = f"{self.flops:.3g} training FLOPs were" if self.flops else "an unknown amount of training FLOPs was"
+        return f"it went on from {' and '.join(self.names)}, for which {amount} spent before, in no budget here"
 
 
 class PublishedSpec(Part):
