@@ -275,6 +275,24 @@ def test_settings_and_objectives_that_do_not_fit_are_refused(
         plan(spec_of(pair, text, 20, objective, *sets)[0])
 
 
+@pytest.mark.parametrize(
+    ("sets", "told"),
+    [
+        (["start.from=one"], "start.from takes two models, as in"),
+        (["start.from=a,b,c"], "3 are named"),
+        (["start.allow_bin=true"], "0 are named"),
+        (["start.from=a,b", "start.allow_bin=maybe"], "start.allow_bin='maybe' cannot be used"),
+        (["start.form=a,b"], "start.from"),
+        (["start.from=unset"], "start.from always has a value"),
+        (["start.from=no-one/here,no-one/there"], "no-one/here is no folder here"),
+        (["pair.names=a,b"], "unknown key 'pair.names'"),
+    ],
+)
+def test_keys_that_name_no_pair_are_refused_in_the_words_of_the_user(sets: list[str], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        base_spec(None, sets, None, "none", None)
+
+
 def test_files_that_change_after_planning_are_refused(pair: Path, text: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(pair, tmp_path / "pair"))
     spec, _ = spec_of(folder, text)

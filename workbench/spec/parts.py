@@ -290,10 +290,19 @@ class PairSpec(Part):
     stated of the pair (paper convention), None if none are: others spent them, and no budget includes them.
     """
 
-    names: Annotated[Names, Field(min_length=2, max_length=2)]
+    names: Annotated[Names, Field(validate_default=True)] = ()
     allow_bin: bool = False
     files: str = ""
     flops: float | None = None
+
+    @field_validator("names")
+    @classmethod
+    def _are_two(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(value) != 2:
+            raise ValueError(
+                f"start.from takes two models, as in start.from=DISCRIMINATOR,GENERATOR, and {len(value)} are named"
+            )
+        return value
 
     def spent_before(self) -> str:
         """Return a sentence on what was spent before."""

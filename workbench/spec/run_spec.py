@@ -300,6 +300,7 @@ def _sentence(error: ValidationError, prefix: str = "") -> str:
     """Return the first error of a validation as a message; `prefix` is the key of the part that was checked."""
     first = error.errors()[0]
     where = ".".join([prefix] * bool(prefix) + [str(part) for part in first["loc"]])
+    where = next((key for key, spelled in SPELLINGS.items() if spelled == where), where)
     text = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         return f"unknown key '{where}'{suggest(where, known_keys())}"
@@ -334,8 +335,7 @@ def parse_override(text: str) -> tuple[str, Any]:
         raise InputError(f"--set {text!r} is not of the form key=value, as in --set optim.lr=5e-4")
     if not key.startswith(("options.", "start.parent.")) and key not in (known := [*known_keys(), *SPELLINGS]):
         raise InputError(f"unknown key {key!r} in --set{suggest(key, known)}")
-    key = SPELLINGS.get(key, key)
-    return key, override_value(key, value, "--set")
+    return SPELLINGS.get(key, key), override_value(key, value, "--set")
 
 
 def override_value(key: str, text: str, option: str) -> str | None:
@@ -349,7 +349,7 @@ def override_value(key: str, text: str, option: str) -> str | None:
             f"{option} {key}: this value is counted in the text and cannot be set; for a number of words seen in "
             "training, use --budget words=N"
         )
-    field = field_of(key.removeprefix("start.parent."))
+    field = field_of(SPELLINGS.get(key, key).removeprefix("start.parent."))
     if field is None:  # an option of an objective, which is checked against the objective's own types
         return None if text == CLEAR else text
     optional = type(None) in get_args(field.annotation)
