@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from workbench.cli import COMMANDS, app
 from workbench.spec.presets import SCALES, resolve
-from workbench.spec.run_spec import RunSpec, flat
+from workbench.spec.run_spec import SPELLINGS, RunSpec, flat
 
 TARGET = Path(__file__).parents[1] / "build" / "pages"
 BOUNDS = {"exclusiveMinimum": "above", "minimum": "at least", "exclusiveMaximum": "below", "maximum": "at most"}
@@ -43,9 +43,14 @@ def settings() -> Iterator[str]:
     own = {name: field for name, field in schema["properties"].items() if _part(field) is None}
     yield from _table("A run", schema["description"], own, "", values)
     for name, field in schema["properties"].items():
+        if name in ("pair", "published"):  # filled in by commands, but for the keys in SPELLINGS
+            continue
         if part := _part(field):
             found = schema["$defs"][part]
             yield from _table(name, found.get("description", ""), found["properties"], f"{name}.", values)
+    pair = schema["$defs"]["PairSpec"]
+    fields = {key.removeprefix("start."): pair["properties"][inner.split(".")[1]] for key, inner in SPELLINGS.items()}
+    yield from _table("Going on from a published pair", pair["description"], fields, "start.", values)
 
 
 def _part(field: Mapping[str, Any]) -> str | None:

@@ -33,7 +33,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_settings_in_the_text_can_be_set(page: Path) -> None:
     given = re.findall(r"--set\s+([a-z_]+(?:\.[a-z_]+)*)=([^\s`,;)]*)", page.read_text(encoding="utf-8"))
     for key, value in given:
-        assert key.startswith("options.") or key in run_spec.known_keys(), f"{page.name}: --set {key}"
+        known = key.startswith("options.") or key in (*run_spec.known_keys(), *run_spec.SPELLINGS)
+        assert known, f"{page.name}: --set {key}"
         if value and value == value.lower() and not key.startswith("options."):
             presets.resolve("small", run_spec.parse_overrides([f"{key}={value}"]))
 

@@ -199,7 +199,7 @@ BAD: dict[str, tuple[Change, str]] = {
     "a link in a loop": (lambda f: (f / "x.json").symlink_to("x.json"), "x.json is a link to a missing file"),
     "code of its own": (settings(auto_map={"AutoModel": "mine.Model"}), "code of its own (auto_map)"),
     "a kind of its own": (settings(model_type="mine"), "model_type 'mine'"),
-    "no kind": (settings(model_type=None), "model_type None"),
+    "no kind": (settings(model_type=None, architectures=["Mine"]), "model_type None"),
     "a kind with a lone surrogate": (settings(model_type="\ud800"), r"model_type '\ud800'"),
     "two stacks": (settings(model_type="t5"), "model_type 't5'"),
     "pictures": (settings(model_type="vit"), "model_type 'vit'"),

@@ -92,10 +92,10 @@ def test_budgets_and_arms_have_names(budget: dict[str, float], text: str) -> Non
 
 def test_published_numbers() -> None:
     """The rows that a reader looks up first are correct, and every row has a source."""
-    table = {p.name: (p.glue, p.flops) for p in POINTS}
+    table = {p.name: (p.score, p.flops) for p in POINTS}
     assert table["ELECTRA-Small"] == (79.9, 1.4e18) and table["BERT-Base"] == (82.2, 6.4e19)
     assert table["ELECTRA-400K"] == (89.0, 7.1e20) and len(table) == len(POINTS) == 17
-    assert all("2003.10555" in p.source and 70 < p.glue < 90 and 1e16 < p.flops < 1e22 for p in POINTS)
+    assert all("2003.10555" in p.source and 70 < p.score < 90 and 1e16 < p.flops < 1e22 for p in POINTS)
     assert TABLE_5.scores["rtd"] == 85.0 and TABLE_5.scores["bert-mlm"] == 82.2
     assert beside("tying", ("none", "all")) is not None and beside("generator.width", ("0.25", "1")) is None
     assert beside("objective", ("rtd", "rtd two-stage")) is None  # one number has nothing to be compared with

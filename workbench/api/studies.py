@@ -244,13 +244,13 @@ def evaluate(encoder: Path | str, tasks: str = "probes", scale: str | None = Non
     """
     import pandas as pd
 
-    from workbench.execution.request import scores_of_encoder
+    from workbench.execution.request import scores_of_encoders
 
     given = dict(words)
     host = host_of(**_taken(given, ("device", "precision")))
     settings = _settings(given)
     _refuse_others(given)
-    scores, failed = scores_of_encoder(Path(encoder), scale, settings, tasks, host)
+    scores, failed = scores_of_encoders([str(encoder)], scale, settings, tasks, host)
     if failed:
         raise InputError(f"{failed} of the scores of {encoder} could not be taken; see the log")
     return pd.DataFrame(scores)

@@ -141,7 +141,9 @@ def doctor(as_json: AsJson = False) -> None:
 
 
 def list_(
-    what: Annotated[str, typer.Argument(help="objectives, scales, corpora, tasks, encoders or experiments.")],
+    what: Annotated[
+        str, typer.Argument(help="objectives, scales, corpora, tasks, encoders, experiments or published.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """List the names that the options of other commands accept."""
@@ -150,4 +152,4 @@ def list_(
     if what not in terminal.LISTS:
         raise InputError(f"list {what}: there is no list of this name{suggest(what, terminal.LISTS)}")
     rows = terminal.LISTS[what]()
-    emit(rows if as_json else terminal.table(rows), as_json)
+    emit(rows if as_json else terminal.table(rows, empty="unknown"), as_json)

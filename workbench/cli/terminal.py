@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 
-def table(rows: Sequence[Row]) -> str:
-    """Return rows with equal keys as aligned columns under their names, numbers to the right."""
+def table(rows: Sequence[Row], empty: str = "-") -> str:
+    """Return rows with equal keys as aligned columns under their names, numbers to the right, and `empty` for None."""
     if not rows:
         return "nothing to show"
     names = list(rows[0])
-    cells = [[_cell(row.get(name)) for name in names] for row in rows]
+    cells = [[empty if (value := row.get(name)) is None else _cell(value) for name in names] for row in rows]
     widths = [max(len(name), *(len(line[i]) for line in cells)) for i, name in enumerate(names)]
     right = [all(isinstance(row.get(name), (int, float, type(None))) for row in rows) for name in names]
 
@@ -182,7 +182,8 @@ def score_rows(scores: Sequence[Row]) -> list[dict[str, Any]]:
     """Return the rows of `workbench evaluate`: each score, its best baseline, and the settings of the fine-tuning."""
     return [
         {
-            "task": row["task"], "metric": row["metric"], "seed": row["seed"], "score": round(row["value"], 2),
+            "model": row["model"], "task": row["task"], "metric": row["metric"], "seed": row["seed"],
+            "score": round(row["value"], 2),
             "best baseline": round(max(row["baselines"].values()), 2) if row["baselines"] else None,
             "settings": row.get("settings"), **{name: row["finetune"].get(name) for name in SHOWN},
             "length": row.get("length"), "read at": row.get("read_at"), "steps": row["steps"],
@@ -297,16 +298,21 @@ def experiment_rows() -> list[dict[str, Any]]:
     return [{"name": name, "question": question, "source": path} for name, question, path in experiment.listing()]
 
 
+def published_rows() -> list[dict[str, Any]]:
+    """Return the rows of `workbench list published`; a value that no source states is None."""
+    from workbench.models.published_models import PUBLISHED
+
+    return [model.row() for model in PUBLISHED]
+
+
 LISTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "objectives": objective_rows, "scales": scale_rows, "corpora": corpus_rows, "tasks": task_rows,
-    "encoders": encoder_rows, "experiments": experiment_rows,
+    "encoders": encoder_rows, "experiments": experiment_rows, "published": published_rows,
 }  # fmt: skip
 
 
 def _cell(value: Any) -> str:
-    """Return a value as the text of a cell."""
-    if value is None:
-        return "-"
+    """Return a value other than None as the text of a cell."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):

@@ -46,7 +46,7 @@ from workbench.execution.request import (
     carry_out_search,
     host_of,
     run_job,
-    scores_of_encoder,
+    scores_of_encoders,
     search_jobs,
     sweep_job,
 )
@@ -240,22 +240,36 @@ def _carry_out(
 
 
 def evaluate(
-    encoder: Annotated[Path, typer.Argument(help="Folder of an encoder in Hugging Face format.")],
+    encoder: Annotated[
+        list[str], typer.Argument(help="Folders of encoders in Hugging Face format, or names of models on the hub.")
+    ],
     set_: Sets = None,
     scale: Scale = None,
     tasks: Tasks = None,
+    runs: Runs = Path("runs"),
+    flops: Annotated[
+        float | None,
+        typer.Option(min=1.0, max=1e30, help="Training FLOPs that are stated of the model (paper convention)."),
+    ] = None,
+    allow_bin: Annotated[
+        bool, typer.Option("--allow-bin", help="Read pytorch_model.bin, by a reader that runs no code of the file.")
+    ] = False,
     device: Device = "auto",
     precision: Precision = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Fine-tune any encoder on tasks and print its scores, without a run store.
+    """Measure models that others trained on tasks; print their scores and keep them in the run store.
 
+    There each is a run of the kind "published", which reports show beside those that were trained here. The same
+    command again takes only what is missing. The folder of a run's encoder is measured too, and nothing is kept of it.
     Without --scale, the settings are those of the scale nearest to the encoder in size, and are printed.
     """
     host = host_of(device, precision)
     from workbench.cli import terminal
 
-    scores, failed = scores_of_encoder(encoder, scale, set_ or [], tasks, host, own_process=True)
+    scores, failed = scores_of_encoders(
+        encoder, scale, set_ or [], tasks, host, runs, flops, allow_bin, own_process=True
+    )
     emit(scores if as_json else terminal.table(terminal.score_rows(scores)), as_json)
     raise typer.Exit(1 if failed else 0)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.data import foreign
-from workbench.errors import InputError, plural
+from workbench.errors import InputError, message_of, plural
 from workbench.signals import interruptible
 from workbench.spec.parts import DataSpec, Special
 from workbench.spec.run_spec import digest
@@ -264,6 +264,22 @@ def _check_gaps(vocabulary: Mapping[str, int], name: str) -> None:
         )
 
 
+def _kind(tokenizer: Any) -> str | None:
+    """Return the kind of model of a fast tokenizer, such as WordPiece; None for one in Python."""
+    return type(tokenizer.backend_tokenizer.model).__name__ if getattr(tokenizer, "is_fast", False) else None
+
+
+def _as_written(folder: Path) -> Any:
+    """Return the tokenizer that tokenizer.json describes, whatever class the settings name.
+
+    Some folders name the class of their model's usual tokenizer, WordPiece for ELECTRA, beside a SentencePiece
+    vocabulary, in which that class finds hardly any word.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+
+
 def load_foreign(folder: Path) -> Any:
     """Return a tokenizer that others made as a transformers tokenizer. Raises InputError if it cannot be used."""
     files = foreign.check_tokenizer_folder(folder)
@@ -273,7 +289,15 @@ def load_foreign(folder: Path) -> Any:
     ):
         from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-        tokenizer = AutoTokenizer.from_pretrained(clean, trust_remote_code=False, local_files_only=True)
+        try:
+            tokenizer: Any = AutoTokenizer.from_pretrained(clean, trust_remote_code=False, local_files_only=True)
+        except ImportError as error:
+            raise InputError(
+                f"{folder}: its tokenizer needs a package that is not installed ({message_of(error)[:60]}); those of "
+                f"Japanese models come with: pip install 'workbench[japanese]'"
+            ) from None
+        if "tokenizer.json" in files and _kind(tokenizer) not in (None, foreign.kind_in(files["tokenizer.json"])):
+            tokenizer = _as_written(clean)
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise InputError(f"{folder}: tokenizer_config.json names a tokenizer_class that is not a tokenizer")
     if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):

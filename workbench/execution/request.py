@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -216,14 +216,33 @@ def base_spec(
         overrides[f"budget.{chosen.unit}"] = getattr(chosen, chosen.unit)
     if "objective" in overrides:
         raise InputError("--set objective=... is refused; give --objective NAME instead")
-    base = presets.resolve(scale or scale_set or "nano", overrides)
+    scale = scale or scale_set or _scale_of_pair(overrides)
+    base = presets.resolve(scale or "nano", overrides)
     if os.environ.get(REHEARSAL):
         log.warning("%s is set: every run takes %d steps of %d rows, and its scores mean nothing", REHEARSAL, *TRIED)
         base = presets.rehearsed(base, *TRIED)
     from workbench.execution.offline import stay_local
 
     stay_local(base, own_process)
+    if base.pair is not None:
+        from workbench.execution.published_runs import gone_on
+
+        base = gone_on(base, overrides)
     return _with_held_out(base, "data.held_out" in overrides)
+
+
+def _scale_of_pair(overrides: Mapping[str, Any]) -> str | None:
+    """Return the scale whose settings suit the published pair that runs go on from; None if they go on from none."""
+    if "pair.names" not in overrides:
+        return None
+    from workbench.models import published_pair
+    from workbench.spec import presets
+    from workbench.spec.parts import PairSpec
+    from workbench.spec.run_spec import parse_part
+
+    given = {key.removeprefix("pair."): value for key, value in overrides.items() if key.startswith("pair.")}
+    sizes = published_pair.settings(published_pair.find(parse_part(PairSpec, given, "start")))
+    return presets.scale_of_encoder(sizes["encoder.layers"], sizes["encoder.hidden"])
 
 
 def _with_held_out(base: RunSpec, given: bool) -> RunSpec:
@@ -337,16 +356,34 @@ def host_of(
     return host
 
 
-def scores_of_encoder(
-    encoder: Path, scale: str | None, sets: Sequence[str], tasks: str | None, host: Host, own_process: bool = False
-) -> tuple[list[dict[str, Any]], int]:
-    """Fine-tune an encoder on tasks, and return its scores and the number of those that failed. Raises InputError."""
-    scale, sets = _fine_tuning_scale(encoder, scale, sets)
-    base = base_spec(scale, sets, None, tasks, None, own_process=own_process)
-    from workbench.execution import experiment_runner
-    from workbench.tasks.evaluation import evaluate
+def scores_of_encoders(
+    names: Sequence[str], scale: str | None, sets: Sequence[str], tasks: str | None, host: Host,
+    root: Path | None = None, flops: float | None = None, allow_bin: bool = False, own_process: bool = False,
+) -> tuple[list[dict[str, Any]], int]:  # fmt: skip
+    """Measure models on tasks, and return their scores and the number of those that failed.
 
-    return evaluate(encoder, experiment_runner.load_suite(base), base.tasks, base.scale, host)
+    `names` are folders, or names on the hub. With `root`, the scores are written into that store. `flops` are the
+    training FLOPs that are stated of the only model. Raises InputError before anything is measured.
+    """
+    if flops is not None and len(names) > 1:
+        raise InputError(f"--flops {flops:g} is stated of one model, and {len(names)} are named; evaluate it by itself")
+    if root is not None:
+        from workbench.store.run_store import RunStore
+
+        RunStore.check(root)
+    from workbench.execution import experiment_runner, published_runs
+
+    found = published_runs.models(names, allow_bin)
+    chosen = [_fine_tuning_scale(model.folder, scale, sets) for model in found]
+    bases = [base_spec(*each, None, tasks, None, own_process=own_process) for each in chosen]
+    suite = experiment_runner.load_suite(bases[0])  # the scale decides how tasks are learned, and not which they are
+    store = RunStore(root) if root is not None and suite.tasks else None
+    rows: list[dict[str, Any]] = []
+    failed = 0
+    for model, base in zip(found, bases, strict=True):
+        scores, lost = published_runs.measure(model, suite, base, host, store, flops)
+        rows, failed = rows + scores, failed + lost
+    return rows, failed
 
 
 def _fine_tuning_scale(encoder: Path, scale: str | None, sets: Sequence[str]) -> tuple[str | None, Sequence[str]]:

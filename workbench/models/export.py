@@ -72,6 +72,7 @@ def card(spec: RunSpec, facts: dict[str, Any]) -> str:
         if facts["steps"]
         else "It holds the initial weights of its seed and was not trained: a baseline."
     )
+    trained += f"\nBefore: {spec.pair.spent_before()}." if spec.pair is not None else ""
     size = f"{plural(spec.encoder.layers, 'layer')} x {spec.encoder.hidden}"
     longer = spec.encoder.positions > spec.data.length
     untrained = f"; positions from {spec.data.length} on never occurred in pre-training" if longer else ""

@@ -60,6 +60,9 @@ NOISE = (
 )
 
 
+PUBLISHED = ("run_id", "model", "suite", "task", "value", "fine_tuning_seed", "flops_stated", "flops_source")
+
+
 def sheets(frames: Frames, boards: Iterable[Board]) -> dict[str, pd.DataFrame]:
     """Return {file name: table}. A table without rows is included, with its columns."""
     import pandas as pd
@@ -81,6 +84,7 @@ def sheets(frames: Frames, boards: Iterable[Board]) -> dict[str, pd.DataFrame]:
         "scores.csv": frames.scores.rename(columns=OF_SCORES),
         "metrics.csv": frames.other.rename(columns=OF_SCORES),
         "curves.csv": frames.curves,
+        "published.csv": pd.DataFrame(published(frames), columns=list(PUBLISHED)),
         "points.csv": frames.points.rename(columns={"digest": OF_SCORES["digest"]}),
     }
     return {name: readable(sheet) for name, sheet in tables.items()}
@@ -177,6 +181,17 @@ def baselines(board: Board) -> list[Row]:
         mean = board.baseline(name)
         rows += [{"suite": board.suite, "task": "mean", "baseline": name, "value": mean}] if mean is not None else []
     return rows
+
+
+def published(frames: Frames) -> list[Row]:
+    """Return the rows of published.csv: each score of a model that others trained, on tasks of the experiment."""
+    return [
+        {
+            "run_id": model.run_id, "model": model.name, "suite": model.suites[task], "task": task, "value": value,
+            "fine_tuning_seed": seed, "flops_stated": model.flops, "flops_source": model.source,
+        }
+        for model in frames.published for task, values in model.scores.items() for seed, value in sorted(values.items())
+    ]  # fmt: skip
 
 
 def noise(board: Board) -> list[Row]:

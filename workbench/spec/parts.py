@@ -292,6 +292,44 @@ class StartSpec(Part):
     freeze_generator: bool = False
 
 
+class PairSpec(Part):
+    """The published discriminator and generator that a run goes on from, set by `start.from=DISCRIMINATOR,GENERATOR`.
+
+    `names` are folders, or names on the hub. `files` is the SHA-256 over their files, filled in when they are read.
+    With `allow_bin` (`start.allow_bin`), weights may be in pytorch_model.bin. `flops` are the training FLOPs that are
+    stated of the pair (paper convention), None if none are: others spent them, and no budget includes them.
+    """
+
+    names: Annotated[Names, Field(validate_default=True)] = ()
+    allow_bin: bool = False
+    files: str = ""
+    flops: float | None = None
+
+    @field_validator("names")
+    @classmethod
+    def _are_two(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(value) != 2:
+            raise ValueError(
+                f"start.from takes two models, as in start.from=DISCRIMINATOR,GENERATOR, and {len(value)} are named"
+            )
+        return value
+
+    def spent_before(self) -> str:
+        """Return a sentence on what was spent before."""
+        amount = f"{self.flops:.3g} training FLOPs were" if self.flops else "an unknown amount of training FLOPs was"
+        return f"it went on from {' and '.join(self.names)}, for which {amount} spent before, in no budget here"
+
+
+class PublishedSpec(Part):
+    """A model that others trained, whose scores a run holds; nothing of it is trained here.
+
+    `name` is its name on the hub, or that of its folder. `files` is the SHA-256 over the files that are read.
+    """
+
+    name: str
+    files: str
+
+
 class TasksSpec(Part):
     """The tasks of evaluation and the settings of fine-tuning (table 7).
 

@@ -10,19 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+MEASURED = "measured here"
 PAPER = "Clark et al. 2020 (arXiv 2003.10555v1)"
 
 
 @dataclass(frozen=True)
 class Point:
-    """A published model with its GLUE development score and its training FLOPs under the paper's convention."""
+    """A published model with its score and its training FLOPs under the paper's convention, NaN if not stated.
+
+    The score is that of GLUE's development sets as printed, or for the family MEASURED one that was taken here, in the
+    run `run_id`.
+    """
 
     name: str
     family: str
-    glue: float
+    score: float
     flops: float
     source: str
     note: str = ""
+    run_id: str = ""
 
 
 @dataclass(frozen=True)

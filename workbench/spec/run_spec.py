@@ -25,7 +25,9 @@ from workbench.spec.parts import (
     EncoderSpec,
     GeneratorSpec,
     OptimSpec,
+    PairSpec,
     Part,
+    PublishedSpec,
     Recipe,
     ScheduleSpec,
     StartSpec,
@@ -39,7 +41,8 @@ P = TypeVar("P", bound="Part")
 class RunSpec(Part):
     """All settings of one pre-training run.
 
-    `options` are the objective's; `source` is the hash of the objective's file if it is not part of the package.
+    `options` are the objective's; `source` is the hash of the objective's file if it is not part of the package. A spec
+    with `published` is of a model that others trained: its other settings have no effect.
     """
 
     objective: str = "rtd"
@@ -60,6 +63,8 @@ class RunSpec(Part):
     head: Literal["linear", "dense"] = "linear"
     start: StartSpec | None = None
     tasks: TasksSpec = TasksSpec()
+    pair: PairSpec | None = Field(default=None, exclude_if=lambda value: value is None)
+    published: PublishedSpec | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
@@ -204,6 +209,8 @@ class RunSpec(Part):
         A field that was added later is left out while it has the value that was in effect before, so that older runs
         keep their names.
         """
+        if self.published is not None:
+            return {"published": self.published.model_dump()}
         full = self.model_dump(mode="json", exclude={"tasks": True, "scale": True})
         full["encoder"] |= {
             "heads": self.encoder.head_count,
@@ -231,6 +238,9 @@ class RunSpec(Part):
         del full["data"]["words"], full["data"]["tokens"]  # they follow from the text, as does the fingerprint
         if self.budget.words is None:
             del full["budget"]["words"]
+        if self.pair is not None:
+            full["pair"] = self.pair.files or list(self.pair.names)
+            del full["data"]["tokenizer"]  # it is the pair's, in a folder that may lie elsewhere on another machine
         del full["start"]
         parent = self.parent()
         if self.start is not None and parent is not None:
@@ -244,12 +254,18 @@ class RunSpec(Part):
 
         It is the run's id once options are filled in, text is prepared and the budget is matched (`stages.BoundRun`).
         """
+        if self.published is not None:
+            return f"published-{slug(self.published.name)}-{digest(self.identity())}"
         word = "untrained" if self.budget.steps == 0 else self.objective.rsplit("/", 1)[-1].removesuffix(".py")
-        slug = "".join(c if c.isascii() and c.isalnum() else "-" for c in f"{word}-{self.scale}".lower()).strip("-")
-        return f"{slug[:60]}-s{self.seed}-{digest(self.identity())}"
+        return f"{slug(f'{word}-{self.scale}')}-s{self.seed}-{digest(self.identity())}"
 
 
 _BRANCHES = ("schedule", "budget", "start", "tasks", "scale")  # fields in which a branch may differ from its trunk
+
+
+def slug(text: str) -> str:
+    """Return at most 60 characters that are letters of ASCII in lower case, digits and hyphens."""
+    return "".join(c if c.isascii() and c.isalnum() else "-" for c in text.lower()).strip("-")[:60]
 
 
 def digest(value: Any, size: int = 12) -> str:
@@ -284,6 +300,7 @@ def _sentence(error: ValidationError, prefix: str = "") -> str:
     """Return the first error of a validation as a message; `prefix` is the key of the part that was checked."""
     first = error.errors()[0]
     where = ".".join([prefix] * bool(prefix) + [str(part) for part in first["loc"]])
+    where = next((key for key, spelled in SPELLINGS.items() if spelled == where), where)
     text = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         return f"unknown key '{where}'{suggest(where, known_keys())}"
@@ -296,12 +313,15 @@ def known_keys(kind: type[BaseModel] = RunSpec, prefix: str = "") -> list[str]:
     """Return every dotted key that `--set` takes."""
     keys: list[str] = []
     for name, field in kind.model_fields.items():
+        if name in ("pair", "published"):  # set as `start.from`, and filled in by `workbench evaluate`
+            continue
         part = field.annotation
         inner = [a for a in (part, *get_args(part)) if isinstance(a, type) and issubclass(a, BaseModel)]
         keys += known_keys(inner[0], f"{prefix}{name}.") if inner else [prefix + name]
     return keys
 
 
+SPELLINGS = {"start.from": "pair.names", "start.allow_bin": "pair.allow_bin"}  # a user's keys of other fields
 CLEAR = "unset"  # as a value on the command line: the field has no value, as if it had been left out
 
 
@@ -313,9 +333,9 @@ def parse_override(text: str) -> tuple[str, Any]:
     key, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not key:
         raise InputError(f"--set {text!r} is not of the form key=value, as in --set optim.lr=5e-4")
-    if not key.startswith(("options.", "start.parent.")) and key not in known_keys():
-        raise InputError(f"unknown key {key!r} in --set{suggest(key, known_keys())}")
-    return key, override_value(key, value, "--set")
+    if not key.startswith(("options.", "start.parent.")) and key not in (known := [*known_keys(), *SPELLINGS]):
+        raise InputError(f"unknown key {key!r} in --set{suggest(key, known)}")
+    return SPELLINGS.get(key, key), override_value(key, value, "--set")
 
 
 def override_value(key: str, text: str, option: str) -> str | None:
@@ -329,7 +349,7 @@ def override_value(key: str, text: str, option: str) -> str | None:
             f"{option} {key}: this value is counted in the text and cannot be set; for a number of words seen in "
             "training, use --budget words=N"
         )
-    field = field_of(key.removeprefix("start.parent."))
+    field = field_of(SPELLINGS.get(key, key).removeprefix("start.parent."))
     if field is None:  # an option of an objective, which is checked against the objective's own types
         return None if text == CLEAR else text
     optional = type(None) in get_args(field.annotation)
@@ -402,7 +422,7 @@ def merge(raw: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of `raw` in which the dotted keys of `overrides` have their values."""
     merged = {k: dict(v) if isinstance(v, dict) else v for k, v in raw.items()}
     for key, value in overrides.items():
-        head, dot, rest = key.partition(".")
+        head, dot, rest = SPELLINGS.get(key, key).partition(".")
         merged[head] = merge(merged.get(head) or {}, {rest: value}) if dot else value
     return merged
 

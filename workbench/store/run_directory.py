@@ -193,6 +193,7 @@ class RunDir:
     def finish(self, facts: Mapping[str, Any]) -> None:
         """Write done.json, which marks the run as trained; `facts` are steps, tokens, FLOPs and other results.
 
+        `facts` may hold the hashes of an `encoder` that is not in this folder, as that of a published model is not.
         Time and final metrics are added from the log. The manifest, with the size and SHA-256 of every file, is written
         first, so that later damage can be detected. Raises InputError if the log lacks a step, since then data was lost
         and the run is not complete.
@@ -204,12 +205,12 @@ class RunDir:
         tail = [row for row in rows if row["step"] > steps - max(1, round(0.05 * steps))]
         record = {
             "format": FORMAT,
+            "encoder": validation.hashes(self.path / "encoder"),
+            "heads": validation.hashes(self.path / "heads"),
             **facts,
             "seconds": last.get("seconds") or 0.0,
             "finished": now(),
             "metrics_bytes": validation.size(self.path / "metrics.jsonl"),
-            "encoder": validation.hashes(self.path / "encoder"),
-            "heads": validation.hashes(self.path / "heads"),
             "final": {key: _mean(row.get(key) for row in tail) for key in last if key not in _RUNNING_TOTALS},
             "manifest": manifest.NAME,
             "run_id": self.run_id,

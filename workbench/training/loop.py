@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from workbench import cpu, objectives
 from workbench.data.corpus import Corpus
 from workbench.errors import DamagedRun, Diverged, Interrupted
+from workbench.models import published_pair
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import MlmHead
 from workbench.models.ngram import count_pairs
@@ -179,6 +180,8 @@ def _begin(
     resumed = done
     if parent is not None and not done:
         done, spent, saving = inherit(parent, spec, model, optimizer)
+    elif spec.pair is not None and not done:
+        published_pair.load(model, spec)
     if metrics.rewind(done) != done and done != plan.first:
         raise DamagedRun(
             f"{run.path}: metrics.jsonl lacks rows before step {done}, the step of the checkpoint; "

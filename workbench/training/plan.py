@@ -174,6 +174,7 @@ def _sizes(spec: RunSpec) -> str:
         return digest({key: given[key] for key in given if key not in ("seed", "budget", "optim", "schedule")})
     parts = (spec.encoder, spec.generator_encoder, spec.data.special)
     rest = [spec.objective, spec.generator.kind, spec.tying, spec.head, spec.recipe, spec.generator_frozen]
+    rest += [spec.pair.files] if spec.pair is not None else []
     no_sizes = {"dropout", "attention_dropout", "init"}
     return digest([*rest, *(part.model_dump(mode="json", exclude=no_sizes) for part in parts)])
 
@@ -182,11 +183,14 @@ def _count(spec: RunSpec) -> dict[str, int]:
     """Return what `count_parameters` returns, by building the model on the meta device."""
     import torch
 
+    from workbench.models import published_pair
     from workbench.models.encoder import build_encoder
 
     reported = blaming(objectives.file_of(objectives.load(spec)), "Objective(encoder, spec, options) raised")
     with torch.device("meta"), _undrawn(), reported:
         objective = objectives.build(spec, build_encoder(spec))
+    if spec.pair is not None:
+        published_pair.check_objective(objective, spec)
     seen: set[int] = set()
     parts: dict[str, int] = {}
     for name in ["encoder"] + [child for child, _ in objective.named_children() if child != "encoder"]:

@@ -10,15 +10,22 @@ from __future__ import annotations
 from workbench.data.foreign.configuration import CAUSAL, LAST, check_configuration
 from workbench.data.foreign.encoder_folder import EncoderFiles, check_encoder_folder
 from workbench.data.foreign.patience import in_time
+from workbench.data.foreign.pickled import with_safetensors
 from workbench.data.foreign.tokenizer_folder import (
     TOKENIZER_FILES,
     check_tokenizer_folder,
+    kind_in,
     kind_of_tokenizer,
     longest_text,
 )
 from workbench.data.foreign.view import refusing, view
+from workbench.data.foreign.weights import INDEX, PICKLED_FILE, SINGLE
+
+# The files of a model that are read, as patterns for a download; pickled weights are apart.
+MODEL_FILES = ("config.json", SINGLE, INDEX, "model-*.safetensors", *TOKENIZER_FILES)
 
 __all__ = [
-    "CAUSAL", "LAST", "TOKENIZER_FILES", "EncoderFiles", "check_configuration", "check_encoder_folder",
-    "check_tokenizer_folder", "in_time", "kind_of_tokenizer", "longest_text", "refusing", "view",
+    "CAUSAL", "LAST", "MODEL_FILES", "PICKLED_FILE", "TOKENIZER_FILES", "EncoderFiles", "check_configuration",
+    "check_encoder_folder", "check_tokenizer_folder", "in_time", "kind_in", "kind_of_tokenizer", "longest_text",
+    "refusing", "view", "with_safetensors",
 ]  # fmt: skip

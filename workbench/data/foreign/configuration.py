@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,21 @@ _LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _WIDTH_KEYS = ("hidden_size", "n_embd", "d_model", "dim", "emb_dim")
 _HEAD_KEYS = ("num_attention_heads", "n_head", "n_heads")
 _DROPPED = {*HOW, "auto_map", "_name_or_path", "name_or_path", "transformers_version", "torch_dtype", "dtype"}
+
+
+def kind_of(raw: Mapping[str, Any], tensors: Iterable[str]) -> str | None:
+    """Return the model type that config.json names, or else its weights or its class; None if none of them does.
+
+    Configurations of 2020 may lack it, where the names of weights begin with the type: `electra.embeddings...`.
+    """
+    named = raw.get("model_type")
+    if named is not None:
+        return named if isinstance(named, str) else None
+    starts = {name.partition(".")[0].replace("_", "-") for name in tensors} & KINDS
+    classes = raw.get("architectures")
+    first = classes[0] if isinstance(classes, list) and classes and isinstance(classes[0], str) else ""
+    starts = starts or {re.split(r"For|Model|LMHead", first)[0].lower()} & KINDS
+    return starts.pop() if len(starts) == 1 else None
 
 
 def check_configuration(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.data.foreign.configuration import check_configuration, first_of, layers_of
+from workbench.data.foreign.configuration import check_configuration, first_of, kind_of, layers_of
 from workbench.data.foreign.entries import read_settings, regular_files
 from workbench.data.foreign.weights import check_weights
 from workbench.errors import InputError
@@ -39,7 +39,10 @@ def check_encoder_folder(folder: Path) -> EncoderFiles:
     files = regular_files(folder)
     if "config.json" not in files:
         raise InputError(f"{folder} holds no encoder: it has no config.json")
-    config = check_configuration(folder, read_settings(folder, "config.json", files["config.json"]))
+    raw = read_settings(folder, "config.json", files["config.json"])
+    if raw.get("model_type") is None:
+        raw["model_type"] = kind_of(raw, check_weights(folder, files)[1])
+    config = check_configuration(folder, raw)
     weights, elements, whole_numbers = check_weights(folder, files)
     _check_fit(folder, config, elements)
     return EncoderFiles(folder, config, weights, sum(elements.values()), whole_numbers)

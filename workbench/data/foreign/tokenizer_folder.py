@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from workbench.data.foreign.configuration import kind_of
 from workbench.data.foreign.entries import LARGEST_VOCABULARY, read_settings, regular_files
+from workbench.data.foreign.weights import SINGLE, check_weights
 from workbench.errors import InputError
+from workbench.store.atomic import loads, read_bytes
 
 VOCABULARIES = (
     "tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "spm.model", "sentencepiece.bpe.model",
@@ -19,6 +22,7 @@ SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.js
 TOKENIZER_FILES = (*VOCABULARIES, "merges.txt", *SETTINGS)
 MOST_GROWTH = 100  # characters that a normaliser may write for one; usual ones write 1 to 3
 NO_LIMIT = 1 << 24  # transformers writes 1e30 if there is no limit
+JAPANESE, DICTIONARIES = "BertJapaneseTokenizer", ("ipadic", "unidic", "unidic_lite")
 CLASS = re.compile(r"[A-Za-z0-9]{1,60}(Tokenizer|TokenizerFast|Backend)")
 
 
@@ -51,6 +55,12 @@ def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     kind = settings.get("tokenizer_class")
     if kind is not None and not (isinstance(kind, str) and CLASS.fullmatch(kind)):
         raise InputError(f"{folder}: tokenizer_config.json has tokenizer_class={ascii(kind)[:60]}, not a tokenizer")
+    words = settings.get("mecab_kwargs")
+    if words and not (isinstance(words, dict) and words.keys() == {"mecab_dic"} and words["mecab_dic"] in DICTIONARIES):
+        raise InputError(
+            f"{folder}: tokenizer_config.json has mecab_kwargs={ascii(words)[:60]}; only a dictionary "
+            f"(mecab_dic) that is one of {', '.join(DICTIONARIES)} can be named there"
+        )
     length = settings.get("model_max_length")
     if length is not None and (not isinstance(length, (int, float)) or isinstance(length, bool) or length < 8):
         raise InputError(
@@ -87,6 +97,12 @@ def _growth(normalizer: Any) -> float:
     return max(1, len(written)) if isinstance(written, str) else 1
 
 
+def kind_in(path: Path) -> str | None:
+    """Return the kind of model in a tokenizer.json that was checked, such as Unigram; None if old files name none."""
+    kind = loads(read_bytes(path, LARGEST_VOCABULARY))["model"].get("type")
+    return str(kind) if kind else None
+
+
 def longest_text(folder: Path) -> int | None:
     """Return how many tokens a folder's tokenizer allows in a text (model_max_length); None if it has no limit."""
     path = check_tokenizer_folder(folder).get("tokenizer_config.json")
@@ -95,10 +111,19 @@ def longest_text(folder: Path) -> int | None:
 
 
 def kind_of_tokenizer(folder: Path) -> dict[str, str] | None:
-    """Return the settings of config.json that name a tokenizer's type, which old ones need; None if there are none."""
-    path = regular_files(folder).get("config.json")
-    raw = read_settings(folder, "config.json", path) if path else {}
+    """Return the settings of config.json that name a tokenizer's type, which old ones need; None if there are none.
+
+    A tokenizer whose settings name a tokenizer of words (MeCab) is Japanese BERT's, whatever the type of its model is:
+    some of these folders do not say so, and another tokenizer would read whole sentences as one word.
+    """
+    files = regular_files(folder)
+    raw = read_settings(folder, "config.json", files["config.json"]) if "config.json" in files else {}
     kind, name = raw.get("model_type"), raw.get("tokenizer_class")
+    if raw and kind is None and SINGLE in files:
+        kind = kind_of(raw, check_weights(folder, files)[1])
+    own = files.get("tokenizer_config.json")
+    if own and name is None and "word_tokenizer_type" in read_settings(folder, "tokenizer_config.json", own):
+        kind, name = kind or "bert", JAPANESE
     settings = {"model_type": kind} if isinstance(kind, str) and re.fullmatch(r"[a-z0-9_-]{1,60}", kind) else {}
     if settings and isinstance(name, str) and CLASS.fullmatch(name):
         settings["tokenizer_class"] = name

@@ -18,6 +18,7 @@ from workbench.errors import InputError
 from workbench.store.atomic import loads, open_regular
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLED_FILE = "pytorch_model.bin"  # which is read only where a user allows it (`pickled`)
 PICKLED = re.compile(r".*\.(bin|pt|pth|ckpt|pkl|h5|msgpack)")
 SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\.safetensors")
 MOST_SHARDS = 1000
@@ -42,9 +43,10 @@ def check_weights(folder: Path, files: Mapping[str, Path]) -> tuple[dict[str, Pa
         return _check_shards(folder, files)
     pickled = sorted(name for name in files if PICKLED.fullmatch(name))
     if pickled:
+        allowed = ", or let evaluate read them without running code, with --allow-bin"
         raise InputError(
             f"{folder}: {ascii(pickled[0])[1:-1][:80]} holds weights in a format that is not read, since opening "
-            f"it can run code; convert them to safetensors"
+            f"it can run code; convert them to safetensors{allowed if PICKLED_FILE in pickled else ''}"
         )
     raise InputError(f"{folder} holds no weights: there is no {SINGLE}")
 

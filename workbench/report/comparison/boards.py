@@ -22,7 +22,7 @@ from workbench.report.statistics.gains import Groups, gains
 from workbench.report.statistics.group_sequential import Look, looks
 from workbench.report.statistics.paired_comparison import Compared, Difference, Estimate, t_interval
 from workbench.report.statistics.per_task import Noise, TaskCell, mean_of, noise, task_cells
-from workbench.spec.published import Column, beside
+from workbench.spec.published import MEASURED, Column, Point, beside
 from workbench.spec.scoring import ZERO_SHOT, counted, place_of, score_label
 
 SPENT = (*AMOUNTS, "finetune_seconds")
@@ -85,6 +85,7 @@ class Board:
     families: Families = field(default_factory=dict)  # budget -> what was declared beforehand, if anything
     labels: Labels = field(default_factory=dict)
     places: tuple[Place, ...] = ()  # scores along training, where runs were measured before their end
+    measured: tuple[Point, ...] = ()  # models that others trained, with their mean over the counted tasks
     looks: tuple[Look, ...] = ()  # at the declared comparisons of the largest budget, where seeds are added by a plan
 
     @property
@@ -163,6 +164,7 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
         families=families,
         labels=declared.labels(frames),
         places=places(frames, suite, tasks),
+        measured=_measured(frames, tasks),
         looks=_looks([c for c in trained if c.budget == budgets[-1]], family[budgets[-1]]),
     )
 
@@ -176,6 +178,19 @@ def _tuned(frames: Frames, suite: str) -> tuple[dict[str, dict[str, dict[int, fl
             metrics.setdefault(score["task"], score["metric"])
             tuned.setdefault(score["run_id"], {}).setdefault(score["task"], {})[score["seed"]] = score["value"]
     return tuned, metrics
+
+
+def _measured(frames: Frames, tasks: Iterable[str]) -> tuple[Point, ...]:
+    """Return the published models that have scores on all of these tasks, the best first."""
+    names = list(tasks)
+    models = [
+        Point(
+            model.name, MEASURED, plain.fmean(plain.fmean(model.scores[task].values()) for task in names), model.flops,
+            model.source, f"{min(len(model.scores[task]) for task in names)} fine-tuning seeds", model.run_id,
+        )
+        for model in frames.published if all(task in model.scores for task in names)
+    ]  # fmt: skip
+    return tuple(sorted(models, key=lambda model: -model.score))
 
 
 def _examples(frames: Frames, suite: str) -> dict[str, float]:

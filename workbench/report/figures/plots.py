@@ -16,7 +16,7 @@ from workbench.report.figures.strips import Tips
 from workbench.report.figures.svg import COLOURS
 from workbench.report.load.frames import Frames
 from workbench.report.words import interval, points, power, seeds, short
-from workbench.spec.published import POINTS, Point
+from workbench.spec.published import MEASURED, POINTS, Point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +47,7 @@ def against(
     if not all(cell.spent[axis.column] > 0 for cell in board.cells):
         return "", []
     wide = size[0] > WIDE
-    published = POINTS if board.label == "GLUE" and axis.column == "flops_paper" else ()
+    published = published_points(board, axis)
     apart = not strip and not crowded(board, axis.column)
     tips = Tips()
     with svg.drawing(name, 13):
@@ -75,6 +75,16 @@ def against(
             score_axis(one, short(board.label, 60 if wide else 48))
         label = f"{board.label} against {axis.label}: a curve for each arm; the numbers are in the tables"
         return svg.write(figure, name, label, tips), [CUT_OFF] * cut
+
+
+def published_points(board: Board, axis: Axis) -> list[Point]:
+    """Return the published models of a figure: those measured here, and the paper's results if they are comparable.
+
+    The stated FLOPs of models measured here are drawn on every axis of FLOPs; those without are only in tables.
+    """
+    of_paper = POINTS if board.label == "GLUE" and axis.column == "flops_paper" else ()
+    stated = [model for model in board.measured if not math.isnan(model.flops)]
+    return [*of_paper, *(stated if axis.column.startswith("flops_") else ())]
 
 
 def _strip(
@@ -137,7 +147,7 @@ def untrained(
 
 def _limits(ax: Axes, board: Board, lines: Mapping[str, float], published: Sequence[Point], bars: bool) -> bool:
     """Set the limits of y to contain every point. Returns whether an interval (drawn with `bars`) is cut off."""
-    ys = [*board.run_scores.values(), *lines.values(), *(p.glue for p in published)]
+    ys = [*board.run_scores.values(), *lines.values(), *(p.score for p in published)]
     reach = ends([*(board.cells if bars else ()), *([board.untrained] if board.untrained else [])])
     bottom, top, cut = span(ys, reach)
     ax.set_ylim(bottom, top)
@@ -166,15 +176,16 @@ def line_labels(ax: Axes, lines: Mapping[str, float]) -> None:
 
 
 def _published(ax: Axes, published: Sequence[Point], wide: bool, tips: Tips) -> None:
-    """Draw the models of the paper as open marks, which differ from all marks of runs."""
+    """Draw published models as open marks, which differ from all marks of runs."""
     for point in published:
-        marker = {"ELECTRA": "*", "BERT": "h"}.get(point.family, "d")
+        marker = {"ELECTRA": "*", "BERT": "h", MEASURED: "X"}.get(point.family, "d")
         gid = f"tip-{len(tips)}"
-        tips[gid] = (f"{point.name}: {points(point.glue)} at {power(point.flops)} FLOPs\n{point.source}", "")
-        ax.plot(point.flops, point.glue, marker, ms=8, mfc="none", mec=COLOURS["paper"], mew=1.2, zorder=2, gid=gid)
+        kind = f", published, {MEASURED}" if point.family == MEASURED else ""
+        tips[gid] = (f"{point.name}{kind}: {points(point.score)} at {power(point.flops)} FLOPs\n{point.source}", "")
+        ax.plot(point.flops, point.score, marker, ms=8, mfc="none", mec=COLOURS["paper"], mew=1.2, zorder=2, gid=gid)
         if (wide and point.name not in CROWDED) or point.name in NAMED:
             below = point.family != "ELECTRA"
             ax.annotate(
-                point.name, (point.flops, point.glue), xytext=(6 if below else -6, -10 if below else 4),
+                short(point.name), (point.flops, point.score), xytext=(6 if below else -6, -10 if below else 4),
                 textcoords="offset points", ha="left" if below else "right", fontsize=9, color=COLOURS["paper"],
             )  # fmt: skip

@@ -13,6 +13,7 @@ from workbench.report.figures.scaling import ArmBeyond
 from workbench.report.load.frames import Frames
 from workbench.report.words import listing
 from workbench.spec.parts import CONVENTIONS
+from workbench.spec.published import MEASURED
 
 WIDE, HALF, NARROW = (920, 440), (470, 360), (380, 380)  # CSS pixels
 POINTS_NOTE = "Small marks are runs and link to their rows below; large ones are means over pre-training seeds"
@@ -175,6 +176,8 @@ def _main_caption(board: Board) -> list[str]:
         parts.append(f"beyond the axis: {listing(far)}")
     if board.label == "GLUE" and column == "flops_paper":
         parts.append("open marks are the paper’s own results (its tables 1 and 2, listed below)")
+    if any(point.family == MEASURED for point in plots.published_points(board, main_axis(board))):
+        parts.append("open crosses are published models, measured here, at the FLOPs that their sources state")
     return parts
 
 
@@ -187,8 +190,8 @@ def several_amounts(board: Board) -> bool:
     """Return whether a figure of the scores at the end of training has several amounts of compute to show."""
     axis = main_axis(board)
     spent = all(cell.spent[axis.column] > 0 for cell in board.cells)
-    paper = board.label == "GLUE" and axis.column == "flops_paper"
-    return spent and (paper or not marks.one_amount(board, axis.column))
+    published = bool(plots.published_points(board, axis))
+    return spent and (published or not marks.one_amount(board, axis.column))
 
 
 def spent_by_all(board: Board) -> str:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.errors import plural
 from workbench.report.columns import AMOUNTS, FLOPS
-from workbench.report.load import run_files
+from workbench.report.load import published_scores, run_files
 from workbench.report.load.naming import arm_names, budget_of, code_of
+from workbench.report.load.published_scores import PublishedRun
 from workbench.report.load.run_files import FINISHED, flatten, number
 from workbench.report.load.training_curves import MOST_BINS, MOST_IN_ALL, MOST_ROWS
 from workbench.spec.parts import COUNTS
@@ -82,6 +83,7 @@ class Frames:
     logged: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # run id -> its rows of `curves`
     floors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # run id -> metric -> value
     points: pd.DataFrame = field(default_factory=lambda: no_points())  # scores at points of training and at its end
+    published: tuple[PublishedRun, ...] = ()  # models that others trained, with scores on the same tasks
 
     @property
     def axis(self) -> str:
@@ -156,6 +158,8 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
     for row in pile.runs:
         row["arm"] = arms[row["run_id"]]
     chosen = choose(pile.scores, record["tasks"], pile.notes)
+    published, left_out = published_scores.read(store, chosen, verify)
+    pile.notes += left_out
     other = [
         {"run_id": s["run_id"], "task": s["task"], "seed": s["seed"], "split": split, "metric": metric, "value": value}
         for s in chosen for split, values in s["values"].items() for metric, value in values.items()
@@ -178,6 +182,7 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
         {run_id: list(rows) for run_id, rows in itertools.groupby(pile.curves, key=lambda row: row["run_id"])},
         pile.floors,
         pd.DataFrame(_along(pile, chosen), columns=list(POINT)),
+        published,
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from workbench.errors import InputError, suggest
-from workbench.report.load.naming import UNTRAINED, budget_of, code_of, kind_of
+from workbench.report.load.naming import PUBLISHED, UNTRAINED, budget_of, code_of, kind_of
 from workbench.report.load.run_files import flatten, number, optional, part, scores_of
 from workbench.spec.scoring import mean_score, place_of
 from workbench.store.run_store import RunDir, RunStore
@@ -38,9 +38,11 @@ def row_of(run: RunDir) -> Row:
     spec = part(optional(run.path / "spec.json"), "spec")
     done, env = optional(run.path / "done.json"), optional(run.path / "env.json")
     row |= {"kind": kind_of(spec)}
+    if row["kind"] == PUBLISHED:  # its other settings are of no run
+        spec = {key: spec[key] for key in ("published", "seed", "budget") if key in spec}
     row |= flatten(spec) | {"budget": budget_of(part(spec, "budget"))[0], "code": code_of(env)}
-    if row["kind"] == UNTRAINED:  # every spec names an objective, and that of an untrained run is not used
-        row["objective"] = UNTRAINED
+    if row["kind"] in (UNTRAINED, PUBLISHED):  # every spec names an objective, and here it is not used
+        row["objective"] = row["kind"]
     row |= {f"spent.{k}": done.get(k) for k in ("steps", "tokens", "seconds")}
     row |= {f"flops.{k}": v for k, v in part(done, "flops").items()}
     row |= {f"final.{k}": v for k, v in part(done, "final").items()}

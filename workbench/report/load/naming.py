@@ -11,7 +11,7 @@ from typing import Any
 from workbench.report.load.run_files import number, part
 from workbench.spec.parts import UNITS
 
-UNTRAINED = "untrained"
+UNTRAINED, PUBLISHED = "untrained", "published"
 SPOKEN = {
     "generator.width": "generator width", "generator.depth": "generator depth", "corruption.rate": "mask rate",
     "options.weight": "\u03bb", "optim.lr": "learning rate",
@@ -30,7 +30,9 @@ def budget_of(budget: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def kind_of(spec: Mapping[str, Any]) -> str:
-    """Return "untrained" for an encoder with its initial weights, which has no objective, else "pre-training"."""
+    """Return "published" for a model that others trained, "untrained" for initial weights, else "pre-training"."""
+    if part(spec, "published"):
+        return PUBLISHED
     return UNTRAINED if number(part(spec, "budget").get("steps")) == 0 else "pre-training"
 
 

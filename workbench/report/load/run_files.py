@@ -156,5 +156,6 @@ def _score(raw: dict[str, Any]) -> dict[str, Any]:
     baselines = {str(k): number(v) for k, v in part(raw, "baselines").items()}
     settings = {k: part(raw, "finetune").get(k) for k in part(raw, "finetune")}
     return words | numbers | {"seed": raw["seed"], "digest": str(raw.get("digest") or ""), "values": values,
+                              "data": str(raw.get("data") or ""),
                               "scorer": str(raw.get("scorer") or ""),
                               "baselines": baselines, "finetune": settings}  # fmt: skip

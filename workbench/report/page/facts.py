@@ -56,11 +56,21 @@ def facts(found: Frames, results: list[Board]) -> list[tuple[str, str]]:
         ("Pre-training seeds", words.seeds(counts) if counts else "none with scores"),
         ("Runs", f"{done} of {len(runs)} trained"),
         ("Encoder", f"{size_in_words(layers, width)} ({spec.get('scale')})" if layers else "unknown"),
+        *([("Went on from", before)] if (before := went_on_from(spec)) else []),
         ("Text", text(found, str(spec.get("data.corpus") or "unknown"))),
         *([("Words seen by a run", seen)] if (seen := words_seen(found)) else []),
         ("Pre-training in all", f"{words.power(flops)} FLOPs ({convention}), {words.duration(seconds)}"),
         ("Fine-tuning in all", words.duration(tuning)),
     ]
+
+
+def went_on_from(spec: Mapping[str, Any]) -> str:
+    """Return the published pair that runs went on from, with what others spent on it; "" if there is none."""
+    if not spec.get("pair.names"):
+        return ""
+    flops = number(spec.get("pair.flops"))
+    amount = "unknown FLOPs" if math.isnan(flops) else f"{words.power(flops)} FLOPs"
+    return f"{spec['pair.names']}: {amount} were spent before, which are in no number here"
 
 
 def score(board: Board) -> str:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from workbench.data.foreign.hub import fetch
 from workbench.errors import InputError
 from workbench.store.atomic import user_path
-from workbench.tasks.hub import fetch
 from workbench.tasks.rows import checked_text, rows_of, text_of
 from workbench.tasks.task import Examples, Suite, Task, sealed
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.data.foreign.hub import fetch
 from workbench.data.formats import json_rows
 from workbench.data.streams import PACKINGS, lines, unpacked_suffix
 from workbench.errors import InputError, encodable
 from workbench.store.atomic import user_path
-from workbench.tasks.hub import fetch
 from workbench.tasks.rows import rows_of
 from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
 

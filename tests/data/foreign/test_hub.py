@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from workbench.data.foreign.hub import fetch
 from workbench.errors import InputError
-from workbench.tasks.hub import fetch
 
 FOLDER = "the folder that holds größe"
 

@@ -1,0 +1,287 @@
+"""Folders in the layout of each published checkpoint, at tiny sizes: read right, or refused in one sentence.
+
+The files have the names, keys and quirks of the originals; weights are drawn here. What is loaded is compared with
+transformers' own model of the class that wrote the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.data import foreign
+from workbench.data.foreign.hub import model_folder
+from workbench.data.tokenizer import load_foreign
+from workbench.errors import InputError
+from workbench.tasks.encoder_facts import encoder_facts
+from workbench.tasks.finetuning.classifier import load_encoder
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+ENGLISH = [*SPECIAL, "the", "cat", "sat", "å", "a", "##t", "s", "mat", "The"]
+CZECH = [*SPECIAL, "kočka", "kocka", "na", "střeše"]
+JAPANESE = [*SPECIAL, "東京", "##大学", "で", "研究", "を", "する"]
+SIZES: dict[str, Any] = {
+    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
+    "max_position_embeddings": 64, "initializer_range": 0.5,
+}  # fmt: skip
+MECAB = {
+    "do_lower_case": False, "word_tokenizer_type": "mecab", "subword_tokenizer_type": "wordpiece", "never_split": None,
+    "mecab_kwargs": {"mecab_dic": "ipadic"}, "model_max_length": 512,
+}  # fmt: skip
+
+
+def write(
+    folder: Path, kind: str, vocabulary: list[str], config: Mapping[str, Any], tokenizer: Mapping[str, Any] | None,
+    pickled: bool = False, **sizes: Any,
+) -> Any:  # fmt: skip
+    """Write a model of a transformers class as its authors did, and return it. `config` None values remove keys."""
+    import torch
+    import transformers
+    from safetensors.torch import save_file
+
+    model_class = getattr(transformers, kind)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = model_class(model_class.config_class(**{"vocab_size": len(vocabulary), **SIZES, **sizes})).eval()
+    folder.mkdir()
+    raw = json.loads(model.config.to_json_string()) | {"architectures": [kind]} | config
+    (folder / "config.json").write_text(json.dumps({key: value for key, value in raw.items() if value is not None}))
+    state = {name: weight.clone() for name, weight in model.state_dict().items()}
+    if pickled:
+        torch.save(state, folder / "pytorch_model.bin")
+    else:
+        save_file(state, folder / "model.safetensors")
+    if tokenizer is not None:
+        (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in vocabulary))
+        (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    return model
+
+
+def unigram(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Write a SentencePiece vocabulary as tokenizer.json, with the original m.model beside it."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    words = [(word, 0.0) for word in SPECIAL] + [("\u2581", -2.0), ("\u2581the", -3.0), ("\u2581cat", -3.0)]
+    made = Tokenizer(models.Unigram([*words, *((letter, -9.0) for letter in "abcehst")], unk_id=1))
+    made.normalizer, made.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Metaspace()
+    pair = [("[CLS]", 2), ("[SEP]", 3)]
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=pair
+    )
+    made.save(str(folder / "tokenizer.json"))
+    named = {f"{word.strip('[]').lower()}_token": word for word in SPECIAL}
+    (folder / "tokenizer_config.json").write_text(json.dumps(named | settings))
+    (folder / "special_tokens_map.json").write_text(json.dumps(named))
+    (folder / "m.model").write_bytes(b"\x0a\x0e\x0a\x05<unk>")
+
+
+def google(folder: Path, kind: str = "ElectraForPreTraining", **more: Any) -> Any:
+    config = {"architectures": ["ElectraForTokenClassification"]}  # as the first configurations said
+    return write(folder, kind, ENGLISH, config, {"do_lower_case": True, "model_max_length": 512}, **more)
+
+
+def sentencepiece(folder: Path, pickled: bool, settings: Mapping[str, Any]) -> Any:
+    model = write(folder, "ElectraForPreTraining", [*SPECIAL, *"0123456789"], {}, None, pickled, embedding_size=8)
+    unigram(folder, settings)
+    return model
+
+
+def dane(folder: Path) -> Any:
+    config = {"id2label": {"0": "O", "1": "B-PER"}, "label2id": {"O": 0, "B-PER": 1}}
+    settings = {"do_lower_case": False, "model_max_length": 128}
+    return write(folder, "ElectraForTokenClassification", ENGLISH, config, settings, True, embedding_size=8)
+
+
+def seznam(folder: Path) -> Any:
+    settings = {"do_lower_case": True, "strip_accents": False}
+    return write(folder, "ElectraForPreTraining", CZECH, {"model_type": None}, settings, True, embedding_size=8)
+
+
+def izumi_bert(folder: Path) -> Any:
+    config = {"tokenizer_class": "BertJapaneseTokenizer"}
+    return write(folder, "BertForMaskedLM", JAPANESE, config, MECAB, True)
+
+
+def izumi_electra(folder: Path) -> Any:
+    return write(folder, "ElectraForPreTraining", JAPANESE, {}, MECAB, True, embedding_size=16)
+
+
+LAYOUTS: dict[str, Callable[[Path], Any]] = {
+    "google/electra-small-discriminator": lambda folder: google(folder, embedding_size=8),
+    "google/electra-base-discriminator": lambda folder: google(folder, embedding_size=16),
+    "google/electra-large-generator": lambda folder: google(folder, "ElectraForMaskedLM", embedding_size=32),
+    "AILabTUL/mELECTRA": lambda folder: sentencepiece(folder, False, {"tokenizer_class": "ElectraTokenizer"}),
+    "AILabTUL/BiELECTRA-czech-slovak": lambda folder: sentencepiece(folder, True, {}),
+    "Maltehb/aelaectra-danish-electra-small-cased": lambda folder: write(
+        folder, "ElectraForPreTraining", ENGLISH, {}, {"do_lower_case": False, "model_max_length": 128}, True,
+        embedding_size=8,
+    ),
+    "Maltehb/aelaectra-danish-electra-small-cased-ner-dane": dane,
+    "Seznam/small-e-czech": seznam,
+    "izumi-lab/bert-small-japanese": izumi_bert,
+    "izumi-lab/electra-base-japanese-discriminator": izumi_electra,
+}  # fmt: skip
+TOKENS = {  # text, and the tokens that the authors' tokenizer gives
+    "google/electra-small-discriminator": ("The Cat", ["[CLS]", "the", "cat", "[SEP]"]),
+    "google/electra-base-discriminator": ("THE å", ["[CLS]", "the", "a", "[SEP]"]),
+    "google/electra-large-generator": ("sat", ["[CLS]", "sat", "[SEP]"]),
+    "AILabTUL/mELECTRA": ("The cat", ["[CLS]", "\u2581the", "\u2581cat", "[SEP]"]),
+    "AILabTUL/BiELECTRA-czech-slovak": ("the CAT", ["[CLS]", "\u2581the", "\u2581cat", "[SEP]"]),
+    "Maltehb/aelaectra-danish-electra-small-cased": ("The å", ["[CLS]", "The", "å", "[SEP]"]),
+    "Maltehb/aelaectra-danish-electra-small-cased-ner-dane": ("the", ["[CLS]", "the", "[SEP]"]),
+    "Seznam/small-e-czech": ("Kočka na střeše", ["[CLS]", "kočka", "na", "střeše", "[SEP]"]),
+    "izumi-lab/bert-small-japanese": ("東京大学で研究", ["[CLS]", "東京", "##大学", "で", "研究", "[SEP]"]),
+    "izumi-lab/electra-base-japanese-discriminator": ("研究を東京で", ["[CLS]", "研究", "を", "東京", "で", "[SEP]"]),
+}  # fmt: skip
+
+
+def read(folder: Path) -> Path:
+    return foreign.with_safetensors(model_folder(str(folder)))
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_each_layout_gives_the_hidden_states_of_the_class_that_wrote_it(name: str, tmp_path: Path) -> None:
+    import torch
+
+    written = LAYOUTS[name](tmp_path / "model")
+    body = getattr(written, written.base_model_prefix)
+    ids, mask = torch.tensor([[2, 5, 6, 3], [2, 7, 3, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
+    encoder = load_encoder(read(tmp_path / "model"), 0.0).eval()
+    with torch.inference_mode():
+        expected = body(input_ids=ids, attention_mask=mask).last_hidden_state
+        got = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+    assert torch.allclose(got[mask.bool()], expected[mask.bool()], atol=1e-5), "some weights are not those of the file"
+    stored = body.state_dict()
+    for key, weight in encoder.state_dict().items():
+        assert torch.equal(weight, stored[key]), f"{key} stayed random"
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_each_tokenizer_gives_the_tokens_that_its_authors_trained_on(name: str, tmp_path: Path) -> None:
+    if name.startswith("izumi-lab"):
+        pytest.importorskip("fugashi")
+        pytest.importorskip("ipadic")
+    LAYOUTS[name](tmp_path / "model")
+    text, tokens = TOKENS[name]
+    tokenizer = load_foreign(read(tmp_path / "model"))
+    assert tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"]) == tokens
+
+
+def test_the_length_of_texts_is_that_of_the_model(tmp_path: Path) -> None:
+    google(tmp_path / "google", max_position_embeddings=600)
+    LAYOUTS["Maltehb/aelaectra-danish-electra-small-cased"](tmp_path / "danish")
+    assert encoder_facts(read(tmp_path / "google")).longest == 512
+    assert encoder_facts(read(tmp_path / "danish")).longest == 64  # fewer positions than model_max_length
+
+
+def test_a_causal_electra_is_read_at_its_last_token(tmp_path: Path) -> None:
+    google(tmp_path / "causal", is_decoder=True)
+    google(tmp_path / "usual")
+    assert encoder_facts(tmp_path / "causal").reads_last and not encoder_facts(tmp_path / "usual").reads_last
+
+
+def test_pickled_weights_are_converted_once_and_only_when_asked_for(tmp_path: Path) -> None:
+    seznam(tmp_path / "czech")
+    with pytest.raises(InputError, match=r"pytorch_model.bin.*--allow-bin"):
+        load_encoder(tmp_path / "czech", 0.0)
+    one = read(tmp_path / "czech")
+    assert one != tmp_path / "czech" and one == read(tmp_path / "czech") and not (one / "pytorch_model.bin").exists()
+    google(tmp_path / "safe")
+    assert read(tmp_path / "safe") == tmp_path / "safe"
+
+
+class Ran:
+    """An object whose unpickling would leave a mark."""
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (Path("ran"),))
+
+
+def test_a_pickle_that_would_run_code_is_refused_and_does_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    monkeypatch.chdir(tmp_path)
+    seznam(tmp_path / "model")
+    torch.save({"electra.x": Ran()}, tmp_path / "model" / "pytorch_model.bin")
+    with pytest.raises(InputError, match="cannot be read without running code"):
+        read(tmp_path / "model")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("held", ["a list", {"electra.x": "text"}, {3: None}, {}])
+def test_a_pickle_of_other_things_is_refused(held: Any, tmp_path: Path) -> None:
+    import torch
+
+    seznam(tmp_path / "model")
+    torch.save(held, tmp_path / "model" / "pytorch_model.bin")
+    with pytest.raises(InputError, match=r"pytorch_model.bin holds"):
+        read(tmp_path / "model")
+
+
+def test_layer_norms_with_the_names_of_2019_are_read(tmp_path: Path) -> None:
+    import torch
+
+    model = seznam(tmp_path / "model")
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): weight
+        for name, weight in model.state_dict().items()
+    }
+    torch.save(old, tmp_path / "model" / "pytorch_model.bin")
+    encoder = load_encoder(read(tmp_path / "model"), 0.0)
+    norm = "embeddings.LayerNorm.weight"
+    assert torch.equal(encoder.state_dict()[norm], model.state_dict()[f"electra.{norm}"])
+
+
+def _lacking(folder: Path, part: str) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(folder / "model.safetensors")
+    save_file({name: weight for name, weight in weights.items() if part not in name}, folder / "model.safetensors")
+
+
+REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
+    "weights of a layer are missing": (lambda folder: _lacking(folder, "layer.1.attention.self.query"), "lacks"),
+    "the projection of embeddings is missing": (lambda folder: _lacking(folder, "embeddings_project"), "lacks"),
+    "no type anywhere": (
+        lambda folder: (folder / "config.json").write_text(
+            json.dumps({**SIZES, "vocab_size": 14, "embedding_size": 8, "architectures": ["SomethingElse"]})
+        ) and _renamed(folder),
+        "model_type None",
+    ),
+    "a MeCab that names files": (
+        lambda folder: (folder / "tokenizer_config.json").write_text(
+            json.dumps(MECAB | {"mecab_kwargs": {"mecab_option": "-r /etc/passwd"}})
+        ) and None,
+        "mecab_kwargs",
+    ),
+}  # fmt: skip
+
+
+def _renamed(folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(folder / "model.safetensors")
+    save_file({name.replace("electra.", ""): w for name, w in weights.items()}, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_lacks_something_is_refused_in_one_sentence(case: str, tmp_path: Path) -> None:
+    google(tmp_path / "model", embedding_size=8)
+    change, told = REFUSED[case]
+    change(tmp_path / "model")
+    with pytest.raises(InputError, match=told):
+        load_encoder(tmp_path / "model", 0.0)
+        load_foreign(tmp_path / "model")
+
+
+def test_a_missing_mecab_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "fugashi", None)
+    izumi_bert(tmp_path / "model")
+    with pytest.raises(InputError, match=r"workbench\[japanese\]"):
+        load_foreign(read(tmp_path / "model"))

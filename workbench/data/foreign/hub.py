@@ -1,0 +1,58 @@
+"""Folders on the Hugging Face hub: data sets of tasks, and published models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from workbench.data.foreign import MODEL_FILES, PICKLED_FILE
+from workbench.errors import InputError
+
+NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+
+
+def fetch(name: str, patterns: Sequence[str], option: str, folder: str) -> Path | str:
+    """Return the local copy of a data set's files that match the patterns, or a sentence on why there is none.
+
+    `option` is the option that gave the name, and `folder` describes the folder that may be given instead. Raises
+    InputError if the name is neither a folder nor a valid name of a data set.
+    """
+    no_folder = f"{option.removeprefix('--set ')}={name!r} is no folder here"
+    if not NAME.fullmatch(name):
+        raise InputError(f"{no_folder}, nor a valid name of a data set on the hub; give {folder}")
+    found = _snapshot(name, "dataset", patterns)
+    if isinstance(found, Path):
+        return found
+    return f"{no_folder}, and its download from the hub failed ({found}); give a folder with {option}=DIR"
+
+
+def model_folder(name: str, allow_bin: bool = False) -> Path:
+    """Return the folder of a model: `name` itself if it is a folder, else its snapshot in the cache of the hub.
+
+    A model on the hub is downloaded if it is not there; its pickled weights are only with `allow_bin`. Raises
+    InputError if the name is neither a folder nor a model that can be had.
+    """
+    path = Path(name).expanduser()
+    if path.exists() or not NAME.fullmatch(name) or "/" not in name:
+        return path
+    found = _snapshot(name, "model", MODEL_FILES)
+    if isinstance(found, Path) and allow_bin and not any(found.glob("*.safetensors")):
+        found = _snapshot(name, "model", (*MODEL_FILES, PICKLED_FILE))
+    if isinstance(found, Path):
+        return found
+    raise InputError(
+        f"{name} is no folder here, and its download from the hub failed ({found}); give the folder of an encoder, or "
+        f"put the model into the hub's cache"
+    )
+
+
+def _snapshot(name: str, kind: str, patterns: Sequence[str]) -> Path | str:
+    """Return the folder of a snapshot in the cache of the hub, or the kind of the error that its download raised."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, repo_type=kind, allow_patterns=list(patterns)))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
+        return type(error).__name__

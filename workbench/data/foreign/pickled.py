@@ -1,0 +1,75 @@
+"""Weights in `pytorch_model.bin`, read only where a user allows it, by torch's unpickler that runs no code of the file.
+
+They are copied once into a folder of the cache as safetensors, and that folder is checked and read as any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+from workbench.data.foreign.entries import regular_files
+from workbench.data.foreign.tokenizer_folder import TOKENIZER_FILES
+from workbench.data.foreign.view import refusing
+from workbench.data.foreign.weights import INDEX, PICKLED_FILE, SINGLE
+from workbench.errors import InputError
+from workbench.store.atomic import cache_root
+from workbench.store.cache import is_whole, staged
+
+KEPT = ("config.json", *TOKENIZER_FILES)
+OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of layer norms, in checkpoints from TensorFlow
+
+
+def with_safetensors(folder: Path) -> Path:
+    """Return the folder itself, or a copy in the cache with pytorch_model.bin as safetensors if it has no others.
+
+    Raises InputError if the file holds anything but tensors by name.
+    """
+    files = regular_files(folder)
+    if PICKLED_FILE not in files or SINGLE in files or INDEX in files:
+        return folder
+    kept = {name: path for name, path in files.items() if name in KEPT}
+    hashes = [_sha256(path) for _, path in sorted({**kept, PICKLED_FILE: files[PICKLED_FILE]}.items())]
+    key = hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
+    copy = cache_root() / "converted" / f"{''.join(c if c.isalnum() else '-' for c in folder.name)[:40]}-{key}"
+    if not is_whole(copy):
+        weights = _tensors(folder, files[PICKLED_FILE])
+        with staged(copy) as temporary:
+            _write(temporary, weights, folder, kept)
+    return copy
+
+
+def _tensors(folder: Path, path: Path) -> dict[str, Any]:
+    """Return the tensors of a pickled state dict. Raises InputError."""
+    import torch
+
+    with refusing(folder, f"has a {PICKLED_FILE} that cannot be read without running code"):
+        held = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(held, dict) or not held:
+        raise InputError(f"{folder}: {PICKLED_FILE} holds {type(held).__name__}, not tensors by name")
+    for name, tensor in held.items():
+        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
+            raise InputError(f"{folder}: {PICKLED_FILE} holds {ascii(name)[:60]}, which is not a tensor with a name")
+    return {_new_name(name): tensor for name, tensor in held.items()}
+
+
+def _new_name(name: str) -> str:
+    """Return the name that a tensor has today: layer norms once had gamma and beta."""
+    return next((name.removesuffix(old) + new for old, new in OLD_NAMES.items() if name.endswith(old)), name)
+
+
+def _write(copy: Path, weights: dict[str, Any], folder: Path, kept: dict[str, Path]) -> None:
+    """Write tensors as safetensors, each with its own memory, beside copies of the other files."""
+    from safetensors.torch import save_file
+
+    with refusing(folder, f"has a {PICKLED_FILE} that cannot be written as safetensors"):
+        save_file({name: tensor.detach().clone().contiguous() for name, tensor in weights.items()}, copy / SINGLE)
+    for name, path in kept.items():
+        shutil.copyfile(path, copy / name)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

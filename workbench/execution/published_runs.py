@@ -1,0 +1,177 @@
+"""Models that others trained, measured as runs are: their scores in the store, as runs of the kind "published"."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench import progress
+from workbench.data import foreign
+from workbench.errors import InputError
+from workbench.models.published_models import known_model
+from workbench.spec.host import Host
+from workbench.spec.parts import PublishedSpec
+from workbench.spec.run_spec import RunSpec, digest
+from workbench.spec.stages import BoundRun, ResolvedSpec
+from workbench.store.atomic import sha256
+from workbench.store.environment import environment
+from workbench.store.lease import LeaseHeld
+from workbench.store.run_directory import home_of
+from workbench.store.run_store import RunDir, RunStore
+from workbench.tasks import Suite
+from workbench.tasks.evaluation import evaluate
+from workbench.tasks.zero_shot.minimal_pairs import PairSet
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that is measured: the name that was given, and the folder with its files."""
+
+    name: str
+    folder: Path
+
+    @property
+    def known_as(self) -> str:
+        """The name in the store: that on the hub, or the last part of a folder's path."""
+        if known := known_model(self.name):
+            return known.name
+        return self.folder.resolve().name if Path(self.name).expanduser().exists() else self.name
+
+    @property
+    def of_a_run(self) -> bool:
+        """Whether the folder belongs to a run of a store, which has its own scores."""
+        return (home_of(self.folder)[0].path / "spec.json").is_file()
+
+
+def models(names: Sequence[str], allow_bin: bool) -> list[Model]:
+    """Return the models of these names or folders, downloaded if needed. Raises InputError."""
+    from workbench.data.foreign.hub import model_folder
+
+    found = []
+    for name in dict.fromkeys(names):
+        folder = model_folder(name, allow_bin)
+        found.append(Model(name, foreign.with_safetensors(folder) if allow_bin else folder))
+    return found
+
+
+def stated_flops(model: Model, given: float | None) -> tuple[float | None, str]:
+    """Return the training FLOPs that are stated of a model, None if none are, and who states them.
+
+    `given` is the value of --flops.
+    """
+    if given is not None:
+        return given, "--flops"
+    known = known_model(model.name)
+    if known is None or known.flops is None:
+        return None, "not stated"
+    return known.flops, known.flops_source or known.source
+
+
+@contextlib.contextmanager
+def opened(store: RunStore, model: Model, host: Host, flops: float | None) -> Iterator[RunDir]:
+    """Yield the run that holds a model's scores, which is made if it is new, with its lease held.
+
+    Raises InputError if the run is damaged, or another process has its lease.
+    """
+    files = _hashes(model.folder)
+    run = store.open(_bound(PublishedSpec(name=model.known_as, files=digest(files, 64))))
+    if run.damage:
+        raise InputError(f"{run.path} is damaged: {run.damage}; move that folder away and give the same command again")
+    try:
+        with run.lease(patience=0):
+            _state_training(run, model, host, flops, files)
+            yield run
+    except LeaseHeld:
+        raise InputError(
+            f"{run.path} is being measured by another process; give the same command again later"
+        ) from None
+
+
+def _bound(published: PublishedSpec) -> BoundRun:
+    """Return the run of a published model: of 0 steps, and without an objective."""
+    from workbench.spec.presets import resolve
+
+    base = resolve("nano", {"budget.steps": 0})
+    return BoundRun(ResolvedSpec(base.replace(published=published.model_dump())))
+
+
+def _state_training(run: RunDir, model: Model, host: Host, flops: float | None, files: dict[str, str]) -> None:
+    """Write what is stated of a model's training, unless the same is there already."""
+    amount, source = stated_flops(model, flops)
+    stated = {"flops": {"paper": amount} if amount is not None else {}, "flops_source": source}
+    if not run.trained:
+        facts = environment(
+            host.command or sys.argv, device=host.resolved_device(), precision=host.resolved_precision()
+        )
+        run.write_json("env.json", facts)
+        run.finish({"steps": 0, "tokens": 0, "encoder": files, **stated})
+        return
+    done = run.read_json("done.json")
+    if flops is not None and {key: done.get(key) for key in stated} != stated:
+        run.write_json("done.json", done | stated)
+
+
+def _refuse_pairs(model: Model, suite: Suite) -> None:
+    """Raise InputError for minimal pairs, as sentences are scored with heads that only runs of a store have."""
+    pairs = next((task.name for task in suite.tasks if isinstance(task, PairSet)), None)
+    if pairs is not None:
+        raise InputError(
+            f"{model.name}: sentences of {pairs} are scored with the heads of pre-training, so name the folder encoder "
+            f"of a run"
+        )
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file of an encoder and its tokenizer that is read. Raises InputError."""
+    progress.say(f"reading {folder}")
+    files = {
+        "config.json": Path(os.path.realpath(folder / "config.json")),
+        **foreign.check_encoder_folder(folder).weights,
+        **foreign.check_tokenizer_folder(folder),
+    }
+    return {name: sha256(path) for name, path in sorted(files.items())}
+
+
+def gone_on(base: RunSpec, given: Mapping[str, Any]) -> RunSpec:
+    """Return a spec with the sizes, heads and tokenizer of the published pair that it goes on from.
+
+    The FLOPs that others spent before are printed. Raises InputError for a setting in `given` that contradicts it.
+    """
+    from workbench.models import published_pair
+
+    assert base.pair is not None
+    pair = published_pair.find(base.pair)
+    known = known_model(pair.names[0])
+    keys = published_pair.settings(pair) | {"pair.flops": known.flops if known else None}
+    for key, value in keys.items():
+        if key in given and given[key] is not None and str(given[key]) != str(value):
+            raise InputError(
+                f"--set {key}={given[key]} contradicts start.from, whose models have {value}; leave it out"
+            )
+    spec = base.changed(keys)
+    published_pair.check_generator(spec, pair)
+    published_pair.check(pair)
+    assert spec.pair is not None
+    progress.say(f"where a run begins: {spec.pair.spent_before()}")
+    return spec
+
+
+def measure(
+    model: Model, suite: Suite, base: RunSpec, host: Host, store: RunStore | None, flops: float | None
+) -> tuple[list[dict[str, Any]], int]:
+    """Measure a model with the settings of `base`; return its scores, and the number of failed ones.
+
+    The scores are written into the store, unless there is none or the folder is that of a run.
+    """
+    if store is None or model.of_a_run:
+        rows, failed = evaluate(model.folder, suite, base.tasks, base.scale, host, name=model.name)
+    else:
+        _refuse_pairs(model, suite)
+        with opened(store, model, host, flops) as run:
+            rows, failed = evaluate(model.folder, suite, base.tasks, base.scale, host, run, model.name)
+    return [{"model": model.name, **row} for row in rows], failed
