@@ -168,7 +168,7 @@ def test_hugging_face_fills_masks_with_the_logits_of_the_objective(tmp_path: Pat
     assert found is not None
     encoder, head = found
     assert (encoder is model.encoder) == (name == "bert-mlm")
-    model_folder._save_masked_lm(encoder, head, tmp_path)
+    model_folder.export_masked_lm(encoder, head, tmp_path)
     loaded, info = AutoModelForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     ids = torch.tensor([[2, 7, 4, 9, 3]])

@@ -7,22 +7,17 @@ fine-tuned, is in the folder `encoder` beside it, for `AutoModel`.
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
-from torch import Tensor, nn
+from torch import nn
 
 from workbench.data.foreign import TOKENIZER_FILES
-from workbench.errors import InputError
-from workbench.models.corruption import Generator
-from workbench.models.electra import Electra
-from workbench.models.encoder import Encoder, plain_weights
-from workbench.models.heads import BinaryHead, MlmHead
+from workbench.models.export import export_masked_lm, masked_lm, save_tensors
+from workbench.models.heads import BinaryHead
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import copy_files
 from workbench.store.run_directory import RunDir
-from workbench.store.safetensors_writer import library_errors, save_copies
 from workbench.tasks.zero_shot import scorer
 
 HEAD = "detection_head.safetensors"
@@ -36,7 +31,7 @@ def write(run: RunDir, weights: Path, folder: Path, revision: str) -> None:
     if language_model is None:
         copy_files(weights / "encoder", folder)
     else:
-        _save_masked_lm(*language_model, folder)
+        export_masked_lm(*language_model, folder)
         for file in (weights / "encoder").iterdir():
             if file.name in TOKENIZER_FILES:
                 shutil.copyfile(file, folder / file.name)
@@ -46,41 +41,6 @@ def write(run: RunDir, weights: Path, folder: Path, revision: str) -> None:
     if isinstance(head, BinaryHead):
         save_tensors(dict(head.named_parameters()), folder / HEAD)
     (folder / "README.md").write_text(card(spec, model, revision), encoding="utf-8")
-
-
-def masked_lm(model: nn.Module) -> tuple[Encoder, MlmHead] | None:
-    """Return encoder and head of the part that learned to predict [MASK]; None if the objective has none."""
-    generator, head = getattr(model, "generator", None), getattr(model, "head", None)
-    if isinstance(generator, Generator):
-        return None if generator.words is not None else (generator.body, generator.head)
-    encoder = getattr(model, "encoder", None)
-    if not isinstance(head, MlmHead) or not isinstance(encoder, Encoder) or encoder.spec.causal:
-        return None  # the head of a causal encoder learned to predict the next token
-    return encoder, head
-
-
-def _save_masked_lm(encoder: Encoder, head: MlmHead, folder: Path) -> None:
-    """Write config.json and model.safetensors of an `ElectraForMaskedLM`, with our head under its names."""
-    if not isinstance(encoder.model, Electra):
-        raise InputError(
-            f"encoder.family={encoder.spec.family}: masked language models are exported for the family electra only; "
-            f"AutoModel loads the folder encoder of each run"
-        )
-    facts = {"architectures": ["ElectraForMaskedLM"], "dtype": "float32", **encoder.model.config.facts()}
-    (folder / "config.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    body = {f"electra.{name}": weight for name, weight in plain_weights(encoder.model).items()}
-    own = {
-        "generator_predictions.dense.weight": head.dense.weight, "generator_predictions.dense.bias": head.dense.bias,
-        "generator_predictions.LayerNorm.weight": head.norm.weight,
-        "generator_predictions.LayerNorm.bias": head.norm.bias, "generator_lm_head.bias": head.bias,
-    }  # fmt: skip
-    save_tensors(body | own, folder / "model.safetensors")
-
-
-def save_tensors(weights: dict[str, Tensor], path: Path) -> None:
-    """Write a copy of each tensor on the CPU to a safetensors file."""
-    with library_errors(path):
-        save_copies(weights, path)
 
 
 def card(spec: RunSpec, model: nn.Module, revision: str) -> str:

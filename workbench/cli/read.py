@@ -125,7 +125,9 @@ def diff(
 
 
 def export(
-    experiment: Annotated[str, typer.Argument(help="Name of an experiment, or of one of its records.")],
+    experiment: Annotated[
+        str, typer.Argument(help="Name of an experiment, or of one of its records; with --checkpoint, of a run.")
+    ],
     form: Annotated[str, typer.Option("--format", help="csv, parquet or latex.")] = "csv",
     runs: Runs = Path("runs"),
     out: Annotated[Path | None, typer.Option(help="File to write (default: stdout).")] = None,
@@ -133,11 +135,21 @@ def export(
     babylm: Annotated[
         Path | None, typer.Option(help="New folder for models, predictions and collated files in BabyLM's layout.")
     ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="New folder for the models of one run, with their heads, for transformers.")
+    ] = None,
 ) -> None:
     """Write every score as one long table; each row has run, seeds, spec, data fingerprint and code version.
 
     With --babylm, write models by words seen, predictions and scores in the layout of BabyLM's evaluation pipeline.
+    With --checkpoint, write the discriminator and the generator of a run as ElectraForPreTraining and
+    ElectraForMaskedLM, each with its head, its tokenizer and a model card.
     """
+    if checkpoint is not None:
+        if out is not None or form != "csv" or babylm is not None:
+            raise InputError("--checkpoint DIR writes folders of models; remove --out, --format and --babylm")
+        _export_checkpoint(experiment, runs, checkpoint)
+        return
     if babylm is not None:
         if out is not None or form != "csv":
             raise InputError("--babylm DIR writes a folder in a layout of its own; remove --out and --format")
@@ -166,6 +178,17 @@ def export(
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(out, data)
     emit(out, False)
+
+
+def _export_checkpoint(word: str, runs: Path, out: Path) -> None:
+    """Write the models of one run, and print their folders."""
+    writable(out.parent, "--checkpoint")
+    from workbench.execution import model_folders
+    from workbench.report.load import ledger
+    from workbench.store.run_store import RunStore
+
+    run = ledger.find_run(RunStore.existing(runs), word)
+    emit("\n".join(map(str, model_folders.write(run, out))), False)
 
 
 def _export_babylm(experiment: str, runs: Path, out: Path, verify: bool) -> None:

@@ -7,17 +7,21 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from workbench import __version__
 from workbench.data.foreign import TOKENIZER_FILES
-from workbench.errors import plural
-from workbench.models.encoder import Encoder
+from workbench.errors import InputError, plural
+from workbench.models.corruption import Generator
+from workbench.models.electra import Electra
+from workbench.models.encoder import Encoder, plain_weights
+from workbench.models.heads import BinaryHead, MlmHead
 from workbench.models.ngram import Ngrams
 from workbench.models.unigram import WordFrequencies
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import read_object, write_new
-from workbench.store.safetensors_writer import content, library_errors
+from workbench.store.safetensors_writer import content, library_errors, save_copies
 
 WEIGHTS = "model.safetensors"
 
@@ -101,3 +105,62 @@ encoder, tokenizer = AutoModel.from_pretrained("."), AutoTokenizer.from_pretrain
 hidden = encoder(**tokenizer("Some text.", return_tensors="pt")).last_hidden_state
 ```
 """
+
+
+def masked_lm(model: nn.Module) -> tuple[Encoder, MlmHead] | None:
+    """Return encoder and head of the part that learned to predict [MASK]; None if the objective has none."""
+    generator, head = getattr(model, "generator", None), getattr(model, "head", None)
+    if isinstance(generator, Generator):
+        return None if generator.words is not None else (generator.body, generator.head)
+    encoder = getattr(model, "encoder", None)
+    if not isinstance(head, MlmHead) or not isinstance(encoder, Encoder) or encoder.spec.causal:
+        return None  # the head of a causal encoder learned to predict the next token
+    return encoder, head
+
+
+def export_masked_lm(encoder: Encoder, head: MlmHead, folder: Path) -> None:
+    """Write config.json and model.safetensors of an `ElectraForMaskedLM`, with our head under its names."""
+    own = {
+        "generator_predictions.dense.weight": head.dense.weight, "generator_predictions.dense.bias": head.dense.bias,
+        "generator_predictions.LayerNorm.weight": head.norm.weight,
+        "generator_predictions.LayerNorm.bias": head.norm.bias, "generator_lm_head.bias": head.bias,
+    }  # fmt: skip
+    _with_head(encoder, own, "ElectraForMaskedLM", folder)
+
+
+def export_discriminator(encoder: Encoder, head: BinaryHead, folder: Path) -> None:
+    """Write config.json and model.safetensors of an `ElectraForPreTraining`, with our head under its names.
+
+    Its head has a dense layer. A linear head, z = w h + b, is written as one that computes the same: the dense layer
+    gives z and -z, and gelu(z) - gelu(-z) = z.
+    """
+    start, width = "discriminator_predictions.", encoder.spec.hidden
+    if head.dense is not None:
+        dense, out = head.dense, head.out
+        parts = {"dense.weight": dense.weight, "dense.bias": dense.bias,
+                 "dense_prediction.weight": out.weight, "dense_prediction.bias": out.bias}  # fmt: skip
+    else:
+        signs = torch.zeros(width)
+        signs[0], signs[1] = 1.0, -1.0
+        parts = {"dense.weight": signs[:, None] * head.out.weight.cpu(), "dense.bias": signs * head.out.bias.cpu(),
+                 "dense_prediction.weight": signs[None], "dense_prediction.bias": torch.zeros(1)}  # fmt: skip
+    _with_head(encoder, {start + name: weight for name, weight in parts.items()}, "ElectraForPreTraining", folder)
+
+
+def _with_head(encoder: Encoder, head: dict[str, Tensor], kind: str, folder: Path) -> None:
+    """Write an encoder and the tensors of its head as the model class `kind`. Raises InputError for other families."""
+    if not isinstance(encoder.model, Electra):
+        raise InputError(
+            f"encoder.family={encoder.spec.family}: models with their heads are exported for the family electra only; "
+            f"AutoModel loads the folder encoder of each run"
+        )
+    facts = {"architectures": [kind], "dtype": "float32", **encoder.model.config.facts()}
+    (folder / "config.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    body = {f"electra.{name}": weight for name, weight in plain_weights(encoder.model).items()}
+    save_tensors(body | head, folder / WEIGHTS)
+
+
+def save_tensors(weights: dict[str, Tensor], path: Path) -> None:
+    """Write a copy of each tensor on the CPU to a safetensors file."""
+    with library_errors(path):
+        save_copies(weights, path)
