@@ -39,6 +39,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "verify": read.verify,
     "diff": read.diff,
     "export": read.export,
+    "push": read.push,
     "plan-study": ask.plan_study,
     "flops": ask.flops,
     "bench": ask.bench,

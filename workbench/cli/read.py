@@ -1,4 +1,4 @@
-"""Commands that read a run store: report, status, verify, runs, diff, export."""
+"""Commands that read a run store: report, status, verify, runs, diff, export, push."""
 
 from __future__ import annotations
 
@@ -178,6 +178,24 @@ def export(
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(out, data)
     emit(out, False)
+
+
+def push(
+    run: Annotated[str, typer.Argument(help="Name of a run, or a part of it that no other run has.")],
+    name: Annotated[str, typer.Argument(help="OWNER/NAME on the Hugging Face hub.")],
+    runs: Runs = Path("runs"),
+    private: Annotated[bool, typer.Option("--private", help="Make new models on the hub private.")] = False,
+) -> None:
+    """Upload the models of a run to the Hugging Face hub, with heads, tokenizer and model card.
+
+    A run with a discriminator and a generator becomes NAME-discriminator and NAME-generator, any other NAME.
+    """
+    from workbench.execution import model_folders
+    from workbench.report.load import ledger
+    from workbench.store.run_store import RunStore
+
+    store = RunStore.existing(runs)
+    emit("\n".join(model_folders.push(ledger.find_run(store, run), name, private)), False)
 
 
 def _export_checkpoint(word: str, runs: Path, out: Path) -> None:

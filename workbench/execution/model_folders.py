@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.data.foreign import TOKENIZER_FILES
+from workbench.data.foreign import TOKENIZER_FILES, hub
 from workbench.errors import InputError, plural
 from workbench.models.export import export_discriminator, export_masked_lm, masked_lm
 from workbench.models.heads import BinaryHead
@@ -51,6 +52,19 @@ def write(run: RunDir, out: Path) -> list[Path]:
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return [out / name for name in names]
+
+
+def push(run: RunDir, name: str, private: bool) -> list[str]:
+    """Upload the models of a trained run to the hub, and return their addresses.
+
+    A discriminator and a generator become NAME-discriminator and NAME-generator, a single model NAME. Raises
+    InputError.
+    """
+    hub.check_new(name)
+    with tempfile.TemporaryDirectory(prefix="workbench-") as temporary:
+        folders = write(run, Path(temporary) / "models")
+        single = len(folders) == 1
+        return [hub.upload(folder, name if single else f"{name}-{folder.name}", private) for folder in folders]
 
 
 def _fill(draft: Path, run: RunDir, spec: RunSpec, model: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""Folders on the Hugging Face hub: data sets of tasks, and published models."""
+"""Folders on the Hugging Face hub: data sets of tasks and published models that are read, and models for others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.data.foreign import MODEL_FILES, PICKLED_FILE
-from workbench.errors import InputError
+from workbench.errors import InputError, message_of
 
 NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
@@ -45,6 +45,34 @@ def model_folder(name: str, allow_bin: bool = False) -> Path:
         f"{name} is no folder here, and its download from the hub failed ({found}); give the folder of an encoder, or "
         f"put the model into the hub's cache"
     )
+
+
+def check_new(name: str) -> None:
+    """Raise InputError if this is no name under which a model can be published."""
+    if not NAME.fullmatch(name) or "/" not in name:
+        raise InputError(f"{name!r} is no name on the hub; give OWNER/NAME, of letters, digits, '.', '_' and '-'")
+
+
+def upload(folder: Path, name: str, private: bool) -> str:
+    """Upload a folder as the model of this name, which is created if it is new, and return its address.
+
+    Raises InputError if the hub refuses it or cannot be reached.
+    """
+    from huggingface_hub import HfApi, errors
+
+    # The client's HTTP library differs between versions; its errors have one base, from which HfHubHTTPError is made.
+    http: type[Exception] = errors.HTTPError  # type: ignore[attr-defined]
+    api = HfApi()
+    try:
+        api.create_repo(name, private=private, exist_ok=True)
+        api.upload_folder(repo_id=name, folder_path=folder, commit_message=f"Upload {name} with workbench")
+    except (http, errors.HFValidationError, errors.LocalTokenNotFoundError, errors.OfflineModeIsEnabled) as error:
+        reason = message_of(error).strip().partition("\n")[0][:200]
+        raise InputError(
+            f"{name} could not be uploaded ({type(error).__name__}: {reason}); log in with: hf auth login, or set "
+            f"HF_TOKEN to a token that may write"
+        ) from None
+    return f"{api.endpoint}/{name}"
 
 
 def _snapshot(name: str, kind: str, patterns: Sequence[str]) -> Path | str:
