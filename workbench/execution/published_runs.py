@@ -12,8 +12,8 @@ from typing import Any
 
 from workbench import progress
 from workbench.data import foreign
+from workbench.data.foreign.published_models import known_model
 from workbench.errors import InputError
-from workbench.models.published_models import known_model
 from workbench.spec.host import Host
 from workbench.spec.parts import PublishedSpec
 from workbench.spec.run_spec import RunSpec, digest

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from workbench import objectives
 from workbench.cli import app
-from workbench.models.published_models import PUBLISHED, known_model
+from workbench.data.foreign.published_models import PUBLISHED, known_model
 from workbench.spec.presets import resolve
 
 SIZES = {
