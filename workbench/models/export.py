@@ -12,9 +12,9 @@ from torch import nn
 from workbench import __version__
 from workbench.data.foreign import TOKENIZER_FILES
 from workbench.errors import plural
+from workbench.models.counts.ngram import Ngrams
+from workbench.models.counts.unigram import WordFrequencies
 from workbench.models.encoder import Encoder
-from workbench.models.ngram import Ngrams
-from workbench.models.unigram import WordFrequencies
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import read_object, write_new
 from workbench.store.safetensors_writer import content, library_errors
