@@ -28,7 +28,7 @@ from record import here
 
 from workbench import cpu
 from workbench.bench.machine import Quiet
-from workbench.data import tokenizer
+from workbench.data import subwords, tokenizer
 from workbench.models.encoder import build_encoder
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
@@ -43,7 +43,7 @@ PEERS = ("ours", "hf-trainer", "hf-trainer-dynamic")
 def untrained(folder: Path, task: Task) -> Path:
     """An encoder with its initial weights, and a vocabulary of the task's own texts."""
     texts = task.train.first + (task.train.second or [])
-    trained = tokenizer.train(texts, 4096)
+    trained = subwords.train(texts, 4096)
     tokenizer.save(trained, folder, True)
     sizes = {"encoder.hidden": 128, "encoder.layers": 4, "encoder.embedding": 128, "encoder.positions": 128,
              "encoder.vocab": tokenizer.size(trained), "encoder.init": 0.05}  # fmt: skip

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from workbench.data import docs
-from workbench.data.docs import Entry
-from workbench.data.extract import docstrings, extract
-from workbench.data.prose import inline, is_english, paragraphs, split_signature
+from workbench.data.built_in import docs
+from workbench.data.built_in.docs import Entry
+from workbench.data.built_in.extract import docstrings, extract
+from workbench.data.built_in.prose import inline, is_english, paragraphs, split_signature
 
 
 @pytest.fixture(scope="module")
@@ -360,7 +360,7 @@ def test_shared_paragraphs_are_dropped_from_the_test_side():
 def test_extraction_imports_nothing_of_the_packages(workbench_cache: Path, sides: dict[str, list[Entry]]):
     code = """
         import json, sys
-        from workbench.data import docs
+        from workbench.data.built_in import docs
         count = len(docs.entries("train"))
         print(json.dumps([count, sorted({"torch", "numpy", "pandas", "scipy", "matplotlib"} & set(sys.modules))]))
     """

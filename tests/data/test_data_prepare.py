@@ -21,7 +21,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from workbench.data import docs, prepare, shards, sources, tokenizer
+from workbench.data import prepare, shards, sources, tokenizer
+from workbench.data.built_in import docs
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import Prepared, bind
 from workbench.data.progress_bar import silent

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.data import docs, tokenizer
+from workbench.data import tokenizer
+from workbench.data.built_in import docs
 from workbench.data.tokenizer import SPECIALS
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec, Special
@@ -138,8 +139,12 @@ def test_the_cache_is_used_and_keyed(texts: list[str], tmp_path: Path):
         (DataSpec(), 3, "encoder.vocab=3"),
         (DataSpec(), 60, "encoder.vocab=60 is too small"),
         (DataSpec(), 2**32 + 1, "encoder.vocab=4294967297"),
-        (DataSpec(tokenizer="no-such/tokenizer"), 9, "'no-such/tokenizer' is neither 'wordpiece'"),
-        (DataSpec(tokenizer="wordpeice"), 9, "'wordpeice' is neither 'wordpiece'"),
+        (
+            DataSpec(tokenizer="no-such/tokenizer"),
+            9,
+            "'no-such/tokenizer' is neither 'wordpiece' nor 'bpe' nor a tok",
+        ),
+        (DataSpec(tokenizer="wordpeice"), 9, "'wordpeice' is neither 'wordpiece' nor 'bpe' nor a tok"),
     ],
 )
 def test_what_cannot_be(

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from workbench.data import formats, sources, streams, tokenizer
+from workbench.data import formats, sources, streams, subwords, tokenizer
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec
 
@@ -189,4 +189,4 @@ def test_long_runs_without_blanks_that_are_many_words_are_trained_on() -> None:
 
     parts = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
     for text in ("\u4e2d\u6587" * 5000, "{'a':1}," * 1000, "Short Words \u00c9 only"):
-        assert tokenizer._learnable(text, *parts) == text
+        assert subwords._learnable(text, *parts) == text

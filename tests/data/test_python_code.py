@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.data import docs, python_code, sources
+from workbench.data import sources
+from workbench.data.built_in import docs, python_code
 from workbench.data.sources import Code
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec

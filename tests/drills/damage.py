@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.cpu import compiled
-from workbench.data import docs, prepare, tokenizer
+from workbench.data import prepare, tokenizer
+from workbench.data.built_in import docs
 from workbench.data.progress_bar import silent
 from workbench.spec.parts import TasksSpec
 from workbench.spec.presets import resolve

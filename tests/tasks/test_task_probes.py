@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from workbench import tasks
-from workbench.data import docs
-from workbench.data.docs import Entry
+from workbench.data.built_in import docs
+from workbench.data.built_in.docs import Entry
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.finetuning import probes
@@ -209,7 +209,7 @@ def test_the_same_on_every_machine_and_in_every_order(
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); import test_task_probes as t;"
         "from workbench.tasks.finetuning import probes;"
-        "from workbench.data import docs; docs.entries = t.sides; probes.TRAIN_SHARE = 1.0;"
+        "from workbench.data.built_in import docs; docs.entries = t.sides; probes.TRAIN_SHARE = 1.0;"
         "probes.cache_root = lambda: t.Path(sys.argv[2]);"
         "print(*(task.fingerprint for task in probes.load(probes.PROBES)))"
     )

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from workbench.data import held_out, sources, tokenizer
 from workbench.data.progress_bar import Progress, shown
 from workbench.data.shards import SHARD, Shards, Text, encode, token_type
+from workbench.data.subwords import TRAINED
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec, Special
 from workbench.spec.run_spec import RunSpec, digest
@@ -89,7 +90,7 @@ def _key(spec: RunSpec, found: Sequence[sources.Source], root: Path) -> tuple[st
     """Return the name of a corpus in the cache, and the digest of its sources."""
     held_back = [spec.data.held_out] if spec.data.held_out else []  # without it, the name is that of older data
     origin = digest([[sources.identity(source) for source in found], spec.data.column, *held_back], 64)
-    words = _wordpiece(spec) if spec.data.tokenizer == "wordpiece" else _content(spec.data, root)
+    words = _trained(spec) if spec.data.tokenizer in TRAINED else _content(spec.data, root)
     return digest([FORMAT, SHARD, origin, words, COUNTED], 16), origin
 
 
@@ -109,8 +110,9 @@ def counted(spec: S, prepared: Prepared) -> S:
     return spec.changed({"data.words": prepared.words, "data.tokens": prepared.tokens})
 
 
-def _wordpiece(spec: RunSpec) -> list[Any]:
-    return ["wordpiece", spec.encoder.vocab, spec.data.lowercase, tokenizer.LAYOUT, tokenizer.SAMPLE]
+def _trained(spec: RunSpec) -> list[Any]:
+    own = tokenizer.settings(spec.data)
+    return ["wordpiece", spec.encoder.vocab, spec.data.lowercase, tokenizer.LAYOUT, tokenizer.SAMPLE, *own]
 
 
 def _content(data: DataSpec, root: Path) -> list[Any]:

@@ -134,10 +134,13 @@ def _batches(documents: Iterable[str], cut: bool) -> Iterator[tuple[list[str], l
 def _cuttable(encoder: Tokenizer) -> bool:
     """Return whether cuts at blanks leave the tokens of a text unchanged, so that all cores can encode one book."""
     raw = json.loads(encoder.to_str())
-    return [(raw[part] or {}).get("type") for part in ("normalizer", "pre_tokenizer")] == [
-        "BertNormalizer",
-        "BertPreTokenizer",
-    ]
+    normalizer, splitter = raw["normalizer"] or {}, raw["pre_tokenizer"] or {}
+    if splitter.get("type") == "BertPreTokenizer":
+        return bool(normalizer.get("type") == "BertNormalizer")
+    # Of the other vocabularies that are trained here: a blank is where words are split, and no step looks beyond it.
+    steps = {step["type"] for step in normalizer.get("normalizers", ({"type": "another"},))}
+    first = splitter.get("pretokenizers", ({},))[0].get("type")
+    return first == "WhitespaceSplit" and steps <= {"NFC", "NFD", "StripAccents", "Lowercase"}
 
 
 def _write(encodings: list[Encoding], ends: list[bool], sep: int, shards: Shards) -> None:

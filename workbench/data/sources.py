@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.data import docs, formats, python_code
+from workbench.data import formats
+from workbench.data.built_in import docs, python_code
 from workbench.data.streams import PACKINGS, Advance, ignore, unpacked_suffix
+from workbench.data.subwords import TRAINED
 from workbench.errors import InputError
 from workbench.progress import warn_once
 from workbench.spec.parts import DataSpec
@@ -222,7 +224,7 @@ def _file(path: Path) -> File:
 def local(data: DataSpec) -> bool:
     """Return whether the corpus and the tokenizer are both on this machine, and neither is on the hub."""
     named = [name for name in data.corpus if HUB_NAME.match(name)]
-    named += [data.tokenizer] if data.tokenizer != "wordpiece" else []
+    named += [data.tokenizer] if data.tokenizer not in TRAINED else []
     return all(os.path.exists(os.path.expanduser(name)) for name in named)
 
 

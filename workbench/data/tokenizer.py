@@ -1,20 +1,16 @@
-"""Tokenizers in the Hugging Face layout: WordPiece vocabularies trained on the corpus, or those of the hub or a folder.
-
-Training is deterministic: the same text gives the same vocabulary on every machine.
-"""
+"""Tokenizers in the Hugging Face layout: trained on the corpus (`subwords`), or those of the hub or a folder."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.data import foreign
+from workbench.data.subwords import SPECIALS, TRAINED, train
 from workbench.errors import InputError, message_of, plural
 from workbench.signals import interruptible
 from workbench.spec.parts import DataSpec, Special
@@ -25,38 +21,48 @@ from workbench.store.cache import is_whole, staged
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]  # ids 0 to 4
 SAMPLE = 32_000_000  # characters of training text; on Wikipedia, twice as many give 0.05 % fewer tokens for a text
 PIECE = 8192  # characters; documents are sampled in pieces of about this length
 BLANK, MARK = re.compile(r"[ \n]"), re.compile(r"[\s!-/:-@\[-`{-~]")
 FAR = 1 << 16  # characters in which a blank is searched for
-WORD = 1000  # characters; training time is quadratic in the length of a word: hours for a word of a million characters
 LAYOUT = 1  # increase it when training changes, so that older cached vocabularies are not used
 
 
 def train_or_load(
     spec: DataSpec, vocab: int, documents: Iterable[str], key: str | None = None, cache: Path | None = None
 ) -> Path:
-    """Return the folder of the tokenizer that the spec names; "wordpiece" is trained if it is not in the cache.
+    """Return the folder of the tokenizer that the spec names; one of the TRAINED is trained if it is not in the cache.
 
     `documents` are the text for training, and are read only then. `key` identifies their content, so that a vocabulary
     trained earlier is found without reading them. Raises InputError if the tokenizer cannot be loaded or trained.
     """
     root = (cache or cache_root()) / "tokenizers"
-    if spec.tokenizer != "wordpiece":
+    if spec.tokenizer not in TRAINED:
+        if spec.strip_accents is not None:
+            raise InputError(
+                f"data.strip_accents={str(spec.strip_accents).lower()} cannot change data.tokenizer={spec.tokenizer}, "
+                f"which is trained already; leave it out, or set data.tokenizer to {' or '.join(TRAINED)}"
+            )
         return _fetch(spec.tokenizer, root)
     if not len(SPECIALS) < vocab <= 1 << 32:
-        raise InputError(f"encoder.vocab={vocab} is no size for a WordPiece vocabulary; set it from 200 to {1 << 32}")
+        raise InputError(f"encoder.vocab={vocab} is no size for a trained vocabulary; set it from 200 to {1 << 32}")
     if key is None:
         documents = list(documents)
         key = hashlib.sha256("\0".join(documents).encode()).hexdigest()
-    folder = root / f"wordpiece-{vocab}-{digest([LAYOUT, key, vocab, spec.lowercase, SAMPLE], 16)}"
+    parts = [LAYOUT, key, vocab, spec.lowercase, SAMPLE, *settings(spec)]
+    folder = root / f"{spec.tokenizer}-{vocab}-{digest(parts, 16)}"
     if not is_whole(folder):
         texts = sample(documents)
-        trained = interruptible(lambda: train(texts, vocab, spec.lowercase))
+        trained = interruptible(lambda: train(texts, vocab, spec.lowercase, spec.tokenizer, spec.strip_accents))
         with staged(folder) as temporary:
             save(trained, temporary, spec.lowercase)
     return folder
+
+
+def settings(spec: DataSpec) -> list[Any]:
+    """Return the settings of training that were added later, without those of a WordPiece vocabulary like BERT's."""
+    kind = [] if spec.tokenizer == "wordpiece" else [spec.tokenizer]
+    return kind + ([] if spec.strip_accents is None else [f"strip_accents={spec.strip_accents}"])
 
 
 def load(folder: Path) -> Any:
@@ -134,8 +140,9 @@ def sample(documents: Iterable[str], limit: int | None = None) -> list[str]:
 def pieces(document: str, length: int) -> Iterator[str]:
     """Yield a document in pieces of about `length` characters, cut after blanks and line ends.
 
-    WordPiece gives the same tokens for the pieces as for the document, since no word extends across a blank. If there
-    is no blank within FAR characters, the cut is after other white space or a punctuation mark, else inside the word.
+    A trained vocabulary gives the same tokens for pieces as for the document, as no word extends across a blank. If
+    there is no blank within FAR characters, the cut is after other white space or a punctuation mark, else inside the
+    word.
     """
     start = 0
     while start < len(document):
@@ -148,81 +155,22 @@ def pieces(document: str, length: int) -> Iterator[str]:
         start = end
 
 
-def _learnable(text: str, normalizer: Any, splitter: Any) -> str:
-    """Return the text without words of more than WORD characters, for which encoding gives [UNK] anyway."""
-    if max(map(len, text.split()), default=0) <= WORD:
-        return text
-    words = [word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))]
-    return " ".join(word for word in words if len(word) <= WORD) if max(map(len, words), default=0) > WORD else text
-
-
-def train(texts: list[str], vocab: int, lowercase: bool = True) -> Tokenizer:
-    """Return a BERT-like WordPiece tokenizer of at most `vocab` tokens, trained on texts.
-
-    The trainer of `tokenizers` numbers the letters in the order of a randomly seeded hash table, and breaks ties
-    between merges by these numbers. So a first pass lists the letters, and a second pass gets them as fixed tokens.
-    Raises InputError if the letters alone are more than `vocab` tokens.
-    """
-    from tokenizers import trainers
-
-    first = _blank(lowercase, None)
-    texts = [_learnable(text, first.normalizer, first.pre_tokenizer) for text in texts]
-    first.train_from_iterator(texts, trainers.WordPieceTrainer(vocab_size=1, special_tokens=[], show_progress=False))
-    seen = first.get_vocab()
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(unicodedata.normalize("NFD", text.lower() if lowercase else text))
-    letters = sorted({token.removeprefix("##") or token for token in seen})
-    common = set(sorted(letters, key=lambda letter: (-counts[letter], letter))[: min(1000, max(64, vocab // 16))])
-    starts = [token for token in sorted(seen) if token in common]
-    alphabet = starts + [token for token in sorted(seen) if token.removeprefix("##") in common and token not in common]
-    if len(SPECIALS) + len(alphabet) > vocab:
-        raise InputError(
-            f"encoder.vocab={vocab} is too small: the letters of this corpus alone take {len(alphabet)} tokens; "
-            f"set it to at least {2 * len(alphabet)}"
-        )
-    room = len(SPECIALS) + len(alphabet) + sum(map(len, texts))  # each merge joins letters: there cannot be more tokens
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=min(vocab, room),
-        min_frequency=2,
-        special_tokens=SPECIALS + alphabet,
-        initial_alphabet=starts,
-        limit_alphabet=len(starts),
-        show_progress=False,
-    )
-    second = _blank(lowercase, None)
-    second.train_from_iterator(texts, trainer)
-    return _blank(lowercase, second.get_vocab())
-
-
-def _blank(lowercase: bool, vocab: dict[str, int] | None) -> Tokenizer:
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-
-    tokenizer = Tokenizer(models.WordPiece(vocab=vocab or {}, unk_token="[UNK]", max_input_chars_per_word=100))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece(prefix="##")
-    if vocab:
-        tokenizer.add_special_tokens(SPECIALS)
-        ids = [(token, vocab[token]) for token in ("[CLS]", "[SEP]")]
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ids
-        )
-    return tokenizer
-
-
 def save(tokenizer: Tokenizer, folder: Path, lowercase: bool) -> None:
-    """Write tokenizer.json, tokenizer_config.json and vocab.txt, which transformers loads without workbench."""
+    """Write tokenizer.json, tokenizer_config.json and vocab.txt, which transformers loads without workbench.
+
+    Only a WordPiece vocabulary has a vocab.txt.
+    """
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "do_lower_case": lowercase,
         **{f"{token.strip('[]').lower()}_token": token for token in SPECIALS},
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
     }
-    vocab = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token, _ in vocab), encoding="utf-8")
+    if json.loads(tokenizer.to_str())["model"]["type"] == "WordPiece":
+        vocab = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+        (folder / "vocab.txt").write_text("".join(f"{token}\n" for token, _ in vocab), encoding="utf-8")
 
 
 def _fetch(name: str, root: Path) -> Path:
@@ -239,7 +187,9 @@ def _fetch(name: str, root: Path) -> Path:
     if path.is_dir():
         tokenizer = load_foreign(path)
     else:
-        with foreign.refusing(repr(name), "is neither 'wordpiece' nor a tokenizer that can be loaded"):
+        with foreign.refusing(
+            repr(name), f"is neither {' nor '.join(map(repr, TRAINED))} nor a tokenizer that can be loaded"
+        ):
             from transformers import AutoTokenizer
 
             tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)

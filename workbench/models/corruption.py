@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from workbench.errors import InputError
+from workbench.models.counts.ngram import Ngrams
+from workbench.models.counts.unigram import WordFrequencies
 from workbench.models.encoder import Encoder, build_generator_body, seeded
 from workbench.models.heads import MlmHead
 from workbench.models.losses import gather, share
-from workbench.models.ngram import Ngrams
 from workbench.models.sentence_scores import Scorer, masked_scorers, pseudo_log_likelihood, summed
-from workbench.models.unigram import WordFrequencies
 from workbench.rng import uniform
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, Corruption, Guess, ordinary, sample

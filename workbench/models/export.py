@@ -14,11 +14,11 @@ from workbench import __version__
 from workbench.data.foreign import TOKENIZER_FILES
 from workbench.errors import InputError, plural
 from workbench.models.corruption import Generator
+from workbench.models.counts.ngram import Ngrams
+from workbench.models.counts.unigram import WordFrequencies
 from workbench.models.electra import Electra
 from workbench.models.encoder import Encoder, plain_weights
 from workbench.models.heads import BinaryHead, MlmHead
-from workbench.models.ngram import Ngrams
-from workbench.models.unigram import WordFrequencies
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import read_object, write_new
 from workbench.store.safetensors_writer import content, library_errors, save_copies

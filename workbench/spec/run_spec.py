@@ -235,6 +235,8 @@ class RunSpec(Part):
             del full["optim"]["generator_lr"]
         if not self.data.held_out:
             del full["data"]["held_out"]
+        if self.data.strip_accents is None:
+            del full["data"]["strip_accents"]
         del full["data"]["words"], full["data"]["tokens"]  # they follow from the text, as does the fingerprint
         if self.budget.words is None:
             del full["budget"]["words"]

@@ -19,10 +19,10 @@ from workbench import cpu, objectives
 from workbench.data.corpus import Corpus
 from workbench.errors import DamagedRun, Diverged, Interrupted
 from workbench.models import published_pair
+from workbench.models.counts.ngram import count_pairs
+from workbench.models.counts.unigram import count_words
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import MlmHead
-from workbench.models.ngram import count_pairs
-from workbench.models.unigram import count_words
 from workbench.signals import stop_signals
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec

@@ -19,8 +19,8 @@ from pathlib import Path
 from random import Random
 from typing import Literal, TypeVar
 
-from workbench.data import docs
-from workbench.data.docs import Entry
+from workbench.data.built_in import docs
+from workbench.data.built_in.docs import Entry
 from workbench.errors import InputError
 from workbench.rng import seed_of
 from workbench.store.atomic import cache_root

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from workbench.data import docs, held_out
+from workbench.data import held_out
+from workbench.data.built_in import docs
 from workbench.errors import InputError
 from workbench.rng import seed_of
 from workbench.spec.parts import DataSpec

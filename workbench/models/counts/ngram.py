@@ -25,8 +25,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from workbench.models.counts.unigram import WordFrequencies
 from workbench.models.losses import weighted_mean
-from workbench.models.unigram import WordFrequencies
 from workbench.rng import uniform
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Corruption, Guess

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.data import docs
+from workbench.data.built_in import docs
 from workbench.errors import InputError
 from workbench.spec.run_spec import digest
 

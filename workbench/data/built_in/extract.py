@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.data.prose import paragraphs, split_signature
+from workbench.data.built_in.prose import paragraphs, split_signature
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Docstring = tuple[str, str, str]  # qualified name, signature, raw docstring

@@ -182,8 +182,8 @@ def _extract(files: list[tuple[str, str, str]]) -> list[Entry]:
     again.
     """
     count = min(cores(), max(1, len(files) // 50))
-    code = "import sys; sys.path.insert(0, sys.argv[1]); from workbench.data.extract import main; main()"
-    command = [sys.executable, "-P", "-c", code, str(Path(__file__).parents[2])]
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from workbench.data.built_in.extract import main; main()"
+    command = [sys.executable, "-P", "-c", code, str(Path(__file__).parents[3])]
     pipe = subprocess.PIPE
     workers = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, encoding="utf-8") for _ in range(count)]
     shares = ["".join(json.dumps(task) + "\n" for task in files[index::count]) for index in range(count)]

@@ -1,0 +1,175 @@
+"""Trained vocabularies: the same text gives the same tokens everywhere, also in pieces and by transformers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.data import prepare, shards, subwords, tokenizer
+from workbench.data.built_in import docs
+from workbench.data.corpus import Corpus
+from workbench.errors import InputError
+from workbench.spec.parts import DataSpec, Special
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import digest
+
+EACH = pytest.mark.parametrize("kind", subwords.TRAINED)
+SIZE = 800
+TEXT = "Hun gik på  vejen,\nog dét var En Ødegård; don't x=1 "
+
+
+@pytest.fixture(scope="module")
+def texts(workbench_cache: Path) -> list[str]:
+    return [entry.text for entry in docs.entries("train")[:300]] + [TEXT * 3, " ".join(map(chr, range(0x391, 0x3C9)))]
+
+
+@pytest.fixture(scope="module")
+def folders(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    cache = tmp_path_factory.mktemp("subwords")
+    found = {}
+    for kind in subwords.TRAINED:
+        found[kind] = tokenizer.train_or_load(DataSpec(tokenizer=kind), SIZE, texts, cache=cache)
+    return found
+
+
+@EACH
+def test_ids_are_dense_and_special_tokens_come_first(kind: str, folders: dict[str, Path]) -> None:
+    fast = tokenizer.fast(folders[kind])
+    assert [fast.id_to_token(i) for i in range(5)] == subwords.SPECIALS
+    assert sorted(fast.get_vocab().values()) == list(range(SIZE)) and tokenizer.size(fast) == SIZE
+    assert tokenizer.special(folders[kind]) == Special(pad=0, unk=1, cls=2, sep=3, mask=4)
+    assert (folders[kind] / "vocab.txt").exists() == (kind == "wordpiece")
+
+
+@EACH
+def test_transformers_loads_them(kind: str, folders: dict[str, Path]) -> None:
+    loaded, fast = tokenizer.load(folders[kind]), tokenizer.fast(folders[kind])
+    found = loaded(TEXT, "a second text")
+    own = fast.encode(TEXT, "a second text")
+    assert found["input_ids"] == own.ids and found["token_type_ids"] == own.type_ids
+    assert found["input_ids"][0] == 2 and found["input_ids"][-1] == 3 and loaded.mask_token_id == 4
+    assert (
+        loaded.decode(fast.encode("the array of values").ids, skip_special_tokens=True).strip() == "the array of values"
+    )
+
+
+def test_training_does_not_depend_on_process_or_threads(texts: list[str]) -> None:
+    """Of WordPiece, `test_data_tokenizer.py` shows it."""
+    code = (
+        "import hashlib, json, sys; from workbench.data import subwords; texts = json.load(sys.stdin);"
+        "print(hashlib.sha256(subwords.train(texts, 700, True, 'bpe').to_str().encode()).hexdigest())"
+    )
+    found = set()
+    for threads in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", code], input=json.dumps(texts[:120]), capture_output=True, text=True,
+            env={**os.environ, "RAYON_NUM_THREADS": threads}, check=True,
+        )  # fmt: skip
+        found.add(done.stdout)
+    assert len(found) == 1
+
+
+@EACH
+@given(words=st.lists(st.text("aæå,.'’1 \n\tβ漢é", min_size=1, max_size=6), max_size=8))
+def test_a_text_cut_after_a_blank_has_the_same_tokens(kind: str, words: list[str], folders: dict[str, Path]) -> None:
+    fast = tokenizer.fast(folders[kind])
+    whole = fast.encode(" ".join(words), add_special_tokens=False).ids
+    parts = [fast.encode(f"{word} ", add_special_tokens=False).ids for word in words]
+    assert [token for part in parts for token in part] == whole
+    assert shards._cuttable(fast)
+
+
+def test_only_splitting_at_blanks_allows_cuts(folders: dict[str, Path]) -> None:
+    from tokenizers import normalizers, pre_tokenizers
+
+    fast = tokenizer.fast(folders["bpe"])
+    fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    assert not shards._cuttable(fast)
+    fast = tokenizer.fast(folders["bpe"])
+    fast.normalizer = normalizers.Sequence([normalizers.Replace("a b", "c")])
+    assert not shards._cuttable(fast)
+    fast.normalizer = normalizers.Lowercase()
+    assert not shards._cuttable(fast)  # a single one of another tokenizer is not looked into
+
+
+@pytest.mark.parametrize(
+    ("lowercase", "strip", "expected"),
+    [(True, None, "pa odegard"), (True, False, "på ødegård"), (False, None, "På Ødegård"), (False, True, "Pa Ødegard"),
+     (True, True, "pa odegard")],
+)  # fmt: skip
+@EACH
+def test_case_and_accents(kind: str, lowercase: bool, strip: bool | None, expected: str, texts: list[str]) -> None:
+    trained = subwords.train(texts[-2:], SIZE, lowercase, kind, strip)
+    assert trained.normalizer.normalize_str("På Ødegård") == expected.replace("odegard", "ødegard")
+
+
+def test_no_byte_is_unknown_to_bpe(folders: dict[str, Path]) -> None:
+    fast = tokenizer.fast(folders["bpe"])
+    found = fast.encode("漢字 🤗 ŵ", add_special_tokens=False)
+    assert 1 not in found.ids and fast.decode(found.ids).strip() == "漢字 🤗 w"
+
+
+def test_words_are_told_apart(folders: dict[str, Path]) -> None:
+    """Scores by whole words read `word_ids`."""
+    for kind, expected in (("wordpiece", 4), ("bpe", 4)):
+        found = tokenizer.fast(folders[kind]).encode("unvectorised arrays, here", add_special_tokens=False)
+        assert max(found.word_ids) + 1 == expected and found.word_ids == sorted(found.word_ids)
+
+
+@pytest.mark.parametrize(("kind", "vocab"), [("bpe", 260), ("wordpiece", 20)])
+def test_a_vocabulary_without_room_is_refused(kind: str, vocab: int, texts: list[str]) -> None:
+    with pytest.raises(InputError, match=rf"encoder\.vocab={vocab} is too small"):
+        subwords.train(texts, vocab, True, kind)
+
+
+def test_earlier_specs_and_vocabularies_keep_their_names(texts: list[str], tmp_path: Path) -> None:
+    spec = resolve("nano")
+    assert "strip_accents" not in spec.identity()["data"]
+    names = {spec.changed({"data.strip_accents": value}).name for value in (None, True, False)}
+    assert len(names) == 3 and spec.name in names
+    assert tokenizer.settings(DataSpec()) == []
+    cased: dict[str, Any] = {"lowercase": False}
+    kinds: list[dict[str, Any]] = [
+        {},
+        {"strip_accents": False},
+        cased,
+        {"tokenizer": "bpe"},
+        {"tokenizer": "bpe"} | cased,
+    ]
+    found = [tokenizer.train_or_load(DataSpec(**keys), 300, texts[:40], "k", tmp_path) for keys in kinds]
+    assert len(set(found)) == len(found)
+    assert found[0].name == f"wordpiece-300-{digest([1, 'k', 300, True, tokenizer.SAMPLE], 16)}"
+
+
+def test_accents_of_a_given_tokenizer_stay_as_they_are(folders: dict[str, Path], tmp_path: Path) -> None:
+    spec = DataSpec(tokenizer=str(folders["bpe"]), strip_accents=False)
+    with pytest.raises(
+        InputError, match=r"data\.strip_accents=false cannot change data\.tokenizer=.* already; leave it"
+    ):
+        tokenizer.train_or_load(spec, 0, [], cache=tmp_path)
+
+
+@EACH
+def test_a_corpus_is_prepared_with_them(kind: str, texts: list[str], tmp_path: Path) -> None:
+    book = tmp_path / "book.txt"
+    book.write_text("\n\n".join([*texts[:60], TEXT]), encoding="utf-8")
+    spec: Any = resolve(
+        "nano", {"data.corpus": str(book), "data.tokenizer": kind, "encoder.vocab": 500, "batch.size": 4}
+    )
+    made = prepare.prepare(spec, cache=tmp_path / "cache")
+    fast = tokenizer.fast(made.tokenizer)
+    assert prepare.prepare(spec, cache=tmp_path / "cache") == made
+    assert made.vocab == 500 and prepare.bind(spec, made).encoder.vocab == 500
+    expected = [i for text in (*texts[:60], TEXT) for i in (*fast.encode(text, add_special_tokens=False).ids, 3)]
+    corpus = Corpus(made, spec.data.length, 0)
+    counts = np.bincount(expected[: corpus.rows * (spec.data.length - 2)], minlength=500)
+    assert corpus.counts().tolist() == counts.tolist()
