@@ -20,10 +20,11 @@ from torch import Tensor, nn
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 from workbench import objectives
-from workbench.models import corruption, word_spans
+from workbench.models import corruption
 from workbench.models.electra import hugging_face
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import BinaryHead, MlmHead
+from workbench.models.segments import word_spans
 from workbench.rng import row_keys
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec

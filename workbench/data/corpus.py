@@ -1,8 +1,8 @@
 """Training rows as a pure function of their position, read from memory-mapped token shards.
 
-A row is [CLS], length - 2 tokens of the stream, [SEP]; or two segments, which `pairs.py` makes. Each epoch contains
-every row once, in the order of a keyed permutation, of which only the elements in use are computed: memory and time do
-not grow with the corpus, except that pairs need the end of every document.
+A row is [CLS], length - 2 tokens of the stream, [SEP]; or two segments, as `segments/pairs.py` makes them. Each epoch
+contains every row once, in the order of a keyed permutation, of which only the elements in use are computed: memory and
+time do not grow with the corpus, except that pairs need the end of every document.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.data import tokenizer
-from workbench.data.pairs import DRAWS, Pairs, document_ends
 from workbench.data.prepare import Prepared
+from workbench.data.segments.pairs import DRAWS, Pairs, document_ends
 from workbench.errors import InputError
 from workbench.rng import mixed, row_keys, seed_of, uniform
 from workbench.spec.parts import PairKind

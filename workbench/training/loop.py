@@ -22,8 +22,8 @@ from workbench.models import published_pair
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import MlmHead
 from workbench.models.ngram import count_pairs
+from workbench.models.segments.word_spans import mark_words
 from workbench.models.unigram import count_words
-from workbench.models.word_spans import mark_words
 from workbench.signals import stop_signals
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec

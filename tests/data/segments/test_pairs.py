@@ -12,10 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.data import pairs
 from workbench.data.corpus import Corpus
-from workbench.data.pairs import DRAWS, Pairs, document_ends
 from workbench.data.prepare import Prepared
+from workbench.data.segments import pairs
+from workbench.data.segments.pairs import DRAWS, Pairs, document_ends
 from workbench.data.tokenizer import save, sentence_ends, train
 from workbench.errors import InputError
 from workbench.rng import row_keys
