@@ -24,12 +24,20 @@ class Batch:
     """A batch of token ids.
 
     ids (B, L) int64; keys (B,) int64, a random key for each row, computed from the seed and the place of the row in
-    training (`rng.py`); attention (B, L) bool, True on tokens, or None if no row is padded.
+    training (`rng.py`); attention (B, L) bool, True on tokens, or None if no row is padded. For rows of two segments:
+    segments (B, L) int64, 1 on the second and its [SEP], else 0; broken (B,) bool, whether the second segment does not
+    follow the first in the text.
     """
 
     ids: Tensor
     keys: Tensor
     attention: Tensor | None = None
+    segments: Tensor | None = None
+    broken: Tensor | None = None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the values of the fields that are not None, by name."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True)

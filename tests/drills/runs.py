@@ -497,6 +497,7 @@ def _others(base: RunSpec, key: str) -> list[Any]:
         "all",
         "tokens",
         "eager",
+        "next",
         "wsd",
         "dense",
         "released",

@@ -10,7 +10,7 @@ import copy
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
@@ -24,6 +24,7 @@ from workbench.models import corruption
 from workbench.models.electra import hugging_face
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import BinaryHead, MlmHead
+from workbench.models.segments import word_spans
 from workbench.rng import row_keys
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
@@ -78,16 +79,24 @@ def synthetic(spec: RunSpec, rows: int = 12, lengths: Sequence[int] | None = Non
 
 
 def framed(words: np.ndarray, sizes: Sequence[int], spec: RunSpec, seed: int = 0) -> Batch:
-    """Words (B, L) with special tokens written in; rows shorter than L are padded and have an attention mask."""
+    """Words (B, L) with special tokens written in; rows shorter than L are padded and have an attention mask.
+
+    If the spec has pairs, rows of five tokens or more have a second segment, and every third pair is broken.
+    """
     special, ids = spec.data.special, words.copy()
     ids[:, 0] = special.cls
-    attention = np.zeros(ids.shape, dtype=bool)
+    attention, segments = np.zeros(ids.shape, dtype=bool), np.zeros_like(ids)
     for row, size in enumerate(sizes):
+        if spec.data.pairs and size >= 5:
+            ids[row, size // 2], segments[row, size // 2 + 1 : size] = special.sep, 1
         ids[row, size - 1], ids[row, size:] = special.sep, special.pad
         attention[row, :size] = True
     full = bool(attention.all())
     keys = row_keys(seed, torch.arange(len(ids)))
-    return Batch(torch.tensor(ids), keys, None if full else torch.tensor(attention))
+    batch = Batch(torch.tensor(ids), keys, None if full else torch.tensor(attention))
+    if not spec.data.pairs:
+        return batch
+    return replace(batch, segments=torch.tensor(segments), broken=torch.arange(len(ids)) % 3 == 0)
 
 
 @dataclass
@@ -122,7 +131,11 @@ def observe(objective: nn.Module, batch: Batch) -> Seen:
 
     encoders = {id(m): m for m in objective.modules() if isinstance(m, Encoder)}.values()
     hooks = [encoder.register_forward_hook(keep) for encoder in encoders]
-    with spied(corruption, "pick_positions", picks), spied(corruption.Generator, "guess_from", guesses):
+    with (
+        spied(corruption, "pick_positions", picks),
+        spied(word_spans.WordStarts, "forward", picks),
+        spied(corruption.Generator, "guess_from", guesses),
+    ):
         loss = objective(batch)
     for hook in hooks:
         hook.remove()
@@ -171,7 +184,7 @@ def hf_pre_training(encoder: Encoder, head: BinaryHead) -> ElectraForPreTraining
 def word_logits(encoder: Encoder, head: MlmHead, ids: np.ndarray, batch: Batch) -> np.ndarray:
     """(B, L, V) float64."""
     with torch.no_grad():
-        output = hf_masked_lm(encoder, head).double()(torch.tensor(ids), batch.attention)
+        output = hf_masked_lm(encoder, head).double()(torch.tensor(ids), batch.attention, batch.segments)
     return np.asarray(output.logits)
 
 
@@ -179,9 +192,11 @@ def binary_logits(encoder: Encoder, head: BinaryHead, ids: np.ndarray, batch: Ba
     """(B, L) float64; the linear head is w.h + b on the bare model's hidden states."""
     with torch.no_grad():
         if head.dense is not None:
-            return np.asarray(hf_pre_training(encoder, head).double()(torch.tensor(ids), batch.attention).logits)
+            return np.asarray(
+                hf_pre_training(encoder, head).double()(torch.tensor(ids), batch.attention, batch.segments).logits
+            )
         model = copy.deepcopy(hugging_face(encoder.model)).eval().double()
-        hidden = model(torch.tensor(ids), batch.attention).last_hidden_state.numpy()
+        hidden = model(torch.tensor(ids), batch.attention, batch.segments).last_hidden_state.numpy()
     weight, bias = head.out.weight.detach().numpy()[0].astype(float), head.out.bias.item()
     return np.asarray(hidden @ weight + bias)
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from objective_oracle import synthetic
 
 from workbench import objectives
 from workbench.models import flops
@@ -360,12 +361,9 @@ def test_every_family_has_a_tested_cost() -> None:
 @pytest.mark.parametrize("recipe", ["paper", "released"])
 @pytest.mark.parametrize("sharing", ["embeddings", "none", "all"])
 def test_the_cost_of_every_objective_agrees_with_the_counter_of_torch(name: str, recipe: str, sharing: str) -> None:
-    import torch
     from torch.utils.flop_counter import FlopCounterMode
 
     from workbench.models.encoder import build_encoder
-    from workbench.rng import row_keys
-    from workbench.tensors import Batch
     from workbench.training.loop import plainly
 
     special = {f"data.special.{token}": place for place, token in enumerate(("pad", "unk", "cls", "sep", "mask"))}
@@ -376,7 +374,7 @@ def test_the_cost_of_every_objective_agrees_with_the_counter_of_torch(name: str,
     spec = objectives.with_options(spec.replace(objective=name))
     module = objectives.load(spec)
     model = plainly(module.Objective(build_encoder(spec), spec, module.Options(**spec.options)))
-    batch = Batch(torch.randint(5, 90, (3, 24)), row_keys(0, torch.arange(3)))
+    batch = synthetic(spec, rows=3)
     whole, forward = FlopCounterMode(display=False), FlopCounterMode(display=False)
     with whole:
         with forward:
@@ -384,6 +382,14 @@ def test_the_cost_of_every_objective_agrees_with_the_counter_of_torch(name: str,
         loss.total.backward()
     price = module.cost(spec)
     assert (forward.get_total_flops(), whole.get_total_flops()) == (3 * price.matmul, 3 * price.train("matmul"))
+
+
+def test_the_pair_head_reads_one_position_of_a_row() -> None:
+    """A dense layer with bias and tanh, and two outputs with bias, whatever the length of the row."""
+    spec = resolve("small", {"data.length": 128})
+    price = flops.pair_head(spec.encoder)
+    assert price.matmul == 2 * 256 * 256 + 2 * 2 * 256
+    assert price.paper == price.sparse == price.matmul + 256 + 256 + 2 and price.still == (0, 0, 0)
 
 
 def test_relative_positions_add_the_same_products_under_every_convention() -> None:

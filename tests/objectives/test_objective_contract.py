@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -135,7 +136,10 @@ def test_padding_changes_nothing(name: str, recipe: str) -> None:
     assert batch.attention is None
     attention = torch.zeros(10, 24, dtype=torch.bool)
     attention[:, :16] = True
-    padded = Batch(torch.nn.functional.pad(batch.ids, (0, 8), value=short.data.special.pad), batch.keys, attention)
+    wide = {"ids": torch.nn.functional.pad(batch.ids, (0, 8), value=short.data.special.pad), "attention": attention}
+    if batch.segments is not None:
+        wide["segments"] = torch.nn.functional.pad(batch.segments, (0, 8))
+    padded = replace(batch, **wide)
     one, other = shaken(short), shaken(long)
     seen, seen_padded = observe(one, batch), observe(other, padded)
     assert seen_padded.weights.shape[1] > seen.weights.shape[1] or name == "causal-lm"  # which picks nothing

@@ -27,6 +27,7 @@ from objective_oracle import (
 )
 
 from workbench.errors import InputError
+from workbench.models.encoder import Encoder
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch
 
@@ -100,6 +101,17 @@ def test_the_weight_multiplies_the_main_loss(name: str) -> None:
     assert loss.total.item() == pytest.approx(
         (loss.parts["generator_loss"] + 7.5 * loss.parts[MAIN_PART[name]]).item(), rel=1e-6
     )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_losses_of_two_segments_equal_the_slow_loop(name: str) -> None:
+    """The second segment has the second embedding, in the generator as well."""
+    spec = tiny(name, {"data.pairs": "next"})
+    check(name, spec, synthetic(spec, lengths=LENGTHS))
+    objective = shaken(spec)
+    objective(synthetic(spec)).total.backward()
+    for encoder in {id(part): part for part in objective.modules() if isinstance(part, Encoder)}.values():
+        assert (encoder.model.embeddings.token_type_embeddings.weight.grad.abs().sum(1) > 0).all()
 
 
 @pytest.mark.parametrize("name", ["rtd", "electra-15"])

@@ -57,7 +57,7 @@ def test_listing_imports_nothing_heavy() -> None:
         ("rdt", "unknown objective 'rdt'; did you mean 'rtd'?"),
         ("bert-ml", "did you mean 'bert-mlm'?"),
         ("electra_15", "did you mean 'electra-15'?"),
-        ("xyzzy", "there are adversarial, all-tokens-mlm, bert-mlm"),
+        ("xyzzy", "there are adversarial, albert, all-tokens-mlm, bert, bert-mlm"),
         ("__init__", "unknown objective"),
         ("no/such.py", "no such file"),
         ("missing.py", "no such file"),

@@ -202,7 +202,10 @@ def _timed(spec: ResolvedSpec, host: Host) -> Timed:
 
 
 def _made_up(spec: RunSpec, number: int, device: str) -> Any:
-    """Return a batch of random tokens, with frequencies proportional to the reciprocal of their rank."""
+    """Return a batch of random tokens, with frequencies proportional to the reciprocal of their rank.
+
+    Rows of pairs have two segments of equal length.
+    """
     import numpy as np
     import torch
 
@@ -214,4 +217,10 @@ def _made_up(spec: RunSpec, number: int, device: str) -> Any:
     ids = torch.from_numpy(np.minimum(ranks.astype(np.int64) + 4, spec.encoder.vocab - 1))
     ids[:, 0], ids[:, -1] = spec.data.special.cls, spec.data.special.sep
     keys = row_keys(spec.seed, torch.arange(spec.batch.size) + number * spec.batch.size)
-    return Batch(ids=ids.to(device), keys=keys.to(device))
+    if spec.data.pairs is None:
+        return Batch(ids=ids.to(device), keys=keys.to(device))
+    middle = spec.data.length // 2
+    ids[:, middle] = spec.data.special.sep
+    segments = (torch.arange(spec.data.length) > middle).long().expand_as(ids).contiguous()
+    attention, broken = torch.ones_like(ids, dtype=torch.bool), keys % 2 == 0
+    return Batch(*(each.to(device) for each in (ids, keys, attention, segments, broken)))

@@ -137,7 +137,7 @@ def main() -> None:
         prepared = made_up(Path(folder) / "data", spec)
         spec = bind(spec, prepared)
         run = RunStore(Path(folder) / "runs").open(BoundRun(spec))
-        corpus = Corpus(prepared, spec.data.length, spec.seed)
+        corpus = Corpus(prepared, spec.data.length, spec.seed, spec.data.pairs, spec.data.copies)
         with run.lease(), suppress(Enough):
             train(run, spec, plan(spec), Watched(corpus, parts), host, run.check, Turns(spec, host, seconds, parts))
 

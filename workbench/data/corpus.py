@@ -1,7 +1,8 @@
 """Training rows as a pure function of their position, read from memory-mapped token shards.
 
-A row is [CLS], length - 2 tokens of the stream, [SEP]. Each epoch contains every row once, in the order of a keyed
-permutation, of which only the elements in use are computed: memory and time do not grow with the corpus.
+A row is [CLS], length - 2 tokens of the stream, [SEP]; or two segments, as `segments/pairs.py` makes them. Each epoch
+contains every row once, in the order of a keyed permutation, of which only the elements in use are computed: memory and
+time do not grow with the corpus, except that pairs need the end of every document.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from workbench.data import tokenizer
 from workbench.data.prepare import Prepared
+from workbench.data.segments.pairs import DRAWS, Pairs, document_ends
 from workbench.errors import InputError
-from workbench.rng import mixed, row_keys, seed_of
+from workbench.rng import mixed, row_keys, seed_of, uniform
+from workbench.spec.parts import PairKind
 
 if TYPE_CHECKING:
     from workbench.tensors import Batch
@@ -30,13 +34,15 @@ KEPT_IN_MEMORY = 1 << 30  # bytes; a smaller corpus is soon wholly in memory, si
 class Corpus:
     """A prepared corpus in batches. `rows` is the number of rows in an epoch; an incomplete last row is left out.
 
-    Raises InputError if the corpus is too small for one row.
+    `pairs` and `copies` are those of `DataSpec`. Raises InputError if the corpus is too small for one row.
     """
 
-    def __init__(self, prepared: Prepared, length: int, seed: int) -> None:
-        self.prepared, self.length, self.seed = prepared, length, seed
-        self.rows = prepared.tokens // (length - 2)
-        if self.rows == 0:
+    def __init__(
+        self, prepared: Prepared, length: int, seed: int, pairs: PairKind | None = None, copies: int | None = None
+    ) -> None:
+        self.prepared, self.length, self.seed, self.copies = prepared, length, seed, copies
+        self.windows = prepared.tokens // (length - 2)
+        if self.windows == 0:
             raise InputError(
                 f"the corpus has {prepared.tokens} tokens, too few for one row of length {length}; add text or lower "
                 f"data.length"
@@ -47,20 +53,29 @@ class Corpus:
         files = [prepared.folder / shard["name"] for shard in manifest["shards"]]
         self._shards = [_mapped(file, dtype, scattered) for file in files]
         self._starts = np.cumsum([0, *(len(shard) for shard in self._shards)])
+        self._pairs = None if pairs is None else self._paired(pairs, document_ends(files, dtype, prepared.special.sep))
+        self.rows = self.windows if self._pairs is None else len(self._pairs)
 
     def batch(self, position: int, rows: int, device: Any = "cpu") -> Batch:
-        """Return training rows from `position` to `position + rows`: ids (rows, length), keys (rows,); no padding."""
+        """Return training rows from `position` to `position + rows`: ids (rows, length), keys (rows,).
+
+        Only rows of pairs have segments, labels, and padding.
+        """
         import torch
 
         from workbench.tensors import Batch, to_device
 
         positions = np.arange(position, position + rows, dtype=np.int64)
-        ids = np.empty((rows, self.length), dtype=np.int64)
-        ids[:, 0], ids[:, -1] = self.prepared.special.cls, self.prepared.special.sep
-        for line, row in zip(ids, self.order(positions), strict=True):
-            self._fill(line[1:-1], int(row) * (self.length - 2))
-        keys = row_keys(self.seed, torch.from_numpy(positions))
-        return Batch(ids=to_device(torch.from_numpy(ids), device), keys=to_device(keys, device))
+        numbers = self.order(positions)
+        keys = row_keys(self.seed, torch.from_numpy(self._places(positions, numbers)))
+        if self._pairs is None:
+            ids = np.empty((rows, self.length), dtype=np.int64)
+            ids[:, 0], ids[:, -1] = self.prepared.special.cls, self.prepared.special.sep
+            ids[:, 1:-1] = self._read(numbers * (self.length - 2), self.length - 2)
+            return Batch(ids=to_device(torch.from_numpy(ids), device), keys=to_device(keys, device))
+        paired = self._pairs.rows(numbers, uniform(keys, "pairs", DRAWS).double().numpy())
+        values = {name: to_device(torch.from_numpy(value), device) for name, value in paired._asdict().items()}
+        return Batch(keys=to_device(keys, device), **values)
 
     def counts(self, rows: int = 1 << 14) -> NDArray[np.int64]:
         """Return the count (V,) of each token in `rows` rows spread over the corpus, or in all if it has fewer rows.
@@ -76,11 +91,12 @@ class Corpus:
 
     def _spread(self, rows: int) -> NDArray[np.int64]:
         """Return at most `rows` rows (rows, length - 2) that are spread over the corpus, without [CLS] and [SEP]."""
-        places = np.arange(min(rows, self.rows), dtype=np.int64)
-        ids = np.empty((len(places), self.length - 2), dtype=np.int64)
-        for line, row in zip(ids, permuted(places, self.rows, seed_of(0, "counts")), strict=True):
-            self._fill(line, int(row) * (self.length - 2))
-        return ids
+        places = permuted(np.arange(min(rows, self.windows), dtype=np.int64), self.windows, seed_of(0, "counts"))
+        return self._read(places * (self.length - 2), self.length - 2)
+
+    def word_starts(self) -> NDArray[np.bool_]:
+        """Return which tokens of the vocabulary begin a word, (V,)."""
+        return tokenizer.word_starts(self.prepared.tokenizer, self.prepared.vocab)
 
     def order(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the rows of the corpus at positions of training, (n,) each; every epoch has its own order."""
@@ -90,6 +106,29 @@ class Corpus:
             of_epoch = epochs == epoch
             rows[of_epoch] = permuted(places[of_epoch], self.rows, seed_of(self.seed, "order", int(epoch)))
         return rows
+
+    def _places(self, positions: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the places (n,) from which the keys of rows (n,) at positions (n,) of training are computed.
+
+        Without `copies` no two are equal. With it, a row has the same key in every epoch of the same copy.
+        """
+        return positions if self.copies is None else rows + self.rows * (positions // self.rows % self.copies)
+
+    def _paired(self, kind: PairKind, ends: NDArray[np.int64]) -> Pairs:
+        """Return the rows of pairs of the documents whose [SEP] are at the positions `ends` of the stream."""
+        starts = np.concatenate([[0], ends + 1])[:-1]
+        enough = ends - starts >= 2
+        marks = tokenizer.sentence_ends(self.prepared.tokenizer, self.prepared.vocab)
+        return Pairs(
+            kind, self.length, self.prepared.special, starts[enough], (ends - starts)[enough], marks, self._read
+        )
+
+    def _read(self, starts: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+        """Return the tokens (n, width) of the stream from each of `starts` (n,) on, and 0 after its end."""
+        tokens = np.zeros((len(starts), width), dtype=np.int64)
+        for line, start in zip(tokens, starts, strict=True):
+            self._fill(line[: self.prepared.tokens - start], int(start))
+        return tokens
 
     def _fill(self, line: NDArray[np.int64], start: int) -> None:
         """Fill a line with the tokens of the stream from `start` on, which may be in several shards."""

@@ -9,6 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from workbench.data import foreign
 from workbench.data.subwords import SPECIALS, TRAINED, train
 from workbench.errors import InputError, message_of, plural
@@ -21,6 +24,8 @@ from workbench.store.cache import is_whole, staged
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+SENTENCE_ENDS = (".", "!", "?")
+BLANK_MARKS = ("\u2581", "\u0120")  # at the beginning of words, in SentencePiece and in byte-level BPE
 SAMPLE = 32_000_000  # characters of training text; on Wikipedia, twice as many give 0.05 % fewer tokens for a text
 PIECE = 8192  # characters; documents are sampled in pieces of about this length
 BLANK, MARK = re.compile(r"[ \n]"), re.compile(r"[\s!-/:-@\[-`{-~]")
@@ -109,6 +114,37 @@ def fast(folder: Path) -> Tokenizer:
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True
     return tokenizer
+
+
+def sentence_ends(folder: Path, vocab: int) -> NDArray[np.bool_]:
+    """Return which of `vocab` tokens end a sentence, (V,): full stop, exclamation mark and question mark.
+
+    There are none if the folder holds no tokenizer, as for made-up tokens that stand for no text.
+    """
+    ends = np.zeros(vocab, dtype=bool)
+    if (folder / "tokenizer.json").is_file():
+        words = fast(folder)
+        ends[[number for mark in SENTENCE_ENDS if (number := words.token_to_id(mark)) is not None]] = True
+    return ends
+
+
+def word_starts(folder: Path, vocab: int) -> NDArray[np.bool_]:
+    """Return which of `vocab` tokens begin a word, (V,).
+
+    In WordPiece these are all without the prefix of continuations; in vocabularies that mark blanks ("\u2581" of
+    SentencePiece, "\u0120" of byte-level BPE) those with the mark, and in any other all. All are if the folder holds no
+    tokenizer, as for made-up tokens.
+    """
+    starts = np.ones(vocab, dtype=bool)
+    if not (folder / "tokenizer.json").is_file():
+        return starts
+    words = fast(folder)
+    prefix = getattr(words.model, "continuing_subword_prefix", None)
+    tokens = words.get_vocab(with_added_tokens=True)
+    marked = any(token[0] in BLANK_MARKS for token in tokens if token)
+    for token, number in tokens.items():
+        starts[number] = not token.startswith(prefix) if prefix else not marked or token[:1] in BLANK_MARKS
+    return starts
 
 
 def size(tokenizer: Tokenizer) -> int:

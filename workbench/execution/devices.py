@@ -261,7 +261,7 @@ def _take_part(training: Training, store: Any) -> None:
 
     run, host = RunStore(Path(training.run).parent).get(Path(training.run).name), host_of_each(Host(**training.host))
     objectives.keep_source(spec := run.spec(), run.path / "objective.py")
-    corpus = Corpus(prepare(spec), spec.data.length, spec.seed)
+    corpus = Corpus(prepare(spec), spec.data.length, spec.seed, spec.data.pairs, spec.data.copies)
     index, device = int(os.environ["RANK"]), host.resolved_device()
     with group(part_of(store, f"group/{training.number}"), index, host.devices, device, seconds()) as ranks:
         loop.follow(spec, plan_of(run), corpus, host, ranks)

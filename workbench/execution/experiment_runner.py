@@ -27,7 +27,7 @@ from workbench.execution.workers import Assignment, share
 from workbench.progress import say
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.spec.run_spec import RunSpec, parse
+from workbench.spec.run_spec import RunSpec, merge, parse
 from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.environment import code_version
 from workbench.store.run_directory import now
@@ -114,7 +114,7 @@ def untrained(run: BoundRun) -> BoundRun:
 
     Causal objectives share another one, because sentences are scored there by what comes next, and not by masks.
     """
-    settings = run.spec.model_dump(include=INITIAL)
+    settings = merge(run.spec.model_dump(include=INITIAL), dict.fromkeys(("data.pairs", "data.copies")))
     name = "causal-lm" if objectives.is_causal(run.spec) else "bert-mlm"
     return BoundRun(objectives.with_options(parse(settings | {"objective": name, "budget": {"steps": 0}})))
 

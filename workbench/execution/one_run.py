@@ -155,7 +155,7 @@ def pretrain(run: RunDir, spec: ResolvedSpec, prepared: Prepared, host: Host, wa
     if parent is not None and (parent.damage or not parent.trained):
         raise ParentFailed(f"its parent {parent.run_id} {parent.state}: {parent.note}")
     check(prepared, full=True)
-    corpus = Corpus(prepared, spec.data.length, spec.seed)
+    corpus = Corpus(prepared, spec.data.length, spec.seed, spec.data.pairs, spec.data.copies)
     floors(spec, corpus, {})  # a fault in an objective's own function is found before training
     priced = _plan_once(run, spec, corpus, host, parent)
     cpu.prepare(host.threads, host.plain, host.resolved_device())

@@ -38,7 +38,7 @@ def pick_positions(batch: Batch, spec: RunSpec) -> tuple[Tensor, Tensor]:
     """
     candidates = ordinary(batch.ids, batch.attention, spec.data.special)
     slots = torch.arange(spec.picks, device=batch.ids.device)
-    counted = slots < _pick_counts(batch, spec)[:, None]
+    counted = slots < pick_counts(batch, spec)[:, None]
 
     if spec.corruption.picks == "distinct":
         noise = uniform(batch.keys, "picks", batch.ids.shape[1]).masked_fill(~candidates, -1.0)
@@ -50,7 +50,7 @@ def pick_positions(batch: Batch, spec: RunSpec) -> tuple[Tensor, Tensor]:
     return positions, (counted & (total > 0)).float()
 
 
-def _pick_counts(batch: Batch, spec: RunSpec) -> Tensor:
+def pick_counts(batch: Batch, spec: RunSpec) -> Tensor:
     """Return how many positions of each row are to be picked, (B,), from its number of tokens with [CLS] and [SEP]."""
     if batch.attention is None:
         return torch.full_like(batch.keys, spec.picked(batch.ids.shape[1]))
@@ -73,9 +73,14 @@ def write_tokens(ids: Tensor, positions: Tensor, tokens: Tensor, active: Tensor)
     return torch.where(count > 0, total // count.clamp(min=1), ids)
 
 
-def mask_tokens(batch: Batch, spec: RunSpec, mask: float, random: float = 0.0) -> Corruption:
-    """Return the batch with a share `mask` of its picks masked and a share `random` replaced by random tokens."""
-    positions, weights = pick_positions(batch, spec)
+def mask_tokens(
+    batch: Batch, spec: RunSpec, mask: float, random: float = 0.0, picks: tuple[Tensor, Tensor] | None = None
+) -> Corruption:
+    """Return the batch with a share `mask` of its picks masked and a share `random` replaced by random tokens.
+
+    The picks are those of `pick_positions` if none are given.
+    """
+    positions, weights = pick_positions(batch, spec) if picks is None else picks
     targets = gather(batch.ids, positions)
     coin = uniform(batch.keys, "mask", spec.picks)
     tokens = torch.full_like(targets, spec.data.special.mask)
@@ -141,7 +146,7 @@ class Generator(nn.Module):
     def with_states(self, batch: Batch) -> tuple[Corruption, Tensor]:
         """Return what `forward` does, and the hidden states (B, L, D) of the generator, which must have weights."""
         masked = mask_for_generator(batch, self.spec)
-        states: Tensor = self.body(masked.ids, batch.attention)
+        states: Tensor = self.body(masked.ids, batch.attention, batch.segments)
         return self._replaced(batch, masked, self.guess_from(states, batch, masked)), states
 
     def candidates(self, states: Tensor, keys: Tensor, count: int, without: Tensor | None = None) -> Tensor:
@@ -178,7 +183,7 @@ class Generator(nn.Module):
         """Return the samples of the generator at the picks, and how well it predicts the original tokens."""
         if self.words is not None:
             return self.words.guess(batch.keys, masked)
-        return self.guess_from(self.body(masked.ids, batch.attention), batch, masked)
+        return self.guess_from(self.body(masked.ids, batch.attention, batch.segments), batch, masked)
 
     def guess_from(self, states: Tensor, batch: Batch, masked: Corruption) -> Guess:
         """Return what `guess` does, from the hidden states (B, L, D) of the generator."""

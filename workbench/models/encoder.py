@@ -41,13 +41,21 @@ class Encoder(nn.Module):
         super().__init__()
         self.spec = spec
         self.model = _backbone(spec, special)
+        self.has_segments = getattr(self.model.config, "type_vocab_size", 0) > 1
 
-    def forward(self, ids: Tensor, attention: Tensor | None = None) -> Tensor:
-        """Return the hidden states (B, L, D) for ids (B, L); attention (B, L) is None if no row is padded."""
+    def forward(self, ids: Tensor, attention: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        """Return the hidden states (B, L, D) for ids (B, L).
+
+        attention (B, L) is None if no row is padded, segments (B, L) if all are 0. A family without segment embeddings
+        ignores segments.
+        """
+        if not self.has_segments:
+            segments = None
         if layers.can(self.model, ids) and not self.plain:
-            return layers.hidden_states(self.model, ids, attention)
+            return layers.hidden_states(self.model, ids, attention, segments)
         model = self._hugging_face() if self.plain else self.model
-        hidden: Tensor = model(input_ids=ids, attention_mask=attention).last_hidden_state
+        kinds = {} if segments is None else {"token_type_ids": segments}
+        hidden: Tensor = model(input_ids=ids, attention_mask=attention, **kinds).last_hidden_state
         return hidden
 
     def states_at(self, ids: Tensor, attention: Tensor | None, places: Tensor) -> Tensor:

@@ -149,6 +149,16 @@ def binary_head(spec: RunSpec, positions: Positions) -> Flops:
     return _at(each, products, spec.data.length, positions)
 
 
+def pair_head(enc: EncoderSpec) -> Flops:
+    """Return the cost of the head that reads [CLS]: a dense layer of the encoder's width, and one with two outputs.
+
+    The official script has no such head; a hyperbolic tangent is counted as one operation.
+    """
+    h = enc.hidden
+    products = 2 * h * h + 2 * h * 2
+    return Flops(products + 2 * h + 2, products + 2 * h + 2, products)
+
+
 def gate(spec: RunSpec) -> Flops:
     """Return the cost of the copy gate of All-Tokens MLM: one dot product of hidden width at every position."""
     return _at(2 * spec.encoder.hidden, 2 * spec.encoder.hidden, spec.data.length, "all")

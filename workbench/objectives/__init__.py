@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import InputError, suggest
 from workbench.models.flops import Flops
 from workbench.objectives import _former_names
-from workbench.spec.parts import CONVENTIONS, Part
+from workbench.spec.parts import CONVENTIONS, PairKind, Part
 from workbench.spec.run_spec import RunSpec, flat, parse_part
 from workbench.spec.stages import ResolvedSpec
 from workbench.spec.user_code import blaming
@@ -214,6 +214,8 @@ def with_options(spec: RunSpec) -> ResolvedSpec:
             f"tasks.lm_weight={spec.tasks.lm_weight:g}: {spec.objective} does not learn to predict the next token; "
             f"set tasks.lm_weight=0, or choose --objective causal-lm"
         )
+    if pairs := getattr(module, "PAIRS", None):
+        spec = _paired(spec, pairs)
     parent = spec.parent()
     if spec.start is None or parent is None:
         return ResolvedSpec(spec)
@@ -224,6 +226,8 @@ def with_options(spec: RunSpec) -> ResolvedSpec:
     given |= {"options": parent.options, "source": parent.source}
     if parent.encoder.causal != spec.encoder.causal:
         given["encoder.causal"] = parent.encoder.causal
+    if parent.data.pairs != spec.data.pairs:
+        given["data.pairs"] = parent.data.pairs
     if parent.start is not None:
         given["start"] = parent.start.model_dump()
     return ResolvedSpec(spec.replace(start=spec.start.model_dump() | {"parent": given}))
@@ -239,6 +243,13 @@ def _causal(spec: RunSpec) -> RunSpec:
     if spec.encoder.causal is False:
         raise InputError(f"encoder.causal=false: {spec.objective} needs an encoder whose positions see no later one")
     return spec.changed({"encoder.causal": True})
+
+
+def _paired(spec: RunSpec, pairs: PairKind) -> RunSpec:
+    """Return the spec with rows of these pairs. Raises InputError if `data.pairs` is set to others."""
+    if spec.data.pairs not in (None, pairs):
+        raise InputError(f"data.pairs={spec.data.pairs}: {spec.objective} needs data.pairs={pairs}; leave it out")
+    return spec.changed({"data.pairs": pairs})
 
 
 class _SourceAlone(SourceFileLoader):

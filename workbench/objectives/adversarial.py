@@ -80,13 +80,13 @@ class Objective(nn.Module):
 
     def forward(self, batch: Batch) -> StepLoss:
         masked = mask_for_generator(batch, self.spec)
-        states = gather(self.generator.body(masked.ids, batch.attention), masked.positions)  # (B, K, D)
+        states = gather(self.generator.body(masked.ids, batch.attention, batch.segments), masked.positions)  # (B, K, D)
         logits = self.generator.head(states)  # (B, K, V)
         temperature = self.spec.generator.temperature
         samples = sample_tokens(logits, batch.keys, temperature)
         ids = replace_tokens(batch, masked, samples)
 
-        verdicts = self.head(self.encoder(ids, batch.attention))  # (B, L), above 0 means replaced
+        verdicts = self.head(self.encoder(ids, batch.attention, batch.segments))  # (B, L), above 0 means replaced
         replaced, real = ids != batch.ids, real_tokens(batch)
         loss = binary_loss(verdicts, replaced, real)
         rewards = detection_losses(gather(verdicts, masked.positions), gather(replaced, masked.positions))

@@ -65,7 +65,7 @@ class Objective(nn.Module):
 
     def forward(self, batch: Batch) -> StepLoss:
         fake = self.generator(batch)
-        hidden = self.encoder(fake.ids, batch.attention)  # (B, L, D)
+        hidden = self.encoder(fake.ids, batch.attention, batch.segments)  # (B, L, D)
         gate = self.gate(hidden)  # (B, L), above 0 means copy
         untouched, real = fake.ids == batch.ids, real_tokens(batch)
 

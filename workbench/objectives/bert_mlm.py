@@ -46,7 +46,7 @@ class Objective(nn.Module):
     def forward(self, batch: Batch) -> StepLoss:
         shares = self.spec.corruption
         masked = mask_tokens(batch, self.spec, shares.mask, shares.random)
-        hidden = gather(self.encoder(masked.ids, batch.attention), masked.positions)  # (B, K, D)
+        hidden = gather(self.encoder(masked.ids, batch.attention, batch.segments), masked.positions)  # (B, K, D)
         loss, right = self.head.loss(hidden, masked.targets, masked.weights)
         metrics = masked.metrics | {
             "mlm_accuracy": share(right, masked.weights),

@@ -49,7 +49,7 @@ class Objective(nn.Module):
             self.head = next_token_head(encoder)
 
     def forward(self, batch: Batch) -> StepLoss:
-        hidden = self.encoder(batch.ids, batch.attention)  # (B, L, D)
+        hidden = self.encoder(batch.ids, batch.attention, batch.segments)  # (B, L, D)
         # Position t predicts token t + 1; [CLS], [SEP] and padding are never predicted, and the last position nothing.
         targets = batch.ids.roll(-1, 1)
         counted = ordinary(batch.ids, batch.attention, self.spec.data.special).roll(-1, 1)

@@ -46,7 +46,7 @@ class Objective(nn.Module):
 
     def forward(self, batch: Batch) -> StepLoss:
         fake = self.generator(batch)
-        hidden = self.encoder(fake.ids, batch.attention)  # (B, L, D)
+        hidden = self.encoder(fake.ids, batch.attention, batch.segments)  # (B, L, D)
         gate, untouched, real = self.gate(hidden), fake.ids == batch.ids, real_tokens(batch)  # (B, L) each
         copying = binary_loss(gate, untouched, real)
         written = (-gather(gate, fake.positions)).detach().float().sigmoid()  # (B, K), the probability not to copy

@@ -51,7 +51,7 @@ class Objective(nn.Module):
 
     def forward(self, batch: Batch) -> StepLoss:
         fake = self.generator(batch)
-        hidden = gather(self.encoder(fake.ids, batch.attention), fake.positions)  # (B, K, D)
+        hidden = gather(self.encoder(fake.ids, batch.attention, batch.segments), fake.positions)  # (B, K, D)
         logits = self.head(hidden)  # (B, K), above 0 means replaced
         replaced = gather(fake.ids, fake.positions) != fake.targets
         loss = binary_loss(logits, replaced, fake.weights)

@@ -52,7 +52,7 @@ class Objective(nn.Module):
         samples = self.generator.candidates(states, batch.keys, self.options.tokens)  # (B, L, C)
         first = torch.where(replaced, batch.ids, samples[..., 0])
         candidates = torch.cat([first[..., None], samples[..., 1:]], -1)
-        logits = self.head(self.encoder(fake.ids, batch.attention), candidates)  # (B, L, 1 + C)
+        logits = self.head(self.encoder(fake.ids, batch.attention, batch.segments), candidates)  # (B, L, 1 + C)
         loss = weighted_mean(cross_entropy(logits, replaced.long()), real)
         chosen = logits.argmax(-1)
         metrics = {"selection_accuracy": share(chosen == replaced, real), "neither_rate": share(chosen == 0, real)}

@@ -51,7 +51,7 @@ class Objective(nn.Module):
 
     def forward(self, batch: Batch) -> StepLoss:
         fake, states = self.generator.with_states(batch)
-        hidden = self.encoder(fake.ids, batch.attention)  # (B, L, D)
+        hidden = self.encoder(fake.ids, batch.attention, batch.segments)  # (B, L, D)
         logits, replaced, real = self.head(hidden), fake.ids != batch.ids, real_tokens(batch)  # (B, L) each
         detection = binary_loss(logits, replaced, real)
         at_picks, others = gather(states, fake.positions), self.options.others

@@ -50,7 +50,7 @@ class Objective(nn.Module):
 
     def forward(self, batch: Batch) -> StepLoss:
         fake = self.generator(batch)
-        hidden = gather(self.encoder(fake.ids, batch.attention), fake.positions)  # (B, K, D)
+        hidden = gather(self.encoder(fake.ids, batch.attention, batch.segments), fake.positions)  # (B, K, D)
         loss, right = self.head.loss(hidden, fake.targets, fake.weights)
         metrics = fake.metrics | {"mlm_accuracy": share(right, fake.weights)}
         total = fake.loss + self.options.weight * loss

@@ -50,7 +50,7 @@ class Objective(nn.Module):
 
     def forward(self, batch: Batch) -> StepLoss:
         fake = self.generator(batch)
-        logits = self.head(self.encoder(fake.ids, batch.attention))  # (B, L), above 0 means replaced
+        logits = self.head(self.encoder(fake.ids, batch.attention, batch.segments))  # (B, L), above 0 means replaced
         replaced, real = fake.ids != batch.ids, real_tokens(batch)
         loss = binary_loss(logits, replaced, real)
         total = fake.loss + self.options.weight * loss

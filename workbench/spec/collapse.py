@@ -26,6 +26,8 @@ NAMES = {
     "generator_loss": "the generator\u2019s loss",
     "mlm_loss": "the main model\u2019s MLM loss",
     "lm_loss": "the main model\u2019s language-model loss",
+    "nsp_loss": "the main model\u2019s next-sentence loss",
+    "sop_loss": "the main model\u2019s sentence-order loss",
     "discriminator_loss": "the discriminator\u2019s loss",
     "discriminator_auc": "the discriminator\u2019s ROC area",
 }

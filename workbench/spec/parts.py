@@ -14,6 +14,7 @@ Extent = Annotated[int, Field(gt=0, le=2**20)]  # of a model, so that the elemen
 Rate = Annotated[float, Field(ge=0, le=1)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 Tying = Literal["none", "tokens", "embeddings", "all", "gdes"]
+PairKind = Literal["next", "order"]
 Recipe = Literal["paper", "released"]
 Convention = Literal["paper", "paper-sparse", "matmul"]  # of counting FLOPs (`workbench.models.flops`)
 CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
@@ -141,6 +142,11 @@ class DataSpec(Part):
     `tokenizer` is a kind of vocabulary that is trained on the text, `wordpiece` or `bpe` (of bytes), or the
     name or folder of a tokenizer, whose own rules `lowercase` does not change. Accents are stripped, as by BERT, if the
     text is put into lower case, unless `strip_accents` says otherwise: "på" would become "pa".
+
+    With `pairs`, a row holds two segments of text: half of the second ones are of another document (`next`), or half
+    of the rows have their segments swapped (`order`); if it is left out, the objective decides. With `copies`, the text
+    has this many copies, each with its own picks and pairs, and epochs repeat them in turn: BERT's `dupe_factor`, 10 in
+    its script. Without, they are drawn anew in each epoch.
     """
 
     corpus: Annotated[Names, Field(min_length=1)] = ("docs",)
@@ -151,6 +157,8 @@ class DataSpec(Part):
     strip_accents: bool | None = None
     length: Annotated[int, Field(ge=8)] = 128
     held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    pairs: PairKind | None = None
+    copies: Positive | None = None
     fingerprint: str = ""
     words: Annotated[int, Field(ge=0)] = 0
     tokens: Annotated[int, Field(ge=0)] = 0
@@ -194,6 +202,7 @@ class BatchSpec(Part):
 class OptimSpec(Part):
     """AdamW for generator, encoder and heads together, clipped by one common gradient norm (docs/electra.md 4).
 
+    With `clip` 0, gradients are not clipped, as in RoBERTa's released configuration.
     `kind` chooses another rule: `lamb` (You et al. 2020), or `muon` (Jordan et al. 2024) for the matrices of layers and
     heads, with AdamW for embeddings and vectors; betas, epsilon and bias correction are AdamW's and LAMB's.
     `lr` is the peak learning rate per step. `generator_lr`, if given, is that of the weights that only the generator
@@ -207,7 +216,7 @@ class OptimSpec(Part):
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
     eps: Annotated[float, Field(gt=0)] = 1e-6
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    clip: Annotated[float, Field(gt=0)] = 1.0
+    clip: Annotated[float, Field(ge=0)] = 1.0
     bias_correction: bool = True
 
 

@@ -95,7 +95,7 @@ class RunSpec(Part):
         """Raise ValueError if this run cannot take over what `start` takes from the parent."""
         parent = self.parent()
         assert parent is not None
-        if parent.data != self.data:
+        if _text(parent.data) != _text(self.data):
             raise ValueError("start.parent cannot change data: a run and its parent must read the same text")
         if start.take == "all":
             mine, theirs = ({**run.model_dump(), **dict.fromkeys(_BRANCHES)} for run in (self, parent))
@@ -184,7 +184,7 @@ class RunSpec(Part):
         raw["tasks"] |= {"names": ("none",), "lm_weight": 0.0}  # no report needs its scores
         if own.get("objective", self.objective) != self.objective:
             raw |= {"source": "", "options": {}}
-            raw["encoder"]["causal"] = None  # as the parent's objective needs it
+            raw["encoder"]["causal"] = raw["data"]["pairs"] = None  # as the parent's objective needs them
         if any(key.startswith("budget.") for key in own):
             raw["budget"] = {"convention": self.budget.convention}
         return self._parsed(merge(raw, own))
@@ -235,8 +235,9 @@ class RunSpec(Part):
             del full["optim"]["generator_lr"]
         if not self.data.held_out:
             del full["data"]["held_out"]
-        if self.data.strip_accents is None:
-            del full["data"]["strip_accents"]
+        for key in ("strip_accents", "pairs", "copies"):
+            if full["data"][key] is None:
+                del full["data"][key]
         del full["data"]["words"], full["data"]["tokens"]  # they follow from the text, as does the fingerprint
         if self.budget.words is None:
             del full["budget"]["words"]
@@ -260,6 +261,11 @@ class RunSpec(Part):
             return f"published-{slug(self.published.name)}-{digest(self.identity())}"
         word = "untrained" if self.budget.steps == 0 else self.objective.rsplit("/", 1)[-1].removesuffix(".py")
         return f"{slug(f'{word}-{self.scale}')}-s{self.seed}-{digest(self.identity())}"
+
+
+def _text(data: DataSpec) -> DataSpec:
+    """Return the data without the settings by which one text becomes different rows."""
+    return data.model_copy(update={"pairs": None, "copies": None})
 
 
 _BRANCHES = ("schedule", "budget", "start", "tasks", "scale")  # fields in which a branch may differ from its trunk

@@ -1,6 +1,7 @@
 """Words seen in training, as BabyLM counts them: whitespace-separated words, counted again in every epoch.
 
-A training row has `length` tokens, of which [CLS] and [SEP] are not text. The number of words in the other tokens
+A training row has `length` tokens, of which [CLS] and [SEP] are not text, two in a row of pairs; padded rows of pairs
+are counted as if they were full. The number of words in the other tokens
 follows from the ratio of words to tokens in the whole corpus, both of which are counted when it is prepared.
 """
 
@@ -24,7 +25,8 @@ def words_per_token(data: DataSpec) -> Fraction:
             f"the number of words of {', '.join(data.corpus)} in a training step is not known before the text is "
             f"prepared; give the amount as --budget words=N or use another unit"
         )
-    return Fraction(data.length - 2, data.length) * Fraction(data.words, data.tokens)
+    others = 2 if data.pairs is None else 3
+    return Fraction(data.length - others, data.length) * Fraction(data.words, data.tokens)
 
 
 def words_of_tokens(tokens: float, data: DataSpec) -> float:

@@ -37,21 +37,23 @@ def on_device(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
 
 
 class Recorded(Generic[Facts]):
-    """A whole training step as a CUDA graph, for batches of one shape without padding.
+    """A whole training step as a CUDA graph, for batches of one shape that have the same fields.
 
     `compute` returns facts that are the same for every step, and the step's numbers (n,). Raises RuntimeError if a
     step of this kind cannot be recorded, such as one that waits for the device.
     """
 
     def __init__(self, compute: Compute[Facts], batch: Batch) -> None:
-        self.batch, self.graph = Batch(batch.ids.clone(), batch.keys.clone()), torch.cuda.CUDAGraph()
+        self.batch = Batch(**{name: tensor.clone() for name, tensor in batch.tensors().items()})
+        self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph, stream=torch.cuda.current_stream()):
             self.facts, self.numbers = compute(self.batch)
 
     def __call__(self, batch: Batch) -> tuple[Facts, Tensor]:
         """Carry out the step with `batch`, which is on the CPU or the GPU; return its facts and its numbers (n,)."""
-        self.batch.ids.copy_(batch.ids, non_blocking=True)
-        self.batch.keys.copy_(batch.keys, non_blocking=True)
+        given = batch.tensors()
+        for name, own in self.batch.tensors().items():
+            own.copy_(given[name], non_blocking=True)
         self.graph.replay()
         return self.facts, self.numbers.clone()
 

@@ -23,6 +23,7 @@ from workbench.models.counts.ngram import count_pairs
 from workbench.models.counts.unigram import count_words
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.models.heads import MlmHead
+from workbench.models.segments.word_spans import mark_words
 from workbench.signals import stop_signals
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
@@ -163,6 +164,7 @@ def _on_device(
     model = build(spec, host)
     count_words(model, corpus.counts)
     count_pairs(model, corpus.pairs)
+    mark_words(model, corpus.word_starts)
     half = host.resolved_precision(spec.encoder.hidden) == "bf16"
     return device, model.to(device).train(), torch.autocast(device.type, torch.bfloat16, enabled=half)
 

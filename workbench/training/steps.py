@@ -124,7 +124,9 @@ def accumulate(
 
     If memory runs out, the whole step is computed again in smaller micro-batches, down to single rows, unless other
     processes wait for this one's gradients. The rows and random numbers of a step do not depend on the size of
-    micro-batches, except for dropout inside layers, so that without dropout only rounding differs.
+    micro-batches, except for dropout inside layers, so that without dropout only rounding differs. Losses are
+    means over a micro-batch, so that for padded rows, as pairs of segments are, the picks of short micro-batches have a
+    little more weight.
     """
     while True:
         try:
@@ -199,7 +201,12 @@ def total_norm(parameters: list[nn.Parameter]) -> Tensor:
 
 
 def clipping(norm: Tensor, largest: float) -> Tensor:
-    """Return the divisor () that limits gradients of this norm () to the norm `largest`; the step applies it."""
+    """Return the divisor () that limits gradients of this norm () to the norm `largest`; the step applies it.
+
+    A `largest` of 0 sets no limit.
+    """
+    if largest == 0:
+        return torch.ones_like(norm)
     return ((norm + 1e-6) / largest).clamp(min=1)  # 1e-6 as in torch's `clip_grad_norm_`
 
 

@@ -1,0 +1,1 @@
+"""Rows of two segments of text, for objectives and encoders that tell them apart."""
