@@ -134,10 +134,15 @@ def test_micro_batches_count_by_their_share_of_the_step(micro: int) -> None:
     assert len(seen) == 8 // micro and gradient == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("kept", [3, 5])
-def test_a_resumed_run_carries_out_every_step_once(tmp_path: Path, kept: int) -> None:
+XLNET = {"objective": "permutation-lm", "encoder__family": "xlnet", "encoder__attention_dropout": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("kept", "keys"), [(3, {}), (5, {}), (3, {"objective": "permutation-lm"}), (3, XLNET)], ids=str
+)
+def test_a_resumed_run_carries_out_every_step_once(tmp_path: Path, kept: int, keys: dict[str, Any]) -> None:
     """Killed after the checkpoint of step `kept`: the same rows of metrics and the same weights, bit for bit."""
-    given = begun(tmp_path, encoder__dropout=0.1)
+    given = begun(tmp_path, encoder__dropout=0.1, **keys)
     whole, rows = trained(given, save_every=kept)
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
     shutil.rmtree(given[0].path / "checkpoints" / "step-00000006")
