@@ -21,14 +21,19 @@ from transformers import (
     ElectraForPreTraining,
     GPT2Config,
     GPT2LMHeadModel,
+    XLNetConfig,
+    XLNetLMHeadModel,
 )  # fmt: skip
 
 from workbench.bench.turns import Enough, Turns, made_up
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import bind
+from workbench.models.streams.permutation import pick_spans, visible_in_order
+from workbench.rng import row_keys
 from workbench.spec.host import Host
 from workbench.spec.parts import EncoderSpec
 from workbench.spec.run_spec import RunSpec, parse
+from workbench.tensors import Batch
 
 RATE, WEIGHT, CLIP = 0.15, 50.0, 1.0
 ROWS = 4096  # rows of text that an epoch of the peers has, in memory
@@ -185,6 +190,37 @@ class Causal(nn.Module):
         return {"loss": self.model(input_ids, attention_mask=attention_mask, labels=input_ids).loss}
 
 
+def xlnet(spec: RunSpec) -> XLNetLMHeadModel:
+    sizes = spec.encoder
+    return XLNetLMHeadModel(XLNetConfig(
+        vocab_size=sizes.vocab, d_model=sizes.hidden, n_layer=sizes.layers, n_head=sizes.head_count,
+        d_inner=sizes.ffn_width, dropout=sizes.dropout, use_mems_eval=False, mem_len=None, pad_token_id=0,
+    ))  # fmt: skip
+
+
+class Permuted(nn.Module):
+    """XLNet with true masks and slots for the predicted positions, which are picked as ours are."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        super().__init__()
+        self.model: Any = xlnet(spec)
+        self.special, self.step = spec.data.special, 0
+
+    def forward(self, input_ids: Tensor, **_: Any) -> dict[str, Tensor]:
+        self.step += 1
+        keys = row_keys(self.step, torch.arange(len(input_ids), device=input_ids.device))
+        return {"loss": self.loss(Batch(input_ids, keys))}
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The loss of a batch in which every slot counts."""
+        places, weights = pick_spans(batch, self.special, 6, 5)
+        hidden = ~visible_in_order(batch, self.special, places, weights)
+        mapping = F.one_hot(places, batch.ids.shape[1]).float()
+        labels = batch.ids.gather(1, places)
+        found: Tensor = self.model(batch.ids, perm_mask=hidden.float(), target_mapping=mapping, labels=labels).loss
+        return found
+
+
 def model_of(peer: str, spec: RunSpec) -> nn.Module:
     if peer in ("hf-naive", "hf-trainer"):
         return electra_pair(spec)
@@ -194,6 +230,8 @@ def model_of(peer: str, spec: RunSpec) -> nn.Module:
         return Bert(spec)
     if peer == "gpt2-hf":
         return Causal(spec)
+    if peer == "xlnet-hf":
+        return Permuted(spec)
     generator = ElectraForMaskedLM(electra(spec.generator_encoder))
     main = ElectraForMaskedLM(electra(spec.encoder))
     return AllTokens(generator, main, spec.data.special.mask, spec.encoder.hidden)

@@ -5,7 +5,8 @@
 Every contender is a whole optimizer step (data, forward, backward, clipping, AdamW, schedule, metrics) with the same
 sizes, batch and dropout, in a process of its own; they take turns (A B C A B C), and medians are compared. The base of
 all ratios is a pair of Hugging Face models in a plain fp32 loop, `hf-naive`, or another peer that --base names
-(`gpt2-hf`, a `GPT2LMHeadModel`, for causal language models), measured in the same turns; `processor_ratio` compares
+(`gpt2-hf`, a `GPT2LMHeadModel`, for causal language models; `xlnet-hf`, an `XLNetLMHeadModel` with true masks, for
+permutation language models), measured in the same turns; `processor_ratio` compares
 processor time, all threads together, which other work on the machine disturbs less.
 Beforehand both sides compute the loss of the same batch from the same weights.
 
@@ -50,21 +51,24 @@ WORKLOADS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 CAUSAL = {"objective": "causal-lm", "encoder.embedding": None}  # GPT-2's embeddings are as wide as its layers
+PERMUTED = {"objective": "permutation-lm", "encoder.embedding": None}  # as XLNet's are
 OURS: dict[str, dict[str, Any]] = {
     "ours-rtd": {"objective": "rtd"}, "ours-bert-mlm": {"objective": "bert-mlm"},
     "ours-all-tokens-mlm": {"objective": "all-tokens-mlm"}, "ours-causal-lm": CAUSAL,
     "ours-gpt2": CAUSAL | {"encoder.family": "gpt2"},
+    "ours-permutation-lm": PERMUTED, "ours-xlnet": PERMUTED | {"encoder.family": "xlnet"},
 }  # fmt: skip
 PEERS = {  # what each needs besides our own dependencies
     "hf-naive": "", "hf-trainer": "accelerate", "electra-pytorch": "electra_pytorch", "bert-mlm-trainer": "accelerate",
-    "all-tokens-hf": "", "gpt2-hf": "",
+    "all-tokens-hf": "", "gpt2-hf": "", "xlnet-hf": "",
 }  # fmt: skip
 BASE = "hf-naive"
+SAME_SIZES = {"gpt2-hf": "ours-gpt2", "xlnet-hf": "ours-xlnet"}  # those of every other peer are ours-rtd's
 
 
 def spec_of(workload: str, peer: str = "ours-rtd", **more: Any) -> ResolvedSpec:
     """A workload with the paper's dropout and generator; only its sizes differ from the preset."""
-    own = OURS["ours-gpt2" if peer == "gpt2-hf" else peer if peer in OURS else "ours-rtd"]
+    own = OURS[peer if peer in OURS else SAME_SIZES.get(peer, "ours-rtd")]
     keys = {key: value for key, value in own.items() if key != "objective"}
     given = WORKLOADS[workload] | {"budget.steps": 10**6} | keys | more
     return objectives.with_options(resolve("small", given).replace(objective=own["objective"]))
@@ -128,6 +132,29 @@ def same_causal_loss(workload: str) -> dict[str, float]:
         values = {"ours_causal": float(ours(batch).total), "hf_causal": float(model(batch.ids, labels=labels).loss)}
     if abs(values["ours_causal"] - values["hf_causal"]) > 1e-4:
         raise SystemExit(f"workload {workload}: the causal losses differ: {values}")
+    return values
+
+
+def same_permutation_loss(workload: str) -> dict[str, float]:
+    """The same for XLNet, whose predictions and masks are those that ours draws."""
+    import torch
+    from peer_models import Permuted
+
+    from workbench.data.corpus import Corpus
+    from workbench.training.loop import build
+
+    spec = spec_of(workload, "ours-xlnet").changed({"encoder.dropout": 0.0, "encoder.attention_dropout": 0.0})
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        prepared = made_up(Path(folder) / "data", spec, 100_000)
+        spec = bind(spec, prepared)
+        batch = Corpus(prepared, spec.data.length, spec.seed).batch(0, 4)
+        ours: Any = build(spec).eval()
+        theirs: Any = Permuted(spec).eval()
+        theirs.model.transformer.load_state_dict(ours.encoder.model.state_dict())
+        theirs.model.lm_loss.bias.zero_()
+        values = {"ours_permutation": float(ours(batch).total), "hf_permutation": float(theirs.loss(batch))}
+    if abs(values["ours_permutation"] - values["hf_permutation"]) > 1e-4:
+        raise SystemExit(f"workload {workload}: the permutation losses differ: {values}")
     return values
 
 
@@ -228,7 +255,9 @@ def main() -> None:
         "left_out": left_out, "base": chosen.base, "same_loss": {}, "rows": [],
     }  # fmt: skip
     for workload in chosen.workload or list(WORKLOADS):
-        result["same_loss"][workload] = same_loss(workload) | same_causal_loss(workload)
+        result["same_loss"][workload] = (
+            same_loss(workload) | same_causal_loss(workload) | same_permutation_loss(workload)
+        )
         for precision in chosen.precision or ["fp32", "bf16"]:
             result["rows"] += measure(workload, precision, peers, chosen)
             chosen.out.write_text(json.dumps(result, indent=1) + "\n")

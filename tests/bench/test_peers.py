@@ -39,3 +39,19 @@ def test_both_sides_compute_the_same_causal_loss(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(peer_models, "gpt2", lambda spec: own(spec.changed({"encoder.heads": 4})))
     with pytest.raises(SystemExit, match="causal losses differ"):
         peers.same_causal_loss("T")
+
+
+def test_both_sides_compute_the_same_permutation_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import peer_models
+    import peers
+
+    values = peers.same_permutation_loss("T")
+    assert values["ours_permutation"] == pytest.approx(values["hf_permutation"], rel=1e-5)
+    ours, theirs = peers.spec_of("T", "ours-permutation-lm"), peer_models.xlnet(peers.spec_of("T", "xlnet-hf")).config
+    sizes = (ours.encoder.hidden, ours.encoder.layers, ours.encoder.ffn_width, ours.encoder.vocab)
+    assert (theirs.d_model, theirs.n_layer, theirs.d_inner, theirs.vocab_size) == sizes
+
+    monkeypatch.setattr(peer_models, "visible_in_order", lambda batch, *_: batch.ids[..., None].expand(-1, -1, 64) > 0)
+    with pytest.raises(SystemExit, match="permutation losses differ"):
+        peers.same_permutation_loss("T")

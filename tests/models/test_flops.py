@@ -310,6 +310,7 @@ def test_matmul_agrees_with_the_counter_of_torch(enc: EncoderSpec, length: int, 
         ("deberta-v2", None),
         ("deberta-v2", 32),
         ("gpt2", None),
+        ("xlnet", None),
     ],
 )
 def test_the_cost_of_a_row_agrees_with_the_counter_of_torch(family: str, embedding: int | None) -> None:
@@ -354,7 +355,8 @@ def test_the_head_of_gpt2_is_one_product_and_the_script_counts_a_whole_one() -> 
 def test_every_family_has_a_tested_cost() -> None:
     from workbench.models.families import FAMILIES
 
-    assert set(FAMILIES) == {"electra", "bert", "roberta", "albert", "deberta-v2", "gpt2"}, "price it in the test above"
+    priced = {"electra", "bert", "roberta", "albert", "deberta-v2", "gpt2", "xlnet"}
+    assert set(FAMILIES) == priced, "price it in the test above"
 
 
 @pytest.mark.parametrize("name", objectives.names())

@@ -152,6 +152,7 @@ def test_the_rule_holds_in_every_family(family: str) -> None:
         ("encoder.norm.weight", True), ("norm.weight", True), ("layers.0.LayerNorm.weight", True), ("bias", True),
         ("h.0.ln_1.weight", True), ("h.3.ln_2.weight", True), ("model.ln_f.weight", True), ("ln_1.dense.weight", False),
         ("norm.dense.weight", False), ("a.norm.b.weight", False), ("normal_form.a.b.c", False), ("table.weight", False),
+        ("layer.0.rel_attn.r_w_bias", False), ("layer.0.ff.layer_1.bias", True),
     ],
 )  # fmt: skip
 def test_a_norm_is_known_by_the_name_of_the_module_that_holds_the_weight(name: str, expected: bool) -> None:

@@ -134,9 +134,13 @@ def test_micro_batches_count_by_their_share_of_the_step(micro: int) -> None:
     assert len(seen) == 8 // micro and gradient == pytest.approx(1.0)
 
 
+XLNET = {"objective": "permutation-lm", "encoder__family": "xlnet", "encoder__attention_dropout": 0.1}
+
+
 @pytest.mark.parametrize(("kept", "more"), [
     (3, {}), (5, {}), (3, {"objective": "bert"}), (5, {"objective": "bert", "data__copies": 2}),
-])  # fmt: skip
+    (3, {"objective": "permutation-lm"}), (3, XLNET),
+], ids=str)  # fmt: skip
 def test_a_resumed_run_carries_out_every_step_once(tmp_path: Path, kept: int, more: dict[str, Any]) -> None:
     """Killed after the checkpoint of step `kept`: the same rows of metrics and the same weights, bit for bit."""
     given = begun(tmp_path, encoder__dropout=0.1, **more)

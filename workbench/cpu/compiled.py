@@ -252,18 +252,18 @@ def merge(x: Tensor, rows: int, with_sums: bool = False) -> tuple[Tensor, Tensor
 
 def softmax(scores: Tensor, bias: Tensor | None, scale: float, drop: Drop) -> tuple[Tensor, Tensor]:
     """Compute `portable.softmax` in one pass over memory."""
-    many, length, _ = scores.shape
+    many, rows, length = scores.shape
     after_dropout = torch.empty_like(scores) if drop.rate else scores
-    each, queries = _spread(bias, many * length)
-    _call("softmax", scores.dtype, scores, bias, after_dropout, many * length, each, queries, length, scale, drop)
+    each, queries = _spread(bias, many * rows)
+    _call("softmax", scores.dtype, scores, bias, after_dropout, many * rows, each, queries, length, scale, drop)
     return scores, after_dropout
 
 
 def softmax_backward(grad: Tensor, probs: Tensor, scale: float, drop: Drop) -> tuple[Tensor, Tensor]:
     """Compute `portable.softmax_backward` in one pass over memory."""
-    many, length, _ = grad.shape
+    many, rows, length = grad.shape
     after_dropout = torch.empty_like(probs) if drop.rate else probs
-    _call("softmax_backward", grad.dtype, grad, probs, after_dropout, many * length, length, scale, drop)
+    _call("softmax_backward", grad.dtype, grad, probs, after_dropout, many * rows, length, scale, drop)
     return grad, after_dropout
 
 

@@ -36,8 +36,8 @@ def merge(x: Tensor, rows: int, with_sums: bool = False) -> tuple[Tensor, Tensor
 def softmax(scores: Tensor, bias: Tensor | None, scale: float, drop: Drop) -> tuple[Tensor, Tensor]:
     """Return the attention probabilities softmax(scale * scores + bias), and the same after dropout.
 
-    scores (B * H, L, L) are overwritten by the probabilities. bias (B or 1, L or 1, L), or None, is added to them; a
-    dimension of 1 stands for all rows of the batch, or for all queries.
+    scores (B * H, Q, L), of Q queries, are overwritten by the probabilities. bias (B or 1, Q or 1, L), or None, is
+    added to them; a dimension of 1 stands for all rows of the batch, or for all queries.
     """
     scores.mul_(scale)
     if bias is not None:
@@ -47,7 +47,7 @@ def softmax(scores: Tensor, bias: Tensor | None, scale: float, drop: Drop) -> tu
 
 
 def softmax_backward(grad: Tensor, probs: Tensor, scale: float, drop: Drop) -> tuple[Tensor, Tensor]:
-    """Return the gradient with respect to the scores, and the probabilities after dropout, (B * H, L, L) each.
+    """Return the gradient with respect to the scores, and the probabilities after dropout, (B * H, Q, L) each.
 
     grad, the gradient with respect to the probabilities after dropout, may be overwritten; probs are those before it.
     """

@@ -98,14 +98,7 @@ class Electra(nn.Module):
 
         attention_mask (B, L) is None if no row is padded, token_type_ids (B, L) is None if all are 0.
         """
-        tables, rate = self.embeddings, self.config.hidden_dropout_prob
-        kinds = tables.token_type_embeddings
-        added = tables.word_embeddings(input_ids)
-        added = added + (kinds.weight[0] if token_type_ids is None else kinds(token_type_ids))
-        added = added + tables.position_embeddings.weight[: input_ids.shape[1]]
-        hidden = F.dropout(tables.LayerNorm(added), rate, self.training)
-        if hasattr(self, "embeddings_project"):
-            hidden = self.embeddings_project(hidden)
+        hidden = self.embed(input_ids, token_type_ids)
         # Fused attention needs no mask for causal rows without padding, and is slower with one on a GPU.
         masked = self.config.is_decoder and not (attention_mask is None and self.config.attention == "sdpa")
         visible = visible_keys(input_ids, attention_mask, masked)
@@ -113,6 +106,19 @@ class Electra(nn.Module):
         for layer in self.encoder.layer:
             hidden = layer(hidden, mask)
         return Output(hidden)
+
+    def embed(self, input_ids: Tensor, token_type_ids: Tensor | None = None, places: Tensor | None = None) -> Tensor:
+        """Return the input (B, L, D) of the first layer for input_ids (B, L).
+
+        places (B, L) are the positions of the tokens in their rows, or None if these begin at 0.
+        """
+        tables, rate = self.embeddings, self.config.hidden_dropout_prob
+        kinds, positions = tables.token_type_embeddings, tables.position_embeddings
+        added = tables.word_embeddings(input_ids)
+        added = added + (kinds.weight[0] if token_type_ids is None else kinds(token_type_ids))
+        added = added + (positions.weight[: input_ids.shape[1]] if places is None else positions(places))
+        hidden: Tensor = F.dropout(tables.LayerNorm(added), rate, self.training)
+        return self.embeddings_project(hidden) if hasattr(self, "embeddings_project") else hidden
 
     def save(self, folder: Path, weights: dict[str, Tensor]) -> None:
         """Write config.json and model.safetensors into a folder, as `AutoModel.from_pretrained` reads them.

@@ -22,6 +22,8 @@ from workbench.cpu import layers
 from workbench.errors import InputError
 from workbench.models.electra import Config, Electra, hugging_face
 from workbench.models.families import FAMILIES, Family, family_of
+from workbench.models.streams import two_streams, xlnet
+from workbench.models.streams.two_streams import Queries
 from workbench.rng import seed_of
 from workbench.spec.parts import EncoderSpec, Special
 from workbench.spec.run_spec import RunSpec
@@ -35,27 +37,37 @@ class Encoder(nn.Module):
     """
 
     plain = False
+    predicts_by_query = False  # whether heads were trained on the query stream, and not on `forward`
     _twin: tuple[Any, ...] = ()  # Hugging Face's module over the same weights; a tuple hides it from torch
 
     def __init__(self, spec: EncoderSpec, special: Special) -> None:
         super().__init__()
-        self.spec = spec
+        self.spec, self.special = spec, special
         self.model = _backbone(spec, special)
         self.has_segments = getattr(self.model.config, "type_vocab_size", 0) > 1
 
-    def forward(self, ids: Tensor, attention: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+    def forward(
+        self, ids: Tensor, attention: Tensor | None = None, segments: Tensor | None = None,
+        queries: Queries | None = None,
+    ) -> Tensor:  # fmt: skip
         """Return the hidden states (B, L, D) for ids (B, L).
 
         attention (B, L) is None if no row is padded, segments (B, L) if all are 0. A family without segment embeddings
-        ignores segments.
+        ignores segments. With `queries`, whose masks take the place of attention, these are the states (B, M, D) of the
+        query stream.
         """
+        if queries is not None:
+            return self._query_states(ids, queries)
         if not self.has_segments:
             segments = None
         if layers.can(self.model, ids) and not self.plain:
             return layers.hidden_states(self.model, ids, attention, segments)
+        if family_of(self.spec).distances and not self.plain:
+            return xlnet.hidden_states(self.model, ids, attention)
         model = self._hugging_face() if self.plain else self.model
+        mask = attention.long() if attention is not None and family_of(self.spec).distances else attention  # 1 - mask
         kinds = {} if segments is None else {"token_type_ids": segments}
-        hidden: Tensor = model(input_ids=ids, attention_mask=attention, **kinds).last_hidden_state
+        hidden: Tensor = model(input_ids=ids, attention_mask=mask, **kinds).last_hidden_state
         return hidden
 
     def states_at(self, ids: Tensor, attention: Tensor | None, places: Tensor) -> Tensor:
@@ -64,6 +76,33 @@ class Encoder(nn.Module):
             return layers.states_at(self.model, ids, places)
         hidden: Tensor = self(ids, attention)
         return hidden[torch.arange(len(ids), device=ids.device), places]
+
+    def with_query_stream(self) -> Encoder:
+        """Return this encoder, with the first vector of its query stream trained.
+
+        Raises InputError for a family that has no query stream, and for a causal encoder.
+        """
+        if self.spec.causal:
+            raise InputError(
+                "encoder.causal=true: a query stream predicts tokens in any order, and not only from left to right; "
+                "set encoder.causal=unset"
+            )
+        if not family_of(self.spec).two_streams:
+            known = " and ".join(name for name, each in FAMILIES.items() if each.two_streams)
+            raise InputError(
+                f"encoder.family={self.spec.family} has no second stream of states that do not see their own token; "
+                f"choose one of {known}"
+            )
+        if family_of(self.spec).distances:
+            self.model.mask_emb.requires_grad_(True)
+        self.predicts_by_query = True
+        return self
+
+    def _query_states(self, ids: Tensor, queries: Queries) -> Tensor:
+        if family_of(self.spec).distances:
+            compute = xlnet.plain_query_states if self.plain else xlnet.query_states
+            return compute(self.model, ids, queries)
+        return two_streams.electra_states(self.model, ids, queries, self.special.mask, self.plain)
 
     def _hugging_face(self) -> Any:
         if not isinstance(self.model, Electra):
@@ -98,9 +137,10 @@ def build_generator_body(encoder: Encoder, spec: RunSpec) -> Encoder:
     """Return the encoder of the generator, which shares weights with the main encoder (docs/electra.md 2).
 
     `spec.tying` says which. `none`: it has tables of its own, at its own width. `tokens`: the token table is shared.
-    `embeddings`: token, position and segment tables and the layer norm of the embeddings are shared. `all`: it is the
-    main encoder. `gdes`: the token table is the generator's, and the main encoder uses this table plus a residual
-    (`Disentangled`). Raises InputError if a family cannot share tables between different widths.
+    `embeddings`: token, position and segment tables and the layer norm of the embeddings are shared; of these, XLNet
+    has the token table alone. `all`: it is the main encoder. `gdes`: the token table is the generator's, and the main
+    encoder uses this table plus a residual (`Disentangled`). Raises InputError if a family cannot share tables between
+    different widths.
     """
     if spec.tying == "all":
         return encoder
@@ -118,7 +158,7 @@ def build_generator_body(encoder: Encoder, spec: RunSpec) -> Encoder:
         )
     with seeded(spec.seed, "init", "generator"):
         body = Encoder(sizes, spec.data.special)
-    if spec.tying == "tokens":
+    if spec.tying == "tokens" or (spec.tying == "embeddings" and family_of(spec.encoder).distances):
         body.model.set_input_embeddings(encoder.table)
     elif spec.tying == "embeddings":
         body.model.embeddings = encoder.model.embeddings
@@ -173,6 +213,11 @@ def _backbone(spec: EncoderSpec, special: Special) -> Any:
             f"encoder.embedding={spec.embedding_width} must equal encoder.hidden={spec.hidden} "
             f"for encoder.family={spec.family}, which has no projection between them"
         )
+    if family.distances and spec.attention_dropout != spec.dropout:
+        raise InputError(
+            f"encoder.attention_dropout={spec.attention_dropout:g} must equal encoder.dropout={spec.dropout:g} for "
+            f"encoder.family={spec.family}, which has one rate of dropout"
+        )
     if spec.causal and not family.can_be_causal:
         known = ", ".join(name for name, each in FAMILIES.items() if each.can_be_causal)
         raise InputError(f"encoder.family={spec.family} cannot be causal; there are {known}")
@@ -200,6 +245,8 @@ def _backbone(spec: EncoderSpec, special: Special) -> Any:
         model = _foreign(family, sizes, "eager" if family.only_eager else spec.attention)
     if family.scaled_residuals:
         initialise_gpt2(model, spec.init, spec.layers)
+    elif family.distances:
+        xlnet.initialise(model, spec.init)
     else:
         initialise(model, spec.init)
     if spec.position_init == "sinusoidal":
@@ -229,8 +276,14 @@ def _no_warning(*_: Any) -> None:
 
 
 def start_from_sines(model: Any, spec: EncoderSpec) -> None:
-    """Initialise the position table with sines of standard deviation `spec.init`. Raises InputError without a table."""
-    table = attrgetter(family_of(spec).positions)(model)
+    """Initialise the position table with sines of standard deviation `spec.init`.
+
+    A family whose positions are sines of distances is left as it is. Raises InputError for one without a table.
+    """
+    path = family_of(spec).positions
+    if path is None:
+        return
+    table = attrgetter(path)(model)
     if table is None:
         raise InputError(f"encoder.position_init=sinusoidal: encoder.family={spec.family} has no position table")
     if table.weight.is_meta:  # a meta tensor holds no numbers, and the sines would import torch's compiler

@@ -113,8 +113,10 @@ def masked_lm(model: nn.Module) -> tuple[Encoder, MlmHead] | None:
     if isinstance(generator, Generator):
         return None if generator.words is not None else (generator.body, generator.head)
     encoder = getattr(model, "encoder", None)
-    if not isinstance(head, MlmHead) or not isinstance(encoder, Encoder) or encoder.spec.causal:
-        return None  # the head of a causal encoder learned to predict the next token
+    if not isinstance(head, MlmHead) or not isinstance(encoder, Encoder):
+        return None
+    if encoder.spec.causal or encoder.predicts_by_query:
+        return None  # the head learned to predict the next token, or tokens from states of a second stream
     return encoder, head
 
 

@@ -19,7 +19,7 @@ class Family:
     `embedding` is the name of the embedding width, or None if embeddings are always as wide as the layers.
     `extra` are settings that every encoder of the family has, and `offset` is the number of positions that it reserves.
     `names` translates BERT's names of settings; a setting without a name there keeps BERT's. `positions` is the path of
-    the position table.
+    the position table, or None if positions are sines of distances.
     """
 
     model_type: str
@@ -32,14 +32,16 @@ class Family:
     always_causal: bool = False  # there is no other mask
     only_eager: bool = False  # attention has no fused implementation
     relative: bool = False  # attention also multiplies queries and keys with 2 * positions relative positions
+    distances: bool = False  # layers, dropout and positions are XLNet's (`streams/xlnet.py`)
+    two_streams: bool = False  # there is a second stream of states that do not see their own token
     tied_head: bool = False  # tokens are predicted by the product with the token table, and nothing before it
     scaled_residuals: bool = False  # weights start as in GPT-2 (`encoder.initialise_gpt2`)
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    positions: str = "embeddings.position_embeddings"
+    positions: str | None = "embeddings.position_embeddings"
 
 
 FAMILIES = {
-    "electra": Family("electra", "embedding_size", can_be_causal=True),
+    "electra": Family("electra", "embedding_size", can_be_causal=True, two_streams=True),
     "bert": Family("bert", can_be_causal=True),
     "roberta": Family("roberta", extra={"type_vocab_size": 1}, offset=2, can_be_causal=True),
     "albert": Family("albert", "embedding_size", always_projects=True),
@@ -71,6 +73,25 @@ FAMILIES = {
             **dict.fromkeys(("hidden_act", "layer_norm_eps", "is_decoder"), ()),  # `extra` has its own
         },
         positions="wpe",
+    ),
+    "xlnet": Family(
+        "xlnet",
+        extra={"use_mems_eval": False, "mem_len": None, "reuse_len": None},
+        only_eager=True,
+        distances=True,
+        two_streams=True,
+        names={
+            "hidden_size": ("d_model",),
+            "num_hidden_layers": ("n_layer",),
+            "num_attention_heads": ("n_head",),
+            "intermediate_size": ("d_inner",),
+            "hidden_dropout_prob": ("dropout",),
+            "hidden_act": ("ff_activation",),
+            "cls_token_id": ("bos_token_id",),
+            "sep_token_id": ("eos_token_id",),
+            **dict.fromkeys(("max_position_embeddings", "attention_probs_dropout_prob", "is_decoder"), ()),
+        },
+        positions=None,
     ),
 }
 

@@ -79,23 +79,45 @@ def encoder(enc: EncoderSpec, length: int) -> Flops:
     """Return the cost of an encoder from token ids to hidden states (length, hidden): embeddings and all layers.
 
     The layers are those of BERT, whose products GPT-2's have as well; some families add products of queries and keys
-    with relative positions (`families.Family`). The projection of these positions is left out, since it is computed
-    once for a batch, whatever its number of rows.
+    with relative positions, or of queries with 2 L distances (`families.Family`). The projection of these is left out,
+    since it is computed once for a batch, whatever its number of rows.
     """
-    total = embedding(enc, length)
-    relative = 2 * enc.positions if family_of(enc).relative else 0
-    one = block(enc.hidden, enc.ffn_width, enc.head_count, length, relative=relative)
-    return total + Flops(enc.layers * one.paper, enc.layers * one.sparse, enc.layers * one.matmul)
+    return embedding(enc, length) + _layers(enc, enc.layers, length)
+
+
+def two_streams(enc: EncoderSpec, length: int, queries: int) -> Flops:
+    """Return the cost of an encoder whose query stream (Yang et al. 2019) has `queries` positions of a row.
+
+    A layer of that stream has queries, but neither keys nor values of its own. The content stream of the last layer
+    has keys and values and nothing else.
+    """
+    _, start, project = _embedding_of_one(enc, length)
+    h = enc.hidden
+    begin = Flops(queries * start, queries * start, queries * project)
+    keys = Flops(length * (4 * h * h + 2 * h), length * (4 * h * h + 2 * h), length * 4 * h * h)
+    content = embedding(enc, length) + _layers(enc, enc.layers - 1, length) + keys
+    return content + begin + _layers(enc, enc.layers, length, queries)
+
+
+def _layers(enc: EncoderSpec, layers: int, length: int, queries: int | None = None) -> Flops:
+    family = family_of(enc)
+    relative = 2 * enc.positions if family.relative else length if family.distances else 0
+    one = block(enc.hidden, enc.ffn_width, enc.head_count, length, relative=relative, queries=queries)
+    return Flops(layers * one.paper, layers * one.sparse, layers * one.matmul)
 
 
 def embedding(enc: EncoderSpec, length: int) -> Flops:
     """Return the cost of the embeddings: look-ups of three tables, their sum, norm and dropout, and the projection."""
+    tokens, sparse, project = _embedding_of_one(enc, length)
+    return Flops(length * (tokens + sparse), length * sparse, length * project)
+
+
+def _embedding_of_one(enc: EncoderSpec, length: int) -> tuple[int, int, int]:
+    """Return the costs of embedding a token: its dense look-up, all other operations, and the product among these."""
     e, h = enc.embedding_width, enc.hidden
-    tokens = 2 * e * enc.vocab
     rest = 2 * e * (length + 2) + 2 * e + LAYER_NORM * e + DROPOUT * e
     project = 2 * h * e if e != h or family_of(enc).always_projects else 0
-    sparse = rest + project + (h if project else 0)
-    return Flops(length * (tokens + sparse), length * sparse, length * project)
+    return 2 * e * enc.vocab, rest + project + (h if project else 0), project
 
 
 def block(
@@ -106,34 +128,39 @@ def block(
     attention_width: int | None = None,
     attentions: int = 1,
     relative: int = 0,
+    queries: int | None = None,
 ) -> Flops:
     """Return the cost of one transformer layer of width `h`, whose attention multiplies `relative` positions as well.
+
+    If `queries` are given, these are its rows, which attend to `length` keys and values that are computed elsewhere.
 
     As in the script, the first layer norm costs 5 instead of 5h, and the average of the values and the output
     projection use `h`, where `attention_width` would be right. `attentions` is 2 for a decoder that also attends to an
     encoder (T5).
     """
-    kqv = attention_width or h
+    kqv, parts, rows = attention_width or h, 3 if queries is None else 1, length if queries is None else queries
     scores = length * heads
-    attention = 6 * h * kqv + 3 * kqv + 2 * kqv * length + (SOFTMAX + DROPOUT + 1) * scores
+    attention = 2 * parts * h * kqv + parts * kqv + 2 * kqv * length + (SOFTMAX + DROPOUT + 1) * scores
     attention += 2 * h * length + 2 * h * h + h + DROPOUT * h + h + LAYER_NORM
     relative_products = 4 * h * relative
     feed_forward = 4 * h * ffn + GELU * ffn + ffn + h + DROPOUT * h + h + LAYER_NORM * h
-    paper = length * (attentions * attention + relative_products + feed_forward)
-    matmul = length * (attentions * (8 * h * kqv + 4 * kqv * length) + relative_products + 4 * h * ffn)
+    paper = rows * (attentions * attention + relative_products + feed_forward)
+    products = 2 * (parts + 1) * h * kqv + 4 * kqv * length
+    matmul = rows * (attentions * products + relative_products + 4 * h * ffn)
     return Flops(paper, paper, matmul)
 
 
-def lm_head(enc: EncoderSpec, length: int, positions: Positions, candidates: int | None = None) -> Flops:
+def lm_head(
+    enc: EncoderSpec, length: int, positions: Positions, candidates: int | None = None, dense: bool = True
+) -> Flops:
     """Return the cost of an MLM head at `positions`: dense layer, GELU, norm and softmax over the vocabulary.
 
-    With `candidates`, the softmax is over so many tokens.
-    The paper's conventions include all of these for every family, as the script does for GPT, whose head has only the
-    product with the table.
+    With `candidates`, the softmax is over so many tokens. The paper's conventions include all of these for every family
+    and without `dense`, as the script does for GPT, whose head has only the product with the table.
     """
     e, h, v = enc.embedding_width, enc.hidden, candidates or enc.vocab
     table = 2 * e * v
-    products = table if family_of(enc).tied_head else 2 * h * e + table
+    products = 2 * h * e + table if dense and not family_of(enc).tied_head else table
     each = 2 * h * e + table + e + GELU * e + LAYER_NORM * e + SOFTMAX * v + 2 * v
     return _at(each, products, length, positions)
 

@@ -183,15 +183,19 @@ class SelectionHead(nn.Module):
 
 
 class TiedHead(MlmHead):
-    """The product of hidden states with a token table as wide as these, and nothing else, as in GPT and GPT-2.
+    """The product of hidden states with a token table as wide as these, as in GPT, GPT-2 and XLNet.
 
-    Radford et al. 2018, equation 2. It has no weights of its own; `bias` stays 0.
+    Radford et al. 2018, equation 2. It has no weights of its own but a bias in XLNet; in the others `bias` stays 0.
     """
 
-    def __init__(self, encoder: Encoder, table: nn.Embedding) -> None:
+    def __init__(self, table: nn.Embedding, with_bias: bool = False) -> None:
         nn.Module.__init__(self)
         self.table = table
-        self.register_buffer("bias", table.weight.new_zeros(table.num_embeddings), persistent=False)
+        bias = table.weight.new_zeros(table.num_embeddings)
+        if with_bias:
+            self.bias = nn.Parameter(bias)
+        else:
+            self.register_buffer("bias", bias, persistent=False)
 
     def _transform(self, hidden: Tensor) -> Tensor:
         return hidden
@@ -199,7 +203,15 @@ class TiedHead(MlmHead):
 
 def next_token_head(encoder: Encoder) -> MlmHead:
     """Return the head that predicts the next token: that of the encoder's family, which is BERT MLM's for most."""
-    return (TiedHead if family_of(encoder.spec).tied_head else MlmHead)(encoder, encoder.table)
+    tied = family_of(encoder.spec).tied_head
+    return TiedHead(encoder.table) if tied else MlmHead(encoder, encoder.table)
+
+
+def query_head(encoder: Encoder) -> MlmHead:
+    """Return the head that predicts tokens from the query stream: XLNet's own for that family, or that of BERT MLM."""
+    if family_of(encoder.spec).distances:
+        return TiedHead(encoder.table, with_bias=True)
+    return MlmHead(encoder, encoder.table)
 
 
 class BinaryHead(nn.Module):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -43,8 +44,14 @@ def summed(values: Tensor, ids: Tensor, attention: Tensor | None, special: Speci
     return values.double().masked_fill(~ordinary(ids, attention, special), 0.0).sum(1)
 
 
+class Stateful(Protocol):
+    """What computes the states (B, D) of ids (B, L) at one position of each row, places (B,), such as an encoder."""
+
+    def states_at(self, ids: Tensor, attention: Tensor | None, places: Tensor) -> Tensor: ...
+
+
 def pseudo_log_likelihood(
-    encoder: Encoder,
+    encoder: Stateful,
     head: MlmHead,
     ids: Tensor,
     attention: Tensor | None,

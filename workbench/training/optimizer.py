@@ -111,14 +111,14 @@ def generator_alone(model: nn.Module) -> set[int]:
 # Weights without weight decay. The released code has one list of names for pre-training and fine-tuning: LayerNorm,
 # layer_norm and bias (`AdamWeightDecayOptimizer`), to which GPT-2's names of its norms are added. Encoders from
 # elsewhere may have other names, so fine-tuning uses shapes. For every encoder that is pre-trained here, both rules
-# exempt the same weights.
+# exempt the same weights. XLNet's biases of attention queries (r_w_bias ...) are matrices, and decay as in its code.
 NORMS_OF_GPT2 = ("ln_1", "ln_2", "ln_f")
 
 
 def exempt(name: str) -> bool:
     """Return whether a weight of this name is a bias or belongs to a norm (the released rule, used in pre-training)."""
     last = name.split(".")[-2:]
-    return name.endswith("bias") or any("norm" in part.lower() or part in NORMS_OF_GPT2 for part in last)
+    return last[-1] == "bias" or any("norm" in part.lower() or part in NORMS_OF_GPT2 for part in last)
 
 
 def is_vector(weight: nn.Parameter) -> bool:

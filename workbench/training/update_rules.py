@@ -45,10 +45,12 @@ def matrices(model: nn.Module) -> set[int]:
     """Return the ids (of Python objects) of the weights that Muon updates: matrices that are no embeddings.
 
     Vectors, and matrices of one row or column such as the output of a detection head, are left to AdamW as well (Jordan
-    et al. 2024, "Muon: an optimizer for hidden layers in neural networks").
+    et al. 2024, "Muon: an optimizer for hidden layers in neural networks"), and so are XLNet's biases of attention
+    queries and its projections of attention, which have three dimensions.
     """
     tables = {id(p) for part in model.modules() if isinstance(part, nn.Embedding) for p in part.parameters()}
-    return {id(p) for p in model.parameters() if p.ndim == 2 and min(p.shape) > 1 and id(p) not in tables}
+    matrices = {id(p) for name, p in model.named_parameters() if p.ndim == 2 and not name.endswith("_bias")}
+    return {id(p) for p in model.parameters() if id(p) in matrices - tables and min(p.shape) > 1}
 
 
 def muon(rows: list[dict[str, Any]], spec: OptimSpec) -> torch.optim.Optimizer:

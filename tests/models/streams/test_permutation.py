@@ -1,0 +1,180 @@
+"""Picked spans, orders and masks against plain loops over rows and positions, and their frequencies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from objective_oracle import CLS, MASK, PAD, SEP, UNK, synthetic, tiny
+from scipy import stats
+
+from workbench.models.streams.permutation import (
+    pick_spans,
+    seeing,
+    slots,
+    visible_before,
+    visible_except,
+    visible_in_order,
+)
+from workbench.rng import row_keys, uniform
+from workbench.spec.parts import Special
+from workbench.tensors import Batch
+
+SPECIAL = Special(pad=PAD, unk=UNK, cls=CLS, sep=SEP, mask=MASK)
+FUNCTIONAL = (PAD, CLS, SEP, MASK)
+
+
+@st.composite
+def ragged(draw: st.DrawFn) -> Batch:
+    """Draw rows of any length with special tokens anywhere."""
+    length = draw(st.integers(2, 40))
+    sizes = draw(st.lists(st.integers(0, length), min_size=1, max_size=4))
+    ids, attention = np.full((len(sizes), length), PAD), np.zeros((len(sizes), length), bool)
+    for row, size in enumerate(sizes):
+        ids[row, :size] = draw(st.lists(st.integers(1, 12), min_size=size, max_size=size))
+        attention[row, :size] = True
+    keys = row_keys(draw(st.integers(0, 1000)), torch.arange(len(sizes)))
+    return Batch(torch.tensor(ids), keys, None if attention.all() else torch.tensor(attention))
+
+
+def slow_picks(batch: Batch, row: int, alpha: int, longest: int) -> list[int]:
+    """The predicted positions of a row: spans from left to right, then single tokens by falling noise."""
+    length = batch.ids.shape[1]
+    size = length if batch.attention is None else int(batch.attention[row].sum())
+    usable = [place for place in range(size) if int(batch.ids[row, place]) not in FUNCTIONAL]
+    key, due, many = batch.keys[row : row + 1], max(1, size // alpha), length // (alpha + 1) + 1
+    draws, places = uniform(key, "span-sizes", many)[0].tolist(), uniform(key, "span-places", many)[0].tolist()
+    shares = np.cumsum([1 / n for n in range(1, longest + 1)])
+    picked: list[int] = []
+    at = 0
+    for draw, place in zip(draws, places, strict=True):
+        n = 1 + int((draw * np.float32(shares[-1]) >= shares[:-1].astype(np.float32)).sum())
+        start = at + int(np.float32(place) * np.float32(alpha * n))
+        picked += [each for each in range(start, start + n) if each in usable]
+        at += n + alpha * n
+    noise = uniform(key, "singles", length)[0].tolist()
+    picked += sorted(set(usable) - set(picked), key=lambda each: -noise[each])
+    return picked[: min(due, slots(length, alpha))]
+
+
+@settings(max_examples=150, deadline=None)
+@given(ragged(), st.sampled_from([1, 2, 3, 6, 9]), st.integers(1, 6))
+def test_picks_agree_with_a_loop(batch: Batch, alpha: int, longest: int) -> None:
+    positions, weights = pick_spans(batch, SPECIAL, alpha, longest)
+    assert positions.shape == weights.shape == (len(batch.ids), max(1, batch.ids.shape[1] // alpha))
+    assert set(weights.unique().tolist()) <= {0.0, 1.0}
+    for row in range(len(batch.ids)):
+        found = [int(p) for p, w in zip(positions[row], weights[row], strict=True) if w > 0]
+        assert found == slow_picks(batch, row, alpha, longest)
+
+
+def test_a_row_of_512_has_85_predictions_as_in_the_released_code() -> None:
+    assert slots(512, 6) == 85
+
+
+def spans_of(positions: list[int]) -> list[int]:
+    """The lengths of runs of neighbouring positions."""
+    runs = np.split(np.sort(positions), np.flatnonzero(np.diff(np.sort(positions)) > 1) + 1)
+    return [len(run) for run in runs]
+
+
+def test_sizes_of_spans_and_places_in_their_context_have_the_stated_frequencies() -> None:
+    """The first span of a row: n with a probability proportional to 1/n, after 0 to 6n - 1 tokens, all alike."""
+    keys = row_keys(3, torch.arange(20_000))
+    ids = torch.full((20_000, 128), 9)
+    positions, _ = pick_spans(Batch(ids, keys), SPECIAL, 6, 5)
+    assert positions.shape[1] == 21
+    spread: dict[int, list[int]] = {n: [] for n in range(1, 6)}
+    for row in positions.sort(1).values[:, :6].tolist():
+        inside = np.array(row)
+        first = int((np.cumsum(np.diff(inside, prepend=inside[0] - 1) != 1) == 0).sum())
+        if first <= 5:
+            spread[first].append(row[0])
+    # singles and the neighbours of a span may touch it, so that sizes are compared by the draws themselves
+    total = sum(1 / n for n in range(1, 6))
+    draws = uniform(keys, "span-sizes", 1)[:, 0] * total
+    sizes = 1 + sum((draws >= sum(1 / m for m in range(1, n + 1))).long() for n in range(1, 5))
+    counts = np.bincount(sizes.numpy(), minlength=6)[1:]
+    assert stats.chisquare(counts, len(keys) / total / np.arange(1, 6)).pvalue > 1e-4
+    assert all(spread.values())
+    starts = np.array([p.min() for p in positions[sizes == 1].numpy()])
+    assert starts.min() == 0 and (np.bincount(starts, minlength=6)[:6] > 0.1 * len(starts)).all()
+
+
+def test_predictions_are_spread_over_the_row_and_come_in_spans() -> None:
+    ids = torch.full((4000, 128), 9)
+    positions, weights = pick_spans(Batch(ids, row_keys(0, torch.arange(4000))), SPECIAL, 6, 5)
+    assert bool(weights.all()) and int(weights.sum(1)[0]) == 21
+    share = np.bincount(positions.flatten().numpy(), minlength=128) / 4000
+    assert (share[:120] > 0.1).all() and (share < 0.25).all()
+    lengths = [length for row in positions[:300].tolist() for length in spans_of(row)]
+    assert 1.4 < np.mean(lengths) < 2.2  # of single tokens it would be 1.2
+    alone, _ = pick_spans(Batch(ids, row_keys(0, torch.arange(4000))), SPECIAL, 6, 1)
+    assert np.mean([length for row in alone[:300].tolist() for length in spans_of(row)]) < 1.3
+
+
+def slow_visible(batch: Batch, row: int, predicted: set[int]) -> np.ndarray:
+    """The masks of the released code's `_local_perm`, written out over pairs; [i, j] says that i sees j."""
+    length = batch.ids.shape[1]
+    size = length if batch.attention is None else int(batch.attention[row].sum())
+    noise = uniform(batch.keys[row : row + 1], "order", length)[0].tolist()
+    ranks = {place: rank for rank, place in enumerate(sorted(range(length), key=lambda place: noise[place]))}
+    functional = {place for place in range(size) if int(batch.ids[row, place]) in FUNCTIONAL}
+    placed = predicted | functional
+    rank = [ranks[place] if place in placed else -1 for place in range(length)]
+    own = [rank[place] if place in predicted else rank[place] + 1 for place in range(length)]
+    seen = np.zeros((length, length), bool)
+    for i in range(length):
+        for j in range(size):
+            seen[i, j] = not (j in placed and own[i] <= rank[j])
+    return seen
+
+
+@settings(max_examples=100, deadline=None)
+@given(ragged())
+def test_masks_agree_with_the_rule_of_the_released_code(batch: Batch) -> None:
+    positions, weights = pick_spans(batch, SPECIAL, 3, 5)
+    found = visible_in_order(batch, SPECIAL, positions, weights)
+    for row in range(len(batch.ids)):
+        predicted = {int(p) for p, w in zip(positions[row], weights[row], strict=True) if w > 0}
+        expected = slow_visible(batch, row, predicted)
+        assert (found[row].numpy() == expected).all()
+        assert not any(found[row, place, place] for place in predicted)
+        some = seeing(found[row : row + 1], positions[row : row + 1])[0]
+        assert some.tolist() == [bool(expected[place].any()) for place in positions[row].tolist()]
+
+
+def test_nothing_leads_from_a_predicted_token_to_its_own_prediction() -> None:
+    """What a position may see through the states of others, in any number of layers, never has its own token."""
+    spec = tiny("permutation-lm")
+    batch = synthetic(spec, rows=40)
+    positions, weights = pick_spans(batch, SPECIAL, 3, 5)
+    seen = visible_in_order(batch, SPECIAL, positions, weights)
+    content = seen | torch.eye(24, dtype=torch.bool)
+    reached = seen.float()
+    for _ in range(24):
+        reached = ((reached @ content.float()) > 0).float()
+    own = reached.diagonal(dim1=1, dim2=2).gather(1, positions)
+    assert not bool((own * weights).any())
+
+
+def test_orders_are_all_alike() -> None:
+    """Each of two predicted tokens comes first in half of the rows, and special tokens lie anywhere between them."""
+    ids = torch.tensor([[CLS, 9, 9, SEP]]).expand(4000, -1)
+    batch = Batch(ids, row_keys(1, torch.arange(4000)))
+    seen = visible_in_order(batch, SPECIAL, torch.tensor([[1, 2]]).expand(4000, -1), torch.ones(4000, 2))
+    for i, j in ((1, 2), (1, 0), (1, 3), (0, 3)):
+        assert seen[:, i, j].float().mean().item() == pytest.approx(0.5, abs=0.03)
+        assert bool((seen[:, i, j] != seen[:, j, i]).all())
+
+
+def test_masks_for_scores() -> None:
+    ids, attention = torch.tensor([[CLS, 9, 8, SEP, PAD]]), torch.tensor([[1, 1, 1, 1, 0]]).bool()
+    for padding in (attention, None):
+        real = 5 if padding is None else 4
+        before, others = visible_before(ids, padding), visible_except(ids, padding, torch.tensor([2]))
+        for i in range(5):
+            assert before[0, i].tolist() == [j < i and j < real for j in range(5)]
+            assert others[0, i].tolist() == [j != 2 and j < real for j in range(5)]

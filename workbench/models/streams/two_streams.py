@@ -1,0 +1,215 @@
+"""Two-stream attention: the states of a text, and beside them states that predict tokens which they do not see.
+
+Yang et al. 2019, "XLNet", section 2.3. The content stream begins with the tokens, and a position attends to those that
+it may see and to itself. The query stream begins with the same vector everywhere, at M positions of a row; it attends
+to the content stream at those positions that it may see, so that its state depends on where it is, but not on the token
+there. Both streams have the same weights. The content stream of the last layer has keys and values alone, because
+nothing reads its states.
+
+The layers are those of BERT, or XLNet's, whose attention also depends on the distance between two positions
+(`Relative`, Dai et al. 2019, "Transformer-XL", section 3.3).
+
+B rows, L positions, M queries, D width, H heads, d = D / H.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from workbench.cpu.functions import attention_probabilities, can, dropout, gelu, residual_norm
+from workbench.models.losses import gather
+from workbench.tensors import Drop
+
+HIDDEN = -1e30  # is added to the scores of keys that a query may not see; with infinity, one without keys gets NaN
+
+
+class Queries(NamedTuple):
+    """A query stream: visible (B, L, L) bool, which positions each one sees, and its own positions places (B, M).
+
+    A state of a position that sees none has no meaning.
+    """
+
+    visible: Tensor
+    places: Tensor
+
+
+@dataclass(frozen=True)
+class Relative:
+    """The weights by which attention scores depend on distances.
+
+    keys (H, 2L, d) are those of distances: keys[:, k] belongs to positions that are L - k before the query. `content`
+    and `position` (H, d) are added to queries where these meet the keys of tokens, and those of distances.
+    """
+
+    keys: Tensor
+    content: Tensor
+    position: Tensor
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The weights of a layer. Matrices are (out, in), and each has a bias (out,), or None.
+
+    `inner_rate` is the rate of dropout after GELU, which only XLNet has.
+    """
+
+    query: tuple[Tensor, Tensor | None]
+    key: tuple[Tensor, Tensor | None]
+    value: tuple[Tensor, Tensor | None]
+    out: tuple[Tensor, Tensor]
+    norm: nn.LayerNorm
+    inner: tuple[Tensor, Tensor]
+    outer: tuple[Tensor, Tensor]
+    last_norm: nn.LayerNorm
+    relative: Relative | None = None
+    inner_rate: float = 0.0
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One stream: states (B, Q, D); bias (B or 1, Q or 1, L), added to its attention scores; places (B, Q).
+
+    Places are the positions of its states in the row, or None if the states are those of all positions in order.
+    """
+
+    states: Tensor
+    bias: Tensor
+    places: Tensor | None = None
+
+    @property
+    def total(self) -> int:
+        """B * Q, the number of states."""
+        return self.states.shape[0] * self.states.shape[1]
+
+
+def content_stream(states: Tensor, visible: Tensor) -> Stream:
+    """Return the stream of states (B, L, D), of which each sees itself and visible (B or 1, L or 1, L) positions."""
+    own = torch.eye(states.shape[1], dtype=torch.bool, device=states.device)
+    return Stream(states, _bias(visible | own, states.dtype))
+
+
+def query_stream(states: Tensor, queries: Queries) -> Stream:
+    """Return the stream of states (B, M, D) of queries."""
+    return Stream(states, _bias(gather(queries.visible, queries.places), states.dtype), queries.places)
+
+
+def _bias(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    wide = torch.promote_types(dtype, torch.float32)
+    return torch.zeros(visible.shape, dtype=wide, device=visible.device).masked_fill(~visible, HIDDEN)
+
+
+def last_states(
+    streams: Sequence[Stream], layers: Sequence[Layer], heads: int, rates: tuple[float, float], fast: bool
+) -> Tensor:
+    """Return the last states (B, Q, D) of the last stream. The first one has the keys and values of all.
+
+    `rates` are those of the dropout of states and of attention probabilities. With `fast`, what lies between matrix
+    products takes one pass over memory each (`cpu/functions.py`).
+    """
+    key = int(torch.randint(2**62, ())) if fast and any(rates) else 0
+    states = torch.cat([stream.states.flatten(0, 1) for stream in streams])
+    for number, layer in enumerate(layers):
+        asking = streams if number + 1 < len(layers) else streams[-1:]
+        drops = [Drop(key + 8 * number + part, rate) for part, rate in enumerate((*rates, rates[0], layer.inner_rate))]
+        states = _layer(states, streams[0].total, asking, layer, heads, drops, fast)
+    return states.view_as(streams[-1].states)
+
+
+def _layer(
+    states: Tensor, tokens: int, streams: Sequence[Stream], layer: Layer, heads: int, drops: Sequence[Drop], fast: bool
+) -> Tensor:
+    """Return the states after one layer of the rows (N, D) of `streams`, the last rows of states.
+
+    The first `tokens` rows of states are those of the content stream.
+    """
+    sizes, rows = [stream.total for stream in streams], len(streams[0].states)
+    asking = states[-sum(sizes) :]
+    keys, values = (_divided(F.linear(states[:tokens], *part), rows, heads) for part in (layer.key, layer.value))
+    queries = F.linear(asking, *layer.query).split(sizes)
+    contexts = []
+    for each, (stream, query) in enumerate(zip(streams, queries, strict=True)):
+        scores = _scores(_divided(query, rows, heads), keys, layer.relative, stream.places)
+        drop = drops[1]._replace(key=drops[1].key + 4 * each)
+        probabilities = attention_probabilities(scores, stream.bias, keys.shape[-1] ** -0.5, drop, fast)
+        contexts.append((probabilities @ values).unflatten(0, (rows, -1)).transpose(1, 2).flatten(2).flatten(0, 1))
+    branch = F.linear(torch.cat(contexts), layer.out[0])
+    middle = residual_norm(branch, layer.out[1], asking, layer.norm, drops[0], fast)
+    inner = dropout(gelu(F.linear(middle, layer.inner[0]), layer.inner[1], fast), drops[3], fast)
+    return residual_norm(F.linear(inner, layer.outer[0]), layer.outer[1], middle, layer.last_norm, drops[2], fast)
+
+
+def _divided(states: Tensor, rows: int, heads: int) -> Tensor:
+    """Return states (B * Q, D) divided into heads, (B * H, Q, d)."""
+    return states.view(rows, -1, heads, states.shape[1] // heads).transpose(1, 2).flatten(0, 1)
+
+
+def _scores(queries: Tensor, keys: Tensor, relative: Relative | None, places: Tensor | None) -> Tensor:
+    """Return the attention scores (B * H, Q, L) of queries (B * H, Q, d) and keys (B * H, L, d), not yet scaled."""
+    if relative is None:
+        return torch.bmm(queries, keys.transpose(1, 2))
+    heads = len(relative.keys)
+    queries = queries.unflatten(0, (-1, heads))  # (B, H, Q, d)
+    scores = (queries + relative.content[:, None]).flatten(0, 1) @ keys.transpose(1, 2)
+    by_head = (queries + relative.position[:, None]).transpose(0, 1).flatten(1, 2)  # (H, B * Q, d)
+    by_distance = (by_head @ relative.keys.transpose(1, 2)).unflatten(1, (len(queries), -1))  # (H, B, Q, 2L)
+    scores.unflatten(0, (-1, heads)).add_(_at_keys(by_distance, places))
+    return scores
+
+
+def _at_keys(by_distance: Tensor, places: Tensor | None) -> Tensor:
+    """Return scores by key, (B, H, Q, L), from scores by distance (H, B, Q, 2L), whose column k is distance L - k.
+
+    Key j is i - j positions before the query at i, so that its column is L - i + j. If the queries are all positions in
+    order, these columns begin one further to the left in each row, which is a view.
+    """
+    heads, rows, queries, distances = by_distance.shape
+    length = distances // 2
+    if places is None:
+        strides = (queries * distances, rows * queries * distances, distances - 1, 1)
+        return by_distance.as_strided((rows, heads, queries, length), strides, length)
+    columns = length - places[..., None] + torch.arange(length, device=places.device)  # (B, Q, L)
+    return by_distance.gather(-1, columns.expand(heads, -1, -1, -1)).transpose(0, 1)
+
+
+def electra_states(model: Any, ids: Tensor, queries: Queries, mask: int, plain: bool) -> Tensor:
+    """Return the last states (B, M, D) of the query stream of an `Electra` for ids (B, L).
+
+    The query stream begins as [MASK], whose id is `mask`, would at these positions, so that its vector is learned and
+    exported. If `plain`, torch computes everything.
+    """
+    config, fast = model.config, can(ids) and not plain
+    rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob) if model.training else (0.0, 0.0)
+    with uncast(fast) as half:
+        content, start = model.embed(ids), model.embed(torch.full_like(queries.places, mask), places=queries.places)
+        dtype = half or content.dtype
+        streams = [content_stream(content.to(dtype), queries.visible), query_stream(start.to(dtype), queries)]
+        layers = [electra_layer(layer, dtype) for layer in model.encoder.layer]
+        return last_states(streams, layers, config.num_attention_heads, rates, fast)
+
+
+def electra_layer(layer: Any, dtype: torch.dtype) -> Layer:
+    """Return the weights of a layer of an `Electra`, those of products with keys in `dtype`."""
+    own, out, inner, outer = layer.attention.self, layer.attention.output, layer.intermediate.dense, layer.output
+    query, key, value = ((each.weight.to(dtype), each.bias.to(dtype)) for each in (own.query, own.key, own.value))
+    return Layer(
+        query, key, value, (out.dense.weight.to(dtype), out.dense.bias), out.LayerNorm,
+        (inner.weight.to(dtype), inner.bias), (outer.dense.weight.to(dtype), outer.dense.bias), outer.LayerNorm,
+    )  # fmt: skip
+
+
+@contextmanager
+def uncast(fast: bool) -> Iterator[torch.dtype | None]:
+    """Disable autocast inside the block if `fast`, and return the dtype that it has set; None if it has set none.
+
+    Our own kernels take bf16 and fp32 where autocast would convert.
+    """
+    half = fast and torch.is_autocast_enabled("cpu")
+    with torch.autocast("cpu", enabled=False) if fast else nullcontext():
+        yield torch.bfloat16 if half else None

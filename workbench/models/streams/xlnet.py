@@ -1,0 +1,103 @@
+"""XLNet's encoder on Hugging Face's `XLNetModel`, which holds the weights and reads and writes them.
+
+Yang et al. 2019, "XLNet: Generalized autoregressive pretraining for language understanding"; zihangdai/xlnet,
+`modeling.py`. Hugging Face's own forward pass computes attention in the query stream for all positions and projects
+distances for each row of a batch, and its masks and sums of scores take many passes over memory (docs/log.md has the
+times). Rows have one segment here, in which attention to segments adds the same to all scores of a query. Memory of
+former rows is not used.
+
+B rows, L positions, M queries, D width, H heads, d = D / H.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from workbench.cpu.functions import can
+from workbench.models.streams.two_streams import (
+    Layer,
+    Queries,
+    Relative,
+    content_stream,
+    last_states,
+    query_stream,
+    uncast,
+)
+
+IDLE = ("r_s_bias", "seg_embed", "mask_emb")  # get no gradient from one stream over rows of one segment
+
+
+def initialise(model: Any, std: float) -> None:
+    """Initialise the weights of an `XLNetModel` in place: normal, with biases 0 and norms that do nothing.
+
+    The biases r_w, r_r and r_s of queries are normal as well (the released code, `modeling.py`). Weights that rows of
+    one segment do not train are frozen; an objective with a query stream releases `mask_emb`.
+    """
+    for name, weight in model.named_parameters():
+        if "layer_norm" in name or (weight.ndim == 1 and name.endswith("bias")):
+            nn.init.constant_(weight, float(name.endswith("layer_norm.weight")))
+        else:
+            nn.init.normal_(weight, std=std)
+        weight.requires_grad_(name.rpartition(".")[2] not in IDLE)
+
+
+def hidden_states(model: Any, ids: Tensor, attention: Tensor | None) -> Tensor:
+    """Return the last hidden states (B, L, D) for ids (B, L); attention (B, L) is None if no row is padded."""
+    seen = torch.ones_like(ids[:1], dtype=torch.bool) if attention is None else attention.bool()
+    return _states(model, ids, seen[:, None], None)
+
+
+def query_states(model: Any, ids: Tensor, queries: Queries) -> Tensor:
+    """Return the last states (B, M, D) of the query stream for ids (B, L)."""
+    return _states(model, ids, queries.visible, queries)
+
+
+def plain_query_states(model: Any, ids: Tensor, queries: Queries) -> Tensor:
+    """Return what `query_states` does, as Hugging Face's module computes it, which tests compare with ours."""
+    hidden, mapping = (~queries.visible).float(), F.one_hot(queries.places, ids.shape[1]).float()
+    states: Tensor = model(input_ids=ids, perm_mask=hidden, target_mapping=mapping).last_hidden_state
+    return states
+
+
+def _states(model: Any, ids: Tensor, visible: Tensor, queries: Queries | None) -> Tensor:
+    fast, rate = can(ids), model.config.dropout if model.training else 0.0
+    with uncast(fast) as half:
+        dtype = half or model.word_embedding.weight.dtype
+        content = F.dropout(model.word_embedding(ids).to(dtype), rate)
+        streams = [content_stream(content, visible)]
+        if queries is not None:
+            start = F.dropout(model.mask_emb.to(dtype).expand(*queries.places.shape, -1), rate)
+            streams.append(query_stream(start, queries))
+        distances = F.dropout(sines(ids.shape[1], content), rate)
+        layers = [_layer(each, distances, rate) for each in model.layer]
+        return F.dropout(last_states(streams, layers, model.config.n_head, (rate, rate), fast), rate)
+
+
+def sines(length: int, like: Tensor) -> Tensor:
+    """Return the encodings (2L, D) of the distances L, L - 1, ..., 1 - L: sines, then cosines, in the dtype of `like`.
+
+    Dropout of them has one mask for a batch, where Hugging Face's has one for each of its rows.
+    """
+    width = like.shape[-1]
+    frequencies = 10_000 ** (-torch.arange(0, width, 2, device=like.device) / width)
+    angles = torch.arange(length, -length, -1, device=like.device)[:, None] * frequencies
+    return torch.cat([angles.sin(), angles.cos()], dim=-1).to(like.dtype)
+
+
+def _layer(layer: Any, distances: Tensor, rate: float) -> Layer:
+    """Return the weights of an `XLNetLayer`, matrices in the dtype of distances (2L, D)."""
+    own, ff, dtype = layer.rel_attn, layer.ff, distances.dtype
+    query, key, value, out, position = (
+        each.flatten(1).to(dtype) for each in (own.q, own.k, own.v, own.o, own.r)
+    )  # (in, H * d), but `o` is (out, H * d)
+    keys = (distances @ position).unflatten(1, own.r_r_bias.shape).transpose(0, 1)  # (H, 2L, d)
+    relative = Relative(keys, own.r_w_bias.to(dtype), own.r_r_bias.to(dtype))
+    return Layer(
+        (query.t(), None), (key.t(), None), (value.t(), None), (out, own.r_w_bias.new_zeros(len(out))), own.layer_norm,
+        (ff.layer_1.weight.to(dtype), ff.layer_1.bias), (ff.layer_2.weight.to(dtype), ff.layer_2.bias), ff.layer_norm,
+        relative, rate,
+    )  # fmt: skip

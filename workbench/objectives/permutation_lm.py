@@ -1,0 +1,104 @@
+"""Permutation LM: predict some of the tokens in a random order, each from those before it and all that are given.
+
+Yang et al. 2019, "XLNet: Generalized autoregressive pretraining for language understanding", sections 2.2 and 2.3, over
+the encoder of the other objectives, or with `encoder.family=xlnet` that of XLNet. Inputs are not corrupted: tokens are
+hidden by attention masks that follow the order, and predicted by a second stream of states that does not see the token
+at its own position. There is neither a generator nor a corruption.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from workbench.models import flops
+from workbench.models.corruption import real_tokens
+from workbench.models.encoder import Encoder, seeded
+from workbench.models.families import family_of
+from workbench.models.flops import Flops
+from workbench.models.frequencies import Frequencies, entropy
+from workbench.models.heads import query_head
+from workbench.models.losses import gather, share
+from workbench.models.sentence_scores import Scorer, pseudo_log_likelihood, summed
+from workbench.models.streams.permutation import (
+    pick_spans,
+    seeing,
+    slots,
+    visible_before,
+    visible_except,
+    visible_in_order,
+)
+from workbench.models.streams.two_streams import Queries
+from workbench.spec.parts import Part
+from workbench.spec.run_spec import RunSpec
+from workbench.tensors import Batch, StepLoss
+
+
+class Options(Part):
+    """One token in `alpha` is predicted, in spans of up to `longest` tokens (the released code: 6 and 5)."""
+
+    alpha: Annotated[int, Field(ge=1, le=2**20)] = 6
+    longest: Annotated[int, Field(ge=1, le=100)] = 5
+
+
+def cost(spec: RunSpec) -> Flops:
+    """Return the cost of one forward pass over one row: both streams, and the softmax at the predicted positions."""
+    length = spec.data.length
+    predicted = slots(length, int(spec.options["alpha"]))
+    head = flops.lm_head(spec.encoder, length, predicted, dense=not family_of(spec.encoder).distances)
+    return flops.two_streams(spec.encoder, length, predicted) + head
+
+
+def floors(words: Frequencies) -> dict[str, float]:
+    """Return the floor of each logged loss by its name: the loss that token frequencies alone can reach."""
+    return {"lm_loss": entropy(words.words)}
+
+
+class Objective(nn.Module):
+    def __init__(self, encoder: Encoder, spec: RunSpec, options: Options) -> None:
+        super().__init__()
+        self.encoder, self.spec, self.options = encoder.with_query_stream(), spec, options
+        with seeded(spec.seed, "init", "head"):
+            self.head = query_head(encoder)
+
+    def forward(self, batch: Batch) -> StepLoss:
+        special = self.spec.data.special
+        positions, weights = pick_spans(batch, special, self.options.alpha, self.options.longest)  # (B, K) each
+        visible = visible_in_order(batch, special, positions, weights)  # (B, L, L)
+        weights = weights * seeing(visible, positions)  # in a row of three tokens, one may see nothing
+        hidden = self.encoder(batch.ids, queries=Queries(visible, positions))  # (B, K, D)
+        loss, right = self.head.loss(hidden, gather(batch.ids, positions), weights)
+
+        picked = torch.zeros_like(batch.ids, dtype=torch.bool).scatter(1, positions, weights > 0)
+        metrics = {"lm_accuracy": share(right, weights), "mask_rate": share(picked, real_tokens(batch))}
+        return StepLoss(loss, {"lm_loss": loss}, metrics)
+
+    def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
+        """Return the sum (B,) of log p(token | tokens before it) over sentences ids (B, L), in one pass.
+
+        This is the factorisation of the likelihood from left to right (equation 1), one of the orders of equation 3.
+        """
+        places = torch.arange(1, ids.shape[1], device=ids.device).expand(len(ids), -1)
+        hidden = self.encoder(ids, queries=Queries(visible_before(ids, attention), places))  # (B, L - 1, D)
+        likelihood = self.head.log_likelihood(hidden.flatten(0, 1), ids[:, 1:].flatten()).view(len(ids), -1)
+        return summed(likelihood, ids[:, 1:], None if attention is None else attention[:, 1:], self.spec.data.special)
+
+    def states_at(self, ids: Tensor, attention: Tensor | None, places: Tensor) -> Tensor:
+        """Return states (B, D) that predict the tokens at places (B,) from all other tokens, which do not see them."""
+        states: Tensor = self.encoder(ids, queries=Queries(visible_except(ids, attention, places), places[:, None]))
+        return states[:, 0]
+
+    def scorers(self) -> dict[str, Scorer]:
+        """Return the ways to score sentences by name; the first is that of `score`.
+
+        `pll` is the sum of log p(token | all other tokens) (Salazar et al. 2020), where each token is the last one of
+        an order.
+        """
+        special = self.spec.data.special
+        return {
+            "left-to-right": lambda s: self.score(s.ids, s.attention),
+            "pll": lambda s: pseudo_log_likelihood(self, self.head, s.ids, s.attention, special),
+        }
