@@ -374,6 +374,8 @@ def scores_of_encoders(
     from workbench.execution import experiment_runner, published_runs
 
     found = published_runs.models(names, allow_bin)
+    for model in found:
+        _check_origin(model.folder)
     chosen = [_fine_tuning_scale(model.folder, scale, sets) for model in found]
     bases = [base_spec(*each, None, tasks, None, own_process=own_process) for each in chosen]
     suite = experiment_runner.load_suite(bases[0])  # the scale decides how tasks are learned, and not which they are
@@ -384,6 +386,24 @@ def scores_of_encoders(
         scores, lost = published_runs.measure(model, suite, base, host, store, flops)
         rows, failed = rows + scores, failed + lost
     return rows, failed
+
+
+def _check_origin(encoder: Path) -> None:
+    """Raise InputError if an encoder lies in a run, of its end or of a point, and was changed since it was written."""
+    from workbench.errors import DamagedRun
+    from workbench.store.run_directory import RunDir
+
+    place = Path(os.path.realpath(encoder))
+    at_point = place.parent.parent.name == "points"
+    run = RunDir(place.parents[2] if at_point else place.parent)
+    record = place.parent / ("point.json" if at_point else "done.json")
+    if place.name != "encoder" or not record.exists() or not (run.path / "spec.json").exists():
+        return
+    try:
+        run.check_encoder(f"points/{place.parent.name}/" if at_point else "")
+    except DamagedRun as error:
+        fault = str(error).partition("; move")[0]
+        raise InputError(f"{fault}; to evaluate it as it is, copy the folder {encoder} out of the run") from None
 
 
 def _fine_tuning_scale(encoder: Path, scale: str | None, sets: Sequence[str]) -> tuple[str | None, Sequence[str]]:
