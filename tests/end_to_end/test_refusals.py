@@ -130,6 +130,20 @@ def test_a_setting_that_an_axis_overrules_is_said(workbench: Command, tmp_path: 
     assert "generator.width=0.5 has no effect" not in done.stderr and "--set tying=tokens has no effect" in done.stderr
 
 
+def test_of_many_values_of_an_axis_ten_are_said(workbench: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text('QUESTION = "Which?"\nAXES = {"optim.lr": tuple(range(1, 301))}\n')
+    words = ["sweep", "./mine.py", "--set", "optim.lr=1", "--tasks", "none", "--budget", "tokens=10"]
+    done = workbench(*words, cwd=tmp_path)
+    assert "whose runs have optim.lr=1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 290 others; leave" in done.stderr, done.stderr
+
+
+def test_a_setting_of_kernels_that_is_not_known_leaves_no_store(workbench: Command, text: Path, tmp_path: Path) -> None:
+    words = ["run", "ablation", "--corpus", text, "--tasks", "none", "--budget", "steps=2", *SETS]
+    done = workbench(*words, cwd=tmp_path, WORKBENCH_CPU_KERNELS="sometimes")
+    assert done.returncode == 2 and "WORKBENCH_CPU_KERNELS='sometimes'" in done.stderr, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("out", [".", "/dev/full", "there.txt/x.csv", "/proc/x", "y" * 300 + "/x.csv"])
 def test_nothing_is_exported_to_what_is_no_file(out: str, finished: Path, workbench: Command) -> None:
     (finished / "there.txt").write_text("mine")
