@@ -218,6 +218,8 @@ def base_spec(
         raise InputError("--set objective=... is refused; give --objective NAME instead")
     scale = scale or scale_set or _scale_of_pair(overrides)
     base = presets.resolve(scale or "nano", overrides)
+    if not base.tasks.names:
+        raise InputError("--tasks names no task; name some, or give --tasks none")
     if os.environ.get(REHEARSAL):
         log.warning("%s is set: every run takes %d steps of %d rows, and its scores mean nothing", REHEARSAL, *TRIED)
         base = presets.rehearsed(base, *TRIED)
@@ -378,6 +380,8 @@ def scores_of_encoders(
         _check_origin(model.folder)
     chosen = [_fine_tuning_scale(model.folder, scale, sets) for model in found]
     bases = [base_spec(*each, None, tasks, None, own_process=own_process) for each in chosen]
+    if not bases[0].tasks.chosen:
+        raise InputError("evaluate prints scores, and --tasks none gives none; name tasks with --tasks")
     suite = experiment_runner.load_suite(bases[0])  # the scale decides how tasks are learned, and not which they are
     store = RunStore(root) if root is not None and suite.tasks else None
     rows: list[dict[str, Any]] = []
