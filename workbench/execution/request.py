@@ -28,6 +28,7 @@ TUNE = "tune"  # the axis of a sweep that searches the settings of each objectiv
 DEFAULT_TRIALS = 10  # trials of a search if their number is not given
 HELD_OUT = 0.02  # share of a corpus, unless it is set
 REHEARSAL = "WORKBENCH_REHEARSAL"  # environment variable: try a whole command quickly before it takes a night
+SHOWN = 10  # values of an axis in a message
 TRIED = (4, 4)  # steps of a run and rows of a step in a rehearsal; a run of more FLOPs per step still gets a step
 
 
@@ -330,7 +331,8 @@ def in_effect(experiment: Experiment, sets: Sequence[str] | None) -> Experiment:
     for key, value in parse_overrides(sets or []).items():
         values = experiment.axes.get(key, (value,))
         if any(str(each) != str(value) for each in values):
-            used = ", ".join(map(str, values)) or "a range"
+            used = ", ".join(map(str, values[:SHOWN])) or "a range"
+            used += f" and {len(values) - SHOWN:,} others" if len(values) > SHOWN else ""
             log.warning(
                 "--set %s=%s has no effect on %s, whose runs have %s=%s; leave it out, or give --over %s=%s to a sweep",
                 key, value, experiment.name, key, used, key, value,
