@@ -11,7 +11,7 @@ import typer
 
 from workbench.cli.options import AsJson, Runs, emit
 from workbench.errors import InputError
-from workbench.execution.request import writable
+from workbench.execution.request import report_folder, writable
 
 log = logging.getLogger("workbench")
 NoVerify = Annotated[

@@ -151,7 +151,7 @@ def carry_out_search(
     """Carry out the jobs of `search_jobs`. Raises InputError before anything is spent."""
     from workbench.execution.search import execute, tune
 
-    out = writable(out)
+    out = report_folder(out, root)
     if len(jobs) == 2:
         return tune((jobs[0], jobs[1]), search, seeds, root, host, workers, out)
     return execute(jobs[0], search, root, host, workers, out)
@@ -171,9 +171,24 @@ def carry_out(
     """Carry out a job as it is, or with seeds added up to a limit. Raises InputError before anything is spent."""
     from workbench.execution import auto_seeds, experiment_runner
 
+    out = report_folder(out, root)
     if limit:
-        return auto_seeds.execute(job, limit, root, host, workers, writable(out))
-    return experiment_runner.execute(job, root, host, workers, writable(out))
+        return auto_seeds.execute(job, limit, root, host, workers, out)
+    return experiment_runner.execute(job, root, host, workers, out)
+
+
+def report_folder(out: Path | None, store: Path) -> Path | None:
+    """Return the folder `out` of a report after a check that it can be written and lies outside of the store.
+
+    A folder in a store counts as a run. Without `out` this is the default, a folder in `reports`. Raises InputError.
+    """
+    place, root = (os.path.realpath(os.path.expanduser(path)) for path in (out or "reports", store))
+    if os.path.commonpath([place, root]) == root:
+        raise InputError(
+            f"the report would be written to {str(out or 'reports')[:200]}, which lies in the store {store}, where "
+            f"every folder counts as a run; give a folder outside of it with --out"
+        )
+    return writable(out)
 
 
 def writable(out: Path | None, flag: str = "--out") -> Path | None:
