@@ -69,13 +69,15 @@ def begin(folder: Path) -> None:
 
 
 def commands() -> Iterator[tuple[str, list[Any]]]:
-    """The words of each command and its parameters, from the command line itself."""
+    """The words of each command that has parameters, and these, from the command line itself."""
     from workbench.cli import app
 
     group = typer.main.get_command(app)
     for name, command in group.commands.items():  # type: ignore[attr-defined]
         for inner, below in getattr(command, "commands", {"": command}).items():
-            yield f"{name} {inner}".strip(), list(below.params)
+            params = [param for param in below.params if "--compile" not in param.opts]  # it takes minutes
+            if params:  # without any, there is no word to change
+                yield f"{name} {inner}".strip(), params
 
 
 def line(name: str, params: list[Any], draw: random.Random) -> list[str]:
