@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,13 @@ def file(folder: Path, name: str, content: str) -> Path:
     path = folder / name
     path.write_text(content, encoding="utf-8")
     return path
+
+
+@pytest.mark.parametrize("name", ["a.conllu", "a.iob2.gz"])
+def test_a_pipe_is_refused_and_nobody_is_waited_for(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match="is not a regular file but a folder, pipe"):
+        read(tmp_path / name)
 
 
 def test_conllu_gives_syntactic_words(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,8 +17,20 @@ from .fuzz import ODD, judge
 from .small import environment, fork, limit, preload, write_table, write_text
 
 SECONDS, ADDRESSES = 120.0, 6 << 30  # of one command: plans time a few steps of each objective, once
-READS = ("report", "status", "runs", "diff", "export", "verify")  # commands that need a store
-SPENDS = ("bench", "worker", "evaluate")  # commands that compute by themselves: only with a value that is refused
+LINES = {  # a valid line of each command with arguments or with work to limit, in the folder that `begin` leaves
+    "run": "ablation --corpus small.txt --tasks animals.csv --dry-run",
+    "sweep": "generator-size --corpus small.txt --tasks animals.csv --dry-run",
+    "report": "ablation",
+    "export": "ablation",
+    "diff": "bert-mlm untrained",
+    "verify": "runs",
+    "list": "objectives",
+    "plan-study": "ablation --corpus small.txt --sd 1",
+    "evaluate": "encoder --tasks animals.csv",
+    "bench": "--objective rtd --scale nano --steps 1 --repeats 1",
+    "data prepare": "--corpus small.txt",
+    "worker": "small.txt",  # valid ones are files that a command writes for its own workers
+}
 
 
 def command_lines(folder: Path, count: int) -> str:
@@ -32,7 +45,8 @@ def command_lines(folder: Path, count: int) -> str:
     for number in range(count):
         name = draw.choice(sorted(options))
         words = line(name, options[name], draw)
-        child = fork([*words], folder, folder / "cache", out=folder / "out.txt", OMP_NUM_THREADS="1")
+        variables = {"OMP_NUM_THREADS": "1", "WORKBENCH_REHEARSAL": "1", "BROWSER": "true"}
+        child = fork(words, folder, folder / "cache", out=folder / "out.txt", **variables)
         try:
             code = child.wait(limit(SECONDS))
         except TimeoutError:
@@ -44,43 +58,39 @@ def command_lines(folder: Path, count: int) -> str:
 
 
 def begin(folder: Path) -> None:
-    """A store with one finished run, for the commands that read."""
+    """A store with one finished run, for the commands that read, and its encoder."""
     words = ["run", "ablation", "--objective", "bert-mlm", "--corpus", "small.txt", "--tasks", "animals.csv"]
     done = subprocess.run(
         [sys.executable, "-m", "workbench", *words], cwd=folder, capture_output=True, text=True, check=False,
         env=environment(folder / "cache") | {"WORKBENCH_REHEARSAL": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    shutil.copytree(next(folder.glob("runs/bert-mlm-*/encoder")), folder / "encoder")
 
 
 def commands() -> Iterator[tuple[str, list[Any]]]:
-    """The words of each command and its parameters, from the command line itself."""
+    """The words of each command that has parameters, and these, from the command line itself."""
     from workbench.cli import app
 
     group = typer.main.get_command(app)
     for name, command in group.commands.items():  # type: ignore[attr-defined]
         for inner, below in getattr(command, "commands", {"": command}).items():
-            yield f"{name} {inner}".strip(), list(below.params)
+            params = [param for param in below.params if "--compile" not in param.opts]  # it takes minutes
+            if params:  # without any, there is no word to change
+                yield f"{name} {inner}".strip(), params
 
 
 def line(name: str, params: list[Any], draw: random.Random) -> list[str]:
-    """A line of this command: its usual words with one or two hostile ones, and `--dry-run` where it would train."""
-    words = name.split()
-    if name in ("run", "sweep"):
-        words += ["ablation", "--dry-run"]
-    elif name in SPENDS:
-        words += ["--no-such-option"] if draw.random() < 0.5 else []
-    elif name in READS:
-        words += ["--runs", draw.choice(["runs", "runs", "nowhere", "small.txt"])]
+    """A valid line of this command with one or two hostile words: in place of an argument, or added as an option."""
+    words = [*name.split(), *LINES.get(name, "").split()]
+    arguments = [param for param in params if param.param_type_name == "argument"]
     for _ in range(draw.randint(1, 2)):
         param = draw.choice(params)
         value = draw.choice(ODD + usual(param.name)).replace("\0", "").encode("utf-8", "replace").decode()
-        if param.param_type_name == "argument":
-            words.insert(len(name.split()), value)
+        if param in arguments:
+            words[len(name.split()) + arguments.index(param)] = value
         else:
             words += [draw.choice(param.opts)] + ([] if param.is_flag else [value])
-    if name in SPENDS and "--no-such-option" not in words:
-        words.append("--no-such-option")
     return words
 
 
@@ -101,7 +111,8 @@ def usual(name: str | None) -> list[str]:
         "tasks": ["none", "animals.csv", "CoLA", "glue,none", "probes,probes"],
         "objective": ["rtd", "rtd,rtd", "./none.py", "small.txt"],
         "where": ["seed<3", "seed<<3", "objective=bert-mlm", "score>nan"],
-        "runs": ["runs", "small.txt", "/dev/null", "/proc/self"],
+        "runs": ["runs", "nowhere", "small.txt", "/dev/null", "/proc/self"],
+        "store": ["nowhere", "small.txt", "/dev/null", "/proc/self"],
         "out": ["out", "/dev/full", "small.txt/x"],
     }
     return near.get(str(name), []) * 5

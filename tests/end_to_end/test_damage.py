@@ -137,6 +137,19 @@ def test_it_is_named_and_left_alone(case: str, run: Path, workbench: Command, te
     assert sorted(os.walk(folder / "victim")) == before
 
 
+def test_an_encoder_that_changed_in_its_run_is_not_evaluated(
+    run: Path, workbench: Command, table: Path, tmp_path: Path
+) -> None:
+    words = ["--tasks", table, "--set", "tasks.seeds=1", "--set", "tasks.epochs=1"]
+    content = bytearray((run / "encoder/model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (run / "encoder/model.safetensors").write_bytes(content)
+    done = workbench("evaluate", run / "encoder", *words, cwd=tmp_path)
+    assert done.returncode == 2 and "model.safetensors has changed since it was written; to evaluate" in done.stderr
+    shutil.copytree(run / "encoder", tmp_path / "encoder")
+    assert workbench("evaluate", tmp_path / "encoder", *words, cwd=tmp_path).returncode == 0
+
+
 def test_a_link_in_place_of_the_records_is_not_followed(run: Path, workbench: Command, text: Path, table: Path) -> None:
     folder = run.parents[1]
     before = sorted(os.walk(folder / "victim"))

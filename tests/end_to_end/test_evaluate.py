@@ -49,6 +49,12 @@ def test_settings_follow_the_size_and_stand_with_the_scores(
     )
 
 
+@pytest.mark.parametrize("tasks", ["none", "none,none"])
+def test_without_tasks_there_is_nothing_to_print(tasks: str, encoder: Path, workbench: Command, tmp_path: Path) -> None:
+    done = workbench("evaluate", encoder, "--tasks", tasks, cwd=tmp_path)
+    assert done.returncode == 2 and "--tasks none gives none" in done.stderr and done.stdout == "", done.stderr
+
+
 def test_words_of_ones_own_win_and_the_table_names_the_settings(
     encoder: Path, table: Path, workbench: Command, tmp_path: Path
 ) -> None:

@@ -66,6 +66,16 @@ CASES: dict[str, tuple[list[str], str]] = {
     "warm-up": (["run", "ablation", "--budget", "steps=10", "--set", "schedule.warmup=20"], "schedule.warmup"),
     "glue": (["run", "ablation", "--tasks", "CoLA", "--set", "tasks.glue=/no/such/folder"], "/no/such/folder"),
     "list": (["list", "objektives"], "objectives"),
+    "an empty word": (["run", "ablation", "--runs", ""], "nothing is written after --runs"),
+    "an empty value": (["run", "ablation", "--tasks="], "nothing is written after --tasks="),
+    "no task": (["run", "ablation", "--tasks", ","], "--tasks names no task"),
+    "report in the store": (
+        ["run", "ablation", "--runs", "here", "--out", "here/x"],
+        "here/x, which lies in the store",
+    ),
+    "report in the store by default": (["run", "ablation", "--runs", "."], "--out"),
+    "report of old in the store": (["report", "ablation", "--runs", "here", "--out", "here/../here"], "lies in the"),
+    "folder that takes no files": (["run", "ablation", "--runs", "/proc"], "/proc"),
     "command": (["rnu"], "rnu"),
     "flag": (["run", "ablation", "--seed", "3"], "--seed"),
     "report": (["report", "ablation", "--runs", "no-runs-here"], "no-runs-here"),
@@ -130,6 +140,20 @@ def test_a_setting_that_an_axis_overrules_is_said(workbench: Command, tmp_path: 
     assert "generator.width=0.5 has no effect" not in done.stderr and "--set tying=tokens has no effect" in done.stderr
 
 
+def test_of_many_values_of_an_axis_ten_are_said(workbench: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text('QUESTION = "Which?"\nAXES = {"optim.lr": tuple(range(1, 301))}\n')
+    words = ["sweep", "./mine.py", "--set", "optim.lr=1", "--tasks", "none", "--budget", "tokens=10"]
+    done = workbench(*words, cwd=tmp_path)
+    assert "whose runs have optim.lr=1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 290 others; leave" in done.stderr, done.stderr
+
+
+def test_a_setting_of_kernels_that_is_not_known_leaves_no_store(workbench: Command, text: Path, tmp_path: Path) -> None:
+    words = ["run", "ablation", "--corpus", text, "--tasks", "none", "--budget", "steps=2", *SETS]
+    done = workbench(*words, cwd=tmp_path, WORKBENCH_CPU_KERNELS="sometimes")
+    assert done.returncode == 2 and "WORKBENCH_CPU_KERNELS='sometimes'" in done.stderr, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("out", [".", "/dev/full", "there.txt/x.csv", "/proc/x", "y" * 300 + "/x.csv"])
 def test_nothing_is_exported_to_what_is_no_file(out: str, finished: Path, workbench: Command) -> None:
     (finished / "there.txt").write_text("mine")
@@ -174,6 +198,7 @@ def test_a_loop_of_links_is_no_store(workbench: Command, tmp_path: Path) -> None
         ('QUESTION = " "\nAXES = {"optim.lr": (1e-3,)}\n', "needs QUESTION, a sentence"),
         ('QUESTION = "Which?"\nAXES = {"data.column": ("\\ud800",)}\n', "data: column='\\ud800' is not valid UTF-8"),
         ('QUESTION = "Which?"\nAXES = {"optim.lr": b"ab"}\n', "must be a list of values"),
+        ('QUESTION = "Which?"\nAXES = {"optim.lr": (1e-3, 2e-3, 0.001)}\n', "must list different values"),
         (
             'QUESTION = "Which?"\nAXES = {"budget.share": ([],)}\n',
             "no run with budget.share=(), objective=rtd can be made",

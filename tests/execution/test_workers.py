@@ -49,6 +49,13 @@ def test_a_file_that_is_no_assignment_is_refused(text: str, tmp_path: Path) -> N
         Assignment.read(tmp_path / "missing.json")
 
 
+def test_a_pipe_is_no_assignment_and_nobody_is_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(InputError, match="is not a regular file"):
+            Assignment.read(place)
+
+
 @pytest.mark.parametrize(
     ("visible", "expected"), [(None, ["0", "1"]), ("4,5", ["4", "5"]), ("GPU-a,GPU-b,GPU-c", ["GPU-a", "GPU-b"])]
 )

@@ -156,10 +156,15 @@ class Study:
         )  # fmt: skip
 
     def report(self, out: Path | str | None = None) -> Path:
-        """Write the report to the folder `out` (by default reports/NAME), and return the path of its index.html."""
+        """Write the report to the folder `out` (by default reports/NAME), and return the path of its index.html.
+
+        Raises InputError if the folder lies in the store, or if it cannot be written.
+        """
+        from workbench.execution.request import report_folder
         from workbench.report import write
 
-        return write(self._store, self.name, Path(out) if out is not None else Path("reports") / self.name)
+        folder = report_folder(Path(out) if out is not None else None, self._store.root)
+        return write(self._store, self.name, folder or Path("reports") / self.name)
 
     def _board(self, measure: str | None) -> Board:
         if not self._boards:

@@ -8,6 +8,7 @@ Heavy imports are inside the functions, so that commands start fast. Results go 
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
 import os
 import sys
@@ -63,6 +64,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="workbench: %(message)s", stream=sys.stderr)
     try:
         with interrupting():
+            _refuse_empty_words(sys.argv)
             code = app(standalone_mode=False)
             if code == 130:  # typer's exit code for Ctrl-C outside of training
                 code = _fail(INTERRUPTED, 130)
@@ -96,6 +98,18 @@ def main() -> None:
     except BaseException as error:
         code = _ended(error)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refuse_empty_words(words: list[str]) -> None:
+    """Raise InputError if a word of the command line, or the value in `--option=value`, is empty.
+
+    As a path it would be the current folder, and as a list of names it would be none at all.
+    """
+    for before, word in itertools.pairwise(words):
+        option, sign, value = word.partition("=")
+        if not word or (option.startswith("--") and sign and not value):
+            place = f"after {before}" if not word else f"after {option}="
+            raise InputError(f"nothing is written {place}, as if a variable of the shell were not set; give a value")
 
 
 def _fail(sentence: str, code: int) -> int:

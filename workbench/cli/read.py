@@ -11,7 +11,7 @@ import typer
 
 from workbench.cli.options import AsJson, Runs, emit
 from workbench.errors import InputError
-from workbench.execution.request import writable
+from workbench.execution.request import report_folder, writable
 
 log = logging.getLogger("workbench")
 NoVerify = Annotated[
@@ -40,7 +40,7 @@ def report(
     from workbench.spec.run_spec import parse_budget
     from workbench.store.run_store import RunStore
 
-    writable(out)
+    report_folder(out, runs)
     asked = Asked(order, parse_budget(budget) if budget else None, not no_verify)
     store = RunStore.existing(runs)
     record = find_record(store, experiment)

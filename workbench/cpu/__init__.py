@@ -45,6 +45,11 @@ def prepare(threads: int | None, plain: bool, device: str = "cpu") -> None:
         share_cores()
 
 
+def check() -> None:
+    """Raise InputError if WORKBENCH_CPU_KERNELS has a value that is not known; nothing is compiled."""
+    compiled.setting()
+
+
 @functools.cache
 def _keep_memory() -> None:
     """Make glibc keep freed memory, and request huge pages for its first 2 GiB, which need fewer address look-ups.

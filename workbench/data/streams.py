@@ -85,6 +85,8 @@ def _unpacked(path: Path, packing: str, advance: Advance) -> Iterator[bytes]:
 
 
 def _blocks(path: Path, advance: Advance) -> Iterator[bytes]:
+    if path.exists() and not path.is_file():  # opening a pipe would wait for someone who writes to it
+        raise InputError(f"{path} is not a regular file but a folder, pipe, socket or device; name another")
     try:
         with open(path, "rb") as file:
             while block := file.read(BLOCK):

@@ -154,10 +154,13 @@ def execute(job: Job, root: Path, host: Host, workers: int = 1, out: Path | None
 
 def check(host: Host, specs: Sequence[RunSpec]) -> None:
     """Raise InputError if one of the runs cannot be carried out on this machine. Nothing is written."""
+    from workbench import cpu
+
     host.resolved_device()
     devices.check(host)
     for spec in specs:
         devices.refuse_seconds(spec, host)
+    cpu.check()
     for size in sorted({spec.batch.size for spec in specs}):
         host.rows_at_once(size)
 

@@ -28,6 +28,7 @@ TUNE = "tune"  # the axis of a sweep that searches the settings of each objectiv
 DEFAULT_TRIALS = 10  # trials of a search if their number is not given
 HELD_OUT = 0.02  # share of a corpus, unless it is set
 REHEARSAL = "WORKBENCH_REHEARSAL"  # environment variable: try a whole command quickly before it takes a night
+SHOWN = 10  # values of an axis in a message
 TRIED = (4, 4)  # steps of a run and rows of a step in a rehearsal; a run of more FLOPs per step still gets a step
 
 
@@ -150,7 +151,7 @@ def carry_out_search(
     """Carry out the jobs of `search_jobs`. Raises InputError before anything is spent."""
     from workbench.execution.search import execute, tune
 
-    out = writable(out)
+    out = report_folder(out, root)
     if len(jobs) == 2:
         return tune((jobs[0], jobs[1]), search, seeds, root, host, workers, out)
     return execute(jobs[0], search, root, host, workers, out)
@@ -170,9 +171,24 @@ def carry_out(
     """Carry out a job as it is, or with seeds added up to a limit. Raises InputError before anything is spent."""
     from workbench.execution import auto_seeds, experiment_runner
 
+    out = report_folder(out, root)
     if limit:
-        return auto_seeds.execute(job, limit, root, host, workers, writable(out))
-    return experiment_runner.execute(job, root, host, workers, writable(out))
+        return auto_seeds.execute(job, limit, root, host, workers, out)
+    return experiment_runner.execute(job, root, host, workers, out)
+
+
+def report_folder(out: Path | None, store: Path) -> Path | None:
+    """Return the folder `out` of a report after a check that it can be written and lies outside of the store.
+
+    A folder in a store counts as a run. Without `out` this is the default, a folder in `reports`. Raises InputError.
+    """
+    place, root = (os.path.realpath(os.path.expanduser(path)) for path in (out or "reports", store))
+    if os.path.commonpath([place, root]) == root:
+        raise InputError(
+            f"the report would be written to {str(out or 'reports')[:200]}, which lies in the store {store}, where "
+            f"every folder counts as a run; give a folder outside of it with --out"
+        )
+    return writable(out)
 
 
 def writable(out: Path | None, flag: str = "--out") -> Path | None:
@@ -218,6 +234,8 @@ def base_spec(
         raise InputError("--set objective=... is refused; give --objective NAME instead")
     scale = scale or scale_set or _scale_of_pair(overrides)
     base = presets.resolve(scale or "nano", overrides)
+    if not base.tasks.names:
+        raise InputError("--tasks names no task; name some, or give --tasks none")
     if os.environ.get(REHEARSAL):
         log.warning("%s is set: every run takes %d steps of %d rows, and its scores mean nothing", REHEARSAL, *TRIED)
         base = presets.rehearsed(base, *TRIED)
@@ -328,7 +346,8 @@ def in_effect(experiment: Experiment, sets: Sequence[str] | None) -> Experiment:
     for key, value in parse_overrides(sets or []).items():
         values = experiment.axes.get(key, (value,))
         if any(str(each) != str(value) for each in values):
-            used = ", ".join(map(str, values)) or "a range"
+            used = ", ".join(map(str, values[:SHOWN])) or "a range"
+            used += f" and {len(values) - SHOWN:,} others" if len(values) > SHOWN else ""
             log.warning(
                 "--set %s=%s has no effect on %s, whose runs have %s=%s; leave it out, or give --over %s=%s to a sweep",
                 key, value, experiment.name, key, used, key, value,
@@ -374,8 +393,12 @@ def scores_of_encoders(
     from workbench.execution import experiment_runner, published_runs
 
     found = published_runs.models(names, allow_bin)
+    for model in found:
+        _check_origin(model.folder)
     chosen = [_fine_tuning_scale(model.folder, scale, sets) for model in found]
     bases = [base_spec(*each, None, tasks, None, own_process=own_process) for each in chosen]
+    if not bases[0].tasks.chosen:
+        raise InputError("evaluate prints scores, and --tasks none gives none; name tasks with --tasks")
     suite = experiment_runner.load_suite(bases[0])  # the scale decides how tasks are learned, and not which they are
     store = RunStore(root) if root is not None and suite.tasks else None
     rows: list[dict[str, Any]] = []
@@ -384,6 +407,24 @@ def scores_of_encoders(
         scores, lost = published_runs.measure(model, suite, base, host, store, flops)
         rows, failed = rows + scores, failed + lost
     return rows, failed
+
+
+def _check_origin(encoder: Path) -> None:
+    """Raise InputError if an encoder lies in a run, of its end or of a point, and was changed since it was written."""
+    from workbench.errors import DamagedRun
+    from workbench.store.run_directory import RunDir
+
+    place = Path(os.path.realpath(encoder))
+    at_point = place.parent.parent.name == "points"
+    run = RunDir(place.parents[2] if at_point else place.parent)
+    record = place.parent / ("point.json" if at_point else "done.json")
+    if place.name != "encoder" or not record.exists() or not (run.path / "spec.json").exists():
+        return
+    try:
+        run.check_encoder(f"points/{place.parent.name}/" if at_point else "")
+    except DamagedRun as error:
+        fault = str(error).partition("; move")[0]
+        raise InputError(f"{fault}; to evaluate it as it is, copy the folder {encoder} out of the run") from None
 
 
 def _fine_tuning_scale(encoder: Path, scale: str | None, sets: Sequence[str]) -> tuple[str | None, Sequence[str]]:

@@ -90,7 +90,7 @@ def search_job(
     experiment: Experiment, base: RunSpec, search: Search, words: Sequence[str], given: Collection[str] = ()
 ) -> Job:  # fmt: skip
     """Return the job of a search over every cell of an experiment, with one run of each cell. Raises InputError."""
-    if base.tasks.names in ((), ("none",)):
+    if not base.tasks.chosen:
         raise InputError("a search needs scores, and --tasks none gives none; name tasks with --tasks")
     axes = {key: values for key, values in experiment.axes.items() if key not in search.space}
     experiment = replace(experiment, axes=axes, contrasts=())  # the best trials are not arms declared beforehand

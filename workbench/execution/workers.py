@@ -16,7 +16,7 @@ from pathlib import Path
 from workbench.errors import InputError, Interrupted, one_line
 from workbench.execution import live
 from workbench.spec.host import Host, threads_for_each, visible_cards
-from workbench.store.atomic import write_new
+from workbench.store.atomic import read_bytes, write_new
 from workbench.store.redact import redact_words
 from workbench.store.run_directory import RunDir
 
@@ -49,11 +49,11 @@ class Assignment:
     @classmethod
     def read(cls, path: Path) -> Assignment:
         """Return the assignment in a file. Raises InputError if there is none."""
-        from pydantic import TypeAdapter, ValidationError
+        from pydantic import TypeAdapter
 
         try:
-            return TypeAdapter(cls).validate_json(path.read_bytes())
-        except (OSError, ValidationError) as error:
+            return TypeAdapter(cls).validate_json(read_bytes(path))
+        except (OSError, ValueError) as error:  # ValidationError is a ValueError
             raise InputError(
                 f"{path} cannot be read as the assignment of a worker, which run and sweep write: {one_line(error)}"
             ) from None

@@ -169,6 +169,8 @@ def load(word: str) -> Experiment:
         check_key(key, f"AXES of experiment file {path}")
         if not isinstance(values, tuple) or not values:
             raise InputError(f"experiment file {path}: AXES[{key!r}] must be a list of values")
+        if len(set(map(repr, values))) < len(values):
+            raise InputError(f"experiment file {path}: AXES[{key!r}] must list different values")
     variants, match = content["VARIANTS"] or (), content["MATCH"]
     if not isinstance(variants, tuple) or not all(isinstance(one, Mapping) for one in variants):
         raise InputError(f"experiment file {path}: VARIANTS must be a list of dicts of keys and values")

@@ -386,6 +386,11 @@ class TasksSpec(Part):
     babylm: str | None = None
     lm_weight: Annotated[float, Field(ge=0)] = 0.0
 
+    @property
+    def chosen(self) -> bool:
+        """Whether any task is named, besides the word `none`."""
+        return not set(self.names) <= {"none"}
+
     @field_validator("at")
     @classmethod
     def _is_schedule(cls, value: str) -> str:

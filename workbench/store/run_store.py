@@ -137,11 +137,18 @@ class RunStore:
                 raise InputError(
                     f"{self.root} holds no runs (it has no store.json); choose another with --runs"
                 ) from None
-            write_atomic(mark, (dumps({"format": FORMAT}) + "\n").encode())
+            self._mark(mark)
         except ValueError as error:
             raise InputError(
                 f"{self.root} cannot be used as a store of runs: {error}; choose another folder with --runs"
             ) from None
+
+    def _mark(self, mark: Path) -> None:
+        """Make the folder a store by its file `store.json`. Raises InputError if it takes no files, or OSError."""
+        try:
+            write_atomic(mark, (dumps({"format": FORMAT}) + "\n").encode())
+        except FileNotFoundError:  # /proc raises this
+            raise InputError(f"{self.root} cannot hold runs; choose another folder with --runs") from None
 
     @classmethod
     def check(cls, root: Path | str) -> None:

@@ -47,7 +47,7 @@ def load(tasks: TasksSpec, cache: Path | None = None, text: HeldOut | None = Non
     from workbench.tasks.linear import names as linear
 
     names = list(dict.fromkeys(tasks.names))
-    if not names or names == ["none"]:
+    if not tasks.chosen:
         return Suite(())
     if "none" in names:
         raise InputError(f"--tasks {','.join(names)}: 'none' cannot be combined with other tasks")
