@@ -46,7 +46,7 @@ def losses(name: str, folder: Path, ranks: Ranks, steps: int, parts: int) -> lis
     spec = objectives.with_options(resolve("nano", TINY | given))
     prepared = made_up(folder / f"{name} {ranks.index} of {ranks.count}", spec, tokens=20_000)
     spec = bind(spec, prepared)
-    corpus = Corpus(prepared, spec.data.length, spec.seed)
+    corpus = Corpus(prepared, spec.data.length, spec.seed, spec.data.pairs, spec.data.copies)
     host = Host(device="cpu", precision="fp32", threads=1, devices=ranks.count, micro_batch=micro)
     device, model, autocast = _on_device(spec, corpus, host)
     optimizer = make_optimizer(model, spec.optim)

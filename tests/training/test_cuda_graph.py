@@ -32,7 +32,7 @@ def taken(folder: Path, spec: RunSpec, host: Host, count: int) -> tuple[Steps, l
     """The values of each step at rates that differ, and the weights after the last."""
     prepared = made_up(folder, spec, 100_000)
     spec = bind(spec, prepared)
-    corpus = Corpus(prepared, spec.data.length, spec.seed)
+    corpus = Corpus(prepared, spec.data.length, spec.seed, spec.data.pairs, spec.data.copies)
     device, model, autocast = _on_device(spec, corpus, host)
     optimizer = make_optimizer(model, spec.optim)
     made = Steps(spec, corpus, host, device, autocast, model, optimizer)

@@ -197,7 +197,8 @@ def trained(
     model: Any = None
     with run.lease():
         try:
-            model = loop.train(run, spec, plan(spec), Corpus(prepared, spec.data.length, spec.seed), host,
+            corpus = Corpus(prepared, spec.data.length, spec.seed, spec.data.pairs, spec.data.copies)
+            model = loop.train(run, spec, plan(spec), corpus, host,
                                progress=progress)  # fmt: skip
         except Stop:
             assert stop is not None
@@ -317,7 +318,10 @@ def test_five_hundred_steps_have_the_same_curve(name: str, device: str, tmp_path
 def test_a_step_does_not_wait_for_the_device(name: str, micro: int | None, tmp_path: Path) -> None:
     spec = spec_of(name, 10)
     prepared = made_up(tmp_path / "data", spec, tokens=50_000)
-    corpus, host = Corpus(prepared, spec.data.length, spec.seed), Host(device="cuda", threads=1, micro_batch=micro)
+    corpus, host = (
+        Corpus(prepared, spec.data.length, spec.seed, spec.data.pairs, spec.data.copies),
+        Host(device="cuda", threads=1, micro_batch=micro),
+    )
     device, model, autocast = loop._on_device(spec, corpus, host)
     optimizer = make_optimizer(model, spec.optim)
     steps = Steps(spec, corpus, host, device, autocast, model, optimizer)

@@ -34,7 +34,7 @@ from workbench.tensors import Batch
 NAMES = ("data", "generator", "sampling", "discriminator", "heads", "backward", "optimizer", "logging")
 SAMPLING = {
     "workbench.models.corruption": ("pick_positions", "mask_tokens", "sample_tokens", "replace_tokens"),
-    "workbench.models.streams.permutation": ("pick_spans", "visible_in_order"),
+    "workbench.models.query_stream.permutation": ("pick_spans", "visible_in_order"),
     "workbench.tensors": ("sample",),
 }
 

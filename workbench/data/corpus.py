@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.data import tokenizer
+from workbench.data.paired_rows.pairs import DRAWS, Pairs, document_ends
 from workbench.data.prepare import Prepared
-from workbench.data.segments.pairs import DRAWS, Pairs, document_ends
 from workbench.errors import InputError
 from workbench.rng import mixed, row_keys, seed_of, uniform
 from workbench.spec.parts import PairKind

@@ -22,8 +22,7 @@ from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies, entropy
 from workbench.models.heads import query_head
 from workbench.models.losses import gather, share
-from workbench.models.sentence_scores import Scorer, pseudo_log_likelihood, summed
-from workbench.models.streams.permutation import (
+from workbench.models.query_stream.permutation import (
     pick_spans,
     seeing,
     slots,
@@ -31,7 +30,8 @@ from workbench.models.streams.permutation import (
     visible_except,
     visible_in_order,
 )
-from workbench.models.streams.two_streams import Queries
+from workbench.models.query_stream.two_streams import Queries
+from workbench.models.sentence_scores import Scorer, pseudo_log_likelihood, summed
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
 from workbench.tensors import Batch, StepLoss

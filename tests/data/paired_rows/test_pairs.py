@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.data.corpus import Corpus
+from workbench.data.paired_rows import pairs
+from workbench.data.paired_rows.pairs import DRAWS, Pairs, document_ends
 from workbench.data.prepare import Prepared
-from workbench.data.segments import pairs
-from workbench.data.segments.pairs import DRAWS, Pairs, document_ends
 from workbench.data.tokenizer import save, sentence_ends, train
 from workbench.errors import InputError
 from workbench.rng import row_keys

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from objective_oracle import CLS, MASK, PAD, SEP, UNK, synthetic, tiny
 from scipy import stats
 
-from workbench.models.streams.permutation import (
+from workbench.models.query_stream.permutation import (
     pick_spans,
     seeing,
     slots,
