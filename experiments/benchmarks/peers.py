@@ -87,7 +87,7 @@ def same_loss(workload: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         prepared = made_up(Path(folder) / "data", spec, 100_000)
         spec = bind(spec, prepared)
-        batch = Corpus(prepared, spec.data.length, spec.seed).batch(0, 4)
+        batch = Corpus(prepared, spec.data.length, spec.seed, spec.data.pairs).batch(0, 4)
         ours: Any = build(spec).eval()
         pair = electra_pair(spec)
         pair.eval()
@@ -124,7 +124,7 @@ def same_causal_loss(workload: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         prepared = made_up(Path(folder) / "data", spec, 100_000)
         spec = bind(spec, prepared)
-        batch = Corpus(prepared, spec.data.length, spec.seed).batch(0, 4)
+        batch = Corpus(prepared, spec.data.length, spec.seed, spec.data.pairs).batch(0, 4)
         ours: Any = build(spec).eval()
         model: Any = gpt2(spec).eval()
         model.transformer.load_state_dict(ours.encoder.model.state_dict())
@@ -147,7 +147,7 @@ def same_permutation_loss(workload: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         prepared = made_up(Path(folder) / "data", spec, 100_000)
         spec = bind(spec, prepared)
-        batch = Corpus(prepared, spec.data.length, spec.seed).batch(0, 4)
+        batch = Corpus(prepared, spec.data.length, spec.seed, spec.data.pairs).batch(0, 4)
         ours: Any = build(spec).eval()
         theirs: Any = Permuted(spec).eval()
         theirs.model.transformer.load_state_dict(ours.encoder.model.state_dict())

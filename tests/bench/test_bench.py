@@ -56,7 +56,7 @@ def shares_of(spec: RunSpec, folder: Path, corpus_type: type[Watched] = Watched)
             found.update(parts.stop())
             raise turns.Enough
 
-    corpus = corpus_type(Corpus(prepared, spec.data.length, spec.seed), parts)
+    corpus = corpus_type(Corpus(prepared, spec.data.length, spec.seed, spec.data.pairs), parts)
     with run.lease(), suppress(turns.Enough):
         train(run, spec, plan(spec), corpus, host, run.check, progress)
     return found
