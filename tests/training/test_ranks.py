@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ import torch.distributed as dist
 
 from tests.helpers.steps_of_ranks import CASES
 from workbench.errors import InputError, RankLost
+from workbench.execution.request import host_of
 from workbench.spec.host import Host
 from workbench.training.ranks import ALONE, telling_of_loss
 
@@ -67,6 +69,12 @@ def test_parts_must_be_equal() -> None:
         Host(devices=3).rows_at_once(32)
     with pytest.raises(InputError, match="--micro-batch 5 does not divide the 16 rows of each device"):
         Host(devices=2, micro_batch=5).rows_at_once(32)
+
+
+@pytest.mark.parametrize("devices", [0, -1, 1025, "two"])
+def test_a_number_of_devices_that_cannot_be_is_refused(devices: Any) -> None:
+    with pytest.raises(InputError, match="is not a whole number from 1 to 1024"):
+        host_of(devices=devices)
 
 
 @pytest.mark.parametrize(

@@ -365,6 +365,8 @@ def host_of(
         raise InputError(f"--precision {precision!r} is not one of auto, fp32 and bf16")
     if track not in (None, "wandb"):
         raise InputError(f"--track {track!r} is unknown; the only tracker is wandb")
+    if devices is not None and not (isinstance(devices, int) and 1 <= devices <= 1024):
+        raise InputError(f"devices={devices!r} is not a whole number from 1 to 1024")
     host = Host(
         device=device, precision=precision, compile=compile_, threads=threads, micro_batch=micro_batch,  # type: ignore[arg-type]
         save_every=save_every, track=track, plain=plain, devices=launched() if devices is None else devices,
