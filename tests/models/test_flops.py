@@ -401,3 +401,10 @@ def test_relative_positions_add_the_same_products_under_every_convention() -> No
     plain, relative = (flops.block(64, 256, 4, 32, relative=positions) for positions in (0, 16))
     added = 32 * 2 * (2 * 64 * 16)
     assert relative.paper - plain.paper == relative.matmul - plain.matmul == added
+
+
+def test_only_the_content_stream_looks_up_tokens() -> None:
+    """A query stream starts from one vector, so the script's dense look-ups are those of the row, once."""
+    enc = EncoderSpec(hidden=32, layers=3, heads=2, embedding=16, vocab=100)
+    cost = flops.two_streams(enc, length=20, queries=3)
+    assert cost.paper - cost.sparse == 20 * 2 * 16 * 100

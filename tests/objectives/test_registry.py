@@ -390,3 +390,12 @@ def test_an_objective_that_is_causal_gets_a_causal_encoder_and_no_other_does() -
         for name in (*NAMES, "causal-lm")
     }
     assert {name for name, value in causal.items() if value} == {"causal-lm"}
+
+
+def test_an_encoder_that_is_always_causal_suits_causal_objectives_alone() -> None:
+    spec = objectives.with_options(resolve("nano", {"objective": "causal-lm", "encoder.family": "gpt2"}))
+    assert objectives.build(spec, build_encoder(spec)) is not None
+    other = objectives.with_options(resolve("nano", {"objective": "bert-mlm"}))
+    given = other.replace(encoder=spec.encoder)
+    with pytest.raises(InputError, match=r"encoder\.family=gpt2 has no position that sees a later one"):
+        objectives.build(given, build_encoder(spec))
