@@ -19,6 +19,7 @@ from scipy import stats
 from workbench.cpu import vocabulary_loss
 from workbench.models.corruption import (
     mask_tokens,
+    pick_counts,
     pick_positions,
     real_tokens,
     replace_tokens,
@@ -407,3 +408,12 @@ def test_a_generator_of_token_frequencies_samples_and_scores_by_them(kind: str) 
         assert float(found[row]) == pytest.approx(float(sum(words)), rel=1e-5)
     batch.ids[1, 20] = 9  # a token in the padding
     assert torch.equal(generator.score(batch.ids, batch.attention), found)
+
+
+def test_a_padded_row_is_due_as_many_picks_as_a_full_one_of_its_length() -> None:
+    """Also where the share of the tokens is a whole number, as 15 % of 20 are."""
+    spec = resolve("nano", {"corruption.rate": 0.15, "data.length": 64})
+    lengths = [3, 20, 40, 41, 60, 63]
+    batch = synthetic(spec, rows=len(lengths), lengths=lengths)
+    due = pick_counts(batch, spec).tolist()
+    assert due == [spec.picked(length) for length in lengths] == [1, 3, 6, 7, 9, 10]

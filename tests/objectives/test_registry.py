@@ -399,3 +399,10 @@ def test_an_encoder_that_is_always_causal_suits_causal_objectives_alone() -> Non
     given = other.replace(encoder=spec.encoder)
     with pytest.raises(InputError, match=r"encoder\.family=gpt2 has no position that sees a later one"):
         objectives.build(given, build_encoder(spec))
+
+
+def test_an_encoder_that_must_not_be_causal_is_refused_by_causal_objectives() -> None:
+    with pytest.raises(InputError, match=r"encoder\.causal=false: causal-lm needs an encoder"):
+        objectives.with_options(resolve("nano", {"objective": "causal-lm", "encoder.causal": False}))
+    given = objectives.with_options(resolve("nano", {"objective": "causal-lm", "encoder.causal": True}))
+    assert given.encoder.causal
