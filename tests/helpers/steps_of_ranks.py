@@ -15,7 +15,7 @@ from typing import Any
 
 from workbench import objectives
 from workbench.bench.turns import made_up
-from workbench.data.corpus import Corpus
+from workbench.data.corpus import corpus_of
 from workbench.data.prepare import bind
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
@@ -46,7 +46,7 @@ def losses(name: str, folder: Path, ranks: Ranks, steps: int, parts: int) -> lis
     spec = objectives.with_options(resolve("nano", TINY | given))
     prepared = made_up(folder / f"{name} {ranks.index} of {ranks.count}", spec, tokens=20_000)
     spec = bind(spec, prepared)
-    corpus = Corpus(prepared, spec.data.length, spec.seed, spec.data.pairs, spec.data.copies)
+    corpus = corpus_of(prepared, spec)
     host = Host(device="cpu", precision="fp32", threads=1, devices=ranks.count, micro_batch=micro)
     device, model, autocast = _on_device(spec, corpus, host)
     optimizer = make_optimizer(model, spec.optim)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from workbench import objectives
 from workbench.bench.turns import made_up
-from workbench.data.corpus import Corpus
+from workbench.data.corpus import corpus_of
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
 from workbench.spec.stages import BoundRun
@@ -43,7 +43,7 @@ def test_a_resumed_run_ends_with_the_same_bits(name: str, keys: dict[str, str], 
     prepared = made_up(tmp_path / "data", spec, tokens=2000)
     spec = spec.changed({"data.special": prepared.special.model_dump()})
     run = RunStore(tmp_path / "runs").open(BoundRun(spec))
-    job = run, spec, Corpus(prepared, spec.data.length, spec.seed, spec.data.pairs, spec.data.copies)
+    job = run, spec, corpus_of(prepared, spec)
     whole = trained(job)
     shutil.rmtree(run.path / "checkpoints" / "step-00000004")
     again = trained(job)

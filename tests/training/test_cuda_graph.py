@@ -12,7 +12,7 @@ from torch import nn
 
 from workbench import objectives
 from workbench.bench.turns import made_up
-from workbench.data.corpus import Corpus
+from workbench.data.corpus import corpus_of
 from workbench.data.prepare import bind
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
@@ -32,7 +32,7 @@ def taken(folder: Path, spec: RunSpec, host: Host, count: int) -> tuple[Steps, l
     """The values of each step at rates that differ, and the weights after the last."""
     prepared = made_up(folder, spec, 100_000)
     spec = bind(spec, prepared)
-    corpus = Corpus(prepared, spec.data.length, spec.seed, spec.data.pairs, spec.data.copies)
+    corpus = corpus_of(prepared, spec)
     device, model, autocast = _on_device(spec, corpus, host)
     optimizer = make_optimizer(model, spec.optim)
     made = Steps(spec, corpus, host, device, autocast, model, optimizer)

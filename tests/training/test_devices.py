@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from workbench import objectives
 from workbench.bench.turns import made_up
-from workbench.data.corpus import Corpus
+from workbench.data.corpus import corpus_of
 from workbench.data.prepare import Prepared
 from workbench.execution.experiment_runner import prepare
 from workbench.models import corruption
@@ -215,7 +215,7 @@ def trained(
     model: Any = None
     with run.lease():
         try:
-            corpus = Corpus(prepared, spec.data.length, spec.seed, spec.data.pairs, spec.data.copies)
+            corpus = corpus_of(prepared, spec)
             model = loop.train(run, spec, plan(spec), corpus, host,
                                progress=progress)  # fmt: skip
         except Stop:
@@ -337,7 +337,7 @@ def test_a_step_does_not_wait_for_the_device(name: str, micro: int | None, tmp_p
     spec = spec_of(name, 10)
     prepared = made_up(tmp_path / "data", spec, tokens=50_000)
     corpus, host = (
-        Corpus(prepared, spec.data.length, spec.seed, spec.data.pairs, spec.data.copies),
+        corpus_of(prepared, spec),
         Host(device="cuda", threads=1, micro_batch=micro),
     )
     device, model, autocast = loop._on_device(spec, corpus, host)

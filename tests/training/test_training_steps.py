@@ -15,7 +15,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from workbench import objectives
 from workbench.bench.turns import made_up
-from workbench.data.corpus import Corpus
+from workbench.data.corpus import Corpus, corpus_of
 from workbench.rng import row_keys
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
@@ -40,7 +40,7 @@ def begun(folder: Path, **keys: Any) -> tuple[RunDir, RunSpec, Plan, Corpus]:
     prepared = made_up(folder / "data", spec, tokens=5000)
     spec = spec.changed({"data.special": prepared.special.model_dump()})
     run = RunStore(folder / "runs").open(BoundRun(spec))
-    return run, spec, plan(spec), Corpus(prepared, spec.data.length, spec.seed, spec.data.pairs, spec.data.copies)
+    return run, spec, plan(spec), corpus_of(prepared, spec)
 
 
 def trained(

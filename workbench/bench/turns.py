@@ -20,7 +20,7 @@ import numpy as np
 from workbench import objectives
 from workbench.bench.machine import ceiling, peak_memory
 from workbench.bench.step_parts import Parts, Watched
-from workbench.data.corpus import Corpus
+from workbench.data.corpus import corpus_of
 from workbench.data.prepare import Prepared, bind
 from workbench.data.shards import SHARD, token_type
 from workbench.spec.host import Host
@@ -137,7 +137,7 @@ def main() -> None:
         prepared = made_up(Path(folder) / "data", spec)
         spec = bind(spec, prepared)
         run = RunStore(Path(folder) / "runs").open(BoundRun(spec))
-        corpus = Corpus(prepared, spec.data.length, spec.seed, spec.data.pairs, spec.data.copies)
+        corpus = corpus_of(prepared, spec)
         with run.lease(), suppress(Enough):
             train(run, spec, plan(spec), Watched(corpus, parts), host, run.check, Turns(spec, host, seconds, parts))
 

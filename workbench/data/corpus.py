@@ -1,8 +1,8 @@
 """Training rows as a pure function of their position, read from memory-mapped token shards.
 
-A row is [CLS], length - 2 tokens of the stream, [SEP]; or two segments, as `segments/pairs.py` makes them. Each epoch
-contains every row once, in the order of a keyed permutation, of which only the elements in use are computed: memory and
-time do not grow with the corpus, except that pairs need the end of every document.
+A row is [CLS], length - 2 tokens of the stream, [SEP]; or two segments, as `paired_rows/pairs.py` makes them. Each
+epoch contains every row once, in the order of a keyed permutation, of which only the elements in use are computed:
+memory and time do not grow with the corpus, except that pairs need the end of every document.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from workbench.data.prepare import Prepared
 from workbench.errors import InputError
 from workbench.rng import mixed, row_keys, seed_of, uniform
 from workbench.spec.parts import PairKind
+from workbench.spec.run_spec import RunSpec
 
 if TYPE_CHECKING:
     from workbench.tensors import Batch
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 Words = NDArray[np.uint64]
 ROUNDS = 6
 KEPT_IN_MEMORY = 1 << 30  # bytes; a smaller corpus is soon wholly in memory, since the system reads ahead
+
+
+def corpus_of(prepared: Prepared, spec: RunSpec) -> Corpus:
+    """Return the training rows that a spec takes from its prepared text. Raises InputError as `Corpus` does."""
+    return Corpus(prepared, spec.data.length, spec.seed, spec.data.pairs, spec.data.copies)
 
 
 class Corpus:

@@ -110,7 +110,7 @@ def together(run: RunDir, host: Host) -> Iterator[Ranks]:
     Raises RankLost if another process ends or does not answer; the run then goes on from its last checkpoint when it is
     carried out again. Under `torchrun`, whose processes cannot be replaced one by one, the command is interrupted.
     """
-    from workbench.training.ranks import ALONE, group, part_of, telling_of_loss
+    from workbench.training.ranks import ALONE, group, part_of
 
     if host.devices == 1:
         yield ALONE
@@ -118,7 +118,6 @@ def together(run: RunDir, host: Host) -> Iterator[Ranks]:
     training = Training(str(run.path.resolve()), asdict(host), len(_announced) + 1)
     with (
         _announcing(training) if launched() > 1 else _starting(training, host) as store,
-        telling_of_loss(),
         group(part_of(store, f"group/{training.number}"), 0, host.devices, host.resolved_device(), seconds()) as ranks,
     ):
         yield ranks
@@ -253,7 +252,7 @@ def _next(store: Any, number: int) -> str | None:
 
 def _take_part(training: Training, store: Any) -> None:
     """Compute this process's part of a run."""
-    from workbench.data.corpus import Corpus
+    from workbench.data.corpus import corpus_of
     from workbench.data.prepare import prepare
     from workbench.execution.wanted_scores import plan_of
     from workbench.training import loop
@@ -261,7 +260,7 @@ def _take_part(training: Training, store: Any) -> None:
 
     run, host = RunStore(Path(training.run).parent).get(Path(training.run).name), host_of_each(Host(**training.host))
     objectives.keep_source(spec := run.spec(), run.path / "objective.py")
-    corpus = Corpus(prepare(spec), spec.data.length, spec.seed, spec.data.pairs, spec.data.copies)
+    corpus = corpus_of(prepare(spec), spec)
     index, device = int(os.environ["RANK"]), host.resolved_device()
     with group(part_of(store, f"group/{training.number}"), index, host.devices, device, seconds()) as ranks:
         loop.follow(spec, plan_of(run), corpus, host, ranks)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import objectives, progress
-from workbench.data.corpus import Corpus
+from workbench.data.corpus import Corpus, corpus_of
 from workbench.data.prepare import Prepared, check
 from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, ParentFailed, RankLost, one_line
 from workbench.execution.devices import host_of_each, refuse_seconds, together
@@ -155,7 +155,7 @@ def pretrain(run: RunDir, spec: ResolvedSpec, prepared: Prepared, host: Host, wa
     if parent is not None and (parent.damage or not parent.trained):
         raise ParentFailed(f"its parent {parent.run_id} {parent.state}: {parent.note}")
     check(prepared, full=True)
-    corpus = Corpus(prepared, spec.data.length, spec.seed, spec.data.pairs, spec.data.copies)
+    corpus = corpus_of(prepared, spec)
     floors(spec, corpus, {})  # a fault in an objective's own function is found before training
     priced = _plan_once(run, spec, corpus, host, parent)
     cpu.prepare(host.threads, host.plain, host.resolved_device())
