@@ -74,21 +74,27 @@ def spec_of(workload: str, peer: str = "ours-rtd", **more: Any) -> ResolvedSpec:
     return objectives.with_options(resolve("small", given).replace(objective=own["objective"]))
 
 
+def still(workload: str, peer: str, **more: Any) -> tuple[ResolvedSpec, Any, Any]:
+    """The spec of a workload without dropout, our objective, and a batch of four rows."""
+    from workbench.data.corpus import corpus_of
+    from workbench.training.loop import build
+
+    spec = spec_of(workload, peer, **more).changed({"encoder.dropout": 0.0, "encoder.attention_dropout": 0.0})
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = made_up(Path(folder) / "data", spec, 100_000)
+        spec = bind(spec, prepared)
+        return spec, build(spec).eval(), corpus_of(prepared, spec).batch(0, 4)
+
+
 def same_loss(workload: str) -> dict[str, float]:
     """Losses of one batch from the same weights, without dropout: ours, and the Hugging Face models'."""
     import torch
     from peer_models import electra_pair
 
-    from workbench.data.corpus import Corpus
     from workbench.models.corruption import mask_for_generator
-    from workbench.training.loop import build
 
-    spec = spec_of(workload, head="dense").changed({"encoder.dropout": 0.0, "encoder.attention_dropout": 0.0})
-    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-        prepared = made_up(Path(folder) / "data", spec, 100_000)
-        spec = bind(spec, prepared)
-        batch = Corpus(prepared, spec.data.length, spec.seed, spec.data.pairs).batch(0, 4)
-        ours: Any = build(spec).eval()
+    spec, ours, batch = still(workload, "ours-rtd", head="dense")
+    with torch.no_grad():
         pair = electra_pair(spec)
         pair.eval()
         pair.take(ours)
@@ -116,16 +122,10 @@ def same_causal_loss(workload: str) -> dict[str, float]:
     import torch
     from peer_models import gpt2
 
-    from workbench.data.corpus import Corpus
     from workbench.tensors import ordinary
-    from workbench.training.loop import build
 
-    spec = spec_of(workload, "ours-gpt2").changed({"encoder.dropout": 0.0, "encoder.attention_dropout": 0.0})
-    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-        prepared = made_up(Path(folder) / "data", spec, 100_000)
-        spec = bind(spec, prepared)
-        batch = Corpus(prepared, spec.data.length, spec.seed, spec.data.pairs).batch(0, 4)
-        ours: Any = build(spec).eval()
+    spec, ours, batch = still(workload, "ours-gpt2")
+    with torch.no_grad():
         model: Any = gpt2(spec).eval()
         model.transformer.load_state_dict(ours.encoder.model.state_dict())
         labels = batch.ids.masked_fill(~ordinary(batch.ids, batch.attention, spec.data.special), -100)
@@ -140,15 +140,8 @@ def same_permutation_loss(workload: str) -> dict[str, float]:
     import torch
     from peer_models import Permuted
 
-    from workbench.data.corpus import Corpus
-    from workbench.training.loop import build
-
-    spec = spec_of(workload, "ours-xlnet").changed({"encoder.dropout": 0.0, "encoder.attention_dropout": 0.0})
-    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-        prepared = made_up(Path(folder) / "data", spec, 100_000)
-        spec = bind(spec, prepared)
-        batch = Corpus(prepared, spec.data.length, spec.seed, spec.data.pairs).batch(0, 4)
-        ours: Any = build(spec).eval()
+    spec, ours, batch = still(workload, "ours-xlnet")
+    with torch.no_grad():
         theirs: Any = Permuted(spec).eval()
         theirs.model.transformer.load_state_dict(ours.encoder.model.state_dict())
         theirs.model.lm_loss.bias.zero_()

@@ -99,6 +99,16 @@ def framed(words: np.ndarray, sizes: Sequence[int], spec: RunSpec, seed: int = 0
     return replace(batch, segments=torch.tensor(segments), broken=torch.arange(len(ids)) % 3 == 0)
 
 
+def both_ways(objective: Any, batch: Batch) -> Iterator[tuple[str, nn.Parameter, nn.Parameter]]:
+    """Each weight by name, and its twin in a copy with the written-out loss, after a backward pass of either."""
+    plain = copy.deepcopy(objective)
+    plain.encoder.plain = plain.head.plain = True
+    for each in (objective, plain):
+        each(batch).total.backward()
+    for (name, mine), (_, other) in zip(objective.named_parameters(), plain.named_parameters(), strict=True):
+        yield name, mine, other
+
+
 @dataclass
 class Seen:
     """What went through the parts of an objective in one forward pass."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from objective_oracle import build, shaken, slow_nll, synthetic, tiny
+from objective_oracle import both_ways, build, shaken, slow_nll, synthetic, tiny
 from torch import Tensor
 from transformers import AutoModel, ElectraConfig, ElectraForCausalLM, GPT2LMHeadModel
 
@@ -84,11 +83,7 @@ def test_the_last_position_predicts_nothing() -> None:
 def test_gradients_are_those_of_the_written_out_loss(family: dict[str, Any]) -> None:
     spec = tiny("causal-lm", family | {"encoder.dropout": 0.0, "encoder.attention_dropout": 0.0})
     objective, batch = shaken(spec), synthetic(spec, rows=6, lengths=LENGTHS)
-    plain = copy.deepcopy(objective)
-    plain.encoder.plain = plain.head.plain = True
-    for each in (objective, plain):
-        each(batch).total.backward()
-    for (name, mine), (_, other) in zip(objective.named_parameters(), plain.named_parameters(), strict=True):
+    for name, mine, other in both_ways(objective, batch):
         torch.testing.assert_close(mine.grad, other.grad, rtol=1e-3, atol=1e-5, msg=name)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
 import torch
-from objective_oracle import build, observe, shaken, slow_bce, synthetic, tiny
+from objective_oracle import both_ways, build, observe, shaken, slow_bce, synthetic, tiny
 from transformers import AlbertConfig, AlbertForPreTraining, BertConfig, BertForPreTraining
 
 from workbench import objectives
@@ -98,11 +97,7 @@ def test_both_losses_are_those_of_hugging_face(
 def test_gradients_are_those_of_the_written_out_loss(name: str, family: dict[str, Any]) -> None:
     spec = tiny(name, family | {"encoder.dropout": 0.0, "encoder.attention_dropout": 0.0})
     objective, batch = shaken(spec), synthetic(spec, rows=6, lengths=LENGTHS)
-    plain = copy.deepcopy(objective)
-    plain.encoder.plain = plain.head.plain = True
-    for each in (objective, plain):
-        each(batch).total.backward()
-    for (name, mine), (_, other) in zip(objective.named_parameters(), plain.named_parameters(), strict=True):
+    for name, mine, other in both_ways(objective, batch):
         assert mine.grad is not None and mine.grad.abs().sum() > 0, name
         torch.testing.assert_close(mine.grad, other.grad, rtol=1e-3, atol=1e-5, msg=name)
 
