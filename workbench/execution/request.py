@@ -414,16 +414,15 @@ def scores_of_encoders(
 def _check_origin(encoder: Path) -> None:
     """Raise InputError if an encoder lies in a run, of its end or of a point, and was changed since it was written."""
     from workbench.errors import DamagedRun
-    from workbench.store.run_directory import RunDir
+    from workbench.store.run_directory import home_of
 
-    place = Path(os.path.realpath(encoder))
-    at_point = place.parent.parent.name == "points"
-    run = RunDir(place.parents[2] if at_point else place.parent)
-    record = place.parent / ("point.json" if at_point else "done.json")
-    if place.name != "encoder" or not record.exists() or not (run.path / "spec.json").exists():
+    folder = Path(os.path.realpath(encoder))
+    run, place = home_of(folder)
+    record = run.path / place / ("point.json" if place else "done.json")
+    if folder.name != "encoder" or not record.exists() or not (run.path / "spec.json").exists():
         return
     try:
-        run.check_encoder(f"points/{place.parent.name}/" if at_point else "")
+        run.check_encoder(place)
     except DamagedRun as error:
         fault = str(error).partition("; move")[0]
         raise InputError(f"{fault}; to evaluate it as it is, copy the folder {encoder} out of the run") from None

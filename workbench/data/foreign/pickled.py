@@ -15,7 +15,8 @@ from workbench.data.foreign.tokenizer_folder import TOKENIZER_FILES
 from workbench.data.foreign.view import refusing
 from workbench.data.foreign.weights import INDEX, PICKLED_FILE, SINGLE
 from workbench.errors import InputError
-from workbench.store.atomic import cache_root
+from workbench.spec.run_spec import slug
+from workbench.store.atomic import cache_root, sha256
 from workbench.store.cache import is_whole, staged
 
 KEPT = ("config.json", *TOKENIZER_FILES)
@@ -31,9 +32,9 @@ def with_safetensors(folder: Path) -> Path:
     if PICKLED_FILE not in files or SINGLE in files or INDEX in files:
         return folder
     kept = {name: path for name, path in files.items() if name in KEPT}
-    hashes = [_sha256(path) for _, path in sorted({**kept, PICKLED_FILE: files[PICKLED_FILE]}.items())]
+    hashes = [sha256(path) for _, path in sorted({**kept, PICKLED_FILE: files[PICKLED_FILE]}.items())]
     key = hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
-    copy = cache_root() / "converted" / f"{''.join(c if c.isalnum() else '-' for c in folder.name)[:40]}-{key}"
+    copy = cache_root() / "converted" / f"{slug(folder.name)}-{key}"
     if not is_whole(copy):
         weights = _tensors(folder, files[PICKLED_FILE])
         with staged(copy) as temporary:
@@ -68,8 +69,3 @@ def _write(copy: Path, weights: dict[str, Any], folder: Path, kept: dict[str, Pa
         save_file({name: tensor.detach().clone().contiguous() for name, tensor in weights.items()}, copy / SINGLE)
     for name, path in kept.items():
         shutil.copyfile(path, copy / name)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

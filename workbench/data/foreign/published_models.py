@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from workbench.spec.published import PAPER
+
 HUB = "https://huggingface.co/"
 GOOGLE = "README of google-research/electra"
-PAPER = "Clark et al. 2020 (arXiv 2003.10555v1)"
 WORDPIECE, JAPANESE = "WordPiece", "MeCab with the IPA dictionary, then WordPiece (BertJapaneseTokenizer)"
 SENTENCEPIECE = "SentencePiece (unigram), as tokenizer.json"
 MECAB = ("fugashi", "ipadic")  # the packages of `pip install workbench[japanese]`
