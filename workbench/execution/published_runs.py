@@ -147,7 +147,7 @@ def gone_on(base: RunSpec, given: Mapping[str, Any]) -> RunSpec:
     assert base.pair is not None
     pair = published_pair.find(base.pair)
     known = known_model(pair.names[0])
-    keys = published_pair.settings(pair) | {"pair.flops": known.flops if known else None}
+    keys = published_pair.settings(pair) | {"pair.files": pair.files, "pair.flops": known.flops if known else None}
     for key, value in keys.items():
         if key in given and given[key] is not None and str(given[key]) != str(value):
             raise InputError(

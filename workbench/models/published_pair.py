@@ -89,7 +89,6 @@ def settings(pair: Pair) -> dict[str, Any]:
         "generator.kind": "transformer", "generator.width": small["hidden_size"] / main["hidden_size"],
         "generator.depth": small["num_hidden_layers"] / main["num_hidden_layers"],
         "head": "dense", "tying": "embeddings", "data.tokenizer": str(pair.discriminator.folder),
-        "pair.files": pair.files,
     }  # fmt: skip
 
 
