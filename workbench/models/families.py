@@ -32,7 +32,7 @@ class Family:
     always_causal: bool = False  # there is no other mask
     only_eager: bool = False  # attention has no fused implementation
     relative: bool = False  # attention also multiplies queries and keys with 2 * positions relative positions
-    distances: bool = False  # layers, dropout and positions are XLNet's (`streams/xlnet.py`)
+    distances: bool = False  # layers, dropout and positions are XLNet's (`query_stream/xlnet.py`)
     two_streams: bool = False  # there is a second stream of states that do not see their own token
     tied_head: bool = False  # tokens are predicted by the product with the token table, and nothing before it
     scaled_residuals: bool = False  # weights start as in GPT-2 (`encoder.initialise_gpt2`)

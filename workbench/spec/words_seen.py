@@ -1,8 +1,8 @@
 """Words seen in training, as BabyLM counts them: whitespace-separated words, counted again in every epoch.
 
-A training row has `length` tokens, of which [CLS] and [SEP] are not text, two in a row of pairs; padded rows of pairs
-are counted as if they were full. The number of words in the other tokens
-follows from the ratio of words to tokens in the whole corpus, both of which are counted when it is prepared.
+A training row has `length` tokens, of which [CLS] and [SEP] are not text, a row of pairs has another [SEP]; padded
+rows of pairs are counted as if they were full. The number of words in the other tokens follows from the ratio of words
+to tokens in the whole corpus, both of which are counted when it is prepared.
 """
 
 from __future__ import annotations

@@ -97,11 +97,12 @@ class Steps:
 def is_recordable(spec: RunSpec, host: Host) -> bool:
     """Return whether the steps of a run are recorded on this host, if its objective and the memory allow it.
 
-    Without bias correction, epsilon changes from step to step; Muon and LAMB wait for the device.
+    Without bias correction, epsilon changes from step to step; Muon and LAMB wait for the device. Recording a step that
+    exchanges gradients with other devices was not tried.
     """
     same_each_time = spec.optim.bias_correction and spec.optim.kind == "adamw"
-    alone = host.devices == 1
-    return host.resolved_device().startswith("cuda") and not host.plain and same_each_time and alone
+    on_one_gpu = host.resolved_device().startswith("cuda") and host.devices == 1
+    return on_one_gpu and not host.plain and same_each_time
 
 
 def add_in_one_order() -> None:

@@ -49,8 +49,8 @@ def matrices(model: nn.Module) -> set[int]:
     queries and its projections of attention, which have three dimensions.
     """
     tables = {id(p) for part in model.modules() if isinstance(part, nn.Embedding) for p in part.parameters()}
-    matrices = {id(p) for name, p in model.named_parameters() if p.ndim == 2 and not name.endswith("_bias")}
-    return {id(p) for p in model.parameters() if id(p) in matrices - tables and min(p.shape) > 1}
+    named = ((name, p) for name, p in model.named_parameters() if p.ndim == 2 and min(p.shape) > 1)
+    return {id(p) for name, p in named if not name.endswith("_bias") and id(p) not in tables}
 
 
 def muon(rows: list[dict[str, Any]], spec: OptimSpec) -> torch.optim.Optimizer:
