@@ -65,7 +65,10 @@ def train_or_load(
 
 
 def settings(spec: DataSpec) -> list[Any]:
-    """Return the settings of training that were added later, without those of a WordPiece vocabulary like BERT's."""
+    """Return what a trained vocabulary depends on beside its text and size, and differs from BERT's WordPiece.
+
+    It is empty for that, so that vocabularies in the cache of older versions are still found.
+    """
     kind = [] if spec.tokenizer == "wordpiece" else [spec.tokenizer]
     return kind + ([] if spec.strip_accents is None else [f"strip_accents={spec.strip_accents}"])
 

@@ -164,7 +164,7 @@ def _starting(training: Training, host: Host) -> Iterator[Any]:
             store.set(f"training/{training.number + 1}", OVER)
             _wait_until_over(children)
         except RankLost as error:
-            raise RankLost(f"{error}{_last_words(children, errors)}") from error
+            raise RankLost(f"{error}{_ends_of(children, errors)}") from error
         finally:
             for child in children:
                 child.kill()
@@ -203,7 +203,7 @@ def _wait_until_over(children: list[subprocess.Popen[str]]) -> None:
             child.wait(max(0.0, until - time.monotonic()))
 
 
-def _last_words(children: list[subprocess.Popen[str]], errors: IO[str]) -> str:
+def _ends_of(children: list[subprocess.Popen[str]], errors: IO[str]) -> str:
     """Return how the processes ended, and the last line that they wrote on standard error, as the end of a sentence."""
     _wait_until_over(children)
     codes = [(index, child.poll()) for index, child in enumerate(children, start=1)]

@@ -23,7 +23,7 @@ from workbench.spec.parts import PairSpec
 from workbench.spec.run_spec import RunSpec, digest
 from workbench.store.atomic import sha256
 
-# Beginnings of names here -> (file of the pair, beginnings of names there).
+# Prefix of the names of weights here -> (file of the pair, prefix of the names there).
 MAPS: dict[str, tuple[str, str]] = {
     "encoder.model.": ("discriminator", "electra."),
     "head.dense.": ("discriminator", "discriminator_predictions.dense."),

@@ -143,7 +143,7 @@ class Pairs:
         return Window(tokens, offsets, begins, np.where(near, place, middle), near)
 
     def _framed(self, tokens: Ints, a: Segments, b: Segments, broken: Bools) -> Rows:
-        """Return rows of the segments a and b in the columns of tokens (n, any width), with special tokens."""
+        """Return the rows [CLS] a [SEP] b [SEP] and padding, where a and b are columns of tokens (n, any width)."""
         special, columns = self.special, np.arange(self.length)
         (start_a, size_a), (start_b, size_b) = ((start[:, None], size[:, None]) for start, size in (a, b))
         place = np.where(columns <= size_a, start_a + columns - 1, start_b + columns - size_a - 2)
