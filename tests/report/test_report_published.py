@@ -98,3 +98,14 @@ def test_the_setting_with_most_scores_counts(made: tuple[RunStore, str]) -> None
     [folder] = store.root.glob("published-small-*")
     scored(RunDir(folder), "order", 0, 1.0, digest="00000000")
     assert frames.read(store, name).published[1].scores["order"] == {0: 61.0, 2: 63.0, 10: 71.0}
+
+
+def test_one_score_is_of_one_seed(made: tuple[RunStore, str]) -> None:
+    store, name = made
+    single = published(store, "single", 1e12)
+    for task in TASKS:
+        scored(single, task, 0, 50.0)
+    [board] = boards(frames.read(store, name))
+    assert {model.name: model.note for model in board.measured} == {
+        "owner/big": "3 fine-tuning seeds", "small": "3 fine-tuning seeds", "single": "1 fine-tuning seed",
+    }  # fmt: skip

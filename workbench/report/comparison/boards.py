@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from workbench.errors import plural
 from workbench.report.columns import AMOUNTS
 from workbench.report.comparison import declared
 from workbench.report.comparison.declared import NOTHING, Families, Family, Labels
@@ -186,7 +187,7 @@ def _measured(frames: Frames, tasks: Iterable[str]) -> tuple[Point, ...]:
     models = [
         Point(
             model.name, MEASURED, plain.fmean(plain.fmean(model.scores[task].values()) for task in names), model.flops,
-            model.source, f"{min(len(model.scores[task]) for task in names)} fine-tuning seeds", model.run_id,
+            model.source, plural(min(len(model.scores[task]) for task in names), "fine-tuning seed"), model.run_id,
         )
         for model in frames.published if all(task in model.scores for task in names)
     ]  # fmt: skip
