@@ -278,7 +278,7 @@ def test_settings_and_objectives_that_do_not_fit_are_refused(
 @pytest.mark.parametrize(
     ("sets", "told"),
     [
-        (["start.from=one"], "start.from takes two models, as in"),
+        (["start.from=one"], r"^start\.from takes two models, as in"),
         (["start.from=a,b,c"], "3 are named"),
         (["start.allow_bin=true"], "0 are named"),
         (["start.from=a,b", "start.allow_bin=maybe"], "start.allow_bin='maybe' cannot be used"),

@@ -259,7 +259,7 @@ def _scale_of_pair(overrides: Mapping[str, Any]) -> str | None:
     from workbench.spec.run_spec import parse_part
 
     given = {key.removeprefix("pair."): value for key, value in overrides.items() if key.startswith("pair.")}
-    sizes = published_pair.settings(published_pair.find(parse_part(PairSpec, given, "start")))
+    sizes = published_pair.settings(published_pair.find(parse_part(PairSpec, given, "pair")))
     return presets.scale_of_encoder(sizes["encoder.layers"], sizes["encoder.hidden"])
 
 
