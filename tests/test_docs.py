@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from workbench.spec import presets, run_spec
+from workbench.spec.launch import KEY, OPTIONS, checked
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -33,6 +34,12 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_settings_in_the_text_can_be_set(page: Path) -> None:
     given = re.findall(r"--set\s+([a-z_]+(?:\.[a-z_]+)*)=([^\s`,;)]*)", page.read_text(encoding="utf-8"))
     for key, value in given:
+        if key.startswith(KEY):
+            name = key.removeprefix(KEY)
+            assert name in OPTIONS, f"{page.name}: --set {key}"
+            if value and value == value.lower() and value != "...":
+                checked({name: value}, page.name)
+            continue
         known = key.startswith("options.") or key in (*run_spec.known_keys(), *run_spec.SPELLINGS)
         assert known, f"{page.name}: --set {key}"
         if value and value == value.lower() and not key.startswith("options."):

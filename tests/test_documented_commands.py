@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from helpers import slurm
 from test_contributing import EXPERIMENT, OBJECTIVE, a_batch, build, spec_of
 
 from workbench import objectives
@@ -115,13 +116,24 @@ def filled_in(words: tuple[str, ...], folder: Path, real_data: Path) -> list[str
     meant = MEANT | {
         "A": runs[0], "B": runs[1], "RUN": runs[0], "STORE": "runs", "DIR": f"runs/{runs[0]}/encoder",
         "tasks.glue=DIR": f"tasks.glue={real_data / 'glue'}", "tasks.blimp=DIR": "tasks.blimp=blimp",
-        "tasks.babylm=DIR": "tasks.babylm=babylm",
+        "tasks.babylm=DIR": "tasks.babylm=babylm", "tasks.squad=DIR": f"tasks.squad={real_data / 'squad'}",
     }  # fmt: skip
     return [meant.get(word, word) for word in words]
 
 
 def needs_real_data(words: tuple[str, ...]) -> bool:
-    return any(word.startswith(("tasks.glue=", "tasks.blimp=", "tasks.babylm=", "my_text.txt")) for word in words)
+    paths = ("tasks.glue=", "tasks.blimp=", "tasks.babylm=", "tasks.squad=", "my_text.txt")
+    return any(word.startswith(paths) for word in words)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A SLURM cluster of one node, in which commands submit jobs."""
+    if reason := slurm.lacking():
+        pytest.skip(reason)
+    with slurm.cluster(tmp_path) as configuration:
+        monkeypatch.setenv("SLURM_CONF", configuration)
+        yield
 
 
 @pytest.mark.slow
@@ -133,6 +145,8 @@ def test_a_documented_command_works_as_typed(given: Typed, folder: Path, request
     if "my_text.txt" in given.words:  # the text of which the tutorial gives numbers
         text = lzma.decompress((real_data / "text_danish_adl/danish_adl.txt.xz").read_bytes())
         (folder / "my_text.txt").write_bytes(text)
+    if "slurm" in given.words:
+        request.getfixturevalue("cluster")
     words = filled_in(given.words, folder, real_data)
     unknown = [word for word in words if re.fullmatch(r"[A-Z]{2,}", word)]
     assert not unknown, f"{given}: say in MEANT what {unknown[0]} stands for"

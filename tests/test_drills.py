@@ -11,7 +11,7 @@ from drills.__main__ import GOALS, ROOT, apart
 QUICK = [
     goal for goal in GOALS if goal.drill.partition(".")[0] in ("disk", "cells", "hostile", "fuzz", "grammar", "damage")
 ]
-WHOLE = [goal for goal in GOALS if goal.drill.startswith("runs.")]
+WHOLE = [goal for goal in GOALS if goal.drill.startswith(("runs.", "injected."))]
 
 QUICKEST = ("runs.killed_and_resumed", "runs.changed_settings", "runs.stopped_by_signals")
 

@@ -50,7 +50,6 @@ HOMES = {
     "typer": ("cli",),
     "wandb": ("tracking",),
     "optuna": ("execution.search",),
-    "submitit": ("execution.launch",),
     "pandas": ("report", "api"),
     "matplotlib": ("report",),
     "jinja2": ("report",),

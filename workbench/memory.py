@@ -1,9 +1,12 @@
-"""Recognition of errors that mean that memory ran out, and the limit on the address space of this process."""
+"""Memory of this process: errors that mean that it ran out, its peak, and the limit on the address space."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import resource
+import sys
+from pathlib import Path
 
 from workbench.errors import InputError, message_of
 
@@ -41,3 +44,30 @@ def check_address_space() -> None:
             f"the address space of this process is limited to {limit / 1e9:.1f} GB (ulimit -v), and torch needs "
             f"{NEEDED / 1e9:.1f} GB or more; raise this limit"
         )
+
+
+def peak_memory(device: str) -> int:
+    """Return the peak memory of this process in bytes.
+
+    On a CUDA device this is allocated memory, otherwise resident main memory.
+    """
+    if device.startswith("cuda"):
+        import torch
+
+        return int(torch.cuda.max_memory_allocated(device))
+    status = Path("/proc/self/status")
+    if status.is_file():  # getrusage would include the peak of the parent process
+        return 1024 * int(status.read_text().partition("VmHWM:")[2].split()[0])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def forget_peak(device: str) -> None:
+    """Let `peak_memory` count from now on, where the system permits it: on Linux and on CUDA devices."""
+    if device.startswith("cuda"):
+        import torch
+
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # proc_pid_clear_refs(5): the peak becomes the present size

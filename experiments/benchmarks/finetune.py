@@ -11,13 +11,7 @@ Without `--encoder` it is an untrained one of 4 layers of width 128. `processor_
 from __future__ import annotations
 
 import argparse
-import json
-import logging
-import os
-import statistics
-import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,9 +19,9 @@ from typing import Any
 import numpy as np
 import torch
 from record import here
+from side_by_side import add_options, compared, host_of, turns, write
 
 from workbench import cpu
-from workbench.bench.machine import Quiet
 from workbench.data import subwords, tokenizer
 from workbench.models.encoder import build_encoder
 from workbench.spec.host import Host
@@ -40,9 +34,8 @@ from workbench.tasks.task import Task
 PEERS = ("ours", "hf-trainer", "hf-trainer-dynamic")
 
 
-def untrained(folder: Path, task: Task) -> Path:
+def untrained(folder: Path, texts: list[str]) -> Path:
     """An encoder with its initial weights, and a vocabulary of the task's own texts."""
-    texts = task.train.first + (task.train.second or [])
     trained = subwords.train(texts, 4096)
     tokenizer.save(trained, folder, True)
     sizes = {"encoder.hidden": 128, "encoder.layers": 4, "encoder.embedding": 128, "encoder.positions": 128,
@@ -99,49 +92,26 @@ def measure(task: Task, encoder: Path, spec: TasksSpec, host: Host, repeats: int
         "hf-trainer": trainer(encoder, task, spec, host, dynamic=False),
         "hf-trainer-dynamic": trainer(encoder, task, spec, host, dynamic=True),
     }
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in sides}
-    quiet = Quiet()
-    for _ in range(repeats):
-        for name, work in sides.items():
-            with quiet.watching(os.getpid()):
-                start, used = time.perf_counter(), time.process_time()
-                accuracy = work()
-                found[name].append((time.perf_counter() - start, time.process_time() - used, accuracy))
-            print(task.name, name, *(f"{value:.2f}" for value in found[name][-1]), file=sys.stderr, flush=True)
-    middle = {name: [statistics.median(turn[i] for turn in turns) for i in range(3)] for name, turns in found.items()}
-    return [
-        {
-            "task": task.name, "peer": name, "precision": host.resolved_precision(), "rows": len(task.train),
-            "seconds": round(seconds, 2), "processor_seconds": round(used, 2), "accuracy": round(accuracy, 2),
-            "ratio": round(middle["hf-trainer"][0] / seconds, 2),
-            "processor_ratio": round(middle["hf-trainer"][1] / used, 2), "noise": quiet.notes(),
-        }
-        for name, (seconds, used, accuracy) in middle.items()
-    ]  # fmt: skip
+    medians, notes = turns(task.name, sides, repeats)
+    facts = {"task": task.name, "precision": host.resolved_precision(), "rows": len(task.train), "noise": notes}
+    return [{"peer": name, **facts, **row} for name, row in compared(medians, "hf-trainer", "accuracy").items()]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--glue", required=True, help="folder of GLUE's tasks")
-    parser.add_argument("--encoder", type=Path, help="folder of an ELECTRA encoder in the Hugging Face layout")
     parser.add_argument("--task", action="append", choices=["MRPC", "SST-2"])
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--epochs", type=float, default=2.0)
     parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--precision", choices=["auto", "fp32", "bf16"], default="fp32")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--threads", type=int)
+    add_options(parser)
     chosen = parser.parse_args()
-    logging.disable(logging.WARNING)
-    if chosen.threads:
-        torch.set_num_threads(chosen.threads)
+    host = host_of(chosen)
     names = tuple(chosen.task or ["MRPC", "SST-2"])
     spec = TasksSpec(
         names=names, glue=chosen.glue, rows=chosen.rows, epochs=chosen.epochs, lr=chosen.lr, layer_decay=1.0
     )
-    host = Host(device=chosen.device, precision=chosen.precision, threads=chosen.threads)
     result = here(host.resolved_device(), chosen.threads) | {
         "encoder": chosen.encoder.name if chosen.encoder else "untrained",
         "rows": [],
@@ -149,11 +119,9 @@ def main() -> None:
     for task in glue.load(names, chosen.glue, chosen.rows).tasks:
         assert isinstance(task, Task)
         with tempfile.TemporaryDirectory() as folder:
-            encoder = chosen.encoder or untrained(Path(folder), task)
+            encoder = chosen.encoder or untrained(Path(folder), task.train.first + (task.train.second or []))
             result["rows"] += measure(task, encoder, spec, host, chosen.repeats)
-    chosen.out.write_text(json.dumps(result, indent=1) + "\n")
-    for row in result["rows"]:
-        print({key: row[key] for key in row if key != "noise"})
+    write(chosen.out, result)
 
 
 if __name__ == "__main__":

@@ -22,10 +22,10 @@ from typing import Any
 from peers import spec_of
 from record import here
 
-from workbench.bench.machine import peak_memory
 from workbench.bench.turns import made_up
 from workbench.data.corpus import Corpus
 from workbench.data.prepare import bind
+from workbench.memory import peak_memory
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
 from workbench.spec.stages import BoundRun
@@ -108,14 +108,14 @@ def logging(folder: Path) -> list[dict[str, Any]]:
 
 
 def store(folder: Path, runs: int) -> list[dict[str, Any]]:
-    """Seconds and peak memory of the commands that read a whole store."""
+    """Seconds and peak memory of the commands that read a whole store; the first of each kind makes its index."""
     sys.path.insert(0, str(ROOT / "tests" / "helpers"))
     from made import ARMS, LEVELS, noisy, study
 
     root = folder / "runs"
     study(root, noisy(LEVELS), seeds=max(1, runs // len(ARMS) // len(BUDGETS)), budgets=BUDGETS)
     found = []
-    for words in (["status"], ["runs"], ["report", "ablation", "--out", str(folder / "report")]):
+    for words in (["status"], ["status"], ["runs"], ["runs"], ["report", "ablation", "--out", str(folder / "report")]):
         command = [sys.executable, "-m", "workbench", *words, "--runs", str(root)]
         start = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

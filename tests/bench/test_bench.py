@@ -163,7 +163,7 @@ def test_a_busy_machine_is_said() -> None:
 
 def test_peak_memory_is_this_process_s() -> None:
     code = (
-        "from workbench.bench.machine import peak_memory; before = peak_memory('cpu'); x = b'x' * 2**28; "
+        "from workbench.memory import peak_memory; before = peak_memory('cpu'); x = b'x' * 2**28; "
         "print(peak_memory('cpu') - before)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

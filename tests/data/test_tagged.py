@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.data.tagged import Sentence, format_of, read, spans
+from workbench.data.tag_schemes import spans
+from workbench.data.tagged import Sentence, format_of, read, read_raw, refuse_untyped
 from workbench.errors import InputError
 
 CONLLU = """# sent_id = 1
@@ -51,7 +52,10 @@ def test_conllu_gives_syntactic_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("uner.iob2", "# sent_id = 1\n# text = Ann O\n1\tAnn\tB-PER\tx\ty\n2\tLee\tI-PER\tx\ty\n3\t#\tO\tx\ty\n"),
+        (
+            "uner.iob2",
+            "# newdoc\n# sent_id = 1\n# text = Ann O\n1\tAnn\tB-PER\tx\ty\n2\tLee\tI-PER\tx\ty\n3\t#\tO\tx\ty\n",
+        ),
         ("wnut.conll", "Ann\tB-PER\nLee\tI-PER\n#\tO\n"),
         ("conll2003.iob", "-DOCSTART- -X- -X- O\n\nAnn NNP B-NP I-PER\nLee NNP I-NP I-PER\n# NN I-NP O\n"),
     ],
@@ -87,9 +91,9 @@ def test_packed_files_and_windows_line_ends_are_read(tmp_path: Path) -> None:
             "column 1 must be the number of the word in CoNLL-U, and is 'x'",
         ),
         ("a.conllu", f"1\t{'a' * 2000}\t_\tX\t_\t_\t_\t_\t_\t_\n", "more than 1,000 characters"),
-        ("a.iob2", "Ann\n", "line 1: one column, and IOB2 has a word and its tag"),
+        ("a.iob2", "Ann\n", "line 1: one column, and there must be a word and its tag"),
         ("a.iob2", "\tO\n", "no word before the tag"),
-        ("a.iob2", "\nAnn\tE-PER\n", "line 2: tag 'E-PER' is not O, B-TYPE or I-TYPE"),
+        ("a.iob2", "\nAnn\tX-PER\n", "line 2: tag 'X-PER' is not O, B-TYPE or I-TYPE"),
         ("a.iob2", "1\tAnn\tB-\n", "tag 'B-' is not O"),
     ],
 )
@@ -102,3 +106,75 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.conllu").write_bytes(b"1\t\xff\t_\tX\n")
     with pytest.raises(InputError, match="not UTF-8"):
         read(tmp_path / "a.conllu")
+
+
+DANE = """# sent_id = 1
+1\tAnn\tAnn\tPROPN\tNP\t_\t0\troot\t_\tSpaceAfter=No|name=B-PER
+2\tLee\tLee\tPROPN\tNP\t_\t1\tflat\t_\tname=I-PER
+3\tgår\tgå\tVERB\tVA\t_\t1\tdep\t_\tname=O|SpaceAfter=No
+"""
+
+
+@pytest.mark.parametrize(
+    ("column", "tags"),
+    [
+        ("", ("PROPN", "PROPN", "VERB")), ("upos", ("PROPN", "PROPN", "VERB")), ("xpos", ("NP", "NP", "VA")),
+        ("ner", ("B-PER", "I-PER", "O")), ("NER", ("B-PER", "I-PER", "O")),
+    ],
+)  # fmt: skip
+def test_columns_of_conllu_are_chosen_by_name(column: str, tags: tuple[str, ...], tmp_path: Path) -> None:
+    (sentence,) = read_raw(file(tmp_path, "ddt.conllu", DANE), column)
+    assert sentence == Sentence(("Ann", "Lee", "går"), tags) and sentence.lines == (2, 3, 4)
+
+
+CHUNKS = "-DOCSTART- -X- O O\n\nEU NNP B-NP I-ORG\n# # I-NP O\n. . O O\n\n# text = no words here\nCall VB B-VP O\n"
+
+
+@pytest.mark.parametrize(
+    ("column", "tags"), [("", ("I-ORG", "O", "O")), ("2", ("NNP", "#", ".")), ("3", ("B-NP", "I-NP", "O"))]
+)
+def test_columns_are_chosen_by_number(column: str, tags: tuple[str, ...], tmp_path: Path) -> None:
+    first, second = read_raw(file(tmp_path, "eng.testa", CHUNKS), column)
+    assert first == Sentence(("EU", "#", "."), tags) and second.words == ("Call",)
+
+
+def test_spans_of_every_scheme_are_read_as_iob2(tmp_path: Path) -> None:
+    for content in ("a S-X\nb B-X\nc E-X\n", "a U-X\nb B-X\nc L-X\n", "a I-X\nb B-X\nc I-X\n"):
+        (sentence,) = read(file(tmp_path, "a.conll", content))
+        assert sentence.tags == ("B-X", "B-X", "I-X")
+
+
+def test_sentences_without_words_are_kept_where_asked(tmp_path: Path) -> None:
+    empty = "# sent_id = 2\n\n# sent_id = 3\n1-2\tzum\t" + "\t".join("_" * 8) + "\n\n# a remark alone\n"
+    path = file(tmp_path, "a.conllu", CONLLU + "\n" + empty)
+    assert [each.lines[0] for each in read_raw(path) if not each.words] == [15, 17]
+    assert len(read(path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "content", "message"),
+    [
+        ("a.conllu", "chunk", DANE, "a.conllu#chunk: the tags of CoNLL-U are pos, xpos and ner"),
+        ("a.conllu", "ner", DANE.replace("name=", "x="), r"line 2: column 10 holds no entity.*first of 3 lines"),
+        ("a.conll", "", DANE, "has the columns of CoNLL-U; give it the ending .conllu, or name a column"),
+        ("a.txt", "5", CHUNKS, "a.txt#5: a column of tags has a number from 2 to 4 here"),
+        ("a.txt", "1", CHUNKS, "number from 2 to 4"),
+        ("a.txt", "pos", CHUNKS, "number from 2 to 4"),
+        ("a.txt", "", "a X\nb\nc Y\nd\n", r"line 2: one column, .* \(the first of 2 lines that cannot be read\)"),
+        ("a.txt", "", "a B I-X\nb O\n", "line 2: 2 columns, and the first word of the file has 3"),
+        ("a.txt", "2", "a\tX\tY\nb\t\tY\n", "line 2: column 2 holds no tag"),
+        ("a.txt", "", "a Y\nb " + "x" * 2000 + "\n", "line 2: a word or tag has more than 1,000 characters"),
+        ("a.txt", "", "-DOCSTART- O\n\n", "holds no tagged sentences"),
+    ],
+)
+def test_columns_that_cannot_be_read_are_named(
+    name: str, column: str, content: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        read_raw(file(tmp_path, name, content), column)
+
+
+def test_tags_out_of_scheme_are_counted(tmp_path: Path) -> None:
+    path = file(tmp_path, "a.txt", "a O\nb PER\n\nc B-X\nd X-Y\n")
+    with pytest.raises(InputError, match=r"line 2: tag 'PER' is not O, B-TYPE .*the first of 2 lines"):
+        refuse_untyped(path, read_raw(path))

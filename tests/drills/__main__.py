@@ -96,7 +96,13 @@ GOALS = (
         17, "SIGINT, SIGTERM, SIGUSR1 at 50 instants: exit within 10 s, no child left", "runs.stopped_by_signals", 50, 3
     ),
     Goal(17, "SIGKILL, SIGTERM, SIGINT to a command with workers: they save and end", "runs.workers_end", 6, 2),
-    Goal(17, "SIGHUP and SIGQUIT, 20 times: stopped, and resumed bit-identically", "runs.hung_up", 20, 2),
+    Goal(
+        17,
+        "SIGHUP and SIGQUIT in preparing, training, scoring: resumed bit-identically",
+        "runs.hung_up",
+        20,
+        2,
+    ),
     Goal(17, "signals while fine-tuning, 20 times: the same scores afterwards", "runs.scoring_stopped", 20, 2),
     Goal(18, "1,000 random configurations: no traceback, no hang, the key named", "fuzz.configurations", 1000, 150),
     Goal(18, "1,000 random command lines: the same", "fuzz.command_lines", 1000, 100),

@@ -24,6 +24,7 @@ LINES = {  # a valid line of each command with arguments or with work to limit, 
     "export": "ablation",
     "diff": "bert-mlm untrained",
     "push": "bert-mlm someone/encoder",
+    "submit": "ablation --out glue.zip",
     "verify": "runs",
     "list": "objectives",
     "plan-study": "ablation --corpus small.txt --sd 1",
@@ -114,6 +115,7 @@ def usual(name: str | None) -> list[str]:
         "where": ["seed<3", "seed<<3", "objective=bert-mlm", "score>nan"],
         "runs": ["runs", "nowhere", "small.txt", "/dev/null", "/proc/self"],
         "store": ["nowhere", "small.txt", "/dev/null", "/proc/self"],
+        "launcher": ["slurm", "local", "slurm "],
         "out": ["out", "/dev/full", "small.txt/x"],
     }
     return near.get(str(name), []) * 5

@@ -66,6 +66,23 @@ def test_words_of_ones_own_win_and_the_table_names_the_settings(
     assert "nano" in row and "0.004" in row and "0.6" in row
 
 
+def test_several_labels_folds_and_a_headline_metric(encoder: Path, workbench: Command, tmp_path: Path) -> None:
+    pets = [["cat"] * (i % 2) + ["dog"] * (i % 3 == 0) for i in range(40)]
+    lines = [f"number {i} has {' and '.join(each)}\t{'|'.join(each)}" for i, each in enumerate(pets)]
+    (tmp_path / "pets.tsv").write_text("\n".join(["text\tlabels", *lines]) + "\n")
+    words = ["evaluate", encoder, "--tasks", "pets.tsv", "--set", "tasks.kind=multilabel", "--set", "tasks.folds=4"]
+    words += ["--set", "tasks.metric=micro_f1", "--set", "tasks.epochs=1", "--set", "tasks.seeds=1", "--json"]
+    done = workbench(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)
+    assert (row["task"], row["metric"], row["folds"], row["test_rows"]) == ("pets", "micro_f1", 4, 40)
+    assert set(row["values"]["out-of-fold"]) == {"average_precision", "macro_f1", "micro_f1"}
+    assert row["value"] == row["values"]["out-of-fold"]["micro_f1"]
+    assert set(row["baselines"]) == {"majority", "bag-of-words"}
+    refused = workbench(*words, "--set", "tasks.folds=1", cwd=tmp_path)
+    assert refused.returncode == 2 and "tasks.folds" in refused.stderr and refused.stderr.count("\n") == 1
+
+
 def _named(name: str, **changes: Any) -> Callable[[Path], None]:
     return lambda folder: (
         (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | changes)) and None

@@ -19,10 +19,12 @@ from workbench.execution import workers
 from workbench.execution.workers import Assignment
 from workbench.spec import host
 from workbench.spec.host import Host
+from workbench.spec.launch import Launch
 
 HOST = Host(
     device="cuda:1", precision="bf16", plain=True, compile=True, threads=3, micro_batch=7, log_every=11,
     save_seconds=2.5, save_every=13, track="wandb", devices=2, command=("workbench", "run", "my ablation.py"),
+    launch=Launch(time="04:00:00", gpus=2),
 )  # fmt: skip
 WHOLE = Assignment(Path("some/runs"), "ablation-nano-1", ("a", "b"), ("./idea.py",), HOST, "2026-01-01T00:00:00Z", 17)
 

@@ -406,3 +406,13 @@ def test_an_encoder_that_must_not_be_causal_is_refused_by_causal_objectives() ->
         objectives.with_options(resolve("nano", {"objective": "causal-lm", "encoder.causal": False}))
     given = objectives.with_options(resolve("nano", {"objective": "causal-lm", "encoder.causal": True}))
     assert given.encoder.causal
+
+
+def test_a_parent_of_another_kind_states_its_own_mask() -> None:
+    """A causal parent of a run that is not causal is so itself, and the other way round."""
+    masked = {"objective": "bert-mlm", "start.parent": {"objective": "causal-lm"}, "start.take": "encoder"}
+    start = objectives.with_options(resolve("nano", TINY | masked)).start
+    assert start is not None and start.parent["encoder.causal"] is True
+    causal = {"objective": "causal-lm", "start.parent": {"objective": "bert-mlm"}, "start.take": "encoder"}
+    start = objectives.with_options(resolve("nano", TINY | causal)).start
+    assert start is not None and start.parent["encoder.causal"] is None

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from workbench.report.statistics.gains import gains
-from workbench.report.statistics.per_task import Noise, every_metric, mean_of, noise, task_cells
+from workbench.report.statistics.per_task import Noise, every_metric, noise, score_of, task_cells
+from workbench.report.statistics.resampling import example_sd
 
 ARMS, TASKS, SEEDS, TUNINGS = ("a", "b", "c"), ("Zürich", "next"), 4, 3
 Tuned = dict[str, dict[str, dict[int, float]]]
@@ -63,8 +64,22 @@ def test_the_cell_of_an_arm_holds_mean_median_and_best_over_its_runs() -> None:
         assert (cell.estimate.mean, cell.estimate.low, cell.estimate.high) == pytest.approx((means.mean(), low, high))
         assert (cell.median, cell.best) == pytest.approx((np.median(values, 1).mean(), values.max(1).mean()))
         assert (cell.finetunings, cell.metric, cell.budget) == (SEEDS * TUNINGS, "accuracy", "60 steps")
-        flat = {run: mean_of(tuned, run, cell.task) for run in tuned}
+        flat = {run: score_of(tuned, run, cell.task, "mean") for run in tuned}
         assert cell.gain == gains(groups, flat, seeds_of(tuned), bare)["60 steps", cell.arm]
+
+
+def test_a_cell_may_be_of_medians_over_fine_tuning_seeds() -> None:
+    tuned = scores()
+    groups = {("60 steps", arm): runs_of(arm) for arm in ARMS[:2]}
+    bare = {f"{arm}-{seed}": f"c-{seed}" for arm in ARMS[:2] for seed in range(SEEDS)}
+    for cell in task_cells(tuned, dict.fromkeys(TASKS, "accuracy"), groups, seeds_of(tuned), bare, "median"):
+        medians = np.median(array(tuned, cell.task)[ARMS.index(cell.arm)], 1)
+        assert cell.estimate.mean == pytest.approx(medians.mean()) == cell.median
+        assert cell.estimate.sd == pytest.approx(medians.std(ddof=1))
+        flat = {run: float(np.median(list(tuned[run][cell.task].values()))) for run in tuned}
+        assert cell.gain == gains(groups, flat, seeds_of(tuned), bare)["60 steps", cell.arm]
+    with pytest.raises(KeyError):
+        score_of(tuned, "a-0", "next", "mode")
 
 
 def test_runs_that_lack_a_task_are_left_out_of_it_alone() -> None:
@@ -107,6 +122,12 @@ def test_runs_count_alike_however_often_they_were_fine_tuned() -> None:
     assert f1["b"].n == 0 and math.isnan(f1["b"].mean)
 
 
+def test_every_metric_may_be_of_medians() -> None:
+    rows = [row("a-0", 10), row("a-0", 20), row("a-0", 60), row("a-1", 50), row("a-0", 7, "accuracy")]
+    (*_, found), _ = every_metric(rows, [Cell("a", runs_of("a", 3))], {"next": "accuracy"}, "median")
+    assert (found["a"].mean, found["a"].n) == (35, 2)
+
+
 def test_splits_count_as_metrics_and_tasks_with_only_one_are_left_out() -> None:
     cells = [Cell("a", ("a-0",))]
     two = [row("a-0", 1), row("a-0", 2, split="dev")]
@@ -139,6 +160,16 @@ def test_noise_of_the_mean_and_of_each_task_by_hand() -> None:
         assert one.pretraining == pytest.approx(math.sqrt(means.var(1, ddof=1).mean()))
         assert one.paired == pytest.approx(math.sqrt(np.mean([gap.var(ddof=1) for gap in gaps])))
         assert (one.n, one.df, one.examples) == (SEEDS, (3 - 1) * (SEEDS - 1), None)
+
+
+def test_noise_may_be_that_of_medians() -> None:
+    tuned = scores()
+    found = noise_of(tuned, statistic="median", examples=dict.fromkeys(TASKS, 100.0))["next"]
+    medians = np.median(array(tuned, "next"), 2)
+    gaps = [medians[a] - medians[b] for a, b in itertools.combinations(range(3), 2)]
+    assert found.pretraining == pytest.approx(math.sqrt(medians.var(1, ddof=1).mean()))
+    assert found.paired == pytest.approx(math.sqrt(np.mean([gap.var(ddof=1) for gap in gaps])))
+    assert found.examples == pytest.approx(example_sd(medians.mean(), 100.0), rel=1e-12)
 
 
 @settings(max_examples=20, deadline=None)

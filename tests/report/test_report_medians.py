@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made import PROBES, study
+from made import GLUE, PROBES, study
 
-from workbench.report import csv_tables
+from workbench.report import csv_tables, write
 from workbench.report.comparison.boards import boards
+from workbench.report.figures import selection
 from workbench.report.load import frames
+from workbench.report.load.published_scores import PublishedRun
 
 
 def test_table_has_the_mean_over_tasks_of_medians_over_fine_tuning_seeds(tmp_path: Path) -> None:
@@ -30,3 +33,46 @@ def test_table_has_the_mean_over_tasks_of_medians_over_fine_tuning_seeds(tmp_pat
     ]
     assert row["median"] == pytest.approx(statistics.fmean(expected))
     assert row["score"] < row["median"] - 5
+
+
+def test_a_report_of_medians_says_so_and_changes_every_number(tmp_path: Path) -> None:
+    """One fine-tuning of each run fails: means fall by it and medians do not, in scores, gains, pairs and metrics."""
+
+    def truth(arm: str, steps: int, task: str, seed: int, tuning: int) -> float:
+        return 20.0 if tuning == 1 else 60.0 + 2 * seed + tuning + (arm == "rtd") * (3 + seed % 2)
+
+    made = {
+        statistic: study(tmp_path / statistic, truth, ("rtd", "bert-mlm"), tunings=3, tasks=tuple(GLUE),
+                         record={"tasks": {"names": ["glue"], "statistic": statistic}})
+        for statistic in ("mean", "median")
+    }  # fmt: skip
+    for statistic, of_three in (("mean", statistics.fmean), ("median", statistics.median)):
+        found = frames.read(*made[statistic])
+        (board,) = boards(found)
+        assert board.statistic == found.statistic == statistic
+        row = next(row for row in csv_tables.table(board) if row["arm"] == "rtd")
+        each = [of_three([truth("rtd", 60, "RTE", seed, n) for n in range(3)]) for seed in range(3)]
+        assert row["score"] == pytest.approx(statistics.fmean(each)) and row["statistic"] == statistic
+        assert row["gain"] == pytest.approx((3 + 4 + 3) / 3 * (2 / 3 if statistic == "mean" else 1))
+        (pair,) = csv_tables.pairs(board)
+        assert pair["difference"] == row["gain"] and pair["statistic"] == statistic
+        assert {each["statistic"] for each in csv_tables.tasks(board)} == {statistic}
+        written = write(*made[statistic], tmp_path / f"{statistic} report").read_text(encoding="utf-8")
+        assert f"Mean over pre-training seeds of the {statistic} over fine-tuning seeds" in written
+        assert f"those of this report are {statistic}s over 3 fine-tuning seeds" in written
+        assert f"of which the {statistic} over fine-tuning seeds is taken" in written
+        caption = selection._main_caption(replace(board, conventions=dict.fromkeys(board.budgets, "paper")))
+        assert ("the others are means" in caption[-1]) == (statistic == "mean") and "paper’s own results" in caption[-1]
+
+
+def test_published_models_have_the_same_statistic(tmp_path: Path) -> None:
+    measured = []
+    for statistic in ("mean", "median"):
+        found = frames.read(*study(tmp_path / statistic, lambda *_: 50.0, ("rtd",), tasks=("CoLA",),
+                                   record={"tasks": {"names": ["glue"], "statistic": statistic}}))  # fmt: skip
+        model = PublishedRun(
+            "p", "someone/model", 1e18, "its card", {"CoLA": {0: 1.0, 1: 2.0, 2: 9.0}}, {"CoLA": "glue"}
+        )
+        (board,) = boards(replace(found, published=(model,)))
+        measured.append(board.measured[0].score)
+    assert measured == [4.0, 2.0]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from workbench.report import words
 from workbench.report.load.naming import arm_name, budget_of
-from workbench.spec.published import POINTS, TABLE_5, beside
+from workbench.spec.published import POINTS, TABLE_5, beside, points_of
+from workbench.spec.scoring import GLUE
 
 
 @given(st.floats(-100, 100), st.floats(1e-3, 50))
@@ -99,6 +100,19 @@ def test_published_numbers() -> None:
     assert TABLE_5.scores["rtd"] == 85.0 and TABLE_5.scores["bert-mlm"] == 82.2
     assert beside("tying", ("none", "all")) is not None and beside("generator.width", ("0.25", "1")) is None
     assert beside("objective", ("rtd", "rtd two-stage")) is None  # one number has nothing to be compared with
+
+
+def test_published_numbers_of_squad() -> None:
+    """Table 4: one version, the other, and the mean of both, without models whose F1 is printed for one of them."""
+    one, two, both = (
+        {point.name: (point.score, point.flops) for point in points_of("a label", tasks)}
+        for tasks in (["squad1"], ["squad2"], ["squad1", "squad2"])
+    )
+    assert one["ELECTRA-Base"] == (90.8, 6.4e19) and two["ELECTRA-Base"] == (83.3, 6.4e19)
+    assert both["ELECTRA-1.75M"] == (pytest.approx((94.9 + 90.6) / 2), 3.1e21)
+    assert set(one) - set(two) == {"BERT-Base"} and set(both) == set(two)
+    assert points_of("GLUE", GLUE) == POINTS
+    assert points_of("squad1-devsplit", ["squad1-devsplit"]) == points_of("x", ["squad1", "RTE"]) == ()
 
 
 @pytest.mark.parametrize("value", [-0.04, -0.0, 0.0])

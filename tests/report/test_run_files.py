@@ -239,6 +239,7 @@ def test_a_score_is_read_with_what_it_may_lack(tmp_path: Path) -> None:
     more = {
         "values": {"dev": {"accuracy": 61.5, "f1": None}, "odd": 3}, "baselines": {"majority": 50, "none": "x"},
         "finetune": {"lr": 1e-4}, "scorer": "pll", "digest": "ab", "test_rows": 500, "ties": None,
+        "notes": ["two rows twice", 3],
     }  # fmt: skip
     written(tmp_path / "scores" / "b.json", SCORE)
     written(tmp_path / "scores" / "a.json", SCORE | more)
@@ -249,6 +250,7 @@ def test_a_score_is_read_with_what_it_may_lack(tmp_path: Path) -> None:
     assert full["values"]["odd"] == {} and full["baselines"]["majority"] == 50 and math.isnan(full["baselines"]["none"])
     assert (full["test_rows"], full["finetune"], full["scorer"], full["digest"]) == (500, {"lr": 1e-4}, "pll", "ab")
     assert (bare["values"], bare["baselines"], bare["finetune"], bare["scorer"], bare["digest"]) == ({}, {}, {}, "", "")
+    assert (full["notes"], bare["notes"]) == (["two rows twice", "3"], [])
     assert all(math.isnan(bare[key]) for key in ("seconds", "train_rows", "test_rows", "ties"))
 
 

@@ -15,7 +15,9 @@ from workbench.tasks import evaluation
 from workbench.tasks.encoder_facts import EncoderFacts
 from workbench.tasks.evaluation import evaluate
 from workbench.tasks.score import Score
-from workbench.tasks.task import Examples, Measure, Suite, Task
+from workbench.tasks.squad.questions import Question, Questions, Squad
+from workbench.tasks.tagging.tagging_task import Tagging
+from workbench.tasks.task import Examples, Measure, Suite, Tagged, Task
 from workbench.tasks.zero_shot.minimal_pairs import sealed
 
 SPEC = TasksSpec(seeds=2, lr=3e-4, length=128)
@@ -35,7 +37,9 @@ class Taking:
         self.asked: list[tuple[Path, str, int]] = []
         self.errors: dict[str, Exception] = {}
 
-    def __call__(self, encoder: Path, measure: Measure, spec: TasksSpec, seed: int, host: Host, step: Any) -> Score:
+    def __call__(
+        self, encoder: Path, measure: Measure, spec: TasksSpec, seed: int, host: Host, step: Any, unfinished: None
+    ) -> Score:
         self.asked.append((encoder, measure.name, seed))
         step(1, 2)
         if measure.name in self.errors:
@@ -134,3 +138,28 @@ def test_an_encoder_that_reads_its_last_token_and_any_length_says_so(
     monkeypatch.setattr(evaluation, "encoder_facts", lambda folder: EncoderFacts(2, 32, None, True))
     [row], _ = evaluate(encoder, Suite((task("a"),)), TasksSpec(seeds=1, length=128), "nano", CPU)
     assert (row["read_at"], row["length"]) == ("last token", 128)
+
+
+def test_tagging_says_how_it_reads_words(encoder: Path, taking: Taking, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = Tagged([["a", "b"]], [[0, 1]])
+    tagged = Tagging("tag:x", ("A", "B"), 2, "", rows, {"test": rows})
+    (row, _), _ = run(encoder, tagged)
+    said = capsys.readouterr().err
+    assert "sentences of tagged words read in windows of 48 tokens, 2 seeds" in said and "texts cut" not in said
+    assert (row["settings"], row["length"], "read_at" in row) == ("small", 48, False)
+    run(encoder, task("both"), tagged)
+    assert "read at the first token and sentences of tagged words" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("given", "tokens"), [(None, 48), (32, 32)])
+def test_settings_are_printed_for_questions_too(
+    given: int | None, tokens: int, encoder: Path, taking: Taking, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = Question("1", "who", 0, (("a", 0),), False, "x")
+    part = Questions(["a b"], [row])
+    spec = SPEC.model_copy(update={"squad_length": given, "seeds": 1})
+    ((score,), failed) = evaluate(encoder, Suite((Squad("squad1", False, part, {"dev": part}),)), spec, "small", CPU)
+    assert (
+        f"questions read with windows of their paragraphs, {tokens} tokens together, 1 seed" in capsys.readouterr().err
+    )
+    assert (score["settings"], failed) == ("small", 0) and "length" not in score

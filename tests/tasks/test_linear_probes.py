@@ -15,10 +15,10 @@ from workbench.errors import InputError
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.linear import datasets, measure, problem, readout, word_baselines
-from workbench.tasks.linear.problem import LinearProbe, Tagged, sealed
+from workbench.tasks.linear.problem import LinearProbe, sealed
 from workbench.tasks.linear.scores import points
 from workbench.tasks.measures import expected, take
-from workbench.tasks.task import Examples, Suite, Task
+from workbench.tasks.task import Examples, Suite, Tagged, Task
 from workbench.tasks.zero_shot import minimal_pairs
 
 WORDS = [f"{a}{b}" for a in ("ba", "ke", "lo", "mi") for b in ("da", "fe", "go", "ni", "tu")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from transformers import AutoModel, AutoTokenizer
 
 from workbench.errors import Diverged, InputError
 from workbench.tasks.linear import states
-from workbench.tasks.linear.states import Reader, mean_states, open_reader, picked_states, text_pieces, word_pieces
+from workbench.tasks.linear.states import Reader, mean_states, open_reader, picked_states
+from workbench.tasks.pieces import SHORTEST, cuts, text_pieces, word_pieces
 
 WORDS = ["bada", "kefe", "logo", "mini", "badakefe", "zzz", "Bada", "ke-fe", "42", ".", "\u0301", "\u200d", "日本"]
 
@@ -37,7 +39,7 @@ def by_hugging_face(folder: Path, ids: list[int]) -> Any:
 @given(sentences=st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=7), min_size=1, max_size=5))
 def test_a_words_state_is_its_first_subwords(encoder: Path, sentences: list[list[str]]) -> None:
     reader = open_reader(encoder, 48, "cpu")
-    found = picked_states(reader, *word_pieces(reader, sentences))
+    found = picked_states(reader, *word_pieces(reader.splitter, sentences))
     tokenizer, count = AutoTokenizer.from_pretrained(encoder), 0
     for words in sentences:
         pieces = [tokenizer(word, add_special_tokens=False)["input_ids"] or [tokenizer.unk_token_id] for word in words]
@@ -55,47 +57,52 @@ def test_a_words_state_is_its_first_subwords(encoder: Path, sentences: list[list
 
 def test_a_long_sentence_is_read_in_windows(reader: Reader) -> None:
     words = ["bada", "kefe", "logo", "mini", "tuni"] * 30
-    rows, firsts = word_pieces(reader, [words])
+    rows, firsts = word_pieces(reader.splitter, [words])
     found = picked_states(reader, rows, firsts)
-    assert found.shape[:2] == (3, 150) and len(rows[0]) > 5 * reader.room
+    assert found.shape[:2] == (3, 150) and len(rows[0]) > 5 * reader.splitter.room
     assert (np.abs(found).sum((0, 2)) > 0).all()
-    first, last = rows[0][: reader.room], rows[0][-reader.room :]
-    whole = by_hugging_face(reader.folder, [*reader.before, *first, *reader.after])
+    first, last = rows[0][: reader.splitter.room], rows[0][-reader.splitter.room :]
+    whole = by_hugging_face(reader.folder, [*reader.splitter.before, *first, *reader.splitter.after])
     assert np.allclose(found[:, 0], whole[:, 1], atol=2e-5)
-    middle = [i for i, place in enumerate(firsts[0]) if len(rows[0]) - reader.room <= place]
-    end = states._cuts(len(rows[0]), reader.room)[-1][0]
-    tail = by_hugging_face(reader.folder, [*reader.before, *rows[0][end : end + reader.room], *reader.after])
+    middle = [i for i, place in enumerate(firsts[0]) if len(rows[0]) - reader.splitter.room <= place]
+    end = cuts(len(rows[0]), reader.splitter.room)[-1][0]
+    ids = rows[0][end : end + reader.splitter.room]
+    tail = by_hugging_face(reader.folder, [*reader.splitter.before, *ids, *reader.splitter.after])
     assert np.allclose(found[:, middle[-1]], tail[:, 1 + firsts[0][middle[-1]] - end], atol=2e-5)
-    assert len(last) == reader.room
+    assert len(last) == reader.splitter.room
 
 
-@given(pieces=st.integers(1, 400), room=st.integers(states.SHORTEST, 64))
+@given(pieces=st.integers(1, 400), room=st.integers(SHORTEST, 64))
 def test_windows_read_every_piece_once_and_inside_of_themselves(pieces: int, room: int) -> None:
-    cuts = states._cuts(pieces, room)
-    assert [i for _, first, last in cuts for i in range(first, last)] == list(range(pieces))
-    for start, first, last in cuts:
+    made = cuts(pieces, room)
+    assert [i for _, first, last in made for i in range(first, last)] == list(range(pieces))
+    for start, first, last in made:
         assert start <= first and last <= min(start + room, pieces)
         if start > 0:
             assert first - start >= room // 4
-    assert cuts[-1][0] + room >= pieces
+    assert made[-1][0] + room >= pieces
 
 
 def test_a_texts_state_is_the_mean_over_its_pieces(reader: Reader) -> None:
     texts = ["bada kefe logo", "mini", "", "kefe " * 40]
-    found = mean_states(reader, text_pieces(reader, texts))
+    found = mean_states(reader, text_pieces(reader.splitter, texts))
     tokenizer = AutoTokenizer.from_pretrained(reader.folder)
     for number, text in enumerate(texts):
-        bare = tokenizer(text, add_special_tokens=False)["input_ids"][: reader.room] or [tokenizer.unk_token_id]
-        expected = by_hugging_face(reader.folder, [*reader.before, *bare, *reader.after])[:, 1:-1].mean(1)
+        bare = tokenizer(text, add_special_tokens=False)["input_ids"][: reader.splitter.room] or [
+            tokenizer.unk_token_id
+        ]
+        expected = by_hugging_face(reader.folder, [*reader.splitter.before, *bare, *reader.splitter.after])[
+            :, 1:-1
+        ].mean(1)
         assert np.allclose(found[:, number], expected, atol=2e-5)
 
 
 def test_batches_and_their_order_change_nothing_but_rounding(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     sentences = [["bada"] * n for n in (1, 9, 3, 30, 2)]
-    together = picked_states(reader, *word_pieces(reader, sentences))
-    assert (picked_states(reader, *word_pieces(reader, sentences)) == together).all()
+    together = picked_states(reader, *word_pieces(reader.splitter, sentences))
+    assert (picked_states(reader, *word_pieces(reader.splitter, sentences)) == together).all()
     monkeypatch.setattr(states, "TOKENS", 1)
-    assert np.allclose(picked_states(reader, *word_pieces(reader, sentences)), together, atol=1e-5)
+    assert np.allclose(picked_states(reader, *word_pieces(reader.splitter, sentences)), together, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "roberta"])
@@ -118,7 +125,7 @@ def test_words_are_looked_up_as_they_stand_after_a_blank(kind: str, tmp_path: Pa
         )  # fmt: skip
     model.save_pretrained(tmp_path)
     reader = open_reader(tmp_path, 32, "cpu")
-    rows, firsts = word_pieces(reader, [["bada", "kefe"]])
+    rows, firsts = word_pieces(reader.splitter, [["bada", "kefe"]])
     expected = made.encode(" bada").ids
     assert rows[0][: firsts[0][1]].tolist() == expected and expected != made.encode("bada").ids
     assert picked_states(reader, rows, firsts).shape == (2, 2, 16)
@@ -128,15 +135,15 @@ def test_a_slow_tokenizer_is_aligned_like_a_fast_one(encoder: Path, reader: Read
     class Slow:
         """Tokenizer with only the functions of one that has no offsets."""
 
-        is_fast, fast = False, reader.tokenizer
+        is_fast, fast = False, reader.splitter.tokenizer
         unk_token_id, eos_token_id, bos_token_id, pad_token_id = fast.unk_token_id, None, None, fast.pad_token_id
 
         def __call__(self, texts: Any, add_special_tokens: bool = True, verbose: bool = True) -> dict[str, Any]:
             return {"input_ids": self.fast(texts, add_special_tokens=add_special_tokens)["input_ids"]}
 
-    slow = Reader(encoder, reader.model, Slow(), reader.before, reader.after, reader.room, "cpu")
+    slow = Reader(reader.model, replace(reader.splitter, tokenizer=Slow()), "cpu")
     sentences = [["bada", "\u200d", "badakefe", "."], ["日本", "mini"]]
-    for mine, other in zip(word_pieces(slow, sentences), word_pieces(reader, sentences), strict=True):
+    for mine, other in zip(word_pieces(slow.splitter, sentences), word_pieces(reader.splitter, sentences), strict=True):
         assert all((a == b).all() for a, b in zip(mine, other, strict=True))
 
 
@@ -146,11 +153,11 @@ def test_what_cannot_be_read_is_said_in_a_sentence(electra: Callable[..., Path],
     huge = electra(initializer_range=1e30)
     reader = open_reader(huge, 20, "cpu")
     with pytest.raises(Diverged, match="not all finite"):
-        mean_states(reader, text_pieces(reader, ["bada kefe"]))
+        mean_states(reader, text_pieces(reader.splitter, ["bada kefe"]))
     other = tmp_path / "other"
     shutil.copytree(encoder, other)
     for file in ("config.json", "model.safetensors"):
         shutil.copy(electra(vocab_size=20) / file, other / file)
     small = open_reader(other, 20, "cpu")
     with pytest.raises(InputError, match="do not belong together"):
-        mean_states(small, text_pieces(small, ["bada kefe logo mini tu"]))
+        mean_states(small, text_pieces(small.splitter, ["bada kefe logo mini tu"]))

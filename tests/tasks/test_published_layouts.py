@@ -19,6 +19,8 @@ from workbench.data.tokenizer import load_foreign
 from workbench.errors import InputError
 from workbench.tasks.encoder_facts import encoder_facts
 from workbench.tasks.finetuning.classifier import load_encoder
+from workbench.tasks.pieces import open_splitter
+from workbench.tasks.tagging.word_windows import word_windows
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ENGLISH = [*SPECIAL, "the", "cat", "sat", "å", "a", "##t", "s", "mat", "The"]
@@ -285,3 +287,15 @@ def test_a_missing_mecab_names_the_extra(tmp_path: Path, monkeypatch: pytest.Mon
     izumi_bert(tmp_path / "model")
     with pytest.raises(InputError, match=r"workbench\[japanese\]"):
         load_foreign(read(tmp_path / "model"))
+
+
+@pytest.mark.parametrize("name", [name for name in LAYOUTS if "izumi" in name or "mELECTRA" in name])
+def test_words_are_tagged_at_their_first_piece_also_by_slow_tokenizers(name: str, tmp_path: Path) -> None:
+    LAYOUTS[name](tmp_path / "model")
+    folder, japanese = read(tmp_path / "model"), "izumi" in name
+    words, firsts = (["東京大学", "で"], ["東京", "で"]) if japanese else (["the", "cat"], ["\u2581the", "\u2581cat"])
+    splitter = open_splitter(folder, load_encoder(folder, 0.0).config, 16, "tagging")
+    data = word_windows(splitter, [words * 9], last=False)
+    assert len(data.rows) > 1 and data.empty == 0
+    pieces = {n: data.rows.ids[row][p] for row, where in enumerate(data.places) for p, n in zip(*where, strict=True)}
+    assert splitter.tokenizer.convert_ids_to_tokens([int(pieces[n]) for n in sorted(pieces)]) == firsts * 9

@@ -55,7 +55,7 @@ def test_logistic_regression_is_scikit_learns() -> None:
     inputs, test = (baselines.matrix(part, known) for part in (task.train, task.tests["dev"]))
     oracle = sklearn.linear_model.LogisticRegression(C=baselines.STRENGTH, tol=1e-8, max_iter=2000)
     oracle.fit(inputs[:, 1:], task.train.targets)
-    ours = baselines._fit(inputs, np.eye(3)[task.train.targets], softmax=True)
+    ours = baselines._fit(inputs, np.eye(3)[task.train.targets], "classification")
     scores = np.asarray(test @ ours)
     ours_log = scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
     assert np.abs(np.exp(ours_log) - oracle.predict_proba(test[:, 1:])).max() < 5e-3
@@ -68,7 +68,7 @@ def test_ridge_is_scikit_learns() -> None:
     known = baselines.vocabulary(task.train, 50_000)
     inputs = baselines.matrix(task.train, known)
     targets = (np.array(task.train.targets) + 8) / 16
-    ours = baselines._fit(inputs, targets[:, None], softmax=False)
+    ours = baselines._fit(inputs, targets[:, None], "regression")
     oracle = sklearn.linear_model.Ridge(alpha=1 / baselines.STRENGTH, tol=1e-10).fit(inputs[:, 1:].toarray(), targets)
     assert np.allclose(inputs @ ours[:, 0], oracle.predict(inputs[:, 1:].toarray()), atol=2e-3)
     assert baselines.bag_of_words(task) > 80 and baselines.majority(task) == 0.0

@@ -13,12 +13,13 @@ from objective_oracle import shaken, synthetic, tiny
 from torch import nn
 
 from workbench.errors import DamagedRun, InputError
+from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
 from workbench.store import checkpoint
 from workbench.store.lease import LeaseLost
 from workbench.store.run_store import RunDir
 from workbench.training.optimizer import make_optimizer
-from workbench.training.resume import check_log, inherit, restore, save
+from workbench.training.resume import check_log, due, inherit, restore, save
 
 DONE = {"format": 1, "tokens": 1, "flops": {}, "seconds": 0.0, "final": {}}
 LOGGED = {"rows": 5, "sha256": "abc"}
@@ -221,3 +222,22 @@ def test_a_parent_whose_last_checkpoint_is_gone_is_named(said: int | None, tmp_p
     assert str(error.value) == (
         f"{parent.path} is trained, but its last checkpoint is missing; delete that folder to train it again"
     )
+
+
+@pytest.mark.parametrize(
+    ("every", "step", "since", "took", "expected"),
+    [
+        (4, 8, 0.0, 0.0, True),
+        (4, 9, 1e9, 0.0, False),  # the number of steps alone decides
+        (4, 3, 1e9, 0.0, False),
+        (None, 1, 299.9, 0.0, False),
+        (None, 1, 300.0, 0.0, True),
+        (None, 8, 300.0, 6.0, True),
+        (None, 8, 499.9, 10.0, False),  # 10 s of saving are at most 2 % of the time
+        (None, 8, 500.0, 10.0, True),
+    ],
+)
+def test_a_checkpoint_is_due_by_steps_or_by_time(
+    every: int | None, step: int, since: float, took: float, expected: bool
+) -> None:
+    assert due(step, Host(save_every=every, save_seconds=300.0), since, took) is expected

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import InputError, suggest
+from workbench.execution.cluster.job_options import launch_of
 from workbench.execution.request import (
     Request,
     Trials,
@@ -19,6 +20,7 @@ from workbench.execution.request import (
     search_jobs,
     sweep_job,
 )
+from workbench.spec.launch import KEY, Launch
 from workbench.store.run_store import RunStore
 
 if TYPE_CHECKING:
@@ -189,15 +191,15 @@ def run(experiment: str, **words: Any) -> Study:
     `words` are the command's options by name: objectives (names or files), scale, corpus, tasks, evaluate_at, budget,
     match, seeds (a number or "auto"), most_seeds, most_compute, most_epochs; settings (a mapping, as with --set); store
     (default "runs"), out (the folder of the report, default reports/NAME), workers; device, devices, precision,
-    threads, micro_batch, `compile_`, plain, save_every, track. Raises InputError, before anything is spent, if they
-    cannot be used.
+    threads, micro_batch, `compile_`, plain, save_every, track; launcher ("local" or "slurm"). Raises InputError, before
+    anything is spent, if they cannot be used.
 
         study = wb.run("ablation", objectives=["rtd", "bert-mlm"], budget="flops=1e12", seeds=4, tasks="pairs")
         print(study.compare("rtd", "bert-mlm"))
     """
     given = dict(words)
     root, workers, out = _place(given)
-    host = replace(host_of(**_taken(given, HOST)), command=_called("run", experiment, words))
+    host = replace(host_of(**_taken(given, HOST), launch=_launch(given)), command=_called("run", experiment, words))
     return _study(root, carry_out(*run_job(_request(given), experiment), root, host, workers, out))
 
 
@@ -215,7 +217,7 @@ def sweep(axis: str | None = None, over: Mapping[str, Iterable[Any] | str] | Non
     root, workers, out = _place(given)
     called = {"over": {key: _word(values) for key, values in (over or {}).items()}, **words}
     trials = Trials(**_taken(given, TRIALS))
-    host = replace(host_of(**_taken(given, HOST)), command=_called("sweep", axis, called))
+    host = replace(host_of(**_taken(given, HOST), launch=_launch(given)), command=_called("sweep", axis, called))
     space = parse_over([f"{key}={values}" for key, values in called["over"].items()])
     request = _request(given)
     if not trials.searches(axis):
@@ -237,6 +239,7 @@ def plan(experiment: str, **words: Any) -> pd.DataFrame:
     given = dict(words)
     _place(given)
     _taken(given, HOST)
+    _launch(given)
     job, _ = run_job(_request(given), experiment)
     return pd.DataFrame(plan_rows(plans(job)[0]))
 
@@ -261,6 +264,26 @@ def evaluate(encoder: Path | str, tasks: str = "probes", scale: str | None = Non
     return pd.DataFrame(scores)
 
 
+def submit(
+    name: str, out: Path | str, arm: str | None = None, seed: int | None = None, ensemble: int = 1,
+    glue: str | None = None, wnli_majority: bool = False, partial: bool = False, store: Path | str = "runs",
+    **words: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Write a submission to GLUE's server, as `workbench submit` does; return the card that is written beside it.
+
+    `name` is that of an experiment or of a run; the other arguments are the command's options, and `words` are device,
+    precision and threads. Raises InputError, before anything is fine-tuned, if a file cannot be made.
+    """
+    from workbench.execution.glue_submission import submit as submission
+    from workbench.execution.glue_submission.choice import Wish, source_of
+
+    given = dict(words)
+    host = host_of(**_taken(given, ("device", "precision", "threads")))
+    _refuse_others(given, ("device", "precision", "threads"))
+    wish, source = Wish(seed, ensemble), source_of(RunStore.existing(store), name, arm)
+    return submission.submit(source, Path(out), wish, glue, wnli_majority, partial, host).to_json()
+
+
 def _study(root: Path, outcome: Outcome) -> Study:
     return Study(RunStore.existing(root), outcome.record, outcome)
 
@@ -274,6 +297,14 @@ def _place(given: dict[str, Any]) -> tuple[Path, int, Path | None]:
     """Remove store, workers and out from the arguments, and return them."""
     out = given.pop("out", None)
     return Path(given.pop("store", "runs")), given.pop("workers", 1), None if out is None else Path(out)
+
+
+def _launch(given: dict[str, Any]) -> Launch | None:
+    """Remove the launcher and the settings `launch.*` from the arguments, and return the options of jobs."""
+    settings = dict(given.get("settings") or {})
+    given["settings"] = {key: value for key, value in settings.items() if not key.startswith(KEY)}
+    jobs = [f"{key}={value}" for key, value in settings.items() if key.startswith(KEY)]
+    return launch_of(given.pop("launcher", "local"), jobs)[1]
 
 
 def _taken(given: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -301,7 +332,7 @@ def _request(given: dict[str, Any]) -> Request:
         given["seeds"] = str(given["seeds"])
     known = [name for name in Request.__dataclass_fields__ if name != "settings"]
     chosen = _taken(given, known)
-    _refuse_others(given, (*known, "settings", "store", "out", "workers", *HOST))
+    _refuse_others(given, (*known, "settings", "store", "out", "workers", "launcher", *HOST))
     return Request(settings=settings, **{name: value for name, value in chosen.items() if value is not None})
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from workbench.spec.host import Host
 
@@ -69,24 +67,6 @@ def available_memory(host: Host) -> int:
     import torch
 
     return int(torch.cuda.mem_get_info(torch.device(host.device))[0])
-
-
-def peak_memory(device: str) -> int:
-    """Return the peak memory of this process in bytes.
-
-    On a CUDA device this is allocated memory, otherwise resident main memory.
-    """
-    if device.startswith("cuda"):
-        import torch
-
-        return int(torch.cuda.max_memory_allocated(device))
-    status = Path("/proc/self/status")
-    if status.is_file():  # getrusage would include the peak of the parent process
-        return 1024 * int(status.read_text().partition("VmHWM:")[2].split()[0])
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def ceiling(host: Host, seconds: float = 0.5) -> float:

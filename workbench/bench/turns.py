@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from workbench import objectives
-from workbench.bench.machine import ceiling, peak_memory
+from workbench.bench.machine import ceiling
 from workbench.bench.step_parts import Parts, Watched
 from workbench.data.corpus import corpus_of
 from workbench.data.prepare import Prepared, bind
 from workbench.data.shards import SHARD, token_type
+from workbench.memory import peak_memory
 from workbench.spec.host import Host
 from workbench.spec.parts import Special
 from workbench.spec.run_spec import RunSpec, parse

@@ -41,6 +41,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "diff": read.diff,
     "export": read.export,
     "push": read.push,
+    "submit": train.submit,
     "plan-study": ask.plan_study,
     "flops": ask.flops,
     "bench": ask.bench,

@@ -36,8 +36,8 @@ Corpora = Annotated[
 Tasks = Annotated[
     str | None,
     typer.Option(
-        help="Tasks: probes, linear, pairs, blimp, glue, none, names (CoLA,RTE), a file my.csv, or a folder of "
-        "minimal pairs."
+        help="Tasks: probes, linear, pairs, blimp, glue, squad1, none, names (CoLA,RTE), my.csv, tag:FILE, or a folder "
+        "of minimal pairs."
     ),
 ]
 EvaluateAt = Annotated[
@@ -81,6 +81,13 @@ Devices = Annotated[
         max=1024,
         help="Number of devices that compute each run: GPUs, or processes on a CPU (default: 1, or as many as torchrun "
         "started).",
+    ),
+]
+Launcher = Annotated[
+    str,
+    typer.Option(
+        help="Where the runs are computed: local, or slurm for jobs of a cluster, as many at a time as --workers says; "
+        "--set launch.time=04:00:00 and the like are options of the jobs."
     ),
 ]
 MicroBatch = Annotated[int | None, typer.Option(min=1, help="Rows computed at once (default: all of a device's).")]

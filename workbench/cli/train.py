@@ -18,6 +18,7 @@ from workbench.cli.options import (
     Devices,
     DryRun,
     EvaluateAt,
+    Launcher,
     MatchText,
     MicroBatch,
     MostCompute,
@@ -38,6 +39,7 @@ from workbench.cli.options import (
     Workers,
     emit,
 )
+from workbench.execution.cluster.job_options import launch_of
 from workbench.execution.request import (
     Request,
     Trials,
@@ -49,6 +51,7 @@ from workbench.execution.request import (
     scores_of_encoders,
     search_jobs,
     sweep_job,
+    writable,
 )
 from workbench.memory import check_address_space
 from workbench.signals import end_with_parent
@@ -103,6 +106,7 @@ def run(
     workers: Workers = 1,
     device: Device = "auto",
     devices: Devices = None,
+    launcher: Launcher = "local",
     precision: Precision = "auto",
     micro_batch: MicroBatch = None,
     threads: Threads = None,
@@ -118,9 +122,10 @@ def run(
     All runs get the same FLOPs: a --budget in steps or tokens (such as the default of scale small) is the budget of
     the first objective, and every other objective gets as many FLOPs as that spends, in its own number of steps.
     """
-    host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain, devices)
+    settings, launch = launch_of(launcher, set_ or ())
+    host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain, devices, launch)
     request = Request(
-        objective or (), set_ or (), scale, corpus or (), tasks, evaluate_at, budget, match, seeds, most_seeds,
+        objective or (), settings, scale, corpus or (), tasks, evaluate_at, budget, match, seeds, most_seeds,
         most_compute, most_epochs, own_process=True,
     )  # fmt: skip
     job, limit = run_job(request, experiment)
@@ -170,6 +175,7 @@ def sweep_(
     workers: Workers = 1,
     device: Device = "auto",
     devices: Devices = None,
+    launcher: Launcher = "local",
     precision: Precision = "auto",
     micro_batch: MicroBatch = None,
     threads: Threads = None,
@@ -188,9 +194,10 @@ def sweep_(
     tune searches in the same way for the settings of every --objective (its learning rate, and --over), by scores on
     held-out training rows, and then reports the best ones on other seeds, by scores on the test rows.
     """
-    host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain, devices)
+    settings, launch = launch_of(launcher, set_ or ())
+    host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain, devices, launch)
     request = Request(
-        objective or (), set_ or (), scale, corpus or (), tasks, evaluate_at, budget, match, seeds, most_seeds,
+        objective or (), settings, scale, corpus or (), tasks, evaluate_at, budget, match, seeds, most_seeds,
         most_compute, most_epochs, own_process=True,
     )  # fmt: skip
     from workbench.spec.axes import parse_over
@@ -274,13 +281,60 @@ def evaluate(
     raise typer.Exit(1 if failed else 0)
 
 
+def submit(
+    name: Annotated[
+        str, typer.Argument(help="Name of an experiment, or of a run (a part of it that no other run has).")
+    ],
+    out: Annotated[Path, typer.Option(help="Zip file to write; its card is written beside it, as .json and .md.")],
+    runs: Runs = Path("runs"),
+    arm: Annotated[
+        str | None, typer.Option(help="Arm of the experiment; its run with the best mean on dev is submitted.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Fine-tuning seed (default: of each task the best one on dev).")
+    ] = None,
+    ensemble: Annotated[
+        int, typer.Option(min=1, max=1000, help="Average the N fine-tuning seeds of each task that are best on dev.")
+    ] = 1,
+    glue: Annotated[
+        str | None,
+        typer.Option("--glue", help="Folder of GLUE with its test files, or its name on the hub (default: the run's)."),
+    ] = None,
+    wnli_majority: Annotated[
+        bool, typer.Option("--wnli-majority", help="Predict WNLI's most frequent training label; the card says so.")
+    ] = False,
+    partial: Annotated[bool, typer.Option("--partial", help="Leave out files that cannot be made.")] = False,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write predictions on GLUE's test sets as the zip that its server takes, and a card that says how they came about.
+
+    The fine-tuning of each score is carried out again, and must give the recorded score on dev. A command that was
+    interrupted goes on where it was.
+    """
+    host = host_of(device, precision, threads=threads)
+    from workbench.cli import terminal
+    from workbench.execution.glue_submission import submit as submission
+    from workbench.execution.glue_submission.choice import Wish, source_of
+    from workbench.store.run_store import RunStore
+
+    wish = Wish(seed, ensemble)
+    writable(out.parent)
+    source = source_of(RunStore.existing(runs), name, arm)
+    card = submission.submit(source, out, wish, glue, wnli_majority, partial, host)
+    emit(card.to_json() if as_json else f"{terminal.table(submission.table_rows(card))}\n{out}", as_json)
+
+
 def worker(assignment: Annotated[Path, typer.Argument(help="The assignment file that run or sweep wrote.")]) -> None:
     """Carry out the remaining runs of an assignment, beside other workers, as long as its parent process exists."""
     from workbench.execution import experiment_runner
     from workbench.execution.workers import Assignment
 
     given = Assignment.read(assignment)
-    end_with_parent(given.parent)
+    if given.parent:
+        end_with_parent(given.parent)
     check_address_space()
     raise typer.Exit(1 if experiment_runner.work(given) else 0)
 

@@ -1,40 +1,60 @@
-"""Sentences with a tag for each word: parts of speech from CoNLL-U files, named entities from IOB2 files.
+"""Sentences with a tag for each word: parts of speech, named entities and chunks, from CoNLL-U and from columns.
 
-CoNLL-U: tab-separated columns; the word form is column 2 and the universal part of speech column 4. Multiword tokens
-(`7-8`) and empty nodes (`51.1`) are skipped, so that the words are the syntactic words, which have the tags.
+CoNLL-U (files that end in `.conllu`): ten columns separated by tabs. The word form is column 2. The tag is the
+universal part of speech of column 4 (`pos`), the language's own of column 5 (`xpos`), or the named entity that DaNE
+keeps in column 10 (`ner`), as `name=B-PER`. Multiword tokens (`7-8`) and empty nodes (`51.1`) are skipped, so that the
+words are the syntactic words, which have the tags.
 
-IOB2: each line has one word and its tag, in columns separated by tabs or blanks. If column 1 is a number, the word is
-column 2 and the tag is column 3 (Universal NER); otherwise the word is column 1 and the tag is the last column
-(CoNLL-2003, WNUT). An entity that begins with I-, as in the older IOB1, is read as one that begins with B-, as in
-conlleval.
+Columns (all other files): a word in each line, in columns separated by tabs or by blanks, the same number in all lines.
+The word is column 1, and the tag is the last column (CoNLL-2000 and -2003, WNUT). If column 1 numbers the words of each
+sentence from 1, the word is column 2, and the tag column 3 where that holds tags of spans (Universal NER). `-DOCSTART-`
+lines are skipped.
 
-Comments begin with `#`, and a blank line ends a sentence. In IOB2, `#` may also be a word: there, a line is a comment
-if it has the form `# NAME = ...` or does not end in a tag. Files may be compressed (.gz, .xz, .zst).
+A blank line ends a sentence. Comments begin with `#`. In columns `#` may also be a word: there, a line is a comment
+if it has the form `# NAME = ...`, or not the number of columns of the first word. Files may be compressed (.gz, .xz,
+.zst).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from workbench.data.streams import lines, unpacked_suffix
+from workbench.data.tag_schemes import TAG, as_iob2
 from workbench.errors import InputError
 
 FORMATS = {".conllu": "pos", ".iob2": "ner", ".iob": "ner", ".bio": "ner", ".conll": "ner"}
+CONLLU = ".conllu"
+CONLLU_COLUMNS = 10
+UPOS, XPOS, MISC = 3, 4, 9  # columns of CoNLL-U, from 0
+CONLLU_TAGS = {"pos": UPOS, "upos": UPOS, "xpos": XPOS, "ner": MISC}
 LONGEST = 1000  # characters in a word or tag
-TAG = re.compile(r"O|[BI]-\S+")
 COMMENT = re.compile(r"#\s*\S+\s*=")
+OF_SENTENCE = re.compile(r"#\s*(sent_id|text)\s*=")
 NO_WORD = re.compile(r"\d+[-.]\d+")  # the number of a multiword token or of an empty node
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """The words of a sentence, and one tag for each word."""
+    """The words of a sentence, one tag for each word, and the line in the file of each."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
+    lines: tuple[int, ...] = field(default=(), compare=False)
+
+
+@dataclass
+class Block:
+    """The numbered lines between two blank lines, without comments; `named` is the line of a comment on a sentence."""
+
+    lines: list[tuple[int, str]] = field(default_factory=list)
+    named: int = 0
+
+
+Parsed = tuple[str, str] | str | None  # word and tag; what is wrong with a line; None for a line without a word
 
 
 def format_of(path: Path) -> str:
@@ -44,108 +64,167 @@ def format_of(path: Path) -> str:
 
 
 def read(path: Path) -> list[Sentence]:
-    """Return the sentences of a file, in order. Raises InputError naming the file and the line."""
-    pos = FORMATS[format_of(path)] == "pos"
-    word_of, is_comment = (_part_of_speech, _is_hash) if pos else (_entity, _is_remark)
-    blocks = [_sentence(block, path, word_of) for block in _blocks(path, is_comment)]
-    sentences = [sentence for sentence in blocks if sentence.words]
-    if not sentences:
+    """Return the sentences of a file, by its suffix with parts of speech or with entities in IOB2.
+
+    Raises InputError naming the file and the line.
+    """
+    sentences = [sentence for sentence in read_raw(path) if sentence.words]
+    if FORMATS[format_of(path)] == "pos":
+        return sentences
+    refuse_untyped(path, sentences)
+    return [Sentence(each.words, as_iob2(each.tags), each.lines) for each in sentences]
+
+
+def refuse_untyped(path: Path, sentences: list[Sentence]) -> None:
+    """Raise InputError, which names the line, if a tag is neither O nor a letter with a type."""
+    words = [each for each in sentences if each.words]
+    places = [(line, tag) for each in words for line, tag in zip(each.lines, each.tags, strict=True)]
+    wrong = [(line, f"tag {tag[:40]!r} is not O, B-TYPE or I-TYPE (or E-, S-, L-, U-TYPE)")
+             for line, tag in places if not TAG.fullmatch(tag)]  # fmt: skip
+    _refuse(path, wrong)
+
+
+def read_raw(path: Path, column: str = "") -> list[Sentence]:
+    """Return the sentences of a file with the tags of a column as they are written.
+
+    `column` is a word of CONLLU_TAGS, or the number of a column from 1; by default it is chosen as described above. A
+    sentence without words that the file names has no words and tags, and the line of its name. Raises InputError.
+    """
+    conllu, text = unpacked_suffix(path) == CONLLU, list(lines(path))
+    blocks = list(_blocks(text, _is_hash if conllu else _remarks(text)))
+    parse = _of_conllu(path, column) if conllu else _of_columns(path, column, blocks)
+    wrong: list[tuple[int, str]] = []
+    sentences = [_sentence(block, parse, wrong) for block in blocks if block.lines or block.named]
+    _refuse(path, wrong)
+    if not any(sentence.words for sentence in sentences):
         raise InputError(f"{path} holds no tagged sentences")
     return sentences
 
 
-Lines = list[tuple[int, str]]  # line numbers and lines
+def _refuse(path: Path, wrong: list[tuple[int, str]]) -> None:
+    """Raise InputError with what is wrong in the first of some lines, and how many there are."""
+    if wrong:
+        number, what = wrong[0]
+        more = f" (the first of {len(wrong):,} lines that cannot be read)" if len(wrong) > 1 else ""
+        raise InputError(f"{path}, line {number}: {what}{more}")
 
 
-def _blocks(path: Path, is_comment: Callable[[str], bool]) -> Iterator[Lines]:
-    """Yield the numbered lines of each block between blank lines, without comments."""
-    block: Lines = []
-    for number, line in enumerate(lines(path), 1):
+def _blocks(text: list[str], is_comment: Callable[[str], bool]) -> Iterator[Block]:
+    """Yield the lines of each block between blank lines."""
+    block = Block()
+    for number, line in enumerate(text, 1):
         if not line.strip():
             yield block
-            block = []
+            block = Block()
         elif not is_comment(line):
-            block.append((number, line))
+            block.lines.append((number, line))
+        elif OF_SENTENCE.match(line):
+            block.named = number
     yield block
+
+
+def _sentence(block: Block, parse: Callable[[str], Parsed], wrong: list[tuple[int, str]]) -> Sentence:
+    """Return the words of a block; lines that cannot be read are added to `wrong`, with the reason."""
+    words, tags, numbers = [], [], []
+    for number, line in block.lines:
+        parsed = parse(line)
+        if isinstance(parsed, str):
+            wrong.append((number, parsed))
+        elif parsed is not None and max(map(len, parsed)) > LONGEST:
+            wrong.append((number, f"a word or tag has more than {LONGEST:,} characters"))
+        elif parsed is not None:
+            words.append(parsed[0])
+            tags.append(parsed[1])
+            numbers.append(number)
+    return Sentence(tuple(words), tuple(tags), tuple(numbers or [block.named or block.lines[0][0]]))
+
+
+# ---- CoNLL-U ----
 
 
 def _is_hash(line: str) -> bool:
     return line.startswith("#")
 
 
-def _is_remark(line: str) -> bool:
-    """Return whether a line of IOB2 is a comment or marks the start of a document."""
-    if line.startswith("#"):
-        return bool(COMMENT.match(line)) or not TAG.fullmatch(line.split()[-1])
-    return line.startswith("-DOCSTART-")
+def _of_conllu(path: Path, column: str) -> Callable[[str], Parsed]:
+    """Return the function that parses a line of CoNLL-U. Raises InputError if it has no such column."""
+    place = CONLLU_TAGS.get(column.lower() or "pos")
+    if place is None:
+        raise InputError(f"{path}#{column}: the tags of CoNLL-U are pos, xpos and ner (name=... in column 10)")
+
+    def parse(line: str) -> Parsed:
+        columns = line.split("\t")
+        if len(columns) != CONLLU_COLUMNS:
+            return f"{len(columns)} columns, and CoNLL-U has 10, separated by tabs"
+        if NO_WORD.fullmatch(columns[0]):
+            return None
+        if not columns[0].isdecimal():
+            return f"column 1 must be the number of the word in CoNLL-U, and is {columns[0][:40]!r}"
+        word, tag = columns[1].strip(), columns[place].strip()
+        if not word:
+            return "column 2 holds no word"
+        if place == MISC:
+            tag = next((item[len("name=") :] for item in tag.split("|") if item.startswith("name=")), "")
+        if tag in ("", "_"):
+            return f"column {place + 1} holds no {'entity, as in name=B-PER' if place == MISC else 'part of speech'}"
+        return word, tag
+
+    return parse
 
 
-def _sentence(block: Lines, path: Path, word_of: Callable[[str], tuple[str, str] | str | None]) -> Sentence:
-    words, tags = [], []
-    for number, line in block:
-        parsed = word_of(line)
-        if isinstance(parsed, str):
-            raise InputError(f"{path}, line {number}: {parsed}")
-        if parsed is None:
-            continue
-        if max(map(len, parsed)) > LONGEST:
-            raise InputError(f"{path}, line {number}: a word or tag has more than {LONGEST:,} characters")
-        words.append(parsed[0])
-        tags.append(parsed[1])
-    return Sentence(tuple(words), tuple(_as_iob2(tags) if word_of is _entity else tags))
+# ---- columns ----
 
 
-def _part_of_speech(line: str) -> tuple[str, str] | str | None:
-    """Return word and tag of a line of CoNLL-U, None if it has no syntactic word, or a text that says what is wrong."""
-    columns = line.split("\t")
-    if len(columns) != 10:
-        return f"{len(columns)} columns, and CoNLL-U has 10, separated by tabs"
-    number, form, tag = columns[0], columns[1].strip(), columns[3].strip()
-    if NO_WORD.fullmatch(number):
-        return None
-    if not number.isdecimal():
-        return f"column 1 must be the number of the word in CoNLL-U, and is {number[:40]!r}"
-    if not form:
-        return "column 2 holds no word"
-    if tag in ("", "_"):
-        return "column 4 holds no part of speech"
-    return form, tag
+def _split(line: str) -> list[str]:
+    """Return the columns of a line, separated by tabs or else by blanks."""
+    return [column.strip() for column in line.split("\t")] if "\t" in line else line.split()
 
 
-def _entity(line: str) -> tuple[str, str] | str | None:
-    """Return word and tag of a line of IOB2, or a text that says what is wrong."""
-    columns = line.split("\t") if "\t" in line else line.split()
-    columns = [column.strip() for column in columns]
-    if len(columns) >= 3 and columns[0].isdecimal() and TAG.fullmatch(columns[2]):
-        word, tag = columns[1], columns[2]
-    elif len(columns) >= 2:
-        word, tag = columns[0], columns[-1]
-    else:
-        return "one column, and IOB2 has a word and its tag"
-    if not word:
-        return "there is no word before the tag"
-    if not TAG.fullmatch(tag):
-        return f"tag {tag[:40]!r} is not O, B-TYPE or I-TYPE, the tags of IOB2"
-    return word, tag
+def _is_document(line: str) -> bool:
+    return line.lstrip().startswith("-DOCSTART-")
 
 
-def _as_iob2(tags: list[str]) -> list[str]:
-    """Return the tags with B- instead of I- where no entity of the same type precedes."""
-    fixed: list[str] = []
-    for tag in tags:
-        continues = bool(fixed) and fixed[-1][2:] == tag[2:]
-        fixed.append("B-" + tag[2:] if tag.startswith("I-") and not continues else tag)
-    return fixed
+def _remarks(text: list[str]) -> Callable[[str], bool]:
+    """Return the function that tells comments and starts of documents from words."""
+    words = (line for line in text if line.strip() and not _is_hash(line) and not _is_document(line))
+    width = len(_split(next(words, "")))
+
+    def is_comment(line: str) -> bool:
+        if _is_hash(line):
+            return bool(COMMENT.match(line)) or len(_split(line)) != width
+        return _is_document(line)
+
+    return is_comment
 
 
-def spans(tags: list[str] | tuple[str, ...]) -> set[tuple[int, int, str]]:
-    """Return the entities as (first word, word after the last, type); as in conlleval, a stray I- begins an entity."""
-    entities, start = set(), 0
-    fixed = [*_as_iob2(list(tags)), "O"]
-    for place, tag in enumerate(fixed):
-        before = fixed[place - 1] if place else "O"
-        if before != "O" and not tag.startswith("I-"):
-            entities.add((start, place, before[2:]))
-        if tag.startswith("B-"):
-            start = place
-    return entities
+def _of_columns(path: Path, column: str, blocks: list[Block]) -> Callable[[str], Parsed]:
+    """Return the function that parses a line of a file in columns. Raises InputError if it has no such column."""
+    opening = [_split(line) for _, line in next((block.lines for block in blocks if block.lines), [])]
+    width = len(opening[0]) if opening else 0
+    counted = [columns[0] for columns in opening if not NO_WORD.fullmatch(columns[0])]
+    numbered = width >= 3 and counted == [str(number) for number in range(1, len(counted) + 1)]
+    typed = numbered and all(TAG.fullmatch(columns[2]) for columns in opening if len(columns) == width)
+    if numbered and not (typed or column) and width == CONLLU_COLUMNS:
+        raise InputError(f"{path} has the columns of CoNLL-U; give it the ending .conllu, or name a column: {path}#4")
+    place = _column(path, column, width) if column else (2 if typed else width - 1)
+
+    def parse(line: str) -> Parsed:
+        columns = _split(line)
+        if len(columns) < 2:
+            return "one column, and there must be a word and its tag"
+        if len(columns) != width:
+            return f"{len(columns)} columns, and the first word of the file has {width}"
+        if numbered and NO_WORD.fullmatch(columns[0]):
+            return None
+        if not columns[numbered]:
+            return "there is no word before the tag"
+        return (columns[numbered], columns[place]) if columns[place] else f"column {place + 1} holds no tag"
+
+    return parse
+
+
+def _column(path: Path, column: str, width: int) -> int:
+    """Return the place of a column that is named by its number. Raises InputError if there is no such column."""
+    if column.isdecimal() and 2 <= int(column) <= width:
+        return int(column) - 1
+    raise InputError(f"{path}#{column}: a column of tags has a number from 2 to {width} here")

@@ -20,6 +20,7 @@ from workbench import objectives
 from workbench.data.prepare import Prepared, already, bind, counted
 from workbench.data.prepare import prepare as prepare_data
 from workbench.execution import devices, one_run
+from workbench.execution.cluster import slurm
 from workbench.execution.offline import stay_local
 from workbench.execution.run_list import Job, bound_runs, distinct_runs, plans
 from workbench.execution.wanted_scores import Wanted
@@ -156,11 +157,14 @@ def check(host: Host, specs: Sequence[RunSpec]) -> None:
     """Raise InputError if one of the runs cannot be carried out on this machine. Nothing is written."""
     from workbench import cpu
 
-    host.resolved_device()
-    devices.check(host)
+    if host.launch is None:
+        host.resolved_device()
+        devices.check(host)
+        cpu.check()
+    else:
+        slurm.check()  # jobs see the machine on which they run
     for spec in specs:
         devices.refuse_seconds(spec, host)
-    cpu.check()
     for size in sorted({spec.batch.size for spec in specs}):
         host.rows_at_once(size)
 
@@ -245,11 +249,15 @@ def carry_out_specs(session: Session, specs: Sequence[ResolvedSpec], **facts: An
     """Carry out the runs of these specs and their baselines, and return their ids. Finished runs are not repeated."""
     runs = enroll(session, specs, **facts)
     todo, since = [run.run_id for run in runs], now()
-    if session.workers > 1:
+    if session.workers > 1 or session.host.launch is not None:
         assignment = Assignment(
             session.store.root, session.record, tuple(todo), _files(runs), session.host, since, os.getpid()
         )
-        share(assignment, session.workers)
+        if session.host.launch is not None:
+            left = [run_id for run_id in todo if not one_run.complete(session.store.get(run_id), session.wanted)]
+            slurm.share(assignment, left, session.workers)
+        else:
+            share(assignment, session.workers)
     else:
         one_run.carry_out_all(
             session.store, todo, session.base.tasks, session.suite, session.prepared, session.host, since

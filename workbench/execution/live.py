@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -23,9 +23,9 @@ REFRESH = 1.0  # seconds
 SETTLED = ("done", "failed", "diverged", "damaged")
 
 
-def facts(run: RunDir) -> dict[str, Any]:
-    """Return state and note of a run; and step, steps, tokens/s, loss and seconds left, None unless it is running."""
-    row: dict[str, Any] = run.summary()
+def facts(run: RunDir, summary: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the summary of a run with step, steps, tokens/s, loss and seconds left, None unless it is running."""
+    row = dict(run.summary() if summary is None else summary)
     row |= dict.fromkeys(("worker", "step", "steps", "tokens_per_second", "loss", "seconds_left"))
     if row["state"] != "running":
         return row

@@ -31,8 +31,9 @@ from workbench.store.environment import changes, environment
 from workbench.store.lease import LeaseHeld, LeaseLost
 from workbench.store.redact import redact
 from workbench.store.run_store import RunDir, RunStore
-from workbench.store.validation import check_fields, inside
+from workbench.store.validation import check_fields
 from workbench.tasks import Measure, Suite
+from workbench.tasks.score import keep
 from workbench.training.plan import Plan, plan
 from workbench.training.points import step_of
 
@@ -256,6 +257,7 @@ def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
 
     Each score is stored with the run's name and the hash of the encoder that was measured.
     """
+    from workbench.tasks.finetuning.unfinished import Unfinished
     from workbench.tasks.measures import take
 
     run.want(name for _, _, name in wanted.expected(run))
@@ -275,8 +277,10 @@ def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
                     run.check_encoder(place)
                     unchecked.remove(place)
                 folder = run.path / place / "encoder"
-                score = take(folder, task, wanted.tasks, seed, host, partial(bar.step, task.name))
-                run.write_json(inside("scores", name), score.to_json() | digests[place])
+                state = Unfinished(run, name, digests[place])
+                score = take(folder, task, wanted.tasks, seed, host, partial(bar.step, task.name), state)
+                keep(run, name, score, digests[place])
+                state.delete()
                 run.clear_failure(name)
                 bar.scored(task.name, None if place else score.value)
 

@@ -59,6 +59,17 @@ def models(names: Sequence[str], allow_bin: bool) -> list[Model]:
     return found
 
 
+def folder_of(published: PublishedSpec) -> Path:
+    """Return the folder of the model whose scores a run holds, looked for under its name here and on the hub.
+
+    Raises InputError if there is none, or if its files are not those that were measured.
+    """
+    model = models([published.name], allow_bin=True)[0]
+    if digest(_hashes(model.folder), 64) != published.files:
+        raise InputError(f"{model.folder} holds other files than those of {published.name} that were measured")
+    return model.folder
+
+
 def stated_flops(model: Model, given: float | None) -> tuple[float | None, str]:
     """Return the training FLOPs that are stated of a model, None if none are, and who states them.
 

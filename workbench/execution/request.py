@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from workbench.execution.run_list import Job
     from workbench.execution.search import Search
     from workbench.spec.experiment import Experiment
+    from workbench.spec.launch import Launch
     from workbench.spec.parts import Budget
     from workbench.spec.run_spec import RunSpec
 
@@ -358,7 +359,7 @@ def in_effect(experiment: Experiment, sets: Sequence[str] | None) -> Experiment:
 def host_of(
     device: str = "auto", precision: str = "auto", micro_batch: int | None = None, threads: int | None = None,
     compile_: bool = False, save_every: int | None = None, track: str | None = None, plain: bool = False,
-    devices: int | None = None,
+    devices: int | None = None, launch: Launch | None = None,
 ) -> Host:  # fmt: skip
     """Return the host of these options. Raises InputError for an unknown value, or a device that is not here."""
     if precision not in ("auto", "fp32", "bf16"):
@@ -370,9 +371,10 @@ def host_of(
     host = Host(
         device=device, precision=precision, compile=compile_, threads=threads, micro_batch=micro_batch,  # type: ignore[arg-type]
         save_every=save_every, track=track, plain=plain, devices=launched() if devices is None else devices,
+        launch=launch,
     )  # fmt: skip
     check_address_space()
-    if device != "auto":
+    if device != "auto" and launch is None:
         host.resolved_device()
     return host
 

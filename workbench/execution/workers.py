@@ -29,7 +29,7 @@ class Assignment:
 
     `runs` are ids of runs in `store`, `record` is the name of the experiment's record there, and `objectives` are the
     files of objectives that are in no package. `host` has the settings by which runs are carried out. Runs that failed
-    before the time `since` are tried again. A worker ends when the process `parent` ends.
+    before the time `since` are tried again. A worker ends when the process `parent` ends, unless that is 0.
     """
 
     store: Path

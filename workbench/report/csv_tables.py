@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 TABLE = (
-    "suite", "label", "budget", "arm", "seeds", "score", "low", "high", "sd", "median",
+    "suite", "label", "budget", "arm", "statistic", "seeds", "score", "low", "high", "sd", "median",
     "gain_seeds", "gain", "gain_low",
     "gain_high", "gain_df", "gain_p", "gain_p_adjusted", *SPENT, "published", "published_source", "runs",
 )  # fmt: skip
@@ -26,6 +26,7 @@ PAIRS = (
     "budget",
     "a",
     "b",
+    "statistic",
     "seeds",
     "difference",
     "low",
@@ -43,7 +44,8 @@ PAIRS = (
     "runs_b",
 )
 TASKS = (
-    "suite", "task", "metric", "budget", "arm", "seeds", "mean", "low", "high", "sd", "median", "best", "finetunings",
+    "suite", "task", "metric", "budget", "arm", "statistic", "seeds", "mean", "low", "high", "sd", "median", "best",
+    "finetunings",
     "gain_seeds", "gain", "gain_low", "gain_high", "gain_df", "gain_p", "gain_p_adjusted", "runs",
 )  # fmt: skip
 NOISE = (
@@ -104,6 +106,7 @@ def _cell(board: Board, cell: Cell) -> Row:
         "label": board.label,
         "budget": cell.budget,
         "arm": cell.arm,
+        "statistic": board.statistic,
         **_estimate("score", cell.estimate),
         "median": median(board, cell),
         **_gain(cell.gain),
@@ -143,6 +146,7 @@ def pairs(board: Board) -> list[Row]:
             d = pair.difference
             rows.append({
                 "suite": board.suite, "label": board.label, "budget": budget, "a": pair.a, "b": pair.b,
+                "statistic": board.statistic,
                 **_estimate("difference", d.estimate), "df": d.estimate.df, "p": d.p,
                 "p_adjusted": pair.compared.adjusted, "p_flip": pair.compared.flip,
                 "verdict": verdict(pair), "order": pair.compared.order,
@@ -166,7 +170,8 @@ def tasks(board: Board) -> list[Row]:
     return [
         {
             "suite": board.suite, "task": c.task, "metric": c.metric, "budget": c.budget, "arm": c.arm,
-            **_estimate("mean", c.estimate), "median": c.median, "best": c.best, "finetunings": c.finetunings,
+            "statistic": board.statistic, **_estimate("mean", c.estimate), "median": c.median, "best": c.best,
+            "finetunings": c.finetunings,
             **_gain(c.gain), "runs": " ".join(c.runs),
         }
         for c in board.task_cells

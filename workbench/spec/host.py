@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from workbench.errors import InputError
+from workbench.spec.launch import Launch
 
 WIDE = 64  # the smallest width of an encoder that is computed faster in bf16 on a CPU
 
@@ -61,7 +62,7 @@ class Host:
     `log_every` steps, one row for each step; a checkpoint is written every `save_seconds` seconds, or every
     `save_every` steps if given. One run is computed on `devices` devices, by as many processes. `track` is the
     experiment tracker that metrics are copied to. `command` is the command line that the user typed, if this process
-    was started by another one.
+    was started by another one. `launch` are the options of jobs on a cluster, None if this machine computes.
     """
 
     device: str = "auto"
@@ -76,6 +77,7 @@ class Host:
     track: str | None = None
     command: tuple[str, ...] = ()
     devices: int = 1
+    launch: Launch | None = None
 
     def resolved_device(self) -> str:
         """Return the name of the device. Raises InputError if the machine has no such device."""

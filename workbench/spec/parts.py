@@ -19,6 +19,9 @@ Recipe = Literal["paper", "released"]
 Convention = Literal["paper", "paper-sparse", "matmul"]  # of counting FLOPs (`workbench.models.flops`)
 CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
 UNITS = ("steps", "tokens", "words", "flops", "seconds")  # of budgets
+TableMetric = Literal[
+    "accuracy", "average_precision", "f1", "macro_f1", "matthews", "micro_f1", "pearson", "spearman"
+]  # fmt: skip
 COUNTS = ("data.words", "data.tokens")  # keys that follow from the text, so that no two runs differ only in them
 
 
@@ -352,8 +355,13 @@ class TasksSpec(Part):
     `overlap`, the decay running during warm-up; and no `bias_correction` of Adam (docs/electra.md 5 and 7).
     `rows` limits the training rows of a task; without `epochs`, each task has its own number. With `held_out`, this
     share of the training rows is evaluated in place of the test rows, which are not used. With `control`, linear probes
-    of words are also fitted to control tasks (Hewitt and Liang 2019). `at` gives the points of training at which the
-    tasks that train no weights are also evaluated (see `workbench.training.points`).
+    of words are also fitted to control tasks (Hewitt and Liang 2019). `text`, `pair`, `label` and `kind` say how
+    tables are read, `metric` is their headline metric, and `folds` divides those without rows to test on. Reports
+    show the `statistic` of a run's scores over its fine-tuning seeds. `at` gives the points of training at which
+    the tasks that train no weights are also evaluated (see `workbench.training.points`). `tagging` is the folder of
+    the named sets of tagged words. In SQuAD, the end of an answer depends on its start if `squad_head` is joint;
+    `squad_length` is the number of tokens of a window, and `squad_stride` that between the starts of two windows
+    (`workbench.tasks.squad`).
     """
 
     names: Names = ("probes",)
@@ -378,13 +386,21 @@ class TasksSpec(Part):
     text: str | None = None
     pair: str | None = None
     label: str | None = None
-    kind: Literal["classification", "regression"] | None = None
+    kind: Literal["classification", "multilabel", "regression"] | None = None
     blimp: str | None = None
     scorers: Names = ("default", "generator-pll")
     control: bool = False
     at: str = "auto"
     babylm: str | None = None
+    tagging: str | None = None
     lm_weight: Annotated[float, Field(ge=0)] = 0.0
+    metric: TableMetric | None = None
+    folds: Annotated[int, Field(ge=2, le=100)] | None = None
+    statistic: Literal["mean", "median"] = "mean"
+    squad: str | None = None
+    squad_head: Literal["joint", "independent"] = "joint"
+    squad_length: Annotated[int, Field(ge=16)] | None = None
+    squad_stride: Positive | None = None
 
     @property
     def chosen(self) -> bool:
@@ -403,10 +419,13 @@ class TasksSpec(Part):
         )
 
 
-# Fields of TasksSpec that select what is evaluated, and so are not settings of fine-tuning.
+# Fields of TasksSpec that are not settings of fine-tuning on texts: they select what is evaluated, or belong to SQuAD.
 DATA_KEYS = {
     "names", "glue", "seeds", "text", "pair", "label", "kind", "held_out", "blimp", "scorers", "control", "at",
-    "babylm",
+    "babylm", "tagging", "metric", "folds", "statistic", "squad", "squad_head", "squad_length", "squad_stride",
 }  # fmt: skip
 # Fields that were added later: while they have their default, records keep the names that they had before.
-LATER_TASK_FIELDS = ("held_out", "blimp", "scorers", "control", "at", "babylm", "lm_weight")
+LATER_TASK_FIELDS = (
+    "held_out", "blimp", "scorers", "control", "at", "babylm", "tagging", "lm_weight", "metric", "folds", "statistic",
+    "squad", "squad_head", "squad_length", "squad_stride",
+)  # fmt: skip

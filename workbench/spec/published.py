@@ -77,6 +77,40 @@ POINTS: tuple[Point, ...] = (
     ),
 )
 
+# F1 on the development sets of SQuAD 1.1 and 2.0; a model whose F1 is printed for one of them alone has None.
+SQUAD_F1: dict[str, tuple[str, float | None, float | None, float]] = {
+    "BERT-Base": ("BERT", 88.5, None, 6.4e19),
+    "BERT-Large": ("BERT", 90.9, 81.8, 1.9e20),
+    "SpanBERT": ("other", 94.6, 88.7, 7.1e20),
+    "XLNet-Large": ("other", 95.1, 90.6, 3.9e21),
+    "RoBERTa-100K": ("other", 94.0, 87.7, 6.4e20),
+    "RoBERTa-500K": ("other", 94.6, 89.4, 3.2e21),
+    "ALBERT": ("other", 94.8, 90.2, 3.1e22),
+    "BERT-Large, theirs": ("BERT", 93.7, 87.5, 7.1e20),
+    "ELECTRA-Base": ("ELECTRA", 90.8, 83.3, 6.4e19),
+    "ELECTRA-400K": ("ELECTRA", 94.2, 89.6, 7.1e20),
+    "ELECTRA-1.75M": ("ELECTRA", 94.9, 90.6, 3.1e21),
+}
+
+
+def points_of(label: str, tasks: Iterable[str]) -> tuple[Point, ...]:
+    """Return the paper's results that are comparable with a mean of this label over these tasks: of GLUE, or of SQuAD.
+
+    Beside a mean over both versions of SQuAD stand the models with F1 on both. A part of a dev set has no results.
+    """
+    columns = [("squad1", "squad2").index(task) if task in ("squad1", "squad2") else -1 for task in tasks]
+    if not columns or -1 in columns:
+        return POINTS if label == "GLUE" else ()
+    found = []
+    for name, (family, *scores, flops) in SQUAD_F1.items():
+        chosen = [scores[column] for column in columns]
+        numbers = [score for score in chosen if score is not None]
+        if len(numbers) == len(chosen):
+            mean = sum(numbers) / len(numbers)
+            found.append(Point(name, family, mean, flops, f"{PAPER}, table 4", "F1"))
+    return tuple(found)
+
+
 TABLE_5 = Column(
     title="Paper, table 5",
     scores={"rtd": 85.0, "all-tokens-mlm": 84.3, "replace-mlm": 82.4, "electra-15": 82.4, "bert-mlm": 82.2},

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 GLUE = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE")
 PROBES = ("package", "order", "next", "signature")
 LINEAR = tuple(f"linear:{name}" for name in PROBES)  # the same, as linear probes of frozen hidden states
-SUITES = ("glue", "babylm", "probes", "pairs", "blimp", "minimal-pairs", "linear", "table")  # in the order of reports
-FROM_PATHS = ("minimal-pairs", "linear", "table")  # suites whose tasks can be given as paths of files
+SQUAD = "squad"
+# In the order of reports.
+SUITES = ("glue", SQUAD, "babylm", "probes", "pairs", "blimp", "minimal-pairs", "linear", "tagging", "table")
+FROM_PATHS = ("minimal-pairs", "linear", "tagging", "table")  # suites whose tasks can be given as paths of files
 ZERO_SHOT = ("pairs", "blimp", "minimal-pairs")  # suites for which no weights are trained
 
 

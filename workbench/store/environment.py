@@ -20,6 +20,7 @@ from workbench.store.redact import redact_words
 # A resumed run is identical to an uninterrupted one if these are equal, together with versions and machine.
 EXACT = ("device", "precision", "threads", "micro_batch", "devices", "plain", "compile", "kernels", "python",
          "workbench")  # fmt: skip
+JOB_LOG = "WORKBENCH_JOB_LOG"  # environment variable: the log of the job in which this process runs
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "safetensors", "wandb")
 
 
@@ -40,6 +41,7 @@ def environment(
             "memory_bytes": _memory(),
             "gpu": _gpu(device),
         },
+        **_job(),
         "threads": threads or _threads(),
         "device": device,
         "precision": precision,
@@ -124,6 +126,16 @@ def _gpu(device: str) -> dict[str, Any] | None:
         "capability": f"{properties.major}.{properties.minor}",
         "cuda": torch.version.cuda,
     }
+
+
+def _job() -> dict[str, Any]:
+    """Return the number, the node and the log of the SLURM job of this process, as an entry of env.json, if any."""
+    job = os.environ.get("SLURM_JOB_ID")
+    if not job:
+        return {}
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    name = f"{array}_{task}" if array and task else job
+    return {"job": {"slurm": name, "node": platform.node(), "log": os.environ.get(JOB_LOG)}}
 
 
 def _threads() -> int | None:

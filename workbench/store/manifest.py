@@ -21,8 +21,13 @@ from workbench.store.atomic import open_regular, read_sealed
 NAME = "manifest.json"
 FORMAT = 1
 FILES = ("spec.json", "plan.json", "env.json", "metrics.jsonl", "objective.py", "wanted.json", "done.json")
-FOLDERS = ("checkpoints", "encoder", "failures", "heads", "points", "scores")
-SPARED = ("checkpoints", "encoder", "heads")  # folders that a user may delete to save space, also those of a point
+FOLDERS = ("checkpoints", "encoder", "failures", "heads", "points", "predictions", "scores")
+SPARED = (
+    "checkpoints",
+    "encoder",
+    "heads",
+    "predictions",
+)  # folders that a user may delete to save space, also those of a point
 
 Entries = dict[str, dict[str, Any]]  # name below the run's folder -> {"bytes": ..., "sha256": ...}
 

@@ -274,6 +274,29 @@ class RunDir:
         """
         return {name: self.read_json(f"{place}scores/{name}") for name in validation.score_names(self.path / place)}
 
+    def write_score(self, name: str, score: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, Any]:
+        """Write a score, with its files before it, and return the score, to which their sizes and hashes are added.
+
+        The files are in `predictions`, under the name of the score with the keys of `files` in place of `.json`. If one
+        of them cannot be written, those before it are removed. Raises LeaseLost if this process's lease was taken over,
+        or OSError.
+        """
+        stem = validation.inside("predictions", name).removesuffix(".json")
+        named = {f"{stem}{ending}": data for ending, data in files.items()}
+        stated = {"files": {file: manifest.entry(data) for file, data in named.items()}} if named else {}
+        written: list[str] = []
+        try:
+            for file, data in named.items():
+                written.append(file)
+                self.write(file, data)
+            self.write_json(validation.inside("scores", name), {**score, **stated})
+        except OSError:
+            for file in written:
+                with contextlib.suppress(OSError):
+                    self.remove(file)
+            raise
+        return {**score, **stated}
+
     def has_weights(self, place: str = "") -> bool:
         """Return whether the folders of encoder and heads still exist; a user may delete them to save space."""
         return all((self.path / place / part).is_dir() for part in ("encoder", "heads"))

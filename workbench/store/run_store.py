@@ -3,6 +3,7 @@
 ROOT/store.json                 the format of this store
 ROOT/<run id>/                  a run, see `run_directory`
 ROOT/experiments/<name>.json    the record of an experiment, which lists its runs
+ROOT/jobs/<name>/               the jobs of a cluster that commands submitted: their script, assignment and logs
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from workbench.store.validation import FORMAT
 
 __all__ = ["FORMAT", "ExperimentRecord", "LeaseHeld", "LeaseLost", "RunDir", "RunStore", "State"]
 
+EXPERIMENTS, JOBS = "experiments", "jobs"  # folders of a store that are no runs
 COUNTED = (
     "runs",
     "untrained",
@@ -218,7 +220,7 @@ class RunStore:
                 entry.name
                 for entry in entries
                 if not entry.name.startswith(".")
-                and entry.name != "experiments"
+                and entry.name not in (EXPERIMENTS, JOBS)
                 and (entry.is_symlink() or entry.is_dir(follow_symlinks=False))
             ]
         return [RunDir(self.root / name) for name in sorted(names)]
@@ -226,7 +228,7 @@ class RunStore:
     def get(self, run_id: str) -> RunDir:
         """Return a run by its name. Raises InputError if there is none."""
         run = RunDir(self.root / checked_name(run_id, "the name of a run"))
-        if run_id == "experiments" or not os.path.lexists(run.path):
+        if run_id in (EXPERIMENTS, JOBS) or not os.path.lexists(run.path):
             names = [other.run_id for other in self.runs()]
             raise InputError(f"no run {run_id!r} in {self.root}{suggest(run_id, names) if names else ''}")
         return run
@@ -246,7 +248,7 @@ class RunStore:
 
         Runs that earlier commands listed stay listed. Raises InputError if the existing record cannot be used.
         """
-        folder = self.root / "experiments"
+        folder = self.root / EXPERIMENTS
         own_folder(folder)
         folder.mkdir(exist_ok=True)
         path = folder / f"{checked_name(record.name, 'the name of an experiment')}.json"
@@ -276,7 +278,7 @@ class RunStore:
 
         Raises InputError if a link or a file is in the place of their folder.
         """
-        folder = self.root / "experiments"
+        folder = self.root / EXPERIMENTS
         own_folder(folder)
         if not folder.is_dir():
             return []
@@ -284,7 +286,7 @@ class RunStore:
 
     def experiment(self, name: str) -> ExperimentRecord:
         """Return a record by its name. Raises InputError if there is none or it cannot be used."""
-        path = self.root / "experiments" / f"{checked_name(name, 'the name of an experiment')}.json"
+        path = self.root / EXPERIMENTS / f"{checked_name(name, 'the name of an experiment')}.json"
         if not os.path.lexists(path):
             names = [record.name for record in self.experiments()]
             raise InputError(f"no experiment {name!r} in {self.root}{suggest(name, names) if names else ''}")

@@ -184,7 +184,7 @@ def _fault(folder: Path, full: bool, records: dict[str, dict[str, Any]]) -> str 
         return "is a link or a file instead of a folder"
     record, must = spec_record(folder)
     parse(record["spec"])
-    for name in ("checkpoints", "encoder", "failures", "heads", "points", "scores", "wandb"):
+    for name in (*manifest.FOLDERS, "unfinished", "wandb"):
         try:
             own_folder(folder / name)
         except InputError:
@@ -228,7 +228,7 @@ def _fault(folder: Path, full: bool, records: dict[str, dict[str, Any]]) -> str 
 
 def _point_fault(folder: Path, place: str, must: bool) -> str | None:
     """Return how the record or a score of a point is damaged, or None. Raises ValueError or OSError."""
-    for name in ("", "encoder", "heads", "scores", "failures"):
+    for name in ("", "encoder", "heads", "scores", "failures", "predictions"):
         try:
             own_folder(folder / place / name)
         except InputError:

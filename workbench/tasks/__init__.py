@@ -1,4 +1,4 @@
-"""Downstream tasks, which measure an encoder: GLUE, probes, linear probes, minimal pairs, or a user's own files."""
+"""Downstream tasks, which measure an encoder: GLUE, SQuAD, tagging, probes, minimal pairs, or a user's own files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from workbench.errors import InputError, suggest
 from workbench.spec.parts import DataSpec, TasksSpec
-from workbench.spec.scoring import PROBES
+from workbench.spec.scoring import PROBES, SQUAD
 from workbench.store.atomic import user_path
 from workbench.tasks.task import Examples, Measure, Suite, Task, held_out
 
@@ -19,6 +19,8 @@ def known() -> list[dict[str, str]]:
     """Return the name, suite, metric and one-line summary of every named task, without reading any data."""
     from workbench.tasks.finetuning import babylm_glue, glue, probes
     from workbench.tasks.linear import names as linear
+    from workbench.tasks.squad import squad_names
+    from workbench.tasks.tagging import tag_names
     from workbench.tasks.zero_shot import blimp, held_out_pairs
 
     rows = [(row.name, "glue", row.metric, row.summary) for row in glue.ROWS.values()]
@@ -29,7 +31,7 @@ def known() -> list[dict[str, str]]:
         (babylm_glue.PREFIX + name, babylm_glue.SUITE, "accuracy", row.summary)
         for name, row in babylm_glue.ROWS.items()
     ]
-    rows += linear.known()
+    rows += [*squad_names.known(), *tag_names.known(), *linear.known()]
     return [dict(zip(("name", "suite", "metric", "summary"), row, strict=True)) for row in rows]
 
 
@@ -38,13 +40,16 @@ def load(tasks: TasksSpec, cache: Path | None = None, text: HeldOut | None = Non
 
     Names are `none`, `glue`, `babylm`, `probes`, `pairs` or one kind of pairs, `blimp` and its variants, single
     tasks, substitutes beside GLUE's folders (`QNLI-devsplit`), paths to tables or to minimal pairs, and the names
-    of linear probes (`workbench.tasks.linear.names`). Tasks of `glue` or `babylm` whose files are absent are listed
-    in `missing`; a task selected by its own name must be available. `text` returns the prepared corpus, from which
-    pairs are made. Raises InputError.
+    of SQuAD (`workbench.tasks.squad.squad_names`), of tagging (`workbench.tasks.tagging.tag_names`) and of linear
+    probes (`workbench.tasks.linear.names`). Tasks of `glue` or `babylm` whose files are absent are listed in `missing`;
+    a task selected by its own name must be available. `text` returns the prepared corpus, from which pairs are made.
+    Raises InputError.
     """
     from workbench.tasks import baselines
     from workbench.tasks.finetuning import babylm_glue, glue, probes, table
     from workbench.tasks.linear import names as linear
+    from workbench.tasks.squad import squad_names
+    from workbench.tasks.tagging import tag_names
 
     names = list(dict.fromkeys(tasks.names))
     if not tasks.chosen:
@@ -71,7 +76,11 @@ def load(tasks: TasksSpec, cache: Path | None = None, text: HeldOut | None = Non
     loaded, missing = loaded + babylm, missing | absent
     loaded += [table.load(Path(name), tasks) for kind, name in places if kind == "table"]
     measures: list[Measure] = [baselines.added(held_out(task, tasks.held_out), cache) for task in loaded]
-    measures += linear.load([each for name in names for each in linear.place(name) or []], tasks, cache)
+    measures += squad_names.load([name for kind, name in places if kind == SQUAD], tasks, cache)
+    measures += tag_names.load([name for kind, name in places if kind == "tagging"], tasks, cache)
+    measures += linear.load(
+        [n for kind, name in places if kind == "linear" for n in linear.place(name) or []], tasks, cache
+    )
     measures += [_pairs(kind, name, tasks, text) for kind, name in places if kind in ("pairs", "blimp", "sentences")]
     _distinct(measures)
     return Suite(tuple(measures), missing)
@@ -106,6 +115,7 @@ def along(tasks: TasksSpec) -> bool:
 def local(tasks: TasksSpec) -> bool:
     """Return whether no task has to be downloaded from the hub. Raises InputError for an unknown name."""
     from workbench.tasks.linear import names as linear
+    from workbench.tasks.squad import squad_names
 
     kinds = {_place(name)[0] for name in tasks.names if name != "none"}
     glue = "glue" in kinds or any(map(linear.needs_glue, tasks.names))
@@ -113,13 +123,15 @@ def local(tasks: TasksSpec) -> bool:
     blimp = not ("blimp" in kinds or any(map(linear.needs_blimp, tasks.names))) or (
         tasks.blimp is not None and user_path(tasks.blimp, "--set tasks.blimp:").exists()
     )
-    return glue and blimp
+    return glue and blimp and not (SQUAD in kinds and squad_names.needs_hub(tasks))
 
 
 def _place(name: str) -> tuple[str, str]:
     """Return the kind of task that a name selects, and the name as that kind's module spells it. Raises InputError."""
     from workbench.tasks.finetuning import babylm_glue, glue, table
     from workbench.tasks.linear import names as linear
+    from workbench.tasks.squad import squad_names
+    from workbench.tasks.tagging import tag_names
     from workbench.tasks.zero_shot import blimp, held_out_pairs
 
     words = {"glue": ("glue", "glue"), "probes": ("probes", "probes")} | {p: ("probes", p) for p in PROBES}
@@ -129,8 +141,12 @@ def _place(name: str) -> tuple[str, str]:
     if name.lower() == babylm_glue.SUITE or name.lower().startswith(babylm_glue.PREFIX):
         babylm_glue.names_of(name)  # raises InputError if there is no such task
         return "babylm", name.lower()
+    if tag_names.is_tagging(name):
+        return "tagging", name
     if linear.place(name):
         return "linear", name
+    if squad := squad_names.place(name):
+        return SQUAD, squad
     if blimp.holds_pairs(name):
         return "sentences", name
     if table.is_table(name):
@@ -149,6 +165,8 @@ def _place(name: str) -> tuple[str, str]:
         *PROBES,
         *held_out_pairs.NAMES,
         *blimp.NAMED,
+        *tag_names.NAMED,
+        *squad_names.SUMMARIES,
     ]
     raise InputError(
         f"--tasks names an unknown task {name!r}{suggest(name, known)}, or the path of a table or of minimal pairs"

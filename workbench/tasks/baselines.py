@@ -1,4 +1,4 @@
-"""Baselines that need no encoder: the most frequent label, and logistic regression on words.
+"""Baselines that need no encoder: the most frequent label, logistic regression on words, and a look-up of words.
 
 Reports show them beside every score. Both are values of the task's own metric, times 100, and are cached on disk
 under the task's fingerprint.
@@ -7,7 +7,8 @@ under the task's fingerprint.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,8 +17,8 @@ from typing import Any
 from workbench.progress import counted
 from workbench.store.atomic import cache_root
 from workbench.store.cache import read_entry, write_entry
-from workbench.tasks.metrics import METRICS
-from workbench.tasks.task import Examples, Task
+from workbench.tasks.tables.folds import headline
+from workbench.tasks.task import Examples, Tagged, Task
 
 VERSION = 1  # increase it when the computation of a baseline changes
 FEATURES = 50_000  # at most, the most frequent ones
@@ -30,33 +31,53 @@ WORD = re.compile(r"[^\W_]+|[^\w\s]")
 
 def added(task: Task, cache: Path | None = None) -> Task:
     """Return the task with its baselines, which come from the cache if they were computed before."""
-    path = (cache or cache_root()) / "baselines" / f"{task.fingerprint}-{VERSION}.json"
-    values = read_entry(path)
+
+    def compute() -> dict[str, float]:
+        return {"majority": majority(task), "bag-of-words": bag_of_words(task)}
+
+    return replace(task, baselines=cached(f"{task.fingerprint}-{VERSION}", compute, cache))
+
+
+def cached(name: str, compute: Callable[[], dict[str, float]], cache: Path | None) -> dict[str, float]:
+    """Return the baselines that the cache holds under a name; if it has none, they are computed and kept there."""
+    path = (cache or cache_root()) / "baselines" / f"{name}.json"
+    values: dict[str, float] | None = read_entry(path)
     if values is None:
-        values = {"majority": majority(task), "bag-of-words": bag_of_words(task)}
+        values = compute()
         write_entry(path, values)
-    return replace(task, baselines=values)
+    return values
 
 
 def majority(task: Task) -> float:
-    """Return the score of predicting the most frequent training label for every row; 0 in a regression."""
+    """Return the score of giving every row the shares of the training labels as its outputs; 0 in a regression.
+
+    They predict the most frequent label, or with several labels a row those that more than half of the rows have.
+    """
+    return 0.0 if task.regression else headline(task, _frequencies)  # a constant correlates with nothing
+
+
+def _frequencies(task: Task) -> Any:
+    """Return outputs (N, labels) for the test rows that are the same for each: log-odds, or shares, of the labels."""
     import numpy as np
 
-    if task.regression:
-        return 0.0  # a constant correlates with nothing
-    counts = Counter(task.train.targets)
-    best = min(counts, key=lambda label: (-counts[label], label))
-    true = np.asarray(_headline(task).targets)
-    return 100 * METRICS[task.metric](np.full_like(true, best), true)
+    targets = task.array(task.train)
+    shares = targets.mean(0) if task.multilabel else np.bincount(targets, minlength=len(task.labels)) / len(targets)
+    return np.tile(shares - 0.5 if task.multilabel else shares, (len(_headline(task)), 1))
 
 
 def bag_of_words(task: Task) -> float:
     """Return the score of a linear model on bags of words.
 
     Features are single words and pairs of neighbouring words; for two texts, those of each text and those that both
-    share. Feature vectors of rows have norm 1. The loss is the cross-entropy of a softmax, or the squared error in
-    a regression, with an L2 penalty. At most 20,000 training rows are used.
+    share. Feature vectors of rows have norm 1. The loss is the cross-entropy of a softmax, of a sigmoid for each label
+    with several labels a row, or the squared error in a regression, with an L2 penalty. At most 20,000 training rows
+    are used.
     """
+    return headline(task, _linear)
+
+
+def _linear(task: Task) -> Any:
+    """Return the outputs (N, labels) of a linear model on bags of words for the test rows."""
     import numpy as np
 
     train, test = task.train, _headline(task)
@@ -65,15 +86,36 @@ def bag_of_words(task: Task) -> float:
         train = train.take([int(i * step) for i in range(ROWS)])
     outputs = max(1, len(task.labels))
     known = vocabulary(train, max(1000, min(FEATURES, WEIGHTS // outputs)))
-    inputs = matrix(train, known)
+    inputs, targets = matrix(train, known), task.array(train)
     if task.regression:
         low, high = task.span
         targets = (np.asarray(train.targets, dtype=np.float64)[:, None] - low) / (high - low)
-    else:
-        targets = np.eye(outputs)[np.asarray(train.targets)]
-    scores = matrix(test, known) @ _fit(inputs, targets, softmax=not task.regression)
-    predicted = scores[:, 0] if task.regression else scores.argmax(1)
-    return 100 * METRICS[task.metric](predicted, np.asarray(test.targets))
+    elif not task.multilabel:
+        targets = np.eye(outputs)[targets]
+    return matrix(test, known) @ _fit(inputs, targets, task.kind)
+
+
+def by_word(train: Tagged, test: Tagged) -> tuple[Any, Any]:
+    """Return two predictions (words,) for tagged sentences: the most frequent tag, and the most frequent of each word.
+
+    A word that does not occur in training gets the most frequent tag of all. Of equally frequent tags, the one with
+    the smallest number is taken.
+    """
+    import numpy as np
+
+    counts: dict[str, Counter[int]] = defaultdict(Counter)
+    for words, targets in zip(train.words, train.targets, strict=True):
+        for word, target in zip(words, targets, strict=True):
+            counts[word][target] += 1
+    most = _most(sum(counts.values(), Counter()))
+    of_word = {word: _most(targets) for word, targets in counts.items()}
+    looked_up = np.array([of_word.get(word, most) for words in test.words for word in words])
+    return np.full(test.count(), most), looked_up
+
+
+def _most(counts: Counter[int]) -> int:
+    """Return the most frequent target; of equally frequent ones, the smallest."""
+    return min(counts, key=lambda target: (-counts[target], target))
 
 
 def _headline(task: Task) -> Examples:
@@ -118,13 +160,14 @@ def matrix(examples: Examples, known: dict[str, int]) -> Any:
     return csr_matrix((values, [c for row in columns for c in (0, *row)], ends), shape=(len(columns), 1 + len(known)))
 
 
-def _fit(inputs: Any, targets: Any, softmax: bool) -> Any:
+def _fit(inputs: Any, targets: Any, kind: str) -> Any:
     """Return the weights (features, outputs) that minimise the loss with its penalty, by L-BFGS from zero.
 
-    The weight of the constant is not penalised.
+    The loss is that of a task of this kind (`Task.kind`). The weight of the constant is not penalised.
     """
     import numpy as np
     from scipy.optimize import minimize
+    from scipy.special import expit
 
     rows, shape = len(targets), (inputs.shape[1], targets.shape[1])
     penalty = np.full(shape, 1 / (STRENGTH * rows))
@@ -134,10 +177,13 @@ def _fit(inputs: Any, targets: Any, softmax: bool) -> Any:
     def loss(flat: Any) -> tuple[float, Any]:
         weights = flat.reshape(shape)
         scores = inputs @ weights
-        if softmax:
+        if kind == "classification":
             scores = scores - scores.max(1, keepdims=True)
             logs = scores - np.log(np.exp(scores).sum(1, keepdims=True))
             value, error = -(targets * logs).sum() / rows, np.exp(logs) - targets
+        elif kind == "multilabel":
+            value = (np.logaddexp(0, scores) - targets * scores).sum() / rows
+            error = expit(scores) - targets
         else:
             error = scores - targets
             value = (error**2).sum() / 2 / rows

@@ -14,10 +14,16 @@ from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec, size_in_words
 from workbench.store.run_directory import RunDir
 from workbench.tasks.encoder_facts import EncoderFacts, encoder_facts
+from workbench.tasks.finetuning.unfinished import Unfinished
 from workbench.tasks.measures import expected, take
+from workbench.tasks.score import Score, keep
+from workbench.tasks.squad.questions import LENGTH as SQUAD_LENGTH
+from workbench.tasks.squad.questions import Squad
+from workbench.tasks.tagging.tagging_task import Tagging
 from workbench.tasks.task import Measure, Suite, Task
 
 log = logging.getLogger("workbench")
+Measuring = Callable[[Unfinished | None], Score]  # measures, going on from a state if there is one
 
 
 def evaluate(
@@ -34,19 +40,23 @@ def evaluate(
     length = min(tasks.length, facts.longest or tasks.length)
     place = "last token" if facts.reads_last else "first token"
     planned = list(expected(suite, tasks))
-    if any(isinstance(task, Task) for task, _, _ in planned):
-        progress.say(_settings(name, facts, tasks, scale, length, place))
-    settings: dict[str, Any] = {"settings": scale, "length": length, "read_at": place}
-    keep = _kept(run, [file for _, _, file in planned])
+    wanted = tasks.squad_length or SQUAD_LENGTH
+    windows = min(wanted, facts.longest or wanted)
+    if how := _reading([task for task, _, _ in planned], length, place, windows):
+        progress.say(_settings(name, facts, tasks, scale, how))
+    settings: dict[str, Any] = {"settings": scale, "length": length}
+    shown_of = {Task: settings | {"read_at": place}, Tagging: settings, Squad: {"settings": scale}}
+    write = _writer(run, [file for _, _, file in planned])
     rows = []
     with progress.measuring(Path(name).name, len(planned)) as display:
         for task, seed, file in planned:
             step = partial(display.step, task.name)
-            measure = partial(_measured, encoder, task, tasks, seed, host, step, settings)
+            measure = partial(take, encoder, task, tasks, seed, host, step)
+            shown = shown_of.get(type(task), {})
             try:
-                row = keep(file, measure)
+                row = write(file, measure, shown)
             except Diverged as error:
-                advice = "; a lower learning rate, --set tasks.lr=, may help" if isinstance(task, Task) else ""
+                advice = "; a lower learning rate, --set tasks.lr=, may help" if task.act == "fine-tuning" else ""
                 log.warning("%s: %s%s", name, error, advice)
                 if run is not None:
                     run.fail_score(file, task.name, seed, "diverged", str(error), act=task.act)
@@ -56,39 +66,44 @@ def evaluate(
     return rows, len(planned) - len(rows)
 
 
-def _measured(
-    encoder: Path, task: Measure, tasks: TasksSpec, seed: int, host: Host, step: Callable[[int, int], None],
-    settings: Mapping[str, Any],
-) -> dict[str, Any]:  # fmt: skip
-    """Return one new score as plain data, with the settings of the fine-tuning if there was one."""
-    score = take(encoder, task, tasks, seed, host, step).to_json()
-    return {**score, **settings} if isinstance(task, Task) else score
+def _writer(run: RunDir | None, files: list[str]) -> Callable[[str, Measuring, Mapping[str, Any]], dict[str, Any]]:
+    """Return a function that gives the content of a score's file: from the run if it is there, else measured.
 
-
-def _kept(run: RunDir | None, files: list[str]) -> Callable[[str, Callable[[], dict[str, Any]]], dict[str, Any]]:
-    """Return a function that gives the score of a file: from the run if it is there, else measured, then written."""
+    Its arguments are the file, the measurement, and the settings to be added. A new score is written to the run.
+    """
     if run is None:
-        return lambda file, measure: measure()
+        return lambda file, measure, settings: {**measure(None).to_json(), **settings}
     run.want(files)
     known, digests = run.scores(), run.weight_digests()
 
-    def keep(file: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def write(file: str, measure: Measuring, settings: Mapping[str, Any]) -> dict[str, Any]:
         if file in known:
             return known[file]
-        score = measure()
-        run.write_json(f"scores/{file}", score | digests)
+        state = Unfinished(run, file, digests)
+        content = keep(run, file, measure(state), {**settings, **digests})
+        state.delete()
         run.clear_failure(file)
-        return score
+        return content
 
-    return keep
+    return write
 
 
-def _settings(name: str, facts: EncoderFacts, tasks: TasksSpec, scale: str, length: int, place: str) -> str:
+def _reading(tasks: list[Measure], length: int, place: str, windows: int) -> str:
+    """Return how fine-tuning reads its rows, in a phrase; "" if there is none. `windows` are SQuAD's, in tokens."""
+    texts = f"texts cut to {length} tokens and read at the {place}"
+    words = f"sentences of tagged words read in windows of {length} tokens"
+    questions = f"questions read with windows of their paragraphs, {windows} tokens together"
+    kinds = {type(task) for task in tasks}
+    phrases = {Task: texts, Tagging: words, Squad: questions}
+    return " and ".join(phrase for kind, phrase in phrases.items() if kind in kinds)
+
+
+def _settings(name: str, facts: EncoderFacts, tasks: TasksSpec, scale: str, reading: str) -> str:
     """Return a sentence on the settings of the fine-tuning."""
     epochs = f"{tasks.epochs:g}" if tasks.epochs else "by task"
     return (
         f"{name}, {size_in_words(facts.layers, facts.hidden)}, is fine-tuned with the settings of scale {scale}: "
         f"learning rate {tasks.lr:g}, layer decay {tasks.layer_decay:g}, weight decay {tasks.weight_decay:g}, "
-        f"batch {tasks.batch}, epochs {epochs}, dropout {tasks.dropout:g}, texts cut to {length} tokens and read "
-        f"at the {place}, {plural(tasks.seeds, 'seed')}; --scale or --set tasks.lr=... changes them"
+        f"batch {tasks.batch}, epochs {epochs}, dropout {tasks.dropout:g}, {reading}, "
+        f"{plural(tasks.seeds, 'seed')}; --scale or --set tasks.lr=... changes them"
     )

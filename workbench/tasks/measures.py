@@ -8,19 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.linear.problem import LinearProbe
 from workbench.tasks.score import Progress, Score, score_name
+from workbench.tasks.squad.questions import Squad
+from workbench.tasks.tagging.tagging_task import Tagging
 from workbench.tasks.task import Measure, Suite, Task
 from workbench.tasks.zero_shot.minimal_pairs import PairSet
 
+if TYPE_CHECKING:
+    from workbench.tasks.finetuning.unfinished import Unfinished
+
 
 def take(
-    encoder: Path, measure: Measure, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None
-) -> Score:
-    """Measure the encoder in a folder and return its score.
+    encoder: Path, measure: Measure, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None,
+    unfinished: Unfinished | None = None,
+) -> Score:  # fmt: skip
+    """Measure the encoder in a folder and return its score; a fine-tuning goes on from the state in `unfinished`.
 
     If the encoder belongs to a run, it must be in its place in the run's folder, as some measures read what
     training left beside it. Raises InputError for a folder that cannot be measured, Diverged if numbers are not
@@ -29,7 +36,11 @@ def take(
     if isinstance(measure, Task):
         from workbench.tasks.finetuning.finetune import finetune
 
-        return finetune(encoder, measure, spec, seed, host, progress)
+        return finetune(encoder, measure, spec, seed, host, progress, unfinished)
+    if isinstance(measure, Tagging):
+        from workbench.tasks.tagging.tagger import tag
+
+        return tag(encoder, measure, spec, seed, host, progress, unfinished)
     if isinstance(measure, LinearProbe):
         from workbench.tasks.linear.measure import probe
 
@@ -38,6 +49,10 @@ def take(
         from workbench.tasks.zero_shot.preferences import zero_shot
 
         return zero_shot(encoder, measure, spec, seed, host, progress)
+    if isinstance(measure, Squad):
+        from workbench.tasks.squad.answering import answer
+
+        return answer(encoder, measure, spec, seed, host, progress, unfinished)
     raise TypeError(f"no function measures a {type(measure).__name__}")
 
 

@@ -29,6 +29,31 @@ def macro_f1(predicted: Floats, true: Floats) -> float:
     return float(f1_score(true, predicted, average="macro", zero_division=0))
 
 
+def micro_f1(predicted: Floats, true: Floats) -> float:
+    """Return F1 over all labels of all rows together, of predictions (N, labels), each 0 or 1."""
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(true, predicted, average="micro", zero_division=0))
+
+
+def average_precision(scores: Floats, true: Floats) -> float:
+    """Return the mean over labels of the average precision by which `scores` (N, labels) order the rows.
+
+    A label that no row has is left out. The truth is (N, labels), each 0 or 1, or the label of each row (N,); of two
+    labels that exclude each other, only the second, positive one counts, as in `f1`.
+    """
+    import numpy as np
+    from sklearn.metrics import average_precision_score
+
+    if true.ndim == 1:
+        columns = [1] if scores.shape[1] == 2 else range(scores.shape[1])
+        pairs = [(true == label, scores[:, label]) for label in columns]
+    else:
+        pairs = [(true[:, label] == 1, scores[:, label]) for label in range(true.shape[1])]
+    values = [float(average_precision_score(right, score)) for right, score in pairs if right.any()]
+    return float(np.mean(values)) if values else 0.0
+
+
 def matthews(predicted: Floats, true: Floats) -> float:
     """Return the Matthews correlation, for any number of labels (Gorodkin 2004); 0 if either side is constant."""
     from sklearn.metrics import matthews_corrcoef
@@ -62,12 +87,36 @@ def _constant(predicted: Floats, true: Floats) -> bool:
 
 METRICS: dict[str, Callable[[Floats, Floats], float]] = {
     "accuracy": accuracy,
+    "average_precision": average_precision,
     "f1": f1,
     "macro_f1": macro_f1,
     "matthews": matthews,
+    "micro_f1": micro_f1,
     "pearson": pearson,
     "spearman": spearman,
 }
+
+
+OF_ORDER = ("average_precision", "pearson", "spearman")  # which compare outputs of one model with each other
+
+
+def judged(kind: str, names: Iterable[str], outputs: Floats, true: Floats) -> dict[str, float]:
+    """Return each named metric of outputs (N, labels) of a task of this kind (`Task.kind`) against the truth.
+
+    In a classification the label with the largest output is predicted, with several labels a row each one whose
+    probability is above one half.
+    """
+    import numpy as np
+    from scipy.special import softmax
+
+    scores = predicted = outputs
+    if kind == "regression":
+        predicted = outputs[:, 0]
+    elif kind == "multilabel":
+        predicted = (outputs > 0).astype(np.int64)
+    else:
+        scores, predicted = softmax(outputs, axis=1), outputs.argmax(1)
+    return {name: METRICS[name](scores if name == "average_precision" else predicted, true) for name in names}
 
 
 def measure(names: Iterable[str], predicted: Floats, true: Floats) -> dict[str, float]:

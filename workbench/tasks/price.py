@@ -15,9 +15,9 @@ from pathlib import Path
 from workbench.models import flops
 from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
-from workbench.tasks.linear.problem import LinearProbe, Tagged
+from workbench.tasks.linear.problem import LinearProbe
 from workbench.tasks.linear.readout import STRENGTHS
-from workbench.tasks.task import Examples, Measure
+from workbench.tasks.task import Examples, Measure, Tagged
 from workbench.tasks.zero_shot.minimal_pairs import PairSet
 
 SPECIAL = 2  # [CLS] and [SEP] of each text

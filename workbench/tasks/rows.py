@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.data.formats import delimited_rows, json_rows, parquet_rows
+from workbench.data.streams import chunks
 from workbench.errors import InputError, encodable
 
 LARGEST = 1 << 30  # bytes
@@ -33,9 +34,9 @@ def rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def text_of(path: Path) -> str:
-    """Return the whole text of a table. Raises InputError if it is too large, binary or not UTF-8."""
+    """Return the whole text of a file, compressed or not. Raises InputError if it is too large, binary or not UTF-8."""
     _check_size(path)
-    raw = path.read_bytes()
+    raw = b"".join(chunks(path))
     if (place := raw.find(b"\0")) >= 0:
         raise InputError(
             f"{path} is binary or UTF-16, not UTF-8 text: NUL at byte {place}; convert it to UTF-8, or name another"

@@ -10,6 +10,7 @@ from workbench import __version__
 from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import digest
 from workbench.spec.scoring import score_file
+from workbench.store.run_directory import RunDir
 from workbench.tasks.task import Measure
 
 Progress = Callable[[int, int], None]  # step, steps
@@ -21,7 +22,9 @@ class Score:
 
     `value` is the headline metric on the first part of `values`. `seed` is that of fine-tuning, 0 if nothing is
     drawn at random. `finetune` holds the settings, whatever the kind of measure. `details` are further facts about
-    this score; each becomes a key of its file.
+    this score; each becomes a key of its file. `files` are texts that are kept in `predictions` of a run: they have the
+    name of the score's file with the keys as endings. `peak_memory_bytes` is the peak memory of a process that
+    fine-tuned.
     """
 
     task: str
@@ -40,10 +43,15 @@ class Score:
     digest: str
     code: str = __version__
     details: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    peak_memory_bytes: int | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of the score's file."""
         content = asdict(self)
+        del content["files"]
+        if self.peak_memory_bytes is None:
+            del content["peak_memory_bytes"]
         return {"format": 1, **content, **content.pop("details")}
 
 
@@ -55,3 +63,35 @@ def score_digest(measure: Measure, spec: TasksSpec) -> str:
 def score_name(measure: Measure, spec: TasksSpec, seed: int) -> str:
     """Return the name of the file of this score."""
     return score_file(measure.name, score_digest(measure, spec), seed)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What a fine-tuning took: steps, seconds, and the peak memory of the process in bytes."""
+
+    steps: int
+    seconds: float
+    peak_memory_bytes: int
+
+
+def fine_tuned(
+    measure: Measure, spec: TasksSpec, seed: int, values: Mapping[str, Mapping[str, float]], rows: tuple[int, int],
+    effort: Effort, details: Mapping[str, Any], files: Mapping[str, str] | None = None,
+) -> Score:  # fmt: skip
+    """Return the score of a fine-tuning from its metrics, times 100, by part, of which the first has the headline.
+
+    `rows` are the numbers of rows that were trained on, and tested on for the headline metric.
+    """
+    return Score(
+        task=measure.name, suite=measure.suite, metric=measure.metric, seed=seed,
+        value=next(iter(values.values()))[measure.metric], values=values, baselines=dict(measure.baselines),
+        train_rows=rows[0], test_rows=rows[1], steps=effort.steps, seconds=effort.seconds,
+        finetune=measure.settings(spec), data=measure.fingerprint, digest=score_digest(measure, spec),
+        details=details, files=files or {}, peak_memory_bytes=effort.peak_memory_bytes,
+    )  # fmt: skip
+
+
+def keep(run: RunDir, name: str, score: Score, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a score with further facts to the file `name` of a run, after its files; return its content."""
+    files = {ending: text.encode() for ending, text in score.files.items()}
+    return run.write_score(name, {**score.to_json(), **facts}, files)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
+from workbench.data.tagged import Sentence
 from workbench.rng import seed_of
 from workbench.spec.parts import DATA_KEYS, TasksSpec
 
@@ -44,12 +45,12 @@ class Measure(Protocol):
 class Examples:
     """Rows of one split: `first`, `second` (None for single texts) and `targets`, all of the same length.
 
-    Targets are indices into the task's labels, or numbers in a regression.
+    Targets are indices into the task's labels, lists of them if a row may have several, or numbers in a regression.
     """
 
     first: list[str]
     second: list[str] | None
-    targets: list[int] | list[float]
+    targets: list[Any]
 
     def __post_init__(self) -> None:
         assert len(self.first) == len(self.targets) and (self.second is None or len(self.second) == len(self.first))
@@ -65,12 +66,40 @@ class Examples:
 
 
 @dataclass(frozen=True)
+class Tagged:
+    """Sentences as lists of words, with the number of each word's tag."""
+
+    words: list[list[str]]
+    targets: list[list[int]]
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def take(self, rows: list[int]) -> Tagged:
+        """Return the sentences at these indices, in this order."""
+        return Tagged([self.words[i] for i in rows], [self.targets[i] for i in rows])
+
+    def count(self) -> int:
+        """Return the number of words."""
+        return sum(map(len, self.words))
+
+
+def numbered(sentences: Iterable[Sentence], labels: Sequence[str]) -> Tagged:
+    """Return sentences with the number of each tag, its place in `labels`."""
+    number = {label: place for place, label in enumerate(labels)}
+    pairs = [(list(each.words), [number[tag] for tag in each.tags]) for each in sentences]
+    return Tagged([words for words, _ in pairs], [targets for _, targets in pairs])
+
+
+@dataclass(frozen=True)
 class Task:
     """One downstream task with its data, metrics and baselines.
 
     `labels` is empty in a regression, whose targets lie in `span`. `metric` is the headline metric among `metrics`,
     computed on the first of `tests`. `symmetric` says that the texts of a pair may be exchanged. `baselines` are
-    values of the headline metric times 100, like every score that users read.
+    values of the headline metric times 100, like every score that users read. If `multilabel`, a row has any number of
+    labels. `folds` are the numbers of the training rows that each fold tests (`tasks.tables.folds`), and `notes`
+    sentences on what is odd about the data.
     """
 
     name: str
@@ -85,10 +114,29 @@ class Task:
     symmetric: bool = False
     fingerprint: str = ""
     baselines: Mapping[str, float] = field(default_factory=dict)
+    multilabel: bool = False
+    folds: tuple[tuple[int, ...], ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def regression(self) -> bool:
         return not self.labels
+
+    @property
+    def kind(self) -> Literal["classification", "multilabel", "regression"]:
+        """The kind of the targets, on which loss and metrics depend."""
+        return "regression" if self.regression else "multilabel" if self.multilabel else "classification"
+
+    def array(self, rows: Examples) -> Any:
+        """Return the targets of rows: labels (N,) int64, numbers (N,) float32, or 0 and 1 (N, labels) float32."""
+        import numpy as np
+
+        if not self.multilabel:
+            return np.array(rows.targets, dtype=np.float32 if self.regression else np.int64)
+        array = np.zeros((len(rows), len(self.labels)), dtype=np.float32)
+        for row, labels in enumerate(rows.targets):
+            array[row, labels] = 1
+        return array
 
     @property
     def act(self) -> str:
@@ -137,12 +185,13 @@ def held_out(task: Task, share: float) -> Task:
     count = min(max(1, round(share * len(order))), len(order) - 1)
     parts = (task.train.take(sorted(rows)) for rows in (order[count:], order[:count]))
     train, test = parts
-    return sealed(replace(task, train=train, tests={"held-out": test}))
+    return sealed(replace(task, train=train, tests={"held-out": test}, folds=()))
 
 
 def _fingerprint(task: Task) -> str:
     """Return 16 hex digits of a hash over everything that decides a score: texts, targets, labels and metric."""
-    settings = [task.name, task.labels, task.metric, task.span, task.symmetric]
+    settings: list[Any] = [task.name, task.labels, task.metric, task.span, task.symmetric]
+    settings += [each for each in (task.multilabel, task.folds) if each]  # absent of older tasks
     sha = hashlib.sha256(json.dumps(settings).encode())
     for name, part in {"train": task.train, **task.tests}.items():
         sha.update(json.dumps([name, part.first, part.second, part.targets]).encode())

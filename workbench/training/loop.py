@@ -34,13 +34,12 @@ from workbench.training.cuda_graph import RECORDED_AFTER, own_stream
 from workbench.training.optimizer import lr_factor, make_optimizer, set_rate
 from workbench.training.plan import Plan, spent_by
 from workbench.training.ranks import ALONE, Ranks
-from workbench.training.resume import check_log, inherit, restore, save
+from workbench.training.resume import check_log, due, inherit, restore, save
 from workbench.training.snapshots import Snapshots
 from workbench.training.steps import Steps, Sums
 
 log = logging.getLogger("workbench")
 Progress = Callable[[int, int, dict[str, Any]], None]  # step, steps, latest row of metrics
-SAVING = 0.02  # largest share of the time for checkpoints that are written by time, as the reliability goals demand
 
 
 def build(spec: RunSpec, host: Host | None = None) -> nn.Module:
@@ -262,13 +261,6 @@ def seconds_per_step(spec: RunSpec, corpus: Corpus, host: Host, steps: int = 5) 
                 start = time.perf_counter()
             taken.take(step)[1].tolist()
     return (time.perf_counter() - start) / steps
-
-
-def due(step: int, host: Host, since: float, took: float) -> bool:
-    """Return whether to write a checkpoint; the last one was written `since` seconds ago and took `took` seconds."""
-    if host.save_every:
-        return step % host.save_every == 0
-    return since >= max(host.save_seconds, took / SAVING)
 
 
 def diverged(rows: list[dict[str, Any]], spec: RunSpec, saved: list[int]) -> Diverged:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from workbench.errors import DamagedRun, InputError
+from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
 from workbench.store import checkpoint
 from workbench.store.atomic import read_object
@@ -17,7 +18,15 @@ from workbench.store.checkpoint import Checkpoint
 from workbench.store.run_store import RunDir
 
 log = logging.getLogger("workbench")
+SAVING = 0.02  # largest share of the time for checkpoints that are written by time, as the reliability goals demand
 MOMENTS = ("exp_avg", "exp_avg_sq", "step", "momentum_buffer")  # what AdamW, LAMB and Muon keep of each weight
+
+
+def due(step: int, host: Host, since: float, took: float) -> bool:
+    """Return whether to write a checkpoint; the last one was written `since` seconds ago and took `took` seconds."""
+    if host.save_every:
+        return step % host.save_every == 0
+    return since >= max(host.save_seconds, took / SAVING)
 
 
 def save(
@@ -29,6 +38,12 @@ def save(
     `seconds` is the time of training so far, and `saving` the part of it spent on checkpoints. `log_content` is what
     `Metrics.content` returns for the rows up to this step.
     """
+    state = {"step": step, "seconds": seconds, "saving": saving, "run_id": run.run_id, "log": dict(log_content)}
+    checkpoint.save(run.path / "checkpoints", step, tensors_of(model, optimizer), state, owner=run.owner)
+
+
+def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Tensor]]:
+    """Return the weights of a model and the optimizer's moments of them by name, as two groups of a checkpoint."""
     names = dict(model.named_parameters())
     moments = {
         f"{name}.{key}": optimizer.state[parameter][key]
@@ -37,9 +52,7 @@ def save(
         for key in MOMENTS
         if key in optimizer.state[parameter]
     }
-    tensors = {"model": {name: p.detach() for name, p in names.items()}, "optimizer": moments}
-    state = {"step": step, "seconds": seconds, "saving": saving, "run_id": run.run_id, "log": dict(log_content)}
-    checkpoint.save(run.path / "checkpoints", step, tensors, state, owner=run.owner)
+    return {"model": {name: p.detach() for name, p in names.items()}, "optimizer": moments}
 
 
 def restore(run: RunDir, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, float, float]:

@@ -48,6 +48,12 @@ def test_a_bag_of_words_counts_where_it_was_measured_on_every_task() -> None:
     assert doubted(found, BUDGET) == [] and said(found) == ""
 
 
+def test_the_words_of_the_question_count_as_a_bag_of_words_does() -> None:
+    found = by_hand.board([cell("a", [20.0], gain=SURE)], baselines={"nearest-overlap": {"order": 21.0}})
+    assert [one.arm for one in doubted(found, BUDGET)] == ["a"]
+    assert said(found).startswith("The sentence with most words of the question, without any encoder, has 21.0 on ")
+
+
 def test_without_doubts_nothing_is_said() -> None:
     found = board(60.0, a=(61.0, SURE), b=(10.0, None))
     assert said(found, "a") == "" and said(found, "b") != ""
@@ -102,3 +108,10 @@ def test_every_doubt_is_a_sentence_of_its_own() -> None:
     text = said(board(60.0, a=(59.0, UNSURE), b=(61.0, None), c=(62.0, UNSURE)))
     assert text.count(". ") == 2 and text.endswith(".") and "  " not in text
     assert text.index("60.0") < text.index("arm C (") < text.index("arm B,")
+
+
+def test_a_look_up_of_words_is_a_baseline_like_a_bag_of_words() -> None:
+    baselines = {"word-lookup": {"order": 60.0}}
+    found = by_hand.board([cell("a", [59.0], gain=SURE), cell("b", [61.0], gain=SURE)], baselines=baselines)
+    assert [one.arm for one in doubted(found, BUDGET)] == ["a"]
+    assert said(found).startswith("A look-up of each word's most frequent tag, without any encoder, has 60.0 on")

@@ -24,17 +24,23 @@ EMPTY = made.in_memory(lambda *_: 0.0, (), 0)
 
 def row(arm: str, seed: int, scorer: str, ties: int = 0, rows: int = 1000, suite: str = "pairs") -> dict[str, Any]:
     run = f"{arm}-{by_hand.BUDGET}-s{seed}"
-    return {"run_id": run, "suite": suite, "scorer": scorer, "ties": ties, "test_rows": rows}
+    return {"run_id": run, "suite": suite, "task": "t", "scorer": scorer, "ties": ties, "test_rows": rows}
 
 
 def frames(*rows: dict[str, Any]) -> Frames:
-    return replace(EMPTY, scores=pd.DataFrame(rows, columns=["run_id", "suite", "scorer", "ties", "test_rows"]))
+    return replace(EMPTY, scores=pd.DataFrame(rows, columns=["run_id", "suite", "task", "scorer", "ties", "test_rows"]))
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_only_scores_without_training_have_notes(suite: str) -> None:
+def test_only_scores_without_training_and_of_tagging_have_notes(suite: str) -> None:
     found = notes(by_hand.board([cell("rtd", [60.0])], suite=suite), frames(row("rtd", 0, "pll", suite=suite)))
-    assert bool(found) == (suite in ZERO_SHOT)
+    assert bool(found) == (suite in (*ZERO_SHOT, "tagging"))
+
+
+def test_tagging_is_told_by_task_and_way_of_scoring() -> None:
+    rows = [row("rtd", seed, "F1 of spans", suite="tagging") for seed in (0, 1)]
+    found = notes(by_hand.board([cell("rtd", [60.0])], suite="tagging"), frames(*rows))
+    assert found == ["t: F1 of spans."]
 
 
 def test_one_scorer_is_told_with_its_arms() -> None:

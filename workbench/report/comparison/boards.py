@@ -1,8 +1,9 @@
 """Scores averaged in the one order that the evidence allows, and every comparison that the report makes.
 
-Fine-tuning seeds are averaged within a run and a task, tasks within a run, runs of one arm and budget over their
-pre-training seeds. Intervals are over pre-training seeds; differences pair runs of equal seed. Runs of different
-budgets are never averaged together, and a run that lacks a task has no score.
+Fine-tuning seeds are averaged within a run and a task (`tasks.statistic`: by their mean or their median), tasks
+within a run, runs of one arm and budget over their pre-training seeds. Intervals are over pre-training seeds;
+differences pair runs of equal seed. Runs of different budgets are never averaged together, and a run that lacks a
+task has no score.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from workbench.report.load.frames import Frames
 from workbench.report.statistics.gains import Groups, gains
 from workbench.report.statistics.group_sequential import Look, looks
 from workbench.report.statistics.paired_comparison import Compared, Difference, Estimate, t_interval
-from workbench.report.statistics.per_task import Noise, TaskCell, mean_of, noise, task_cells
+from workbench.report.statistics.per_task import STATISTICS, Noise, TaskCell, noise, score_of, task_cells
 from workbench.spec.published import MEASURED, Column, Point, beside
-from workbench.spec.scoring import ZERO_SHOT, counted, place_of, score_label
+from workbench.spec.scoring import SQUAD, ZERO_SHOT, counted, place_of, score_label
 
 SPENT = (*AMOUNTS, "finetune_seconds")
 UNTRAINED, NO_BUDGET = "untrained", "none"
@@ -87,6 +88,7 @@ class Board:
     labels: Labels = field(default_factory=dict)
     places: tuple[Place, ...] = ()  # scores along training, where runs were measured before their end
     measured: tuple[Point, ...] = ()  # models that others trained, with their mean over the counted tasks
+    statistic: str = "mean"  # of the scores of one run with several fine-tuning seeds: tasks.statistic
     looks: tuple[Look, ...] = ()  # at the declared comparisons of the largest budget, where seeds are added by a plan
 
     @property
@@ -127,11 +129,11 @@ def boards(frames: Frames, order: bool = False) -> list[Board]:
 
 def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
     """The results of a suite, or None when no trained run has it in full."""
-    tuned, metrics = _tuned(frames, suite)
+    (tuned, metrics), statistic = _tuned(frames, suite), frames.statistic
     tasks = counted(suite, metrics)
     metrics = {task: metrics[task] for task in (*tasks, *(t for t in metrics if t not in tasks))}
     missing = {r: tuple(t for t in tasks if t not in found) for r, found in tuned.items()}
-    scores = {r: plain.fmean(mean_of(tuned, r, t) for t in tasks) for r in tuned if not missing[r]}
+    scores = {r: plain.fmean(score_of(tuned, r, t, statistic) for t in tasks) for r in tuned if not missing[r]}
     runs = frames.by_id()
     groups, bare = _groups(runs, scores), _bare(frames, runs, tuned)
     arms = {key: ids for key, ids in groups.items() if key[1] != UNTRAINED}
@@ -154,18 +156,21 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
         cells=trained,
         untrained=next((c for c in cells if c.arm == UNTRAINED), None),
         pairs={b: compare([c for c in trained if c.budget == b], order, family[b]) for b in budgets},
-        task_cells=tuple(task_cells(tuned, metrics, _groups(runs, tuned), seeds, bare)),
-        noise={b: tuple(noise(tuned, tasks, metrics, at[b], seeds, examples, family[b].pairs)) for b in budgets},
+        task_cells=tuple(task_cells(tuned, metrics, _groups(runs, tuned), seeds, bare, statistic)),
+        noise={
+            b: tuple(noise(tuned, tasks, metrics, at[b], seeds, examples, family[b].pairs, statistic)) for b in budgets
+        },
         baselines=_baselines(frames, metrics),
         run_scores=scores,
         missing={r: lacking for r, lacking in missing.items() if lacking},
         finetunings=tuple(sorted({len(seeds) for found in tuned.values() for seeds in found.values()})),
-        published=None if suite in ZERO_SHOT else beside(frames.axis, dict.fromkeys(c.arm for c in trained)),
+        published=None if suite in (*ZERO_SHOT, SQUAD) else beside(frames.axis, dict.fromkeys(c.arm for c in trained)),
         conventions={str(row["budget"]): str(row["convention"]) for row in runs.values() if row["role"] != UNTRAINED},
         families=families,
         labels=declared.labels(frames),
         places=places(frames, suite, tasks),
         measured=_measured(frames, tasks),
+        statistic=statistic,
         looks=_looks([c for c in trained if c.budget == budgets[-1]], family[budgets[-1]]),
     )
 
@@ -183,10 +188,10 @@ def _tuned(frames: Frames, suite: str) -> tuple[dict[str, dict[str, dict[int, fl
 
 def _measured(frames: Frames, tasks: Iterable[str]) -> tuple[Point, ...]:
     """Return the published models that have scores on all of these tasks, the best first."""
-    names = list(tasks)
+    names, center = list(tasks), STATISTICS[frames.statistic]
     models = [
         Point(
-            model.name, MEASURED, plain.fmean(plain.fmean(model.scores[task].values()) for task in names), model.flops,
+            model.name, MEASURED, plain.fmean(center(model.scores[task].values()) for task in names), model.flops,
             model.source, plural(min(len(model.scores[task]) for task in names), "fine-tuning seed"), model.run_id,
         )
         for model in frames.published if all(task in model.scores for task in names)

@@ -16,7 +16,7 @@ from workbench.report.figures.strips import Tips
 from workbench.report.figures.svg import COLOURS
 from workbench.report.load.frames import Frames
 from workbench.report.words import interval, points, power, seeds, short
-from workbench.spec.published import MEASURED, POINTS, Point
+from workbench.spec.published import MEASURED, Point, points_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,6 +30,7 @@ CROWDED = (
     "XLNet-Large",
     "BERT-Large, theirs",
 )  # not labelled, as labels would overlap: named in tool tips and in the table below
+CHARACTER = 6.0  # points, the usual width of a character of a label
 CUT_OFF = "Intervals that extend beyond the axis are cut off; they are complete in the tables"
 
 
@@ -82,7 +83,7 @@ def published_points(board: Board, axis: Axis) -> list[Point]:
 
     The stated FLOPs of models measured here are drawn on every axis of FLOPs; those without are only in tables.
     """
-    of_paper = POINTS if board.label == "GLUE" and axis.column == "flops_paper" else ()
+    of_paper = points_of(board.label, board.tasks) if axis.column == "flops_paper" else ()
     stated = [model for model in board.measured if not math.isnan(model.flops)]
     return [*of_paper, *(stated if axis.column.startswith("flops_") else ())]
 
@@ -162,17 +163,36 @@ def baselines(ax: Axes, lines: Mapping[str, float]) -> None:
 
 
 def line_labels(ax: Axes, lines: Mapping[str, float]) -> None:
-    """Label the horizontal lines at their right end; labels of close lines are moved apart."""
+    """Label each horizontal line at its right end, or at the left if fewer of the marks drawn so far are there.
+
+    Labels of close lines are moved apart.
+    """
     low, high = ax.get_ylim()
     gap = (high - low) * 0.045
+    marks = _marks(ax)
     last = -math.inf
     for name, value in sorted(lines.items(), key=lambda item: item[1]):
         last = max(value + gap * 0.2, last + gap)
-        label = "untrained encoder" if name == "untrained" else short(name)
+        label = f"{'untrained encoder' if name == 'untrained' else short(name)} {points(value)}"
+        bottom, top = (last - gap / 2 - low) / (high - low), (last + 1.5 * gap - low) / (high - low)
+        xs = [x for x, y in marks if bottom < y < top]
+        width = len(label) * CHARACTER * ax.figure.dpi / 72 / ax.bbox.width
+        right = sum(x > 1 - width for x in xs) <= sum(x < width for x in xs)
         ax.annotate(
-            f"{label} {points(value)}", (0.995, last), xycoords=("axes fraction", "data"), ha="right", va="bottom",
-            fontsize=11, color=COLOURS["muted"], zorder=6,
+            label, (0.995 if right else 0.005, last), xycoords=("axes fraction", "data"),
+            ha="right" if right else "left", va="bottom", fontsize=11, color=COLOURS["muted"], zorder=6,
         )  # fmt: skip
+
+
+def _marks(ax: Axes) -> list[tuple[float, float]]:
+    """Return the positions of all marks as fractions of the width and the height of the axes."""
+    inverse = ax.transAxes.inverted()
+    drawn = [line for line in ax.lines if line.get_marker() not in ("None", "", " ", None)]
+    return [
+        (float(x), float(y))
+        for line in drawn
+        for x, y in inverse.transform(line.get_transform().transform(line.get_xydata()))
+    ]
 
 
 def _published(ax: Axes, published: Sequence[Point], wide: bool, tips: Tips) -> None:

@@ -175,7 +175,9 @@ def _main_caption(board: Board) -> list[str]:
     if far := marks.off_axis(board):
         parts.append(f"beyond the axis: {listing(far)}")
     if board.label == "GLUE" and column == "flops_paper":
-        parts.append("open marks are the paper’s own results (its tables 1 and 2, listed below)")
+        ours = ", where the others are means" if board.statistic == "mean" else ""
+        marks_of_paper = "open marks are the paper’s own results (its tables 1 and 2, listed below)"
+        parts.append(f"{marks_of_paper}, medians over fine-tuning seeds{ours}")
     if any(point.family == MEASURED for point in plots.published_points(board, main_axis(board))):
         parts.append("open crosses are published models, measured here, at the FLOPs that their sources state")
     return parts

@@ -90,6 +90,11 @@ class Frames:
         """Return the axis of the experiment: the settings in which its runs differ, as keys separated by commas."""
         return str(self.record["axis"])
 
+    @property
+    def statistic(self) -> str:
+        """Return what of a run's scores with several fine-tuning seeds is its score, "mean" or "median"."""
+        return "median" if run_files.part(self.record, "tasks").get("statistic") == "median" else "mean"
+
     def rows(self, table: Literal["runs", "scores", "other", "baselines"]) -> list[dict[str, Any]]:
         """Return a table as a list of dictionaries, one for each row."""
         frame: pd.DataFrame = getattr(self, table)
@@ -160,6 +165,7 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
     chosen = choose(pile.scores, record["tasks"], pile.notes)
     published, left_out = published_scores.read(store, chosen, verify)
     pile.notes += left_out
+    pile.notes += [f"{s['task']}: {note}." for s in chosen for note in s["notes"]]
     other = [
         {"run_id": s["run_id"], "task": s["task"], "seed": s["seed"], "split": split, "metric": metric, "value": value}
         for s in chosen for split, values in s["values"].items() for metric, value in values.items()
@@ -305,7 +311,7 @@ def choose(scores: list[dict[str, Any]], tasks: Mapping[str, Any], notes: list[s
     """
     names = tasks.get("names")
     names = [str(n) for n in names] if isinstance(names, list | tuple) else []
-    paths = any("." in n or "/" in n for n in names)
+    paths = any("." in n or "/" in n or n.startswith("tag:") for n in names)
     wanted = [s for s in scores if s["task"] in names or s["suite"] in names or (s["suite"] in FROM_PATHS and paths)]
     chosen = []
     for task in dict.fromkeys(s["task"] for s in wanted or scores):

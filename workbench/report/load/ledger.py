@@ -13,6 +13,7 @@ from workbench.errors import InputError, suggest
 from workbench.report.load.naming import PUBLISHED, UNTRAINED, budget_of, code_of, kind_of
 from workbench.report.load.run_files import flatten, number, optional, part, scores_of
 from workbench.spec.scoring import mean_score, place_of
+from workbench.store.index import Index
 from workbench.store.run_store import RunDir, RunStore
 
 Row = dict[str, Any]
@@ -26,7 +27,18 @@ _CONDITION = re.compile(r"\s*([\w.-]+)\s*(!=|<=|>=|=|<|>)\s*(.*?)\s*", re.S)
 
 def rows(store: RunStore) -> list[Row]:
     """Return a row for each run: its state, the fields of its spec by dotted key, its spending and its mean scores."""
-    return [row_of(run) for run in store.runs()]
+    index = Index(store.root, "runs", row_of)
+    found = [index.facts(run) for run in store.runs()]
+    index.keep()
+    return found
+
+
+def states(store: RunStore) -> list[tuple[RunDir, Row]]:
+    """Return each run with its name, state, note, path and kind, for `workbench status`."""
+    index = Index(store.root, "status", lambda run: run.summary() | {"kind": kind(run)})
+    found = [(run, index.facts(run) | {"path": str(run.path)}) for run in store.runs()]
+    index.keep()
+    return found
 
 
 def row_of(run: RunDir) -> Row:

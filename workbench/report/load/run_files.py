@@ -155,7 +155,9 @@ def _score(raw: dict[str, Any]) -> dict[str, Any]:
     values = {str(s): {str(m): number(v) for m, v in part(part(raw, "values"), s).items()} for s in part(raw, "values")}
     baselines = {str(k): number(v) for k, v in part(raw, "baselines").items()}
     settings = {k: part(raw, "finetune").get(k) for k in part(raw, "finetune")}
+    notes = raw.get("notes") if isinstance(raw.get("notes"), list) else []
     return words | numbers | {"seed": raw["seed"], "digest": str(raw.get("digest") or ""), "values": values,
                               "data": str(raw.get("data") or ""),
                               "scorer": str(raw.get("scorer") or ""),
-                              "baselines": baselines, "finetune": settings}  # fmt: skip
+                              "baselines": baselines, "finetune": settings,
+                              "notes": [str(note) for note in notes or ()]}  # fmt: skip

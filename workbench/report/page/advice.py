@@ -133,7 +133,7 @@ def _beyond(board: Board, axis: str, wanted: Amount, far: float) -> str:
 def _doubts(board: Board, axis: str, arm: str) -> str:
     """Return the reason not to recommend an arm that is ahead, such as a higher baseline; "" if there is none."""
     cell = next((c for c in board.at(board.budget) if c.arm == arm), None)
-    if cell is None or (cell.gain is None and not doubts.beaten(cell, board.baseline(doubts.BAG))):
+    if cell is None or (cell.gain is None and not doubts.beaten(cell, doubts.learned(board))):
         return ""
     return doubts.caveat(board, board.budget, [arm], {arm: named(axis, arm)}, "arms")
 

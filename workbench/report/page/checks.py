@@ -11,7 +11,7 @@ from workbench.report.comparison.boards import Board, Cell
 from workbench.report.comparison.spending import TOLERANCE
 from workbench.report.load.frames import Frames
 from workbench.report.load.run_files import FINISHED
-from workbench.report.page.doubts import BAG, beaten, caveat
+from workbench.report.page.doubts import beaten, caveat, learned
 from workbench.report.page.phrases import named, several
 from workbench.report.words import listing, seeds
 from workbench.spec.parts import CONVENTIONS
@@ -44,7 +44,7 @@ def doubtful(board: Board, axis: str) -> list[str]:
     sentences = []
     for budget in reversed(board.budgets):
         claimed = {pair.a for pair in board.pairs[budget] if pair.compared.claimed}
-        bag = board.baseline(BAG)
+        bag = learned(board)
         worse = {c.arm for c in board.at(budget) if c.gain is not None or beaten(c, bag)}
         arms = claimed | worse if budget == board.budget else claimed
         text = caveat(board, budget, arms, {c.arm: named(axis, c.arm) for c in board.at(budget)}, several(axis))
@@ -150,7 +150,9 @@ def uneven(board: Board) -> list[str]:
     sentences = []
     if len(board.finetunings) > 1:
         few, many = board.finetunings[0], board.finetunings[-1]
-        sentences.append(f"{board.label}: scores are means of {few} to {many} fine-tuning seeds, not of equally many.")
+        sentences.append(
+            f"{board.label}: scores are {board.statistic}s of {few} to {many} fine-tuning seeds, not of equally many."
+        )
     for budget in board.budgets:
         seeds_of = {c.arm: set(c.scores) for c in board.at(budget)}
         if len({frozenset(s) for s in seeds_of.values()}) > 1:

@@ -7,12 +7,18 @@ from collections.abc import Iterable, Mapping
 from workbench.report.comparison.boards import Board, Cell
 from workbench.report.words import interval, listing, points
 
+# Baselines that know words and have no encoder, and what they are in a sentence.
 BAG = "bag-of-words"
+LEARNED = {
+    BAG: "A bag of words",
+    "word-lookup": "A look-up of each word's most frequent tag",
+    "nearest-overlap": "The sentence with most words of the question",
+}
 
 
 def doubted(board: Board, budget: str) -> list[Cell]:
-    """Return the arms at a budget that score below a bag of words or are not shown ahead of their untrained encoder."""
-    bag = board.baseline(BAG)
+    """Return the arms at a budget that score below words alone or are not shown ahead of their untrained encoder."""
+    bag = learned(board)
     return [c for c in board.at(budget) if beaten(c, bag) or c.gain is None or not c.gain.claimed]
 
 
@@ -21,7 +27,7 @@ def caveat(board: Board, budget: str, arms: Iterable[str], names: Mapping[str, s
     wanted = set(arms)
     cells = [c for c in doubted(board, budget) if c.arm in wanted]
     every = len(board.at(budget))
-    bag = board.baseline(BAG)
+    bag = learned(board)
     worse = [c for c in cells if beaten(c, bag)]
     unshown = [c for c in cells if c.gain is not None and not c.gain.claimed]
     alone = [names[c.arm] for c in cells if c.gain is None]
@@ -31,7 +37,7 @@ def caveat(board: Board, budget: str, arms: Iterable[str], names: Mapping[str, s
         scores = listing([f"{names[c.arm]} ({points(c.estimate.mean)})" for c in worse])
         all_of = f"each of the {every} {noun}, the best of which has {best}"
         sentences.append(
-            f"A bag of words, without any encoder, has {points(bag)} on {board.label}: more than "
+            f"{_what(board)}, without any encoder, has {points(bag)} on {board.label}: more than "
             f"{all_of if len(worse) == every > 1 else scores}."
         )
     if len(unshown) == every > 1:
@@ -46,8 +52,18 @@ def caveat(board: Board, budget: str, arms: Iterable[str], names: Mapping[str, s
     return " ".join(sentences)
 
 
+def learned(board: Board) -> float | None:
+    """Return the score of the baseline that learns from words alone; None if it was not measured on every task."""
+    return next((value for name in LEARNED if (value := board.baseline(name)) is not None), None)
+
+
+def _what(board: Board) -> str:
+    """Return what that baseline is, in words."""
+    return next(text for name, text in LEARNED.items() if board.baseline(name) is not None)
+
+
 def beaten(cell: Cell, bag: float | None) -> bool:
-    """Return whether a bag of words has the higher mean; `bag` is None if it was not measured on every task."""
+    """Return whether the baseline on words alone has the higher mean, which is None if there is none."""
     return bag is not None and cell.estimate.mean < bag
 
 

@@ -112,6 +112,18 @@ def scale_note(found: Frames) -> str:
     )
 
 
+def statistic_note(board: Board) -> str:
+    """Return a sentence on whether published scores of GLUE and those measured here are both medians."""
+    counts = [str(count) for count in board.finetunings]
+    seeds = f"{' to '.join(dict.fromkeys((counts[0], counts[-1])))} fine-tuning seed{'s' * (counts[-1] != '1')}"
+    if board.statistic == "median":
+        return f"Published scores are medians of ten fine-tuning runs; those of this report are medians over {seeds}."
+    return (
+        f"Published scores are medians of ten fine-tuning runs; those of this report are means over {seeds}, and "
+        f"--set tasks.statistic=median shows medians."
+    )
+
+
 def time_note(found: Frames) -> str:
     """Return a sentence on the time that all runs took, before the command if it is known."""
     runs = [r for r in found.rows("runs") if known(r["seconds"])]

@@ -8,7 +8,7 @@ from workbench.report.comparison.boards import Board
 from workbench.report.figures.selection import BoardFigures, Drawing, main_axis
 from workbench.report.load.frames import Frames
 from workbench.report.options_asked import Asked
-from workbench.report.page import crossings, decided, equal, sentence_scoring, table_rows
+from workbench.report.page import crossings, decided, equal, facts, sentence_scoring, table_rows
 from workbench.report.page.advice import advise
 from workbench.report.page.answer import Answer, answer
 from workbench.report.page.decided import LookRow
@@ -17,7 +17,7 @@ from workbench.report.page.table_rows import BudgetTables, TaskRow
 from workbench.report.statistics.per_task import MetricRow, every_metric
 from workbench.report.statistics.resampling import TAU
 from workbench.report.words import capital
-from workbench.spec.published import POINTS, Finding, Point, finding
+from workbench.spec.published import Finding, Point, finding, points_of
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,11 @@ class Section:
         return any(row.spent_more for table in self.tables for row in table.rows)
 
     @property
+    def statistic_note(self) -> str:
+        """Return a sentence on means and medians over fine-tuning seeds, here and in published scores."""
+        return facts.statistic_note(self.board)
+
+    @property
     def permuted(self) -> bool:
         """Return whether the permutation test was made at the largest budget, for any pair."""
         return any(pair.compared.flip is not None for pair in self.board.pairs[self.board.budget])
@@ -82,7 +87,7 @@ def section(place: int, board: Board, found: Frames, drawing: Drawing, asked: As
         advice=advise(board, found, asked.budget_under(convention), convention),
         figures=figures,
         crossings=tuple(crossings.sentences(board, main_axis(board))),
-        published=POINTS if board.label == "GLUE" else (),
+        published=points_of(board.label, board.tasks),
         tables=tuple(table_rows.at_budget(board, budget) for budget in reversed(board.budgets)),
         notes=tuple(sentence_scoring.notes(board, found)),
         finding=None if figures.along else finding(found.axis, board.arms),
@@ -91,7 +96,7 @@ def section(place: int, board: Board, found: Frames, drawing: Drawing, asked: As
         conventions=tuple(conventions),
         conventions_sentence=sentence,
         tasks=tuple(table_rows.by_task(board)),
-        metrics=tuple(every_metric(found.rows("other"), board.at(board.budget), board.metrics)),
+        metrics=tuple(every_metric(found.rows("other"), board.at(board.budget), board.metrics, board.statistic)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Notes under tables of zero-shot scores: how sentences were scored, ties, and published scores."""
+"""Notes under tables: how sentences or tagged words were scored, ties, and published scores."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from workbench.spec.scoring import ZERO_SHOT
 
 
 def notes(board: Board, frames: Frames) -> list[str]:
-    """Return the notes under the tables of a board; none if its scores are not zero-shot scores."""
+    """Return the notes under the tables of a board; none if its scores are neither zero-shot scores nor of tagging."""
+    rows = [row for row in frames.rows("scores") if row["suite"] == board.suite and row.get("scorer")]
+    if board.suite == "tagging":
+        ways = dict.fromkeys((row["task"], row["scorer"]) for row in rows)
+        return [f"{task}: {scorer}." for task, scorer in ways]
     if board.suite not in ZERO_SHOT:
         return []
-    rows = [row for row in frames.rows("scores") if row["suite"] == board.suite and row.get("scorer")]
     return [*_scorers(board, rows), *_ties(rows), *_published(board)]
 
 

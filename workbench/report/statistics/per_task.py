@@ -6,7 +6,7 @@ import itertools
 import math
 import statistics as plain
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,6 +16,8 @@ from workbench.report.statistics.paired_comparison import Compared, Estimate, po
 from workbench.report.statistics.power import family_of, smallest_gap
 from workbench.report.statistics.resampling import example_sd
 
+# Of a run's scores with several fine-tuning seeds: `tasks.statistic`. Published scores of GLUE are medians.
+STATISTICS: Mapping[str, Callable[[Iterable[float]], float]] = {"mean": plain.fmean, "median": plain.median}
 Tuned = Mapping[str, Mapping[str, Mapping[int, float]]]  # run -> task -> fine-tuning seed -> headline value
 MetricRow = tuple[str, str, str, dict[str, Estimate]]  # task, split and metric, and every arm's score
 
@@ -69,21 +71,22 @@ class Noise:
     gap: float | None
 
 
-def mean_of(tuned: Tuned, run_id: str, task: str) -> float:
-    """Return the mean score of a run on a task over its fine-tuning seeds."""
-    return plain.fmean(tuned[run_id][task].values())
+def score_of(tuned: Tuned, run_id: str, task: str, statistic: str) -> float:
+    """Return the score of a run on a task: the mean over its fine-tuning seeds, or another of STATISTICS."""
+    return STATISTICS[statistic](tuned[run_id][task].values())
 
 
 def task_cells(
-    tuned: Tuned, metrics: Mapping[str, str], groups: Groups, seeds: Mapping[str, int], bare: Mapping[str, str]
-) -> Iterator[TaskCell]:
-    """Yield the result of every task, budget and arm.
+    tuned: Tuned, metrics: Mapping[str, str], groups: Groups, seeds: Mapping[str, int], bare: Mapping[str, str],
+    statistic: str = "mean",
+) -> Iterator[TaskCell]:  # fmt: skip
+    """Yield the result of every task, budget and arm; `statistic` is that over the fine-tuning seeds of a run.
 
     `metrics` maps a task to its headline metric, `groups` (budget, arm) to run ids, `seeds` a run id to its
     pre-training seed, and `bare` a run id to that of the untrained run with the same initial weights.
     """
     for task, metric in metrics.items():
-        scores = {run: mean_of(tuned, run, task) for run in tuned if task in tuned[run]}
+        scores = {run: score_of(tuned, run, task, statistic) for run in tuned if task in tuned[run]}
         measured = {key: tuple(r for r in runs if r in scores) for key, runs in groups.items()}
         all_gains = gains({key: runs for key, runs in measured.items() if runs}, scores, seeds, bare)
         for (budget, arm), run_ids in measured.items():
@@ -104,12 +107,12 @@ def task_cells(
 
 
 def every_metric(
-    rows: Iterable[Mapping[str, Any]], cells: Iterable[Cell], headline: Mapping[str, str]
+    rows: Iterable[Mapping[str, Any]], cells: Iterable[Cell], headline: Mapping[str, str], statistic: str = "mean"
 ) -> list[MetricRow]:
     """Return task, split, metric and {arm: estimate} of everything that was measured.
 
-    The estimates are means over runs of the mean over fine-tuning seeds. Tasks that have nothing but their headline
-    metric are left out. `rows` are those of `Frames.other`.
+    The estimates are means over runs of the `statistic` over fine-tuning seeds. Tasks that have nothing but their
+    headline metric are left out. `rows` are those of `Frames.other`.
     """
     values: dict[tuple[str, str, str], dict[str, list[float]]] = {}
     for row in rows:
@@ -118,7 +121,7 @@ def every_metric(
             values.setdefault(key, {}).setdefault(row["run_id"], []).append(row["value"])
     tasks = Counter(task for task, _, _ in values)
     return [
-        (*key, {c.arm: t_interval([plain.fmean(of_run[r]) for r in c.runs if r in of_run]) for c in cells})
+        (*key, {c.arm: t_interval([STATISTICS[statistic](of_run[r]) for r in c.runs if r in of_run]) for c in cells})
         for key, of_run in values.items()
         if tasks[key[0]] > 1
     ]
@@ -132,19 +135,20 @@ def noise(
     seeds: Mapping[str, int],
     examples: Mapping[str, float],
     declared: Sequence[tuple[str, str]] = (),
+    statistic: str = "mean",
 ) -> Iterator[Noise]:
     """Yield the noise of the mean score over the tasks of `suite`, then that of each task.
 
     `arms` maps an arm to its runs at one budget, and `examples` a task to its number of test examples, if its metric
-    is an accuracy. The smallest gap holds for the comparisons that were `declared` beforehand, or for all pairs if
-    there are none.
+    is an accuracy; `statistic` is that over the fine-tuning seeds of a run. The smallest gap holds for the
+    comparisons that were `declared` beforehand, or for all pairs if there are none.
     """
     each = [(task, (task,)) for task in tasks]
     for name, parts in (("mean", suite), *(each if len(each) > 1 else ())):
         measured = {arm: [r for r in ids if all(p in tuned.get(r, {}) for p in parts)] for arm, ids in arms.items()}
         runs = [ids for ids in measured.values() if ids]
         within = [_by_finetuning_seed(tuned[r], parts) for arm in runs for r in arm]
-        values = [{seeds[r]: plain.fmean(mean_of(tuned, r, p) for p in parts) for r in arm} for arm in runs]
+        values = [{seeds[r]: plain.fmean(score_of(tuned, r, p, statistic) for p in parts) for r in arm} for arm in runs]
         gaps = [[a[s] - b[s] for s in sorted(a.keys() & b.keys())] for a, b in itertools.combinations(values, 2)]
         paired, n = pooled_sd(gaps), min(map(len, gaps), default=0)
         df = residual_df([frozenset(v) for v in values])
@@ -153,7 +157,7 @@ def noise(
             pooled_sd(within),
             pooled_sd([list(v.values()) for v in values]),
             paired,
-            _examples(tuned, [r for arm in runs for r in arm], parts, examples),
+            _examples(tuned, [r for arm in runs for r in arm], parts, examples, statistic),
             n,
             df,
             None
@@ -162,11 +166,13 @@ def noise(
         )
 
 
-def _examples(tuned: Tuned, runs: list[str], parts: tuple[str, ...], examples: Mapping[str, float]) -> float | None:
+def _examples(
+    tuned: Tuned, runs: list[str], parts: tuple[str, ...], examples: Mapping[str, float], statistic: str
+) -> float | None:
     """Return the standard deviation that test examples add to a mean over tasks; None if one is not an accuracy."""
     if not runs or any(part not in examples for part in parts):
         return None
-    deviations = [example_sd(plain.fmean(mean_of(tuned, r, p) for r in runs), examples[p]) for p in parts]
+    deviations = [example_sd(plain.fmean(score_of(tuned, r, p, statistic) for r in runs), examples[p]) for p in parts]
     return None if None in deviations else math.hypot(*(sd for sd in deviations if sd is not None)) / len(parts)
 
 

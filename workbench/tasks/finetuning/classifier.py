@@ -31,7 +31,7 @@ class Classifier(nn.Module):
     def __init__(self, encoder: nn.Module, outputs: int, dropout: float) -> None:
         super().__init__()
         self.encoder: Any = encoder
-        self.segments = _has_segments(encoder)
+        self.segments = has_segments(encoder)
         self.reads_last = reads_last(encoder.config)
         self.language: nn.Module | None = None  # predicts the next token, if that is trained too (`language_loss`)
         self.dropout = nn.Dropout(dropout)
@@ -45,22 +45,26 @@ class Classifier(nn.Module):
 
     def states(self, inputs: dict[str, Tensor]) -> Tensor:
         """Return the last hidden states (B, L, D) of input tensors (B, L)."""
-        if not self.segments:
-            inputs = {name: value for name, value in inputs.items() if name != "token_type_ids"}
-        return self._hidden(**inputs)
+        return states(self.encoder, self.segments, inputs)
 
     def classify(self, hidden: Tensor, inputs: dict[str, Tensor]) -> Tensor:
         """Return outputs (B, labels) of the states (B, L, D) of input tensors (B, L)."""
         outputs: Tensor = self.head(self.dropout(pooled(hidden, inputs.get("attention_mask"), self.reads_last)))
         return outputs
 
-    def _hidden(self, input_ids: Tensor, **others: Tensor) -> Tensor:
-        """Return the last hidden states (B, L, D), by our own kernels where these compute the same in less time."""
-        if layers.can(self.encoder, input_ids):
-            mask, segments = others.get("attention_mask"), others.get("token_type_ids")
-            return layers.hidden_states(self.encoder, input_ids, mask, segments)
-        hidden: Tensor = self.encoder(input_ids=input_ids, **others).last_hidden_state
-        return hidden
+
+def states(encoder: Any, segments: bool, inputs: dict[str, Tensor]) -> Tensor:
+    """Return the last hidden states (B, L, D) of input tensors (B, L); segment ids are used only with `segments`.
+
+    They are computed by our own kernels where these compute the same in less time.
+    """
+    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+    types = inputs.get("token_type_ids") if segments else None
+    if layers.can(encoder, ids):
+        return layers.hidden_states(encoder, ids, mask, types)
+    given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+    hidden: Tensor = encoder(**{name: value for name, value in given.items() if value is not None}).last_hidden_state
+    return hidden
 
 
 def pooled(hidden: Tensor, attention: Tensor | None, last: bool) -> Tensor:
@@ -75,7 +79,7 @@ def pooled(hidden: Tensor, attention: Tensor | None, last: bool) -> Tensor:
     return hidden[torch.arange(len(hidden), device=hidden.device), places]
 
 
-def _has_segments(encoder: Any) -> bool:
+def has_segments(encoder: Any) -> bool:
     """Return whether an encoder distinguishes a first and a second text; RoBERTa, MPNet and ModernBERT do not.
 
     GPT-2 accepts segment ids as well, but embeds them as tokens of its vocabulary.

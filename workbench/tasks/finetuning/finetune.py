@@ -1,12 +1,9 @@
-"""Fine-tuning of one encoder on one task, and its scores.
-
-Clark et al. 2020, table 7 and appendix; released code: `finetune/` and `configure_finetuning.py` (docs/electra.md 5).
-"""
+"""Fine-tuning of one encoder to label texts, and its scores."""
 
 from __future__ import annotations
 
-import math
-import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,104 +11,159 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from workbench import cpu
 from workbench.errors import Diverged
-from workbench.rng import seed_of
-from workbench.signals import heed
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.finetuning.classifier import Classifier, load_encoder, row_length
+from workbench.tasks.finetuning.fit import Setting, fit, setting, step_count
 from workbench.tasks.finetuning.language_loss import LanguageLoss
-from workbench.tasks.finetuning.rates import layerwise_optimizer, optim_spec, schedule_spec
-from workbench.tasks.finetuning.token_batches import Encoded, by_length, check_ids, doubled, encode, shuffled
-from workbench.tasks.metrics import measure
-from workbench.tasks.score import Progress, Score, score_digest
-from workbench.tasks.task import Task
-from workbench.training.optimizer import lr_factor, set_rate
-from workbench.training.plan import warmup_steps
+from workbench.tasks.finetuning.token_batches import (
+    Encoded,
+    by_length,
+    check_ids,
+    doubled,
+    encode,
+    encode_rows,
+    shuffled,
+)
+from workbench.tasks.finetuning.unfinished import Unfinished
+from workbench.tasks.metrics import judged
+from workbench.tasks.score import Effort, Progress, Score, fine_tuned
+from workbench.tasks.tables.folds import PART, of_folds, over_folds
+from workbench.tasks.task import Examples, Task
 
 TEST_TOKENS = 8192  # most tokens of a test batch, padding included
-LOOK = 50  # steps between checks that the loss is finite, each of which waits for the device
 
 
 def finetune(
-    encoder: Path, task: Task, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None
-) -> Score:
+    encoder: Path, task: Task, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None,
+    unfinished: Unfinished | None = None,
+) -> Score:  # fmt: skip
     """Fine-tune a copy of the encoder in the folder `encoder` (Hugging Face layout) on a task and return its score.
 
-    Everything random is a function of (seed, task). `progress` is called with (step, steps) after each step. Raises
-    InputError for a folder without an encoder, and Diverged if the loss or an output is NaN or infinite.
+    Everything random is a function of (seed, task). `progress` is called with (step, steps) after each step. A state in
+    `unfinished` is gone on from. Raises InputError for a folder without an encoder, and Diverged if the loss or an
+    output is NaN or infinite.
     """
-    begun = time.perf_counter()
-    device = host.resolved_device()
-    cpu.prepare(host.threads, host.plain, device)
-    autocast = torch.autocast(device.partition(":")[0], torch.bfloat16, enabled=host.resolved_precision() == "bf16")
+    if task.folds:
+        return _over_folds(encoder, task, spec, seed, host, progress, unfinished)
+    return finetune_and_predict(encoder, task, {}, spec, seed, host, progress, unfinished)[0]
 
-    with torch.random.fork_rng([device] if device.startswith("cuda") else []):
-        torch.manual_seed(seed_of(seed, "finetune", task.name, "head and dropout"))
-        backbone: Any = load_encoder(encoder, spec.dropout, device)
-        model = Classifier(backbone, max(1, len(task.labels)), spec.dropout)
-        if spec.lm_weight:
-            model.language = LanguageLoss(backbone, encoder)
-        model = model.to(device)
+
+def finetune_and_predict(
+    encoder: Path, task: Task, unlabelled: Mapping[str, Examples], spec: TasksSpec, seed: int, host: Host,
+    progress: Progress | None = None, unfinished: Unfinished | None = None,
+) -> tuple[Score, dict[str, Any]]:  # fmt: skip
+    """Fine-tune as `finetune` does; return the score, and the outputs (N, labels) for each part without labels."""
+    fitted = _fitted(encoder, task, unlabelled, spec, seed, host, progress, unfinished)
+    labelled = {part: rows for part, rows in fitted.outputs.items() if part in task.tests}
+    values = {part: points(task, outputs, task.array(task.tests[part]), seed) for part, outputs in labelled.items()}
+    details: dict[str, Any] = {"notes": list(task.notes)} if task.notes else {}
+    if task.suite == "babylm":
+        details["predicted"] = labelled[next(iter(values))].argmax(1).tolist()
+    score = fine_tuned(task, spec, seed, values, _rows(task, values), fitted.effort, details)
+    return score, {part: fitted.outputs[part] for part in unlabelled}
+
+
+def _over_folds(
+    encoder: Path, task: Task, spec: TasksSpec, seed: int, host: Host, progress: Progress | None,
+    unfinished: Unfinished | None,
+) -> Score:  # fmt: skip
+    """Fine-tune once for each fold, and return the score of all folds together (`tasks.tables.folds`)."""
+    fitted: list[Fitted] = []
+    parts = list(of_folds(task))
+    for number, part in enumerate(parts):
+        state = replace(unfinished, score=f"{Path(unfinished.score).stem}-fold{number}.json") if unfinished else None
+        step = _of_all(progress, number, len(parts)) if progress is not None else None
+        fitted.append(_fitted(encoder, part, {}, spec, seed, host, step, state))
+        if state is not None:
+            state.delete()
+    outputs = [each.outputs[PART] for each in fitted]
+    if not all(np.isfinite(each).all() for each in outputs):
+        raise Diverged(f"the outputs after fine-tuning on {task.name} (seed {seed}) are not finite")
+    values = over_folds(task, outputs, [part.array(part.tests[PART]) for part in parts])
+    details = {"folds": len(parts), **({"notes": list(task.notes)} if task.notes else {})}
+    efforts = [each.effort for each in fitted]
+    peak = max(each.peak_memory_bytes for each in efforts)
+    effort = Effort(sum(each.steps for each in efforts), sum(each.seconds for each in efforts), peak)
+    hundredfold = {PART: {name: 100 * value for name, value in values.items()}}
+    return fine_tuned(task, spec, seed, hundredfold, _rows(task, hundredfold), effort, details)
+
+
+def _rows(task: Task, values: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how many rows are trained on, and how many the headline part of these values has."""
+    return len(task.train), len(task.tests[next(iter(values))])
+
+
+def _of_all(progress: Progress, number: int, count: int) -> Progress:
+    """Return the progress of one of `count` fine-tunings as a part of that of all."""
+    return lambda step, steps: progress(number * steps + step, count * steps)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The outputs (N, labels) of a fine-tuned model for each part, and what its fine-tuning took."""
+
+    outputs: Mapping[str, Any]
+    effort: Effort
+
+
+def _fitted(
+    encoder: Path, task: Task, unlabelled: Mapping[str, Examples], spec: TasksSpec, seed: int, host: Host,
+    progress: Progress | None, unfinished: Unfinished | None,
+) -> Fitted:  # fmt: skip
+    """Fine-tune, and return the outputs for the task's tests and the parts without labels."""
+    with setting(task.name, seed, host, unfinished) as where:
+        model = _classifier(encoder, task, spec, where)
         learned = doubled(task) if spec.doubled and task.symmetric else task
-        parts = encode(encoder, learned, row_length(encoder, backbone.config, spec.length))
-        check_ids(encoder, parts, backbone.get_input_embeddings().num_embeddings)
+        length = row_length(encoder, model.encoder.config, spec.length)
+        parts = encode(encoder, learned, length)
+        parts = parts | {part: encode_rows(encoder, rows, length) for part, rows in unlabelled.items()}
+        check_ids(encoder, parts, model.encoder.get_input_embeddings().num_embeddings)
         train = parts["train"]
-        steps = max(1, round(task.settings(spec)["epochs"] * math.ceil(len(train) / spec.batch)))
-        optim, schedule = optim_spec(spec), schedule_spec(spec)
-        optimizer, warmup = layerwise_optimizer(model, spec), warmup_steps(schedule, steps)
-        batches = shuffled(train, spec.batch, seed_of(seed, "finetune", task.name, "order"))
-        bad = torch.zeros((), device=device)
+        steps = step_count(len(train), task.settings(spec)["epochs"], spec)
 
-        model.train()
-        for step in range(1, steps + 1):
-            heed()
-            set_rate(optimizer, optim, optim.lr * lr_factor(step - 1, steps, warmup, schedule), step)
-            inputs, targets = train.batch(next(batches), device)
-            with autocast:
+        def loss_of(rows: Any) -> Tensor:
+            inputs, targets = train.batch(rows, where.device)
+            with where.autocast():
                 hidden = model.states(inputs)
                 outputs = model.classify(hidden, inputs)
                 language = model.language(hidden, inputs) if model.language is not None else None
             loss = task_loss(outputs.float(), targets, task, spec.sum_loss)
             if language is not None:
                 loss = loss + spec.lm_weight * language * (len(targets) if spec.sum_loss else 1)
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), optim.clip, foreach=True)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            bad += ~torch.isfinite(loss.detach())
-            if (step % LOOK == 0 or step == steps) and bad.item():
-                where = f"fine-tuning on {task.name} (seed {seed})"
-                raise Diverged(f"the loss of {where} is not finite by step {step}", step)
-            if progress is not None:
-                progress(step, steps)
+            return loss
 
-        model.eval()
-        with autocast:
-            predicted = {part: predict(model, data, device) for part, data in parts.items() if part != "train"}
+        order = shuffled(train.lengths, spec.batch, where.order())
+        earlier = fit(model, loss_of, order, steps, spec, where, progress)
+        with where.autocast():
+            outputs = {part: predict(model, data, where.device) for part, data in parts.items() if part != "train"}
+        return Fitted(outputs, where.effort(steps, earlier))
 
-    values = {part: points(task, outputs, parts[part], seed) for part, outputs in predicted.items()}
-    first = next(iter(values))
-    details = {"predicted": predicted[first].argmax(1).tolist()} if task.suite == "babylm" else {}
-    return Score(
-        task=task.name, suite=task.suite, metric=task.metric, seed=seed, value=values[first][task.metric],
-        values=values, baselines=dict(task.baselines), train_rows=len(task.train), test_rows=len(parts[first]),
-        steps=steps, seconds=time.perf_counter() - begun, finetune=task.settings(spec), data=task.fingerprint,
-        digest=score_digest(task, spec), details=details,
-    )  # fmt: skip
+
+def _classifier(folder: Path, task: Task, spec: TasksSpec, where: Setting) -> Classifier:
+    """Return the encoder of a folder with a new head for a task, on the device."""
+    encoder = load_encoder(folder, spec.dropout, where.device)
+    model = Classifier(encoder, max(1, len(task.labels)), spec.dropout)
+    if spec.lm_weight:
+        model.language = LanguageLoss(encoder, folder)
+    return model.to(where.device)
 
 
 def task_loss(outputs: Tensor, targets: Tensor, task: Task, total: bool) -> Tensor:
     """Return the loss of a batch: cross-entropy of outputs (B, labels), or squared error of outputs (B, 1).
 
-    The targets (B,) of a regression are scaled to the range 0 to 1. The loss is the mean over the batch, or its sum
+    The targets (B,) of a regression are scaled to the range 0 to 1. With several labels a row, targets (B, labels), it
+    is the mean over labels of the binary cross-entropy of a sigmoid. The loss is the mean over the batch, or its sum
     with `total`, as in the released code.
     """
     reduction = "sum" if total else "mean"
     if task.regression:
         low, high = task.span
         return nn.functional.mse_loss(outputs[:, 0], (targets - low) / (high - low), reduction=reduction)
+    if task.multilabel:
+        loss = nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction=reduction)
+        return loss / len(task.labels) if total else loss
     return nn.functional.cross_entropy(outputs, targets, reduction=reduction)
 
 
@@ -119,15 +171,14 @@ def predict(model: Classifier, data: Encoded, device: str) -> Any:
     """Return the outputs (N, labels), float32, in the order of the data."""
     outputs = np.zeros((len(data), model.head.out_features), dtype=np.float32)
     with torch.inference_mode():
-        for rows in by_length(data, TEST_TOKENS):
+        for rows in by_length(data.lengths, TEST_TOKENS):
             inputs, _ = data.batch(rows, device)
             outputs[rows] = model(inputs).float().cpu().numpy()
     return outputs
 
 
-def points(task: Task, outputs: Any, data: Encoded, seed: int) -> dict[str, float]:
+def points(task: Task, outputs: Any, targets: Any, seed: int) -> dict[str, float]:
     """Return the metrics of the task times 100. Raises Diverged if an output is NaN or infinite."""
     if not np.isfinite(outputs).all():
         raise Diverged(f"the outputs after fine-tuning on {task.name} (seed {seed}) are not finite")
-    predicted = outputs[:, 0] if task.regression else outputs.argmax(1)
-    return {name: 100 * value for name, value in measure(task.metrics, predicted, data.targets).items()}
+    return {name: 100 * value for name, value in judged(task.kind, task.metrics, outputs, targets).items()}

@@ -54,6 +54,11 @@ class Row:
     def header(self) -> bool:
         return isinstance(self.label, str)
 
+    @property
+    def text_columns(self) -> list[str]:
+        """The names of the text columns on the hub."""
+        return list(self.hub_texts or map(str, self.texts))
+
 
 # Metrics and epochs: docs/electra.md 5. `symmetric` is the official `double_unordered`, which leaves QQP out.
 ROWS: dict[str, Row] = {
@@ -105,25 +110,34 @@ def row_of(name: str) -> Row | None:
 def load(names: Iterable[str], where: str | None, rows: int | None = None) -> Suite:
     """Return the named tasks; those without files are in `missing`. Raises InputError for files that cannot be used."""
     rows_of_tasks = [row for name in names if (row := row_of(name))]
-    place = where or HUB
-    folder = user_path(place, "--set tasks.glue:")
-    local = folder.is_dir()
-    if not local:
-        patterns = [f"{row.config}/*.parquet" for row in rows_of_tasks if row.name in ROWS]
-        downloaded = fetch(place, patterns, "--set tasks.glue", "the folder that holds CoLA, MRPC and the others")
-        if isinstance(downloaded, str):
-            return Suite((), {row.name: downloaded for row in rows_of_tasks})
-        folder = downloaded
+    folder = folder_of(where, [row.config for row in rows_of_tasks if row.name in ROWS])
+    if isinstance(folder, str):
+        return Suite((), {row.name: folder for row in rows_of_tasks})
+    local = user_path(where or HUB, "--set tasks.glue:").is_dir()
     tasks: list[Task] = []
     missing: dict[str, str] = {}
     for row in rows_of_tasks:
         parts = _official(folder, row) if local else None
         parts = parts or (_hub(folder, row) if row.name in ROWS else None)
         if parts is None:
-            missing[row.name] = _looked(folder, row) if local else f"no {row.config}/*.parquet in the hub's {place}"
+            hub = f"no {row.config}/*.parquet in the hub's {where or HUB}"
+            missing[row.name] = _looked(folder, row) if local else hub
         else:
             tasks.append(_task(row, parts, rows))
     return Suite(tuple(tasks), missing)
+
+
+def folder_of(where: str | None, configs: Iterable[str]) -> Path | str:
+    """Return the folder `where`, or the local copy of these configs of a data set on the hub.
+
+    If there is none, it is a sentence on the reason. Raises InputError if `where` can be neither of the two.
+    """
+    place = where or HUB
+    folder = user_path(place, "--set tasks.glue:")
+    if folder.is_dir():
+        return folder
+    patterns = [f"{config}/*.parquet" for config in configs]
+    return fetch(place, patterns, "--set tasks.glue", "the folder that holds CoLA, MRPC and the others")
 
 
 def _task(row: Row, parts: Mapping[str, Examples], rows: int | None) -> Task:
@@ -158,21 +172,32 @@ def _official(folder: Path, row: Row) -> dict[str, Examples] | None:
 
 
 def _read_tsv(path: Path, row: Row) -> Iterator[tuple[int, list[str], str]]:
-    """Yield (line number, texts, label) of each row. Fields are split at tabs alone: quotation marks are text."""
-    lines = text_of(path).split("\n")  # splitlines() also splits at other characters, which the texts contain
-    columns = [*row.texts, row.label]
-    if row.header:
+    """Yield (line number, texts, label) of each row."""
+    for number, fields in tsv_rows(path, [*row.texts, row.label], row.header, row.gaps):
+        yield number, fields[:-1], fields[-1]
+
+
+def tsv_rows(
+    path: Path, columns: Iterable[str | int], header: bool = True, gaps: bool = False
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line number, fields of `columns`) of each row. Fields are split at tabs alone: quotation marks are text.
+
+    Columns are names in the header, or numbers from 0. With `gaps`, lines that lack columns are skipped. Raises
+    InputError for a column that is not there, and without `gaps` for such a line.
+    """
+    lines, wanted = text_of(path).split("\n"), list(columns)  # splitlines() also splits at other characters
+    if header:
         names = lines[0].rstrip("\r").split("\t")
-        lacking = [str(c) for c in columns if c not in names]
+        lacking = [c for c in wanted if isinstance(c, str) and c not in names]
         if lacking:
             raise InputError(f"{path} has no column {lacking[0]!r}; its header has {', '.join(map(repr, names))[:200]}")
-        columns = [names.index(str(c)) for c in columns]
-    where = [int(c) for c in columns]
-    for number, line in enumerate(lines[row.header :], start=1 + row.header):
+        wanted = [names.index(c) if isinstance(c, str) else c for c in wanted]
+    where = [int(c) for c in wanted]
+    for number, line in enumerate(lines[header:], start=1 + header):
         fields = line.rstrip("\r").split("\t")
         if len(fields) > max(where):
-            yield number, [fields[i] for i in where[:-1]], fields[where[-1]]
-        elif line.strip() and not row.gaps:
+            yield number, [fields[i] for i in where]
+        elif line.strip() and not gaps:
             raise InputError(f"{path}, line {number}: {len(fields)} columns where {max(where) + 1} are needed")
 
 
@@ -216,24 +241,36 @@ def _hub(folder: Path, row: Row) -> dict[str, Examples] | None:
     """
     parts: dict[str, Examples] = {}
     for part, (_, split) in _files(row).items():
-        paths = sorted((folder / row.config).glob(f"{split}-*.parquet"))
-        if not paths:
+        rows = hub_rows(folder, row.config, split, [*row.text_columns, "label"])
+        if rows is None:
             return None
-        names = row.hub_texts or tuple(str(c) for c in row.texts)
         texts: list[list[str]] = []
         targets: list[int | float] = []
-        for path in paths:
-            for number, columns in rows_of(path):
-                where = f"{path}, {number}"
-                if lacking := [name for name in (*names, "label") if name not in columns]:
-                    raise InputError(f"{path} has no column {lacking[0]!r}; there are {', '.join(columns)[:200]}")
-                texts.append([checked_text(columns[name], name, where) for name in names])
-                targets.append(_hub_target(row, columns["label"], where))
+        for where, (*fields, label) in rows:
+            texts.append([checked_text(each, name, where) for each, name in zip(fields, row.text_columns, strict=True)])
+            targets.append(_hub_target(row, label, where))
         if not texts:
-            raise InputError(f"{paths[0]} holds no rows")
+            raise InputError(f"{folder / row.config / split}-*.parquet holds no rows")
         first, *second = (list(column) for column in zip(*texts, strict=True))
         parts[part] = Examples(first, second[0] if second else None, targets)
     return parts
+
+
+def hub_rows(folder: Path, config: str, split: str, columns: list[str]) -> Iterator[tuple[str, list[Any]]] | None:
+    """Return (file and row, values of `columns`) of each row of a split; None if it has no files.
+
+    Raises InputError for a column that is not there.
+    """
+    paths = sorted((folder / config).glob(f"{split}-*.parquet"))
+    return _parquet_rows(paths, columns) if paths else None
+
+
+def _parquet_rows(paths: Iterable[Path], columns: list[str]) -> Iterator[tuple[str, list[Any]]]:
+    for path in paths:
+        for number, values in rows_of(path):
+            if lacking := [name for name in columns if name not in values]:
+                raise InputError(f"{path} has no column {lacking[0]!r}; there are {', '.join(values)[:200]}")
+            yield f"{path}, {number}", [values[name] for name in columns]
 
 
 def _hub_target(row: Row, label: Any, where: str) -> int | float:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import torch
 from torch import nn
 
 from workbench.spec.parts import OptimSpec, ScheduleSpec, TasksSpec
-from workbench.tasks.finetuning.classifier import Classifier
 from workbench.training.optimizer import Group, adamw, is_vector
 
 LAYER = re.compile(r"(?:^|\.)(?:layer|layers|h|block|blocks)\.(\d+)\.")
@@ -45,10 +45,10 @@ def layer_factor(depth: int, layers: int, spec: TasksSpec) -> float:
     return spec.layer_decay ** (layers + 1 + spec.extra_decay - depth)
 
 
-def layerwise_optimizer(model: Classifier, spec: TasksSpec) -> torch.optim.AdamW:
+def layerwise_optimizer(model: Any, spec: TasksSpec) -> torch.optim.AdamW:
     """Return AdamW with a parameter group for each learning rate of a layer, with and without weight decay.
 
-    The head has the peak learning rate.
+    The weights of `model.encoder` have the rates of their layers; all others, a head's, have the peak rate.
     """
     layers = int(model.encoder.config.num_hidden_layers)
 

@@ -2,30 +2,33 @@
 
 Columns are given by `tasks.text`, `tasks.pair` and `tasks.label`, or recognised by their names. If all labels are
 numbers and some have a fractional part, the task is a regression, else a classification; `tasks.kind` overrides this.
-The rows to test on are
+Lists of labels, in JSON lines or Parquet, give each row any number of them; so does `tasks.kind=multilabel` in CSV and
+TSV, where labels are separated by `|`, or by commas if the column has no `|`. The rows to test on are
 
 1. those of a column `split` (`train`; `dev`, `validation` or `valid`; `test`), or else
 2. those of a file beside the table: `my.dev.csv`, `my.validation.csv`, `my.test.csv` ... beside `my.train.csv`, and
    `dev.csv` ... beside `train.csv`, or else
 3. about a fifth of the rows, chosen by a hash of the first text, so that equal texts are on the same side, and a row
-   stays on its side if others are added; rows whose label no training row has are used for training.
+   stays on its side if others are added; rows whose label no training row has are used for training. With
+   `tasks.folds` every row is tested on in turn instead (`workbench.tasks.tables.folds`).
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import InputError, encodable, suggest
+from workbench.errors import InputError, suggest
 from workbench.rng import seed_of
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
 from workbench.tasks.rows import FORMATS, checked_text, rows_of
-from workbench.tasks.task import Examples, Task, sealed
+from workbench.tasks.tables import labelled
+from workbench.tasks.tables.folds import divided
+from workbench.tasks.tables.labelled import Line
+from workbench.tasks.task import Task
 
 PAIRS = (
     ("sentence1", "sentence2"), ("text1", "text2"), ("text_a", "text_b"), ("premise", "hypothesis"),
@@ -33,21 +36,7 @@ PAIRS = (
 )  # fmt: skip
 SINGLES = ("text", "sentence", "review", "content", "document", "body")
 LABELS = ("label", "labels", "target", "class", "category", "score", "gold_label", "y")
-LONGEST_LABEL = 200  # characters
-LARGEST_LABEL = 1e30  # squares and differences of larger labels may overflow 32-bit floats
-CLOSEST = 1e-5  # least distance between the smallest and the largest label, as a share of the larger size
-MOST_LABELS = 1000  # in a classification; with more, the head and the baselines may not fit into memory
 PARTS = {"train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "val": "dev", "test": "test"}
-
-
-@dataclass(frozen=True)
-class Line:
-    """One row: its file and row for messages, its part (None if not given), its texts and its label as written."""
-
-    where: str
-    part: str | None
-    texts: tuple[str, ...]
-    label: Any
 
 
 def is_table(name: str) -> bool:
@@ -63,11 +52,11 @@ def load(path: Path, spec: TasksSpec) -> Task:
     lines = [line for part, file in _siblings(path).items() for line in _lines(file, spec, part)]
     if not lines:
         raise InputError(f"{path} holds no rows")
-    regression = spec.kind == "regression" if spec.kind else _fractional(lines)
-    parts = _parts(lines, regression, path)
-    if regression:
-        return _regression(path, parts, spec)
-    return _classification(path, parts, spec)
+    kind = spec.kind or labelled.kind_of(lines)
+    lines = labelled.separated(lines) if kind == "multilabel" else lines
+    parts = _parts(lines, kind, path, spec.folds)
+    task = labelled.task(_name(path), path, kind, parts, spec)
+    return divided(task, spec.folds) if spec.folds else task
 
 
 def _siblings(path: Path) -> dict[str | None, Path]:
@@ -107,24 +96,17 @@ def _lines(path: Path, spec: TasksSpec, part: str | None) -> Iterator[Line]:
         name = str(row.get(split)).strip().lower() if split else part
         if name is not None and name not in PARTS:
             raise InputError(f"{path}, {where}: split {name!r} is not one of {', '.join(PARTS)}")
-        yield Line(f"{path}, {where}", PARTS[name] if name else None, tuple(words), _label(row.get(label), path, where))
+        where = f"{path}, {where}"
+        yield Line(where, PARTS[name] if name else None, tuple(words), _label(row.get(label), spec.kind, where))
 
 
-def _label(value: Any, path: Path, where: str) -> Any:
-    """Return a label as it is written, without surrounding blanks. Raises InputError if it cannot be a label."""
-    if isinstance(value, str):
-        value = value.strip()
-        if len(value) > LONGEST_LABEL:
-            raise InputError(f"{path}, {where}: the label has {len(value)} characters, and {LONGEST_LABEL} are allowed")
-        if not encodable(value):
-            raise InputError(f"{path}, {where}: the label holds half of a surrogate pair, which is not valid text")
-    elif isinstance(value, (int, float)) and abs(value) > LARGEST_LABEL:
-        raise InputError(f"{path}, {where}: the size of the label is above {LARGEST_LABEL:g}, the limit")
-    if value is None or value == "" or value != value or str(value).lower() == "nan":
-        raise InputError(f"{path}, {where}: there is no label")
-    if not isinstance(value, (str, int, float)):
-        raise InputError(f"{path}, {where}: a label must be a word or a number, got {value!r}")
-    return value
+def _label(value: Any, kind: str | None, where: str) -> Any:
+    """Return a label as it is written, or a tuple of labels if it is a list. Raises InputError if it cannot be one."""
+    if kind in (None, "multilabel") and isinstance(value, list):
+        return tuple(labelled.checked(each, where) for each in value)
+    if kind == "multilabel" and isinstance(value, str):
+        return value  # one or several, or none, which the whole column shows
+    return labelled.checked(value, where)
 
 
 def _columns(path: Path, there: list[str], spec: TasksSpec) -> tuple[list[str], str]:
@@ -163,41 +145,28 @@ def _columns(path: Path, there: list[str], spec: TasksSpec) -> tuple[list[str], 
     return [single], label
 
 
-# ---- parts and labels ----
+# ---- parts ----
 
 
-def _fractional(lines: list[Line]) -> bool:
-    """Return whether all labels are numbers and at least one of them is no integer (fractional, or not finite)."""
-    numbers = [_number(line.label) for line in lines]
-    return None not in numbers and any(not float(n).is_integer() for n in numbers if n is not None)
+def _parts(lines: list[Line], kind: str, path: Path, folds: int | None) -> dict[str, list[Line]]:
+    """Return the rows of each part, "train" first; with `folds` there is no other.
 
-
-def _number(label: Any) -> float | None:
-    """Return a label as a number; None if it is not one."""
-    try:
-        number = float(label)
-    except ValueError:
-        return None
-    return number
-
-
-def _word(label: Any) -> str:
-    """Return the name of a label; 1, 1.0 and "1" have the same."""
-    if isinstance(label, bool):
-        return str(label).lower()
-    return str(int(label)) if isinstance(label, float) and label == int(label) else str(label)
-
-
-def _parts(lines: list[Line], regression: bool, path: Path) -> dict[str, list[Line]]:
-    """Return the rows of each part, "train" first. Raises InputError if there are none to train or to test on."""
-    if all(line.part is None for line in lines):
+    Raises InputError if there are none to train or to test on.
+    """
+    given = any(line.part is not None for line in lines)
+    if folds:
+        if given:
+            raise InputError(
+                f"tasks.folds={folds} divides a table that has no rows to test on, and {path} has parts; leave out "
+                f"tasks.folds, or name a table without a split"
+            )
+        return {"train": lines}
+    if not given:
         parts = {part: [line for line in lines if _hashed(line) == part] for part in ("train", "dev")}
-        if not regression:
-            seen = {_word(line.label) for line in parts["train"]}
-            parts = {
-                part: [x for x in lines if (_hashed(x) if _word(x.label) in seen else "train") == part]
-                for part in ("train", "dev")
-            }
+        if kind != "regression":
+            seen = {word for line in parts["train"] for word in line.words}
+            side = [_hashed(line) if seen.issuperset(line.words) else "train" for line in lines]
+            parts = {part: [x for x, of in zip(lines, side, strict=True) if of == part] for part in ("train", "dev")}
     else:
         parts = {part: [line for line in lines if line.part == part] for part in ("train", "dev", "test")}
         parts = {part: rows for part, rows in parts.items() if rows}
@@ -210,59 +179,3 @@ def _parts(lines: list[Line], regression: bool, path: Path) -> dict[str, list[Li
 def _hashed(line: Line) -> str:
     """Return the part of a row by a hash of its first text: "dev" for a fifth of all texts."""
     return "dev" if seed_of(0, "table", line.texts[0]) % 5 == 0 else "train"
-
-
-def _examples(lines: list[Line], targets: list[Any]) -> Examples:
-    """Return rows and their targets as examples, with a second text if the rows have two."""
-    pairs = len(lines[0].texts) == 2
-    return Examples([x.texts[0] for x in lines], [x.texts[1] for x in lines] if pairs else None, targets)
-
-
-def _classification(path: Path, parts: Mapping[str, list[Line]], spec: TasksSpec) -> Task:
-    """Return a classification task. Raises InputError if its labels cannot be learned."""
-    seen = {_word(line.label) for line in parts["train"]}
-    if len(seen) < 2:
-        raise InputError(f"{path}: every row to train on has the label {next(iter(seen))!r}, so nothing can be learned")
-    if len(seen) > MOST_LABELS:
-        raise InputError(
-            f"{path} has {len(seen):,} different labels in {len(parts['train']):,} rows to train on, and a "
-            f"classification may have {MOST_LABELS:,}; if they are numbers, add --set tasks.kind=regression, else give "
-            f"another column with --set tasks.label=COLUMN"
-        )
-    for line in (line for part, lines in parts.items() if part != "train" for line in lines):
-        if _word(line.label) not in seen:
-            raise InputError(f"{line.where}: label {_word(line.label)!r} is in no row to train on")
-    whole = all(re.fullmatch(r"-?\d{1,18}", word) for word in seen)
-    labels = tuple(sorted(seen, key=int if whole else str))
-    index = {label: number for number, label in enumerate(labels)}
-    examples = {part: _examples(lines, [index[_word(x.label)] for x in lines]) for part, lines in parts.items()}
-    metrics = ("accuracy", "matthews", "f1" if len(labels) == 2 else "macro_f1")
-    task = Task(_name(path), "table", labels, "accuracy", metrics, 3.0, examples.pop("train"), examples)
-    return sealed(task, spec.rows)
-
-
-def _regression(path: Path, parts: Mapping[str, list[Line]], spec: TasksSpec) -> Task:
-    """Return a regression task. Raises InputError if a label is not a number, or they cannot be learned."""
-    examples: dict[str, Examples] = {}
-    for part, lines in parts.items():
-        numbers = [_number(line.label) for line in lines]
-        for line in (line for line, n in zip(lines, numbers, strict=True) if n is None or not math.isfinite(n)):
-            raise InputError(f"{line.where}: label {line.label!r} is not a finite number, as a regression needs")
-        for line, number in zip(lines, numbers, strict=True):
-            if number is not None and abs(number) > LARGEST_LABEL:
-                raise InputError(
-                    f"{line.where}: the size of label {line.label!r} is above {LARGEST_LABEL:g}, the largest that a "
-                    f"regression can learn"
-                )
-        examples[part] = _examples(lines, numbers)
-    low, high = min(examples["train"].targets), max(examples["train"].targets)
-    if low == high:
-        raise InputError(f"{path}: every row to train on has the label {low:g}, so nothing can be learned")
-    if high - low < max(CLOSEST * max(abs(low), abs(high)), 1 / LARGEST_LABEL):
-        raise InputError(
-            f"{path}: the labels to train on are between {low!r} and {high!r}, too close together for 32-bit floats; "
-            f"subtract their mean"
-        )
-    train = examples.pop("train")
-    task = Task(_name(path), "table", (), "spearman", ("spearman", "pearson"), 3.0, train, examples, span=(low, high))
-    return sealed(task, spec.rows)

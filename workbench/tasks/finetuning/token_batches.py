@@ -35,14 +35,19 @@ class Encoded:
 
     ids: list[Any]  # arrays (length,) int64
     types: list[Any] | None
-    targets: Any  # (N,) int64, or float32 in a regression
+    targets: Any  # (N,) int64, float32 in a regression, (N, labels) float32 with several labels a row
     pad: int
 
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def lengths(self) -> Any:
+        """The number of tokens of each row, an array (N,)."""
+        return np.array([len(ids) for ids in self.ids])
+
     def batch(self, rows: Any, device: str) -> tuple[dict[str, Tensor], Tensor]:
-        """Return the inputs of the encoder, tensors (B, longest) by name, and the targets (B,) of these rows."""
+        """Return the inputs of the encoder, tensors (B, longest) by name, and the targets of these rows."""
         lengths = [len(self.ids[i]) for i in rows]
         shape = (len(rows), max(lengths))
         ids, types = np.full(shape, self.pad), np.zeros(shape, dtype=np.int64)
@@ -72,8 +77,15 @@ def encode(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
         while len(_memory) >= _CACHED:
             _memory.pop(next(iter(_memory)))
         tokenizer = load_foreign(folder)
-        _memory[key] = {part: _encode(tokenizer, rows, task.regression, length, folder) for part, rows in parts.items()}
+        _memory[key] = {
+            part: _encode(tokenizer, rows, task.array(rows), length, folder) for part, rows in parts.items()
+        }
     return _memory[key]
+
+
+def encode_rows(folder: Path, rows: Examples, length: int) -> Encoded:
+    """Return rows without labels as token ids; their targets are all 0. Nothing is cached."""
+    return _encode(load_foreign(folder), rows, np.zeros(len(rows), dtype=np.int64), length, folder)
 
 
 def check_ids(folder: Path, parts: Mapping[str, Encoded], vocabulary: int) -> None:
@@ -93,13 +105,13 @@ def _content(files: Mapping[str, Path]) -> str:
     return hashlib.sha256(b"\0".join(files[name].read_bytes() for name in sorted(files))).hexdigest()
 
 
-def _encode(tokenizer: Any, examples: Examples, regression: bool, length: int, folder: Path) -> Encoded:
+def _encode(tokenizer: Any, examples: Examples, targets: Any, length: int, folder: Path) -> Encoded:
     """Return examples as rows of at most `length` token ids."""
     apart = _separator(tokenizer) if examples.second is not None else None
     room = length - (apart is not None)
     rows: list[list[int]] = []
     segments: list[list[int]] = []
-    for part, characters in _pieces(examples):
+    for part, characters in pieces(examples):
         work = partial(tokenizer, part.first, part.second, truncation="longest_first", max_length=room)
         encoding = foreign.in_time(work, characters, folder)
         ids = encoding["input_ids"]
@@ -114,12 +126,12 @@ def _encode(tokenizer: Any, examples: Examples, regression: bool, length: int, f
     return Encoded(
         [np.array(ids or empty, dtype=np.int64) for ids in rows],
         None if types is None else [np.array(row or [0], dtype=np.int64) for row in types],
-        np.array(examples.targets, dtype=np.float32 if regression else np.int64),
+        targets,
         tokenizer.pad_token_id or 0,
     )
 
 
-def _pieces(examples: Examples) -> Iterator[tuple[Examples, int]]:
+def pieces(examples: Examples) -> Iterator[tuple[Examples, int]]:
     """Yield the examples in order in pieces, each with its number of characters.
 
     A piece has at most PIECE rows and about CHARACTERS characters.
@@ -160,17 +172,16 @@ def doubled(task: Task) -> Task:
     return sealed(replace(task, train=both))
 
 
-def shuffled(data: Encoded, size: int, seed: int) -> Iterator[Any]:
-    """Yield the row numbers of each batch of `size` rows, without end; each epoch has every row once.
+def shuffled(lengths: Any, size: int, seed: int) -> Iterator[Any]:
+    """Yield the row numbers of each batch of `size` rows of these lengths (N,), without end, each row once an epoch.
 
     The rows of a batch have similar lengths: the shuffled rows of 16 batches are sorted by length and cut into batches,
     and the batches of the epoch are shuffled.
     """
-    lengths = np.array([len(ids) for ids in data.ids])
     epoch = 0
     while True:
         random = np.random.default_rng(seed_of(seed, "epoch", epoch))
-        order = random.permutation(len(data))
+        order = random.permutation(len(lengths))
         pools = [order[start : start + POOL * size] for start in range(0, len(order), POOL * size)]
         pools = [pool[np.argsort(lengths[pool], kind="stable")] for pool in pools]
         batches = [pool[start : start + size] for pool in pools for start in range(0, len(pool), size)]
@@ -178,14 +189,14 @@ def shuffled(data: Encoded, size: int, seed: int) -> Iterator[Any]:
         epoch += 1
 
 
-def by_length(data: Encoded, tokens: int) -> Iterator[Any]:
-    """Yield the row numbers of each batch, every row once, the longest rows first.
+def by_length(lengths: Any, tokens: int) -> Iterator[Any]:
+    """Yield the row numbers of each batch of rows of these lengths (N,), every row once, the longest rows first.
 
     A batch has at most `tokens` tokens, padding included, or a single row.
     """
-    order = np.argsort([len(ids) for ids in data.ids], kind="stable")[::-1]
+    order = np.argsort(lengths, kind="stable")[::-1]
     start = 0
     while start < len(order):
-        size = max(1, tokens // len(data.ids[order[start]]))
+        size = max(1, tokens // lengths[order[start]])
         yield order[start : start + size]
         start += size

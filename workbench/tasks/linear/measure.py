@@ -17,10 +17,10 @@ from workbench.rng import seed_of
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.linear import problem, scores
-from workbench.tasks.linear.problem import LinearProbe, Tagged
+from workbench.tasks.linear.problem import LinearProbe
 from workbench.tasks.linear.readout import Readout, read_out
 from workbench.tasks.score import Progress, Score, score_digest
-from workbench.tasks.task import Examples
+from workbench.tasks.task import Examples, Tagged
 
 MIXED = "mixed"
 
@@ -88,13 +88,14 @@ def _features(reader: Any, rows: Examples | Tagged, kind: str) -> Array:
     import numpy as np
 
     from workbench.tasks.linear import states
+    from workbench.tasks.pieces import text_pieces, word_pieces
 
     if isinstance(rows, Tagged):
-        return states.picked_states(reader, *states.word_pieces(reader, rows.words))
+        return states.picked_states(reader, *word_pieces(reader.splitter, rows.words))
     place: dict[str, int] = {}  # each different text is read once
     for text in (*rows.first, *(rows.second or [])):
         place.setdefault(text, len(place))
-    state_means = states.mean_states(reader, states.text_pieces(reader, list(place)))
+    state_means = states.mean_states(reader, text_pieces(reader.splitter, list(place)))
     first = state_means[:, [place[text] for text in rows.first]]
     if rows.second is None:
         return first

@@ -10,30 +10,11 @@ from typing import Any, Literal
 
 from workbench.rng import seed_of
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.task import Examples
+from workbench.tasks.task import Examples, Tagged
 
 VERSION = 1  # increase it when the computation of linear probes changes
 ROWS = 20_000  # texts, words or pairs to train on at most; more hardly improve the readout
 HELD = 5  # one training row in so many is set aside to choose the penalty
-
-
-@dataclass(frozen=True)
-class Tagged:
-    """Sentences as lists of words, with the number of each word's tag."""
-
-    words: list[list[str]]
-    targets: list[list[int]]
-
-    def __len__(self) -> int:
-        return len(self.words)
-
-    def take(self, rows: list[int]) -> Tagged:
-        """Return the sentences at these indices, in this order."""
-        return Tagged([self.words[i] for i in rows], [self.targets[i] for i in rows])
-
-    def count(self) -> int:
-        """Return the number of words."""
-        return sum(map(len, self.words))
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from workbench.data.tagged import spans
-from workbench.tasks.linear.problem import LinearProbe, Tagged
+from workbench.tasks.linear.problem import LinearProbe
 from workbench.tasks.metrics import measure
-from workbench.tasks.task import Examples
+from workbench.tasks.tagging.tag_scores import gold_tags, micro, span_hits, tags_of
+from workbench.tasks.task import Examples, Tagged
 
 
 def points(probe: LinearProbe, rows: Examples | Tagged, predicted: Any) -> dict[str, float]:
@@ -39,13 +39,7 @@ def by_paradigm(probe: LinearProbe, rows: Examples | Tagged, predicted: Any) -> 
 def entity_f1(labels: Sequence[str], rows: Examples | Tagged, predicted: Any) -> float:
     """Return F1 of entities, right if type and both ends match (conlleval), over all sentences; 0 without entities."""
     assert isinstance(rows, Tagged)
-    start = hits = total = 0
-    for targets in rows.targets:
-        guess = predicted[start : start + len(targets)]
-        start += len(targets)
-        right, guessed = (spans([labels[int(number)] for number in each]) for each in (targets, guess))
-        hits, total = hits + len(right & guessed), total + len(right) + len(guessed)
-    return 2 * hits / total if total else 0.0
+    return micro(span_hits(gold_tags(labels, rows), tags_of(labels, rows, predicted)).values()).f1
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -6,27 +6,20 @@ that do not occur in training. For pairs it is logistic regression on the words 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from workbench.store.atomic import cache_root
-from workbench.store.cache import read_entry, write_entry
 from workbench.tasks import baselines
-from workbench.tasks.linear.problem import VERSION, LinearProbe, Tagged
+from workbench.tasks.linear.problem import VERSION, LinearProbe
 from workbench.tasks.linear.scores import points
-from workbench.tasks.task import Examples, Task
+from workbench.tasks.task import Examples, Tagged, Task
 
 
 def added(probe: LinearProbe, cache: Path | None = None) -> LinearProbe:
     """Return the probe with its baselines, which come from the cache if they were computed before."""
-    path = (cache or cache_root()) / "baselines" / f"{probe.fingerprint}-linear-{VERSION}-{baselines.VERSION}.json"
-    values = read_entry(path)
-    if values is None:
-        values = _computed(probe)
-        write_entry(path, values)
-    return replace(probe, baselines=values)
+    name = f"{probe.fingerprint}-linear-{VERSION}-{baselines.VERSION}"
+    return replace(probe, baselines=baselines.cached(name, lambda: _computed(probe), cache))
 
 
 def _computed(probe: LinearProbe) -> dict[str, float]:
@@ -41,24 +34,10 @@ def _computed(probe: LinearProbe) -> dict[str, float]:
 
 def _of_tags(probe: LinearProbe) -> dict[str, float]:
     """Return the baselines of a probe of tags."""
-    import numpy as np
-
     train, test = probe.train, next(iter(probe.tests.values()))
     assert isinstance(train, Tagged) and isinstance(test, Tagged)
-    counts: dict[str, Counter[int]] = defaultdict(Counter)
-    for words, targets in zip(train.words, train.targets, strict=True):
-        for word, target in zip(words, targets, strict=True):
-            counts[word][target] += 1
-    most = _most(sum(counts.values(), Counter()))
-    of_word = {word: _most(targets) for word, targets in counts.items()}
-    same = np.full(test.count(), most)
-    by_word = np.array([of_word.get(word, most) for words in test.words for word in words])
-    return {"majority": _headline(probe, test, same), "bag-of-words": _headline(probe, test, by_word)}
-
-
-def _most(counts: Counter[int]) -> int:
-    """Return the most frequent target; of equally frequent ones, the smallest."""
-    return min(counts, key=lambda target: (-counts[target], target))
+    same, of_words = baselines.by_word(train, test)
+    return {"majority": _headline(probe, test, same), "bag-of-words": _headline(probe, test, of_words)}
 
 
 def _headline(probe: LinearProbe, test: Examples | Tagged, predicted: Any) -> float:

@@ -1,0 +1,144 @@
+"""How fast is tagging, next to Hugging Face's example `run_ner` on the same sentences? Writes one JSON file.
+
+    python experiments/benchmarks/tagging.py OUT.json PATH ... [--encoder FOLDER] [--rows 2000] [--epochs 3]
+
+PATH is what `--tasks tag:PATH` takes. Both sides take turns with the same encoder, sentences, epochs, batch, learning
+rate and schedule. The peer is written as the example `run_ner_no_trainer` of transformers is: a fast tokenizer's
+`word_ids`, -100 at all pieces but the first, `AutoModelForTokenClassification`, and a collator that pads to the longest
+row of a batch. Its rows are tokenized beforehand, and it cuts off what is longer than a row; ours counts everything
+from loading the encoder to the scores. Both are scored by the same function, the peer on the words that it did not cut
+off. Without `--encoder` it is an untrained one of 4 layers of width 128. `processor_ratio` compares processor time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from finetune import untrained
+from record import here
+from side_by_side import add_options, compared, host_of, turns, write
+
+from workbench import cpu, tasks
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
+from workbench.tasks.tagging.tag_scores import points
+from workbench.tasks.tagging.tagger import tag
+from workbench.tasks.tagging.tagging_task import Tagging
+from workbench.tasks.task import Tagged
+
+NO_LABEL = -100
+
+
+def encoded(words: Any, rows: Tagged, length: int) -> list[dict[str, Any]]:
+    """Rows of token ids with the label of each word at its first piece."""
+    made = words(rows.words, truncation=True, max_length=length, is_split_into_words=True)
+    result = []
+    for number, targets in enumerate(rows.targets):
+        labels, before = [], None
+        for word in made.word_ids(number):
+            labels.append(NO_LABEL if word is None or word == before else targets[word])
+            before = word
+        result.append({"input_ids": made["input_ids"][number], "attention_mask": made["attention_mask"][number],
+                       "labels": labels})  # fmt: skip
+    return result
+
+
+def plain(encoder: Path, task: Tagging, spec: TasksSpec, host: Host) -> Callable[[], float]:
+    """Training and predicting with transformers' own parts. Calling it gives the headline metric."""
+    from torch.utils.data import DataLoader
+    from transformers import (
+        AutoModelForTokenClassification,
+        AutoTokenizer,
+        DataCollatorForTokenClassification,
+        get_scheduler,
+    )
+
+    words, test = AutoTokenizer.from_pretrained(encoder), next(iter(task.tests.values()))
+    train, rows = (encoded(words, part, spec.length) for part in (task.train, test))
+    collate, device = DataCollatorForTokenClassification(words), host.resolved_device()
+
+    def batches(part: list[dict[str, Any]], shuffle: bool) -> Any:
+        return DataLoader(part, batch_size=spec.batch, shuffle=shuffle, collate_fn=collate)  # type: ignore[arg-type]
+
+    def work() -> float:
+        cpu.prepare(
+            host.threads, plain=True
+        )  # tiny numbers are computed with, as they are where nobody asked for other
+        torch.manual_seed(0)
+        model = AutoModelForTokenClassification.from_pretrained(encoder, num_labels=len(task.labels)).to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=spec.lr, weight_decay=spec.weight_decay)
+        order = batches(train, True)
+        epochs = round(task.settings(spec)["epochs"])
+        steps = epochs * len(order)
+        schedule = get_scheduler("linear", optimizer, round(spec.warmup * steps), steps)
+        half = torch.autocast(device.partition(":")[0], torch.bfloat16, host.resolved_precision() == "bf16")
+        model.train()
+        for _ in range(epochs):
+            for batch in order:
+                with half:
+                    loss = model(**batch.to(device)).loss
+                loss.backward()
+                optimizer.step()
+                schedule.step()
+                optimizer.zero_grad()
+        model.eval()
+        found = []
+        with torch.no_grad(), half:
+            for batch in batches(rows, False):
+                guesses = model(**batch.to(device)).logits.argmax(-1).cpu().numpy()
+                masks = batch["labels"].cpu().numpy() != NO_LABEL
+                found += [guess[mask] for guess, mask in zip(guesses, masks, strict=True)]
+        kept = Tagged([w[: len(g)] for w, g in zip(test.words, found, strict=True)],
+                      [t[: len(g)] for t, g in zip(test.targets, found, strict=True)])  # fmt: skip
+        return points(task, kept, np.concatenate(found))[task.metric]
+
+    return work
+
+
+def measure(task: Tagging, encoder: Path, spec: TasksSpec, host: Host, repeats: int) -> list[dict[str, Any]]:
+    """A row for each side, after turns A B A B."""
+    sides: dict[str, Callable[[], float]] = {
+        "ours": lambda: tag(encoder, task, spec, 0, host).value,
+        "run_ner": plain(encoder, task, spec, host),
+    }
+    medians, notes = turns(task.name, sides, repeats)
+    sentences = len(task.train) * task.settings(spec)["epochs"]
+    facts = {"task": task.name, "precision": host.resolved_precision(), "sentences": len(task.train), "noise": notes,
+             "metric": task.metric}  # fmt: skip
+    rows = compared(medians, "run_ner", "value").items()
+    each = {name: round(sentences / medians[name][0], 1) for name in medians}
+    return [{"peer": name, **facts, **row, "sentences_per_second": each[name]} for name, row in rows]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("paths", nargs="+")
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--epochs", type=float, default=3.0)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    add_options(parser)
+    chosen = parser.parse_args()
+    host = host_of(chosen)
+    names = tuple(f"tag:{path}" for path in chosen.paths)
+    spec = TasksSpec(names=names, rows=chosen.rows, epochs=chosen.epochs, lr=chosen.lr, layer_decay=1.0)
+    result = here(host.resolved_device(), chosen.threads) | {
+        "encoder": chosen.encoder.name if chosen.encoder else "untrained",
+        "rows": [],
+    }
+    for task in tasks.load(spec).tasks:
+        assert isinstance(task, Tagging)
+        with tempfile.TemporaryDirectory() as folder:
+            encoder = chosen.encoder or untrained(Path(folder), [" ".join(words) for words in task.train.words])
+            result["rows"] += measure(task, encoder, spec, host, chosen.repeats)
+    write(chosen.out, result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""The files of a set of tagged sentences, and which sentences are trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workbench.data.tagged import Sentence
+from workbench.data.tagged_sets import files_of, holds_set, labels_of, sides, title
+from workbench.errors import InputError
+
+
+def folder(path: Path, names: str) -> Path:
+    path.mkdir(exist_ok=True)
+    for name in names.split():
+        (path / name).write_text("a O\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("names", "asked", "parts", "name"),
+    [
+        ("eng.train eng.testa eng.testb README", "", "eng.train eng.testa eng.testb", "eng"),
+        ("eng.train eng.testa eng.testb ned.train", "eng.testb", "eng.train eng.testa eng.testb", "eng"),
+        ("train.txt valid.txt test.txt", "", "train.txt valid.txt test.txt", "set"),
+        ("ddt.train.conllu.gz ddt.dev.conllu ddt.test.conllu", "ddt.dev.conllu",
+         "ddt.train.conllu.gz ddt.dev.conllu ddt.test.conllu", "ddt"),
+        ("xx-ud-train.conllu xx-ud-dev.conllu xx-ud-train.txt LICENSE.txt", "",
+         "xx-ud-train.conllu xx-ud-dev.conllu", "xx-ud"),
+        ("wnut17train.conll emerging.dev.conll emerging.test.annotated README.md", "",
+         "wnut17train.conll emerging.dev.conll emerging.test.annotated", "set"),
+    ],
+)  # fmt: skip
+def test_files_of_a_set_are_found(names: str, asked: str, parts: str, name: str, tmp_path: Path) -> None:
+    files = files_of(folder(tmp_path / "set", names) / asked)
+    assert {part: file.name for part, file in files.items()} == dict(
+        zip(("train", "dev", "test"), parts.split(), strict=False)
+    )
+    assert title(files) == name
+
+
+def test_a_file_that_is_no_part_stands_for_itself(tmp_path: Path) -> None:
+    path = folder(tmp_path / "set", "some.v2.conll other.conll") / "some.v2.conll"
+    assert files_of(path) == {"": path} and title({"": path}) == "some.v2"
+    alone = folder(tmp_path / "alone", "x-train.bio")
+    assert files_of(alone) == files_of(alone / "x-train.bio") == {"": alone / "x-train.bio"}
+    assert title(files_of(alone)) == "x"
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("a-train.conllu b-test.conllu", "holds several sets"),
+        ("train.conll train.conll.gz test.conll", "train.conll and train.conll.gz are the same part of a set"),
+        ("notes.txt", "no file in this folder has a name that ends in train, dev or test"),
+    ],
+)
+def test_what_could_be_several_sets_is_refused(names: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        files_of(folder(tmp_path / "set", names))
+
+
+def test_a_folder_is_a_set_by_its_endings(tmp_path: Path) -> None:
+    assert holds_set(folder(tmp_path / "a", "any.conllu")) and holds_set(folder(tmp_path / "b", "x.bio y.test.bio"))
+    assert not holds_set(folder(tmp_path / "c", "train.txt")) and not holds_set(folder(tmp_path / "d", "x.bio y.bio"))
+
+
+def test_a_single_file_is_divided_by_its_words_and_copies_stay_together() -> None:
+    rows = [Sentence((f"w{n % 50}",), ("A",)) for n in range(200)]
+    parts = sides(Path("x"), {"": rows})
+    assert list(parts) == ["train", "test"] and sum(map(len, parts.values())) == 200
+    assert not {each.words for each in parts["train"]} & {each.words for each in parts["test"]}
+    assert sides(Path("x"), {"dev": rows, "test": rows[:1]}) == {"train": rows, "test": rows[:1]}
+    for wrong in ({"train": rows}, {"test": rows}, {"train": [], "dev": rows}):
+        with pytest.raises(InputError, match="too few sentences to train and to test on"):
+            sides(Path("x"), wrong)
+
+
+def test_labels_of_training_come_first() -> None:
+    assert labels_of(Path("x"), [["C", "A"]], [["B", "A", "AA"]]) == ("A", "C", "AA", "B")

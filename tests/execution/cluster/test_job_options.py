@@ -1,0 +1,92 @@
+"""Options of jobs: which --set values they take, the script that follows, and the sentences where that cannot be."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from workbench.errors import InputError
+from workbench.execution.cluster import slurm
+from workbench.execution.cluster.job_options import launch_of
+from workbench.spec.launch import OPTIONS, Launch
+
+
+def test_options_of_jobs_are_parted_from_those_of_the_spec() -> None:
+    rest, launch = launch_of("slurm", ["optim.lr=1e-3", "launch.time=1-04:00:00", "launch.gpus=2", "launch.setup=a b"])
+    assert rest == ["optim.lr=1e-3"]
+    assert launch == Launch(time="1-04:00:00", gpus=2, setup="a b")
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIONS if name != "profile"])
+def test_the_example_of_every_option_is_usable(name: str) -> None:
+    _, launch = launch_of("slurm", [f"launch.{name}={OPTIONS[name][1]}"])
+    assert str(getattr(launch, name)) == OPTIONS[name][1]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "setting", "words"),
+    [
+        ("pbs", "launch.time=1", "local or slurm"),
+        ("local", "launch.time=1", "add --launcher slurm"),
+        ("slurm", "launch.tme=1", "did you mean 'launch.time'"),
+        ("slurm", "launch.time", "launch.key=value"),
+        ("slurm", "launch.time=soon", "04:00:00"),
+        ("slurm", "launch.gpus=0", "launch.gpus='0' cannot be used"),
+        ("slurm", "launch.partition=a b", "cannot be used"),
+        ("slurm", "launch.options=--a\n#SBATCH --b", "cannot be used"),
+        ("slurm", "launch.profile=nowhere.toml", "No such file"),
+    ],
+)
+def test_what_cannot_be_used_is_named(launcher: str, setting: str, words: str) -> None:
+    with pytest.raises(InputError) as error:
+        launch_of(launcher, [setting])
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_profile_gives_options_over_which_set_takes_precedence(tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text('time = "02:00:00"\ngpus = 4\npartition = "long"\n')
+    _, launch = launch_of("slurm", [f"launch.profile={file}", "launch.gpus=1"])
+    assert launch == Launch(time="02:00:00", gpus=1, partition="long")
+    for content, words in (
+        ("gpu = 1", "did you mean 'launch.gpu"),
+        ("gpus =", "is not TOML"),
+        ("gpus = true", "cannot"),
+    ):
+        file.write_text(content)
+        with pytest.raises(InputError, match=words):
+            launch_of("slurm", [f"launch.profile={file}"])
+
+
+def test_the_script_is_valid_shell_and_has_every_option(tmp_path: Path) -> None:
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    values = {name: example for name, (_, example) in OPTIONS.items() if name != "profile"}
+    _, launch = launch_of("slurm", [f"launch.{name}={value}" for name, value in values.items()])
+    assert launch is not None
+    text = slurm.script(folder, launch, 5)
+    file = folder / "job.sh"
+    file.write_text(text)
+    subprocess.run(["bash", "-n", str(file)], check=True)
+    directives = [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH ")]
+    expected = {
+        "--array=0-4", "--signal=B:USR1@120", "--requeue", "--partition=gpu", "--time=04:00:00", "--gpus-per-node=1",
+        "--cpus-per-task=4", "--mem=16G", "--constraint=a100", "--account=nlp", "--qos=normal", "--exclude=node7",
+        "--nice",
+    }  # fmt: skip
+    assert expected <= set(directives)
+    assert text.index("#SBATCH --requeue") < text.index("limit=no") < text.index("module load cuda")
+
+
+def test_options_that_are_not_given_are_left_to_the_cluster(tmp_path: Path) -> None:
+    text = slurm.script(tmp_path, Launch(), 1)
+    assert not any(f"--{name}=" in text for name in ("partition", "time", "mem", "gpus-per-node", "qos"))
+
+
+def test_without_slurm_the_command_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(InputError, match="the command sbatch is not found"):
+        slurm.check()
+    assert slurm.queued(Path("runs")) == []

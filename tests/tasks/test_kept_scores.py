@@ -1,0 +1,61 @@
+"""A score is written after the files beside it, so that there is none without its predictions."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.store import run_directory
+from workbench.store.manifest import entry
+from workbench.store.run_directory import RunDir
+from workbench.tasks.score import Score, keep
+
+SCORE = Score(
+    "tag:x", "tagging", "accuracy", 0, 50.0, {"test": {"accuracy": 50.0}}, {}, 1, 2, 3, 0.1, {}, "d", "12345678",
+    details={"scheme": ""}, files={".test.conll": "å A B\n\n", ".dev.conll": "b A A\n\n"},
+)  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    (tmp_path / "some-run").mkdir()
+    return RunDir(tmp_path / "some-run")
+
+
+@pytest.mark.parametrize("place", ["", "points/00000100/"])
+def test_files_lie_in_the_predictions_of_the_run(place: str, run: RunDir) -> None:
+    (run.path / place).mkdir(parents=True, exist_ok=True)
+    content = keep(run, f"{place}tag-x-12345678-0.json", SCORE, {"encoder": "abc"})
+    names = [f"{place}predictions/tag-x-12345678-0.{part}.conll" for part in ("test", "dev")]
+    assert list(content["files"]) == names
+    files = {name: (run.path / name).read_bytes() for name in names}
+    assert files[names[0]] == "å A B\n\n".encode()
+    assert content["files"] == {name: entry(data) for name, data in files.items()}
+    assert [path.name for path in (run.path / place / "scores").iterdir()] == ["tag-x-12345678-0.json"]
+    written = json.loads((run.path / place / "scores" / "tag-x-12345678-0.json").read_text())
+    assert written["encoder"] == "abc" and written["scheme"] == "" and written.items() >= content.items()
+
+
+def test_scores_without_files_are_as_they_were(run: RunDir) -> None:
+    plain = Score(**{**SCORE.__dict__, "files": {}})
+    assert keep(run, "a.json", plain, {}) == plain.to_json() and "files" not in plain.to_json()
+
+
+def test_a_full_disk_leaves_no_score(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = run_directory.write_atomic
+
+    def full(path: Path, *arguments: Any) -> None:
+        if path.name.endswith(".dev.conll"):
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        real(path, *arguments)
+
+    monkeypatch.setattr(run_directory, "write_atomic", full)
+    with pytest.raises(OSError, match="No space left"):
+        keep(run, "tag-x-12345678-0.json", SCORE, {})
+    assert [path.name for path in run.path.rglob("*") if path.is_file()] == []  # nor a part of its files
+    monkeypatch.setattr(run_directory, "write_atomic", real)
+    assert keep(run, "tag-x-12345678-0.json", SCORE, {})["value"] == 50.0

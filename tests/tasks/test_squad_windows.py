@@ -1,0 +1,270 @@
+"""Windows of questions and paragraphs: each token has its place, and answers map back to the text exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import squad_made
+import transformers
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from workbench.data import tokenizer as tokenizers_of
+from workbench.errors import InputError
+from workbench.spec.parts import TasksSpec
+from workbench.tasks.finetuning.classifier import configured, load_encoder
+from workbench.tasks.squad import windows as module
+from workbench.tasks.squad.answers import Candidates, candidates, collected
+from workbench.tasks.squad.questions import Question, Questions
+from workbench.tasks.squad.squad_files import read
+from workbench.tasks.squad.windows import Limits, Windows, cuts, limits, most_context, windows
+
+
+def made(folder: Path, limit: Limits, questions: Questions) -> Windows:
+    config = load_encoder(folder, 0.0).config
+    return windows(folder, config, {"train": questions}, limit)["train"]
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Questions:
+    folder = squad_made.write(tmp_path_factory.mktemp("squad"), unanswerable=True, longest=40)
+    return read([folder / "train-v2.0.json"], True, training=True)[0]
+
+
+# ---- cuts ----
+
+
+@given(st.integers(0, 200), st.integers(1, 60), st.integers(1, 80))
+def test_windows_are_those_of_the_released_code(tokens: int, room: int, stride: int) -> None:
+    """A slow loop by its rule: as many tokens as fit, then `stride` further, until the end is reached."""
+    expected, start = [], 0
+    while start < tokens or not expected:
+        length = min(room, tokens - start)
+        expected.append((start, length))
+        if start + length == tokens:
+            break
+        start += min(length, stride)
+    assert cuts(tokens, room, stride) == expected
+    covered = [place for start, count in expected for place in range(start, start + count)]
+    assert set(covered) == set(range(tokens))
+
+
+@given(st.integers(1, 900), st.integers(1, 450), st.integers(1, 128))
+@example(318, 300, 128)  # token 214 has less context in the first window, which is longer
+def test_the_window_with_the_most_context_is_that_of_the_released_code(tokens: int, room: int, stride: int) -> None:
+    made_cuts = cuts(tokens, room, stride)
+    for place, owner in enumerate(most_context(made_cuts, tokens)):
+        scores = [
+            min(place - start, start + count - 1 - place) + 0.01 * count if start <= place < start + count else -9.0
+            for start, count in made_cuts
+        ]
+        assert owner == scores.index(max(scores))
+
+
+def test_short_rows_have_short_limits(encoder: Path) -> None:
+    config = configured(module.foreign.check_encoder_folder(encoder))
+    assert limits(encoder, config, TasksSpec()) == Limits(48, 12, 24)  # the toy encoder has 48 positions
+    assert limits(encoder, config, TasksSpec(squad_length=32, squad_stride=5)) == Limits(32, 8, 5)
+    config.max_position_embeddings = 512
+    assert limits(encoder, config, TasksSpec()) == Limits(512, 64, 128)
+    assert limits(encoder, config, TasksSpec(squad_length=384)) == Limits(384, 64, 128)
+
+
+# ---- rows ----
+
+
+def test_rows_are_the_pairs_that_the_tokenizer_makes(encoder: Path, toy: Questions) -> None:
+    """A window of the whole paragraph has the ids and segment ids of the tokenizer's own encoding of the pair."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(encoder)
+    part = made(encoder, Limits(512, 64, 128), toy)
+    assert len(part) == len(toy)
+    batch = part.batch([3, 4, 5, 6], "cpu")
+    rows = [toy.rows[number] for number in (3, 4, 5, 6)]
+    both = tokenizer([row.text for row in rows], [toy.paragraphs[row.paragraph] for row in rows], padding=True)
+    for name in ("input_ids", "token_type_ids", "attention_mask"):
+        assert batch.inputs[name].tolist() == both[name]
+    assert part.lengths[3:7].tolist() == [sum(mask) for mask in both["attention_mask"]]
+    for place in range(4):
+        inside = [owner == 1 for owner in both.sequence_ids(place)]
+        assert batch.allowed[place].tolist() == [True, *inside[1:]]
+    assert batch.none.tolist() == [0] * 4
+
+
+@pytest.mark.parametrize("length", [20, 24, 32])
+def test_answers_map_back_exactly_and_windows_without_them_point_at_no_answer(
+    encoder: Path, toy: Questions, length: int
+) -> None:
+    part = made(encoder, Limits(length, 8, 6), toy)
+    batch = part.batch(np.arange(len(part)), "cpu")
+    assert batch.inputs["input_ids"].shape[1] <= length and len(part) > len(toy)
+    seen: dict[int, int] = {}
+    for window, (number, paragraph, start, count) in enumerate(part.rows.tolist()):
+        row = toy.rows[number]
+        text, offsets = toy.paragraphs[row.paragraph], part.offsets[paragraph]
+        assert batch.impossible[window] == row.impossible
+        first, last = batch.spans[window].tolist()
+        if part.spans[window, 0] < 0:
+            assert (first, last) == (0, 0)
+            if not row.impossible:
+                answer = row.answers[0]
+                inside = text[offsets[start, 0] : offsets[start + count - 1, 1]]
+                assert answer[0] not in inside.split()
+            continue
+        seen[number] = seen.get(number, 0) + 1
+        place = part.first[window]
+        tokens = slice(first - place + start, last - place + start + 1)
+        assert text[offsets[tokens][0, 0] : offsets[tokens][-1, 1]] == row.answers[0][0]
+        assert (
+            batch.inputs["input_ids"][window, first : last + 1].tolist() == part.paragraphs[paragraph][tokens].tolist()
+        )
+        assert batch.allowed[window, first] and batch.allowed[window, last]
+    answerable = {number for number, row in enumerate(toy.rows) if not row.impossible}
+    assert set(seen) == answerable and max(seen.values()) > 1
+
+
+def test_every_token_is_owned_by_one_window(encoder: Path, toy: Questions) -> None:
+    part = made(encoder, Limits(32, 8, 6), toy)
+    begins = part.begins(np.arange(len(part)), 40).numpy()
+    owned: dict[int, list[int]] = {number: [] for number in range(len(toy))}
+    for window, (number, _, start, count) in enumerate(part.rows.tolist()):
+        places = np.flatnonzero(begins[window]) - part.first[window]
+        assert ((places >= 0) & (places < count)).all()
+        owned[number] += (places + start).tolist()
+    for number, places in owned.items():
+        paragraph = part.rows[part.rows[:, 0] == number][0, 1]
+        assert sorted(places) == list(range(len(part.paragraphs[paragraph])))
+
+
+def test_questions_are_cut_and_empty_texts_are_read(encoder: Path) -> None:
+    rows = [
+        Question("long", "mini " * 60, 0, (("bada", 0),), False, "x"), Question("none", "", 0, (), True, "x"),
+        Question("blank", "mini", 1, (), True, "x"),
+    ]  # fmt: skip
+    part = made(encoder, Limits(48, 12, 24), Questions(["bada mini", "\u00a0"], rows))
+    assert [len(ids) for ids in part.questions] == [12, 0, len(part.questions[2])]
+    assert part.rows[:, 3].tolist()[2] == 0  # a paragraph without tokens has one window
+    assert part.batch([0, 1, 2], "cpu").allowed[2].sum() == 1
+
+
+# ---- other tokenizers ----
+
+
+def roberta(folder: Path) -> Path:
+    config = transformers.RobertaConfig(
+        vocab_size=300, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        max_position_embeddings=66,
+    )  # fmt: skip
+    transformers.RobertaModel(config, add_pooling_layer=False).save_pretrained(folder)
+    import tokenizers
+
+    made_bpe = tokenizers.ByteLevelBPETokenizer()
+    made_bpe.train_from_iterator(["the café is old"] * 9, 290, special_tokens=["<s>", "<pad>", "</s>", "<unk>"])
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made_bpe._tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>"
+    ).save_pretrained(folder)
+    return folder
+
+
+def test_blanks_are_no_part_of_an_answer_and_a_tokenizer_without_special_tokens_gets_an_end(tmp_path: Path) -> None:
+    folder = roberta(tmp_path)
+    text = "the  café is old, très old (café)"
+    places = [("café", 5), ("très", 18), ("old", 13), ("café", 28)]  # the last two beside punctuation
+    rows = [Question(f"q{n}", "what?", 0, (answer,), False, "x") for n, answer in enumerate(places)]
+    part = made(folder, Limits(64, 16, 32), Questions([text], rows))
+    for window, row in enumerate(rows):
+        first, last = part.spans[window]
+        assert text[part.offsets[0][first, 0] : part.offsets[0][last, 1]] == row.answers[0][0]
+    batch = part.batch([0], "cpu")
+    ids = batch.inputs["input_ids"][0].tolist()
+    assert ids[part.first[0] - 1] == ids[-1] == 2 and "token_type_ids" not in batch.inputs
+
+
+def test_a_causal_encoder_has_no_answer_at_its_last_token(electra: Callable[..., Path], toy: Questions) -> None:
+    folder = electra(is_decoder=True)
+    config = configured(module.foreign.check_encoder_folder(folder))
+    part = windows(folder, config, {"train": toy}, Limits(48, 12, 24))["train"]
+    batch = part.batch([0, 1, 2], "cpu")
+    assert batch.none.tolist() == (part.lengths[:3] - 1).tolist()
+    assert batch.allowed.gather(1, batch.none[:, None]).all() and not batch.allowed[:, 0].any()
+
+
+def test_a_tokenizer_without_offsets_and_rows_that_are_too_short_are_refused(
+    encoder: Path, toy: Questions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configured(module.foreign.check_encoder_folder(encoder))
+    with pytest.raises(
+        InputError, match="rows of 16 tokens hold too little of a paragraph beside a question of up to 10"
+    ):
+        windows(encoder, config, {"train": toy}, Limits(16, 10, 8))
+
+    class Slow:
+        is_fast = False
+
+    monkeypatch.setattr(module, "load_foreign", lambda folder: Slow())
+    with pytest.raises(InputError, match=r"does not tell the characters of its tokens.*tokenizer\.json$"):
+        windows(encoder, config, {"train": toy}, Limits(48, 12, 24))
+
+
+# ---- candidates ----
+
+
+@given(st.integers(0, 2**32))
+def test_candidates_are_those_of_a_slow_loop(seed: int) -> None:
+    """Released code: ends are not before the start, at most 30 tokens, and inside the window, ranked by their sum."""
+    random = np.random.default_rng(seed)
+    width, first, start, beam = 60, 9, 100, 8
+    count = int(random.integers(1, width - first))
+    spans: dict[str, Any] = {
+        "starts": np.stack([random.permutation(width)[:beam]]), "start_scores": random.normal(size=(1, beam)),
+        "ends": np.stack([random.permutation(width)[:beam] for _ in range(beam)])[None],
+        "end_scores": random.normal(size=(1, beam, beam)),
+    }  # fmt: skip
+    inside = (spans["starts"] >= first) & (spans["starts"] < first + count)
+    spans["begins"] = inside & (random.random((1, beam)) < 0.7)
+    expected = []
+    for i in range(beam):
+        for j in range(beam):
+            one, two = spans["starts"][0, i], spans["ends"][0, i, j]
+            if spans["begins"][0, i] and one <= two < min(one + 30, first + count):
+                score = spans["start_scores"][0, i] + spans["end_scores"][0, i, j]
+                expected.append((score, (one - first + start, two - first + start)))
+    expected.sort(key=lambda each: -each[0])
+    found = candidates(spans, 0, first, count, start)
+    assert [tuple(span) for span in found.spans.tolist()] == [span for _, span in expected]
+    assert np.allclose(found.starts + found.ends, [score for score, _ in expected])
+
+
+def test_a_question_has_the_least_null_odds_of_its_windows_and_twenty_different_texts(
+    encoder: Path, toy: Questions
+) -> None:
+    part = made(encoder, Limits(20, 8, 6), toy)
+    nothing = Candidates(np.zeros(0), np.zeros(0), np.zeros((0, 2), dtype=np.int64))
+    nulls = np.random.default_rng(0).normal(size=len(part))
+    found: list[Candidates] = [nothing] * len(part)
+    last = len(part.paragraphs[part.rows[0, 1]])
+    spans = [(first, end) for first in range(min(8, last)) for end in range(first, min(8, last))]
+    found[0] = Candidates(-np.arange(2.0 * len(spans)), np.zeros(2 * len(spans)), np.array([*spans, *spans]))
+    answers = collected(toy, part, found, nulls)
+    for number, row in enumerate(toy.rows):
+        assert answers.null_odds[row.id] == min(nulls[part.rows[:, 0] == number])
+    first, *others = toy.rows
+    assert answers.texts == {row.id: "empty" for row in others} | {first.id: answers.best[first.id][0]["text"]}
+    texts = [each["text"] for each in answers.best[first.id]]
+    offsets, paragraph = part.offsets[part.rows[0, 1]], toy.paragraphs[first.paragraph]
+    every = dict.fromkeys(paragraph[offsets[one, 0] : offsets[two, 1]] for one, two in spans)
+    assert len(spans) > 20 and texts == list(every)[:20]
+
+
+def test_offsets_of_our_own_tokenizer_are_characters_of_the_text(tmp_path: Path, toy: Questions) -> None:
+    """Accents and letters that lower case changes move no offset."""
+    own = tokenizers_of.train(["İstanbul café ﬁne bada"] * 20, 90)
+    tokenizers_of.save(own, tmp_path, True)
+    loaded = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    text = "İstanbul, CAFÉ e\u0301 ﬁne bada"
+    for ids, offsets in module._tokens(tmp_path, loaded, [text]):
+        assert len(ids) == len(offsets) > 3
+        assert text[offsets[-1, 0] : offsets[-1, 1]].strip() and offsets[-1, 1] == len(text)

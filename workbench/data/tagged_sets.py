@@ -1,0 +1,145 @@
+"""The files of a set of tagged sentences, told apart by the ends of their names, and the sentences of its parts.
+
+The path of a training, dev or test file stands for all files beside it whose names differ only in the part, and a
+folder holds one such set, or one file for each part that has its word anywhere in its name. Of a single file, a fifth
+of the sentences are tested on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from workbench.data import tagged
+from workbench.data.streams import PACKINGS
+from workbench.errors import InputError
+from workbench.rng import seed_of
+
+PARTS = {"train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "testa": "dev", "test": "test",
+         "testb": "test"}  # fmt: skip
+PART = re.compile(rf"(?:^|[._-])({'|'.join(PARTS)})$", re.IGNORECASE)
+TEST_SHARE = 5  # one sentence in so many is tested on if there is a single file
+
+Sentences = dict[str, list[tagged.Sentence]]  # by part
+
+
+def files_of(path: Path) -> dict[str, Path]:
+    """Return the file of each part of the set that a path stands for; the part of an only file is "".
+
+    Raises InputError if there is no file of a part, or if several files could be meant.
+    """
+    if not path.exists():
+        raise InputError(f"--tasks {path}: there is no such file")
+    files = sorted(file for file in (path if path.is_dir() else path.parent).iterdir() if file.is_file())
+    if not path.is_dir():
+        files = [file for file in files if _set(file) == _set(path)] if _part(path) else []
+        return _by_part(path, files) if len(files) > 1 else {"": path}
+    everything = files
+    files = [file for file in files if tagged.format_of(file)] or [file for file in files if _part(file)]
+    if "train" not in map(_part, files) and (loose := _by_word(everything)):
+        return loose
+    if len(files) == 1:
+        return {"": files[0]}
+    files = [file for file in files if _part(file)]
+    if not files:
+        raise InputError(f"--tasks {path}: no file in this folder has a name that ends in train, dev or test")
+    if len(sets := {"*".join(_set(file)) for file in files}) > 1:
+        raise InputError(f"--tasks {path} holds several sets ({', '.join(sorted(sets))}); name a file of one of them")
+    return _by_part(path, files)
+
+
+def holds_set(folder: Path) -> bool:
+    """Return whether a folder holds files that end like tagged sentences: a single one, or parts of a set."""
+    files = [file for file in folder.iterdir() if file.is_file() and tagged.format_of(file)]
+    return len(files) == 1 or any(map(_part, files))
+
+
+def title(files: Mapping[str, Path]) -> str:
+    """Return the name of a set: that of its files without the part, or of their folder."""
+    first = next(iter(files.values()))
+    if len({_set(file) for file in files.values()}) > 1:
+        return first.resolve().parent.name
+    return (_set(first)[0] if _part(first) else _whole(first)) or first.resolve().parent.name
+
+
+def sides(path: Path, parts: Sentences) -> Sentences:
+    """Return the sentences of `train`, and of `test` or `dev` or both, in this order.
+
+    If there is no training file, the dev file is trained on. Of a single file, a hash of their words says which
+    sentences are tested on. Raises InputError if there is nothing to train or to test on.
+    """
+    parts = dict(parts)
+    if "" in parts:
+        sentences = parts.pop("")
+        chosen = [seed_of(0, "linear", "test", *sentence.words) % TEST_SHARE == 0 for sentence in sentences]
+        for part, side in (("train", False), ("test", True)):
+            parts[part] = [s for s, test in zip(sentences, chosen, strict=True) if test is side]
+    if "train" not in parts:
+        parts["train"] = parts.pop("dev", [])
+    tested = [part for part in ("test", "dev") if parts.get(part)]
+    if not parts["train"] or not tested:
+        counts = ", ".join(f"{part}: {len(sentences):,}" for part, sentences in parts.items())
+        raise InputError(f"--tasks {path}: too few sentences to train and to test on ({counts})")
+    return {"train": parts["train"]} | {part: parts[part] for part in tested}
+
+
+def labels_of(path: Path, train: Iterable[Iterable[str]], test: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    """Return the tags of the training sentences, then those that occur in test sentences only, both in order.
+
+    Raises InputError if all training words have the same tag.
+    """
+    seen = sorted({tag for tags in train for tag in tags})
+    if len(seen) < 2:
+        raise InputError(f"--tasks {path}: every training word has the tag {seen[0]!r}, so there is nothing to learn")
+    return (*seen, *sorted({tag for tags in test for tag in tags} - set(seen)))
+
+
+def _by_part(path: Path, files: list[Path]) -> dict[str, Path]:
+    """Return the files by part. Raises InputError if two are of the same part."""
+    named: dict[str, Path] = {}
+    for file in files:
+        other = named.setdefault(_part(file), file)
+        if other != file:
+            raise InputError(f"--tasks {path}: {other.name} and {file.name} are the same part of a set; remove one")
+    return named
+
+
+def _by_word(files: Iterable[Path]) -> dict[str, Path]:
+    """Return the files by the part whose word is anywhere in their names, as in `wnut17train.conll`.
+
+    It is empty unless one file has the word `train`, and one each that of other parts.
+    """
+    found: dict[str, list[Path]] = {}
+    for file in files:
+        words = {PARTS[word] for word in re.findall("train|dev|valid|test", file.name.lower())}
+        if len(words) == 1:
+            found.setdefault(words.pop(), []).append(file)
+    clear = "train" in found and len(found) > 1 and all(len(each) == 1 for each in found.values())
+    return {part: found[part][0] for part in ("train", "dev", "test") if part in found} if clear else {}
+
+
+def _part(file: Path) -> str:
+    """Return the part of a set that the name of a file ends in, before its ending; "" if it ends in none."""
+    match = _match(file)
+    return PARTS[match[1].lower()] if match else ""
+
+
+def _set(file: Path) -> tuple[str, str]:
+    """Return the name of a file before its part and after it, which are equal in the files of a set."""
+    match = _match(file)
+    return (match.string[: match.start(1)].rstrip("._-"), _unpacked(file)[len(match.string) :]) if match else ("", "")
+
+
+def _match(file: Path) -> re.Match[str] | None:
+    return PART.search(_whole(file)) or PART.search(_unpacked(file))
+
+
+def _whole(file: Path) -> str:
+    """Return the name of a file without its ending, such as `.conllu.gz`."""
+    return Path(_unpacked(file)).stem
+
+
+def _unpacked(file: Path) -> str:
+    """Return the name of a file without the ending of its compression."""
+    return file.stem if file.suffix.lower() in PACKINGS else file.name

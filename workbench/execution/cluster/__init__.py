@@ -1,0 +1,1 @@
+"""Jobs of a cluster that carry out the runs of a command."""

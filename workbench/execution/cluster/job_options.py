@@ -1,0 +1,47 @@
+"""From --launcher and the settings `launch.*` to the options of jobs."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import InputError, one_line
+from workbench.spec.launch import KEY, Launch, checked
+from workbench.store.atomic import user_path
+
+
+def launch_of(launcher: str, settings: Sequence[str]) -> tuple[list[str], Launch | None]:
+    """Divide the settings of --set into those of the spec and the options of jobs, None for the launcher `local`.
+
+    `launch.profile` names a TOML file with such options, over which those of --set take precedence. Raises InputError.
+    """
+    if launcher not in ("local", "slurm"):
+        raise InputError(f"--launcher {launcher!r:.80} must be local or slurm")
+    mine = [text for text in settings if text.strip().startswith(KEY)]
+    rest = [text for text in settings if text not in mine]
+    if launcher == "local":
+        if mine:
+            raise InputError(f"--set {mine[0]} is an option of a cluster's jobs; add --launcher slurm, or leave it out")
+        return rest, None
+    given: dict[str, Any] = {}
+    for text in mine:
+        key, equals, value = (part.strip() for part in text.strip().removeprefix(KEY).partition("="))
+        if not equals:
+            raise InputError(f"--set {text!r} is not of the form launch.key=value, as in --set launch.time=04:00:00")
+        given |= checked({key: value}, "--set")
+    name = given.pop("profile", None)
+    profile = checked(_toml(name), f"--set launch.profile={name}") if name else {}
+    return rest, Launch(**(profile | given))
+
+
+def _toml(name: str) -> dict[str, Any]:
+    """Return the content of a TOML file. Raises InputError if it cannot be read."""
+    path = user_path(name, "--set launch.profile")
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"--set launch.profile={name}: {error.strerror}") from None
+    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError
+        raise InputError(f"--set launch.profile={name} is not TOML: {one_line(error)}") from None

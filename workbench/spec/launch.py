@@ -1,0 +1,55 @@
+"""Options of the jobs of a cluster, which are set as `launch.*` and are no part of a spec."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.errors import InputError, suggest
+
+KEY = "launch."
+WORD, LINE, COUNT = r"\S{1,200}", r"[^\x00-\x1f\x7f]{1,2000}", r"[1-9]\d{0,4}"
+# What the value of each option looks like, and an example for messages.
+OPTIONS = {
+    "partition": (WORD, "gpu"), "time": (r"\d+(-\d+)?(:\d+){0,2}", "04:00:00"), "gpus": (COUNT, "1"),
+    "cpus": (COUNT, "4"), "memory": (r"\d+[KMGT]?", "16G"), "constraint": (WORD, "a100"), "account": (WORD, "nlp"),
+    "qos": (WORD, "normal"), "options": (LINE, "--exclude=node7 --nice"), "setup": (LINE, "module load cuda"),
+    "seconds_before": (COUNT, "120"), "profile": (LINE, "cluster.toml"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Options of SLURM's array of jobs (https://slurm.schedmd.com/sbatch.html); those that are None are left out.
+
+    `time`, `partition`, `constraint`, `account` and `qos` are as sbatch takes them; `gpus`, `cpus` and `memory` are
+    those of one job. `options` are further options of sbatch, separated by blanks. `setup` is a line of shell that each
+    job runs first. `seconds_before` the end of its time, a job saves and ends; then it is queued again.
+    """
+
+    partition: str | None = None
+    time: str | None = None
+    gpus: int | None = None
+    cpus: int | None = None
+    memory: str | None = None
+    constraint: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    options: str | None = None
+    setup: str | None = None
+    seconds_before: int = 120
+
+
+def checked(values: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return values of options in their types. Raises InputError for an unknown option or an unsuitable value."""
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in OPTIONS:
+            known = [KEY + name for name in OPTIONS]
+            raise InputError(f"unknown key {KEY + key!r} in {where}{suggest(KEY + key, known)}")
+        pattern, example = OPTIONS[key]
+        if isinstance(value, bool) or not isinstance(value, str | int) or not re.fullmatch(pattern, str(value)):
+            raise InputError(f"{where}: {KEY}{key}={value!r:.80} cannot be used; a usable value is {example!r}")
+        result[key] = int(value) if pattern == COUNT else str(value)
+    return result

@@ -1,0 +1,86 @@
+"""Facts about finished runs, kept between commands, so that a store of ten thousand runs is listed in seconds.
+
+ROOT/.status.json and ROOT/.runs.json: for each run its facts, and a hash over name, size, inode and times of all files
+in its folder
+
+This is a cache and never the truth: facts are used while no file of the run has changed, and read again otherwise. A
+file that is missing, damaged or of another version is made anew, and deleting it loses nothing. Runs with a lease are
+not kept. Damage that leaves size and times as they were is found by `verify` and `report`, which read every file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from workbench import __version__
+from workbench.store.atomic import read_sealed, sealed, write_atomic
+from workbench.store.run_directory import RunDir
+
+Facts = dict[str, Any]
+FORMAT = 1  # increase it when a kept fact is computed in another way
+SETTLED = ("done", "trained", "failed", "diverged", "damaged")
+RECENT = 2.0  # seconds; a file may change twice within the resolution of its times
+
+
+class Index:
+    """The facts `name` of the runs of a store, as `of` returns them for one run, with its `state` among them."""
+
+    def __init__(self, root: Path, name: str, of: Callable[[RunDir], Facts]) -> None:
+        self.path, self.of = root / f".{name}.json", of
+        self.version = f"{__version__}/{FORMAT}"
+        self.known = self._read()
+        self.used: dict[str, dict[str, Any]] = {}
+
+    def facts(self, run: RunDir) -> Facts:
+        """Return the facts of a run, which are read from its files if one of them has changed."""
+        mark, newest = _mark(run.path)
+        entry = self.known.get(run.run_id)
+        if entry is None or not mark or entry["mark"] != mark:
+            facts = self.of(run)
+            if not mark or facts["state"] not in SETTLED or time.time() - newest < RECENT:
+                return facts
+            entry = {"mark": mark, "facts": facts}
+        self.used[run.run_id] = entry
+        return dict(entry["facts"])
+
+    def keep(self) -> None:
+        """Write the facts that were returned, if they differ from those that were kept; do nothing if that fails."""
+        if self.used != self.known:
+            with contextlib.suppress(OSError, ValueError):
+                write_atomic(self.path, sealed({"version": self.version, "runs": self.used}))
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        """Return the entries of the file, none if it cannot be used."""
+        try:
+            content, has_seal = read_sealed(self.path)
+        except (OSError, ValueError):
+            return {}
+        return content["runs"] if has_seal and content.get("version") == self.version else {}
+
+
+def _mark(folder: Path) -> tuple[str, float]:
+    """Return a hash over all files of a run's folder, and the time of the newest change; "" if it has a lease."""
+    root = str(folder)
+    sha, newest, waiting = hashlib.sha256(), 0, [root]
+    try:
+        while waiting:
+            place = waiting.pop()
+            with os.scandir(place) as entries:
+                for entry in sorted(entries, key=lambda each: each.name):
+                    if entry.name == "lease":
+                        return "", 0.0
+                    facts = entry.stat(follow_symlinks=False)
+                    times = facts.st_size, facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_mode
+                    sha.update(f"{entry.path.removeprefix(root)}\0{times}\n".encode("utf-8", "surrogateescape"))
+                    newest = max(newest, facts.st_ctime_ns)
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+    except OSError:
+        return "", 0.0
+    return sha.hexdigest()[:24], newest / 1e9

@@ -1,0 +1,288 @@
+"""Windows of a question and a part of its paragraph, as rows of token ids that know where their characters are.
+
+A row is the question's tokens, at most QUERY of them, then a window of the paragraph's. Windows begin STRIDE tokens
+apart, as in the released code (`finetune/qa/qa_tasks.py`). In rows of fewer than 256 tokens, the question has at most
+a quarter of the row, and windows begin half a row apart. Answers are mapped by the tokenizer's character offsets.
+
+Shapes: N windows, B windows of a batch, L tokens.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.data import foreign
+from workbench.data.tokenizer import load_foreign
+from workbench.errors import InputError
+from workbench.spec.parts import TasksSpec
+from workbench.tasks.finetuning.classifier import reads_last, row_length
+from workbench.tasks.finetuning.token_batches import Encoded, pieces
+from workbench.tasks.squad.questions import LENGTH, QUERY, STRIDE, Question, Questions
+from workbench.tasks.task import Examples
+from workbench.tensors import to_device
+
+LENGTH_SHARE = 0.01  # of a window's length, which decides between windows with the same context
+SHORTEST = 4  # tokens of a paragraph that a window must hold
+TEXT = "a"  # in place of question and paragraph when the special tokens around them are looked up
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most tokens of a row and of its question, and the tokens between the starts of windows."""
+
+    length: int
+    query: int
+    stride: int
+
+
+def limits(folder: Path, config: Any, spec: TasksSpec) -> Limits:
+    """Return the limits for an encoder of this configuration."""
+    length = row_length(folder, config, spec.squad_length or LENGTH)
+    return Limits(length, min(QUERY, length // 4), spec.squad_stride or max(1, min(STRIDE, length // 2)))
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The special tokens before, between and after question and paragraph.
+
+    `types` are the segment ids of these five parts in a row, each to be repeated to the part's length.
+    """
+
+    parts: tuple[Any, Any, Any]  # arrays (tokens,) int64
+    types: list[Any] | None  # arrays int64
+    pad: int
+    last: bool  # whether the encoder reads a text at its last token, where "no answer" then is
+
+    @property
+    def size(self) -> int:
+        """The number of special tokens of a row."""
+        return sum(map(len, self.parts))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows for the model: its `inputs` (B, L), the position of "no answer" (B,), and what else is known of them.
+
+    `allowed` (B, L) marks where answers begin and end, "no answer" included. `spans` (B, 2) holds the first and the
+    last token of the answer, both at "no answer" if the window lacks it. `impossible` (B,) is 1 for unanswerable
+    questions.
+    """
+
+    inputs: dict[str, Tensor]
+    allowed: Tensor
+    none: Tensor
+    spans: Tensor
+    impossible: Tensor
+
+
+@dataclass(frozen=True)
+class Windows:
+    """All windows of the questions of one part.
+
+    `rows` (N, 4) holds each window's question, paragraph, first token in the paragraph and number of tokens. `spans`
+    (N, 2) holds the first and the last token of the answer in the paragraph, -1 if the window lacks it. `offsets` are
+    the first character and the end of each token of a paragraph, (tokens, 2).
+    """
+
+    frame: Frame
+    questions: Sequence[Any]  # arrays (tokens,) of ids
+    paragraphs: Sequence[Any]  # arrays (tokens,) of ids
+    offsets: Sequence[Any]
+    rows: Any
+    spans: Any
+    impossible: Any  # (N,)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @functools.cached_property
+    def first(self) -> Any:
+        """The position of the paragraph's first token in each row, an array (N,)."""
+        lengths = np.array([len(ids) for ids in self.questions])
+        return len(self.frame.parts[0]) + lengths[self.rows[:, 0]] + len(self.frame.parts[1])
+
+    @functools.cached_property
+    def lengths(self) -> Any:
+        """The number of tokens of each row, an array (N,)."""
+        return self.first + self.rows[:, 3] + len(self.frame.parts[2])
+
+    def _row(self, number: int) -> tuple[Any, Any]:
+        """Return the ids and the segment ids of a row, arrays (length,) of int64."""
+        question, paragraph, start, count = self.rows[number]
+        before, between, after = self.frame.parts
+        parts = (before, self.questions[question], between, self.paragraphs[paragraph][start : start + count], after)
+        each = self.frame.types or [0] * len(parts)
+        types = [np.resize(types, len(part)) for types, part in zip(each, parts, strict=True)]
+        return np.concatenate(parts), np.concatenate(types)
+
+    def batch(self, rows: Any, device: str) -> Batch:
+        """Return the windows of these row numbers, padded on the right to the longest."""
+        made = [self._row(number) for number in rows]
+        lengths = np.array([len(ids) for ids, _ in made])
+        width = lengths.max()
+        inputs = {"input_ids": np.full((len(made), width), self.frame.pad, dtype=np.int64)}
+        if self.frame.types is not None:
+            inputs["token_type_ids"] = np.zeros((len(made), width), dtype=np.int64)
+        for place, (ids, types) in enumerate(made):
+            inputs["input_ids"][place, : len(ids)] = ids
+            if self.frame.types is not None:
+                inputs["token_type_ids"][place, : len(ids)] = types
+        columns = np.arange(width)
+        if lengths.min() < width:
+            inputs["attention_mask"] = (columns < lengths[:, None]).astype(np.int64)
+        none = lengths - 1 if self.frame.last else np.zeros_like(lengths)
+        first, counts = self.first[rows], self.rows[rows, 3]
+        allowed = (columns >= first[:, None]) & (columns < (first + counts)[:, None]) | (columns == none[:, None])
+        held = self.spans[rows, 0] >= 0
+        shifted = self.spans[rows] + (first - self.rows[rows, 2])[:, None]
+        spans = np.where(held[:, None], shifted, none[:, None])
+
+        def put(array: Any) -> Tensor:
+            return to_device(torch.from_numpy(array), device)
+
+        tensors = {name: put(array) for name, array in inputs.items()}
+        return Batch(tensors, put(allowed), put(none), put(spans), put(self.impossible[rows].astype(np.float32)))
+
+    def begins(self, rows: Any, width: int) -> Tensor:
+        """Return where in these rows an answer may begin (B, `width`): at tokens that have the most context there."""
+        mask = np.zeros((len(rows), width), dtype=bool)
+        for place, row in enumerate(rows):
+            mask[place, self.first[row] : self.first[row] + self.rows[row, 3]] = self._owned[row]
+        return torch.from_numpy(mask)
+
+    @functools.cached_property
+    def _owned(self) -> list[Any]:
+        """Which tokens of each window have the most context there, arrays (tokens,) of booleans."""
+        owned = []
+        ends = np.searchsorted(self.rows[:, 0], np.arange(len(self.questions) + 1))
+        for begin, end in pairwise(ends):
+            cuts_of = [(int(start), int(count)) for start, count in self.rows[begin:end, 2:]]
+            owner = most_context(cuts_of, len(self.paragraphs[self.rows[begin, 1]]))
+            owned += [owner[start : start + count] == number for number, (start, count) in enumerate(cuts_of)]
+        return owned
+
+    def encoded(self) -> Encoded:
+        """Return all token ids once, for the check against the encoder's vocabulary."""
+        texts = [ids for ids in (*self.questions, *self.paragraphs, *self.frame.parts) if len(ids)]
+        return Encoded(texts, None, np.zeros(len(texts)), self.frame.pad)
+
+
+# ---- text to windows ----
+
+
+def windows(folder: Path, config: Any, parts: dict[str, Questions], limit: Limits) -> dict[str, Windows]:
+    """Return the windows of each part for the encoder in a folder. Raises InputError."""
+    tokenizer = load_foreign(folder)
+    if not tokenizer.is_fast:
+        raise InputError(
+            f"{folder}: its tokenizer does not tell the characters of its tokens, which SQuAD's answers need; "
+            f"give a folder with a tokenizer.json"
+        )
+    frame = _frame(folder, tokenizer, config)
+    if limit.length - frame.size - limit.query < SHORTEST:
+        raise InputError(
+            f"{folder}: rows of {limit.length} tokens hold too little of a paragraph beside a question of up to "
+            f"{limit.query}; SQuAD needs an encoder with more positions, or a larger tasks.squad_length"
+        )
+    return {part: _windows(folder, tokenizer, frame, questions, limit) for part, questions in parts.items()}
+
+
+def _frame(folder: Path, tokenizer: Any, config: Any) -> Frame:
+    """Return the special tokens that a tokenizer puts around a pair of texts, or its end-of-text token."""
+    with foreign.refusing(folder, "holds a tokenizer that cannot encode pairs of texts"):
+        encoding = tokenizer(TEXT, TEXT)
+        ids, owners = np.array(encoding["input_ids"], dtype=np.int64), encoding.sequence_ids()
+        question, paragraph = ([i for i, owner in enumerate(owners) if owner == side] for side in (0, 1))
+        ends = (0, question[0], question[-1] + 1, paragraph[0], paragraph[-1] + 1, len(ids))
+    parts = (ids[: ends[1]], ids[ends[2] : ends[3]], ids[ends[4] :])
+    types = None
+    if "token_type_ids" in tokenizer.model_input_names and "token_type_ids" in encoding:
+        every = np.array(encoding["token_type_ids"], dtype=np.int64)
+        types = [every[start:end] for start, end in pairwise(ends)]
+    if not any(map(len, parts)):
+        closing = next((i for i in (tokenizer.sep_token_id, tokenizer.eos_token_id) if i is not None), 0)
+        parts, types = (ids[:0], np.array([closing]), np.array([closing])), None
+    return Frame(parts, types, tokenizer.pad_token_id or 0, reads_last(config))
+
+
+def _windows(folder: Path, tokenizer: Any, frame: Frame, part: Questions, limit: Limits) -> Windows:
+    """Return the windows of the questions of one part."""
+    questions = [ids[: limit.query] for ids, _ in _tokens(folder, tokenizer, [row.text for row in part.rows])]
+    used = sorted({row.paragraph for row in part.rows})
+    texts = [part.paragraphs[number] for number in used]
+    tokens = _tokens(folder, tokenizer, texts)
+    place = {number: index for index, number in enumerate(used)}
+    rows, spans, impossible = [], [], []
+    for number, row in enumerate(part.rows):
+        ids, offsets = tokens[place[row.paragraph]]
+        answer = _answer(row, offsets)
+        for start, count in cuts(len(ids), limit.length - frame.size - len(questions[number]), limit.stride):
+            rows.append((number, place[row.paragraph], start, count))
+            held = answer is not None and start <= answer[0] and answer[1] < start + count
+            spans.append(answer if held else (-1, -1))
+            impossible.append(row.impossible)
+    return Windows(
+        frame, questions, [ids for ids, _ in tokens], [offsets for _, offsets in tokens],
+        np.array(rows, dtype=np.int64), np.array(spans, dtype=np.int64), np.array(impossible),
+    )  # fmt: skip
+
+
+def cuts(tokens: int, room: int, stride: int) -> list[tuple[int, int]]:
+    """Return the first token and the number of tokens of each window of at most `room` tokens."""
+    starts = [0]
+    while starts[-1] + room < tokens:
+        starts.append(starts[-1] + min(room, stride))
+    return [(start, min(room, tokens - start)) for start in starts]
+
+
+def most_context(windows: Sequence[tuple[int, int]], tokens: int) -> Any:
+    """Return which of a paragraph's windows, (first token, tokens) each, has the most context of each token, (tokens,).
+
+    Context is the number of tokens to the nearer end of the window, and a hundredth of the window's length.
+    """
+    starts, counts = np.array(windows, dtype=np.int64).reshape(-1, 2).T[..., None]
+    places = np.arange(tokens)
+    nearer = np.minimum(places - starts, starts + counts - 1 - places)  # (windows, tokens)
+    return np.where(nearer >= 0, nearer + LENGTH_SHARE * counts, -1.0).argmax(0)
+
+
+def _answer(row: Question, offsets: Any) -> tuple[int, int] | None:
+    """Return the first and the last token that share characters with a question's first answer, None without one."""
+    if row.impossible:
+        return None
+    text, start = row.answers[0]
+    first = int(np.searchsorted(offsets[:, 1], start, side="right"))
+    last = int(np.searchsorted(offsets[:, 0], start + len(text), side="left")) - 1
+    return (first, last) if first <= last else None
+
+
+def _tokens(folder: Path, tokenizer: Any, texts: list[str]) -> list[tuple[Any, Any]]:
+    """Return the ids (tokens,) of each text, and the characters (tokens, 2) of its tokens without outer blanks."""
+    made = []
+    for part, characters in pieces(Examples(texts, None, [0] * len(texts))):
+        work = functools.partial(
+            tokenizer, part.first, add_special_tokens=False, return_offsets_mapping=True, verbose=False
+        )  # fmt: skip
+        encoding = foreign.in_time(work, characters, folder)
+        for text, ids, offsets in zip(part.first, encoding["input_ids"], encoding["offset_mapping"], strict=True):
+            spans = [_trimmed(text, start, end) for start, end in offsets]
+            made.append((np.array(ids, dtype=np.int64), np.array(spans, dtype=np.int64).reshape(-1, 2)))
+    return made
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return a token's characters without the blanks around them, which some tokenizers include."""
+    while start < end and text[start].isspace():
+        start += 1
+    while start < end and text[end - 1].isspace():
+        end -= 1
+    return start, end

@@ -1,0 +1,1 @@
+"""Tables of a user as tasks: rows with their labels, and folds for tables without rows to test on."""

@@ -1,0 +1,226 @@
+"""The labels of a table's rows as a task: one label a row, several, or numbers; and what is odd about them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import InputError, encodable, plural
+from workbench.progress import warn_once
+from workbench.spec.parts import TasksSpec
+from workbench.tasks.task import Examples, Task, sealed
+
+LONGEST_LABEL = 200  # characters
+LARGEST_LABEL = 1e30  # squares and differences of larger labels may overflow 32-bit floats
+CLOSEST = 1e-5  # least distance between the smallest and the largest label, as a share of the larger size
+MOST_LABELS = 1000  # in a classification; with more, the head and the baselines may not fit into memory
+SEPARATORS = "|,"  # of several labels in one field; a column that has the first somewhere is separated by it
+SHOWN = 3  # rows that a sentence names
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row: its file and row for messages, its part (None if not given), its texts and its label as written.
+
+    The label is a tuple if the row may have several.
+    """
+
+    where: str
+    part: str | None
+    texts: tuple[str, ...]
+    label: Any
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The names of its labels, each once."""
+        each = self.label if isinstance(self.label, tuple) else (self.label,)
+        return tuple(dict.fromkeys(map(_word, each)))
+
+
+def checked(value: Any, where: str) -> Any:
+    """Return a label as it is written, without surrounding blanks. Raises InputError if it cannot be a label."""
+    if isinstance(value, str):
+        value = value.strip()
+        if len(value) > LONGEST_LABEL:
+            raise InputError(f"{where}: the label has {len(value)} characters, and {LONGEST_LABEL} are allowed")
+        if not encodable(value):
+            raise InputError(f"{where}: the label holds half of a surrogate pair, which is not valid text")
+    elif isinstance(value, (int, float)) and abs(value) > LARGEST_LABEL:
+        raise InputError(f"{where}: the size of the label is above {LARGEST_LABEL:g}, the limit")
+    if value is None or value == "" or value != value or str(value).lower() == "nan":
+        raise InputError(f"{where}: there is no label")
+    if not isinstance(value, (str, int, float)):
+        raise InputError(f"{where}: a label must be a word or a number, got {value!r:.80}")
+    return value
+
+
+def kind_of(lines: Sequence[Line]) -> str:
+    """Return the kind of task that labels are, as `tasks.kind` names it. Raises InputError if only some are lists."""
+    lists = [isinstance(line.label, tuple) for line in lines]
+    if any(lists) and not all(lists):
+        line = lines[lists.index(not lists[0])]
+        here, before = ("a single one", "a list") if lists[0] else ("a list", "a single one")
+        raise InputError(f"{line.where}: the label is {here}, and {before} in the rows before; write lists in all rows")
+    if all(lists):
+        return "multilabel"
+    numbers = [_number(line.label) for line in lines]
+    fractional = None not in numbers and any(not float(n).is_integer() for n in numbers if n is not None)
+    return "regression" if fractional else "classification"
+
+
+def separated(lines: Sequence[Line]) -> list[Line]:
+    """Return the rows with their labels as tuples, those in one field taken apart; an empty field stands for none."""
+    fields = [line.label for line in lines if isinstance(line.label, str)]
+    separator = next((each for each in SEPARATORS if any(each in field for field in fields)), SEPARATORS[0])
+
+    def apart(line: Line) -> Line:
+        if isinstance(line.label, tuple):
+            return line
+        words = [word for word in str(line.label).split(separator) if word.strip()]
+        return replace(line, label=tuple(checked(word, line.where) for word in words))
+
+    return [apart(line) for line in lines]
+
+
+def task(name: str, path: Path, kind: str, parts: Mapping[str, Sequence[Line]], spec: TasksSpec) -> Task:
+    """Return the rows of a table as a task of this kind. Raises InputError if their labels cannot be learned."""
+    if kind == "regression":
+        made = _regression(name, path, parts)
+    else:
+        made = _classification(name, path, parts, kind == "multilabel")
+    if spec.metric is not None and spec.metric not in made.metrics:
+        raise InputError(
+            f"tasks.metric={spec.metric}: {path} is a {made.kind} with {plural(len(made.labels), 'label')}, which is "
+            f"measured by {', '.join(made.metrics)}"
+        )
+    notes = [note for note in (_unseen(parts, kind), _repeated(parts)) if note]
+    for note in notes:
+        warn_once(f"{name}: {note}")
+    return sealed(replace(made, metric=spec.metric or made.metric, notes=tuple(notes)), spec.rows)
+
+
+def _classification(name: str, path: Path, parts: Mapping[str, Sequence[Line]], several: bool) -> Task:
+    """Return a classification, of rows with one label or with several. Raises InputError."""
+    seen = {word for line in parts["train"] for word in line.words}
+    if len(seen) < 2 and not (several and seen):
+        each = f"has the label {next(iter(seen))!r}" if seen else "has no label"
+        raise InputError(f"{path}: every row to train on {each}, so nothing can be learned")
+    every = seen | {word for lines in parts.values() for line in lines for word in line.words}
+    if len(every) > MOST_LABELS:
+        raise InputError(
+            f"{path} has {len(every):,} different labels in {len(parts['train']):,} rows to train on, and a "
+            f"classification may have {MOST_LABELS:,}; if they are numbers, add --set tasks.kind=regression, else give "
+            f"another column with --set tasks.label=COLUMN"
+        )
+    labels = (*_ordered(seen), *_ordered(every - seen))
+    index = {label: number for number, label in enumerate(labels)}
+    examples: dict[str, Examples] = {}
+    for part, lines in parts.items():
+        numbers = [sorted(index[word] for word in line.words) for line in lines]
+        examples[part] = _examples(lines, numbers if several else [each[0] for each in numbers])
+    train = examples.pop("train")
+    if several:
+        metrics: tuple[str, ...] = ("average_precision", "macro_f1", "micro_f1")
+        return Task(name, "table", labels, metrics[0], metrics, 3.0, train, examples, multilabel=True)
+    metrics = ("accuracy", "matthews", *(("f1",) if len(labels) == 2 else ()), "macro_f1", "average_precision")
+    return Task(name, "table", labels, "accuracy", metrics, 3.0, train, examples)
+
+
+def _ordered(words: set[str]) -> list[str]:
+    """Return labels in their own order: whole numbers by size, others by their letters."""
+    whole = all(re.fullmatch(r"-?\d{1,18}", word) for word in words)
+    return sorted(words, key=int if whole else str)
+
+
+def _regression(name: str, path: Path, parts: Mapping[str, Sequence[Line]]) -> Task:
+    """Return a regression task. Raises InputError if a label is not a number, or they cannot be learned."""
+    examples: dict[str, Examples] = {}
+    for part, lines in parts.items():
+        numbers = [_number(line.label) for line in lines]
+        for line in (line for line, n in zip(lines, numbers, strict=True) if n is None or not math.isfinite(n)):
+            raise InputError(f"{line.where}: label {line.label!r} is not a finite number, as a regression needs")
+        for line, number in zip(lines, numbers, strict=True):
+            if number is not None and abs(number) > LARGEST_LABEL:
+                raise InputError(
+                    f"{line.where}: the size of label {line.label!r} is above {LARGEST_LABEL:g}, the largest that a "
+                    f"regression can learn"
+                )
+        examples[part] = _examples(lines, numbers)
+    low, high = min(examples["train"].targets), max(examples["train"].targets)
+    if low == high:
+        raise InputError(f"{path}: every row to train on has the label {low:g}, so nothing can be learned")
+    if high - low < max(CLOSEST * max(abs(low), abs(high)), 1 / LARGEST_LABEL):
+        raise InputError(
+            f"{path}: the labels to train on are between {low!r} and {high!r}, too close together for 32-bit floats; "
+            f"subtract their mean"
+        )
+    train = examples.pop("train")
+    return Task(name, "table", (), "spearman", ("spearman", "pearson"), 3.0, train, examples, span=(low, high))
+
+
+def _examples(lines: Sequence[Line], targets: list[Any]) -> Examples:
+    """Return rows and their targets as examples, with a second text if the rows have two."""
+    pairs = len(lines[0].texts) == 2
+    return Examples([x.texts[0] for x in lines], [x.texts[1] for x in lines] if pairs else None, targets)
+
+
+# ---- what is odd ----
+
+
+def _unseen(parts: Mapping[str, Sequence[Line]], kind: str) -> str:
+    """Return a sentence on the rows to test on with a label that no row to train on has; "" if there are none."""
+    if kind == "regression":
+        return ""
+    seen = {word for line in parts["train"] for word in line.words}
+    tested = [line for part, lines in parts.items() if part != "train" for line in lines]
+    unseen = [line for line in tested if not seen.issuperset(line.words)]
+    if not unseen:
+        return ""
+    first = next(word for word in unseen[0].words if word not in seen)
+    return (
+        f"{plural(len(unseen), 'row')} of the {len(tested):,} to test on {_have(unseen)} a label that no row "
+        f"to train on has, such as {first!r}, which counts as wrong: {_named(unseen)}"
+    )
+
+
+def _repeated(parts: Mapping[str, Sequence[Line]]) -> str:
+    """Return a sentence on the rows to test on whose texts are also trained on; "" if there are none."""
+    trained = {line.texts for line in parts["train"]}
+    tested = [line for part, lines in parts.items() if part != "train" for line in lines]
+    repeated = [line for line in tested if line.texts in trained]
+    if not repeated:
+        return ""
+    return (
+        f"{plural(len(repeated), 'row')} of the {len(tested):,} to test on {_have(repeated)} the same text as "
+        f"a row to train on, so the score is partly one of memory: {_named(repeated)}"
+    )
+
+
+def _have(rows: Sequence[Line]) -> str:
+    return "has" if len(rows) == 1 else "have"
+
+
+def _named(rows: Sequence[Line]) -> str:
+    """Return where the first rows are."""
+    rest = f" and {len(rows) - SHOWN:,} more" if len(rows) > SHOWN else ""
+    return "; ".join(line.where for line in rows[:SHOWN]) + rest
+
+
+def _number(label: Any) -> float | None:
+    """Return a label as a number; None if it is not one."""
+    try:
+        number = float(label)
+    except ValueError:
+        return None
+    return number
+
+
+def _word(label: Any) -> str:
+    """Return the name of a label; 1, 1.0 and "1" have the same."""
+    if isinstance(label, bool):
+        return str(label).lower()
+    return str(int(label)) if isinstance(label, float) and label == int(label) else str(label)

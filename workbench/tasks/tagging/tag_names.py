@@ -1,0 +1,95 @@
+"""The names of tagging under `--tasks`: `tag:FILE` or `tag:FOLDER`, each with `#COLUMN` if wanted, and named sets."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from workbench import progress
+from workbench.data import tagged, tagged_sets
+from workbench.data.streams import PACKINGS
+from workbench.errors import InputError
+from workbench.spec.parts import TasksSpec
+from workbench.store.atomic import user_path
+from workbench.tasks.tagging import tag_sets
+from workbench.tasks.tagging.tag_scores import with_baselines
+from workbench.tasks.tagging.tagging_task import Tagging, sealed
+
+PREFIX = "tag:"
+
+
+@dataclass(frozen=True)
+class NamedSet:
+    """A published set: possible names of its training file, all its files in words, and the column of its tags."""
+
+    train: tuple[str, ...]
+    files: str
+    column: str
+    summary: str
+
+
+NAMED = {
+    "ner-dane": NamedSet(
+        ("ddt.train.conllu",), "ddt.train.conllu, ddt.dev.conllu and ddt.test.conllu", "ner",
+        "named entities in Danish, DaNE (Hvingelby et al. 2020)",
+    ),
+    "conll2003": NamedSet(
+        ("eng.train", "train.txt"), "eng.train, eng.testa and eng.testb, or train.txt, valid.txt and test.txt", "",
+        "named entities in English news (Tjong Kim Sang and De Meulder 2003)",
+    ),
+}  # fmt: skip
+
+
+def known() -> list[tuple[str, str, str, str]]:
+    """Return the name, suite, metric and summary of each named set."""
+    return [(name, "tagging", "entity_f1", each.summary) for name, each in NAMED.items()]
+
+
+def is_tagging(name: str) -> bool:
+    """Return whether a name selects tagging."""
+    return name.lower() in NAMED or name.lower().startswith(PREFIX)
+
+
+def load(names: Sequence[str], spec: TasksSpec, cache: Path | None) -> list[Tagging]:
+    """Return the tasks of names that `is_tagging` holds for, with their baselines. Raises InputError.
+
+    What is unusual about their data is logged as warnings.
+    """
+    tasks = [_named(name.lower(), spec) if name.lower() in NAMED else _at_path(name) for name in dict.fromkeys(names)]
+    for task in tasks:
+        for note in task.notes:
+            progress.warn_once(f"{task.name}: {note}")
+    return [replace(task, baselines=with_baselines(task, cache)) for task in (sealed(task, spec) for task in tasks)]
+
+
+def _at_path(name: str) -> Tagging:
+    """Return the task of a name `tag:PATH` or `tag:PATH#COLUMN`."""
+    text, column = name[len(PREFIX) :], ""
+    if "#" in text and not user_path(text, "--tasks").exists():
+        text, _, column = text.rpartition("#")
+    if not text:
+        raise InputError(f"--tasks {name}: give a file or folder of tagged sentences, such as tag:ud-train.conllu")
+    path = user_path(text, "--tasks")
+    files = tagged_sets.files_of(path)
+    conllu = tagged.format_of(next(iter(files.values()))) == tagged.CONLLU
+    kind = (column or ("pos" if conllu else "")).lower()
+    return tag_sets.load(f"{PREFIX}{tagged_sets.title(files)}{'-' if kind else ''}{kind}", path, column)
+
+
+def _named(name: str, spec: TasksSpec) -> Tagging:
+    """Return a named set from the folder `tasks.tagging`, or the folder of its name in there. Raises InputError."""
+    wanted = NAMED[name]
+    lacking = InputError(
+        f"task {name} is not available: --set tasks.tagging=DIR must name a folder with its files {wanted.files}, "
+        f"which are not read from the hub"
+    )
+    if spec.tagging is None:
+        raise lacking
+    folder = user_path(spec.tagging, "--set tasks.tagging:")
+    places = itertools.product((folder / name, folder), wanted.train, ("", *PACKINGS))
+    file = next((path for place, file, packing in places if (path := place / f"{file}{packing}").is_file()), None)
+    if file is None or set(tagged_sets.files_of(file)) != {"train", "dev", "test"}:
+        raise lacking
+    return tag_sets.load(name, file, wanted.column)

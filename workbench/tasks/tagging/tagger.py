@@ -1,0 +1,120 @@
+"""Fine-tuning of one encoder to tag words, and its scores.
+
+A word is read at its first piece, as in the released code and BERT (Devlin et al. 2019, section 5.3), or at its last
+piece in a causal encoder, whose first pieces do not see the rest of the word. The other pieces have no loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from workbench.errors import Diverged
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
+from workbench.tasks.finetuning.classifier import has_segments, is_causal, load_encoder, states
+from workbench.tasks.finetuning.fit import fit, setting, step_count
+from workbench.tasks.finetuning.token_batches import by_length, check_ids, shuffled
+from workbench.tasks.finetuning.unfinished import Unfinished
+from workbench.tasks.pieces import open_splitter
+from workbench.tasks.score import Progress, Score, fine_tuned
+from workbench.tasks.tagging.tag_scores import by_type, columns, points
+from workbench.tasks.tagging.tagging_task import Tagging
+from workbench.tasks.tagging.word_windows import WordWindows, word_windows
+
+TEST_TOKENS = 8192  # most tokens of a test batch, padding included
+
+
+class Tagger(nn.Module):
+    """An encoder with dropout and one linear layer on the state of each word, as in the released code."""
+
+    def __init__(self, encoder: nn.Module, outputs: int, dropout: float) -> None:
+        super().__init__()
+        self.encoder: Any = encoder
+        self.segments = has_segments(encoder)
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(encoder.config.hidden_size, outputs)  # type: ignore[union-attr, arg-type]
+        nn.init.xavier_uniform_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, inputs: dict[str, Tensor], places: Tensor) -> Tensor:
+        """Return outputs (words, labels) of the words at these places (words,) of all positions of inputs (B, L)."""
+        hidden = states(self.encoder, self.segments, inputs).flatten(0, 1)
+        outputs: Tensor = self.head(self.dropout(hidden[places]))
+        return outputs
+
+
+def tag(
+    encoder: Path, task: Tagging, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None,
+    unfinished: Unfinished | None = None,
+) -> Score:  # fmt: skip
+    """Fine-tune a copy of the encoder in the folder `encoder` on tagged sentences and return its score.
+
+    Everything random is a function of (seed, task). `progress` is called with (step, steps) after each step. A state in
+    `unfinished` is gone on from. Raises InputError for a folder without an encoder, and Diverged if the loss or an
+    output is NaN or infinite.
+    """
+    with setting(task.name, seed, host, unfinished) as where:
+        model = Tagger(load_encoder(encoder, spec.dropout, where.device), task.known, spec.dropout).to(where.device)
+        config = model.encoder.config
+        splitter, last = open_splitter(encoder, config, spec.length, "tagging"), is_causal(config)
+        sentences = {"train": task.train, **task.tests}
+        parts = {part: word_windows(splitter, rows.words, last) for part, rows in sentences.items()}
+        tokens = {part: data.rows for part, data in parts.items()}
+        check_ids(encoder, tokens, model.encoder.get_input_embeddings().num_embeddings)
+        train, targets = parts["train"], torch.tensor([t for each in task.train.targets for t in each])
+        steps = step_count(len(train.rows), task.settings(spec)["epochs"], spec)
+
+        def loss_of(rows: Any) -> Tensor:
+            inputs, places, words = train.batch(rows, where.device)
+            with where.autocast():
+                outputs = model(inputs, places)
+            wanted = targets[torch.from_numpy(words)].to(where.device)
+            return nn.functional.cross_entropy(outputs.float(), wanted, reduction="sum" if spec.sum_loss else "mean")
+
+        order = shuffled(train.rows.lengths, spec.batch, where.order())
+        earlier = fit(model, loss_of, order, steps, spec, where, progress)
+        with where.autocast():
+            predicted = {part: predict(model, parts[part], where.device, task.name) for part in task.tests}
+
+    values = {part: points(task, task.tests[part], numbers) for part, numbers in predicted.items()}
+    first = next(iter(values))
+    rows = task.train.count(), parts[first].count
+    files = {f".{part}.conll": columns(task, task.tests[part], numbers) for part, numbers in predicted.items()}
+    effort = where.effort(steps, earlier)
+    return fine_tuned(task, spec, seed, values, rows, effort, _details(task, parts, predicted[first], last), files)
+
+
+def predict(model: Tagger, data: WordWindows, device: str, name: str) -> Any:
+    """Return the most probable label of each word (words,). Raises Diverged if an output is NaN or infinite."""
+    predicted = np.full(data.count, -1)
+    with torch.inference_mode():
+        for rows in by_length(data.rows.lengths, TEST_TOKENS):
+            inputs, places, words = data.batch(rows, device)
+            outputs = model(inputs, places).float()
+            if not torch.isfinite(outputs).all():
+                raise Diverged(f"the outputs after fine-tuning on {name} are not finite")
+            predicted[words] = outputs.argmax(1).cpu().numpy()
+    assert (predicted >= 0).all(), "a word was read in no window"
+    return predicted
+
+
+def _details(task: Tagging, parts: Mapping[str, WordWindows], predicted: Any, last: bool) -> dict[str, Any]:
+    """Return what the file of a score holds besides its values, of the first test part where it is of one part."""
+    empty = sum(data.empty for data in parts.values())
+    without = f"{empty:,} of the words have no pieces in this tokenizer and are read as the unknown token"
+    return {
+        "scheme": task.scheme,
+        "scorer": task.scorer,
+        "types": by_type(task, task.tests[next(iter(task.tests))], predicted),
+        "read_at": f"{'last' if last else 'first'} piece of each word",
+        "sentences": {part: len(rows) for part, rows in {"train": task.train, **task.tests}.items()},
+        "windows": {part: len(data.rows) for part, data in parts.items()},
+        "words_without_pieces": {part: data.empty for part, data in parts.items()},
+        "notes": [*task.notes, *([without] if empty else [])],
+    }
