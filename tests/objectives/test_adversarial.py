@@ -99,9 +99,11 @@ def test_the_reward_is_the_discriminators_loss_and_the_baseline_tends_to_it() ->
 
 
 @pytest.mark.parametrize("lengths", [None, (24, 7, 2, 15, 3, 23, 24, 24, 12, 24, 19, 4)], ids=["full", "padded"])
-@pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_its_parts_agree_with_a_slow_loop(temperature: float, lengths: tuple[int, ...] | None) -> None:
-    spec = tiny("adversarial", {"generator.temperature": temperature})
+@pytest.mark.parametrize(("temperature", "pairs"), [(1.0, None), (0.5, None), (1.0, "next")])
+def test_its_parts_agree_with_a_slow_loop(
+    temperature: float, pairs: str | None, lengths: tuple[int, ...] | None
+) -> None:
+    spec = tiny("adversarial", {"generator.temperature": temperature, "data.pairs": pairs})
     objective, batch = shaken(spec), synthetic(spec, lengths=lengths)
     samples: list[Tensor] = []
     asked: list[float] = []
