@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import multiprocessing
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -62,9 +64,28 @@ def test_a_file_that_is_no_database_is_said_in_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+class Server:
+    """A PostgreSQL server at an address, which can be killed and started again."""
+
+    def __init__(self, address: str, control: list[str], options: str, quiet: dict[str, Any]) -> None:
+        self.address, self.control, self.options, self.quiet = address, control, options, quiet
+
+    def start(self) -> None:
+        subprocess.run([*self.control, "-o", self.options, "start"], **self.quiet)
+
+    def kill(self) -> None:
+        """Stop without a shutdown: connections break, and the next start recovers from the log."""
+        subprocess.run([*self.control, "-m", "immediate", "stop"], **self.quiet)
+
+
 @pytest.fixture(scope="module")
-def database() -> Iterator[str]:
+def database(server: Server) -> str:
     """The address of an empty PostgreSQL of our own, on the loopback interface."""
+    return server.address
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     programs = Path(shutil.which("initdb") or (found[-1] if found else "/nowhere/initdb")).parent
     if not (programs / "initdb").exists():
@@ -82,30 +103,22 @@ def database() -> Iterator[str]:
         port = free.getsockname()[1]
         free.close()
         data, log = str(folder / "data"), str(folder / "log")
-        make = [
-            programs / "initdb",
-            "-D",
-            data,
-            "-N",
-            "-A",
-            "scram-sha-256",
-            "-U",
-            "me",
-            f"--pwfile={folder / 'password'}",
-        ]
-        options = f"-c listen_addresses=127.0.0.1 -p {port} -k {folder} -F"
-        control = [programs / "pg_ctl", "-D", data, "-l", log, "-w"]
+        make = [programs / "initdb", "-D", data, "-N", "-A", "scram-sha-256", "-U", "me",
+                f"--pwfile={folder / 'password'}"]  # fmt: skip
+        options = f"-c listen_addresses=127.0.0.1 -p {port} -k {folder}"
+        control = [str(programs / "pg_ctl"), "-D", data, "-l", log, "-w"]
         quiet: dict[str, Any] = {"check": True, "stdout": subprocess.DEVNULL, "cwd": "/", **account}
         subprocess.run(make, **quiet)
-        subprocess.run([*control, "-o", options, "start"], **quiet)
+        server = Server(f"postgresql://me:{PASSWORD}@127.0.0.1:{port}/postgres", control, options, quiet)
+        server.start()
         try:
-            yield f"postgresql://me:{PASSWORD}@127.0.0.1:{port}/postgres"
+            yield server
         finally:
-            subprocess.run([*control, "-m", "immediate", "stop"], **quiet)
+            server.kill()
 
 
-def mirror(search: Search, folder: Path) -> Mirror:
-    return Mirror(SimpleNamespace(record="tune-1", store=SimpleNamespace(root=folder)), search)  # type: ignore[arg-type]
+def mirror(search: Search, folder: Path, record: str = "tune-1") -> Mirror:
+    return Mirror(SimpleNamespace(record=record, store=SimpleNamespace(root=folder)), search)  # type: ignore[arg-type]
 
 
 def trial(number: int, score: float) -> Trial:
@@ -136,3 +149,36 @@ def test_a_password_that_is_refused_is_not_shown(
     with caplog.at_level(logging.WARNING, logger="workbench"):
         mirror(search, tmp_path).show([trial(0, 50.0)])  # as where the database goes away during a search
     assert "was not written" in caplog.text and "wrong-pw" not in caplog.text
+
+
+def show_one_by_one(search: Search, folder: Path, count: int) -> None:
+    """Add one trial more in each call, as a search does after each of its rounds."""
+    trials = [trial(number, 50.0 + number) for number in range(count)]
+    for number in range(count):
+        mirror(search, folder, "drill").show(trials[: number + 1], patience=60.0 if number == count - 1 else 0.0)
+        time.sleep(0.5)  # as long as a round of runs would take at least
+
+
+@pytest.mark.slow
+def test_eight_equal_searches_and_a_database_that_is_killed_lose_nothing_and_add_nothing_twice(
+    server: Server, tmp_path: Path
+) -> None:
+    search = Search(SPACE, 6, storage=f"{server.address}")
+    forked = multiprocessing.get_context("forkserver")
+    searches = [forked.Process(target=show_one_by_one, args=(search, tmp_path, 6)) for _ in range(8)]
+    for each in searches:
+        each.start()
+    for pause in (4.0, 1.0, 3.0):
+        time.sleep(pause)
+        server.kill()
+        time.sleep(pause / 2)
+        server.start()
+    for each in searches:
+        each.join(timeout=180)
+    assert [each.exitcode for each in searches] == [0] * 8
+    storage = optuna.storages.RDBStorage(database_address(search.storage or ""))
+    found = optuna.load_study(study_name="drill: rtd", storage=storage).get_trials()
+    assert sorted(each.user_attrs["trial"] for each in found) == list(range(6))
+    assert all(each.value == 50.0 + each.user_attrs["trial"] for each in found)
+    storage.remove_session()
+    storage.engine.dispose()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec, value_at
 from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.atomic import disk_errors
+from workbench.store.lease import LeaseHeld, acquire
 from workbench.store.redact import redact
 
 log = logging.getLogger("workbench")
@@ -45,6 +47,7 @@ STARTUP = 10  # trials of TPE that are random; they do not depend on each other,
 ROUND = 4  # later trials of a cell that TPE proposes at once, which run in parallel
 TUNING_SEEDS = 100_000  # distance of the seeds that settings are chosen on from those that are reported
 OPTION = "options."  # prefix of the keys of objectives' options
+RESTART = 30.0  # seconds for which a database that does not answer is asked again at the end of a search
 HELD_OUT = 0.2  # share of the training rows on which settings are chosen, so that test rows have no influence
 
 
@@ -197,7 +200,7 @@ def run_trials(session: Session, search: Search) -> tuple[list[Trial], Cells]:
             experiment_runner.carry_out_specs(session, specs, tuning=[trial.to_json() for trial in trials], **facts)
         trials = [_scored(session, trial) if trial in pending else trial for trial in trials]
         experiment_runner.enroll(session, [], tuning=[trial.to_json() for trial in trials], **facts)
-        mirror.show(trials)
+        mirror.show(trials, patience=0 if pending else RESTART)
         if not pending:
             return trials, (arms, matches)
 
@@ -294,41 +297,67 @@ class Study:
 
 
 class Mirror:
-    """A copy of the trials in Optuna's storage for other tools. It is never read back."""
+    """A copy of the trials in Optuna's storage for other tools. It is never read back.
+
+    A lease of its own keeps equal searches that run at the same time from adding a trial twice.
+    """
 
     def __init__(self, session: Session, search: Search) -> None:
         self.name, self.search = session.record, search
-        self.path = session.store.root / "experiments" / f"{session.record}.optuna.log"
+        folder = session.store.root / "experiments"
+        self.path, self.lock = folder / f"{session.record}.optuna.log", folder / f"{session.record}.optuna.lease"
         self.space = {key: _distribution(value) for key, value in search.space.items()}
 
-    def show(self, trials: Iterable[Trial]) -> None:
-        """Add the trials that are missing. A journal that cannot be read, such as a truncated one, is written anew."""
+    def show(self, trials: Iterable[Trial], patience: float = 0.0) -> None:
+        """Add the trials that are missing.
+
+        A journal that cannot be read, such as a truncated one, is written anew. A database that does not answer, for
+        example because it is restarted, is asked again for `patience` seconds; a later call adds what is missing then.
+        """
+        done = [trial for trial in trials if trial.score is not None or trial.failed]
+        with disk_errors(self.path):
+            self.lock.mkdir(parents=True, exist_ok=True)
         try:
-            self._add(trials)
-        except Exception as error:  # a storage raises any exception of its file or database
+            lease = acquire(self.lock, patience=2 * RESTART)
+        except LeaseHeld as error:
+            log.warning("the copy of the trials was not written: %s", error)
+            return
+        try:
             if self.search.storage:
-                log.warning("the copy of the trials in --storage was not written: %s", _first_line(error))
-                return
+                self._to_database(self.search.storage, done, time.monotonic() + patience)
+            else:
+                self._to_journal(done)
+        finally:
+            lease.release()
+
+    def _to_journal(self, trials: Sequence[Trial]) -> None:
+        try:
+            self._add_to(self.path, trials)
+        except Exception:  # Optuna raises any exception of the lines that it reads
             self.path.unlink(missing_ok=True)
             with disk_errors(self.path):
-                self._add(trials)
+                self._add_to(self.path, trials)
 
-    def _add(self, trials: Iterable[Trial]) -> None:
-        self.path.parent.mkdir(exist_ok=True)
-        with _storage(self.search.storage or self.path) as storage:
-            self._add_to(storage, [trial for trial in trials if trial.score is not None or trial.failed])
+    def _to_database(self, place: str, trials: Sequence[Trial], end: float) -> None:
+        while True:
+            try:
+                return self._add_to(place, trials)
+            except Exception as error:  # whatever the database's driver raises
+                if time.monotonic() >= end:
+                    log.warning("the copy of the trials in --storage was not written: %s", _first_line(error))
+                    return None
+            time.sleep(1)
 
-    def _add_to(self, storage: BaseStorage, trials: Iterable[Trial]) -> None:
-        studies: dict[str, optuna.Study] = {}
-        for trial in trials:
-            if trial.objective not in studies:
-                studies[trial.objective] = optuna.create_study(
-                    study_name=f"{self.name}: {trial.objective}", storage=storage, direction="maximize",
-                    load_if_exists=True,
+    def _add_to(self, place: str | Path, trials: Sequence[Trial]) -> None:
+        with _storage(place) as storage:
+            for arm in dict.fromkeys(trial.objective for trial in trials):
+                name = f"{self.name}: {arm}"
+                study = optuna.create_study(
+                    study_name=name, storage=storage, direction="maximize", load_if_exists=True
                 )  # fmt: skip
-            study = studies[trial.objective]
-            if all(list(other.user_attrs.get("runs", ())) != list(trial.run_ids) for other in study.get_trials()):
-                study.add_trial(_frozen(trial, self.space))
+                present = [list(trial.user_attrs.get("runs", ())) for trial in study.get_trials(deepcopy=False)]
+                missing = [trial for trial in trials if trial.objective == arm and list(trial.run_ids) not in present]
+                study.add_trials([_frozen(trial, self.space) for trial in missing])
 
 
 def open_storage(search: Search) -> None:
