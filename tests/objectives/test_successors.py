@@ -42,6 +42,9 @@ NAMES = ("multi-word-selection", "cocolm-clm", "mc-bert")
 SELECTING = ("multi-word-selection", "mc-bert")
 EACH = pytest.mark.parametrize("name", NAMES)
 ROWS = pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "padded"])
+SETTINGS = pytest.mark.parametrize(
+    "keys", [{"recipe": "paper"}, {"recipe": "released"}, {"data.pairs": "next"}], ids=["paper", "released", "pairs"]
+)
 
 
 def observed(name: str, lengths: tuple[int, ...] | None, **keys: Any) -> tuple[Any, Batch, Seen, Any]:
@@ -58,7 +61,7 @@ def slow_selection(objective: Any, head: Any, ids: np.ndarray, batch: Batch) -> 
     """The features (B, L, E) of a selection head, and the table (V, E), in float64."""
     encoder = hugging_face(objective.encoder.model).eval().double()
     with torch.no_grad():
-        hidden = encoder(torch.tensor(ids), batch.attention).last_hidden_state
+        hidden = encoder(torch.tensor(ids), batch.attention, batch.segments).last_hidden_state
         features = torch.nn.functional.gelu(hidden @ head.dense.weight.double().T + head.dense.bias.double())
         centred = features - features.mean(-1, keepdim=True)
         scaled = centred / (centred.pow(2).mean(-1, keepdim=True) + 1e-12).sqrt()
@@ -73,9 +76,9 @@ def generators_loss(objective: Any, batch: Batch, seen: Seen) -> float:
 
 
 @ROWS
-@pytest.mark.parametrize("recipe", ["paper", "released"])
-def test_multi_word_selection(recipe: str, lengths: tuple[int, ...] | None) -> None:
-    objective, batch, seen, drawn = observed("multi-word-selection", lengths, recipe=recipe)
+@SETTINGS
+def test_multi_word_selection(keys: dict[str, str], lengths: tuple[int, ...] | None) -> None:
+    objective, batch, seen, drawn = observed("multi-word-selection", lengths, **keys)
     real = list(real_places(batch))
     detection = slow_detection(
         binary_logits(objective.encoder, objective.head, seen.main_input, batch), batch, seen, real
@@ -100,9 +103,9 @@ def test_multi_word_selection(recipe: str, lengths: tuple[int, ...] | None) -> N
 
 
 @ROWS
-@pytest.mark.parametrize("recipe", ["paper", "released"])
-def test_cocolm_clm(recipe: str, lengths: tuple[int, ...] | None) -> None:
-    objective, batch, seen, _ = observed("cocolm-clm", lengths, recipe=recipe)
+@SETTINGS
+def test_cocolm_clm(keys: dict[str, str], lengths: tuple[int, ...] | None) -> None:
+    objective, batch, seen, _ = observed("cocolm-clm", lengths, **keys)
     picked = set(counted(seen))
     gates = binary_logits(objective.encoder, objective.gate, seen.main_input, batch)
     words = word_logits(objective.encoder, objective.head, seen.main_input, batch)
@@ -128,9 +131,9 @@ def test_the_lm_loss_of_cocolm_does_not_train_the_gate() -> None:
 
 
 @ROWS
-@pytest.mark.parametrize("recipe", ["paper", "released"])
-def test_mc_bert(recipe: str, lengths: tuple[int, ...] | None) -> None:
-    objective, batch, seen, drawn = observed("mc-bert", lengths, recipe=recipe)
+@SETTINGS
+def test_mc_bert(keys: dict[str, str], lengths: tuple[int, ...] | None) -> None:
+    objective, batch, seen, drawn = observed("mc-bert", lengths, **keys)
     features, table = slow_selection(objective, objective.head, seen.main_input, batch)
     neither = objective.head.neither.weight.detach().double().numpy()[0]
     losses, right, chosen = [], 0, 0
