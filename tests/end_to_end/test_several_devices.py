@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from drills.small import curve
+from safetensors.torch import load_file
 
 from .conftest import SETS, Command, environment
 
@@ -160,3 +162,38 @@ def test_torchrun_starts_the_same_and_its_restart_goes_on(
     assert [json.loads(path.read_text())["steps"] for path in runs.glob("*/done.json")] == [300]
     assert workbench(*words(text, tmp_path / "alone", steps=300), cwd=tmp_path).returncode == 0
     same(runs, tmp_path / "alone")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_a_sharded_run_that_is_killed_goes_on_whole_and_sharded_again(
+    text: Path, cache: Path, workbench: Command, tmp_path: Path
+) -> None:
+    """Its checkpoints, its points and its encoder are whole, so that any number of devices reads them."""
+    runs = tmp_path / "runs"
+    points = ("--evaluate-at", "log:2", "--set", "data.held_out=0.4")
+    given, alone = (
+        [word if word != "none" else "pairs:replace" for word in words(text, folder, *points, steps=120)]
+        for folder in (runs, tmp_path / "alone")
+    )
+    process = begun([*given, "--devices", "2", "--shard"], tmp_path, cache)
+    wait_for(lambda: checkpoints(runs), process)
+    os.kill(others(process.pid)[0], signal.SIGKILL)
+    assert process.wait(LIMIT) == 1
+    assert GOES_ON in (tmp_path / "said").read_text()
+    stopped = begun(given, tmp_path, cache)
+    before = max(path.name for path in checkpoints(runs))
+    wait_for(lambda: max(path.name for path in checkpoints(runs)) > before, stopped)
+    stopped.send_signal(signal.SIGTERM)
+    stopped.wait(LIMIT)
+    done = workbench(*given, "--devices", 2, "--shard", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert workbench(*alone, cwd=tmp_path).returncode == 0
+    same(runs, tmp_path / "alone")
+    for name in ("encoder", "points/*/encoder"):
+        pattern = f"bert-mlm-*/{name}/model.safetensors"
+        pairs = list(zip(sorted(runs.glob(pattern)), sorted((tmp_path / "alone").glob(pattern)), strict=True))
+        assert pairs
+        for one, other in pairs:
+            torch.testing.assert_close(load_file(one), load_file(other), rtol=1e-3, atol=1e-4)
+    assert workbench("verify", runs, cwd=tmp_path).returncode == 0

@@ -1,6 +1,6 @@
 """The first steps of several objectives, computed by one of the processes of a run; a script of test_ranks.
 
-    python -m tests.helpers.steps_of_ranks INDEX COUNT PORT FOLDER STEPS PARTS
+    python -m tests.helpers.steps_of_ranks INDEX COUNT PORT FOLDER STEPS PARTS [sharded]
 
 One process alone takes the rows of a step in PARTS micro-batches, since areas under the curve are of a micro-batch.
 """
@@ -12,6 +12,8 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+
+from torch.distributed.tensor import DTensor
 
 from workbench import objectives
 from workbench.bench.turns import made_up
@@ -36,6 +38,21 @@ CASES: dict[str, dict[str, Any]] = {
     "micro-batches": {"objective": "rtd", "micro": 2},
     "dropout": {"objective": "rtd", "micro": 2, "encoder.dropout": 0.1, "encoder.attention_dropout": 0.1},
     "a pooling layer without a gradient": {"objective": "bert-mlm", "encoder.family": "bert"},
+    "layers that are called": {
+        "objective": "rtd",
+        "encoder.family": "bert",
+        "encoder.layers": 2,
+        "tying": "tokens",
+        "generator.width": 1.0,
+    },
+    "layers of two passes": {
+        "objective": "rtd",
+        "encoder.family": "roberta",
+        "encoder.layers": 2,
+        "tying": "all",
+        "generator.width": 1.0,
+    },
+    "layers of GPT-2": {"objective": "causal-lm", "encoder.family": "gpt2", "encoder.layers": 2},
 }
 
 
@@ -51,6 +68,7 @@ def losses(name: str, folder: Path, ranks: Ranks, steps: int, parts: int) -> lis
     device, model, autocast = _on_device(spec, corpus, host)
     optimizer = make_optimizer(model, spec.optim)
     taken = Steps(spec, corpus, host, device, autocast, model, optimizer, ranks)
+    assert all(isinstance(weight, DTensor) == ranks.sharded for weight in model.parameters())
     rows = []
     for step in range(1, steps + 1):
         set_rate(optimizer, spec.optim, 1e-3, step)
@@ -64,7 +82,7 @@ def main() -> None:
     folder = Path(sys.argv[4])
     store = key_store("127.0.0.1", port, index == 0, 120)
     alone = contextlib.nullcontext(ALONE)
-    with group(store, index, count, "cpu", 120) if count > 1 else alone as ranks:
+    with group(store, index, count, "cpu", 120, "sharded" in sys.argv) if count > 1 else alone as ranks:
         rows = {name: losses(name, folder, ranks, steps, parts) for name in CASES}
     (folder / f"rows-{index}-of-{count}.json").write_text(json.dumps(rows))
 

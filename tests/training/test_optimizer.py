@@ -22,7 +22,7 @@ from workbench.tensors import Batch
 from workbench.training.cuda_graph import on_device
 from workbench.training.optimizer import exempt, generator_alone, is_vector, lr_factor, make_optimizer, set_rate
 from workbench.training.plan import Plan, plan
-from workbench.training.resume import restore, save
+from workbench.training.resume import restore, save, tensors_of
 
 RATES = [0.0, *(0.01 * math.sin(0.3 * step) ** 2 + 1e-4 for step in range(1, 20))]
 
@@ -406,7 +406,7 @@ def test_a_checkpoint_brings_back_weights_and_moments_under_every_tying(tying: s
     whole = build(spec)
     optimizer = make_optimizer(whole, spec.optim)
     steps(whole, optimizer, batches[:3])
-    save(run, 3, 1.5, 0.25, whole, optimizer, {})
+    save(run, 3, 1.5, 0.25, tensors_of(whole, optimizer), {})
     expected = steps(whole, optimizer, batches[3:])
 
     fresh = build(spec)

@@ -20,13 +20,13 @@ from workbench.spec.host import Host
 from workbench.training.ranks import ALONE, telling_of_loss
 
 
-def computed(folder: Path, count: int, steps: int, parts: int) -> dict[str, torch.Tensor]:
+def computed(folder: Path, count: int, steps: int, parts: int, *more: str) -> dict[str, torch.Tensor]:
     """Norm, losses and metrics (steps, n) of each case, which all processes have alike."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     words = [sys.executable, "-m", "tests.helpers.steps_of_ranks"]
-    rest = [str(count), str(port), str(folder), str(steps), str(parts)]
+    rest = [str(count), str(port), str(folder), str(steps), str(parts), *more]
     children = [subprocess.Popen([*words, str(index), *rest]) for index in range(count)]
     assert [child.wait(300) for child in children] == [0] * count
     files = [json.loads((folder / f"rows-{index}-of-{count}.json").read_text()) for index in range(count)]
@@ -34,8 +34,8 @@ def computed(folder: Path, count: int, steps: int, parts: int) -> dict[str, torc
     return {name: torch.tensor(rows, dtype=torch.float64) for name, rows in files[0].items()}
 
 
-def alike(folder: Path, count: int, steps: int) -> None:
-    alone, together = computed(folder, 1, steps, count), computed(folder, count, steps, count)
+def alike(folder: Path, count: int, steps: int, *more: str) -> None:
+    alone, together = computed(folder, 1, steps, count), computed(folder, count, steps, count, *more)
     assert alone.keys() == together.keys() == CASES.keys()
     for name, expected in alone.items():
         assert torch.isfinite(expected[:, :2]).all()
@@ -46,6 +46,11 @@ def alike(folder: Path, count: int, steps: int) -> None:
 
 def test_two_processes_take_the_steps_of_one(tmp_path: Path) -> None:
     alike(tmp_path, 2, 6)
+
+
+@pytest.mark.slow
+def test_two_processes_that_share_the_weights_take_the_steps_of_one(tmp_path: Path) -> None:
+    alike(tmp_path, 2, 6, "sharded")
 
 
 @pytest.mark.slow

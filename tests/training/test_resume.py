@@ -19,7 +19,7 @@ from workbench.store import checkpoint
 from workbench.store.lease import LeaseLost
 from workbench.store.run_store import RunDir
 from workbench.training.optimizer import make_optimizer
-from workbench.training.resume import check_log, due, inherit, restore, save
+from workbench.training.resume import check_log, due, inherit, restore, save, tensors_of
 
 DONE = {"format": 1, "tokens": 1, "flops": {}, "seconds": 0.0, "final": {}}
 LOGGED = {"rows": 5, "sha256": "abc"}
@@ -34,7 +34,7 @@ def trained(folder: Path, spec: RunSpec, seed: int = 0, steps: int = 5, said: in
     optimizer.step()
     folder.mkdir()
     (folder / "done.json").write_text(json.dumps(DONE | {"steps": steps if said is None else said}))
-    save(RunDir(folder), steps, 2.5, 0.5, model, optimizer, LOGGED)
+    save(RunDir(folder), steps, 2.5, 0.5, tensors_of(model, optimizer), LOGGED)
     return RunDir(folder), model
 
 
@@ -76,7 +76,7 @@ def test_weights_without_moments_are_kept_and_come_back(tmp_path: Path) -> None:
     spec = tiny("bert-mlm")
     model, fresh = shaken(spec, 0), shaken(spec, 1)
     (tmp_path / "run").mkdir()
-    save(RunDir(tmp_path / "run"), 0, 0.0, 0.0, model, make_optimizer(model, spec.optim), LOGGED)
+    save(RunDir(tmp_path / "run"), 0, 0.0, 0.0, tensors_of(model, make_optimizer(model, spec.optim)), LOGGED)
     optimizer = make_optimizer(fresh, spec.optim)
     assert restore(RunDir(tmp_path / "run"), fresh, optimizer) == (0, 0.0, 0.0)
     assert all(torch.equal(weights(fresh)[name], value) for name, value in weights(model).items())
@@ -105,7 +105,7 @@ def test_a_damaged_newest_checkpoint_is_told_and_the_one_before_taken(
 ) -> None:
     spec = tiny("bert-mlm")
     run, model = trained(tmp_path / "run", spec)
-    save(run, 6, 3.0, 0.75, shaken(spec, 3), make_optimizer(model, spec.optim), LOGGED)
+    save(run, 6, 3.0, 0.75, tensors_of(shaken(spec, 3), make_optimizer(model, spec.optim)), LOGGED)
     for path in (run.path / "checkpoints" / "step-00000006").glob("*.safetensors"):
         path.write_bytes(path.read_bytes()[:-1])
     fresh = shaken(spec, 1)
@@ -163,7 +163,7 @@ def test_nothing_is_saved_after_the_lease_was_lost(tmp_path: Path) -> None:
     run, model = trained(tmp_path / "run", spec)
     with run.lease(), pytest.raises(LeaseLost):
         (run.path / "lease").unlink()
-        save(run, 6, 3.0, 0.75, model, make_optimizer(model, spec.optim), LOGGED)
+        save(run, 6, 3.0, 0.75, tensors_of(model, make_optimizer(model, spec.optim)), LOGGED)
     assert [path.name for path in (run.path / "checkpoints").glob("step-*")] == ["step-00000005"]
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from workbench.report.load.frames import Frames
 
 TRIALS = ("trials", "sampler", "tuning_seeds", "storage")
-HOST = ("device", "precision", "micro_batch", "threads", "compile_", "save_every", "track", "plain", "devices")
+HOST = ("device", "precision", "micro_batch", "threads", "compile_", "save_every", "track", "plain", "devices", "shard")
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def run(experiment: str, **words: Any) -> Study:
 
     `words` are the command's options by name: objectives (names or files), scale, corpus, tasks, evaluate_at, budget,
     match, seeds (a number or "auto"), most_seeds, most_compute, most_epochs; settings (a mapping, as with --set); store
-    (default "runs"), out (the folder of the report, default reports/NAME), workers; device, devices, precision,
+    (default "runs"), out (the folder of the report, default reports/NAME), workers; device, devices, shard, precision,
     threads, micro_batch, `compile_`, plain, save_every, track; launcher ("local" or "slurm"). Raises InputError, before
     anything is spent, if they cannot be used.
 

@@ -83,6 +83,14 @@ Devices = Annotated[
         "started).",
     ),
 ]
+Shard = Annotated[
+    bool,
+    typer.Option(
+        "--shard",
+        help="Let each of several --devices hold a part of the weights, gradients and optimizer state (FSDP2), for "
+        "models that do not fit on one.",
+    ),
+]
 Launcher = Annotated[
     str,
     typer.Option(

@@ -12,7 +12,7 @@ from workbench.spec.host import Host, cores, threads_for_each
 from workbench.spec.parts import CONVENTIONS
 from workbench.spec.run_spec import RunSpec, value_at
 from workbench.spec.words_seen import by_source
-from workbench.training.plan import Plan, with_parents
+from workbench.training.plan import Plan, memory, with_parents
 
 if TYPE_CHECKING:
     from workbench.execution.run_list import Job, Match, Priced
@@ -97,7 +97,9 @@ def plan_table(
             **{name: _short(plan.flops[name]) for name in others},
             "encoder": _short(parts["encoder"]), "generator": _short(parts.get("generator", 0)),
             "heads": _short(parts["total"] - parts["encoder"] - parts.get("generator", 0)),
-            "memory": _bytes(plan.memory_bytes),
+            ("memory" if host.devices == 1 else "memory each"): _bytes(
+                memory(spec, plan.parameters, host.devices, host.shard)
+            ),
             "time": clock(seconds[spec.name]),
         })  # fmt: skip
     base = job.base

@@ -33,6 +33,7 @@ from workbench.cli.options import (
     Scale,
     Seeds,
     Sets,
+    Shard,
     Tasks,
     Threads,
     Track,
@@ -106,6 +107,7 @@ def run(
     workers: Workers = 1,
     device: Device = "auto",
     devices: Devices = None,
+    shard: Shard = False,
     launcher: Launcher = "local",
     precision: Precision = "auto",
     micro_batch: MicroBatch = None,
@@ -123,7 +125,7 @@ def run(
     the first objective, and every other objective gets as many FLOPs as that spends, in its own number of steps.
     """
     settings, launch = launch_of(launcher, set_ or ())
-    host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain, devices, launch)
+    host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain, devices, shard, launch)
     request = Request(
         objective or (), settings, scale, corpus or (), tasks, evaluate_at, budget, match, seeds, most_seeds,
         most_compute, most_epochs, own_process=True,
@@ -175,6 +177,7 @@ def sweep_(
     workers: Workers = 1,
     device: Device = "auto",
     devices: Devices = None,
+    shard: Shard = False,
     launcher: Launcher = "local",
     precision: Precision = "auto",
     micro_batch: MicroBatch = None,
@@ -195,7 +198,7 @@ def sweep_(
     held-out training rows, and then reports the best ones on other seeds, by scores on the test rows.
     """
     settings, launch = launch_of(launcher, set_ or ())
-    host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain, devices, launch)
+    host = host_of(device, precision, micro_batch, threads, compile_, save_every, track, plain, devices, shard, launch)
     request = Request(
         objective or (), settings, scale, corpus or (), tasks, evaluate_at, budget, match, seeds, most_seeds,
         most_compute, most_epochs, own_process=True,

@@ -78,6 +78,15 @@ def host_of_each(host: Host) -> Host:
 def check(host: Host) -> None:
     """Raise InputError if the machine has too few GPUs for the host, or `torchrun` started another number."""
     seconds()
+    if host.shard and host.devices == 1:
+        raise InputError(
+            "--shard splits a model over several devices, and there is one; give --devices, or leave it out"
+        )
+    if host.shard and (host.compile or host.plain):
+        other = "--compile" if host.compile else "--plain"
+        raise InputError(
+            f"--shard does not work with {other}, which reads weights before they are gathered; leave one out"
+        )
     if launched() > 1:
         if host.devices != launched():
             raise InputError(
@@ -94,10 +103,18 @@ def check(host: Host) -> None:
             )
 
 
-def refuse_seconds(spec: RunSpec, host: Host) -> None:
-    """Raise InputError if a run on several devices has a budget in seconds, which only one device times beforehand."""
+def refuse(spec: RunSpec, host: Host) -> None:
+    """Raise InputError for a run that several devices do not compute.
+
+    A budget in seconds is timed beforehand by one device alone. LAMB and Muon update a weight by norms or products of
+    all of it, of which a sharded process has a part.
+    """
     if host.devices > 1 and spec.budget.unit == "seconds":
         raise InputError("a budget in seconds is not timed over several devices; give --budget in steps or flops")
+    if host.shard and spec.optim.kind != "adamw":
+        raise InputError(
+            f"--shard splits the weights, and optim.kind={spec.optim.kind} updates whole ones; set optim.kind=adamw"
+        )
 
 
 _announced: list[str] = []  # the runs that this process has announced under torchrun
@@ -118,7 +135,9 @@ def together(run: RunDir, host: Host) -> Iterator[Ranks]:
     training = Training(str(run.path.resolve()), asdict(host), len(_announced) + 1)
     with (
         _announcing(training) if launched() > 1 else _starting(training, host) as store,
-        group(part_of(store, f"group/{training.number}"), 0, host.devices, host.resolved_device(), seconds()) as ranks,
+        group(
+            part_of(store, f"group/{training.number}"), 0, host.devices, host.resolved_device(), seconds(), host.shard
+        ) as ranks,
     ):
         yield ranks
 
@@ -262,7 +281,7 @@ def _take_part(training: Training, store: Any) -> None:
     objectives.keep_source(spec := run.spec(), run.path / "objective.py")
     corpus = corpus_of(prepare(spec), spec)
     index, device = int(os.environ["RANK"]), host.resolved_device()
-    with group(part_of(store, f"group/{training.number}"), index, host.devices, device, seconds()) as ranks:
+    with group(part_of(store, f"group/{training.number}"), index, host.devices, device, seconds(), host.shard) as ranks:
         loop.follow(spec, plan_of(run), corpus, host, ranks)
 
 

@@ -164,7 +164,7 @@ def check(host: Host, specs: Sequence[RunSpec]) -> None:
     else:
         slurm.check()  # jobs see the machine on which they run
     for spec in specs:
-        devices.refuse_seconds(spec, host)
+        devices.refuse(spec, host)
     for size in sorted({spec.batch.size for spec in specs}):
         host.rows_at_once(size)
 

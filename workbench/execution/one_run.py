@@ -16,7 +16,7 @@ from workbench import objectives, progress
 from workbench.data.corpus import Corpus, corpus_of
 from workbench.data.prepare import Prepared, check
 from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, ParentFailed, RankLost, one_line
-from workbench.execution.devices import host_of_each, refuse_seconds, together
+from workbench.execution.devices import host_of_each, refuse, together
 from workbench.execution.wanted_scores import Wanted, place_of, plan_of, usable
 from workbench.models.frequencies import frequencies
 from workbench.signals import heed
@@ -222,6 +222,7 @@ def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
     computation = {
         "micro_batch": host.rows_at_once(spec.batch.size),
         "plain": host.plain, "compile": host.compile, "kernels": _kernels(host, precision), "devices": host.devices,
+        "shard": host.shard,
     }  # fmt: skip
     facts = environment(host.command or sys.argv, device=host.resolved_device(), precision=precision) | computation
     before = run.read_json("env.json") if (run.path / "env.json").is_file() else facts
@@ -245,7 +246,7 @@ def _plan_once(run: RunDir, spec: ResolvedSpec, corpus: Corpus, host: Host, pare
         return plan_of(run)
     from workbench.training import loop
 
-    refuse_seconds(spec, host)
+    refuse(spec, host)
     timed = loop.seconds_per_step(spec, corpus, host) if spec.budget.unit == "seconds" else None
     priced = plan(spec, timed, plan_of(parent) if parent is not None else None)
     run.write_json("plan.json", priced.to_json())

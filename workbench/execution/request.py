@@ -359,7 +359,7 @@ def in_effect(experiment: Experiment, sets: Sequence[str] | None) -> Experiment:
 def host_of(
     device: str = "auto", precision: str = "auto", micro_batch: int | None = None, threads: int | None = None,
     compile_: bool = False, save_every: int | None = None, track: str | None = None, plain: bool = False,
-    devices: int | None = None, launch: Launch | None = None,
+    devices: int | None = None, shard: bool = False, launch: Launch | None = None,
 ) -> Host:  # fmt: skip
     """Return the host of these options. Raises InputError for an unknown value, or a device that is not here."""
     if precision not in ("auto", "fp32", "bf16"):
@@ -371,7 +371,7 @@ def host_of(
     host = Host(
         device=device, precision=precision, compile=compile_, threads=threads, micro_batch=micro_batch,  # type: ignore[arg-type]
         save_every=save_every, track=track, plain=plain, devices=launched() if devices is None else devices,
-        launch=launch,
+        shard=shard, launch=launch,
     )  # fmt: skip
     check_address_space()
     if device != "auto" and launch is None:

@@ -60,7 +60,8 @@ class Host:
     optimisations of this package: it computes with Hugging Face's forward pass, losses from all logits, and fp32 if
     `precision` is "auto". `micro_batch` rows are computed at once (the whole batch if None); metrics are written every
     `log_every` steps, one row for each step; a checkpoint is written every `save_seconds` seconds, or every
-    `save_every` steps if given. One run is computed on `devices` devices, by as many processes. `track` is the
+    `save_every` steps if given. One run is computed on `devices` devices, by as many processes, each of which holds a
+    part of the weights and moments with `shard`, and all of them without. `track` is the
     experiment tracker that metrics are copied to. `command` is the command line that the user typed, if this process
     was started by another one. `launch` are the options of jobs on a cluster, None if this machine computes.
     """
@@ -77,6 +78,7 @@ class Host:
     track: str | None = None
     command: tuple[str, ...] = ()
     devices: int = 1
+    shard: bool = False
     launch: Launch | None = None
 
     def resolved_device(self) -> str:

@@ -5,6 +5,7 @@ Paper: section 3.1 and table 6; released code: `model/optimization.py` (docs/ele
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import time
@@ -33,8 +34,8 @@ from workbench.tracking import Metrics
 from workbench.training.cuda_graph import RECORDED_AFTER, own_stream
 from workbench.training.optimizer import lr_factor, make_optimizer, set_rate
 from workbench.training.plan import Plan, spent_by
-from workbench.training.ranks import ALONE, Ranks
-from workbench.training.resume import check_log, due, inherit, restore, save
+from workbench.training.ranks import ALONE, GATHER, STEP, STOP, Ranks
+from workbench.training.resume import check_log, due, inherit, restore, save, tensors_of
 from workbench.training.snapshots import Snapshots
 from workbench.training.steps import Steps, Sums
 
@@ -93,13 +94,14 @@ def train(
     _check_room(run, done, sum(p.numel() for p in model.parameters()), snapshots)
 
     ranks.share(model, optimizer, done)
+    whole = copy.deepcopy(model).cpu() if ranks.sharded else model  # which snapshots and the caller get
     steps = Steps(spec, corpus, host, device, autocast, model, optimizer, ranks)
     window = Window(spec, plan, spent, saving)
     saved, took = time.monotonic(), 0.0
 
     with stop_signals() as stopped, own_stream(device), ranks.leading():
         for step in range(done + 1, plan.steps + 1):
-            ranks.go_on()
+            ranks.told(STEP)
             window.add(step, _rates(optimizer, spec, plan, step), *steps.take(step))
 
             last = step == plan.steps or bool(stopped)
@@ -115,20 +117,40 @@ def train(
                     raise diverged(rows, spec, checkpoint.steps(run.path / "checkpoints"))
                 if progress is not None:
                     progress(step, plan.steps, rows[-1])
+            begun = time.monotonic()
+            tensors = _tensors(model, optimizer, whole, ranks) if keep or point else {}
             if snapshots is not None and point:
-                begun = time.monotonic()
-                snapshots.keep(model, step, window.seconds)
+                snapshots.keep(whole, step, window.seconds)
                 window.saving += time.monotonic() - begun
-            if keep:
                 begun = time.monotonic()
+            if keep:
                 metrics.sync()
-                save(run, step, window.seconds, window.saving, model, optimizer, metrics.content())
+                save(run, step, window.seconds, window.saving, tensors, metrics.content())
                 saved = time.monotonic()
                 took = saved - begun
                 window.saving += took
             if stopped and step < plan.steps:
                 raise Interrupted(stopped[0])
-    return model
+    return whole
+
+
+def _tensors(
+    model: nn.Module, optimizer: torch.optim.Optimizer, whole: nn.Module, ranks: Ranks
+) -> dict[str, dict[str, Tensor]]:
+    """Return weights and moments for a checkpoint.
+
+    If they are sharded, they are gathered, and the weights copied to `whole`.
+    """
+    if not ranks.sharded:
+        return tensors_of(model, optimizer)
+    from workbench.training import sharding
+
+    ranks.told(GATHER)
+    tensors = sharding.gathered(model, optimizer, keep=True)
+    with torch.no_grad():
+        for name, weight in whole.named_parameters():
+            weight.copy_(tensors["model"][name])
+    return tensors
 
 
 def follow(spec: RunSpec, plan: Plan, corpus: Corpus, host: Host, ranks: Ranks) -> None:
@@ -141,11 +163,15 @@ def follow(spec: RunSpec, plan: Plan, corpus: Corpus, host: Host, ranks: Ranks) 
     done = ranks.share(model, optimizer, 0)
     steps = Steps(spec, corpus, host, device, autocast, model, optimizer, ranks)
     with stop_signals(), own_stream(device):
-        for step in range(done + 1, plan.steps + 1):
-            if not ranks.go_on():
-                return
-            _rates(optimizer, spec, plan, step)
-            steps.take(step)
+        while (what := ranks.told()) != STOP:
+            if what == GATHER:
+                from workbench.training import sharding
+
+                sharding.gathered(model, optimizer, keep=False)
+                continue
+            done += 1
+            _rates(optimizer, spec, plan, done)
+            steps.take(done)
 
 
 def _rates(optimizer: torch.optim.Optimizer, spec: RunSpec, plan: Plan, step: int) -> dict[str, float]:

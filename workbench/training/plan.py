@@ -97,7 +97,7 @@ def plan(spec: ResolvedSpec, seconds_per_step: float | None = None, before: Plan
         flops={str(name): number(own * amount + Fraction(spent[name])) for name, amount in per_step.items()},
         flops_per_step={str(name): number(amount) for name, amount in per_step.items()},
         parameters=parameters,
-        memory_bytes=_memory(spec, parameters),
+        memory_bytes=memory(spec, parameters),
         budget={spec.budget.unit: spec.budget.amount, "convention": spec.budget.convention},
         first=first,
         parent=_origin(origin, before),
@@ -296,12 +296,15 @@ def _steps(
     return steps
 
 
-def _memory(spec: RunSpec, parameters: dict[str, int]) -> int:
-    """Return an estimate of the peak memory of a step, in bytes.
+def memory(spec: RunSpec, parameters: Mapping[str, int], devices: int = 1, shard: bool = False) -> int:
+    """Return an estimate of the peak memory of a step on each of several devices, in bytes.
 
-    It consists of weights, gradients and two Adam moments in fp32, and of activations kept for the backward pass.
+    It consists of weights, gradients and two Adam moments in fp32, and of activations kept for the backward pass. With
+    `shard` each device has a part of these four, and at most whole weights and gradients as well while it computes a
+    step: those of layers are whole one after another where that is possible (`sharding.layers_of`).
     """
-    rows, length = spec.batch.size, spec.data.length
+    rows, length = spec.batch.size // devices, spec.data.length
+    each = 16 / devices + 8 if shard else 16
 
     def layer_bytes(width: int, layers: int, heads: int) -> int:
         return rows * length * layers * (34 * width + 5 * heads * length) * 2
@@ -311,4 +314,4 @@ def _memory(spec: RunSpec, parameters: dict[str, int]) -> int:
     if parameters.get("generator"):
         activations += layer_bytes(small.hidden, small.layers, small.head_count)
     logits = rows * spec.picks * main.vocab * 4 * 3
-    return 16 * parameters["total"] + activations + logits
+    return round(each * parameters["total"]) + activations + logits

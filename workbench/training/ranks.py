@@ -21,6 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 from workbench.errors import RankLost
 from workbench.training.resume import MOMENTS
 
+STOP, STEP, GATHER = 0, 1, 2  # what process 0 tells the others to do next
+
 # What the messages of torch's own errors contain if another process of the group has ended, or does not answer.
 SIGNS = ("gloo", "NCCL", "Connection closed", "Connection reset", "Timed out")
 
@@ -30,23 +32,31 @@ class Ranks:
     """The processes that compute one run: this one's number `index` among `count`, and the group for its messages.
 
     Process 0 decides, writes and reports; the others compute their rows. With one process, all methods do nothing.
-    `control` is a group over CPU memory, which does not wait for a GPU.
+    `control` is a group over CPU memory, which does not wait for a GPU. If they are `sharded`, each holds a part of the
+    weights and of the optimizer's moments (`sharding`).
     """
 
     index: int = 0
     count: int = 1
     control: Any = None
+    sharded: bool = False
 
     def first_row(self, batch: int) -> int:
         """Return the first row of a step, of `batch` rows, that this process computes."""
         return self.index * (batch // self.count)
 
-    def parallel(self, model: nn.Module) -> nn.Module:
+    def parallel(self, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> nn.Module:
         """Return the model, which, if there are several processes, averages its gradients over them as they appear.
 
-        All processes then have the weights of process 0. Weights that get no gradient must not require one.
+        All processes then have the weights of process 0, or parts of them. Weights that get no gradient must not
+        require one.
         """
         if self.count == 1:
+            return model
+        if self.sharded:
+            from workbench.training import sharding
+
+            sharding.split(model, optimizer, device)
             return model
         with warnings.catch_warnings():  # of a new name of broadcast_buffers, which older versions do not have
             warnings.simplefilter("ignore", FutureWarning)
@@ -57,23 +67,22 @@ class Ranks:
         if self.count > 1:
             dist.all_reduce(numbers)
 
-    def go_on(self, decision: bool = True) -> bool:
-        """Return whether training goes on, which process 0 decides; the others wait for its decision."""
+    def told(self, what: int = STOP) -> int:
+        """Return what to do next, STOP, STEP or GATHER, which process 0 decides and the others wait for."""
         if self.count == 1:
-            return decision
-        flag = torch.tensor([int(decision)])
-        dist.broadcast(flag, 0, group=self.control)
-        return bool(flag.item())
+            return what
+        word = torch.tensor([what])
+        dist.broadcast(word, 0, group=self.control)
+        return int(word.item())
 
     @contextlib.contextmanager
     def leading(self) -> Iterator[None]:
-        """Tell the other processes to stop if the block, in process 0, ends with an exception."""
+        """Tell the other processes to stop when the block, in process 0, ends."""
         try:
             yield
-        except BaseException:
+        finally:
             with contextlib.suppress(RuntimeError):  # the others may have ended already
-                self.go_on(False)
-            raise
+                self.told(STOP)
 
     def share(self, model: nn.Module, optimizer: torch.optim.Optimizer, done: int) -> int:
         """Copy the moments of all weights from process 0 to the others, and return the steps that it has `done`.
@@ -112,7 +121,7 @@ def part_of(store: Any, name: str) -> Any:
 
 
 @contextlib.contextmanager
-def group(store: Any, index: int, count: int, device: str, seconds: float) -> Iterator[Ranks]:
+def group(store: Any, index: int, count: int, device: str, seconds: float, sharded: bool = False) -> Iterator[Ranks]:
     """Join the processes of a run through torch's `store` of keys, and leave them after the block.
 
     A collective that takes more than `seconds` is an error. Raises RankLost if another process ended, or did not answer
@@ -126,7 +135,8 @@ def group(store: Any, index: int, count: int, device: str, seconds: float) -> It
             backend, store=store, rank=index, world_size=count, timeout=timedelta(seconds=seconds)
         )  # fmt: skip
         try:
-            yield Ranks(index, count, dist.new_group(backend="gloo", timeout=timedelta(seconds=seconds)))
+            control = dist.new_group(backend="gloo", timeout=timedelta(seconds=seconds))
+            yield Ranks(index, count, control, sharded)
         finally:
             dist.destroy_process_group()
 

@@ -30,16 +30,16 @@ def due(step: int, host: Host, since: float, took: float) -> bool:
 
 
 def save(
-    run: RunDir, step: int, seconds: float, saving: float, model: nn.Module, optimizer: torch.optim.Optimizer,
+    run: RunDir, step: int, seconds: float, saving: float, tensors: Mapping[str, Mapping[str, Tensor]],
     log_content: Mapping[str, Any],
 ) -> None:  # fmt: skip
     """Write a checkpoint of weights, their moments and the place in training; shared weights are written once.
 
-    `seconds` is the time of training so far, and `saving` the part of it spent on checkpoints. `log_content` is what
-    `Metrics.content` returns for the rows up to this step.
+    `tensors` are those of `tensors_of`. `seconds` is the time of training so far, and `saving` the part of it spent on
+    checkpoints. `log_content` is what `Metrics.content` returns for the rows up to this step.
     """
     state = {"step": step, "seconds": seconds, "saving": saving, "run_id": run.run_id, "log": dict(log_content)}
-    checkpoint.save(run.path / "checkpoints", step, tensors_of(model, optimizer), state, owner=run.owner)
+    checkpoint.save(run.path / "checkpoints", step, tensors, state, owner=run.owner)
 
 
 def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Tensor]]:

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import warnings
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,13 +45,13 @@ class Steps:
     ) -> None:  # fmt: skip
         self.spec, self.corpus, self.device, self.autocast, self.optimizer = spec, corpus, device, autocast, optimizer
         self.ranks = ranks
-        self.parameters = list(model.parameters())
         if host.compile and device.type == "cuda":
             add_in_one_order()
         if ranks.count > 1:
             set_aside_unused(model, corpus.batch(0, 1, device), autocast)
         compiled: nn.Module = torch.compile(model, fullgraph=True) if host.compile else model  # type: ignore[assignment]
-        self.forward = ranks.parallel(compiled)
+        self.forward = ranks.parallel(compiled, optimizer, device)
+        self.parameters = list(model.parameters())
         self.micro = host.rows_at_once(spec.batch.size)
         self.bad = torch.zeros((), device=device)
         optimizer.found_inf = self.bad  # type: ignore[attr-defined]  # a step changes no weights if this is 1
@@ -87,6 +88,10 @@ class Steps:
     def _update(self) -> Tensor:
         """Change the weights by their gradients, clear these, and return their norm ()."""
         norm = total_norm(self.parameters)
+        if self.ranks.sharded:
+            from workbench.training import sharding
+
+            norm = sharding.whole(norm)
         self.optimizer.grad_scale = clipping(norm, self.spec.optim.clip)  # type: ignore[attr-defined]
         torch.maximum(self.bad, (~torch.isfinite(norm)).float(), out=self.bad)
         self.optimizer.step()
@@ -177,7 +182,19 @@ def set_aside_unused(model: nn.Module, batch: Batch, autocast: Autocast) -> None
 
 def apart(forward: nn.Module, ranks: Ranks) -> AbstractContextManager[None]:
     """Return a context in which gradients are added up in this process, without exchanging them with others."""
-    return contextlib.nullcontext() if ranks.count == 1 else forward.no_sync()  # type: ignore[operator]
+    if ranks.count == 1:
+        return contextlib.nullcontext()
+    return _unsynchronised(forward) if ranks.sharded else forward.no_sync()  # type: ignore[operator]
+
+
+@contextlib.contextmanager
+def _unsynchronised(forward: Any) -> Iterator[None]:
+    """Have a sharded model keep whole gradients in the block, as `no_sync` of DistributedDataParallel does."""
+    forward.set_requires_gradient_sync(False)
+    try:
+        yield
+    finally:
+        forward.set_requires_gradient_sync(True)
 
 
 def _batch(corpus: Corpus, spec: RunSpec, step: int, start: int, micro: int, device: torch.device) -> Batch:
