@@ -8,7 +8,7 @@ import pytest
 from helpers import made
 
 from workbench.errors import InputError
-from workbench.execution.glue_submission.choice import Wish, scores_by_task, source_of
+from workbench.execution.glue_submission.choice import SeedChoice, scores_by_task, source_of
 from workbench.store.run_store import RunStore
 
 
@@ -59,20 +59,20 @@ def test_what_is_no_single_run_is_refused(store: RunStore, tmp_path: Path) -> No
         source_of(probes, "ablation", None)
 
 
-def seeds(run, wish: Wish) -> dict[str, list[int]]:  # type: ignore[no-untyped-def]
+def seeds(run, wish: SeedChoice) -> dict[str, list[int]]:  # type: ignore[no-untyped-def]
     return {task: [score["seed"] for score in scores] for task, (scores, _) in scores_by_task(run, wish).items()}
 
 
 def test_seeds_are_chosen_on_dev_or_as_given(store: RunStore) -> None:
     run = source_of(store, "ablation", "rtd").run
-    assert seeds(run, Wish()) == {"CoLA": [1], "RTE": [0], "WNLI": [1]}
-    assert seeds(run, Wish(seed=2)) == {"CoLA": [2], "RTE": [2], "WNLI": [2]}
-    assert seeds(run, Wish(ensemble=2)) == {"CoLA": [1, 2], "RTE": [0, 2], "WNLI": [1, 2]}
-    assert seeds(run, Wish(ensemble=4)) == seeds(run, Wish(seed=3)) == {}
-    assert scores_by_task(run, Wish())["CoLA"][1] == "the best on dev of 3 fine-tuning seeds"
-    assert Wish(ensemble=4).lacking() == "fewer than 4 fine-tuning seeds" and Wish().lacking() == "no score"
+    assert seeds(run, SeedChoice()) == {"CoLA": [1], "RTE": [0], "WNLI": [1]}
+    assert seeds(run, SeedChoice(seed=2)) == {"CoLA": [2], "RTE": [2], "WNLI": [2]}
+    assert seeds(run, SeedChoice(ensemble=2)) == {"CoLA": [1, 2], "RTE": [0, 2], "WNLI": [1, 2]}
+    assert seeds(run, SeedChoice(ensemble=4)) == seeds(run, SeedChoice(seed=3)) == {}
+    assert scores_by_task(run, SeedChoice())["CoLA"][1] == "the best on dev of 3 fine-tuning seeds"
+    assert SeedChoice(ensemble=4).lacking() == "fewer than 4 fine-tuning seeds" and SeedChoice().lacking() == "no score"
     with pytest.raises(InputError, match="--seed 0 names one fine-tuning and --ensemble 2 averages several"):
-        Wish(seed=0, ensemble=2)
+        SeedChoice(seed=0, ensemble=2)
 
 
 def test_scores_of_other_settings_held_out_rows_and_stand_ins_are_not_mixed_in(tmp_path: Path) -> None:
@@ -81,9 +81,9 @@ def test_scores_of_other_settings_held_out_rows_and_stand_ins_are_not_mixed_in(t
     made.scored(run, "CoLA", 0, 99.0, digest="ef56ab78", values={"held-out": {"matthews": 99.0}})
     made.scored(run, "QNLI-devsplit", 0, 99.0)
     made.scored(run, "RTE", 0, None)
-    assert seeds(run, Wish()) == {"CoLA": [1]}
+    assert seeds(run, SeedChoice()) == {"CoLA": [1]}
     made.scored(run, "CoLA", 5, 70.0, digest="0a0b0c0d")
-    scores, rule = scores_by_task(run, Wish())["CoLA"]
+    scores, rule = scores_by_task(run, SeedChoice())["CoLA"]
     assert [score["digest"] for score in scores] == ["0a0b0c0d"]
     assert rule == "the best on dev of 1 fine-tuning seed, under the best of 2 settings"
-    assert seeds(run, Wish(ensemble=2)) == {"CoLA": [1, 0]}
+    assert seeds(run, SeedChoice(ensemble=2)) == {"CoLA": [1, 0]}

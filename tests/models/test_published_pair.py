@@ -236,7 +236,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "other embeddings": (changed("g", "electra.embeddings.position_embeddings.weight"), "not trained together"),
     "another type": (configured("g", model_type="bert"), "it is a bert model"),
     "another activation": (configured("d", hidden_act="relu"), "its hidden_act is relu"),
-    "a causal one": (configured("d", is_decoder=True), "cannot be gone on from"),
+    "a causal one": (configured("d", is_decoder=True), "cannot be a part of an ELECTRA pair"),
 }
 
 

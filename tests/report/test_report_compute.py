@@ -113,7 +113,7 @@ def test_arms_that_are_called_equal_are_compared_under_the_convention_of_their_b
         return {"paper": 1.015e9 if arm == "rtd" else 1e9, "paper-sparse": 1e9, "matmul": 3e9 if arm == "rtd" else 1e9}
 
     found, results = study({"rtd": law(60, 0.2), "bert-mlm": law(66, 0.2)}, budgets=(60,), price=almost)
-    assert spending.told(found).startswith("equal: the arms\u2019 FLOPs (paper) differ by less than 1.5 %")
+    assert spending.compute_text(found).startswith("equal: the arms\u2019 FLOPs (paper) differ by less than 1.5 %")
     held, _ = equal.under_each(results, found)
     assert {h.convention: len(h.order) for h in held} == {"paper": 2, "paper-sparse": 2, "matmul": 1}
     assert next(h.sentence for h in held if h.convention == "paper").startswith("rtd is first")

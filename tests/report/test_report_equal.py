@@ -38,11 +38,11 @@ def test_arms_are_equal_within_two_percent_by_the_count_of_their_budget(ratio: f
     suffix = "" if equal else " (not at equal compute: every run got 60 steps)"
     question = ASKED if equal else "What does each step from BERT to ELECTRA buy?" + suffix
     assert spending.question(found) == question
-    assert spending.told(found).startswith(
+    assert spending.compute_text(found).startswith(
         "equal: " if equal else f"not equal: FLOPs (paper) of one arm are up to {ratio:.2f}"
     )
     found.runs["convention"] = "matmul"
-    assert spending.question(found) == ASKED and "(matmul)" in spending.told(found)
+    assert spending.question(found) == ASKED and "(matmul)" in spending.compute_text(found)
 
 
 def test_one_arm_and_no_finished_run_are_asked_plainly() -> None:
@@ -50,7 +50,10 @@ def test_one_arm_and_no_finished_run_are_asked_plainly() -> None:
     found.runs.loc[found.runs["arm"] == "rtd", "state"] = "interrupted"
     assert spending.question(found) == "What does each step from BERT to ELECTRA buy?"
     found.runs["state"] = "new"
-    assert spending.question(found) == "What does each step from BERT to ELECTRA buy?" and spending.told(found) == ""
+    assert (
+        spending.question(found) == "What does each step from BERT to ELECTRA buy?"
+        and spending.compute_text(found) == ""
+    )
 
 
 def test_arms_with_budgets_of_their_own_are_not_at_equal_compute() -> None:

@@ -205,7 +205,7 @@ def test_a_tokenizer_without_offsets_and_rows_that_are_too_short_are_refused(
         is_fast = False
 
     monkeypatch.setattr(module, "load_foreign", lambda folder: Slow())
-    with pytest.raises(InputError, match=r"does not tell the characters of its tokens.*tokenizer\.json$"):
+    with pytest.raises(InputError, match=r"gives no character offsets of its tokens.*tokenizer\.json$"):
         windows(encoder, config, {"train": toy}, Limits(48, 12, 24))
 
 

@@ -275,13 +275,13 @@ def submit(
     precision and threads. Raises InputError, before anything is fine-tuned, if a file cannot be made.
     """
     from workbench.execution.glue_submission import submit as submission
-    from workbench.execution.glue_submission.choice import Wish, source_of
+    from workbench.execution.glue_submission.choice import SeedChoice, source_of
 
     given = dict(words)
     host = host_of(**_taken(given, ("device", "precision", "threads")))
     _refuse_others(given, ("device", "precision", "threads"))
-    wish, source = Wish(seed, ensemble), source_of(RunStore.existing(store), name, arm)
-    return submission.submit(source, Path(out), wish, glue, wnli_majority, partial, host).to_json()
+    choice, source = SeedChoice(seed, ensemble), source_of(RunStore.existing(store), name, arm)
+    return submission.submit(source, Path(out), choice, glue, wnli_majority, partial, host).to_json()
 
 
 def _study(root: Path, outcome: Outcome) -> Study:

@@ -320,13 +320,13 @@ def submit(
     host = host_of(device, precision, threads=threads)
     from workbench.cli import terminal
     from workbench.execution.glue_submission import submit as submission
-    from workbench.execution.glue_submission.choice import Wish, source_of
+    from workbench.execution.glue_submission.choice import SeedChoice, source_of
     from workbench.store.run_store import RunStore
 
-    wish = Wish(seed, ensemble)
+    choice = SeedChoice(seed, ensemble)
     writable(out.parent)
     source = source_of(RunStore.existing(runs), name, arm)
-    card = submission.submit(source, out, wish, glue, wnli_majority, partial, host)
+    card = submission.submit(source, out, choice, glue, wnli_majority, partial, host)
     emit(card.to_json() if as_json else f"{terminal.table(submission.table_rows(card))}\n{out}", as_json)
 
 

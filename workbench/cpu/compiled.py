@@ -165,7 +165,7 @@ def _cpu() -> str:
 
 
 def _compiled(folder: Path, flags: tuple[str, ...]) -> bytes:
-    """Return the shared library in a cache folder, compiled anew if it is missing or damaged.
+    """Return the shared library in a cache folder, compiled again if it is missing or damaged.
 
     Raises OSError and SubprocessError if it cannot be compiled.
     """

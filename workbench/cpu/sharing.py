@@ -62,7 +62,7 @@ def _watch() -> None:
 def waited() -> tuple[float, float] | None:
     """Return the seconds that the threads of this process have run, and those that they have waited for a core.
 
-    None if Linux does not tell. Threads that have ended are missing, so a difference of two results can be negative.
+    None if Linux does not report it. Threads that have ended are missing, so a difference can be negative.
     """
     rows = []
     for task in TASKS.iterdir():

@@ -31,7 +31,7 @@ from workbench.store.cache import alone, discard, faults, is_whole, staged
 FORMAT = 1
 S = TypeVar("S", bound=RunSpec)  # a spec stays at its stage when facts on its text are added
 log = logging.getLogger("workbench")
-COUNTED = 2  # version of the counts in a manifest; older ones have no number of words, so their text is prepared anew
+COUNTED = 2  # version of the counts in a manifest; older ones have no number of words, so their text is prepared again
 HUB_SAMPLE = 4 * tokenizer.SAMPLE  # characters of a hub data set that are read to train a vocabulary
 
 
@@ -142,7 +142,7 @@ def _read(folder: Path) -> Prepared | None:
 
 
 def check(prepared: Prepared, full: bool = False) -> None:
-    """Raise InputError if the files of a prepared corpus have changed; the next command prepares it anew.
+    """Raise InputError if the files of a prepared corpus have changed; the next command prepares it again.
 
     With `full`, every token is read once per process, which takes about a second per GB.
     """
@@ -154,7 +154,7 @@ def _check(folder: Path, full: bool = False) -> None:
         discard(folder)
         raise InputError(
             f"{folder} has changed since it was prepared ({fault}); give the same command again, and the text is "
-            f"prepared anew"
+            f"prepared again"
         )
 
 

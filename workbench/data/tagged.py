@@ -185,7 +185,7 @@ def _is_document(line: str) -> bool:
 
 
 def _remarks(text: list[str]) -> Callable[[str], bool]:
-    """Return the function that tells comments and starts of documents from words."""
+    """Return the function that recognises comments and starts of documents."""
     words = (line for line in text if line.strip() and not _is_hash(line) and not _is_document(line))
     width = len(_split(next(words, "")))
 

@@ -1,4 +1,4 @@
-"""The files of a set of tagged sentences, told apart by the ends of their names, and the sentences of its parts.
+"""The files of a set of tagged sentences, recognised by the ends of their names, and the sentences of its parts.
 
 The path of a training, dev or test file stands for all files beside it whose names differ only in the part, and a
 folder holds one such set, or one file for each part that has its word anywhere in its name. Of a single file, a fifth
@@ -108,7 +108,7 @@ def _by_part(path: Path, files: list[Path]) -> dict[str, Path]:
 def _by_word(files: Iterable[Path]) -> dict[str, Path]:
     """Return the files by the part whose word is anywhere in their names, as in `wnut17train.conll`.
 
-    It is empty unless one file has the word `train`, and one each that of other parts.
+    It is empty unless exactly one file has the word `train`, and at most one file that of each other part.
     """
     found: dict[str, list[Path]] = {}
     for file in files:

@@ -23,7 +23,7 @@ from workbench.report.statistics.group_sequential import Look, plan_of, schedule
 from workbench.report.statistics.noise import LEAST_DF
 from workbench.report.words import listing
 from workbench.report.words import seeds as count
-from workbench.spec.contrasts import told
+from workbench.spec.contrasts import arm_text
 from workbench.spec.host import Host
 from workbench.spec.parts import Budget
 from workbench.spec.stages import ResolvedSpec
@@ -140,8 +140,8 @@ def _refuse_seen(session: Session, specs: Sequence[ResolvedSpec]) -> None:
     seen = next((row for row in rows if row["seen"]), None)
     if seen is not None:
         raise InputError(
-            f"--seeds auto: {seen['seen']} seeds of {told(seen['a'])} and {told(seen['b'])} are trained already, so "
-            f"their scores may have been seen; give another --runs, or fresh seeds with --set seed=N"
+            f"--seeds auto: {seen['seen']} seeds of {arm_text(seen['a'])} and {arm_text(seen['b'])} are trained "
+            f"already, so their scores may have been seen; give another --runs, or fresh seeds with --set seed=N"
         )
 
 

@@ -311,7 +311,7 @@ class Mirror:
     def show(self, trials: Iterable[Trial], patience: float = 0.0) -> None:
         """Add the trials that are missing.
 
-        A journal that cannot be read, such as a truncated one, is written anew. A database that does not answer, for
+        A journal that cannot be read, such as a truncated one, is written again. A database that does not answer, for
         example because it is restarted, is asked again for `patience` seconds; a later call adds what is missing then.
         """
         done = [trial for trial in trials if trial.score is not None or trial.failed]

@@ -68,7 +68,7 @@ def find(spec: PairSpec) -> Pair:
         odd = next((key for key, value in USUAL.items() if files.config.get(key, value) != value), None)
         if files.config["model_type"] != "electra" or odd or files.config.get("is_decoder"):
             what = f"its {odd} is {files.config.get(odd)}" if odd else f"it is a {files.config['model_type']} model"
-            raise InputError(f"start.from: {name} cannot be gone on from as a part of an ELECTRA pair: {what}")
+            raise InputError(f"start.from: {name} cannot be a part of an ELECTRA pair: {what}")
         parts.append(files)
     return Pair(tuple(spec.names), parts[0], parts[1])
 
@@ -104,7 +104,7 @@ def check_generator(spec: RunSpec, pair: Pair) -> None:
     if other is not None:
         raise InputError(
             f"start.from: the generator {pair.names[1]} has {other}={there[other]}, and one for this discriminator "
-            f"has {sizes[other]} here; other shapes cannot be gone on from"
+            f"has {sizes[other]} here; training cannot continue from other shapes"
         )
 
 

@@ -2,7 +2,7 @@
 
 Devlin et al. 2019, section 3.1: masked language modelling as in `bert-mlm`, plus next-sentence prediction from the
 state of [CLS] through a dense layer with tanh. Half of the second segments are random; the two losses, each a mean,
-have equal weights (google-research/bert, `run_pretraining.py`). Picks and pairs are drawn anew in each epoch, or with
+have equal weights (google-research/bert, `run_pretraining.py`). Picks and pairs are drawn again in each epoch, or with
 `data.copies` as often as there are copies, which is 10 in the released code.
 """
 

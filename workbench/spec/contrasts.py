@@ -28,10 +28,10 @@ class Contrast:
     label: str = ""
 
     def __str__(self) -> str:
-        return f"{told(self.a)} against {told(self.b)}"
+        return f"{arm_text(self.a)} against {arm_text(self.b)}"
 
 
-def told(arm: Cell) -> str:
+def arm_text(arm: Cell) -> str:
     """Return an arm as messages name it, such as `rtd` or `generator.width=0.25`."""
     return ", ".join(str(value) if key == "objective" else f"{key}={value}" for key, value in arm.items())
 
@@ -47,13 +47,13 @@ def read(raw: Any, axes: Mapping[str, Sequence[Any]], cells: Sequence[Cell], whe
     for contrast in contrasts:
         for side in (contrast.a, contrast.b):
             if not matching(side, cells, axes):
-                raise InputError(f"{where} names {told(side)}, which is not an arm of it{_near(side, cells)}")
+                raise InputError(f"{where} names {arm_text(side)}, which is not an arm of it{_near(side, cells)}")
         pairs = list(expand(contrast, cells, axes))
         if not pairs:
             raise InputError(f"{where}: {contrast} compares no two arms that are equal in all other keys")
         for pair in map(frozenset, pairs):
             if len(pair) == 1:
-                raise InputError(f"{where} compares {told(contrast.a)} with itself")
+                raise InputError(f"{where} compares {arm_text(contrast.a)} with itself")
             if pair in seen:
                 raise InputError(f"{where} declares {contrast} twice, the first time as {seen[pair]}")
             seen[pair] = contrast

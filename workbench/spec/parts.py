@@ -149,7 +149,7 @@ class DataSpec(Part):
     With `pairs`, a row holds two segments of text: half of the second ones are of another document (`next`), or half
     of the rows have their segments swapped (`order`); if it is left out, the objective decides. With `copies`, the text
     has this many copies, each with its own picks and pairs, and epochs repeat them in turn: BERT's `dupe_factor`, 10 in
-    its script. Without, they are drawn anew in each epoch.
+    its script. Without, they are drawn again in each epoch.
     """
 
     corpus: Annotated[Names, Field(min_length=1)] = ("docs",)

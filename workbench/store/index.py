@@ -1,11 +1,11 @@
 """Facts about finished runs, kept between commands, so that a store of ten thousand runs is listed in seconds.
 
-ROOT/.status.json and ROOT/.runs.json: for each run its facts, and a hash over name, size, inode and times of all files
-in its folder
+ROOT/.status.json and ROOT/.runs.json hold the facts of each run, and a hash over name, size, inode and times of all
+files in its folder.
 
-This is a cache and never the truth: facts are used while no file of the run has changed, and read again otherwise. A
-file that is missing, damaged or of another version is made anew, and deleting it loses nothing. Runs with a lease are
-not kept. Damage that leaves size and times as they were is found by `verify` and `report`, which read every file.
+This is only a cache: the facts of a run are used while none of its files has changed, and read again otherwise. An
+index that is missing, damaged or of another version is written again, and deleting it loses nothing. Runs with a lease
+are not indexed. Damage that changes neither size nor times is found by `verify` and `report`, which read every file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ RECENT = 2.0  # seconds; a file may change twice within the resolution of its ti
 
 
 class Index:
-    """The facts `name` of the runs of a store, as `of` returns them for one run, with its `state` among them."""
+    """An index of facts about the runs of a store, in the file ROOT/.NAME.json.
+
+    `of` computes the facts of one run, which must include its `state`.
+    """
 
     def __init__(self, root: Path, name: str, of: Callable[[RunDir], Facts]) -> None:
         self.path, self.of = root / f".{name}.json", of

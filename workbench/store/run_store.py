@@ -337,7 +337,7 @@ def _resolved(root: Path | str) -> Path:
     try:
         return user_path(root, "--runs").resolve()
     except RuntimeError:  # what pathlib makes of links that lead to one another
-        raise InputError(f"--runs {root}: its links lead in a circle; name another folder") from None
+        raise InputError(f"--runs {root}: its symbolic links form a loop; name another folder") from None
 
 
 def _holds(row: Mapping[str, Any], kinds: Mapping[str, Any]) -> bool:
@@ -346,7 +346,7 @@ def _holds(row: Mapping[str, Any], kinds: Mapping[str, Any]) -> bool:
 
 
 def _shortage(path: Path) -> str:
-    """Return which list of a changed record is shorter or longer than it was; "" where that cannot be told."""
+    """Return which list of a changed record has another length than when it was written; "" if it is not known."""
     with contextlib.suppress(OSError, ValueError, AttributeError, TypeError, KeyError):
         raw = loads(read_bytes(path))
         for key, count in raw["counts"].items():
@@ -356,7 +356,7 @@ def _shortage(path: Path) -> str:
 
 
 def _summary(run: RunDir, full: bool) -> dict[str, Any]:
-    """Return the summary of a run whose files may change while they are looked at."""
+    """Return the summary of a run whose files may change while they are read."""
     try:
         return run.summary(full)
     except (InputError, OSError) as error:
@@ -368,7 +368,7 @@ def _union(before: Iterable[str], after: Iterable[str]) -> list[str]:
 
 
 def _trials(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each trial once, with its score if either knows it: two commands may be at the same search."""
+    """Return each trial once, with its score if either list has it: two commands may carry out the same search."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for trial in (*before, *after):
         key = (trial.get("objective"), trial.get("trial"), *trial.get("run_ids", ()))
@@ -378,7 +378,7 @@ def _trials(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -
 
 
 def _contrasts(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each contrast once, as it was declared first, with the runs of both arms that any command listed."""
+    """Return each contrast once, as it was declared first, with the runs of its arms from both lists."""
     found: dict[str, dict[str, Any]] = {}
     for contrast in (*before, *after):
         key = dumps([contrast.get("a"), contrast.get("b")])
@@ -389,7 +389,7 @@ def _contrasts(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]
 
 
 def _looks(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each look once, as it was taken first."""
+    """Return each interim look once, as it was recorded first."""
     found: dict[Any, dict[str, Any]] = {}
     for look in (*before, *after):
         found.setdefault(look.get("seeds"), look)
@@ -397,7 +397,7 @@ def _looks(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) ->
 
 
 def _differing(a: Any, b: Any, prefix: str = "") -> list[str]:
-    """Dotted keys at which two nested mappings differ."""
+    """Return the dotted keys at which two nested mappings differ."""
     if not (isinstance(a, Mapping) and isinstance(b, Mapping)):
         return [] if a == b else [prefix.rstrip(".")]
     return [found for key in sorted({*a, *b}) for found in _differing(a.get(key), b.get(key), f"{prefix}{key}.")]

@@ -67,5 +67,9 @@ def record(compute: Compute[Facts], batch: Batch) -> Recorded[Facts] | None:
         generator = torch.cuda.default_generators[batch.ids.device.index or 0]
         generator.graphsafe_set_state(torch.Generator(batch.ids.device).graphsafe_get_state())
         why = "memory ran out" if is_memory(error) else str(error).strip().partition("\n")[0]
-        log.warning("each step is launched kernel by kernel, which is slower, since it cannot be recorded: %s", why)
+        log.warning(
+            "the training step cannot be recorded as a CUDA graph, so each step is launched kernel by kernel, "
+            "which is slower: %s",
+            why,
+        )
         return None

@@ -1,1 +1,1 @@
-"""Rows of two segments of text, for objectives and encoders that tell them apart."""
+"""Rows of two segments of text, for objectives and encoders that distinguish them."""

@@ -2,9 +2,9 @@
 
     STORE/jobs/NAME/assignment.json job.sh submitted.json 12_0.log 12_1.log ...
 
-A job is `workbench worker` (see `workers`), and every guarantee is the lease's. Shortly before a job's time ends, SLURM
-sends it SIGUSR1; its worker saves and ends, and the job is queued again. States of jobs are those of `squeue`, which
-needs no accounting database, and states of runs are those of their folders.
+Each job is a `workbench worker` (see `workers`). As on one machine, the lease of a run ensures that only one worker
+trains it. Shortly before a job's time limit, SLURM sends it SIGUSR1; its worker saves and ends, and the job is queued
+again. States of jobs are read with `squeue`, which needs no accounting database, and states of runs from their folders.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _submit(assignment: Assignment, jobs: int) -> Submitted:
     store = assignment.store.absolute()
     replace(assignment, store=store, host=host, parent=0).write(folder / "assignment.json")
     (folder / "job.sh").write_text(script(folder, launch, jobs), encoding="utf-8")
-    done = _asked("sbatch", "--parsable", str(folder / "job.sh"))
+    done = _reply("sbatch", "--parsable", str(folder / "job.sh"))
     if done.returncode:
         shutil.rmtree(folder)
         raise InputError(f"--launcher slurm: sbatch refused the jobs: {_one_line(done.stderr or done.stdout)}")
@@ -208,7 +208,7 @@ def _queue(jobs: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
     """
     if not jobs:
         return {}
-    done = _asked("squeue", "--noheader", "--array", "--jobs", ",".join(jobs), "--format", "%F|%T|%r")
+    done = _reply("squeue", "--noheader", "--array", "--jobs", ",".join(jobs), "--format", "%F|%T|%r")
     if done.returncode and "invalid job id" not in done.stderr.lower():  # SLURM forgets jobs minutes after their end
         raise OSError(f"the queue of SLURM cannot be read: {_one_line(done.stderr)}")
     queue: dict[str, list[tuple[str, str]]] = {}
@@ -241,7 +241,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())[:200]
 
 
-def _asked(*command: str) -> subprocess.CompletedProcess[str]:
+def _reply(*command: str) -> subprocess.CompletedProcess[str]:
     """Return what a command of SLURM answered; one that does not answer in time counts as failed."""
     try:
         return subprocess.run(

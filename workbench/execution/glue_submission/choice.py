@@ -1,4 +1,4 @@
-"""Which run is submitted, and which of its scores: chosen on the dev sets alone, which the card then says."""
+"""The choice of the run that is submitted and of its scores, by dev sets alone; the card records how it was made."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Wish:
+class SeedChoice:
     """Which fine-tuning seeds are submitted: this one, or the best ones on dev, as many as `ensemble`."""
 
     seed: int | None = None
@@ -49,7 +49,7 @@ class Wish:
         return best if len(best) == self.ensemble else []
 
     def lacking(self) -> str:
-        """Return what a task lacks that has no such scores."""
+        """Return, for the message about a task without such scores, what is missing."""
         if self.seed is not None:
             return f"no score with fine-tuning seed {self.seed}"
         return "no score" if self.ensemble == 1 else f"fewer than {plural(self.ensemble, 'fine-tuning seed')}"
@@ -94,14 +94,14 @@ def _best_of_arm(store: RunStore, experiment: frames.Frames, arm: str | None) ->
         if of_run
     }
     if not means:
-        raise InputError(f"{name} has no trained run with a score on GLUE; take some with --tasks glue")
+        raise InputError(f"{name} has no trained run with a score on GLUE; measure its models with --tasks glue first")
     best = max(means, key=lambda run_id: means[run_id])
     tasks, mean = means[best]
     how = f"the best mean on dev, {mean:.2f} over {plural(tasks, 'task')}, of {plural(len(means), 'run')} of {name}"
     return Source(store.get(best), how + (f", arm {arm or arms[0]}"))
 
 
-def scores_by_task(run: RunDir, wish: Wish) -> dict[str, tuple[list[Score], str]]:
+def scores_by_task(run: RunDir, wanted: SeedChoice) -> dict[str, tuple[list[Score], str]]:
     """Return for each GLUE task the scores whose fine-tunings are submitted, and how they were chosen.
 
     Scores of one task under several settings are never mixed: those of the setting with the best one are taken. Those
@@ -113,10 +113,10 @@ def scores_by_task(run: RunDir, wish: Wish) -> dict[str, tuple[list[Score], str]
             groups.setdefault(score["task"], {}).setdefault(score["digest"], []).append(score)
     chosen = {}
     for task, by_digest in groups.items():
-        able = [scores for scores in by_digest.values() if wish.taken(scores)]
+        able = [scores for scores in by_digest.values() if wanted.taken(scores)]
         if able:
-            scores = max(able, key=lambda scores: max(score["value"] for score in wish.taken(scores)))
-            rule = wish.rule(len(scores))
+            scores = max(able, key=lambda scores: max(score["value"] for score in wanted.taken(scores)))
+            rule = wanted.rule(len(scores))
             several = f", under the best of {len(able)} settings" if len(able) > 1 else ""
-            chosen[task] = (wish.taken(scores), rule + several)
+            chosen[task] = (wanted.taken(scores), rule + several)
     return chosen

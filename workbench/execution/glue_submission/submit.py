@@ -20,7 +20,7 @@ import workbench
 from workbench import progress
 from workbench.errors import InputError
 from workbench.execution.glue_submission.card import Card, Dev, Entry
-from workbench.execution.glue_submission.choice import Score, Source, Wish, scores_by_task
+from workbench.execution.glue_submission.choice import Score, SeedChoice, Source, scores_by_task
 from workbench.execution.glue_submission.repeated import repeat, task_of
 from workbench.execution.published_runs import folder_of
 from workbench.spec.host import Host
@@ -45,7 +45,7 @@ class Planned:
 
 
 def submit(
-    source: Source, out: Path, wish: Wish, glue_place: str | None, majority: bool, partial_zip: bool, host: Host
+    source: Source, out: Path, choice: SeedChoice, glue_place: str | None, majority: bool, partial_zip: bool, host: Host
 ) -> Card:
     """Write the submission of a run to the zip `out`, and its card beside it; return the card.
 
@@ -57,7 +57,7 @@ def submit(
     if run.damage or not run.trained:
         raise InputError(f"{run.run_id} is not trained ({run.damage or run.state}), so there is nothing to submit")
     encoder = _encoder(run)
-    planned = _plan(run, place, wish, majority)
+    planned = _plan(run, place, choice, majority)
     if not planned.texts or (planned.missing and not partial_zip):
         whys = {
             why: [file for file in planned.missing if planned.missing[file] == why] for why in planned.missing.values()
@@ -99,15 +99,15 @@ def _encoder(run: RunDir) -> Path:
     return run.path / "encoder"
 
 
-def _plan(run: RunDir, place: str | None, wish: Wish, majority: bool) -> Planned:
+def _plan(run: RunDir, place: str | None, choice: SeedChoice, majority: bool) -> Planned:
     """Return what can be submitted. Raises InputError for a test file that the server would refuse."""
-    scores = scores_by_task(run, wish)
+    scores = scores_by_task(run, choice)
     folder = glue.folder_of(place, dict.fromkeys(part.split[0] for part in PARTS.values()))
     texts: dict[str, Examples] = {}
     missing: dict[str, str] = {}
     for part in PARTS.values():
         if part.task not in scores and not (majority and part.task == WNLI):
-            missing[part.file] = f"{wish.lacking()} on {part.task}"
+            missing[part.file] = f"{choice.lacking()} on {part.task}"
         elif isinstance(folder, str):
             missing[part.file] = folder
         elif (rows := glue_server.read(folder, part)) is None:

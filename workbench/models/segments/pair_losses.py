@@ -16,7 +16,7 @@ from workbench.tensors import Batch, Corruption, Ratio, StepLoss
 
 
 class PairHead(nn.Module):
-    """The head that tells whether the second segment of a row follows the first, from the state of [CLS].
+    """The head that predicts whether the second segment of a row follows the first, from the state of [CLS].
 
     A dense layer with tanh, BERT's pooler, and a layer with two outputs, as in the released code
     (google-research/bert, `modeling.py` and `run_pretraining.py`).

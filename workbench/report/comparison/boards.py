@@ -97,11 +97,11 @@ class Board:
 
     @property
     def family(self) -> Family:
-        """What was declared beforehand at the largest budget; a family without pairs where nothing was."""
+        """The comparisons that were declared beforehand at the largest budget; without pairs if there are none."""
         return self.families.get(self.budget, NOTHING)
 
     def convention(self, budget: str | None = None) -> str:
-        """Return how the FLOPs of a budget are counted, by default those of the largest: as its runs' specs say."""
+        """Return the FLOP convention of a budget, by default of the largest one, from the specs of its runs."""
         return self.conventions.get(budget or self.budget, "paper")
 
     @property
@@ -109,17 +109,17 @@ class Board:
         return tuple(dict.fromkeys(c.arm for c in self.cells))
 
     def at(self, budget: str) -> list[Cell]:
-        """The arms at a budget, best first."""
+        """Return the arms at a budget, best first."""
         return sorted((c for c in self.cells if c.budget == budget), key=lambda c: -c.estimate.mean)
 
     def baseline(self, name: str) -> float | None:
-        """Mean over the counted tasks, where every one of them has this baseline."""
+        """Return the mean of a baseline over the counted tasks; None if one of them lacks it."""
         values = self.baselines.get(name, {})
         return plain.fmean(values[t] for t in self.tasks) if all(t in values for t in self.tasks) else None
 
 
 def boards(frames: Frames, order: bool = False) -> list[Board]:
-    """Return one for each suite that some trained run has scores of, in the order of `scoring.SUITES`.
+    """Return the results of each suite for which a trained run has scores, in the order of `scoring.SUITES`.
 
     `order` adds the almost stochastic order to every comparison.
     """
@@ -128,7 +128,7 @@ def boards(frames: Frames, order: bool = False) -> list[Board]:
 
 
 def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
-    """The results of a suite, or None when no trained run has it in full."""
+    """Return the results of a suite; None if no trained run has a score for each of its tasks."""
     (tuned, metrics), statistic = _tuned(frames, suite), frames.statistic
     tasks = counted(suite, metrics)
     metrics = {task: metrics[task] for task in (*tasks, *(t for t in metrics if t not in tasks))}
@@ -200,13 +200,16 @@ def _measured(frames: Frames, tasks: Iterable[str]) -> tuple[Point, ...]:
 
 
 def _examples(frames: Frames, suite: str) -> dict[str, float]:
-    """Task -> its test examples, where its metric is an accuracy."""
+    """Return the number of test examples of each task whose metric is an accuracy."""
     rows = (row for row in frames.rows("scores") if row["suite"] == suite and row["metric"] == "accuracy")
     return {row["task"]: row["test_rows"] for row in rows}
 
 
 def _families(frames: Frames, at: Mapping[str, Mapping[str, tuple[str, ...]]]) -> dict[str, Family]:
-    """Budget -> what was declared beforehand of the arms that have scores there; `at` is budget -> arm -> its runs."""
+    """Return the declared comparisons at each budget between arms with scores there.
+
+    `at` maps each budget to its arms, and each arm to its runs.
+    """
     found = {}
     for budget, family in declared.families(frames).items():
         pairs = tuple(pair for pair in family.pairs if set(pair) <= at.get(budget, {}).keys())
@@ -223,7 +226,7 @@ def _looks(cells: Iterable[Cell], family: Family) -> tuple[Look, ...]:
 
 
 def _groups(runs: Mapping[str, Mapping[str, Any]], ids: Iterable[str]) -> Groups:
-    """(budget, arm) -> its runs, in order of seed; arms in the order of the record."""
+    """Return the runs of each budget and arm, in order of seed; arms are in the order of the record."""
     groups: dict[tuple[str, str], tuple[str, ...]] = {}
     place = {r: i for i, r in enumerate(runs)}
     for r in sorted(ids, key=lambda r: (runs[r]["seed"], place[r])):
@@ -234,7 +237,7 @@ def _groups(runs: Mapping[str, Mapping[str, Any]], ids: Iterable[str]) -> Groups
 
 
 def _bare(frames: Frames, runs: Mapping[str, Mapping[str, Any]], ids: Iterable[str]) -> dict[str, str]:
-    """Run -> the untrained run that starts from the same seed, sizes and data."""
+    """Return for each run the untrained run with the same seed, sizes and data."""
 
     def start(r: str) -> tuple[Any, ...]:
         same = ((k, str(v)) for k, v in frames.settings[r].items() if k.startswith(("encoder.", "data.")))
@@ -274,7 +277,10 @@ def compare(cells: Iterable[Cell], order: bool = False, family: Family = NOTHING
 
 
 def _baselines(frames: Frames, tasks: Iterable[str]) -> dict[str, dict[str, float]]:
-    """Baseline -> task -> value; it belongs to the task's data, so every score file of a task says the same."""
+    """Return the value of each baseline for each task.
+
+    A baseline depends on the data of the task alone, so every score file of a task has the same value.
+    """
     seen: dict[tuple[str, str], list[float]] = {}
     for row in frames.rows("baselines"):
         if row["task"] in tasks and not math.isnan(row["value"]):

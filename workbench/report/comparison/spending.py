@@ -69,7 +69,7 @@ def counted(frames: Frames) -> str:
     return found.pop() if len(found) == 1 and found <= set(CONVENTIONS) else "paper"
 
 
-def told(frames: Frames) -> str:
+def compute_text(frames: Frames) -> str:
     """Return a clause on how much the FLOPs of the arms differ, and under which convention; "" for a single arm."""
     largest = largest_ratios(frames)
     if not largest:

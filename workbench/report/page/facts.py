@@ -52,7 +52,7 @@ def facts(found: Frames, results: list[Board]) -> list[tuple[str, str]]:
     return [
         ("Score", "; ".join(map(score, results)) or "none"),
         ("Budget of a run", words.listing(budgets) or "unknown"),
-        *([("Compute", compared)] if (compared := spending.told(found)) else []),
+        *([("Compute", compared)] if (compared := spending.compute_text(found)) else []),
         ("Pre-training seeds", words.seeds(counts) if counts else "none with scores"),
         ("Runs", f"{done} of {len(runs)} trained"),
         ("Encoder", f"{size_in_words(layers, width)} ({spec.get('scale')})" if layers else "unknown"),

@@ -85,7 +85,7 @@ def unit_gap(arms: int, seeds: int, family: Family | int | None = None) -> float
 
 
 def hardest_first(arms: int, family: Family | int | None) -> Family:
-    """Return the comparisons with the arms numbered anew: the first is of arms 0 and 1, and arm 0 is in the fewest.
+    """Return the comparisons with the arms renumbered: the first is of arms 0 and 1, and arm 0 is in the fewest.
 
     With arm 0 ahead of the others, which are equal, the correction makes this comparison the hardest to show.
     """

@@ -41,9 +41,9 @@ def finetune(
 ) -> Score:  # fmt: skip
     """Fine-tune a copy of the encoder in the folder `encoder` (Hugging Face layout) on a task and return its score.
 
-    Everything random is a function of (seed, task). `progress` is called with (step, steps) after each step. A state in
-    `unfinished` is gone on from. Raises InputError for a folder without an encoder, and Diverged if the loss or an
-    output is NaN or infinite.
+    Everything random is a function of (seed, task). `progress` is called with (step, steps) after each step. If
+    there is a state in `unfinished`, training continues from it. Raises InputError for a folder without an encoder,
+    and Diverged if the loss or an output is NaN or infinite.
     """
     if task.folds:
         return _over_folds(encoder, task, spec, seed, host, progress, unfinished)

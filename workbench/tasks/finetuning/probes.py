@@ -100,7 +100,10 @@ def _draw(entry: Entry) -> float:
 
 
 def halves(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
-    """Return held-out entries to choose settings on and to test on: whole modules, half of each package's text."""
+    """Divide held-out entries into those to choose settings on and those to test on.
+
+    All entries of a module are on one side, and each side has about half of the text of every package.
+    """
     size: dict[tuple[str, str], int] = defaultdict(int)
     for entry in entries:
         size[entry.package, entry.module] += len(entry.text)

@@ -35,10 +35,10 @@ def answer(
 ) -> Score:  # fmt: skip
     """Fine-tune a copy of the encoder in the folder `encoder` to answer questions and return its score.
 
-    Everything random is a function of (seed, task). `progress` is called with (step, steps) after each step. A state in
-    `unfinished` is gone on from. The `files` of the score are the predictions. Raises InputError for a folder without
-    an encoder or with a tokenizer that does not tell its characters, and Diverged if the loss or an output is NaN or
-    infinite.
+    Everything random is a function of (seed, task). `progress` is called with (step, steps) after each step. If
+    there is a state in `unfinished`, training continues from it. The `files` of the score are the predictions. Raises
+    InputError for a folder without an encoder or with a tokenizer without character offsets, and Diverged if the loss
+    or an output is NaN or infinite.
     """
     with setting(task.name, seed, host, unfinished) as where:
         model = SpanModel(load_encoder(encoder, spec.dropout, where.device), spec.squad_head == "joint")
@@ -93,7 +93,7 @@ def metrics(task: Squad, part: str, answers: Answers) -> tuple[dict[str, float],
 
 
 def _details(task: Squad, parts: dict[str, Windows], limit: Limits, thresholds: dict[str, float]) -> dict[str, Any]:
-    """Return the further facts of a score: its windows, the best thresholds, and the faults of the files."""
+    """Return what a score holds besides its metrics: counts of windows, best thresholds, faults of the files."""
     held = parts["train"].spans[:, 0] >= 0
     return {
         "windows": {
@@ -109,6 +109,6 @@ def _details(task: Squad, parts: dict[str, Windows], limit: Limits, thresholds: 
 
 
 def _lost(questions: Questions, train: Windows) -> int:
-    """Return how many answers to training questions are whole in no window."""
+    """Return how many training questions have an answer that no window contains completely."""
     seen = set(train.rows[train.spans[:, 0] >= 0, 0].tolist())
     return sum(not row.impossible and number not in seen for number, row in enumerate(questions.rows))

@@ -32,7 +32,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Answers:
-    """The N-best answers of each question by its id, as the official layout has them, and the odds of no answer."""
+    """The N-best answers of each question by its id, as the official layout has them, and the log-odds of no answer."""
 
     best: dict[str, list[dict[str, Any]]]
     null_odds: dict[str, float]

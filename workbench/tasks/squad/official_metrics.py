@@ -58,9 +58,9 @@ def unanswerable_metrics(
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Return the metrics of SQuAD 2.0, and the best thresholds of "no answer" by metric.
 
-    `answers` holds the best text of each question, and `null_odds` what speaks for none, both by id. No answer counts
-    as given where the odds exceed `threshold`, and for `best_exact` and `best_f1` the threshold that is best for these
-    very questions. Questions without an answer are left out of the mean.
+    `answers` holds the best text of each question, and `null_odds` a number that rises with the probability of no
+    answer, both by id. "No answer" is predicted where it exceeds `threshold`; `best_exact` and `best_f1` use the
+    threshold that gives the best score on the same questions. Questions that are not in `answers` are left out.
     """
     has_answer = {row.id: bool(row.answers) for row in questions.rows}
     metrics: dict[str, float] = {}

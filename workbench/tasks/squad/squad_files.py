@@ -33,7 +33,7 @@ class Row:
 
 @dataclass
 class Faults:
-    """Counts of what is wrong in a file and can be tolerated, by what it is, each with the first place."""
+    """Faults of a file that can be tolerated: how often each kind occurs, and the first place where it does."""
 
     counts: dict[str, int] = field(default_factory=dict)
     first: dict[str, str] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Faults:
         self.first.setdefault(what, f"{row.where} (id {row.id})")
 
     def phrases(self) -> dict[str, int]:
-        """Return the counts by phrases that also name the first place."""
+        """Return how often each fault occurs, by a phrase that names the fault and the first place."""
         return {f"{what}, first in {self.first[what]}": count for what, count in self.counts.items()}
 
 
@@ -94,7 +94,7 @@ def _usable(row: Row, unanswerable: bool, training: bool, faults: Faults) -> boo
 
 
 def misplaced(context: str, text: str, start: int) -> str | None:
-    """Return how an answer is not at its offset, or None if it is."""
+    """Return a phrase that says why an answer is not at its offset; None if it is."""
     if start < 0 or start + len(text) > len(context):
         return "end beyond the text" if start >= 0 else "begin before the text"
     if not text.strip():

@@ -1,8 +1,8 @@
 """The names of SQuAD under `--tasks`, and the files that each of them reads.
 
-`squad1` and `squad2` are SQuAD 1.1 and 2.0, trained on their training files and tested on their dev files. Where there
-is only a dev file, `squad1-devsplit` and `squad2-devsplit` cut it by article into a part to train on and a part to test
-on; a score on that has this name and is none of SQuAD.
+`squad1` and `squad2` are SQuAD 1.1 and 2.0, trained on their training files and tested on their dev files. If
+there is only a dev file, `squad1-devsplit` and `squad2-devsplit` divide its articles into a part to train on and a part
+to test on. Their scores are not comparable with those of SQuAD, so they have names of their own.
 """
 
 from __future__ import annotations

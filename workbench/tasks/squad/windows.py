@@ -1,4 +1,4 @@
-"""Windows of a question and a part of its paragraph, as rows of token ids that know where their characters are.
+"""Windows of a question and a part of its paragraph, as rows of token ids with the character offsets of the tokens.
 
 A row is the question's tokens, at most QUERY of them, then a window of the paragraph's. Windows begin STRIDE tokens
 apart, as in the released code (`finetune/qa/qa_tasks.py`). In rows of fewer than 256 tokens, the question has at most
@@ -70,7 +70,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows for the model: its `inputs` (B, L), the position of "no answer" (B,), and what else is known of them.
+    """Rows for the model: its `inputs` (B, L), the position of "no answer" (B,), and the labels of the loss.
 
     `allowed` (B, L) marks where answers begin and end, "no answer" included. `spans` (B, 2) holds the first and the
     last token of the answer, both at "no answer" if the window lacks it. `impossible` (B,) is 1 for unanswerable
@@ -153,7 +153,7 @@ class Windows:
         return Batch(tensors, put(allowed), put(none), put(spans), put(self.impossible[rows].astype(np.float32)))
 
     def begins(self, rows: Any, width: int) -> Tensor:
-        """Return where in these rows an answer may begin (B, `width`): at tokens that have the most context there."""
+        """Return where in these rows an answer may begin (B, `width`): at tokens with the most context here."""
         mask = np.zeros((len(rows), width), dtype=bool)
         for place, row in enumerate(rows):
             mask[place, self.first[row] : self.first[row] + self.rows[row, 3]] = self._owned[row]
@@ -161,7 +161,7 @@ class Windows:
 
     @functools.cached_property
     def _owned(self) -> list[Any]:
-        """Which tokens of each window have the most context there, arrays (tokens,) of booleans."""
+        """For each window, which of its tokens have more context there than in any other window: (tokens,) booleans."""
         owned = []
         ends = np.searchsorted(self.rows[:, 0], np.arange(len(self.questions) + 1))
         for begin, end in pairwise(ends):
@@ -184,7 +184,7 @@ def windows(folder: Path, config: Any, parts: dict[str, Questions], limit: Limit
     tokenizer = load_foreign(folder)
     if not tokenizer.is_fast:
         raise InputError(
-            f"{folder}: its tokenizer does not tell the characters of its tokens, which SQuAD's answers need; "
+            f"{folder}: its tokenizer gives no character offsets of its tokens, which SQuAD's answers need; "
             f"give a folder with a tokenizer.json"
         )
     frame = _frame(folder, tokenizer, config)
@@ -266,7 +266,7 @@ def _answer(row: Question, offsets: Any) -> tuple[int, int] | None:
 
 
 def _tokens(folder: Path, tokenizer: Any, texts: list[str]) -> list[tuple[Any, Any]]:
-    """Return the ids (tokens,) of each text, and the characters (tokens, 2) of its tokens without outer blanks."""
+    """Return the ids (tokens,) of each text, and its tokens' character offsets (tokens, 2) without outer blanks."""
     made = []
     for part, characters in pieces(Examples(texts, None, [0] * len(texts))):
         work = functools.partial(
@@ -280,7 +280,7 @@ def _tokens(folder: Path, tokenizer: Any, texts: list[str]) -> list[tuple[Any, A
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return a token's characters without the blanks around them, which some tokenizers include."""
+    """Return a token's character offsets without the blanks around it, which some tokenizers include."""
     while start < end and text[start].isspace():
         start += 1
     while start < end and text[end - 1].isspace():

@@ -26,7 +26,7 @@ PART = "out-of-fold"
 def divided(task: Task, count: int) -> Task:
     """Return a task without tests with `count` folds of its rows as its test.
 
-    Equal first texts are in one fold. Of each label, the texts are dealt out to the folds in turn, in an order by their
+    Equal first texts are in one fold. The texts of each label are assigned to the folds in turn, in an order by their
     hash, the rarest label first. Texts with a label that no other fold has, above all those that are alone with their
     label, are tested in no fold and trained on in all, which a note says. Raises InputError if a fold remains empty.
     """

@@ -1,4 +1,4 @@
-"""The labels of a table's rows as a task: one label a row, several, or numbers; and what is odd about them."""
+"""The labels of a table's rows as a task: one label a row, several, or numbers; and notes on what is unusual."""
 
 from __future__ import annotations
 

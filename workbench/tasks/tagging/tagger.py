@@ -55,9 +55,9 @@ def tag(
 ) -> Score:  # fmt: skip
     """Fine-tune a copy of the encoder in the folder `encoder` on tagged sentences and return its score.
 
-    Everything random is a function of (seed, task). `progress` is called with (step, steps) after each step. A state in
-    `unfinished` is gone on from. Raises InputError for a folder without an encoder, and Diverged if the loss or an
-    output is NaN or infinite.
+    Everything random is a function of (seed, task). `progress` is called with (step, steps) after each step. If
+    there is a state in `unfinished`, training continues from it. Raises InputError for a folder without an encoder,
+    and Diverged if the loss or an output is NaN or infinite.
     """
     with setting(task.name, seed, host, unfinished) as where:
         model = Tagger(load_encoder(encoder, spec.dropout, where.device), task.known, spec.dropout).to(where.device)
@@ -105,7 +105,7 @@ def predict(model: Tagger, data: WordWindows, device: str, name: str) -> Any:
 
 
 def _details(task: Tagging, parts: Mapping[str, WordWindows], predicted: Any, last: bool) -> dict[str, Any]:
-    """Return what the file of a score holds besides its values, of the first test part where it is of one part."""
+    """Return what a score holds besides its metrics; F1 by type is that of the first test part."""
     empty = sum(data.empty for data in parts.values())
     without = f"{empty:,} of the words have no pieces in this tokenizer and are read as the unknown token"
     return {
