@@ -63,7 +63,7 @@ def test_transformers_loads_them(kind: str, folders: dict[str, Path]) -> None:
 
 
 def test_training_does_not_depend_on_process_or_threads(texts: list[str]) -> None:
-    """Of WordPiece, `test_data_tokenizer.py` shows it."""
+    """Of WordPiece, `test_tokenizer.py` shows it."""
     code = (
         "import hashlib, json, sys; from workbench.data import subwords; texts = json.load(sys.stdin);"
         "print(hashlib.sha256(subwords.train(texts, 700, True, 'bpe').to_str().encode()).hexdigest())"

@@ -37,7 +37,11 @@ class Goal:
     tests: tuple[str, ...] = ()
 
 
-PAGE, STORE, WANDB = "tests/report/test_report_page.py", "tests/store/test_store.py", "tests/tracking/test_tracking.py"
+PAGE, STORE, WANDB = (
+    "tests/report/test_report_page.py",
+    "tests/store/test_run_store.py",
+    "tests/tracking/test_tracking.py",
+)
 GOALS = (
     Goal(
         1,
@@ -78,7 +82,7 @@ GOALS = (
         "wandb unreachable, silent or dying: the run goes on, closing gives up after 4 s",
         tests=(WANDB, "-k", "server or killed_midway or stands_still or nobody"),
     ),
-    Goal(13, "data order after a resume: a pure function of the place", tests=("tests/data/test_data_corpus.py",)),
+    Goal(13, "data order after a resume: a pure function of the place", tests=("tests/data/test_corpus.py",)),
     Goal(14, "a changed setting never goes on silently: 50 keys", "runs.changed_settings", 50, 50),
     Goal(
         15,
@@ -131,8 +135,8 @@ GOALS = (
         28,
         "95 % intervals cover 93 % or more, false claims stay within 5 %",
         tests=(
-            "tests/report/test_statistics.py",
-            "tests/report/test_rule.py",
+            "tests/report/statistics/test_paired_comparison.py",
+            "tests/report/statistics/test_rule.py",
             "-k",
             "cover or false_claims",
             "-m",

@@ -15,8 +15,8 @@ from typing import Any
 import made
 import parsed
 import pytest
+from declared_pairs import declare
 from scipy import stats
-from test_declared import declare
 
 from workbench.report import csv_tables, write
 from workbench.report.comparison.boards import boards

@@ -144,7 +144,7 @@ def test_words_above_the_rows_do_not_touch() -> None:
 
 def test_lines_along_an_axis_stand_at_its_values(tmp_path: Path) -> None:
     """Encoders of two sizes share the places of the axis; their runs are beside each other in the strip alone."""
-    from test_report_axes import WIDTHS, sweep
+    from test_along_axis import WIDTHS, sweep
 
     cells = [{"generator.width": w, "encoder.hidden": h} for h in (64, 128) for w in WIDTHS]
     store, name = sweep(tmp_path, cells)

@@ -10,10 +10,10 @@ from typing import Any
 import made
 import numpy as np
 import pytest
+from declared_pairs import ELECTRA, PAPER, declare
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from test_declared import ELECTRA, PAPER, declare
 from test_rule import FAR, noise_of, spreads
 
 from workbench.report.comparison.boards import Board, board

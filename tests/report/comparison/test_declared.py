@@ -10,6 +10,7 @@ from typing import Any
 import made
 import parsed
 import pytest
+from declared_pairs import ELECTRA, PAPER, contrast, declare
 
 from workbench.report import write
 from workbench.report.comparison import declared
@@ -21,13 +22,6 @@ from workbench.report.statistics.noise import adjusted, pair_noise, reach_of
 from workbench.report.statistics.paired_comparison import ALPHA, pairwise
 from workbench.report.statistics.power import family_of, smallest_gap, unit_gap
 
-ELECTRA = (("rtd", "bert-mlm"), ("rtd", "electra-15"))
-
-
-def contrast(a: str, b: str, seeds: int, seen: int = 0, label: str = "") -> dict[str, Any]:
-    runs = {f"runs_{side}": [f"{arm}-60-s{seed}" for seed in range(seeds)] for side, arm in (("a", a), ("b", b))}
-    return {"label": label, "a": {"objective": a}, "b": {"objective": b}, "declared": "2026", "seen": seen, **runs}
-
 
 def study(levels: dict[str, float], rows: Sequence[dict[str, Any]], seeds: int = 5) -> tuple[Board, Frames]:
     frames = made.in_memory(made.noisy(levels, 1.0), tuple(arm for arm in levels if arm != "untrained"), seeds)
@@ -35,10 +29,6 @@ def study(levels: dict[str, float], rows: Sequence[dict[str, Any]], seeds: int =
     found = board(frames, "probes")
     assert found is not None
     return found, frames
-
-
-def declare(pairs: Sequence[tuple[str, str]], seeds: int = 5, **changes: Any) -> list[dict[str, Any]]:
-    return [contrast(a, b, seeds, **changes) for a, b in pairs]
 
 
 def test_correction_runs_over_the_declared_comparisons_alone() -> None:
@@ -102,9 +92,6 @@ def test_the_smallest_gap_is_that_of_the_declared_comparisons() -> None:
     assert noise.gap == smallest_gap(noise.paired or 0.0, 5, 5, family)
     one, two, every = unit_gap(5, 5, ((0, 1),)), unit_gap(5, 5, family), unit_gap(5, 5)
     assert one is not None and two is not None and every is not None and one < two < every
-
-
-PAPER = ((4, 0), (1, 0), (2, 0), (3, 0), (4, 3), (4, 1))  # the ablation's, with BERT MLM as arm 0
 
 
 @pytest.mark.parametrize(("seeds", "family"), [(5, PAPER), (4, PAPER), (5, ((0, 1), (2, 3)))])

@@ -98,7 +98,7 @@ def test_probes_that_are_listed_are_those_that_the_word_selects() -> None:
 
 
 def test_a_probe_named_twice_is_loaded_once(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without its baselines, which are tested in `test_linear_probes.py` and need a library that is slow to load."""
+    """Without its baselines, which are tested in `test_measure.py` and need a library that is slow to load."""
     monkeypatch.setattr(names.word_baselines, "added", lambda probe, cache: probe)
     found = names.load(["größe.iob2", "rows.csv", "größe.iob2"], TasksSpec(), None)
     assert [probe.name for probe in found] == ["linear:größe-ner", "linear:rows"]

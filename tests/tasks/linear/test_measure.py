@@ -24,7 +24,6 @@ from workbench.tasks.zero_shot import minimal_pairs
 WORDS = [f"{a}{b}" for a in ("ba", "ke", "lo", "mi") for b in ("da", "fe", "go", "ni", "tu")]
 SPEC = TasksSpec(length=24)
 CPU = Host(device="cpu", threads=1)
-DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
 def sentences(count: int, seed: int) -> list[list[str]]:
@@ -263,10 +262,10 @@ def test_names_choose_linear_probes(tmp_path: Path) -> None:
     ("name", "count", "bag"),
     [("ud_czech_cltt", 13_894, 85.0), ("ud_danish_ddt", 10_332, 78.6), ("uner_danish_ddt", 19_985, 25.2)],
 )
-def test_real_sentences(name: str, count: int, bag: float, encoder: Path, tmp_path: Path) -> None:
-    if not (DATA / name).is_dir():
-        pytest.skip("the tagged sentences are not here")
-    suite = tasks.load(TasksSpec(names=(str(DATA / name),)), tmp_path)
+def test_real_sentences(name: str, count: int, bag: float, encoder: Path, real_data: Path, tmp_path: Path) -> None:
+    if not (real_data / name).is_dir():
+        pytest.skip(f"no tagged sentences at {real_data / name}")
+    suite = tasks.load(TasksSpec(names=(str(real_data / name),)), tmp_path)
     (task,) = suite.tasks
     assert isinstance(task, LinearProbe) and isinstance(task.train, Tagged)
     assert task.train.count() == count and task.baselines["bag-of-words"] == pytest.approx(bag, abs=0.1)

@@ -207,7 +207,7 @@ def test_the_same_on_every_machine_and_in_every_order(
     again = {task.name: task for task in probes.load(probes.PROBES)}
     assert again == suite
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import test_task_probes as t;"
+        "import sys; sys.path.insert(0, sys.argv[1]); import test_probes as t;"
         "from workbench.tasks.finetuning import probes;"
         "from workbench.data.built_in import docs; docs.entries = t.sides; probes.TRAIN_SHARE = 1.0;"
         "probes.cache_root = lambda: t.Path(sys.argv[2]);"
