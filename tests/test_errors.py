@@ -3,7 +3,7 @@
 import pytest
 
 from workbench.errors import plural, suggest
-from workbench.report import words
+from workbench.report import formatting
 from workbench.spec.parts import size_in_words
 
 
@@ -15,7 +15,7 @@ def test_a_noun_has_its_plural_unless_the_count_is_one(count: int, text: str) ->
 
 
 def test_reports_and_sizes_of_encoders_count_by_the_same_rule() -> None:
-    assert words.seeds([1]) == "1 seed" and words.seeds([2]) == "2 seeds"
+    assert formatting.seeds([1]) == "1 seed" and formatting.seeds([2]) == "2 seeds"
     assert size_in_words(1, 64) == "1 layer of 64" and size_in_words(2, 64) == "2 layers of 64"
 
 

@@ -38,7 +38,7 @@ REPORT_LINES = (
     "comparison",
     "statistics",
     "load",
-    "columns options_asked words",
+    "columns formatting report_options",
 )
 MOST_MODULES = 8  # at the top level, packages apart
 MOST_FILES = 15  # in one package

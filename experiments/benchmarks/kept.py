@@ -20,8 +20,8 @@ import pandas as pd
 from workbench.report import columns, csv_tables
 from workbench.report.comparison.boards import boards
 from workbench.report.load.frames import RUN, SCORE, Frames
-from workbench.report.options_asked import Asked
 from workbench.report.page import checks, document, rendering
+from workbench.report.report_options import ReportOptions
 from workbench.store.atomic import write_atomic
 
 AXES = {"generator-size": "generator.width", "weight-tying": "tying"}
@@ -85,7 +85,7 @@ def correct(folder: Path) -> None:
     for name in ("table.csv", "pairs.csv", "tasks.csv", "noise.csv"):
         write_atomic(folder / name, csv_tables.text(made[name]).encode())
     doubts = [text for board in results for text in checks.doubtful(board, found.axis)]
-    new = document.render(found, results, {}, Asked())
+    new = document.render(found, results, {}, ReportOptions())
     old = (folder / "index.html").read_text(encoding="utf-8")
     write_atomic(folder / "index.html", corrected(old, new, doubts).encode())
     write_atomic(folder / "compute.svg", document.picture(found, results[0]).encode())

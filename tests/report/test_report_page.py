@@ -20,10 +20,10 @@ import pytest
 from workbench.errors import InputError, encodable
 from workbench.report import find_record, long_table, write
 from workbench.report.comparison.boards import Board, boards
+from workbench.report.formatting import power
 from workbench.report.load import frames
 from workbench.report.page import checks
 from workbench.report.page.answer import answer
-from workbench.report.words import power
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore
 

@@ -16,7 +16,7 @@ import pytest
 from workbench.report import write
 from workbench.report.comparison.boards import Board, board
 from workbench.report.load.frames import Frames
-from workbench.report.page import advice, checks, equal
+from workbench.report.page import advice, by_convention, checks
 from workbench.report.page.answer import answer
 
 TIED = dict.fromkeys((*made.ARMS, "untrained"), 65.0)
@@ -175,7 +175,7 @@ def test_advice_and_other_ways_of_counting_say_what_is_wrong_first() -> None:
     taken = advice.advise(found, frames, None, "paper")
     assert taken.startswith("Not shown ahead of its own untrained encoder on probe score: rtd (")
     assert "no recommendation" in taken and "take rtd" not in taken
-    held, sentence = equal.under_each(found, frames)
+    held, sentence = by_convention.under_each(found, frames)
     assert "rtd is ahead of bert-mlm" in held[0].sentence
     assert sentence.startswith("Not shown ahead of its own untrained encoder on probe score: rtd (")
 
@@ -230,4 +230,4 @@ def test_two_seeds_of_five_objectives_are_told_apart_by_no_sentence(seeds: int) 
         for p in found.pairs[found.budget]:
             e = p.compared.estimate
             assert e.half is not None and (not p.compared.claimed or e.mean > e.half)
-        assert not equal.under_each(found, frames)[0]  # the arms spent the same under every convention
+        assert not by_convention.under_each(found, frames)[0]  # the arms spent the same under every convention

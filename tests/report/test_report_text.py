@@ -11,7 +11,7 @@ from made import PROBES, recorded, scored, spec_of, trained
 
 from workbench.report.comparison.boards import boards
 from workbench.report.load import frames
-from workbench.report.page import facts
+from workbench.report.page import experiment_facts
 from workbench.store.run_store import RunStore
 
 COUNTS = {"data.words": 60_000, "data.tokens": 100_000}
@@ -36,10 +36,10 @@ def test_runs_that_count_words_stay_in_the_arm_of_those_that_did_not(tmp_path: P
     assert math.isnan(rows[0]["words"]) and math.isnan(rows[0]["epochs"])
     seen = 60 * 4096 * 30 / 32 * 0.6  # of rows of 32 tokens, 30 are of the text
     assert rows[1]["words"] == pytest.approx(seen) and rows[1]["epochs"] == pytest.approx(seen / 60_000)
-    told = dict(facts.facts(found, [board]))
+    told = dict(experiment_facts.facts(found, [board]))
     assert told["Text"] == "docs (60,000 words: childes.train 50,000, bnc.train 10,000)"
     assert told["Words seen by a run"] == "138 k (2.3 epochs)"
-    assert not any(key.startswith("data.words") for key, _ in facts.settings(found)["same"])
+    assert not any(key.startswith("data.words") for key, _ in experiment_facts.settings(found)["same"])
 
 
 def test_records_of_older_versions_name_the_text_alone(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_records_of_older_versions_name_the_text_alone(tmp_path: Path) -> None:
     spec = spec_of("rtd", 0, {"steps": 60})
     trained(store, spec)
     found = frames.read(store, recorded(store, [spec]))
-    told = dict(facts.facts(found, []))
+    told = dict(experiment_facts.facts(found, []))
     assert told["Text"] == "docs" and "Words seen by a run" not in told
 
 
@@ -65,5 +65,5 @@ def test_what_sets_the_numbers_apart_names_a_size_only_where_a_run_tells_it(
     settings: dict[str, dict[str, int]], said: str
 ) -> None:
     """Pages of runs without settings used to say "None layers of None"."""
-    note = facts.scale_note(SimpleNamespace(settings=settings))  # type: ignore[arg-type]
+    note = experiment_facts.scale_note(SimpleNamespace(settings=settings))  # type: ignore[arg-type]
     assert note.startswith(said) and "None" not in note

@@ -12,7 +12,7 @@ import parsed
 import pytest
 
 from workbench.report import speed
-from workbench.report.figures.marks import styles
+from workbench.report.figures.arm_styles import styles
 
 PARTS = {"generator": 0.25, "discriminator": 0.5, "rest": 0.25}
 

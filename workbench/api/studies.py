@@ -131,7 +131,7 @@ class Study:
     def answer(self) -> str:
         """Return the report's answer to the experiment's question, which is based on the first measure."""
         from workbench.report.page.answer import answer
-        from workbench.report.page.facts import no_scores
+        from workbench.report.page.experiment_facts import no_scores
 
         return answer(self._boards[0], self._frames.axis).sentence if self._boards else no_scores(self._frames)
 

@@ -36,15 +36,15 @@ def report(
     Every file is compared with the hash that was recorded when its run ended; a run with a changed file is left out.
     """
     from workbench.report import find_record, write
-    from workbench.report.options_asked import Asked
+    from workbench.report.report_options import ReportOptions
     from workbench.spec.run_spec import parse_budget
     from workbench.store.run_store import RunStore
 
     report_folder(out, runs)
-    asked = Asked(order, parse_budget(budget) if budget else None, not no_verify)
+    options = ReportOptions(order, parse_budget(budget) if budget else None, not no_verify)
     store = RunStore.existing(runs)
     record = find_record(store, experiment)
-    page = write(store, record, out or Path("reports") / record, asked=asked)
+    page = write(store, record, out or Path("reports") / record, options=options)
     emit(page, False)
     if open_:
         typer.launch(page.resolve().as_uri())

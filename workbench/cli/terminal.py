@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.progress import clock
-from workbench.spec.experiment import EQUAL_WITHIN, asked
+from workbench.spec.experiment import EQUAL_WITHIN, question_text
 from workbench.spec.host import Host, cores, threads_for_each
 from workbench.spec.parts import CONVENTIONS
 from workbench.spec.run_spec import RunSpec, value_at
@@ -50,7 +50,7 @@ def plan_json(
 
     ratio = flops_ratio(plans)
     return {
-        "experiment": job.experiment.name, "question": asked(job.experiment.question, is_equal(ratio)),
+        "experiment": job.experiment.name, "question": question_text(job.experiment.question, is_equal(ratio)),
         "base": job.base.model_dump(mode="json"), "match": [match.to_json() for match in matches],
         "convention": job.base.budget.convention, "flops_ratio": ratio, "equal_compute": is_equal(ratio),
         "text": dict(text or {}),
@@ -106,7 +106,7 @@ def plan_table(
     total = sum(seconds.values()) / min(workers, len(everything))
     count = f"{len(plans)} runs" + (f" and {len(everything) - len(plans)} that they start from" if parents else "")
     lines = [
-        asked(job.experiment.question, is_equal(ratio)),
+        question_text(job.experiment.question, is_equal(ratio)),
         "",
         table(rows),
         "",

@@ -18,11 +18,11 @@ from workbench.execution import experiment_runner
 from workbench.execution.experiment_runner import Outcome, Session
 from workbench.execution.run_list import Job, Priced, bound_runs, plans
 from workbench.report.comparison.boards import Board, boards
+from workbench.report.formatting import listing
+from workbench.report.formatting import seeds as count
 from workbench.report.load import frames
 from workbench.report.statistics.group_sequential import Look, plan_of, schedule
 from workbench.report.statistics.noise import LEAST_DF
-from workbench.report.words import listing
-from workbench.report.words import seeds as count
 from workbench.spec.contrasts import arm_text
 from workbench.spec.host import Host
 from workbench.spec.parts import Budget

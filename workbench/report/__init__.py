@@ -6,14 +6,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.report.options_asked import Asked
+from workbench.report.report_options import ReportOptions
 
 if TYPE_CHECKING:
     from workbench.store.run_store import RunStore
 
 
 def write(
-    store: RunStore, record_name: str, out: Path, missing: Mapping[str, str] | None = None, asked: Asked | None = None
+    store: RunStore,
+    record_name: str,
+    out: Path,
+    missing: Mapping[str, str] | None = None,
+    options: ReportOptions | None = None,
 ) -> Path:
     """Write the report on one experiment record: `out`/index.html (or `out` itself, if it ends in .html) and CSV files.
 
@@ -22,7 +26,7 @@ def write(
     """
     from workbench.report.page import document  # pandas and matplotlib are loaded only now
 
-    return document.write(store, record_name, out, missing or {}, asked or Asked())
+    return document.write(store, record_name, out, missing or {}, options or ReportOptions())
 
 
 def write_bench(rows: Sequence[Mapping[str, Any]], out: Path) -> Path:

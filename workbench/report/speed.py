@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.report.figures import svg
-from workbench.report.figures.marks import styles
+from workbench.report.figures.arm_styles import styles
 from workbench.report.figures.svg import COLOURS, SERIES
+from workbench.report.formatting import count, power, short
 from workbench.report.page import rendering
-from workbench.report.words import count, power, short
 from workbench.store.atomic import dumps, write_atomic
 
 if TYPE_CHECKING:

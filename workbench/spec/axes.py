@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from workbench.errors import InputError
 from workbench.spec import experiment as experiments
-from workbench.spec.experiment import Experiment, asked, check_key
+from workbench.spec.experiment import Experiment, check_key, question_text
 from workbench.spec.parts import UNITS
 from workbench.spec.run_spec import RunSpec, override_value
 
@@ -99,7 +99,7 @@ def grid(word: str | None, over: Space, match: str | None, base: RunSpec, object
         amount = {"flops": "equal compute", "seconds": "an equal time"}.get(str(unit), f"an equal number of {unit}")
         which = " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))
         question = f"At {amount}, which {which} does best?"
-        return Experiment(_name("over", keys), asked(question, unit is not None), axes, match=unit)
+        return Experiment(_name("over", keys), question_text(question, unit is not None), axes, match=unit)
     new = [key for key in axes if key not in experiment.axes]
     name = _name(f"{experiment.name}-over", new) if new else experiment.name
     return replace(experiment, name=name, axes={**experiment.axes, **axes}, match=unit)

@@ -114,7 +114,7 @@ class Experiment:
         return f"{self.name}-{base.scale}-{digest(parts, 8)}"
 
 
-def asked(question: str, equal: bool) -> str:
+def question_text(question: str, equal: bool) -> str:
     """Return the question as it is if `equal`, that is, if all arms cost the same; else without "at equal compute"."""
     if equal:
         return question

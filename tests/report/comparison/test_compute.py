@@ -22,7 +22,7 @@ from workbench.report.comparison import compute, spending
 from workbench.report.comparison.boards import Board, board
 from workbench.report.figures import tuned
 from workbench.report.load import frames
-from workbench.report.page import advice, checks, equal
+from workbench.report.page import advice, by_convention, checks
 from workbench.spec.parts import Budget
 from workbench.store.run_store import RunStore
 
@@ -84,7 +84,7 @@ def prices(arm: str) -> Mapping[str, float]:
 
 def test_a_ranking_that_hangs_on_the_convention_is_shown_under_all() -> None:
     found, results = study({"rtd": law(60, 0.2, 0.05), "bert-mlm": law(66, 0.2, 0.05)}, price=prices)
-    held, sentence = equal.under_each(results, found)
+    held, sentence = by_convention.under_each(results, found)
     assert "do not rank the arms alike" in sentence
     first = {h.convention: h.order[0] for h in held}
     assert first == {"paper": "rtd", "paper-sparse": "rtd", "matmul": "bert-mlm"}
@@ -103,7 +103,7 @@ def test_a_ranking_that_hangs_on_the_convention_is_shown_under_all() -> None:
 
 def test_conventions_that_agree_are_not_shown() -> None:
     found, results = study({"rtd": law(60, 0.2), "bert-mlm": law(66, 0.2)})
-    assert equal.under_each(results, found) == ([], "")
+    assert by_convention.under_each(results, found) == ([], "")
 
 
 def test_arms_that_are_called_equal_are_compared_under_the_convention_of_their_budget() -> None:
@@ -114,14 +114,14 @@ def test_arms_that_are_called_equal_are_compared_under_the_convention_of_their_b
 
     found, results = study({"rtd": law(60, 0.2), "bert-mlm": law(66, 0.2)}, budgets=(60,), price=almost)
     assert spending.compute_text(found).startswith("equal: the arms\u2019 FLOPs (paper) differ by less than 1.5 %")
-    held, _ = equal.under_each(results, found)
+    held, _ = by_convention.under_each(results, found)
     assert {h.convention: len(h.order) for h in held} == {"paper": 2, "paper-sparse": 2, "matmul": 1}
     assert next(h.sentence for h in held if h.convention == "paper").startswith("rtd is first")
 
 
 def test_one_budget_cannot_be_read_off_elsewhere() -> None:
     found, results = study({"rtd": law(60, 0.2), "bert-mlm": law(66, 0.2)}, budgets=(60,), price=prices)
-    held, _ = equal.under_each(results, found)
+    held, _ = by_convention.under_each(results, found)
     assert {h.convention: set(h.scores) for h in held}["matmul"] == {"bert-mlm"}
     assert "no two arms" in next(h.sentence for h in held if h.convention == "matmul")
 

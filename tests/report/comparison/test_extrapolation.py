@@ -13,7 +13,7 @@ import pytest
 from workbench.report.comparison import extrapolation
 from workbench.report.comparison.boards import Board, Pair, board
 from workbench.report.comparison.extrapolation import BEST, Extension, Points
-from workbench.report.figures.marks import Axis
+from workbench.report.figures.arm_styles import Axis
 from workbench.report.page import crossings
 from workbench.report.statistics.paired_comparison import pairwise, t_interval
 

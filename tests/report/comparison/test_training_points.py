@@ -17,7 +17,7 @@ from workbench.report import write
 from workbench.report.comparison.boards import Board, Pair, boards
 from workbench.report.comparison.training_points import lines
 from workbench.report.figures import during_training
-from workbench.report.figures.marks import Axis
+from workbench.report.figures.arm_styles import Axis
 from workbench.report.load.frames import read
 from workbench.report.page import crossings
 from workbench.report.statistics.paired_comparison import pairwise

@@ -12,7 +12,7 @@ import made
 import pandas as pd
 import pytest
 
-from workbench.report.figures.marks import styles
+from workbench.report.figures.arm_styles import styles
 from workbench.report.figures.panels import HEALTH_NOTE, LOSS_NOTE, METRICS, Panel, Training, training
 from workbench.report.load.frames import Frames
 

@@ -14,10 +14,10 @@ from by_hand import cell
 
 from workbench.report.comparison.boards import Board
 from workbench.report.comparison.extrapolation import REACH, extension, measured
-from workbench.report.figures.marks import Axis, styles
+from workbench.report.figures.arm_styles import Axis, styles
 from workbench.report.figures.scaling import ArmBeyond, beyond
+from workbench.report.formatting import points
 from workbench.report.statistics.paired_comparison import t_interval
-from workbench.report.words import points
 
 Law = Callable[[float, int], float]  # doublings of the smallest budget, seed -> score
 AXIS = Axis("flops_paper", "training FLOPs")

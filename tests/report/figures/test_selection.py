@@ -13,9 +13,9 @@ import made
 import pytest
 
 from workbench.report.comparison.boards import Board, board, boards
-from workbench.report.figures import along_axis, marks, plots, selection
+from workbench.report.figures import along_axis, arm_styles, plots, selection
+from workbench.report.formatting import TIMES
 from workbench.report.load import frames
-from workbench.report.words import TIMES
 
 Place = tuple[float, float]
 UNSCRIPT = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
@@ -29,7 +29,7 @@ def study(arms: tuple[str, ...], seeds: int, budgets: tuple[int, ...], **more: A
 
 
 def against(found: frames.Frames, results: Board, size: tuple[int, int], strip: bool) -> ElementTree.Element:
-    looks = marks.styles(results.arms)
+    looks = arm_styles.styles(results.arms)
     rows = {run: i for i, run in enumerate(found.settings)}
     svg, _ = plots.against(results, found, looks, selection.main_axis(results), rows, size, "t", strip)
     return ElementTree.fromstring(svg)
@@ -107,7 +107,7 @@ def test_a_caption_speaks_of_intervals_only_where_they_are_drawn() -> None:
         price=lambda arm: dict.fromkeys(("paper", "paper-sparse", "matmul"), prices.get(arm, 1e9)),
     )
     drawing = selection.drawing(found)
-    assert drawing.looks == marks.styles(results.arms)
+    assert drawing.looks == arm_styles.styles(results.arms)
     drawn = drawing.figures(results, 0)
     [figure] = drawn.compute
     assert "large ones are means" not in figure.caption and "figure of the next section" in figure.caption
@@ -175,4 +175,4 @@ def test_a_figure_of_rows_says_where_intervals_leave_it(seeds: int, cut: bool) -
     drawn = selection.drawing(found).figures(results, 0)
     [figure] = drawn.compute
     assert drawn.side_by_side is None  # the main figure has the rows already
-    assert (marks.CUT_NOTE in figure.caption) == cut
+    assert (arm_styles.CUT_NOTE in figure.caption) == cut

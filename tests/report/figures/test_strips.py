@@ -10,10 +10,10 @@ import pytest
 from by_hand import cell, gain
 
 from workbench.report.comparison.boards import Board
-from workbench.report.figures import marks, strips, svg
-from workbench.report.figures.marks import Axis
+from workbench.report.figures import arm_styles, strips, svg
+from workbench.report.figures.arm_styles import Axis
+from workbench.report.formatting import power
 from workbench.report.statistics.paired_comparison import t_interval
-from workbench.report.words import power
 
 ARMS = ("rtd", "electra-15", "bert-mlm")
 
@@ -37,7 +37,7 @@ def strip(found: Board) -> tuple[Any, strips.Tips]:
     tips = strips.Tips()
     with svg.drawing("t"):
         _, [_, ax] = strips.axes((900, 400), True)
-        strips.by_budget(ax, found, marks.styles(found.arms), Axis("flops_paper", "FLOPs"), rows_of(found), tips)
+        strips.by_budget(ax, found, arm_styles.styles(found.arms), Axis("flops_paper", "FLOPs"), rows_of(found), tips)
     return ax, tips
 
 
@@ -112,7 +112,7 @@ def test_a_single_run_has_a_column() -> None:
 
 
 def side(found: Board, wide: bool = True) -> tuple[ElementTree.Element, bool]:
-    text, cut = strips.side_by_side(found, marks.styles(found.arms), rows_of(found), "at 60 (mine)", wide, "t")
+    text, cut = strips.side_by_side(found, arm_styles.styles(found.arms), rows_of(found), "at 60 (mine)", wide, "t")
     return ElementTree.fromstring(text), cut
 
 

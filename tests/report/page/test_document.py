@@ -13,10 +13,10 @@ import pytest
 from by_hand import board, cell
 
 from workbench.report.figures.selection import BoardFigures
-from workbench.report.options_asked import Asked
 from workbench.report.page import document
 from workbench.report.page.answer import Answer
 from workbench.report.page.section import Section
+from workbench.report.report_options import ReportOptions
 from workbench.store.run_store import RunStore
 
 EMPTY = made.in_memory(lambda *_: 0.0, ("rtd", "bert-mlm"), 2)
@@ -40,7 +40,7 @@ def section(number: int) -> Section:
 
 
 def page(**changes: object) -> document.Page:
-    return replace(document.page_of(FRAMES, [], {}, Asked(), ""), **changes)  # type: ignore[arg-type]
+    return replace(document.page_of(FRAMES, [], {}, ReportOptions(), ""), **changes)  # type: ignore[arg-type]
 
 
 def test_without_scores_the_page_says_so_and_lists_every_run() -> None:
@@ -72,7 +72,7 @@ def test_parts_of_several_measures_name_theirs() -> None:
 def test_runs_that_did_not_finish_are_in_no_average(state: str) -> None:
     runs = FRAMES.runs.copy()
     runs.loc[1, "state"] = state
-    found = document.page_of(replace(FRAMES, runs=runs), [], {}, Asked(), "").absent
+    found = document.page_of(replace(FRAMES, runs=runs), [], {}, ReportOptions(), "").absent
     assert [run["run_id"] for run in found] == [runs.loc[1, "run_id"]]
     assert page().absent == []
 
@@ -86,7 +86,7 @@ def store_of(root: Path, seed: int) -> tuple[RunStore, str]:
 
 
 def write(study: tuple[RunStore, str], out: Path) -> Path:
-    return document.write(*study, out, {}, Asked())
+    return document.write(*study, out, {}, ReportOptions())
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import by_hand
 import pytest
 
+from workbench.report.formatting import interval
 from workbench.report.page.phrases import gap_text, how, mean_label, named, several
 from workbench.report.statistics.paired_comparison import Compared, Difference, Estimate, pairwise
-from workbench.report.words import interval
 
 
 def compared(estimate: Estimate, noise: float | None = None, df: int = 0) -> Compared:

@@ -12,10 +12,10 @@ from by_hand import cell
 
 from workbench.report.comparison.boards import Board, board
 from workbench.report.figures.selection import BoardFigures, Figure
-from workbench.report.options_asked import Asked
 from workbench.report.page.answer import Answer, answer
 from workbench.report.page.section import Section, pairs_note, section
 from workbench.report.page.table_rows import BudgetTables, ScoreRow
+from workbench.report.report_options import ReportOptions
 from workbench.report.statistics.resampling import TAU
 
 FIGURE = Figure("", "", "")
@@ -62,14 +62,14 @@ def test_one_arm_that_spent_more_makes_a_comparison_unequal(spent: tuple[bool, .
 def test_the_permutation_test_is_made_from_six_seeds_on_and_noted(seeds: int, permuted: bool) -> None:
     found = two_arms(seeds)
     assert made_of(found).permuted is permuted
-    assert bool(pairs_note(found, Asked())) is permuted
+    assert bool(pairs_note(found, ReportOptions())) is permuted
 
 
 def test_only_the_order_that_was_asked_for_is_noted() -> None:
-    assert pairs_note(two_arms(3), Asked()) == ""
-    assert str(TAU) in pairs_note(two_arms(3), Asked(order=True))
-    both = pairs_note(two_arms(6), Asked(order=True))
-    assert both == f"{pairs_note(two_arms(6), Asked())} {pairs_note(two_arms(3), Asked(order=True))}"
+    assert pairs_note(two_arms(3), ReportOptions()) == ""
+    assert str(TAU) in pairs_note(two_arms(3), ReportOptions(order=True))
+    both = pairs_note(two_arms(6), ReportOptions(order=True))
+    assert both == f"{pairs_note(two_arms(6), ReportOptions())} {pairs_note(two_arms(3), ReportOptions(order=True))}"
 
 
 def test_a_note_on_the_permutation_test_is_for_every_budget_and_the_column_for_the_largest() -> None:
@@ -78,7 +78,7 @@ def test_a_note_on_the_permutation_test_is_for_every_budget_and_the_column_for_t
              for place, arm in enumerate(("rtd", "bert-mlm"))]  # fmt: skip
     found = by_hand.board([*early, *two_arms(3).cells])
     assert found.budgets == ("30 steps", by_hand.BUDGET)
-    assert not made_of(found).permuted and pairs_note(found, Asked())
+    assert not made_of(found).permuted and pairs_note(found, ReportOptions())
 
 
 class Drawn:
@@ -92,7 +92,7 @@ def test_a_section_has_its_parts_from_its_own_board() -> None:
     frames = made.in_memory(made.noisy(made.LEVELS), ("rtd", "bert-mlm"), 2, 1, (60, 120))
     found = board(frames, "probes")
     assert found is not None
-    one = section(4, found, frames, Drawn(), Asked())  # type: ignore[arg-type]
+    one = section(4, found, frames, Drawn(), ReportOptions())  # type: ignore[arg-type]
     assert one.number == 5 and one.answer == answer(found, "objective")
     assert [table.budget for table in one.tables] == ["120 steps", "60 steps"]
     assert {row.task for row in one.tasks} == set(made.PROBES)

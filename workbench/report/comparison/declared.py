@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from workbench.report.formatting import listing
 from workbench.report.load.frames import Frames
 from workbench.report.statistics.group_sequential import Plan, final, looks, plan_of, unseen
 from workbench.report.statistics.paired_comparison import Compared, Scores, pairwise
-from workbench.report.words import listing
 
 Labels = Mapping[frozenset[str], str]  # two arms -> the label of their comparison in the experiment file
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from workbench.report.comparison import declared
 from workbench.report.comparison.boards import Board
 from workbench.report.comparison.declared import NOTHING, Family
+from workbench.report.formatting import interval, listing
 from workbench.report.statistics.paired_comparison import LEVEL, Estimate, t_interval
-from workbench.report.words import interval, listing
 
 Points = Sequence[tuple[float, Mapping[int, float]]]  # (amount spent, {seed: score}), by rising amount
 FEWEST = 3  # budgets; the last three give the line and its bend

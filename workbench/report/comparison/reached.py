@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from workbench.report.formatting import listing, seeds
 from workbench.report.load.frames import Frames
 from workbench.report.load.run_files import FINISHED
 from workbench.report.statistics.paired_comparison import Estimate, t_interval
-from workbench.report.words import listing, seeds
 from workbench.spec import collapse
 from workbench.spec.collapse import Reach
 

@@ -6,10 +6,10 @@ import math
 import statistics as plain
 
 from workbench.report.comparison.boards import Board
+from workbench.report.formatting import listing
 from workbench.report.load.frames import Frames
 from workbench.report.load.run_files import FINISHED
-from workbench.report.words import listing
-from workbench.spec.experiment import EQUAL_WITHIN, asked
+from workbench.spec.experiment import EQUAL_WITHIN, question_text
 from workbench.spec.parts import CONVENTIONS
 
 TOLERANCE = EQUAL_WITHIN
@@ -54,7 +54,7 @@ def question(frames: Frames) -> str:
     """
     largest, text = largest_ratios(frames), str(frames.record.get("question") or "")
     apart = [budget for budget, ratio in largest.items() if not ratio <= 1 + TOLERANCE]
-    wording = asked(text, bool(largest) and not apart)
+    wording = question_text(text, bool(largest) and not apart)
     if apart:
         rounding = ", in whole steps" if any("FLOPs" in budget for budget in apart) else ""
         return f"{wording} (not at equal compute: every run got {listing(apart)}{rounding})"

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import plural
 from workbench.report.comparison.boards import Board, Cell
 from workbench.report.figures import strips, svg
-from workbench.report.figures.marks import CUT_NOTE, Style, ends, levels, score_axis, span
+from workbench.report.figures.arm_styles import CUT_NOTE, Style, ends, levels, score_axis, span
 from workbench.report.figures.strips import Tips
 from workbench.report.figures.svg import COLOURS
+from workbench.report.formatting import interval, seeds, short
 from workbench.report.load.frames import Frames
 from workbench.report.load.naming import sizeless, spoken
-from workbench.report.words import interval, seeds, short
 from workbench.spec.published import Finding, finding
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from workbench.report.comparison.boards import Board
 from workbench.report.comparison.training_points import Place, lines
 from workbench.report.figures import plots, svg
-from workbench.report.figures.marks import Axis, Style, levels, log_range, log_ticks, score_axis, span
+from workbench.report.figures.arm_styles import Axis, Style, levels, log_range, log_ticks, score_axis, span
 from workbench.report.figures.strips import Tips
 from workbench.report.figures.svg import COLOURS
+from workbench.report.formatting import interval, seeds, short
 from workbench.report.load.frames import Frames
 from workbench.report.load.run_files import END
-from workbench.report.words import interval, seeds, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from workbench.report.comparison.boards import UNTRAINED
 from workbench.report.figures import svg
-from workbench.report.figures.marks import Style, tick
+from workbench.report.figures.arm_styles import Style, tick
 from workbench.report.load.frames import STRETCH, Frames
 from workbench.report.load.training_curves import MOST_BINS, PLACE
 

@@ -11,11 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.report.comparison.boards import Board, Cell
 from workbench.report.figures import strips, svg
-from workbench.report.figures.marks import Axis, Style, crowded, ends, levels, log_range, log_ticks, score_axis, span
+from workbench.report.figures.arm_styles import (
+    Axis,
+    Style,
+    crowded,
+    ends,
+    levels,
+    log_range,
+    log_ticks,
+    score_axis,
+    span,
+)
 from workbench.report.figures.strips import Tips
 from workbench.report.figures.svg import COLOURS
+from workbench.report.formatting import interval, points, power, seeds, short
 from workbench.report.load.frames import Frames
-from workbench.report.words import interval, points, power, seeds, short
 from workbench.spec.published import MEASURED, Point, points_of
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from workbench.report.comparison import extrapolation
 from workbench.report.comparison.boards import Board
 from workbench.report.comparison.extrapolation import FEWEST, REACH, Extension, Points
 from workbench.report.figures import svg
-from workbench.report.figures.marks import Axis, Style, log_ticks, span
+from workbench.report.figures.arm_styles import Axis, Style, log_ticks, span
 from workbench.report.figures.svg import COLOURS
+from workbench.report.formatting import points
 from workbench.report.statistics.paired_comparison import Estimate, t_interval
-from workbench.report.words import points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

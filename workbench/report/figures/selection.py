@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from workbench.report.comparison.boards import UNTRAINED, Board
-from workbench.report.figures import along_axis, during_training, marks, panels, plots, scaling, strips, tuned
-from workbench.report.figures.marks import Axis, Style
+from workbench.report.figures import along_axis, arm_styles, during_training, panels, plots, scaling, strips, tuned
+from workbench.report.figures.arm_styles import Axis, Style
 from workbench.report.figures.panels import Training
 from workbench.report.figures.scaling import ArmBeyond
+from workbench.report.formatting import listing
 from workbench.report.load.frames import Frames
-from workbench.report.words import listing
 from workbench.spec.parts import CONVENTIONS
 from workbench.spec.published import MEASURED
 
@@ -130,11 +130,11 @@ class Drawing:
                 axes.append(Axis(f"flops_{convention}", f"training FLOPs, {convention} convention"))
         figures = []
         for i, axis in enumerate(axes):
-            if marks.one_amount(board, axis.column):
+            if arm_styles.one_amount(board, axis.column):
                 continue  # a single amount makes no curve
             svg, remarks = plots.against(board, self.frames, self.looks, axis, self.rows, HALF, f"{name}{i}")
             if svg:
-                if marks.crowded(board, axis.column):
+                if arm_styles.crowded(board, axis.column):
                     remarks.insert(
                         0, "Only means are shown, as marks of arms overlap; runs and intervals are in the first figure"
                     )
@@ -147,17 +147,17 @@ class Drawing:
         at = spent_by_all(board)
         wide, cut = strips.side_by_side(board, self.looks, self.rows, at, True, f"{name}w")
         narrow, _ = strips.side_by_side(board, self.looks, self.rows, at, False, f"{name}n")
-        baselines = [n for n in marks.levels(board) if n != UNTRAINED]
+        baselines = [n for n in arm_styles.levels(board) if n != UNTRAINED]
         grey = ["the untrained encoder (line and band)"] if board.untrained else []
         grey += [f"the baselines {listing(baselines)} (dotted)"] if baselines else []
         level = f" In grey: {listing(grey)}." if grey else ""
-        return Figure(wide, narrow, f"{POINTS_NOTE}; {BARS_NOTE}{f'; {marks.CUT_NOTE}' if cut else ''}.{level}")
+        return Figure(wide, narrow, f"{POINTS_NOTE}; {BARS_NOTE}{f'; {arm_styles.CUT_NOTE}' if cut else ''}.{level}")
 
 
 def drawing(frames: Frames) -> Drawing:
     """Return what all figures of an experiment share."""
     runs = frames.rows("runs")
-    looks = marks.styles(run["arm"] for run in runs if run["role"] != UNTRAINED)
+    looks = arm_styles.styles(run["arm"] for run in runs if run["role"] != UNTRAINED)
     return Drawing(frames, looks, {run["run_id"]: i for i, run in enumerate(runs)})
 
 
@@ -165,14 +165,14 @@ def _main_caption(board: Board) -> list[str]:
     """Return the parts of the caption of scores against compute, on its marks."""
     column, strip = main_axis(board).column, len(board.budgets) > 1
     parts = [POINTS_NOTE, BARS_NOTE]
-    if not strip and marks.crowded(board, column):
+    if not strip and arm_styles.crowded(board, column):
         parts = ["Means over pre-training seeds; runs and intervals are in the figure of the next section"]
     if strip:
         parts.append("above, a curve joins the means of separately trained runs at different budgets")
         parts.append("below, each grey block is one budget, with arms side by side, not placed by compute")
     if board.untrained is not None:
         parts.append("the grey line and band are the untrained encoders, which spent nothing")
-    if far := marks.off_axis(board):
+    if far := arm_styles.off_axis(board):
         parts.append(f"beyond the axis: {listing(far)}")
     if board.label == "GLUE" and column == "flops_paper":
         ours = ", where the others are means" if board.statistic == "mean" else ""
@@ -193,7 +193,7 @@ def several_amounts(board: Board) -> bool:
     axis = main_axis(board)
     spent = all(cell.spent[axis.column] > 0 for cell in board.cells)
     published = bool(plots.published_points(board, axis))
-    return spent and (published or not marks.one_amount(board, axis.column))
+    return spent and (published or not arm_styles.one_amount(board, axis.column))
 
 
 def spent_by_all(board: Board) -> str:
@@ -202,7 +202,7 @@ def spent_by_all(board: Board) -> str:
     It is the name of the budget if they did not spend the same.
     """
     axis = main_axis(board)
-    if not marks.one_amount(board, axis.column, board.budget):
+    if not arm_styles.one_amount(board, axis.column, board.budget):
         return f"at {board.budget}"
     spent = [cell.spent[axis.column] for cell in board.at(board.budget)]
     convention = axis.column.removeprefix("flops_")

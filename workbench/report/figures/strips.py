@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.report.comparison.boards import Board, Cell
 from workbench.report.figures import svg
-from workbench.report.figures.marks import Axis, Style, ends, levels, one_amount, span
+from workbench.report.figures.arm_styles import Axis, Style, ends, levels, one_amount, span
 from workbench.report.figures.svg import COLOURS
+from workbench.report.formatting import interval, points, power, seeds, short
 from workbench.report.statistics.paired_comparison import Estimate
-from workbench.report.words import interval, points, power, seeds, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,7 +16,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree
 
-from workbench.report.words import clean
+from workbench.report.formatting import clean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.report.figures import svg
-from workbench.report.figures.marks import KNOWN, Style, score_axis, styles
+from workbench.report.figures.arm_styles import KNOWN, Style, score_axis, styles
+from workbench.report.formatting import points, short
 from workbench.report.load.frames import Frames
 from workbench.report.load.naming import arm_name
 from workbench.report.load.run_files import number
-from workbench.report.words import points, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from workbench.errors import plural
 from workbench.report.comparison.boards import Board, Cell, Pair
 from workbench.report.comparison.spending import TOLERANCE, ratios
-from workbench.report.page import decided
+from workbench.report.formatting import freedom, interval, listing, points, seeds
+from workbench.report.page import decisions
 from workbench.report.page.doubts import caveat
 from workbench.report.page.phrases import gap_text, how, mean_label, named, several
 from workbench.report.statistics.noise import LEAST_DF, reach_of
 from workbench.report.statistics.paired_comparison import ALPHA
 from workbench.report.statistics.power import needed_seeds
-from workbench.report.words import freedom, interval, listing, points, seeds
 
 MOST = 5  # comparisons listed in one sentence; of more, only the ends are given, so that it stays readable
 
@@ -60,15 +60,20 @@ def answer(board: Board, axis: str) -> Answer:
 def _declared(board: Board, names: dict[str, str], noun: str) -> Answer:
     """Return the answer from the comparisons that were declared beforehand alone."""
     cells = board.at(board.budget)
-    claimed = {pair.a for pair in decided.declared_pairs(board) if pair.compared.claimed}
+    claimed = {pair.a for pair in decisions.declared_pairs(board) if pair.compared.claimed}
     sentence, doubt = (
-        decided.sentence(board, names),
+        decisions.sentence(board, names),
         caveat(board, board.budget, claimed or {cells[0].arm}, names, noun),
     )
     if claimed:
         sentence, doubt = f"{doubt} {sentence}".strip(), ""
-    rest = [*decided.planned(board), *_unequal(board, names), *_against_untrained(cells, names), *_reach(board)]
-    return Answer(sentence, tuple(text for text in (doubt, decided.exploratory(board, names), *rest) if text))
+    rest = [
+        *decisions.planned(board),
+        *_unequal(board, names),
+        *_against_untrained(cells, names),
+        *_reach(board),
+    ]
+    return Answer(sentence, tuple(text for text in (doubt, decisions.exploratory(board, names), *rest) if text))
 
 
 def _unequal(board: Board, names: dict[str, str]) -> list[str]:

@@ -9,11 +9,11 @@ from workbench.errors import plural
 from workbench.report.comparison import declared, reached
 from workbench.report.comparison.boards import Board, Cell
 from workbench.report.comparison.spending import TOLERANCE
+from workbench.report.formatting import listing, seeds
 from workbench.report.load.frames import Frames
 from workbench.report.load.run_files import FINISHED
 from workbench.report.page.doubts import beaten, caveat, learned
 from workbench.report.page.phrases import named, several
-from workbench.report.words import listing, seeds
 from workbench.spec.parts import CONVENTIONS
 
 PASSING = ("started", "command")  # differ between runs in any case

@@ -11,10 +11,10 @@ from workbench.report.comparison.boards import Board, Pair
 from workbench.report.comparison.declared import NOTHING
 from workbench.report.comparison.spending import TOLERANCE
 from workbench.report.comparison.training_points import Place
-from workbench.report.figures.marks import Axis
+from workbench.report.figures.arm_styles import Axis
+from workbench.report.formatting import interval, listing
 from workbench.report.load.run_files import END
 from workbench.report.statistics.paired_comparison import ALPHA, Difference
-from workbench.report.words import interval, listing
 
 Compared = tuple[float, Sequence[Pair]]  # an amount that some arms have spent, and the comparisons of these arms
 Claims = Mapping[frozenset[str], Sequence[tuple[float, Pair]]]  # two arms -> amounts at which one of them is ahead

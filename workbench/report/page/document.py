@@ -21,10 +21,10 @@ from workbench.report.load import frames
 from workbench.report.load.frames import Frames
 from workbench.report.load.naming import spoken
 from workbench.report.load.run_files import FINISHED
-from workbench.report.options_asked import Asked
-from workbench.report.page import checks, facts, rendering
+from workbench.report.page import checks, experiment_facts, rendering
 from workbench.report.page.phrases import several
 from workbench.report.page.section import Section, section
+from workbench.report.report_options import ReportOptions
 from workbench.report.statistics.noise import LEAST_DF
 from workbench.store.atomic import write_atomic
 
@@ -77,18 +77,18 @@ class Page:
         return [*parts, ("training", "Training"), ("setup", "What was run"), ("runs", "Every run")]
 
 
-def write(store: RunStore, record_name: str, out: Path, missing: Mapping[str, str], asked: Asked) -> Path:
+def write(store: RunStore, record_name: str, out: Path, missing: Mapping[str, str], options: ReportOptions) -> Path:
     """Write the page and its CSV files; the parameters and errors are those of `workbench.report.write`."""
-    found = frames.read(store, record_name, asked.verify)
+    found = frames.read(store, record_name, options.verify)
     frames.warn_of_damage(found)
-    results = boards(found, asked.order)
+    results = boards(found, options.order)
     page = out if out.suffix == ".html" else out / "index.html"
     prefix = "" if page.name == "index.html" else f"{page.stem}-"
     page.parent.mkdir(parents=True, exist_ok=True)
     _warn_of_replaced(page.parent / f"{prefix}runs.csv", found, store)
     for name, sheet in csv_tables.sheets(found, results).items():
         write_atomic(page.parent / f"{prefix}{name}", csv_tables.text(sheet).encode("utf-8", "replace"))
-    html = render(found, results, missing, asked, prefix)
+    html = render(found, results, missing, options, prefix)
     if results:
         write_atomic(page.parent / f"{prefix}compute.svg", picture(found, results[0]).encode("utf-8", "replace"))
     write_atomic(page, html.encode("utf-8", "replace"))
@@ -113,12 +113,16 @@ def picture(found: Frames, board: Board) -> str:
     return svg.alone(selection.drawing(found).picture(board), rendering.template("colours.css"))
 
 
-def render(found: Frames, results: list[Board], missing: Mapping[str, str], asked: Asked, prefix: str = "") -> str:
+def render(
+    found: Frames, results: list[Board], missing: Mapping[str, str], options: ReportOptions, prefix: str = ""
+) -> str:
     """Return the page as HTML. `prefix` is the beginning of the names of the CSV files that it links to."""
-    return rendering.html("report.html.j2", page=page_of(found, results, missing, asked, prefix))
+    return rendering.html("report.html.j2", page=page_of(found, results, missing, options, prefix))
 
 
-def page_of(found: Frames, results: list[Board], missing: Mapping[str, str], asked: Asked, prefix: str) -> Page:
+def page_of(
+    found: Frames, results: list[Board], missing: Mapping[str, str], options: ReportOptions, prefix: str
+) -> Page:
     """Return the content of the page on an experiment."""
     drawing = selection.drawing(found)
     return Page(
@@ -127,20 +131,20 @@ def page_of(found: Frames, results: list[Board], missing: Mapping[str, str], ask
         axis=spoken(found.axis),
         arms=several(found.axis),
         prefix=prefix,
-        order=asked.order,
-        sections=tuple(section(place, board, found, drawing, asked) for place, board in enumerate(results)),
-        no_scores=facts.no_scores(found),
-        facts=facts.facts(found, results),
+        order=options.order,
+        sections=tuple(section(place, board, found, drawing, options) for place, board in enumerate(results)),
+        no_scores=experiment_facts.no_scores(found),
+        facts=experiment_facts.facts(found, results),
         warnings=checks.warnings(found, results, missing),
         keys={arm: look.swatch() for arm, look in drawing.looks.items()},
         tuning=tuned.rows(found),
         tuning_figure=drawing.tuning(),
         reached=reached(found),
         training=drawing.training(results),
-        time_note=facts.time_note(found),
-        scale_note=facts.scale_note(found),
-        settings=facts.settings(found),
-        environment=facts.environments(found),
+        time_note=experiment_facts.time_note(found),
+        scale_note=experiment_facts.scale_note(found),
+        settings=experiment_facts.settings(found),
+        environment=experiment_facts.environments(found),
         states=checks.cells(found),
         runs=found.rows("runs"),
         counted=counted(found),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from workbench.report.comparison.boards import Board, Cell
-from workbench.report.words import interval, listing, points
+from workbench.report.formatting import interval, listing, points
 
 # Baselines that know words and have no encoder, and what they are in a sentence.
 BAG = "bag-of-words"

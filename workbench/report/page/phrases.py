@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from workbench.report.comparison.boards import Board
+from workbench.report.formatting import freedom, interval, points, seeds
 from workbench.report.load.naming import spoken
 from workbench.report.statistics.paired_comparison import Compared
-from workbench.report.words import freedom, interval, points, seeds
 
 
 def several(axis: str) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import workbench
-from workbench.report import words
-from workbench.report.page.facts import known
+from workbench.report import formatting
+from workbench.report.page.experiment_facts import known
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -40,12 +40,13 @@ def environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=lambda value: words.clean(value) if type(value) is str else value,
+        finalize=lambda value: formatting.clean(value) if type(value) is str else value,
     )
     templates.filters |= {
         "score": _score, "half": _half, "sd": lambda v: _number(v, ".2f"),
         "freedom": lambda v: _number(v, ".3g"), "pvalue": lambda v: _number(v, ".3f", 0.001),
-        "power": words.power, "count": words.count, "duration": words.duration, "start": _start, "cap": words.capital,
+        "power": formatting.power, "count": formatting.count, "duration": formatting.duration,
+        "start": _start, "cap": formatting.capital,
     }  # fmt: skip
     templates.tests["known"] = known
     return templates
@@ -54,13 +55,13 @@ def environment() -> Environment:
 def _score(mean: float | None, half: float | None, sign: bool = False, places: int = 1) -> str:
     """Return a mean with as many decimals as its interval needs, or `places` without an interval."""
     if mean is None:
-        return words.points(None)
-    return words.points(mean, places if half is None else words.places_for(mean, half), sign)
+        return formatting.points(None)
+    return formatting.points(mean, places if half is None else formatting.places_for(mean, half), sign)
 
 
 def _half(half: float, mean: float) -> str:
     """Return half the width of an interval with as many decimals as its mean has."""
-    return f"{half:.{words.places_for(mean, half)}f}"
+    return f"{half:.{formatting.places_for(mean, half)}f}"
 
 
 def _number(value: float | None, form: str, least: float = 0.0) -> str:

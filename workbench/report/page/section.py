@@ -6,17 +6,24 @@ from dataclasses import dataclass
 
 from workbench.report.comparison.boards import Board
 from workbench.report.figures.selection import BoardFigures, Drawing, main_axis
+from workbench.report.formatting import capital
 from workbench.report.load.frames import Frames
-from workbench.report.options_asked import Asked
-from workbench.report.page import crossings, decided, equal, facts, sentence_scoring, table_rows
+from workbench.report.page import (
+    by_convention,
+    crossings,
+    decisions,
+    experiment_facts,
+    sentence_scoring,
+    table_rows,
+)
 from workbench.report.page.advice import advise
 from workbench.report.page.answer import Answer, answer
-from workbench.report.page.decided import LookRow
-from workbench.report.page.equal import Held
+from workbench.report.page.by_convention import ConventionRanking
+from workbench.report.page.decisions import LookRow
 from workbench.report.page.table_rows import BudgetTables, TaskRow
+from workbench.report.report_options import ReportOptions
 from workbench.report.statistics.per_task import MetricRow, every_metric
 from workbench.report.statistics.resampling import TAU
-from workbench.report.words import capital
 from workbench.spec.published import Finding, Point, finding, points_of
 
 
@@ -36,7 +43,7 @@ class Section:
     finding: Finding | None  # the paper's result on this axis, unless the figure along the axis states it
     pairs_note: str
     looks: tuple[LookRow, ...]
-    conventions: tuple[Held, ...]  # the comparison under each convention of counting FLOPs, if they differ
+    conventions: tuple[ConventionRanking, ...]  # the comparison under each convention of counting FLOPs, if they differ
     conventions_sentence: str
     tasks: tuple[TaskRow, ...]
     metrics: tuple[MetricRow, ...]
@@ -55,7 +62,7 @@ class Section:
     @property
     def statistic_note(self) -> str:
         """Return a sentence on means and medians over fine-tuning seeds, here and in published scores."""
-        return facts.statistic_note(self.board)
+        return experiment_facts.statistic_note(self.board)
 
     @property
     def permuted(self) -> bool:
@@ -75,24 +82,24 @@ class Section:
         return [(f"{name}-{self.number}", f"{title}{of}") for name, title, there in parts if there]
 
 
-def section(place: int, board: Board, found: Frames, drawing: Drawing, asked: Asked) -> Section:
+def section(place: int, board: Board, found: Frames, drawing: Drawing, options: ReportOptions) -> Section:
     """Return the section on a board; `place` is its place on the page, from 0."""
     convention = board.convention()
     figures = drawing.figures(board, place)
-    conventions, sentence = equal.under_each(board, found)
+    conventions, sentence = by_convention.under_each(board, found)
     return Section(
         number=place + 1,
         board=board,
         answer=answer(board, found.axis),
-        advice=advise(board, found, asked.budget_under(convention), convention),
+        advice=advise(board, found, options.budget_under(convention), convention),
         figures=figures,
         crossings=tuple(crossings.sentences(board, main_axis(board))),
         published=points_of(board.label, board.tasks),
         tables=tuple(table_rows.at_budget(board, budget) for budget in reversed(board.budgets)),
         notes=tuple(sentence_scoring.notes(board, found)),
         finding=None if figures.along else finding(found.axis, board.arms),
-        pairs_note=pairs_note(board, asked),
-        looks=tuple(decided.look_rows(board)),
+        pairs_note=pairs_note(board, options),
+        looks=tuple(decisions.look_rows(board)),
         conventions=tuple(conventions),
         conventions_sentence=sentence,
         tasks=tuple(table_rows.by_task(board)),
@@ -100,14 +107,14 @@ def section(place: int, board: Board, found: Frames, drawing: Drawing, asked: As
     )
 
 
-def pairs_note(board: Board, asked: Asked) -> str:
+def pairs_note(board: Board, options: ReportOptions) -> str:
     """Return the explanation of the optional columns in the table of pairs."""
     notes = []
     if any(pair.compared.flip is not None for pairs in board.pairs.values() for pair in pairs):
         notes.append(
             "The permutation test uses all ways to flip the signs of the paired differences; it needs six seeds."
         )
-    if asked.order:
+    if options.order:
         notes.append(
             "Almost stochastic order: an upper 95 % bound, from 0 to 1, for how far the first arm is from being better "
             f"at every quantile; below {TAU} it counts as better. It is not paired by seed, and its bootstrap is "

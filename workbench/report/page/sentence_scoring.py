@@ -6,8 +6,8 @@ from typing import Any
 
 from workbench.errors import plural
 from workbench.report.comparison.boards import Board
+from workbench.report.formatting import listing
 from workbench.report.load.frames import Frames
-from workbench.report.words import listing
 from workbench.spec.published import BABYLM, BABYLM_NOTE
 from workbench.spec.scoring import ZERO_SHOT
 

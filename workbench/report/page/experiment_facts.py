@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.errors import plural
-from workbench.report import words
+from workbench.report import formatting
 from workbench.report.comparison import spending
 from workbench.report.comparison.boards import Board
 from workbench.report.load.frames import Frames
@@ -51,16 +51,16 @@ def facts(found: Frames, results: list[Board]) -> list[tuple[str, str]]:
     layers, width = spec.get("encoder.layers", 0), spec.get("encoder.hidden", 0)
     return [
         ("Score", "; ".join(map(score, results)) or "none"),
-        ("Budget of a run", words.listing(budgets) or "unknown"),
+        ("Budget of a run", formatting.listing(budgets) or "unknown"),
         *([("Compute", compared)] if (compared := spending.compute_text(found)) else []),
-        ("Pre-training seeds", words.seeds(counts) if counts else "none with scores"),
+        ("Pre-training seeds", formatting.seeds(counts) if counts else "none with scores"),
         ("Runs", f"{done} of {len(runs)} trained"),
         ("Encoder", f"{size_in_words(layers, width)} ({spec.get('scale')})" if layers else "unknown"),
         *([("Went on from", before)] if (before := went_on_from(spec)) else []),
         ("Text", text(found, str(spec.get("data.corpus") or "unknown"))),
         *([("Words seen by a run", seen)] if (seen := words_seen(found)) else []),
-        ("Pre-training in all", f"{words.power(flops)} FLOPs ({convention}), {words.duration(seconds)}"),
-        ("Fine-tuning in all", words.duration(tuning)),
+        ("Pre-training in all", f"{formatting.power(flops)} FLOPs ({convention}), {formatting.duration(seconds)}"),
+        ("Fine-tuning in all", formatting.duration(tuning)),
     ]
 
 
@@ -69,13 +69,13 @@ def went_on_from(spec: Mapping[str, Any]) -> str:
     if not spec.get("pair.names"):
         return ""
     flops = number(spec.get("pair.flops"))
-    amount = "unknown FLOPs" if math.isnan(flops) else f"{words.power(flops)} FLOPs"
+    amount = "unknown FLOPs" if math.isnan(flops) else f"{formatting.power(flops)} FLOPs"
     return f"{spec['pair.names']}: {amount} were spent before, which are in no number here"
 
 
 def score(board: Board) -> str:
     """Return the label of a score, with its tasks unless these are the label: `GLUE (CoLA, ...)`, `RTE`."""
-    tasks = f" ({words.listing(board.tasks)})"
+    tasks = f" ({formatting.listing(board.tasks)})"
     return board.label + (tasks if board.label != label_of_tasks(board.tasks) else "")
 
 
@@ -97,8 +97,8 @@ def words_seen(found: Frames) -> str:
     ends = [(min(r[key] for r in runs), max(r[key] for r in runs)) for key in ("words", "epochs")]
     (few, many), (low, high) = ends
     if many <= few * 1.005:
-        return f"{words.count(many)} ({high:.3g} epochs)"
-    return f"{words.count(few)} to {words.count(many)} ({low:.3g} to {high:.3g} epochs)"
+        return f"{formatting.count(many)} ({high:.3g} epochs)"
+    return f"{formatting.count(few)} to {formatting.count(many)} ({low:.3g} to {high:.3g} epochs)"
 
 
 def scale_note(found: Frames) -> str:
@@ -129,8 +129,9 @@ def time_note(found: Frames) -> str:
     runs = [r for r in found.rows("runs") if known(r["seconds"])]
     seconds = math.fsum(r["seconds"] for r in runs)
     tuning = math.fsum(r["finetune_seconds"] for r in runs if known(r["finetune_seconds"]))
-    took = f"{plural(len(runs), 'run')} took {words.duration(seconds)} of training and {words.duration(tuning)} of"
-    return f"{took} fine-tuning, summed over runs. The command:" if found.record["command"] else f"{took} fine-tuning."
+    times = f"{formatting.duration(seconds)} of training and {formatting.duration(tuning)} of fine-tuning"
+    took = f"{plural(len(runs), 'run')} took {times}"
+    return f"{took}, summed over runs. The command:" if found.record["command"] else f"{took}."
 
 
 def settings(found: Frames) -> dict[str, list[Any]]:

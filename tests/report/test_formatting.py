@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.report import words
+from workbench.report import formatting as fmt
 from workbench.report.load.naming import arm_name, budget_of
 from workbench.spec.published import POINTS, TABLE_5, beside, points_of
 from workbench.spec.scoring import GLUE
@@ -16,7 +16,7 @@ from workbench.spec.scoring import GLUE
 
 @given(st.floats(-100, 100), st.floats(1e-3, 50))
 def test_rounding_keeps_what_an_interval_says_of_zero(mean: float, half: float) -> None:
-    text = words.interval(mean, half, sign=True).replace("−", "-")
+    text = fmt.interval(mean, half, sign=True).replace("−", "-")
     shown, reach = (float(part) for part in text.split(" ± "))
     if abs(abs(mean) - half) > 1e-4:
         assert (abs(shown) > reach) == (abs(mean) > half)
@@ -24,10 +24,10 @@ def test_rounding_keeps_what_an_interval_says_of_zero(mean: float, half: float) 
 
 
 def test_intervals() -> None:
-    assert words.interval(68.24, 0.91) == "68.2 ± 0.9"
-    assert words.interval(-1.26, 0.5, sign=True) == "−1.3 ± 0.5"
-    assert words.interval(0.04, 0.03, sign=True) == "+0.04 ± 0.03"
-    assert words.interval(70.0, None) == "70.0" and words.interval(70.0, 0.0) == "70.0 ± 0.0"
+    assert fmt.interval(68.24, 0.91) == "68.2 ± 0.9"
+    assert fmt.interval(-1.26, 0.5, sign=True) == "−1.3 ± 0.5"
+    assert fmt.interval(0.04, 0.03, sign=True) == "+0.04 ± 0.03"
+    assert fmt.interval(70.0, None) == "70.0" and fmt.interval(70.0, 0.0) == "70.0 ± 0.0"
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_intervals() -> None:
     ],
 )
 def test_powers(value: float, text: str) -> None:
-    assert words.power(value) == text
+    assert fmt.power(value) == text
 
 
 @pytest.mark.parametrize(
@@ -56,23 +56,34 @@ def test_powers(value: float, text: str) -> None:
     ],
 )
 def test_durations(value: float, text: str) -> None:
-    assert words.duration(value) == text
+    assert fmt.duration(value) == text
 
 
 def test_counts_and_listings() -> None:
-    assert [words.count(v) for v in (0, 15625, 1.02e6, 16.4e9, math.nan)] == ["0", "15,625", "1.02 M", "16.4 G", "–"]
-    assert [words.listing(x) for x in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == ["", "a", "a and b", "a, b and c"]
-    assert words.seeds([1, 1]) == "1 seed" and words.seeds([3, 5]) == "3 to 5 seeds"
+    assert [fmt.count(v) for v in (0, 15625, 1.02e6, 16.4e9, math.nan)] == [
+        "0",
+        "15,625",
+        "1.02 M",
+        "16.4 G",
+        "–",
+    ]
+    assert [fmt.listing(x) for x in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == [
+        "",
+        "a",
+        "a and b",
+        "a, b and c",
+    ]
+    assert fmt.seeds([1, 1]) == "1 seed" and fmt.seeds([3, 5]) == "3 to 5 seeds"
 
 
 def test_degrees_of_freedom() -> None:
-    assert words.freedom([1]) == "1 degree of freedom" and words.freedom([5.98, 6]) == "6 degrees of freedom"
-    assert words.freedom([4.24, 120]) == "4.2 to 120 degrees of freedom"
+    assert fmt.freedom([1]) == "1 degree of freedom" and fmt.freedom([5.98, 6]) == "6 degrees of freedom"
+    assert fmt.freedom([4.24, 120]) == "4.2 to 120 degrees of freedom"
 
 
 @given(st.text())
 def test_cleaned_text_can_be_written_anywhere(text: str) -> None:
-    cleaned = words.clean(text)
+    cleaned = fmt.clean(text)
     cleaned.encode("utf-8")
     assert not any(ord(c) < 32 or c in "\u202e\u200f\x7f" for c in cleaned) and len(cleaned) == len(text)
 
@@ -117,5 +128,5 @@ def test_published_numbers_of_squad() -> None:
 
 @pytest.mark.parametrize("value", [-0.04, -0.0, 0.0])
 def test_nothing_is_a_negative_zero(value: float) -> None:
-    assert words.points(value) == "0.0" and words.points(value, sign=True) == "+0.0"
-    assert words.points(-0.06) == "\u22120.1"
+    assert fmt.points(value) == "0.0" and fmt.points(value, sign=True) == "+0.0"
+    assert fmt.points(-0.06) == "\u22120.1"

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from workbench.report.comparison import compute
 from workbench.report.comparison.boards import Board
 from workbench.report.comparison.spending import TOLERANCE, ratios
+from workbench.report.formatting import interval, listing, power
 from workbench.report.load.frames import Frames
 from workbench.report.page.doubts import caveat
 from workbench.report.page.phrases import named, several
 from workbench.report.statistics.paired_comparison import Compared, Estimate, t_interval
-from workbench.report.words import interval, listing, power
 from workbench.spec.parts import CONVENTIONS
 
 
 @dataclass(frozen=True)
-class Held:
+class ConventionRanking:
     """The comparison of all arms at one amount of FLOPs under one convention.
 
     `scores` are interpolated between budgets, so an arm that was run at one other amount only is absent. `ratio` is
@@ -46,7 +46,7 @@ class Held:
         return f"{some}{first} is {relation} {second} ({gap}) at {power(self.amount)} FLOPs{tail}"
 
 
-def held(board: Board, frames: Frames, convention: str) -> Held | None:
+def ranking(board: Board, frames: Frames, convention: str) -> ConventionRanking | None:
     """Return the comparison at the largest amount that every arm reached under a convention; None without arms."""
     curves = compute.curves(board, frames, f"flops_{convention}")
     amount = compute.common(curves)
@@ -55,16 +55,18 @@ def held(board: Board, frames: Frames, convention: str) -> Held | None:
     scores = compute.at(curves, amount)
     order, pairs = compute.compared(scores, board.family)
     estimates = {arm: t_interval([by[s] for s in sorted(by)]) for arm, by in scores.items()}
-    return Held(convention, amount, estimates, tuple(order), pairs, ratios(board, board.budget, convention))
+    return ConventionRanking(
+        convention, amount, estimates, tuple(order), pairs, ratios(board, board.budget, convention)
+    )
 
 
-def under_each(board: Board, frames: Frames) -> tuple[list[Held], str]:
+def under_each(board: Board, frames: Frames) -> tuple[list[ConventionRanking], str]:
     """Return the comparison under all three conventions, and a sentence on how they differ.
 
     Both are empty if every arm spent the same under each convention. Arms without a score under some convention are
     left out when rankings are compared.
     """
-    each = [h for c in CONVENTIONS if (h := held(board, frames, c)) is not None]
+    each = [h for c in CONVENTIONS if (h := ranking(board, frames, c)) is not None]
     if len(each) < len(CONVENTIONS) or len(board.arms) < 2:
         return [], ""
     if all(ratio <= 1 + TOLERANCE for h in each for ratio in h.ratio.values()):

@@ -8,7 +8,7 @@ from workbench.spec.parts import Budget
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReportOptions:
     """The options of a report, as the user set them.
 
     `order` adds the almost stochastic order to every comparison. `budget` is the amount of compute for which the

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from workbench.errors import plural
 from workbench.report.comparison.boards import Board, Pair
+from workbench.report.formatting import interval, listing, seeds
 from workbench.report.page.phrases import gap_text, how, mean_label
 from workbench.report.statistics.group_sequential import Look
 from workbench.report.statistics.paired_comparison import ALPHA, Compared
 from workbench.report.statistics.power import family_of, needed_seeds
-from workbench.report.words import interval, listing, seeds
 
 Names = Mapping[str, str]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from by_hand import board, cell
 
-from workbench.report.page import facts
+from workbench.report.page import experiment_facts
 from workbench.spec.scoring import GLUE, LINEAR, PROBES, score_label
 
 
@@ -22,4 +22,4 @@ from workbench.spec.scoring import GLUE, LINEAR, PROBES, score_label
 )
 def test_a_score_is_described_by_its_tasks_once(suite: str, tasks: tuple[str, ...], text: str) -> None:
     scores = board([cell("rtd", [60.0])], suite=suite, tasks=tasks, label=score_label(suite, tasks))
-    assert facts.score(scores) == text
+    assert experiment_facts.score(scores) == text

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.report.comparison.boards import Board, Cell
 from workbench.report.figures.svg import COLOURS, SERIES
-from workbench.report.words import TIMES, count, duration, points, power, ten_to
+from workbench.report.formatting import TIMES, count, duration, points, power, ten_to
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
