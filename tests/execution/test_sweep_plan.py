@@ -272,7 +272,7 @@ def test_a_plan_tells_the_rates_that_the_runs_have(
     ],
 )
 def test_a_question_without_its_equal_compute(question: str, plain: str) -> None:
-    assert (experiment.asked(question, False), experiment.asked(question, True)) == (plain, question)
+    assert (experiment.question_text(question, False), experiment.question_text(question, True)) == (plain, question)
 
 
 def test_parts_of_a_budget_are_matched_each_on_its_own() -> None:

@@ -217,30 +217,18 @@ class RunSpec(Part):
             "ffn": self.encoder.ffn_width,
             "embedding": self.encoder.embedding_width,
         }
-        if not self.encoder.causal:
+        if not self.encoder.causal:  # None or false
             del full["encoder"]["causal"]
+        for (part, key), former in _ADDED_LATER.items():
+            if full[part][key] == former:
+                del full[part][key]
         if self.generator.kind == "transformer":
             del full["generator"]["kind"]
         else:
             del full["generator"]["width"], full["generator"]["depth"]
         if self.schedule.kind not in ("linear", "wsd"):
             del full["schedule"]["decay"]
-        if self.schedule.floor == 0:
-            del full["schedule"]["floor"]
-        if self.corruption.generator_random == 0:
-            del full["corruption"]["generator_random"]
-        if self.optim.kind == "adamw":
-            del full["optim"]["kind"]
-        if self.optim.generator_lr is None:
-            del full["optim"]["generator_lr"]
-        if not self.data.held_out:
-            del full["data"]["held_out"]
-        for key in ("strip_accents", "pairs", "copies"):
-            if full["data"][key] is None:
-                del full["data"][key]
         del full["data"]["words"], full["data"]["tokens"]  # they follow from the text, as does the fingerprint
-        if self.budget.words is None:
-            del full["budget"]["words"]
         if self.pair is not None:
             full["pair"] = self.pair.files or list(self.pair.names)
             del full["data"]["tokenizer"]  # it is the pair's, in a folder that may lie elsewhere on another machine
@@ -267,6 +255,19 @@ def _text(data: DataSpec) -> DataSpec:
     """Return the data without the settings by which one text becomes different rows."""
     return data.model_copy(update={"pairs": None, "copies": None})
 
+
+# Settings that newer versions added, and the value that was in effect before (see `RunSpec.identity`).
+_ADDED_LATER: dict[tuple[str, str], Any] = {
+    ("schedule", "floor"): 0,
+    ("corruption", "generator_random"): 0,
+    ("optim", "kind"): "adamw",
+    ("optim", "generator_lr"): None,
+    ("data", "held_out"): 0,
+    ("data", "strip_accents"): None,
+    ("data", "pairs"): None,
+    ("data", "copies"): None,
+    ("budget", "words"): None,
+}
 
 _BRANCHES = ("schedule", "budget", "start", "tasks", "scale")  # fields in which a branch may differ from its trunk
 

@@ -189,6 +189,21 @@ def _fault(folder: Path, full: bool, records: dict[str, dict[str, Any]]) -> str 
             own_folder(folder / name)
         except InputError:
             return f"{name} is a link or a file instead of a folder"
+    _read_records(folder, must, records)
+    done = records.get("done.json")
+    listed = manifest.read(folder) if done is not None else None
+    damage = (
+        _scores_fault(folder, done, must or listed is not None, must)
+        or _points_fault(folder, must or listed is not None)
+        or _missing(folder, records, listed is not None)
+    )
+    if damage is None and listed is not None:
+        damage = _manifest_fault(folder, listed, full)
+    return damage or _rows_fault(folder / "metrics.jsonl", done)
+
+
+def _read_records(folder: Path, must: bool, records: dict[str, dict[str, Any]]) -> None:
+    """Add the JSON files of a run's folder to `records`. Raises ValueError for one that cannot be used."""
     for name in ("plan.json", "env.json", "error.json", "wanted.json", "done.json"):
         with contextlib.suppress(FileNotFoundError):  # an owner may delete a file in the meantime
             records[name] = read(folder, name, must)
@@ -196,34 +211,47 @@ def _fault(folder: Path, full: bool, records: dict[str, dict[str, Any]]) -> str 
     wanted = records.get("wanted.json", {})
     for name in (*wanted.get("scores", ()), *wanted.get("points", ())):
         check_score_name(name)
-    done = records.get("done.json")
-    listed = manifest.read(folder) if done is not None else None
+
+
+def _scores_fault(folder: Path, done: dict[str, Any] | None, hashed: bool, must: bool) -> str | None:
+    """Return how a score or a failure of a run is damaged, or None. Raises ValueError or OSError.
+
+    Scores must hold a hash of themselves if `hashed`, failures if `must`.
+    """
     for name in score_names(folder):
-        if damage := _score_fault(folder, name, done, must or listed is not None):
+        if damage := _score_fault(folder, name, done, hashed):
             return damage
     for name in failure_names(folder):
         checked_name(name, "the name of a score")
         read(folder, f"failures/{name}", must)
+    return None
+
+
+def _points_fault(folder: Path, hashed: bool) -> str | None:
+    """Return how a point of a run is damaged, or None."""
     for place in points(folder):
         try:
-            damage = _point_fault(folder, place, must or listed is not None)
+            damage = _point_fault(folder, place, hashed)
         except (ValueError, OSError) as error:
             damage = reason(error)
         if damage:
             return damage if place in damage else place + damage
+    return None
+
+
+def _missing(folder: Path, records: dict[str, dict[str, Any]], has_manifest: bool) -> str | None:
+    """Return which file is missing or is not a regular file, or None. Raises OSError."""
     for name in ("lease", "metrics.jsonl"):
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISREG(os.lstat(folder / name).st_mode):
                 return f"{name} is not a regular file"
-    if done is None and score_names(folder) and os.path.lexists(folder / manifest.NAME):
+    done = records.get("done.json")
+    if done is not None:
+        return f"{manifest.NAME} is missing" if done.get("manifest") and not has_manifest else None
+    if score_names(folder) and os.path.lexists(folder / manifest.NAME):
         return "done.json is missing"
     lost = next((name for name in ("plan.json", "env.json") if name not in records), None)
-    if done is None and lost and _saved(folder):
-        return f"{lost} is missing"
-    if done is not None and done.get("manifest") and listed is None:
-        return f"{manifest.NAME} is missing"
-    damage = _manifest_fault(folder, listed, full) if listed is not None else None
-    return damage or _rows_fault(folder / "metrics.jsonl", done)
+    return f"{lost} is missing" if lost and _saved(folder) else None
 
 
 def _point_fault(folder: Path, place: str, must: bool) -> str | None:
