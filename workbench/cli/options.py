@@ -36,8 +36,8 @@ Corpora = Annotated[
 Tasks = Annotated[
     str | None,
     typer.Option(
-        help="Tasks: probes, linear, pairs, blimp, glue, squad1, none, names (CoLA,RTE), my.csv, tag:FILE, or a folder "
-        "of minimal pairs."
+        help="Tasks: probes, linear, pairs, blimp, glue, superglue, squad1, none, names (CoLA,RTE), my.csv, tag:FILE, "
+        "choice:FILE, or a folder of minimal pairs (workbench list tasks)."
     ),
 ]
 EvaluateAt = Annotated[

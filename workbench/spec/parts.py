@@ -359,9 +359,9 @@ class TasksSpec(Part):
     tables are read, `metric` is their headline metric, and `folds` divides those without rows to test on. Reports
     show the `statistic` of a run's scores over its fine-tuning seeds. `at` gives the points of training at which
     the tasks that train no weights are also evaluated (see `workbench.training.points`). `tagging` is the folder of
-    the named sets of tagged words. In SQuAD, the end of an answer depends on its start if `squad_head` is joint;
-    `squad_length` is the number of tokens of a window, and `squad_stride` that between the starts of two windows
-    (`workbench.tasks.squad`).
+    the named sets of tagged words, and `superglue` that of SuperGLUE. In SQuAD, the end of an answer depends on its
+    start if `squad_head` is joint; `squad_length` is the number of tokens of a window, and `squad_stride` that between
+    the starts of two windows (`workbench.tasks.squad`).
     """
 
     names: Names = ("probes",)
@@ -401,6 +401,7 @@ class TasksSpec(Part):
     squad_head: Literal["joint", "independent"] = "joint"
     squad_length: Annotated[int, Field(ge=16)] | None = None
     squad_stride: Positive | None = None
+    superglue: str | None = None
 
     @property
     def chosen(self) -> bool:
@@ -423,9 +424,11 @@ class TasksSpec(Part):
 DATA_KEYS = {
     "names", "glue", "seeds", "text", "pair", "label", "kind", "held_out", "blimp", "scorers", "control", "at",
     "babylm", "tagging", "metric", "folds", "statistic", "squad", "squad_head", "squad_length", "squad_stride",
+    "superglue",
 }  # fmt: skip
 # Fields that were added later: while they have their default, records keep the names that they had before.
 LATER_TASK_FIELDS = (
     "held_out", "blimp", "scorers", "control", "at", "babylm", "tagging", "lm_weight", "metric", "folds", "statistic",
     "squad", "squad_head", "squad_length", "squad_stride",
+    "superglue",
 )  # fmt: skip

@@ -11,7 +11,19 @@ PROBES = ("package", "order", "next", "signature")
 LINEAR = tuple(f"linear:{name}" for name in PROBES)  # the same, as linear probes of frozen hidden states
 SQUAD = "squad"
 # In the order of reports.
-SUITES = ("glue", SQUAD, "babylm", "probes", "pairs", "blimp", "minimal-pairs", "linear", "tagging", "table")
+SUITES = (
+    "glue",
+    "superglue",
+    SQUAD,
+    "babylm",
+    "probes",
+    "pairs",
+    "blimp",
+    "minimal-pairs",
+    "linear",
+    "tagging",
+    "table",
+)
 FROM_PATHS = ("minimal-pairs", "linear", "tagging", "table")  # suites whose tasks can be given as paths of files
 ZERO_SHOT = ("pairs", "blimp", "minimal-pairs")  # suites for which no weights are trained
 

@@ -20,6 +20,7 @@ def known() -> list[dict[str, str]]:
     from workbench.tasks.finetuning import babylm_glue, glue, probes
     from workbench.tasks.linear import names as linear
     from workbench.tasks.squad import squad_names
+    from workbench.tasks.superglue import own_questions, superglue_names
     from workbench.tasks.tagging import tag_names
     from workbench.tasks.zero_shot import blimp, held_out_pairs
 
@@ -31,7 +32,13 @@ def known() -> list[dict[str, str]]:
         (babylm_glue.PREFIX + name, babylm_glue.SUITE, "accuracy", row.summary)
         for name, row in babylm_glue.ROWS.items()
     ]
-    rows += [*squad_names.known(), *tag_names.known(), *linear.known()]
+    rows += [
+        *superglue_names.known(),
+        *squad_names.known(),
+        *tag_names.known(),
+        *linear.known(),
+        *own_questions.known(),
+    ]
     return [dict(zip(("name", "suite", "metric", "summary"), row, strict=True)) for row in rows]
 
 
@@ -40,15 +47,17 @@ def load(tasks: TasksSpec, cache: Path | None = None, text: HeldOut | None = Non
 
     Names are `none`, `glue`, `babylm`, `probes`, `pairs` or one kind of pairs, `blimp` and its variants, single
     tasks, substitutes beside GLUE's folders (`QNLI-devsplit`), paths to tables or to minimal pairs, and the names
-    of SQuAD (`workbench.tasks.squad.squad_names`), of tagging (`workbench.tasks.tagging.tag_names`) and of linear
-    probes (`workbench.tasks.linear.names`). Tasks of `glue` or `babylm` whose files are absent are listed in `missing`;
-    a task selected by its own name must be available. `text` returns the prepared corpus, from which pairs are made.
+    of SuperGLUE and like it (`workbench.tasks.superglue`), of SQuAD (`workbench.tasks.squad.squad_names`), of tagging
+    (`workbench.tasks.tagging.tag_names`) and of linear probes (`workbench.tasks.linear.names`). Tasks of `glue`,
+    `babylm` or `superglue` whose files are absent are listed in `missing`; a task selected by its own name must be
+    available. `text` returns the prepared corpus, from which pairs are made.
     Raises InputError.
     """
     from workbench.tasks import baselines
     from workbench.tasks.finetuning import babylm_glue, glue, probes, table
     from workbench.tasks.linear import names as linear
     from workbench.tasks.squad import squad_names
+    from workbench.tasks.superglue import own_questions, superglue_names
     from workbench.tasks.tagging import tag_names
 
     names = list(dict.fromkeys(tasks.names))
@@ -74,6 +83,9 @@ def load(tasks: TasksSpec, cache: Path | None = None, text: HeldOut | None = Non
         loaded += probes.load(dict.fromkeys(probe_names), tasks.rows)
     babylm, absent = babylm_glue.load([name for kind, name in places if kind == "babylm"], tasks.babylm, tasks.rows)
     loaded, missing = loaded + babylm, missing | absent
+    superglue, absent = superglue_names.load([name for kind, name in places if kind == "superglue"], tasks)
+    loaded, missing = loaded + superglue, missing | absent
+    loaded += [own_questions.load(name, tasks) for kind, name in places if kind == "own questions"]
     loaded += [table.load(Path(name), tasks) for kind, name in places if kind == "table"]
     measures: list[Measure] = [baselines.added(held_out(task, tasks.held_out), cache) for task in loaded]
     measures += squad_names.load([name for kind, name in places if kind == SQUAD], tasks, cache)
@@ -131,6 +143,7 @@ def _place(name: str) -> tuple[str, str]:
     from workbench.tasks.finetuning import babylm_glue, glue, table
     from workbench.tasks.linear import names as linear
     from workbench.tasks.squad import squad_names
+    from workbench.tasks.superglue import own_questions, superglue_names
     from workbench.tasks.tagging import tag_names
     from workbench.tasks.zero_shot import blimp, held_out_pairs
 
@@ -141,6 +154,11 @@ def _place(name: str) -> tuple[str, str]:
     if name.lower() == babylm_glue.SUITE or name.lower().startswith(babylm_glue.PREFIX):
         babylm_glue.names_of(name)  # raises InputError if there is no such task
         return "babylm", name.lower()
+    if name.lower() == superglue_names.SUITE or name.lower().startswith(superglue_names.PREFIX):
+        superglue_names.names_of(name)  # raises InputError if there is no such task
+        return "superglue", name.lower()
+    if own_questions.is_own(name):
+        return "own questions", name
     if tag_names.is_tagging(name):
         return "tagging", name
     if linear.place(name):
@@ -159,6 +177,7 @@ def _place(name: str) -> tuple[str, str]:
         "none",
         "glue",
         babylm_glue.SUITE,
+        superglue_names.SUITE,
         "probes",
         "linear",
         *glue.ROWS,

@@ -33,7 +33,8 @@ def added(task: Task, cache: Path | None = None) -> Task:
     """Return the task with its baselines, which come from the cache if they were computed before."""
 
     def compute() -> dict[str, float]:
-        return {"majority": majority(task), "bag-of-words": bag_of_words(task)}
+        constant = {"all-right": headline(task, _all_right)} if task.metric == "f1a_em" else {}
+        return {"majority": majority(task), **constant, "bag-of-words": bag_of_words(task)}
 
     return replace(task, baselines=cached(f"{task.fingerprint}-{VERSION}", compute, cache))
 
@@ -51,7 +52,8 @@ def cached(name: str, compute: Callable[[], dict[str, float]], cache: Path | Non
 def majority(task: Task) -> float:
     """Return the score of giving every row the shares of the training labels as its outputs; 0 in a regression.
 
-    They predict the most frequent label, or with several labels a row those that more than half of the rows have.
+    They predict the most frequent label, or with several labels a row those that more than half of the rows have. In a
+    choice it is the place at which the right answer is most often.
     """
     return 0.0 if task.regression else headline(task, _frequencies)  # a constant correlates with nothing
 
@@ -61,8 +63,18 @@ def _frequencies(task: Task) -> Any:
     import numpy as np
 
     targets = task.array(task.train)
+    if task.choice:
+        counts = Counter(place for rows in task.units(task.train) for place, row in enumerate(rows) if targets[row])
+        return np.array([[counts[p]] for rows in task.units(_headline(task)) for p in range(len(rows))], np.float64)
     shares = targets.mean(0) if task.multilabel else np.bincount(targets, minlength=len(task.labels)) / len(targets)
     return np.tile(shares - 0.5 if task.multilabel else shares, (len(_headline(task)), 1))
+
+
+def _all_right(task: Task) -> Any:
+    """Return outputs (N, 2) for the test rows that call every answer right."""
+    import numpy as np
+
+    return np.tile([0.0, 1.0], (len(_headline(task)), 1))
 
 
 def bag_of_words(task: Task) -> float:
@@ -70,8 +82,8 @@ def bag_of_words(task: Task) -> float:
 
     Features are single words and pairs of neighbouring words; for two texts, those of each text and those that both
     share. Feature vectors of rows have norm 1. The loss is the cross-entropy of a softmax, of a sigmoid for each label
-    with several labels a row, or the squared error in a regression, with an L2 penalty. At most 20,000 training rows
-    are used.
+    with several labels a row, of a softmax over the answers of a question in a choice, or the squared error in a
+    regression, with an L2 penalty. At most 20,000 training rows are used. Two marked spans count as a second text.
     """
     return headline(task, _linear)
 
@@ -82,17 +94,21 @@ def _linear(task: Task) -> Any:
 
     train, test = task.train, _headline(task)
     if len(train) > ROWS:
-        step = len(train) / ROWS
-        train = train.take([int(i * step) for i in range(ROWS)])
-    outputs = max(1, len(task.labels))
+        units = task.units(train)
+        kept = ROWS * len(units) // len(train)  # questions, or rows, evenly spread
+        step = len(units) / kept
+        train = train.take([row for i in range(kept) for row in units[int(i * step)]])
+    outputs = task.outputs
     known = vocabulary(train, max(1000, min(FEATURES, WEIGHTS // outputs)))
     inputs, targets = matrix(train, known), task.array(train)
     if task.regression:
         low, high = task.span
         targets = (np.asarray(train.targets, dtype=np.float64)[:, None] - low) / (high - low)
+    elif task.choice:
+        targets = targets[:, None].astype(np.float64)
     elif not task.multilabel:
         targets = np.eye(outputs)[targets]
-    return matrix(test, known) @ _fit(inputs, targets, task.kind)
+    return matrix(test, known) @ _fit(inputs, targets, task.kind, [rows[0] for rows in task.units(train)])
 
 
 def by_word(train: Tagged, test: Tagged) -> tuple[Any, Any]:
@@ -137,6 +153,9 @@ def _grams(text: str) -> set[str]:
 
 def _rows(examples: Examples) -> list[set[str]]:
     second: list[str] | list[None] = examples.second or [None] * len(examples)
+    if examples.spans is not None:
+        marked = zip(examples.first, examples.spans, strict=True)
+        second = [" ".join(text[start:end] for start, end in spans) for text, spans in marked]
     return [_features(a, b) for a, b in zip(examples.first, second, strict=True)]
 
 
@@ -160,16 +179,19 @@ def matrix(examples: Examples, known: dict[str, int]) -> Any:
     return csr_matrix((values, [c for row in columns for c in (0, *row)], ends), shape=(len(columns), 1 + len(known)))
 
 
-def _fit(inputs: Any, targets: Any, kind: str) -> Any:
+def _fit(inputs: Any, targets: Any, kind: str, starts: list[int] | None = None) -> Any:
     """Return the weights (features, outputs) that minimise the loss with its penalty, by L-BFGS from zero.
 
-    The loss is that of a task of this kind (`Task.kind`). The weight of the constant is not penalised.
+    The loss is that of a task of this kind (`Task.kind`). The weight of the constant is not penalised. In a choice,
+    `starts` are the first rows of the questions.
     """
     import numpy as np
     from scipy.optimize import minimize
     from scipy.special import expit
 
-    rows, shape = len(targets), (inputs.shape[1], targets.shape[1])
+    starts = list(range(len(targets))) if starts is None else starts
+    rows, shape = len(starts), (inputs.shape[1], targets.shape[1])
+    question = np.repeat(np.arange(rows), np.diff([*starts, len(targets)]))
     penalty = np.full(shape, 1 / (STRENGTH * rows))
     penalty[0] = 0.0
     transposed = inputs.T.tocsr()
@@ -180,6 +202,10 @@ def _fit(inputs: Any, targets: Any, kind: str) -> Any:
         if kind == "classification":
             scores = scores - scores.max(1, keepdims=True)
             logs = scores - np.log(np.exp(scores).sum(1, keepdims=True))
+            value, error = -(targets * logs).sum() / rows, np.exp(logs) - targets
+        elif kind == "choice":
+            scores = scores - np.maximum.reduceat(scores, starts)[question]
+            logs = scores - np.log(np.add.reduceat(np.exp(scores), starts))[question]
             value, error = -(targets * logs).sum() / rows, np.exp(logs) - targets
         elif kind == "multilabel":
             value = (np.logaddexp(0, scores) - targets * scores).sum() / rows

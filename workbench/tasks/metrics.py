@@ -85,10 +85,40 @@ def _constant(predicted: Floats, true: Floats) -> bool:
     return bool((predicted == predicted[0]).all() or (true == true[0]).all())
 
 
+def choice_accuracy(scores: Floats, true: Floats, groups: Floats) -> float:
+    """Return the share of questions whose right answer has the largest score; k answers that share it count 1/k.
+
+    The scores (N,), the truth (N,), each 0 or 1, and the numbers of the questions (N,) are those of all answers.
+    """
+    import numpy as np
+
+    _, places = np.unique(groups, return_inverse=True)
+    best = np.full(places.max() + 1, -np.inf)
+    np.maximum.at(best, places, scores)
+    largest = scores == best[places]
+    right, shared = (np.bincount(places, weights=each) for each in (largest & (true == 1), largest))
+    return float((right / shared).mean())
+
+
+def exact_match(predicted: Floats, true: Floats, groups: Floats) -> float:
+    """Return the share of questions all of whose answers (N,) are judged rightly."""
+    import numpy as np
+
+    _, places = np.unique(groups, return_inverse=True)
+    wrong = np.bincount(places, weights=predicted != true)
+    return float((wrong == 0).mean())
+
+
+def f1a_em(predicted: Floats, true: Floats, groups: Floats) -> float:
+    """Return the mean of F1 over all answers and the exact match of questions, as SuperGLUE averages MultiRC."""
+    return (f1(predicted, true) + exact_match(predicted, true, groups)) / 2
+
+
 METRICS: dict[str, Callable[[Floats, Floats], float]] = {
     "accuracy": accuracy,
     "average_precision": average_precision,
     "f1": f1,
+    "f1a": f1,
     "macro_f1": macro_f1,
     "matthews": matthews,
     "micro_f1": micro_f1,
@@ -97,26 +127,36 @@ METRICS: dict[str, Callable[[Floats, Floats], float]] = {
 }
 
 
+OF_QUESTIONS = {"exact_match": exact_match, "f1a_em": f1a_em}
 OF_ORDER = ("average_precision", "pearson", "spearman")  # which compare outputs of one model with each other
 
 
-def judged(kind: str, names: Iterable[str], outputs: Floats, true: Floats) -> dict[str, float]:
+def judged(
+    kind: str, names: Iterable[str], outputs: Floats, true: Floats, groups: list[int] | None = None
+) -> dict[str, float]:  # fmt: skip
     """Return each named metric of outputs (N, labels) of a task of this kind (`Task.kind`) against the truth.
 
     In a classification the label with the largest output is predicted, with several labels a row each one whose
-    probability is above one half.
+    probability is above one half, and in a choice the answer with the largest output. `groups` are the numbers of the
+    questions to which the rows belong.
     """
     import numpy as np
     from scipy.special import softmax
 
     scores = predicted = outputs
+    if kind == "choice":
+        return {name: choice_accuracy(outputs[:, 0], true, groups) for name in names}
     if kind == "regression":
         predicted = outputs[:, 0]
     elif kind == "multilabel":
         predicted = (outputs > 0).astype(np.int64)
     else:
         scores, predicted = softmax(outputs, axis=1), outputs.argmax(1)
-    return {name: METRICS[name](scores if name == "average_precision" else predicted, true) for name in names}
+    return {
+        name: OF_QUESTIONS[name](predicted, true, groups) if name in OF_QUESTIONS
+        else METRICS[name](scores if name == "average_precision" else predicted, true)
+        for name in names
+    }  # fmt: skip
 
 
 def measure(names: Iterable[str], predicted: Floats, true: Floats) -> dict[str, float]:

@@ -43,10 +43,14 @@ def open_splitter(folder: Path, config: Any, length: int, use: str) -> Splitter:
 
     `config` holds the encoder's settings; `use` names what needs the rows in the message. Raises InputError.
     """
-    tokenizer = load_foreign(folder)
+    return splitter(folder, load_foreign(folder), row_length(folder, config, length), use)
+
+
+def splitter(folder: Path, tokenizer: Any, length: int, use: str) -> Splitter:
+    """Return the tokenizer of a folder, for rows of exactly this many tokens at most. Raises InputError."""
     with foreign.refusing(folder, REFUSED):
         before, after = _frame(tokenizer)
-    room = row_length(folder, config, length) - len(before) - len(after)
+    room = length - len(before) - len(after)
     if room < SHORTEST:
         raise InputError(
             f"{folder}: {room} pieces of a text fit into a row, and {use} needs {SHORTEST}; "

@@ -41,19 +41,28 @@ class Measure(Protocol):
         """Return every setting that changes a score."""
 
 
+Span = tuple[int, int]
+Spans = tuple[Span, Span]
+
+
 @dataclass(frozen=True)
 class Examples:
     """Rows of one split: `first`, `second` (None for single texts) and `targets`, all of the same length.
 
     Targets are indices into the task's labels, lists of them if a row may have several, or numbers in a regression.
+    `groups` are numbers of questions, if each has several rows, one for each of its answers; these rows are neighbours.
+    `spans` are two spans of `first`, each by its first character and its end.
     """
 
     first: list[str]
     second: list[str] | None
     targets: list[Any]
+    groups: list[int] | None = None
+    spans: list[Spans] | None = None
 
     def __post_init__(self) -> None:
-        assert len(self.first) == len(self.targets) and (self.second is None or len(self.second) == len(self.first))
+        given = [each for each in (self.second, self.targets, self.groups, self.spans) if each is not None]
+        assert all(len(each) == len(self.first) for each in given)
 
     def __len__(self) -> int:
         return len(self.first)
@@ -61,8 +70,18 @@ class Examples:
     def take(self, rows: list[int]) -> Examples:
         """Return the rows at these indices, in this order."""
         second = None if self.second is None else [self.second[i] for i in rows]
-        targets = [self.targets[i] for i in rows]
-        return Examples([self.first[i] for i in rows], second, targets)
+        groups = None if self.groups is None else [self.groups[i] for i in rows]
+        spans = None if self.spans is None else [self.spans[i] for i in rows]
+        return Examples([self.first[i] for i in rows], second, [self.targets[i] for i in rows], groups, spans)
+
+    def questions(self) -> list[list[int]]:
+        """Return the indices of the rows of each question; without groups each row is one."""
+        if self.groups is None:
+            return [[row] for row in range(len(self))]
+        rows_of: dict[int, list[int]] = {}
+        for row, group in enumerate(self.groups):
+            rows_of.setdefault(group, []).append(row)
+        return list(rows_of.values())
 
 
 @dataclass(frozen=True)
@@ -98,12 +117,13 @@ class Task:
     `labels` is empty in a regression, whose targets lie in `span`. `metric` is the headline metric among `metrics`,
     computed on the first of `tests`. `symmetric` says that the texts of a pair may be exchanged. `baselines` are
     values of the headline metric times 100, like every score that users read. If `multilabel`, a row has any number of
-    labels. `folds` are the numbers of the training rows that each fold tests (`tasks.tables.folds`), and `notes`
-    sentences on what is odd about the data.
+    labels. If `choice`, the rows of a question are its answers, exactly one of which is right; the one with the largest
+    output is predicted. `folds` are the numbers of the training rows that each fold tests (`tasks.tables.folds`), and
+    `notes` sentences on what is odd about the data.
     """
 
     name: str
-    suite: Literal["glue", "probes", "table", "babylm"]
+    suite: Literal["glue", "probes", "table", "babylm", "superglue"]
     labels: tuple[str, ...]
     metric: str
     metrics: tuple[str, ...]
@@ -117,15 +137,27 @@ class Task:
     multilabel: bool = False
     folds: tuple[tuple[int, ...], ...] = ()
     notes: tuple[str, ...] = ()
+    choice: bool = False
 
     @property
     def regression(self) -> bool:
         return not self.labels
 
     @property
-    def kind(self) -> Literal["classification", "multilabel", "regression"]:
+    def kind(self) -> Literal["classification", "multilabel", "regression", "choice"]:
         """The kind of the targets, on which loss and metrics depend."""
+        if self.choice:
+            return "choice"
         return "regression" if self.regression else "multilabel" if self.multilabel else "classification"
+
+    @property
+    def outputs(self) -> int:
+        """The number of outputs of a row."""
+        return 1 if self.choice or self.regression else len(self.labels)
+
+    def units(self, rows: Examples) -> list[list[int]]:
+        """Return the indices of the rows of each prediction: all answers of a question in a choice, else one row."""
+        return rows.questions() if self.choice else [[row] for row in range(len(rows))]
 
     def array(self, rows: Examples) -> Any:
         """Return the targets of rows: labels (N,) int64, numbers (N,) float32, or 0 and 1 (N, labels) float32."""
@@ -166,12 +198,16 @@ class Suite:
 
 
 def sealed(task: Task, rows: int | None = None) -> Task:
-    """Return the task with its fingerprint and at most `rows` training rows, the same ones every time."""
-    if rows is not None and rows < len(task.train):
+    """Return the task with its fingerprint and at most `rows` training rows, the same ones every time.
+
+    A question with all of its answers counts as one row.
+    """
+    questions = task.train.questions()
+    if rows is not None and rows < len(questions):
         import numpy as np
 
-        chosen = np.random.default_rng(seed_of(0, "rows", task.name)).permutation(len(task.train))[:rows]
-        task = replace(task, train=task.train.take(sorted(chosen.tolist())))
+        chosen = np.random.default_rng(seed_of(0, "rows", task.name)).permutation(len(questions))[:rows]
+        task = replace(task, train=_taken(task.train, questions, chosen.tolist()))
     return replace(task, fingerprint=_fingerprint(task))
 
 
@@ -181,18 +217,24 @@ def held_out(task: Task, share: float) -> Task:
         return task
     import numpy as np
 
-    order = np.random.default_rng(seed_of(0, "held out", task.name)).permutation(len(task.train)).tolist()
+    questions = task.train.questions()
+    order = np.random.default_rng(seed_of(0, "held out", task.name)).permutation(len(questions)).tolist()
     count = min(max(1, round(share * len(order))), len(order) - 1)
-    parts = (task.train.take(sorted(rows)) for rows in (order[count:], order[:count]))
-    train, test = parts
+    train, test = (_taken(task.train, questions, numbers) for numbers in (order[count:], order[:count]))
     return sealed(replace(task, train=train, tests={"held-out": test}, folds=()))
+
+
+def _taken(rows: Examples, questions: list[list[int]], numbers: list[int]) -> Examples:
+    """Return the rows of the questions with these numbers, in their order."""
+    return rows.take([row for number in sorted(numbers) for row in questions[number]])
 
 
 def _fingerprint(task: Task) -> str:
     """Return 16 hex digits of a hash over everything that decides a score: texts, targets, labels and metric."""
     settings: list[Any] = [task.name, task.labels, task.metric, task.span, task.symmetric]
-    settings += [each for each in (task.multilabel, task.folds) if each]  # absent of older tasks
+    settings += [each for each in (task.multilabel, task.folds, task.choice) if each]  # absent of older tasks
     sha = hashlib.sha256(json.dumps(settings).encode())
     for name, part in {"train": task.train, **task.tests}.items():
-        sha.update(json.dumps([name, part.first, part.second, part.targets]).encode())
+        more = [each for each in (part.groups, part.spans) if each is not None]
+        sha.update(json.dumps([name, part.first, part.second, part.targets, *more]).encode())
     return sha.hexdigest()[:16]

@@ -42,9 +42,9 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[np.ndarray, np.ndarra
     seen: list[tuple[np.ndarray, np.ndarray]] = []
     judged = module.judged
 
-    def spy(kind: str, names: Any, outputs: Any, true: Any) -> dict[str, float]:
+    def spy(kind: str, names: Any, outputs: Any, true: Any, *more: Any) -> dict[str, float]:
         seen.append((outputs[:, 0] if kind == "regression" else outputs.argmax(1), np.array(true)))
-        return judged(kind, names, outputs, true)
+        return judged(kind, names, outputs, true, *more)
 
     monkeypatch.setattr(module, "judged", spy)
     return seen

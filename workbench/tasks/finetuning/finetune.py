@@ -29,6 +29,8 @@ from workbench.tasks.finetuning.token_batches import (
 from workbench.tasks.finetuning.unfinished import Unfinished
 from workbench.tasks.metrics import judged
 from workbench.tasks.score import Effort, Progress, Score, fine_tuned
+from workbench.tasks.superglue.marked_spans import encode_marked
+from workbench.tasks.superglue.span_pairs import SpanPairClassifier
 from workbench.tasks.tables.folds import PART, of_folds, over_folds
 from workbench.tasks.task import Examples, Task
 
@@ -57,7 +59,7 @@ def finetune_and_predict(
     """Fine-tune as `finetune` does; return the score, and the outputs (N, labels) for each part without labels."""
     fitted = _fitted(encoder, task, unlabelled, spec, seed, host, progress, unfinished)
     labelled = {part: rows for part, rows in fitted.outputs.items() if part in task.tests}
-    values = {part: points(task, outputs, task.array(task.tests[part]), seed) for part, outputs in labelled.items()}
+    values = {part: points(task, outputs, task.tests[part], seed) for part, outputs in labelled.items()}
     details: dict[str, Any] = {"notes": list(task.notes)} if task.notes else {}
     if task.suite == "babylm":
         details["predicted"] = labelled[next(iter(values))].argmax(1).tolist()
@@ -92,7 +94,7 @@ def _over_folds(
 
 def _rows(task: Task, values: Mapping[str, Any]) -> tuple[int, int]:
     """Return how many rows are trained on, and how many the headline part of these values has."""
-    return len(task.train), len(task.tests[next(iter(values))])
+    return len(task.units(task.train)), len(task.units(task.tests[next(iter(values))]))
 
 
 def _of_all(progress: Progress, number: int, count: int) -> Progress:
@@ -117,34 +119,41 @@ def _fitted(
         model = _classifier(encoder, task, spec, where)
         learned = doubled(task) if spec.doubled and task.symmetric else task
         length = row_length(encoder, model.encoder.config, spec.length)
-        parts = encode(encoder, learned, length)
+        parts = (encode if learned.train.spans is None else encode_marked)(encoder, learned, length)
         parts = parts | {part: encode_rows(encoder, rows, length) for part, rows in unlabelled.items()}
         check_ids(encoder, parts, model.encoder.get_input_embeddings().num_embeddings)
-        train = parts["train"]
-        steps = step_count(len(train), task.settings(spec)["epochs"], spec)
+        train, units = parts["train"], learned.units(learned.train)
+        steps = step_count(len(units), task.settings(spec)["epochs"], spec)
 
-        def loss_of(rows: Any) -> Tensor:
+        def loss_of(numbers: Any) -> Tensor:
+            rows = [row for number in numbers for row in units[number]]
             inputs, targets = train.batch(rows, where.device)
             with where.autocast():
                 hidden = model.states(inputs)
                 outputs = model.classify(hidden, inputs)
                 language = model.language(hidden, inputs) if model.language is not None else None
-            loss = task_loss(outputs.float(), targets, task, spec.sum_loss)
+            if task.choice:
+                loss = choice_loss(outputs.float(), targets, [len(units[number]) for number in numbers], spec.sum_loss)
+            else:
+                loss = task_loss(outputs.float(), targets, task, spec.sum_loss)
             if language is not None:
                 loss = loss + spec.lm_weight * language * (len(targets) if spec.sum_loss else 1)
             return loss
 
-        order = shuffled(train.lengths, spec.batch, where.order())
+        lengths = train.lengths
+        longest = np.array([lengths[rows].max() for rows in units])
+        order = shuffled(longest, spec.batch, where.order())
         earlier = fit(model, loss_of, order, steps, spec, where, progress)
         with where.autocast():
             outputs = {part: predict(model, data, where.device) for part, data in parts.items() if part != "train"}
         return Fitted(outputs, where.effort(steps, earlier))
 
 
-def _classifier(folder: Path, task: Task, spec: TasksSpec, where: Setting) -> Classifier:
+def _classifier(folder: Path, task: Task, spec: TasksSpec, where: Setting) -> Classifier | SpanPairClassifier:
     """Return the encoder of a folder with a new head for a task, on the device."""
     encoder = load_encoder(folder, spec.dropout, where.device)
-    model = Classifier(encoder, max(1, len(task.labels)), spec.dropout)
+    kind = Classifier if task.train.spans is None else SpanPairClassifier
+    model = kind(encoder, task.outputs, spec.dropout)
     if spec.lm_weight:
         model.language = LanguageLoss(encoder, folder)
     return model.to(where.device)
@@ -167,7 +176,18 @@ def task_loss(outputs: Tensor, targets: Tensor, task: Task, total: bool) -> Tens
     return nn.functional.cross_entropy(outputs, targets, reduction=reduction)
 
 
-def predict(model: Classifier, data: Encoded, device: str) -> Any:
+def choice_loss(outputs: Tensor, targets: Tensor, sizes: list[int], total: bool) -> Tensor:
+    """Return the cross-entropy of a softmax over the answers of each question: its mean over questions, or its sum.
+
+    The outputs (N, 1) and the targets (N,), 1 for the right answer and else 0, are those of all answers; `sizes` (Q,)
+    are the numbers of answers of the questions, one after another.
+    """
+    logs = torch.cat([torch.log_softmax(part, 0) for part in outputs[:, 0].split(sizes)])
+    loss = -(logs * targets).sum()
+    return loss if total else loss / len(sizes)
+
+
+def predict(model: Classifier | SpanPairClassifier, data: Encoded, device: str) -> Any:
     """Return the outputs (N, labels), float32, in the order of the data."""
     outputs = np.zeros((len(data), model.head.out_features), dtype=np.float32)
     with torch.inference_mode():
@@ -177,8 +197,12 @@ def predict(model: Classifier, data: Encoded, device: str) -> Any:
     return outputs
 
 
-def points(task: Task, outputs: Any, targets: Any, seed: int) -> dict[str, float]:
-    """Return the metrics of the task times 100. Raises Diverged if an output is NaN or infinite."""
+def points(task: Task, outputs: Any, rows: Examples, seed: int) -> dict[str, float]:
+    """Return the metrics of the outputs (N, labels) for these rows times 100.
+
+    Raises Diverged if an output is NaN or infinite.
+    """
     if not np.isfinite(outputs).all():
         raise Diverged(f"the outputs after fine-tuning on {task.name} (seed {seed}) are not finite")
-    return {name: 100 * value for name, value in judged(task.kind, task.metrics, outputs, targets).items()}
+    values = judged(task.kind, task.metrics, outputs, task.array(rows), rows.groups)
+    return {name: 100 * value for name, value in values.items()}

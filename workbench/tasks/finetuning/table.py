@@ -49,17 +49,17 @@ def load(path: Path, spec: TasksSpec) -> Task:
     path = user_path(path, "--tasks")
     if not path.is_file():
         raise InputError(f"--tasks {path}: there is no such file")
-    lines = [line for part, file in _siblings(path).items() for line in _lines(file, spec, part)]
+    lines = [line for part, file in siblings(path).items() for line in _lines(file, spec, part)]
     if not lines:
         raise InputError(f"{path} holds no rows")
     kind = spec.kind or labelled.kind_of(lines)
     lines = labelled.separated(lines) if kind == "multilabel" else lines
-    parts = _parts(lines, kind, path, spec.folds)
-    task = labelled.task(_name(path), path, kind, parts, spec)
+    parts = parts_of(lines, kind, path, spec.folds)
+    task = labelled.task(title(path), path, kind, parts, spec)
     return divided(task, spec.folds) if spec.folds else task
 
 
-def _siblings(path: Path) -> dict[str | None, Path]:
+def siblings(path: Path) -> dict[str | None, Path]:
     """Return {part: file}, with the files beside a file whose name ends in `train`; else {None: path}."""
     stem, suffix = path.stem, path.suffix
     if not re.search(r"(^|[._-])train$", stem):
@@ -72,7 +72,7 @@ def _siblings(path: Path) -> dict[str | None, Path]:
     return files if len(files) > 1 else {None: path}
 
 
-def _name(path: Path) -> str:
+def title(path: Path) -> str:
     """Return the name of the task: that of the file without `train`, or of its folder."""
     return re.sub(r"[._-]?train$", "", path.stem) or path.resolve().parent.name
 
@@ -148,7 +148,7 @@ def _columns(path: Path, there: list[str], spec: TasksSpec) -> tuple[list[str], 
 # ---- parts ----
 
 
-def _parts(lines: list[Line], kind: str, path: Path, folds: int | None) -> dict[str, list[Line]]:
+def parts_of(lines: list[Line], kind: str, path: Path, folds: int | None) -> dict[str, list[Line]]:
     """Return the rows of each part, "train" first; with `folds` there is no other.
 
     Raises InputError if there are none to train or to test on.

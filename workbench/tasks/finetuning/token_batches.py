@@ -31,12 +31,14 @@ class Encoded:
     """N rows of token ids with [CLS] and [SEP], each of its own length.
 
     `types` are the segment ids of each row, None if the model has no segments. `pad` is the id of the padding token.
+    `spans` (N, 2, 2) are the first positions and the ends of two spans of tokens, None if no spans are marked.
     """
 
     ids: list[Any]  # arrays (length,) int64
     types: list[Any] | None
     targets: Any  # (N,) int64, float32 in a regression, (N, labels) float32 with several labels a row
     pad: int
+    spans: Any = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -47,7 +49,10 @@ class Encoded:
         return np.array([len(ids) for ids in self.ids])
 
     def batch(self, rows: Any, device: str) -> tuple[dict[str, Tensor], Tensor]:
-        """Return the inputs of the encoder, tensors (B, longest) by name, and the targets of these rows."""
+        """Return the inputs of the model by name, and the targets of these rows.
+
+        Inputs of the encoder are tensors (B, longest); `spans` (B, 2, 2) are for a head.
+        """
         lengths = [len(self.ids[i]) for i in rows]
         shape = (len(rows), max(lengths))
         ids, types = np.full(shape, self.pad), np.zeros(shape, dtype=np.int64)
@@ -60,6 +65,8 @@ class Encoded:
             inputs["attention_mask"] = (np.arange(shape[1]) < np.array(lengths)[:, None]).astype(np.int64)
         if self.types is not None:
             inputs["token_type_ids"] = types
+        if self.spans is not None:
+            inputs["spans"] = self.spans[rows]
         tensors = {name: to_device(torch.from_numpy(array), device) for name, array in inputs.items()}
         return tensors, to_device(torch.from_numpy(self.targets[rows]), device)
 

@@ -108,4 +108,4 @@ def headline(task: Task, outputs_of: Callable[[Task], Any]) -> float:
         targets = [part.array(part.tests[PART]) for part in parts]
         return 100 * over_folds(task, [outputs_of(part) for part in parts], targets)[task.metric]
     test = next(iter(task.tests.values()))
-    return 100 * judged(task.kind, [task.metric], outputs_of(task), task.array(test))[task.metric]
+    return 100 * judged(task.kind, [task.metric], outputs_of(task), task.array(test), test.groups)[task.metric]

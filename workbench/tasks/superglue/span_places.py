@@ -1,0 +1,62 @@
+"""Where the two spans of a row are in its text, from their words and the number of their first word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.errors import InputError
+from workbench.tasks.rows import checked_text
+from workbench.tasks.task import Span, Spans
+
+MOVED = "a span that is not at its index, and is read at the nearest place with its words"
+ABSENT = "a span whose words are not in the text, and as many words at its index are read"
+
+
+def spans_of(columns: Mapping[str, Any], text: str, where: str, odd: list[str]) -> Spans:
+    """Return both spans of a row by characters; what is wrong with them is added to `odd`.
+
+    The columns `span1_text`, `span1_index` (the number of its first word, counted at blanks) and so on stand in the
+    row, or in its column `target`. Without an index the first occurrence is taken. Raises InputError for a span that
+    is nowhere.
+    """
+    target = columns.get("target")
+    held = target if isinstance(target, Mapping) else columns
+    first, second = (_span(held, f"span{number}", text, where, odd) for number in (1, 2))
+    return first, second
+
+
+def _span(held: Mapping[str, Any], name: str, text: str, where: str, odd: list[str]) -> Span:
+    """Return one span by characters. Raises InputError."""
+    words = checked_text(held.get(f"{name}_text"), f"{name}_text", where).strip()
+    index = held.get(f"{name}_index")
+    index = int(index) if isinstance(index, str) and index.isascii() and index.isdigit() else index
+    if not words:
+        raise InputError(f"{where}: {name}_text is empty, so there is no span to read")
+    if index is not None and (isinstance(index, bool) or not isinstance(index, int) or index < 0):
+        raise InputError(f"{where}: {name}_index is {index!r:.40}, and must be the number of a word, from 0")
+    found = [match.span() for match in re.finditer(re.escape(words), text, re.IGNORECASE)]
+    whole = [(start, end) for start, end in found if _is_whole(text, start, end)]
+    places = list(re.finditer(r"\S+", text))
+    if index is None:
+        if not found:
+            raise InputError(f"{where}: {name}_text {words!r:.80} is not in the text")
+        return (whole or found)[0]
+    if index >= len(places):
+        raise InputError(f"{where}: {name}_index is {index}, and the text has {len(places)} words")
+    there = places[index]
+    if at := next((span for span in whole + found if there.start() <= span[0] < there.end()), None):
+        return at
+    if whole:
+        odd.append(MOVED)
+        return min(whole, key=lambda span: abs(span[0] - there.start()))
+    odd.append(ABSENT)
+    last = min(len(places), index + len(words.split())) - 1
+    return there.start(), places[last].end()
+
+
+def _is_whole(text: str, start: int, end: int) -> bool:
+    """Return whether a span neither begins nor ends inside a word."""
+    inside = [text[place - 1 : place + 1] for place in (start, end) if 0 < place < len(text)]
+    return not any(pair.isalnum() for pair in inside)
