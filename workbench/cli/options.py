@@ -37,7 +37,7 @@ Tasks = Annotated[
     str | None,
     typer.Option(
         help="Tasks: probes, linear, pairs, blimp, glue, superglue, squad1, none, names (CoLA,RTE), my.csv, tag:FILE, "
-        "choice:FILE, or a folder of minimal pairs (workbench list tasks)."
+        "choice:FILE, similarity:STS-B, retrieval:DIR, or a folder of minimal pairs (workbench list tasks)."
     ),
 ]
 EvaluateAt = Annotated[

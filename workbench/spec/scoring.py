@@ -23,8 +23,12 @@ SUITES = (
     "linear",
     "tagging",
     "table",
+    "similarity",
+    "retrieval",
 )
-FROM_PATHS = ("minimal-pairs", "linear", "tagging", "table")  # suites whose tasks can be given as paths of files
+# Suites whose tasks can be given as paths of files.
+FROM_PATHS = ("minimal-pairs", "linear", "tagging", "table", "similarity", "retrieval")
+PATH_PREFIXES = ("tag:", "choice:", "spans:", "similarity:", "retrieval:")  # of names under --tasks, before a path
 ZERO_SHOT = ("pairs", "blimp", "minimal-pairs")  # suites for which no weights are trained
 
 

@@ -17,6 +17,7 @@ HeldOut = Callable[[], tuple[DataSpec, Path]]  # returns a corpus and the folder
 
 def known() -> list[dict[str, str]]:
     """Return the name, suite, metric and one-line summary of every named task, without reading any data."""
+    from workbench.tasks.embeddings import embedding_names
     from workbench.tasks.finetuning import babylm_glue, glue, probes
     from workbench.tasks.linear import names as linear
     from workbench.tasks.squad import squad_names
@@ -38,6 +39,7 @@ def known() -> list[dict[str, str]]:
         *tag_names.known(),
         *linear.known(),
         *own_questions.known(),
+        *embedding_names.known(),
     ]
     return [dict(zip(("name", "suite", "metric", "summary"), row, strict=True)) for row in rows]
 
@@ -48,12 +50,14 @@ def load(tasks: TasksSpec, cache: Path | None = None, text: HeldOut | None = Non
     Names are `none`, `glue`, `babylm`, `probes`, `pairs` or one kind of pairs, `blimp` and its variants, single
     tasks, substitutes beside GLUE's folders (`QNLI-devsplit`), paths to tables or to minimal pairs, and the names
     of SuperGLUE and like it (`workbench.tasks.superglue`), of SQuAD (`workbench.tasks.squad.squad_names`), of tagging
-    (`workbench.tasks.tagging.tag_names`) and of linear probes (`workbench.tasks.linear.names`). Tasks of `glue`,
+    (`workbench.tasks.tagging.tag_names`), of linear probes (`workbench.tasks.linear.names`) and of embeddings
+    (`workbench.tasks.embeddings.embedding_names`). Tasks of `glue`,
     `babylm` or `superglue` whose files are absent are listed in `missing`; a task selected by its own name must be
     available. `text` returns the prepared corpus, from which pairs are made.
     Raises InputError.
     """
     from workbench.tasks import baselines
+    from workbench.tasks.embeddings import embedding_names
     from workbench.tasks.finetuning import babylm_glue, glue, probes, table
     from workbench.tasks.linear import names as linear
     from workbench.tasks.squad import squad_names
@@ -93,6 +97,7 @@ def load(tasks: TasksSpec, cache: Path | None = None, text: HeldOut | None = Non
     measures += linear.load(
         [n for kind, name in places if kind == "linear" for n in linear.place(name) or []], tasks, cache
     )
+    measures += embedding_names.load([name for kind, name in places if kind == "embedding"], tasks, cache)
     measures += [_pairs(kind, name, tasks, text) for kind, name in places if kind in ("pairs", "blimp", "sentences")]
     _distinct(measures)
     return Suite(tuple(measures), missing)
@@ -121,16 +126,17 @@ def of_corpus(tasks: TasksSpec) -> bool:
 def along(tasks: TasksSpec) -> bool:
     """Return whether any measure is also taken during training. Raises InputError for an unknown name."""
     kinds = {_place(name)[0] for name in tasks.names if name != "none"}
-    return tasks.at != "none" and not kinds.isdisjoint(("pairs", "blimp", "sentences", "linear"))
+    return tasks.at != "none" and not kinds.isdisjoint(("pairs", "blimp", "sentences", "linear", "embedding"))
 
 
 def local(tasks: TasksSpec) -> bool:
     """Return whether no task has to be downloaded from the hub. Raises InputError for an unknown name."""
+    from workbench.tasks.embeddings import embedding_names
     from workbench.tasks.linear import names as linear
     from workbench.tasks.squad import squad_names
 
     kinds = {_place(name)[0] for name in tasks.names if name != "none"}
-    glue = "glue" in kinds or any(map(linear.needs_glue, tasks.names))
+    glue = "glue" in kinds or any(linear.needs_glue(n) or embedding_names.needs_glue(n) for n in tasks.names)
     glue = not glue or (tasks.glue is not None and user_path(tasks.glue, "--set tasks.glue:").is_dir())
     blimp = not ("blimp" in kinds or any(map(linear.needs_blimp, tasks.names))) or (
         tasks.blimp is not None and user_path(tasks.blimp, "--set tasks.blimp:").exists()
@@ -140,6 +146,7 @@ def local(tasks: TasksSpec) -> bool:
 
 def _place(name: str) -> tuple[str, str]:
     """Return the kind of task that a name selects, and the name as that kind's module spells it. Raises InputError."""
+    from workbench.tasks.embeddings import embedding_names
     from workbench.tasks.finetuning import babylm_glue, glue, table
     from workbench.tasks.linear import names as linear
     from workbench.tasks.squad import squad_names
@@ -157,6 +164,8 @@ def _place(name: str) -> tuple[str, str]:
     if name.lower() == superglue_names.SUITE or name.lower().startswith(superglue_names.PREFIX):
         superglue_names.names_of(name)  # raises InputError if there is no such task
         return "superglue", name.lower()
+    if embedding_names.is_embedding(name):
+        return "embedding", name
     if own_questions.is_own(name):
         return "own questions", name
     if tag_names.is_tagging(name):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
+from workbench.tasks.embeddings.embedding_task import Embedding
 from workbench.tasks.linear.problem import LinearProbe
 from workbench.tasks.score import Progress, Score, score_name
 from workbench.tasks.squad.questions import Squad
@@ -45,6 +46,10 @@ def take(
         from workbench.tasks.linear.measure import probe
 
         return probe(encoder, measure, spec, seed, host, progress)
+    if isinstance(measure, Embedding):
+        from workbench.tasks.embeddings.embed import embed
+
+        return embed(encoder, measure, spec, seed, host, progress)
     if isinstance(measure, PairSet):
         from workbench.tasks.zero_shot.preferences import zero_shot
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from workbench.models import flops
 from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
+from workbench.tasks.embeddings.embedding_task import Embedding
 from workbench.tasks.linear.problem import LinearProbe
 from workbench.tasks.linear.readout import STRENGTHS
 from workbench.tasks.task import Examples, Measure, Tagged
@@ -28,13 +29,15 @@ USUAL_SCORERS = 2  # the objective's and the generator's, which together cost at
 
 def measured_along(measure: Measure) -> bool:
     """Return whether a measure is also taken during training, as all are that train no weights of the encoder."""
-    return isinstance(measure, PairSet | LinearProbe)
+    return isinstance(measure, PairSet | LinearProbe | Embedding)
 
 
 def price(measure: Measure, spec: RunSpec, tasks: TasksSpec, tokenizer: Path) -> int:
     """Return the largest cost of one score of an encoder of this spec, in FLOPs (matmul convention)."""
     if isinstance(measure, PairSet):
         return _pairs_price(measure, spec, tasks, tokenizer)
+    if isinstance(measure, Embedding):
+        return _reading_price(measure, spec, tasks, tokenizer)
     assert isinstance(measure, LinearProbe)
     return _probe_price(measure, spec, tasks, tokenizer)
 
@@ -49,6 +52,13 @@ def _pairs_price(pairs: PairSet, spec: RunSpec, tasks: TasksSpec, tokenizer: Pat
     return total * max(1, len(tasks.scorers) - USUAL_SCORERS + 1)
 
 
+def _reading_price(measure: Measure, spec: RunSpec, tasks: TasksSpec, tokenizer: Path) -> int:
+    """Return the cost of reading every text once."""
+    limit = min(tasks.length, spec.encoder.positions)
+    lengths = _lengths(_key(measure, tokenizer), measure, limit)
+    return sum(count * flops.encoder(spec.encoder, length).matmul for length, count in lengths.items())
+
+
 def _forward(spec: RunSpec, length: int) -> int:
     """Return the cost of one forward pass over a text by the larger of encoder and generator."""
     sizes = [spec.encoder] + ([spec.generator_encoder] if spec.generator.kind == "transformer" else [])
@@ -57,9 +67,7 @@ def _forward(spec: RunSpec, length: int) -> int:
 
 def _probe_price(probe: LinearProbe, spec: RunSpec, tasks: TasksSpec, tokenizer: Path) -> int:
     """Return the cost of reading every text once, and of fitting a readout of each layer and one of all layers."""
-    limit = min(tasks.length, spec.encoder.positions)
-    lengths = _lengths(_key(probe, tokenizer), probe, limit)
-    forward = sum(count * flops.encoder(spec.encoder, length).matmul for length, count in lengths.items())
+    forward = _reading_price(probe, spec, tasks, tokenizer)
     two = isinstance(probe.train, Examples) and probe.train.second is not None and probe.kind == "texts"
     features = 2 * (spec.encoder.layers + 1) * spec.encoder.hidden * (4 if two else 1)
     labels = len(probe.labels) if probe.kind != "pairs" and len(probe.labels) > 2 else 1
@@ -87,6 +95,10 @@ def _texts(measure: Measure) -> Iterable[str]:
     """Yield the texts that a measure reads."""
     if isinstance(measure, PairSet):
         yield from (*measure.good, *measure.bad)
+        return
+    if isinstance(measure, Embedding):
+        for data in measure.tests.values():
+            yield from data.texts()
         return
     assert isinstance(measure, LinearProbe)
     for part in (measure.train, *measure.tests.values()):

@@ -1,9 +1,9 @@
 """Measures that are taken during training, the points of a run at which they are taken, and what that costs.
 
-Only measures that train no weights of the encoder are taken: zero-shot pairs and linear probes. Those of one suite
-share their points, because a report shows their mean. `auto` goes from the cheapest suite to the most expensive one
-and gives each the longest of SERIES whose cost, added to that of the suites before it, is within SHARE of the run's
-training FLOPs.
+Only measures that train no weights of the encoder are taken: zero-shot pairs, linear probes and embeddings. Those of
+one suite share their points, because a report shows their mean. `auto` goes from the cheapest suite to the most
+expensive one and gives each the longest of SERIES whose cost, added to that of the suites before it, is within SHARE of
+the run's training FLOPs.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from workbench.report.load.published_scores import PublishedRun
 from workbench.report.load.run_files import FINISHED, flatten, number
 from workbench.report.load.training_curves import MOST_BINS, MOST_IN_ALL, MOST_ROWS
 from workbench.spec.parts import COUNTS
-from workbench.spec.scoring import FROM_PATHS
+from workbench.spec.scoring import FROM_PATHS, PATH_PREFIXES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -311,7 +311,7 @@ def choose(scores: list[dict[str, Any]], tasks: Mapping[str, Any], notes: list[s
     """
     names = tasks.get("names")
     names = [str(n) for n in names] if isinstance(names, list | tuple) else []
-    paths = any("." in n or "/" in n or n.startswith("tag:") for n in names)
+    paths = any("." in n or "/" in n or n.startswith(PATH_PREFIXES) for n in names)
     wanted = [s for s in scores if s["task"] in names or s["suite"] in names or (s["suite"] in FROM_PATHS and paths)]
     chosen = []
     for task in dict.fromkeys(s["task"] for s in wanted or scores):

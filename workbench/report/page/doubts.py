@@ -12,6 +12,7 @@ BAG = "bag-of-words"
 LEARNED = {
     BAG: "A bag of words",
     "word-lookup": "A look-up of each word's most frequent tag",
+    "tf-idf": "Tf-idf of words",
     "nearest-overlap": "The sentence with most words of the question",
 }
 

@@ -49,7 +49,7 @@ def load(path: Path, spec: TasksSpec) -> Task:
     path = user_path(path, "--tasks")
     if not path.is_file():
         raise InputError(f"--tasks {path}: there is no such file")
-    lines = [line for part, file in siblings(path).items() for line in _lines(file, spec, part)]
+    lines = [line for part, file in siblings(path).items() for line in lines_of(file, spec, part)]
     if not lines:
         raise InputError(f"{path} holds no rows")
     kind = spec.kind or labelled.kind_of(lines)
@@ -80,7 +80,7 @@ def title(path: Path) -> str:
 # ---- reading ----
 
 
-def _lines(path: Path, spec: TasksSpec, part: str | None) -> Iterator[Line]:
+def lines_of(path: Path, spec: TasksSpec, part: str | None) -> Iterator[Line]:
     """Yield the rows of a file, all of one part unless it is None. Raises InputError for a row that cannot be used."""
     texts: list[str] = []
     label = split = ""

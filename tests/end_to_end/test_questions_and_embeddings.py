@@ -1,0 +1,92 @@
+"""`workbench run` with a choice, similarity and retrieval as its measures: scores, the report, and refusals."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from .conftest import SETS, Command
+
+ANIMALS = ("cat", "dog", "bird", "horse")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Return a folder with COPA in the official layout, a table of similar sentences and a collection."""
+    for part, count in (("train", 16), ("val", 6)):
+        rows = [
+            {"premise": f"The {ANIMALS[n % 4]} sleeps.", "choice1": f"It is quiet {part}.", "choice2": "It is loud.",
+             "question": "effect", "label": n % 2, "idx": n} for n in range(count)
+        ]  # fmt: skip
+        write(tmp_path / "superglue/COPA" / f"{part}.jsonl", rows)
+    pairs = [f"the {a} sees it,the {b} sees it,{5 * (a == b) + n / 10}" for n, a in enumerate(ANIMALS) for b in ANIMALS]
+    (tmp_path / "alike.csv").write_text("sentence1,sentence2,score\n" + "\n".join(pairs) + "\n")
+    write(
+        tmp_path / "zoo/corpus.jsonl",
+        [{"_id": f"d{n}", "text": f"a {name} and more"} for n, name in enumerate(ANIMALS)],
+    )
+    write(tmp_path / "zoo/queries.jsonl", [{"_id": f"q{n}", "text": f"the {name}"} for n, name in enumerate(ANIMALS)])
+    grades = "".join(f"q{n}\td{n}\t1\n" for n in range(len(ANIMALS)))
+    (tmp_path / "zoo/qrels.tsv").write_text(f"query-id\tcorpus-id\tscore\n{grades}q0\tunknown\t1\n")
+    return tmp_path
+
+
+def write(path: Path, rows: list[dict[str, object]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_from_run_to_report(workbench: Command, text: Path, data: Path) -> None:
+    names = "superglue,similarity:alike.csv,retrieval:zoo"
+    words = ["run", "ablation", "--objective", "bert-mlm", "--corpus", text, "--tasks", names, "--evaluate-at", "log:1"]
+    words += [
+        "--set",
+        "tasks.superglue=superglue",
+        "--budget",
+        "steps=6",
+        "--seeds",
+        1,
+        *SETS,
+        "--set",
+        "tasks.seeds=1",
+    ]
+    done = workbench(*words, "--set", "tasks.epochs=2", "--json", cwd=data)
+    assert done.returncode == 0, done.stderr
+    assert "6 rows of the 6 of val" not in done.stderr
+    scores = [json.loads(path.read_text()) for path in sorted(data.glob("runs/*/scores/*.json"))]
+    final = [score for score in scores if "point" not in score]
+    named = {(score["task"], score["suite"], score["metric"]) for score in final}
+    assert named == {
+        ("superglue:copa", "superglue", "accuracy"),
+        ("similarity:alike", "similarity", "spearman"),
+        ("retrieval:zoo", "retrieval", "ndcg_10"),
+    }
+    copa = next(score for score in final if score["suite"] == "superglue")
+    assert (copa["train_rows"], copa["test_rows"], set(copa["baselines"])) == (16, 6, {"majority", "bag-of-words"})
+    report = data / json.loads(done.stdout)["report"]
+    page = report.read_text()
+    assert "retrieval:zoo: 1 row about a document that is not in the corpus, and counts as never found: " in page
+    with open(report.parent / "baselines.csv", encoding="utf-8") as file:
+        rows = {(row["task"], row["baseline"]) for row in csv.DictReader(file)}
+    assert {("superglue:copa", "bag-of-words"), ("similarity:alike", "tf-idf"), ("retrieval:zoo", "tf-idf")} <= rows
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ("superglue:multirc", "task superglue:multirc is not available: no train.jsonl or val.jsonl in"),
+        ("retrieval:superglue", "superglue has no corpus.jsonl or corpus.tsv"),
+        ("similarity:zoo", "give STS-B, or a table"),
+        ("choice:alike.csv", "no column 'premise' or 'question'"),
+    ],
+)
+def test_what_is_not_there_is_refused_in_a_sentence(
+    names: str, told: str, workbench: Command, text: Path, data: Path
+) -> None:
+    words = ["run", "ablation", "--corpus", text, "--tasks", names, "--set", "tasks.superglue=superglue", *SETS]
+    done = workbench(*words, cwd=data)
+    assert done.returncode == 2 and told in done.stderr and "Traceback" not in done.stderr
+    assert not (data / "runs").exists() or not list(data.glob("runs/*/metrics.jsonl"))

@@ -1,0 +1,140 @@
+"""A collection for retrieval in BEIR's layout (Thakur et al. 2021): corpus, queries and relevance.
+
+    DIR/corpus.jsonl     {"_id": "d1", "title": "...", "text": "..."}, or corpus.tsv with a header of these names
+    DIR/queries.jsonl    {"_id": "q1", "text": "..."}, or queries.tsv
+    DIR/qrels/test.tsv   query-id, corpus-id, score, with a header; or qrels/dev.tsv, or qrels.tsv
+
+Files may be packed. Raises InputError that names file and line for a row that cannot be used; what can be used and is
+odd is counted and named in sentences.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.data.formats import delimited_rows, json_rows
+from workbench.data.streams import PACKINGS, lines
+from workbench.errors import InputError, plural
+from workbench.tasks.embeddings.embedding_task import Relevant
+from workbench.tasks.rows import checked_text
+
+SHOWN = 3  # rows that a sentence names
+IDS = ("_id", "id")
+RELEVANCE = ("query-id", "corpus-id", "score")
+Found = dict[str, list[str]]  # what is odd -> where
+
+
+def read(folder: Path) -> tuple[dict[str, Relevant], list[str]]:
+    """Return the parts of a collection, `test` first, and sentences on what is odd about it. Raises InputError."""
+    odd: Found = {}
+    documents = _texts(_file(folder, "corpus"), odd)
+    queries = _texts(_file(folder, "queries"), odd)
+    files = {part: path for part in ("test", "dev") if (path := _packed(folder / "qrels" / f"{part}.tsv"))}
+    alone = _packed(folder / "qrels.tsv")
+    if not files and alone is None:
+        raise InputError(f"{folder} has no qrels/test.tsv, qrels/dev.tsv or qrels.tsv, which say what is relevant")
+    named = files or {"test": alone} if alone is not None else files
+    parts = {part: Relevant(queries, documents, _grades(path, queries, documents, odd)) for part, path in named.items()}
+    return parts, [_sentence(what, places) for what, places in odd.items()]
+
+
+def _file(folder: Path, name: str) -> Path:
+    """Return the file of texts of this name. Raises InputError if there is none."""
+    found = next((path for ending in (".jsonl", ".tsv") if (path := _packed(folder / (name + ending)))), None)
+    if found is None:
+        raise InputError(f"{folder} has no {name}.jsonl or {name}.tsv, as a collection for retrieval needs")
+    return found
+
+
+def _packed(path: Path) -> Path | None:
+    """Return the path, or that of the file compressed; None if there is neither."""
+    return next((each for ending in ("", *PACKINGS) if (each := path.with_name(path.name + ending)).is_file()), None)
+
+
+def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield ("line 7", {column: value}) for each row of JSON lines or of a TSV file with a header."""
+    if ".jsonl" in path.name:
+        yield from json_rows(path, lines(path))
+        return
+    rows = delimited_rows(path, lines(path), "\t")
+    header = [name.strip() for name in next(rows, ("", []))[1]]
+    for where, fields in rows:
+        if len(fields) != len(header):
+            raise InputError(f"{path}, {where}: {len(fields)} fields where the header has {len(header)}")
+        yield where, dict(zip(header, fields, strict=True))
+
+
+def _texts(path: Path, odd: Found) -> dict[str, str]:
+    """Return the texts of a file by their ids, a title before its text. Raises InputError."""
+    texts: dict[str, str] = {}
+    first: dict[str, str] = {}
+    for line, columns in _rows(path):
+        where = f"{path}, {line}"
+        id = next((columns[name] for name in IDS if columns.get(name) not in (None, "")), None)
+        if id is None or isinstance(id, (bool, float, list, dict)):
+            raise InputError(f"{where}: there is no '_id'; each row needs one, and a 'text'")
+        if str(id) in texts:
+            raise InputError(f"{where}: the id {id} occurs twice, first in {first[str(id)]}; remove one of the two")
+        title = checked_text(columns.get("title") or "", "title", where)
+        text = f"{title} {checked_text(columns.get('text'), 'text', where)}".strip()
+        if not text:
+            odd.setdefault("with an empty text", []).append(where)
+        texts[str(id)], first[str(id)] = text, where
+    if not texts:
+        raise InputError(f"{path} holds no rows")
+    return texts
+
+
+def _grades(
+    path: Path, queries: Mapping[str, str], documents: Mapping[str, str], odd: Found
+) -> dict[str, dict[str, float]]:
+    """Return the grade above 0 of each relevant document by query. Raises InputError."""
+    graded: dict[str, dict[str, float]] = {}
+    place: dict[str, str] = {}
+    for line, columns in _rows(path):
+        where = f"{path}, {line}"
+        lacking = [name for name in RELEVANCE if name not in columns]
+        if lacking:
+            raise InputError(
+                f"{where}: there is no column {lacking[0]!r}; qrels have {', '.join(RELEVANCE)} in a header"
+            )
+        query, document, grade = str(columns["query-id"]), str(columns["corpus-id"]), _number(columns["score"], where)
+        if query not in queries:
+            odd.setdefault("about a query that is not in the queries, and is left out", []).append(where)
+            continue
+        if document not in documents:
+            odd.setdefault("about a document that is not in the corpus, and counts as never found", []).append(where)
+        given = graded.setdefault(query, {})
+        if document in given:
+            odd.setdefault("about a query and a document that an earlier row has, of which the last counts", []).append(
+                where
+            )
+        given[document] = grade
+        place.setdefault(query, where)
+    relevant = {query: {d: grade for d, grade in each.items() if grade > 0} for query, each in graded.items()}
+    for query in (query for query, each in relevant.items() if not each):
+        odd.setdefault("about a query without any relevant document, which is not scored", []).append(place[query])
+    scored = {query: each for query, each in relevant.items() if each}
+    if not scored:
+        raise InputError(f"{path} has no relevant document (a score above 0) of any query")
+    return scored
+
+
+def _number(value: Any, where: str) -> float:
+    """Return a grade. Raises InputError if it is no number."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"{where}: score {value!r:.40} is not a number")
+    return number
+
+
+def _sentence(what: str, places: list[str]) -> str:
+    """Return a sentence on the rows that something holds for."""
+    rest = f" and {len(places) - SHOWN:,} more" if len(places) > SHOWN else ""
+    return f"{plural(len(places), 'row')} {what}: {'; '.join(places[:SHOWN])}{rest}"
