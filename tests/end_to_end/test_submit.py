@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from helpers import glue_folder
 
+from workbench.errors import Interrupted
+from workbench.execution.glue_submission.repeated import repeat, task_of
+from workbench.signals import interrupting
+from workbench.spec.host import Host
 from workbench.store.run_store import RunStore
+from workbench.tasks.finetuning import glue_server
 
 from .conftest import SETS, Command
 
@@ -230,6 +239,53 @@ def test_a_model_that_others_trained_is_found_again_by_its_name(home: Path, work
     (home / "model/tokenizer_config.json").write_text((home / "model/tokenizer_config.json").read_text() + " ")
     done = workbench(*words, cwd=home)
     assert done.returncode == 2 and "model holds other files than those of model that were measured" in done.stderr
+
+
+class Stop(Exception):
+    """Stands for the end of the process: nothing of the fine-tuning runs after it."""
+
+
+def test_a_repetition_that_was_interrupted_goes_on_where_it_was(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunStore(home / "runs").get(run_of(home))
+    score = next(score for score in scores_of(home, run.run_id) if score["task"] == "CoLA")
+    task, spec = task_of(score, str(home / "glue"))
+    rows = glue_server.read(home / "glue", glue_server.PARTS["CoLA"])
+    assert rows is not None
+    taken: list[int] = []
+
+    def repeated(cache: str, step: Callable[[int, int], None]) -> Any:
+        monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / cache))
+        weights = run.weight_digests()["encoder"]
+        return repeat(run.path / "encoder", weights, score, task, spec, {"CoLA": rows}, host, step)
+
+    def stop_at(last: int, how: Callable[[], None]) -> Callable[[int, int], None]:
+        def step(now: int, steps: int) -> None:
+            taken.append(now)
+            if now == last:
+                how()
+
+        return step
+
+    def die() -> None:
+        raise Stop
+
+    host = Host(device="cpu")  # which saves every five minutes, and after a signal
+    whole = repeated("undisturbed", lambda now, steps: None)
+    host = Host(device="cpu", save_every=1)
+    with pytest.raises(Stop):  # as if killed: the newest state is that of the step before, or of this one
+        repeated("cut", stop_at(3, die))
+    host = Host(device="cpu")
+    with interrupting(), pytest.raises(Interrupted):
+        repeated("cut", stop_at(6, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    assert list((tmp_path / "cut/repeating").iterdir())
+    again = repeated("cut", stop_at(0, die))
+    steps = sorted(set(taken))
+    assert steps == list(range(1, score["steps"] + 1)) and len(taken) <= len(steps) + 2
+    assert again.values == whole.values and np.array_equal(again.outputs["CoLA"], whole.outputs["CoLA"])
+    assert not list((tmp_path / "cut/repeating").iterdir())  # nothing is left behind
+    assert not list((tmp_path / "undisturbed/repeating").iterdir())
 
 
 @pytest.mark.slow

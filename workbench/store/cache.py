@@ -28,7 +28,7 @@ from typing import Any
 from workbench.errors import InputError
 from workbench.progress import warn_once
 from workbench.store import atomic, owner
-from workbench.store.lease import LeaseHeld, acquire
+from workbench.store.lease import Lease, LeaseHeld, acquire
 
 SEAL = "seal.json"
 BLOCK = 1 << 20  # bytes of each block of a large file, which has its own hash
@@ -265,8 +265,8 @@ def _is_abandoned(left: Path, now: float) -> bool:
 
 
 @contextmanager
-def alone(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold the lease of `folder` inside the block (`workbench.store.lease`).
+def alone(folder: Path, waiting: Callable[[], None]) -> Iterator[Lease]:
+    """Hold and yield the lease of `folder` inside the block (`workbench.store.lease`).
 
     `waiting` is called repeatedly while another process holds it. If a process is paused for so long that another one
     takes the lease over, the work is done twice; a folder made by `staged` is complete in this case too.
@@ -280,7 +280,7 @@ def alone(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
             waiting()
             time.sleep(LOOK)
     try:
-        yield
+        yield lease
     finally:
         lease.release()
 

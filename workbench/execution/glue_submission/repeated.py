@@ -1,23 +1,32 @@
-"""A recorded fine-tuning carried out again, for its outputs on rows without labels; kept in the cache until needed."""
+"""A recorded fine-tuning carried out again, for its outputs on rows without labels; kept in the cache until needed.
+
+While it is not finished, its state is in the folder `repeating` of the cache, from which the next command goes on.
+"""
 
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import workbench
 from workbench.errors import Diverged, InputError
+from workbench.progress import warn_once
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import digest, parse_part
 from workbench.store.atomic import cache_root, dumps, loads
-from workbench.store.cache import is_whole, staged
+from workbench.store.cache import alone, discard, is_whole, staged
+from workbench.store.lease import Lease, LeaseLost
 from workbench.tasks.finetuning import glue, glue_server
 from workbench.tasks.score import score_digest
 from workbench.tasks.task import Examples, Task
+
+if TYPE_CHECKING:
+    from workbench.tasks.finetuning.unfinished import Unfinished
 
 log = logging.getLogger("workbench")
 ROUNDING = 1.0  # points by which a score may differ on another device or in another precision
@@ -70,23 +79,59 @@ def repeat(
     key = digest([weights, score["digest"], score["seed"], texts, computed], 16)
     folder = cache_root() / "submissions" / f"{task.name}-{score['seed']}-{key}"
     if not is_whole(folder):
-        _compute(folder, encoder, task, spec, score["seed"], parts, host, progress)
+        _compute_alone(folder, encoder, weights, task, spec, score["seed"], parts, host, progress)
     made = _read(folder, parts)
     _compare(score, made.values)
     return made
 
 
+@dataclass
+class Repeating:
+    """The folder of the cache for the state of a repeated fine-tuning, while this process holds its lease."""
+
+    folder: Path
+    owner: Lease | None
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file or folder within."""
+        return self.folder / name
+
+    def remove(self, name: str) -> None:
+        """Delete a file or folder within, if it exists."""
+        discard(self.file(name))
+
+
+def _compute_alone(
+    folder: Path, encoder: Path, weights: str, task: Task, spec: TasksSpec, seed: int, parts: Mapping[str, Examples],
+    host: Host, progress: Callable[[int, int], None],
+) -> None:  # fmt: skip
+    """Write the outcome of a fine-tuning to a folder of the cache, unless another process does so in the meantime."""
+    from workbench.tasks.finetuning.unfinished import Unfinished
+
+    place = cache_root() / "repeating" / folder.name
+    said = f"another process fine-tunes on {task.name} (seed {seed}); waiting for it"
+    try:
+        with alone(place, lambda: warn_once(said)) as lease:
+            if not is_whole(folder):
+                state = Unfinished(Repeating(place, lease), f"{folder.name}.json", {"encoder": weights})
+                _compute(folder, encoder, task, spec, seed, parts, host, progress, state)
+                state.delete()
+    except LeaseLost as error:
+        raise InputError(f"{error}; give the same command again") from None
+    shutil.rmtree(place, ignore_errors=True)
+
+
 def _compute(
     folder: Path, encoder: Path, task: Task, spec: TasksSpec, seed: int, parts: Mapping[str, Examples], host: Host,
-    progress: Callable[[int, int], None],
+    progress: Callable[[int, int], None], state: Unfinished,
 ) -> None:  # fmt: skip
-    """Write the outcome of a fine-tuning to a folder of the cache."""
+    """Write the outcome of a fine-tuning to a folder of the cache, going on from its state."""
     import numpy as np
 
     from workbench.tasks.finetuning.finetune import finetune_and_predict
 
     try:
-        score, outputs = finetune_and_predict(encoder, task, parts, spec, seed, host, progress)
+        score, outputs = finetune_and_predict(encoder, task, parts, spec, seed, host, progress, state)
     except Diverged as error:
         raise InputError(f"{task.name}: the recorded fine-tuning with seed {seed} diverges here: {error}") from None
     with staged(folder) as draft:

@@ -2,9 +2,9 @@
 
     RUN/unfinished/CoLA-1f0c2a9b-0/step-00001200/     as a checkpoint of pre-training (`workbench.store.checkpoint`)
 
-It is written as often as checkpoints of pre-training are, and after a signal, and deleted once the score is stored.
-Since the order of the rows and the rates are functions of the step, it holds the weights, the optimizer's moments and
-the state of torch's draws.
+That of a fine-tuning which `workbench submit` repeats lies in the cache. A state is written as often as checkpoints of
+pre-training are, and after a signal, and deleted once the score is stored. Since the order of the rows and the rates
+are functions of the step, it holds the weights, the optimizer's moments and the state of torch's draws.
 """
 
 from __future__ import annotations
@@ -13,35 +13,47 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from workbench.errors import DamagedRun
 from workbench.store import checkpoint
-from workbench.store.run_directory import RunDir
+from workbench.store.lease import Lease
 from workbench.training import resume
 
 log = logging.getLogger("workbench")
 FOLDER = "unfinished"  # of a run
 
 
+class Place(Protocol):
+    """A folder that holds states: a run's (`RunDir`), or one of the cache. `owner` is its lease if it has one."""
+
+    owner: Lease | None
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file or folder within."""
+
+    def remove(self, name: str) -> None:
+        """Delete a file or folder within, if it exists."""
+
+
 @dataclass(frozen=True)
 class Unfinished:
-    """The place in a run's folder for the state of one fine-tuning.
+    """The place for the state of one fine-tuning.
 
     `score` is the name of the file of the score, and `weights` the hashes of the encoder; a state that was saved for
     others is not used.
     """
 
-    run: RunDir
+    run: Place
     score: str
     weights: Mapping[str, Any]
 
     @property
     def name(self) -> str:
-        """The name of the folder within the run's."""
+        """The name of the folder within that of the run."""
         return f"{FOLDER}/{Path(self.score).stem}"
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer, device: str) -> tuple[int, float]:
