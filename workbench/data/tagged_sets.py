@@ -1,7 +1,8 @@
 """The files of a set of tagged sentences, recognised by the ends of their names, and the sentences of its parts.
 
 The path of a training, dev or test file stands for all files beside it whose names differ only in the part, and a
-folder holds one such set, or one file for each part that has its word anywhere in its name. Of a single file, a fifth
+folder holds one such set, or one file for each part that has its word anywhere in its name, or a data set of the hub in
+Parquet (`workbench.data.tagged_parquet`). Of a single file, a fifth
 of the sentences are tested on.
 """
 
@@ -11,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from workbench.data import tagged
+from workbench.data import tagged, tagged_parquet
 from workbench.data.streams import PACKINGS
 from workbench.errors import InputError
 from workbench.rng import seed_of
@@ -31,11 +32,16 @@ def files_of(path: Path) -> dict[str, Path]:
     """
     if not path.exists():
         raise InputError(f"--tasks {path}: there is no such file")
+    if path.is_file() and _is_parquet(path):
+        raise InputError(f"--tasks {path}: name the folder of the data set, with the Parquet files of its parts")
     files = sorted(file for file in (path if path.is_dir() else path.parent).iterdir() if file.is_file())
     if not path.is_dir():
         files = [file for file in files if _set(file) == _set(path)] if _part(path) else []
         return _by_part(path, files) if len(files) > 1 else {"": path}
     everything = files
+    loose_parts = [file for file in files if tagged.format_of(file) or (_part(file) and not _is_parquet(file))]
+    if not loose_parts and (parquet := of_hub(path)):
+        return parquet
     files = [file for file in files if tagged.format_of(file)] or [file for file in files if _part(file)]
     if "train" not in map(_part, files) and (loose := _by_word(everything)):
         return loose
@@ -47,6 +53,11 @@ def files_of(path: Path) -> dict[str, Path]:
     if len(sets := {"*".join(_set(file)) for file in files}) > 1:
         raise InputError(f"--tasks {path} holds several sets ({', '.join(sorted(sets))}); name a file of one of them")
     return _by_part(path, files)
+
+
+def of_hub(folder: Path) -> dict[str, Path]:
+    """Return the first Parquet file of each part of a data set of the hub, if there is one. Raises InputError."""
+    return _by_part(folder, [paths[0] for paths in tagged_parquet.splits_of(folder).values()])
 
 
 def holds_set(folder: Path) -> bool:
@@ -120,9 +131,19 @@ def _by_word(files: Iterable[Path]) -> dict[str, Path]:
 
 
 def _part(file: Path) -> str:
-    """Return the part of a set that the name of a file ends in, before its ending; "" if it ends in none."""
+    """Return the part of a set that the name of a file ends in, before its ending; "" if it ends in none.
+
+    A Parquet file of the hub has its part in front, or is in a folder of its name.
+    """
+    if _is_parquet(file):
+        shard = tagged_parquet.SHARD.fullmatch(file.stem)
+        return PARTS.get(shard[1] if shard else file.parent.name, "")
     match = _match(file)
     return PARTS[match[1].lower()] if match else ""
+
+
+def _is_parquet(file: Path) -> bool:
+    return file.suffix == tagged_parquet.SUFFIX
 
 
 def _set(file: Path) -> tuple[str, str]:

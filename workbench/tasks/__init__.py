@@ -134,6 +134,7 @@ def local(tasks: TasksSpec) -> bool:
     from workbench.tasks.embeddings import embedding_names
     from workbench.tasks.linear import names as linear
     from workbench.tasks.squad import squad_names
+    from workbench.tasks.tagging import tag_names
 
     kinds = {_place(name)[0] for name in tasks.names if name != "none"}
     glue = "glue" in kinds or any(linear.needs_glue(n) or embedding_names.needs_glue(n) for n in tasks.names)
@@ -141,7 +142,8 @@ def local(tasks: TasksSpec) -> bool:
     blimp = not ("blimp" in kinds or any(map(linear.needs_blimp, tasks.names))) or (
         tasks.blimp is not None and user_path(tasks.blimp, "--set tasks.blimp:").exists()
     )
-    return glue and blimp and not (SQUAD in kinds and squad_names.needs_hub(tasks))
+    tagging = any(tag_names.needs_hub(name, tasks) for name in tasks.names)
+    return glue and blimp and not tagging and not (SQUAD in kinds and squad_names.needs_hub(tasks))
 
 
 def _place(name: str) -> tuple[str, str]:

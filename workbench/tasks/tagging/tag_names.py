@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workbench import progress
-from workbench.data import tagged, tagged_sets
+from workbench.data import tagged, tagged_parquet, tagged_sets
+from workbench.data.foreign.hub import fetch
 from workbench.data.streams import PACKINGS
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
@@ -18,6 +19,9 @@ from workbench.tasks.tagging.tag_scores import with_baselines
 from workbench.tasks.tagging.tagging_task import Tagging, sealed
 
 PREFIX = "tag:"
+KEY = "--set tasks.tagging"
+PARTS = {"train", "dev", "test"}
+ENTITIES = "ner_tags"  # the hub's name of the column of entities
 
 
 @dataclass(frozen=True)
@@ -75,21 +79,39 @@ def _at_path(name: str) -> Tagging:
     files = tagged_sets.files_of(path)
     conllu = tagged.format_of(next(iter(files.values()))) == tagged.CONLLU
     kind = (column or ("pos" if conllu else "")).lower()
-    return tag_sets.load(f"{PREFIX}{tagged_sets.title(files)}{'-' if kind else ''}{kind}", path, column)
+    title = path.resolve().name if _in_parquet(files.values()) else tagged_sets.title(files)
+    return tag_sets.load(f"{PREFIX}{title}{'-' if kind else ''}{kind}", path, column)
 
 
 def _named(name: str, spec: TasksSpec) -> Tagging:
     """Return a named set from the folder `tasks.tagging`, or the folder of its name in there. Raises InputError."""
     wanted = NAMED[name]
     lacking = InputError(
-        f"task {name} is not available: --set tasks.tagging=DIR must name a folder with its files {wanted.files}, "
-        f"which are not read from the hub"
+        f"task {name} is not available: {KEY}=DIR must name a folder with its files {wanted.files}, or a copy of it in "
+        f"Parquet (train, validation and test with the columns tokens and ner_tags), here or by its name on the hub"
     )
     if spec.tagging is None:
         raise lacking
-    folder = user_path(spec.tagging, "--set tasks.tagging:")
+    folder = user_path(spec.tagging, f"{KEY}:")
+    if not folder.is_dir():
+        found = fetch(spec.tagging, ["*.parquet", "**/*.parquet"], KEY, f"a folder with the files {wanted.files}")
+        if isinstance(found, str):
+            raise InputError(f"task {name} is not available: {found}")
+        folder = found
     places = itertools.product((folder / name, folder), wanted.train, ("", *PACKINGS))
     file = next((path for place, file, packing in places if (path := place / f"{file}{packing}").is_file()), None)
-    if file is None or set(tagged_sets.files_of(file)) != {"train", "dev", "test"}:
-        raise lacking
-    return tag_sets.load(name, file, wanted.column)
+    if file is not None and set(tagged_sets.files_of(file)) == PARTS:
+        return tag_sets.load(name, file, wanted.column)
+    for place in (folder / name, folder):
+        if file is None and place.is_dir() and set(tagged_sets.of_hub(place)) == PARTS:
+            return tag_sets.load(name, place, ENTITIES)
+    raise lacking
+
+
+def needs_hub(name: str, spec: TasksSpec) -> bool:
+    """Return whether a named set is downloaded from the hub."""
+    return name.lower() in NAMED and spec.tagging is not None and not user_path(spec.tagging, f"{KEY}:").is_dir()
+
+
+def _in_parquet(files: Iterable[Path]) -> bool:
+    return all(file.suffix == tagged_parquet.SUFFIX for file in files)

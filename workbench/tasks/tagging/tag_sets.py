@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from workbench.data import tagged, tagged_sets
+from workbench.data import tagged, tagged_parquet, tagged_sets
 from workbench.data.tag_schemes import as_iob2, deviations, marks_spans, scheme_of
 from workbench.data.tagged import Sentence
 from workbench.errors import plural
@@ -18,7 +18,7 @@ MOST = 5  # tags that a sentence lists
 def load(name: str, path: Path, column: str) -> Tagging:
     """Return the set of tagged sentences at a path as a task. Raises InputError naming the file and the line."""
     files = tagged_sets.files_of(path)
-    read = {part: tagged.read_raw(file, column) for part, file in files.items()}
+    read = {part: _read(file, column) for part, file in files.items()}
     whole = [sentence for sentences in read.values() for sentence in sentences]
     spans = marks_spans(tag for sentence in whole for tag in sentence.tags)
     scheme = ""
@@ -37,6 +37,13 @@ def load(name: str, path: Path, column: str) -> Tagging:
         notes += [*_unseen(part, file, sentences, known), *_shared(part, file, sentences, train)]
     tests = {part: numbered(sentences, labels) for part, sentences in parts.items()}
     return Tagging(name, labels, len(known), scheme, numbered(train, labels), tests, tuple(notes))
+
+
+def _read(file: Path, column: str) -> list[Sentence]:
+    """Return the sentences of a file, or of all Parquet files of its split."""
+    if file.suffix == tagged_parquet.SUFFIX:
+        return tagged_parquet.read_raw(file, column)
+    return tagged.read_raw(file, column)
 
 
 def _usable(sentences: Sequence[Sentence], spans: bool) -> list[Sentence]:
