@@ -25,6 +25,7 @@ from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.store.run_directory import RunDir
 from workbench.tasks import baselines
+from workbench.tasks.finetuning import finetune as finetuner
 from workbench.tasks.finetuning.classifier import load_encoder
 from workbench.tasks.finetuning.finetune import choice_loss, finetune
 from workbench.tasks.finetuning.unfinished import Unfinished
@@ -323,6 +324,22 @@ def test_choices_are_learned_and_counted_by_question(encoder: Path) -> None:
     score = finetune(encoder, task, SPEC, 0, CPU)
     assert score.value > 90 and (score.train_rows, score.test_rows) == (150, 60)
     assert score.steps == 8 * 10  # batches of 16 questions
+
+
+def test_a_batch_holds_whole_questions(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two and three answers are mixed: each part of the targets has one right answer, and each question comes once."""
+    seen: list[int] = []
+
+    def spy(outputs: torch.Tensor, targets: torch.Tensor, sizes: list[int], total: bool) -> torch.Tensor:
+        assert outputs.shape == (len(targets), 1) and [int(part.sum()) for part in targets.split(sizes)] == [1] * len(
+            sizes
+        )
+        seen.extend(sizes)
+        return choice_loss(outputs, targets, sizes, total)
+
+    monkeypatch.setattr(finetuner, "choice_loss", spy)
+    finetune(encoder, task_of_choices(50), SPEC.model_copy(update={"epochs": 1.0}), 0, CPU)
+    assert sorted(seen) == [2] * 25 + [3] * 25
 
 
 def test_rows_and_held_out_parts_keep_questions_whole() -> None:
