@@ -1,6 +1,6 @@
 """Make the statistics of kept reports again, from their own CSV files, where the rules of the report have changed.
 
-    python experiments/benchmarks/kept.py reports/kept/generator-size reports/kept/weight-tying
+    python experiments/benchmarks/kept.py reports/kept/*/
 
 The run folders of kept reports are gone; scores, baselines and spending are in their CSV files. Made again are the
 tables of comparisons (table, pairs, tasks and noise) and, in the page, the answers, the warnings about them, the
@@ -14,17 +14,18 @@ import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from workbench.report import columns, csv_tables
 from workbench.report.comparison.boards import boards
-from workbench.report.load.frames import RUN, SCORE, Frames
+from workbench.report.load.frames import POINT, RUN, SCORE, Frames, no_points
 from workbench.report.page import checks, document, rendering
 from workbench.report.report_options import ReportOptions
 from workbench.store.atomic import write_atomic
 
-AXES = {"generator-size": "generator.width", "weight-tying": "tying"}
+AXES = {"generator-size": "generator.width", "weight-tying": "tying"}  # that of the others is the objective
 SECTION = r'<section id="{}">.*?</section>'
 ANSWERS = r'(?:<div class="answer">.*?</div>\n)+'
 WARNINGS = r"<aside>.*?</aside>"
@@ -40,12 +41,26 @@ def read(folder: Path) -> Frames:
     record = {
         "name": _between(text, '<p class="kicker">workbench report<span>', "</span>"),
         "question": _between(text, "<h1>", "</h1>"),
-        "experiment": folder.name, "axis": AXES[folder.name], "command": "", "tasks": {}, "text": {}, "updated": "",
+        "experiment": folder.name, "axis": AXES.get(folder.name, "objective"), "command": "", "tasks": {}, "text": {},
+        "updated": "", "contrasts": contrasts(pd.read_csv(folder / "pairs.csv", dtype={"contrast": str})),
     }  # fmt: skip
+    points = folder / "points.csv"
     return Frames(
         record, runs, with_columns(tables["scores"], SCORE), tables["metrics"], baselines,
         pd.DataFrame(columns=["run_id", "step"]), {run: {} for run in runs["run_id"]}, {}, (),
+        points=with_columns(columns.as_in_frames(pd.read_csv(points)), POINT) if points.exists() else no_points(),
     )  # fmt: skip
+
+
+def contrasts(pairs: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the comparisons of `pairs.csv` that were declared before the runs, as an experiment's record has them."""
+    if "declared" not in pairs:
+        return []
+    declared = pairs[(pairs["declared"] == "yes") & (pairs["suite"] == pairs["suite"].iloc[0])]
+    return [
+        {"label": "" if pd.isna(row["contrast"]) else row["contrast"], "seen": 0, "runs_a": row["runs_a"].split(), "runs_b": row["runs_b"].split()}
+        for row in declared.to_dict("records")
+    ]
 
 
 def with_columns(table: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:

@@ -114,3 +114,17 @@ def test_the_sentence_says_what_is_wrong() -> None:
     told = Reach("discriminator_auc", 0.5231, 0.0042, 0.5497).sentence()
     assert "ROC area is 0.523 ± 0.004" in told and "0.550 that token frequencies alone give" in told
     assert collapse.name("mine_loss") == "its mine loss"
+
+
+def test_a_gain_that_does_not_count_is_not_called_none() -> None:
+    """An area of .576 ± .006 beside a floor of .549 is better, but by less than what the formulas leave out."""
+    told = Reach("discriminator_auc", 0.576, 0.006, 0.549).sentence()
+    assert told.endswith(
+        "is 0.576 ± 0.006 at the end of training, hardly better than the 0.549 that token frequencies alone give: "
+        "a gain below 0.030 does not count"
+    )
+    told = Reach("generator_loss", 5.55, 0.02, 5.60).sentence()
+    assert "hardly better" in told and "a gain below 0.112 does not count" in told
+    for value, half in ((0.56, 0.012), (0.549, None), (0.53, 0.001)):
+        told = Reach("discriminator_auc", value, half, 0.549).sentence()
+        assert "no better than the 0.549" in told and "count" not in told

@@ -93,6 +93,15 @@ def test_fine_tuning_of_the_paper(scale: str, lr: float, decay: float) -> None:
     assert (tasks.warmup, tasks.dropout, tasks.batch, tasks.weight_decay) == (0.1, 0.1, 32, 0.0)
 
 
+@pytest.mark.parametrize(("scale", "lr", "decay"), [
+    ("bert-base", 1e-4, 0.8), ("roberta-base", 1e-4, 0.8), ("bert-large", 5e-5, 0.9), ("roberta-large", 5e-5, 0.9),
+])  # fmt: skip
+def test_published_sizes_are_fine_tuned_as_ours_of_that_size(scale: str, lr: float, decay: float) -> None:
+    """The rows Base and Large of Clark et al. 2020, table 7."""
+    tasks = presets.resolve(scale).tasks
+    assert (tasks.lr, tasks.layer_decay) == (lr, decay)
+
+
 def test_a_generator_of_its_own_has_tables_of_its_own_width() -> None:
     run = presets.resolve("base", {"tying": "none"})
     assert run.generator_encoder.embedding_width == run.generator_encoder.hidden == 256

@@ -60,13 +60,22 @@ class Reach:
         """Whether the gain is below the margin, or does not exceed the half-width of the value's interval."""
         return self.gain <= (self.half or 0.0) or self.gain < self.margin
 
+    @property
+    def slight(self) -> bool:
+        """Whether the value is flagged although it is better than its floor: the gain is below the margin alone."""
+        return (self.half or 0.0) < self.gain < self.margin
+
     def sentence(self) -> str:
         """Return the warning about this metric, which a reader of this run alone can understand."""
         half = "" if self.half is None else f" ± {self.half:.3f}"
-        return (
-            f"{name(self.metric)} is {self.value:.3f}{half} at the end of training, no better than the "
-            f"{self.floor:.3f} that token frequencies alone give"
-        )
+        than = f"the {self.floor:.3f} that token frequencies alone give"
+        start = f"{name(self.metric)} is {self.value:.3f}{half} at the end of training, "
+        return start + (f"hardly better than {than}: {self.too_little}" if self.slight else f"no better than {than}")
+
+    @property
+    def too_little(self) -> str:
+        """Return the clause on a gain that is too small to count."""
+        return f"a gain below {self.margin:.3f} does not count"
 
 
 def is_area(metric: str) -> bool:

@@ -75,4 +75,22 @@ def test_runs_of_older_stores_are_held_against_a_coin(tmp_path: Path) -> None:
     store, name, runs = study(tmp_path / "runs")
     plant(runs[0], {}, discriminator_auc=0.51)
     [told] = collapsed(frames.read(store, name))
-    assert "and token frequencies alone give 0.500 (no better in 1 of 2 seeds)" in told
+    assert "and token frequencies alone give 0.500" in told
+    assert "(hardly better in 1 of 2 seeds; a gain below 0.030 does not count)" in told
+
+
+def test_a_gain_below_the_margin_is_not_called_none(tmp_path: Path) -> None:
+    """An area of 0.55 is larger than the 0.53 of token frequencies, but by less than the 0.03 from which it counts."""
+    store, name, runs = study(tmp_path / "runs")
+    for run in runs:
+        plant(run, FLOORS, discriminator_auc=0.55, discriminator_loss=0.28, generator_loss=5.0)
+    found = frames.read(store, name)
+    [told] = collapsed(found)
+    assert told == (
+        "rtd at 60 steps is hardly better than token frequencies alone: the discriminator\u2019s ROC area is 0.550 ± 0.000 "
+        "over 2 seeds, and token frequencies alone give 0.530 (a gain below 0.030 does not count)."
+    )
+    assert [each.verdict for each in reached(found) if each.flagged] == ["hardly better"]
+    plant(runs[1], FLOORS, discriminator_auc=0.52, discriminator_loss=0.28, generator_loss=5.0)
+    [told] = collapsed(frames.read(store, name))
+    assert told.startswith("rtd at 60 steps is no better than") and "count" not in told

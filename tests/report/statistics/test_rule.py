@@ -129,6 +129,27 @@ def test_intervals_of_differences_cover_however_arms_scatter(arms: int, seeds: i
         assert covered(arms, seeds, spread, 4000).min() >= 0.935, name
 
 
+def of_two_kinds(arms: int, seeds: int, alike: float, draws: int) -> Any:
+    """Return experiments in which arms of one kind get the same seeds right: two halves, `alike` correlated inside."""
+    random = np.random.default_rng(900 * arms + seeds)
+    kinds = np.repeat(random.standard_normal((draws, 2, seeds)), [arms // 2, arms - arms // 2], axis=1)
+    alone = random.standard_normal((draws, arms, seeds))
+    return math.sqrt(alike) * kinds + math.sqrt(1 - alike) * alone + random.normal(0, 3, (draws, 1, seeds))
+
+
+@pytest.mark.parametrize(("arms", "seeds", "alike"), [(6, 5, 0.95), (8, 4, 0.95), (8, 10, 0.9), (8, 10, 0.5)])
+def test_false_claims_stay_below_five_percent_where_kinds_of_arms_scatter_together(
+    arms: int, seeds: int, alike: float
+) -> None:
+    """Two arms of different kinds differ by more than the noise of all pairs, or of either arm, lets expect.
+
+    Without the pair's own variance, 6.2 to 7.5 % of these experiments made a false claim, and 86 % of the intervals held.
+    """
+    judged = Judged(of_two_kinds(arms, seeds, alike, 4000))
+    assert (judged.adjusted < ALPHA).any(axis=1).mean() <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 4000)
+    assert (judged.p >= ALPHA).mean(axis=0).min() >= 0.91
+
+
 def test_intervals_of_two_arms_cover_exactly() -> None:
     assert covered(2, 5, np.ones(2), 20_000)[0] == pytest.approx(0.95, abs=0.005)
 
@@ -168,7 +189,7 @@ def test_shared_noise_is_the_residual_of_a_two_way_model() -> None:
 
 
 def test_own_noise_follows_from_all_pairs_by_least_squares() -> None:
-    """One of five arms is much noisier: its comparisons use the noise of their own two arms."""
+    """One of five arms is much noisier: its comparisons use the noise of their own two arms, or that of the pair."""
     arms = table(5, 4)
     arms["arm 0"] = {s: v + 9 * (-1) ** s for s, v in arms["arm 0"].items()}
     names = list(arms)
@@ -179,7 +200,7 @@ def test_own_noise_follows_from_all_pairs_by_least_squares() -> None:
     df = max(3.0, 3 * (each[0] + each[1]) ** 2 / (each[0] ** 2 + each[1] ** 2) * 3 / 4)
     found = pairwise(arms)
     one = found.get(("arm 0", "arm 1")) or found["arm 1", "arm 0"]
-    half = t_quantile(0.95, df + 1) * math.sqrt((each[0] + each[1]) / 4)
+    half = t_quantile(0.95, df + 1) * math.sqrt(max(each[0] + each[1], seen[0]) / 4)
     assert one.noise is not None and half > t_quantile(0.95, 13) * one.noise / 2  # the wider of the two
     assert (one.estimate.half, one.estimate.df) == (pytest.approx(half), pytest.approx(df))
 

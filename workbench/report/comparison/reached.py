@@ -40,6 +40,12 @@ class Reached:
         return [run_id for run_id, reach in self.runs.items() if reach.flagged]
 
     @property
+    def slight(self) -> str:
+        """Return the clause on a gain that is too small to count; "" if some flagged run has no gain at all."""
+        flagged = [self.runs[run_id] for run_id in self.flagged]
+        return flagged[0].too_little if flagged and all(reach.slight for reach in flagged) else ""
+
+    @property
     def within(self) -> float | None:
         """Return the widest of the runs' own intervals (half the width) over the last tenth of training."""
         return max((reach.half for reach in self.runs.values() if reach.half is not None), default=None)
@@ -54,14 +60,20 @@ class Reached:
         """Return the result for this metric, as the cell of a table."""
         if not self.flagged:
             return "better"
-        return "no better" if len(self.flagged) == len(self.runs) else f"no better in {len(self.flagged)} of them"
+        better = "hardly better" if self.slight else "no better"
+        return better if len(self.flagged) == len(self.runs) else f"{better} in {len(self.flagged)} of them"
 
     def phrase(self) -> str:
         """Return the warning about the flagged runs, as a clause."""
         value, among = self.value, len(self.runs)
         half = f" ± {value.half:.3f} over {seeds([among])}" if value.half is not None else ""
-        some = "" if len(self.flagged) == among else f" (no better in {len(self.flagged)} of {seeds([among])})"
-        return f"{self.label} is {value.mean:.3f}{half}, and token frequencies alone give {self.floor:.3f}{some}"
+        better = "hardly better" if self.slight else "no better"
+        some = "" if len(self.flagged) == among else f"{better} in {len(self.flagged)} of {seeds([among])}"
+        notes = "; ".join(note for note in (some, self.slight) if note)
+        return (
+            f"{self.label} is {value.mean:.3f}{half}, and token frequencies alone give {self.floor:.3f}"
+            f"{f' ({notes})' if notes else ''}"
+        )
 
 
 def reached(frames: Frames) -> list[Reached]:
@@ -80,11 +92,12 @@ def reached(frames: Frames) -> list[Reached]:
 
 def sentences(frames: Frames) -> list[str]:
     """Return a sentence for each arm and budget with a run that is no better than token frequencies alone."""
-    arms: dict[tuple[str, str], list[str]] = {}
+    arms: dict[tuple[str, str], list[Reached]] = {}
     for each in reached(frames):
         if each.flagged:
-            arms.setdefault((each.arm, each.budget), []).append(each.phrase())
+            arms.setdefault((each.arm, each.budget), []).append(each)
     return [
-        f"{arm} at {budget} is no better than token frequencies alone: {listing(phrases)}."
-        for (arm, budget), phrases in arms.items()
+        f"{arm} at {budget} is {'hardly' if all(each.slight for each in flagged) else 'no'} better than token "
+        f"frequencies alone: {listing([each.phrase() for each in flagged])}."
+        for (arm, budget), flagged in arms.items()
     ]

@@ -51,10 +51,12 @@ def _own(variances: Array, df: Array, arms: int) -> tuple[Array, Array]:
     """Return the variance of each pair and its degrees of freedom, without assuming that arms have equal variances.
 
     With four arms or more, the residual variance of one arm is estimated from all pairs that contain it (unbiased,
-    whatever the variances of the other arms are), and the variance of a pair is the sum of two of them. The degrees
-    of freedom are those of Welch and Satterthwaite, reduced for the estimated effects of the seeds, and never below
-    those of the pair alone. With fewer arms, or if some two arms share fewer than two seeds, the variance is the
-    pair's own sample variance.
+    whatever the variances of the other arms are), and the variance of a pair is the sum of two of them, or its own
+    sample variance if that is larger. The sum alone is too small for two arms whose residuals are less alike than
+    those of other pairs, as where arms of one kind get the same seeds right: at its worst it was half of the truth
+    (docs/decisions/0009). The degrees of freedom are those of Welch and Satterthwaite, reduced for the estimated
+    effects of the seeds, and never below those of the pair alone. With fewer arms, or if some two arms share fewer
+    than two seeds, the variance is the pair's own sample variance.
     """
     import numpy as np
 
@@ -68,7 +70,7 @@ def _own(variances: Array, df: Array, arms: int) -> tuple[Array, Array]:
     one, two = each[:, first], each[:, second]
     squares = one**2 + two**2
     welch = df * (one + two) ** 2 / np.maximum(squares, np.finfo(float).tiny)
-    return one + two, np.maximum(df, welch * (arms - 2) / (arms - 1))
+    return np.maximum(one + two, variances), np.maximum(df, welch * (arms - 2) / (arms - 1))
 
 
 def residual_df(seeds_of_arms: Sequence[frozenset[int]]) -> int:
