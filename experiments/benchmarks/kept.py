@@ -58,8 +58,8 @@ def contrasts(pairs: pd.DataFrame) -> list[dict[str, Any]]:
         return []
     declared = pairs[(pairs["declared"] == "yes") & (pairs["suite"] == pairs["suite"].iloc[0])]
     return [
-        {"label": "" if pd.isna(row["contrast"]) else row["contrast"], "seen": 0, "runs_a": row["runs_a"].split(), "runs_b": row["runs_b"].split()}
-        for row in declared.to_dict("records")
+        {"label": row["contrast"], "seen": 0, "runs_a": row["runs_a"].split(), "runs_b": row["runs_b"].split()}
+        for row in declared.fillna({"contrast": ""}).to_dict("records")
     ]
 
 

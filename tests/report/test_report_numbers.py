@@ -121,8 +121,8 @@ def family(
         mine = gaps.get((i, j)) or gaps[j, i]
         n, mean = len(mine), abs(plain.fmean(mine))
         if len(names) > 3:
-            own = each[i] + each[j]
-            welch = own**2 / ((each[i] ** 2 + each[j] ** 2) or 1.0) * (n - 1)
+            own = max(each[i] + each[j], plain.variance(mine))
+            welch = (each[i] + each[j]) ** 2 / ((each[i] ** 2 + each[j] ** 2) or 1.0) * (n - 1)
             own_df = max(n - 1, welch * (len(names) - 2) / (len(names) - 1))
         else:
             own, own_df = plain.variance(mine), n - 1

@@ -87,8 +87,8 @@ def test_a_gain_below_the_margin_is_not_called_none(tmp_path: Path) -> None:
     found = frames.read(store, name)
     [told] = collapsed(found)
     assert told == (
-        "rtd at 60 steps is hardly better than token frequencies alone: the discriminator\u2019s ROC area is 0.550 ± 0.000 "
-        "over 2 seeds, and token frequencies alone give 0.530 (a gain below 0.030 does not count)."
+        "rtd at 60 steps is hardly better than token frequencies alone: the discriminator\u2019s ROC area is "
+        "0.550 ± 0.000 over 2 seeds, and token frequencies alone give 0.530 (a gain below 0.030 does not count)."
     )
     assert [each.verdict for each in reached(found) if each.flagged] == ["hardly better"]
     plant(runs[1], FLOORS, discriminator_auc=0.52, discriminator_loss=0.28, generator_loss=5.0)

@@ -7,9 +7,10 @@ A family is a set of comparisons between arms, by default every pair of k arms. 
 
 1. Shared noise: the model score = arm + seed + residual, with one residual variance for all arms, has
    (k - 1) * (n - 1) degrees of freedom. Student's t test with this noise is adjusted by Holm's method over the family.
-2. Own noise: a t test uses the residual variances of the two arms alone, with degrees of freedom by Welch and
-   Satterthwaite. Its p is multiplied by the number of comparisons that an arm takes part in. This controls the rate of
-   false claims if arms have unequal variances. The larger of 1 and 2 is the adjusted p.
+2. Own noise: a t test uses the residual variances of the two arms alone, or the sample variance of their differences
+   if that is larger, with degrees of freedom by Welch and Satterthwaite. Its p is multiplied by the number of
+   comparisons that an arm takes part in. This controls the rate of false claims if arms have unequal variances, or if
+   some arms are correlated. The larger of 1 and 2 is the adjusted p.
 3. From six seeds on, the permutation test of the pair must have p below 5 % as well.
 
 The report says "ahead" if the adjusted p is below 5 % and test 3, if it is made, agrees. With fewer than three
