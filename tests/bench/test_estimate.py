@@ -1,8 +1,10 @@
-"""Estimates of training time: a straight line through shallow copies, and a cache that is valid for a day."""
+"""Estimates of training time: a straight line through shallow copies, and a cache that is valid for ten minutes."""
 
 from __future__ import annotations
 
+import json
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +109,19 @@ def test_a_kept_timing_that_is_old_or_damaged_is_measured_again(
     (path,) = (tmp_path / "timings").iterdir()
     path.write_text(content)
     assert step_seconds(spec, planned, CPU) == first and len(asked) == 2
+
+
+@pytest.mark.parametrize(("age", "measured"), [(500.0, 1), (700.0, 2)])
+def test_a_timing_of_another_hour_is_measured_again(
+    age: float, measured: int, asked: list[RunSpec], tmp_path: Path
+) -> None:
+    """A timing taken beside other work would otherwise be told all day: 21 s for a run of 6 s was seen."""
+    spec, planned = priced()
+    step_seconds(spec, planned, CPU)
+    (path,) = (tmp_path / "timings").iterdir()
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"at": time.time() - age}))
+    step_seconds(spec, planned, CPU)
+    assert len(asked) == measured
 
 
 def test_without_patience_the_rest_is_judged_by_the_nearest(

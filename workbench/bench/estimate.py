@@ -2,8 +2,8 @@
 
 A copy with 1 layer and one with 4 train on few rows; widths, vocabulary, objective, precision and threads are those
 of the run. The time of a step is a linear function of its matrix products; the line through both copies is extended
-to the whole run, and the time of the optimizer is scaled by the number of weights. Results stay in the cache for a
-day.
+to the whole run, and the time of the optimizer is scaled by the number of weights. Results stay in the cache for ten
+minutes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST = 20  # times WORK; if a single row needs more, a matrix product is timed i
 TRIES = 4  # steps, of which the fastest counts: other processes may disturb some
 ENOUGH = 1.0  # seconds of steps of one copy, after which no further step is timed
 PATIENCE = 20.0  # seconds of timing; later runs are estimated from those timed so far
-FRESH = 86_400.0  # seconds for which a timing in the cache is valid
+FRESH = 600.0  # seconds for which a timing in the cache is valid: other work on the machine comes and goes
 VERSION = 1
 
 
