@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from workbench.report.load import ledger
 from workbench.store import index
+from workbench.store.atomic import read_sealed, sealed
 from workbench.store.index import Index
 from workbench.store.run_store import RunDir, RunStore
 
@@ -102,6 +103,28 @@ def test_an_index_that_cannot_be_used_is_made_anew(store: RunStore, content: byt
     path.write_bytes(content if content is not None else good.replace(b'"state":"done"', b'"state":"gone"', 1))
     assert ledger.rows(store) == whole
     assert json.loads(path.read_bytes())["runs"] == json.loads(good)["runs"]
+
+
+def test_two_indexes_that_were_exchanged_are_both_made_anew(store: RunStore) -> None:
+    rows, states = ledger.rows(store), [row for _, row in ledger.states(store)]
+    one, other = store.root / ".runs.json", store.root / ".status.json"
+    one.rename(store.root / "aside")
+    other.rename(one)
+    (store.root / "aside").rename(other)
+    assert ledger.rows(store) == rows
+    assert [row for _, row in ledger.states(store)] == states
+
+
+@pytest.mark.parametrize(
+    "entry", [3, [], {"mark": "0"}, {"mark": 0, "facts": {"state": "done"}}, {"mark": "0", "facts": {}}]
+)
+def test_entries_that_cannot_be_used_are_made_anew(store: RunStore, entry: object) -> None:
+    whole, path = ledger.rows(store), store.root / ".runs.json"
+    content, _ = read_sealed(path)
+    path.write_bytes(sealed({**content, "runs": dict.fromkeys(content["runs"], entry)}))
+    assert ledger.rows(store) == whole
+    path.write_bytes(sealed({**content, "runs": [entry]}))
+    assert ledger.rows(store) == whole
 
 
 def test_an_index_of_another_version_is_not_used(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ class Index:
 
     def __init__(self, root: Path, name: str, of: Callable[[RunDir], Facts]) -> None:
         self.path, self.of = root / f".{name}.json", of
-        self.version = f"{__version__}/{FORMAT}"
+        self.version = f"{__version__}/{FORMAT}/{name}"  # the name, since both files lie side by side
         self.known = self._read()
         self.used: dict[str, dict[str, Any]] = {}
 
@@ -59,12 +59,25 @@ class Index:
                 write_atomic(self.path, sealed({"version": self.version, "runs": self.used}))
 
     def _read(self) -> dict[str, dict[str, Any]]:
-        """Return the entries of the file, none if it cannot be used."""
+        """Return the entries of the file, none if it cannot be used or holds other facts."""
         try:
             content, has_seal = read_sealed(self.path)
         except (OSError, ValueError):
             return {}
-        return content["runs"] if has_seal and content.get("version") == self.version else {}
+        entries = content.get("runs")
+        if not has_seal or content.get("version") != self.version or not isinstance(entries, dict):
+            return {}
+        return {run_id: entry for run_id, entry in entries.items() if _usable(entry)}
+
+
+def _usable(entry: Any) -> bool:
+    """Return whether an entry holds the mark of a run's files and facts with a state."""
+    return (
+        isinstance(entry, dict)
+        and isinstance(entry.get("mark"), str)
+        and isinstance(entry.get("facts"), dict)
+        and "state" in entry["facts"]
+    )
 
 
 def _mark(folder: Path) -> tuple[str, float]:
