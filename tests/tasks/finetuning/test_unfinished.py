@@ -119,6 +119,23 @@ def test_a_state_that_cannot_be_used_is_named_and_deleted(
     assert same(score, finetune(encoder, task, SPEC, 0, NEVER))
 
 
+@pytest.mark.parametrize("other", ["a-1.json", "b-0.json"])
+def test_a_state_that_lies_in_the_place_of_another_is_not_used(
+    encoder: Path, keyword: Task, run: RunDir, other: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = replace(keyword, epochs=1.0)
+    with pytest.raises(Stop):
+        finetune(encoder, task, SPEC, 0, EVERY_STEP, stop_at(3), Unfinished(run, "a-0.json", WEIGHTS))
+    (run.path / "unfinished" / "a-0").rename(run.path / "unfinished" / Path(other).stem)
+    taken: list[int] = []
+    score = finetune(
+        encoder, task, SPEC, 1, NEVER, lambda step, steps: taken.append(step), Unfinished(run, other, WEIGHTS)
+    )
+    assert taken == list(range(1, 9))
+    assert "belongs to 'unfinished/a-0'; this fine-tuning begins again" in caplog.text
+    assert same(score, finetune(encoder, task, SPEC, 1, NEVER))
+
+
 def test_evaluation_goes_on_and_deletes_the_state_once_the_score_is_stored(
     encoder: Path, keyword: Task, run: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,8 +43,8 @@ class Place(Protocol):
 class Unfinished:
     """The place for the state of one fine-tuning.
 
-    `score` is the name of the file of the score, and `weights` the hashes of the encoder; a state that was saved for
-    others is not used.
+    `score` is the name of the file of the score, which says task, settings and seed, and `weights` are the hashes of
+    the encoder; a state that was saved for others, in this run or in another one, is not used.
     """
 
     run: Place
@@ -67,6 +67,8 @@ class Unfinished:
                 return 0, 0.0
             if newest.state.get("weights") != dict(self.weights):
                 raise DamagedRun(f"{newest.path} belongs to other weights")
+            if newest.state.get("score") != self.name:
+                raise DamagedRun(f"{newest.path} belongs to {ascii(newest.state.get('score'))[:80]}")
         except DamagedRun as error:
             log.warning(f"{error}; this fine-tuning begins again".replace("\n", " "))
             self.delete()
@@ -81,7 +83,7 @@ class Unfinished:
     def save(self, step: int, seconds: float, model: nn.Module, optimizer: torch.optim.Optimizer, device: str) -> None:
         """Write the state after a step, in which `seconds` were spent in all. Raises OSError or LeaseLost."""
         tensors = resume.tensors_of(model, optimizer) | {"draws": _draws(device)}
-        state = {"seconds": seconds, "weights": dict(self.weights)}
+        state = {"seconds": seconds, "weights": dict(self.weights), "score": self.name}
         checkpoint.save(self.run.file(self.name), step, tensors, state, owner=self.run.owner)
 
     def delete(self) -> None:
