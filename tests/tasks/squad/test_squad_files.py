@@ -202,6 +202,10 @@ REFUSED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         r"question q1, answers\[0\]: column 'text' holds no text",
     ),
     "half a surrogate pair": (lambda at: at["first"].update(question="\ud800"), "half of a surrogate pair"),
+    "half a surrogate pair in a title": (
+        lambda at: at["whole"]["data"][0].update(title="Cats \udc00"),
+        r"data\[0\]: column 'title' holds half of a surrogate pair",
+    ),
     "a NUL": (lambda at: at["paragraph"].update(context="a\0b"), r"paragraphs\[0\]: column 'context' holds a NUL"),
     "impossible in 1.1": (lambda at: at["first"].update(is_impossible=True), "marked impossible, which occurs in SQuA"),
     "impossible is text": (lambda at: at["first"].update(is_impossible="no"), r"'is_impossible' is 'no', and must be"),

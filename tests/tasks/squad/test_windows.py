@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,14 @@ def test_the_window_with_the_most_context_is_that_of_the_released_code(tokens: i
             for start, count in made_cuts
         ]
         assert owner == scores.index(max(scores))
+
+
+def test_the_windows_of_a_long_paragraph_take_memory_in_proportion_to_its_tokens() -> None:
+    tracemalloc.start()
+    owners = most_context(cuts(20_000, 48, 16), 20_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(owners) == 20_000 and peak < 5e6  # a table of windows and tokens has 200 MB
 
 
 def test_short_rows_have_short_limits(encoder: Path) -> None:

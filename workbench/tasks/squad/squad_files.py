@@ -118,10 +118,9 @@ def _official(path: Path, unanswerable: bool) -> Iterator[Row]:
             raise
         raise InputError(f"{path} is not JSON: {str(error)[:120]}; download it again") from None
     for article, where in _items(content, "data", str(path), ": "):
-        title = article.get("title")
         for paragraph, place in _items(article, "paragraphs", where):
             context = _text(paragraph, "context", place)
-            name = title if isinstance(title, str) else context
+            name = _title(article, context, where)
             for entry, there in _items(paragraph, "qas", place):
                 yield _row(entry, name, context, there, unanswerable)
 
@@ -159,6 +158,12 @@ def _text(holder: dict[str, Any], key: str, where: str, empty: bool = False) -> 
     return text
 
 
+def _title(holder: dict[str, Any], context: str, where: str) -> str:
+    """Return the title of an article, by which a devsplit is cut, or the context if it has none. Raises InputError."""
+    title = holder.get("title")
+    return checked_text(title, "title", where) if isinstance(title, str) else context
+
+
 def _offset(value: Any, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputError(f"{where}: 'answer_start' is {value!r:.40}, and must be a whole number")
@@ -181,5 +186,4 @@ def _parquet(path: Path, unanswerable: bool) -> Iterator[Row]:
             "answers": [{"text": text, "answer_start": start} for text, start in zip(*lists, strict=True)],
         }  # fmt: skip
         context = _text(columns, "context", where)
-        title = columns.get("title")
-        yield _row(entry, title if isinstance(title, str) else context, context, where, unanswerable)
+        yield _row(entry, _title(columns, context, where), context, where, unanswerable)

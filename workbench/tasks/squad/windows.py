@@ -249,10 +249,14 @@ def most_context(windows: Sequence[tuple[int, int]], tokens: int) -> Any:
 
     Context is the number of tokens to the nearer end of the window, and a hundredth of the window's length.
     """
-    starts, counts = np.array(windows, dtype=np.int64).reshape(-1, 2).T[..., None]
-    places = np.arange(tokens)
-    nearer = np.minimum(places - starts, starts + counts - 1 - places)  # (windows, tokens)
-    return np.where(nearer >= 0, nearer + LENGTH_SHARE * counts, -1.0).argmax(0)
+    best, chosen = np.full(tokens, -1.0), np.zeros(tokens, dtype=np.int64)
+    for number, (start, count) in enumerate(windows):  # one by one: of a long paragraph, all at once fill memory
+        places = np.arange(count)
+        context = np.minimum(places, count - 1 - places) + LENGTH_SHARE * count
+        inside = slice(start, start + count)
+        more = context > best[inside]
+        best[inside][more], chosen[inside][more] = context[more], number
+    return chosen
 
 
 def _answer(row: Question, offsets: Any) -> tuple[int, int] | None:
