@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from workbench.data import tagged_sets
 from workbench.data.tagged import Sentence
 from workbench.data.tagged_sets import files_of, holds_set, labels_of, sides, title
 from workbench.errors import InputError
@@ -79,3 +80,12 @@ def test_a_single_file_is_divided_by_its_words_and_copies_stay_together() -> Non
 
 def test_labels_of_training_come_first() -> None:
     assert labels_of(Path("x"), [["C", "A"]], [["B", "A", "AA"]]) == ("A", "C", "AA", "B")
+
+
+def test_a_column_of_too_many_tags_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tagged_sets, "MOST_TAGS", 3)
+    assert labels_of(Path("x"), [("A", "B"), ("C", "A")], [("D",)]) == ("A", "B", "C", "D")
+    with pytest.raises(
+        InputError, match=r"--tasks x: the training words have 4 different tags, such as 'A', and 3 are"
+    ):
+        labels_of(Path("x"), [("A", "B"), ("C", "D")], [("A",)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import sklearn.linear_model
 import sklearn.metrics
 
 from workbench.tasks import baselines
-from workbench.tasks.task import Examples, Task, sealed
+from workbench.tasks.task import Examples, Tagged, Task, sealed
 
 WORDS = [
     "red",
@@ -89,6 +90,17 @@ def test_majority_is_of_the_training_set() -> None:
     expected = np.mean([target == most for target in task.tests["dev"].targets])
     assert baselines.majority(task) == pytest.approx(100 * expected)
     assert baselines.majority(replace(task, metric="matthews")) == 0.0
+
+
+def test_the_look_up_of_words_takes_time_in_proportion_to_the_words() -> None:
+    def seconds(count: int) -> float:
+        rows = Tagged([[f"w{number}", "x"] for number in range(count)], [[number, count] for number in range(count)])
+        begun = time.process_time()
+        majority, looked_up = baselines.by_word(rows, rows)
+        assert (majority == count).all() and looked_up.tolist() == [each for row in rows.targets for each in row]
+        return time.process_time() - begun
+
+    assert seconds(6000) < 20 * max(seconds(1000), 0.005)  # six times the words; a sum of counters takes 36 times
 
 
 def test_baselines_are_kept_by_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

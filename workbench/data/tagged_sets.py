@@ -20,6 +20,7 @@ from workbench.rng import seed_of
 PARTS = {"train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "testa": "dev", "test": "test",
          "testb": "test"}  # fmt: skip
 PART = re.compile(rf"(?:^|[._-])({'|'.join(PARTS)})$", re.IGNORECASE)
+MOST_TAGS = 10_000  # in training sentences; with more, the scores of all tags for a batch may not fit into memory
 TEST_SHARE = 5  # one sentence in so many is tested on if there is a single file
 
 Sentences = dict[str, list[tagged.Sentence]]  # by part
@@ -98,9 +99,14 @@ def sides(path: Path, parts: Sentences) -> Sentences:
 def labels_of(path: Path, train: Iterable[Iterable[str]], test: Iterable[Iterable[str]]) -> tuple[str, ...]:
     """Return the tags of the training sentences, then those that occur in test sentences only, both in order.
 
-    Raises InputError if all training words have the same tag.
+    Raises InputError if all training words have the same tag, or if there are too many tags.
     """
     seen = sorted({tag for tags in train for tag in tags})
+    if len(seen) > MOST_TAGS:
+        raise InputError(
+            f"--tasks {path}: the training words have {len(seen):,} different tags, such as {seen[0][:40]!r}, and "
+            f"{MOST_TAGS:,} are allowed; name the column of the tags, as in tag:FILE#3"
+        )
     if len(seen) < 2:
         raise InputError(f"--tasks {path}: every training word has the tag {seen[0]!r}, so there is nothing to learn")
     return (*seen, *sorted({tag for tags in test for tag in tags} - set(seen)))

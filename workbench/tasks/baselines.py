@@ -123,7 +123,7 @@ def by_word(train: Tagged, test: Tagged) -> tuple[Any, Any]:
     for words, targets in zip(train.words, train.targets, strict=True):
         for word, target in zip(words, targets, strict=True):
             counts[word][target] += 1
-    most = _most(sum(counts.values(), Counter()))
+    most = _most(Counter(target for targets in train.targets for target in targets))
     of_word = {word: _most(targets) for word, targets in counts.items()}
     looked_up = np.array([of_word.get(word, most) for words in test.words for word in words])
     return np.full(test.count(), most), looked_up
