@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,5 +52,16 @@ def checked(values: dict[str, Any], where: str) -> dict[str, Any]:
         pattern, example = OPTIONS[key]
         if isinstance(value, bool) or not isinstance(value, str | int) or not re.fullmatch(pattern, str(value)):
             raise InputError(f"{where}: {KEY}{key}={value!r:.80} cannot be used; a usable value is {example!r}")
+        if key == "options" and not _divided(str(value)):
+            raise InputError(f"{where}: {KEY}{key}={value!r:.80} has a quotation mark that is not closed")
         result[key] = int(value) if pattern == COUNT else str(value)
     return result
+
+
+def _divided(text: str) -> bool:
+    """Return whether a text can be divided into words as a shell does."""
+    try:
+        shlex.split(text)
+    except ValueError:
+        return False
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -36,13 +37,24 @@ def test_the_example_of_every_option_is_usable(name: str) -> None:
         ("slurm", "launch.gpus=0", "launch.gpus='0' cannot be used"),
         ("slurm", "launch.partition=a b", "cannot be used"),
         ("slurm", "launch.options=--a\n#SBATCH --b", "cannot be used"),
+        ("slurm", "launch.options=--comment='a b", "has a quotation mark that is not closed"),
         ("slurm", "launch.profile=nowhere.toml", "No such file"),
+        ("slurm", "launch.profile=/dev/zero", "is not a regular file; name a file of TOML"),
     ],
 )
 def test_what_cannot_be_used_is_named(launcher: str, setting: str, words: str) -> None:
     with pytest.raises(InputError) as error:
         launch_of(launcher, [setting])
     assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_profile_that_is_a_pipe_or_huge_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with open(tmp_path / "huge", "wb") as file:
+        file.truncate(1 << 40)
+    for name, words in (("pipe", "is not a regular file"), ("huge", "has 1099511627776 bytes, more than")):
+        with pytest.raises(InputError, match=words):
+            launch_of("slurm", [f"launch.profile={tmp_path / name}"])
 
 
 def test_a_profile_gives_options_over_which_set_takes_precedence(tmp_path: Path) -> None:

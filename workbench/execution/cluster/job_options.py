@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from workbench.errors import InputError, one_line
 from workbench.spec.launch import KEY, Launch, checked
-from workbench.store.atomic import user_path
+from workbench.store.atomic import read_bytes, user_path
+
+LARGEST = 1 << 20  # bytes of a profile
 
 
 def launch_of(launcher: str, settings: Sequence[str]) -> tuple[list[str], Launch | None]:
@@ -40,8 +41,12 @@ def _toml(name: str) -> dict[str, Any]:
     """Return the content of a TOML file. Raises InputError if it cannot be read."""
     path = user_path(name, "--set launch.profile")
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        content = read_bytes(path.resolve(), LARGEST)
     except OSError as error:
         raise InputError(f"--set launch.profile={name}: {error.strerror}") from None
-    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError
+    except (ValueError, RuntimeError) as error:  # resolve raises the second for links in a circle
+        raise InputError(f"--set launch.profile={name}: it {error}; name a file of TOML") from None
+    try:
+        return tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
         raise InputError(f"--set launch.profile={name} is not TOML: {one_line(error)}") from None

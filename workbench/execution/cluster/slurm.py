@@ -9,14 +9,15 @@ again. States of jobs are read with `squeue`, which needs no accounting database
 
 from __future__ import annotations
 
-import json
 import logging
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import time
+import uuid
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from workbench.execution import live
 from workbench.execution.workers import Assignment
 from workbench.progress import say
 from workbench.spec.launch import Launch
-from workbench.store.atomic import read_object, write_new
+from workbench.store.atomic import read_sealed, sealed, write_new
 from workbench.store.environment import JOB_LOG
 from workbench.store.redact import redact_words
 from workbench.store.run_directory import RunDir, now
@@ -37,6 +38,9 @@ log = logging.getLogger("workbench")
 LOOK = 5.0  # seconds between two looks at the queue
 PATIENCE = 60.0  # seconds for a command of SLURM to answer
 ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
+JOB = re.compile(
+    r"(\d{1,18})(?:;.*)?"
+)  # what `sbatch --parsable` prints: the number, and the cluster if there are several
 MOST = 1000  # jobs of an array; clusters often limit it to 1,001
 
 SCRIPT = """#!/bin/bash
@@ -133,10 +137,11 @@ def _submissions(store: Path) -> list[Submitted]:
     found = []
     for path in sorted((store / JOBS).glob("*/submitted.json"), reverse=True):
         try:
-            content = read_object(path)
-            found.append(Submitted(str(content["job"]), path.parent, tuple(content["runs"])))
-        except (OSError, ValueError, KeyError, TypeError):
+            content, has_seal = read_sealed(path)
+        except (OSError, ValueError):
             continue  # a file that is being written, or was damaged: its jobs are not recognised
+        if has_seal:
+            found.append(Submitted(content["job"], path.parent, tuple(content["runs"])))
     return found
 
 
@@ -145,7 +150,7 @@ def _submit(assignment: Assignment, jobs: int) -> Submitted:
     launch = assignment.host.launch
     assert launch is not None
     stamp = now().translate({ord(":"): None}).partition("+")[0]
-    folder = (assignment.store / JOBS / f"{assignment.record}-{stamp}").absolute()
+    folder = (assignment.store / JOBS / f"{assignment.record}-{stamp}-{uuid.uuid4().hex[:6]}").absolute()
     folder.mkdir(parents=True)
     words = tuple(redact_words(assignment.host.command or sys.argv))
     host = replace(assignment.host, launch=None, command=words, threads=assignment.host.threads or launch.cpus)
@@ -155,9 +160,15 @@ def _submit(assignment: Assignment, jobs: int) -> Submitted:
     done = _reply("sbatch", "--parsable", str(folder / "job.sh"))
     if done.returncode:
         shutil.rmtree(folder)
-        raise InputError(f"--launcher slurm: sbatch refused the jobs: {_one_line(done.stderr or done.stdout)}")
-    job = done.stdout.strip().partition(";")[0]
-    write_new(folder / "submitted.json", json.dumps({"job": job, "runs": list(assignment.runs)}).encode())
+        raise InputError(f"--launcher slurm: sbatch refused the jobs: {_reason(done)}")
+    numbers = [match[1] for line in done.stdout.splitlines() if (match := JOB.fullmatch(line.strip()))]
+    if not numbers:
+        raise InputError(
+            f"--launcher slurm: sbatch printed no number of a job, but {_one_line(done.stdout)!r}; see squeue --me for "
+            f"jobs that were submitted nevertheless"
+        )
+    job = numbers[-1]
+    write_new(folder / "submitted.json", sealed({"job": job, "runs": list(assignment.runs)}))
     say(f"workbench: submitted to SLURM as {job}, {plural(jobs, 'job')}; logs are in {folder}")
     return Submitted(job, folder, assignment.runs)
 
@@ -210,11 +221,11 @@ def _queue(jobs: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
         return {}
     done = _reply("squeue", "--noheader", "--array", "--jobs", ",".join(jobs), "--format", "%F|%T|%r")
     if done.returncode and "invalid job id" not in done.stderr.lower():  # SLURM forgets jobs minutes after their end
-        raise OSError(f"the queue of SLURM cannot be read: {_one_line(done.stderr)}")
+        raise OSError(f"the queue of SLURM cannot be read: {_reason(done)}")
     queue: dict[str, list[tuple[str, str]]] = {}
-    for job, state, reason in (line.strip().split("|", 2) for line in done.stdout.splitlines() if line.strip()):
-        if state not in ENDED:
-            queue.setdefault(job, []).append((state, reason))
+    for fields in (line.strip().split("|", 2) for line in done.stdout.splitlines()):
+        if len(fields) == 3 and fields[0] in jobs and fields[1] not in ENDED:  # other lines are of a login script
+            queue.setdefault(fields[0], []).append((fields[1], fields[2]))
     return queue
 
 
@@ -236,17 +247,24 @@ def _last_words(folder: Path) -> str:
     return ""
 
 
+def _reason(done: subprocess.CompletedProcess[str]) -> str:
+    """Return why a command of SLURM failed, in its own words, or else by its exit code."""
+    return _one_line(done.stderr or done.stdout) or f"{done.args[0]} ended with exit code {done.returncode}"
+
+
 def _one_line(text: str) -> str:
     """Return the first 200 characters of what a command of SLURM wrote, on one line."""
     return " ".join(text.split())[:200]
 
 
 def _reply(*command: str) -> subprocess.CompletedProcess[str]:
-    """Return what a command of SLURM answered; one that does not answer in time counts as failed."""
+    """Return what a command of SLURM answered; one that cannot be started or does not answer in time has failed."""
     try:
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=PATIENCE, check=False,
+            command, capture_output=True, text=True, encoding="utf-8", errors="replace", timeout=PATIENCE, check=False,
             env={**os.environ, "LC_ALL": "C"},
         )  # fmt: skip
+    except OSError as error:
+        return subprocess.CompletedProcess(command, 1, "", f"{command[0]} cannot be started: {error.strerror}")
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 1, "", f"{command[0]} did not answer within {PATIENCE:.0f} s")
