@@ -117,3 +117,14 @@ def test_a_bad_folder_ends_with_2_and_one_sentence(
     done = workbench("evaluate", folder, "--tasks", table, cwd=tmp_path)
     assert done.returncode == 2 and done.stdout == "", done.stderr
     assert told in done.stderr and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
+
+
+def test_a_folder_whose_name_is_not_utf8_is_refused(
+    encoder: Path, table: Path, workbench: Command, tmp_path: Path
+) -> None:
+    folder = tmp_path / "caf\udce9"
+    shutil.copytree(encoder, folder)
+    done = workbench("evaluate", folder, "--tasks", table, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "is not UTF-8, so no record can contain this name; rename the folder" in done.stderr
+    assert not list((tmp_path / "runs").glob("*-*"))

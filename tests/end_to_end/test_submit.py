@@ -158,6 +158,11 @@ def test_what_cannot_be_submitted_is_one_sentence(home: Path, workbench: Command
     assert "is not a regular file" in refused(home, workbench, run, "--out", "folder.zip", "--partial")
 
 
+def test_a_name_that_is_not_utf8_is_refused_before_anything_is_computed(home: Path, workbench: Command) -> None:
+    done = workbench("submit", run_of(home), "--partial", "--out", "caf\udce9.zip", cwd=home)
+    assert done.returncode == 2 and done.stderr.startswith("workbench: --out 'caf\\udce9.zip': the name is not UTF-8")
+
+
 def test_other_data_or_a_score_that_is_not_reproduced_are_refused(
     home: Path, workbench: Command, tmp_path: Path
 ) -> None:

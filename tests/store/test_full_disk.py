@@ -23,7 +23,7 @@ from workbench.models.export import export
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec, parse_overrides
 from workbench.spec.stages import BoundRun
-from workbench.store.atomic import copy_files, disk_errors, free, write_atomic
+from workbench.store.atomic import copy_files, disk_errors, free, write_atomic, write_together
 from workbench.store.cache import staged
 from workbench.store.run_store import RunStore
 
@@ -170,3 +170,17 @@ def test_a_disk_without_inodes_is_told_from_one_without_bytes(tmp_path: Path) ->
         assert "one more file is needed and 0 of 8 inodes are free; delete files" in str(caught.value)
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+def test_files_that_belong_together_are_all_replaced_or_none(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a", "b", "c")]
+    write_together({path: b"before" for path in paths})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(OSError, match="1000 bytes are needed"):
+            write_together({path: b"x" * size for path, size in zip(paths, (10, 20, 1000), strict=True)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path.read_bytes() for path in paths] == [b"before"] * 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]

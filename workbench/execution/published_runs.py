@@ -13,7 +13,7 @@ from typing import Any
 from workbench import progress
 from workbench.data import foreign
 from workbench.data.foreign.published_models import known_model
-from workbench.errors import InputError
+from workbench.errors import InputError, encodable
 from workbench.spec.host import Host
 from workbench.spec.parts import PublishedSpec
 from workbench.spec.run_spec import RunSpec, digest
@@ -89,6 +89,8 @@ def opened(store: RunStore, model: Model, host: Host, flops: float | None) -> It
 
     Raises InputError if the run is damaged, or another process has its lease.
     """
+    if not encodable(model.known_as):
+        raise InputError(f"{model.known_as!a} is not UTF-8, so no record can contain this name; rename the folder")
     files = _hashes(model.folder)
     run = store.open(_bound(PublishedSpec(name=model.known_as, files=digest(files, 64))))
     if run.damage:

@@ -310,6 +310,22 @@ def write_atomic(path: Path, data: bytes, stage: Path | None = None, check: Call
         raise
 
 
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Replace several files after all of them were written under temporary names, so that a full disk changes none.
+
+    Raises OSError.
+    """
+    drafts = {path: draft_in(path.parent) for path in files}
+    try:
+        for path, draft in drafts.items():
+            write_new(draft, files[path], path)
+        for path, draft in drafts.items():
+            place(draft, path)
+    finally:
+        for draft in drafts.values():
+            draft.unlink(missing_ok=True)
+
+
 def draft_in(folder: Path) -> Path:
     """Return a new temporary name in `folder`; `sweep` removes files and folders with such names."""
     return folder / f"{STAGE}{uuid.uuid4().hex}"

@@ -18,13 +18,13 @@ from typing import Any
 
 import workbench
 from workbench import progress
-from workbench.errors import InputError
+from workbench.errors import InputError, encodable
 from workbench.execution.glue_submission.card import Card, Dev, Entry
 from workbench.execution.glue_submission.choice import Score, SeedChoice, Source, scores_by_task
 from workbench.execution.glue_submission.repeated import repeat, task_of
 from workbench.execution.published_runs import folder_of
 from workbench.spec.host import Host
-from workbench.store.atomic import dumps, write_atomic
+from workbench.store.atomic import dumps, write_together
 from workbench.store.environment import code_version
 from workbench.store.run_directory import RunDir
 from workbench.tasks.finetuning import glue, glue_server
@@ -73,9 +73,8 @@ def submit(
         str((code_version() or {}).get("commit", "")),
     )  # fmt: skip
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(cards[0], (dumps(card.to_json()) + "\n").encode())
-    write_atomic(cards[1], card.to_markdown().encode())
-    write_atomic(out, content)
+    page = card.to_markdown().encode()
+    write_together({cards[0]: (dumps(card.to_json()) + "\n").encode(), cards[1]: page, out: content})
     return card
 
 
@@ -83,6 +82,8 @@ def _outputs(out: Path) -> tuple[Path, Path]:
     """Return the paths of the card's two files. Raises InputError if the zip or one of them cannot be written."""
     if out.suffix.lower() != ".zip":
         raise InputError(f"--out {out}: a submission is a zip file; name it as in --out glue.zip")
+    if not encodable(out.name):
+        raise InputError(f"--out {out.name!a}: the name is not UTF-8, and the card must hold it; give another name")
     cards = out.with_suffix(".json"), out.with_suffix(".md")
     for path in (out, *cards):
         if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
