@@ -316,7 +316,9 @@ def choose(scores: list[dict[str, Any]], tasks: Mapping[str, Any], notes: list[s
     chosen = []
     for task in dict.fromkeys(s["task"] for s in wanted or scores):
         same = [s for s in wanted or scores if s["task"] == task]
-        groups = {digest: [s for s in same if s["digest"] == digest] for digest in sorted({s["digest"] for s in same})}
+        groups: dict[str, list[dict[str, Any]]] = {digest: [] for digest in sorted({s["digest"] for s in same})}
+        for s in same:
+            groups[s["digest"]].append(s)
         best = max(groups, key=lambda digest: (_agrees(groups[digest][0]["finetune"], tasks), len(groups[digest])))
         valid = [s for s in groups[best] if not math.isnan(s["value"])]
         chosen += valid
@@ -328,7 +330,7 @@ def choose(scores: list[dict[str, Any]], tasks: Mapping[str, Any], notes: list[s
                 f"{task}: {plural(rest, 'score')} under other fine-tuning settings or data {verb} left out "
                 f"(digest {others}; shown: {best or 'unnamed'})"
             )
-        notes += [f"{s['path']}: the score is not a number and is left out" for s in groups[best] if s not in valid]
+        notes += [f"{s['path']}: the score is not a number and is left out" for s in groups[best] if math.isnan(s["value"])]
     return chosen
 
 
