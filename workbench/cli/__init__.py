@@ -53,6 +53,7 @@ for name, command in COMMANDS.items():
     app.command(name)(with_results_alone(command))
 app.command("worker", hidden=True)(train.worker)
 app.command("rank", hidden=True)(train.rank)
+app.command("encode-slices", hidden=True)(train.encode_slices)
 data_app.command("prepare")(with_results_alone(train.prepare))
 app.add_typer(data_app, name="data")
 

@@ -350,11 +350,36 @@ def rank() -> None:
     follow_all()
 
 
-def prepare(corpus: Corpora = None, scale: Scale = None, set_: Sets = None, as_json: AsJson = False) -> None:
-    """Turn text into token shards in the cache, so that runs on the same text start at once."""
+def encode_slices(
+    plan: Annotated[Path, typer.Argument(help="The plan that data prepare wrote.")],
+    parent: Annotated[int, typer.Option(help="Process whose end ends this one; 0 for none.")] = 0,
+) -> None:
+    """Encode the slices of a text that no other process encodes, until all are there."""
+    from workbench.data.slices.encode_slices import encode_missing
+    from workbench.data.slices.slice_plan import Plan
+
+    if parent:
+        end_with_parent(parent)
+    encode_missing(Plan.read(plan))
+
+
+def prepare(
+    corpus: Corpora = None,
+    scale: Scale = None,
+    set_: Sets = None,
+    workers: Annotated[
+        int, typer.Option(min=1, max=1024, help="Processes that encode a text of more than 256 MiB.")
+    ] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Turn text into token shards in the cache, so that runs on the same text start at once.
+
+    A text of more than 256 MiB is encoded in slices. The same command goes on after an interruption, and given on
+    other machines that share the cache, it takes its part of the slices.
+    """
     base = base_spec(scale, set_, corpus, "none", None, own_process=True)
     from workbench.cli import terminal
     from workbench.execution import experiment_runner
 
-    facts = experiment_runner.prepared_facts(base)
+    facts = experiment_runner.prepared_facts(base, workers)
     emit(facts if as_json else terminal.table([facts]), as_json)

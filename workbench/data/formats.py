@@ -15,29 +15,41 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from workbench.data.streams import FREE, LINE, PACKINGS, RATIO, Advance, chunks, ignore, lines, unpacked_suffix
+from workbench.data.streams import (
+    FREE,
+    LINE,
+    PACKINGS,
+    RATIO,
+    Advance,
+    FilePart,
+    Place,
+    chunks,
+    ignore,
+    lines,
+    unpacked_suffix,
+)
 from workbench.errors import InputError, encodable
 
-Reader = Callable[[Path, str, Advance], Iterator[str]]
+Reader = Callable[[Place, str, Advance], Iterator[str]]
 LONGEST = 1 << 24  # characters; a longer document is cut, at a line end if it has one, so that memory stays bounded
 WORD = 1 << 20  # characters without a blank; a longer run is not text, and a tokenizer would take hours for it
 ROWS = 256  # rows of Parquet that are read at once
 
 
-def kind_of(path: Path) -> str:
+def kind_of(path: Place) -> str:
     """Return the suffix of a file if it is a key of READERS, such as ".txt", else ""; compression is disregarded."""
     suffix = unpacked_suffix(path)
     return suffix if suffix in READERS else ""
 
 
-def read(path: Path, column: str, advance: Advance = ignore) -> Iterator[str]:
+def read(path: Place, column: str, advance: Advance = ignore) -> Iterator[str]:
     """Yield the documents of a file, in order, without empty ones. `column` has no effect on plain text."""
     for text in READERS[kind_of(path)](path, column, advance):
         if text and not text.isspace():
             yield text
 
 
-def _text(path: Path, column: str, advance: Advance) -> Iterator[str]:
+def _text(path: Place, column: str, advance: Advance) -> Iterator[str]:
     """Yield the documents of a text file, which blank lines separate; without blank lines, the file is one document."""
     document: list[str] = []
     size = number = begin = 0
@@ -53,7 +65,7 @@ def _text(path: Path, column: str, advance: Advance) -> Iterator[str]:
     yield checked("\n".join(document), f"{path}, line {begin}")
 
 
-def _jsonl(path: Path, column: str, advance: Advance) -> Iterator[str]:
+def _jsonl(path: Place, column: str, advance: Advance) -> Iterator[str]:
     for where, row in json_rows(path, lines(path, advance)):
         if column not in row:
             raise missing(column, row, f"{path}, {where}")
@@ -63,7 +75,7 @@ def _jsonl(path: Path, column: str, advance: Advance) -> Iterator[str]:
         yield from cut(text)
 
 
-def _csv(path: Path, column: str, advance: Advance) -> Iterator[str]:
+def _csv(path: Place, column: str, advance: Advance) -> Iterator[str]:
     """Yield the documents in one column of a CSV file with a header; quoted fields may contain line ends."""
     rows = delimited_rows(path, (line + "\n" for line in lines(path, advance)))
     _, header = next(rows, ("", None))
@@ -79,19 +91,23 @@ def _csv(path: Path, column: str, advance: Advance) -> Iterator[str]:
             raise InputError(f"{path}, {where} has {len(row)} fields, and the header has {len(header)}")
 
 
-def _parquet(path: Path, column: str, advance: Advance) -> Iterator[str]:
+def _parquet(path: Place, column: str, advance: Advance) -> Iterator[str]:
     if path.suffix.lower() in PACKINGS:  # Parquet is read from its end, so it is decompressed to a file first
         with tempfile.NamedTemporaryFile(suffix=".parquet") as unpacked:
             for chunk in chunks(path, advance):
                 unpacked.write(chunk)
             unpacked.flush()
             yield from _column(parquet_rows(Path(unpacked.name), str(path), column), column, path)
+    elif isinstance(path, FilePart):
+        rows = parquet_rows(path.path, str(path.path), column, (path.start, path.end))
+        yield from _column(rows, column, path.path)
+        advance(path.size)
     else:
         yield from _column(parquet_rows(path, str(path), column), column, path)
         advance(path.stat().st_size)
 
 
-def _column(rows: Iterable[tuple[str, dict[str, Any]]], column: str, path: Path) -> Iterator[str]:
+def _column(rows: Iterable[tuple[str, dict[str, Any]]], column: str, path: Place) -> Iterator[str]:
     for where, row in rows:
         yield from cut(field(row[column], column, f"{path}, {where}"))
 
@@ -99,7 +115,7 @@ def _column(rows: Iterable[tuple[str, dict[str, Any]]], column: str, path: Path)
 # ---- rows of corpora, and of the tables of tasks (`workbench.tasks.rows`) ----
 
 
-def json_rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def json_rows(path: Place, lines: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield ("line 7", object) for each line of JSON that is not blank. Raises InputError naming file and line."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -113,7 +129,7 @@ def json_rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[str, dict[str,
         yield f"line {number}", row
 
 
-def delimited_rows(path: Path, lines: Iterable[str], mark: str = ",") -> Iterator[tuple[str, list[str]]]:
+def delimited_rows(path: Place, lines: Iterable[str], mark: str = ",") -> Iterator[tuple[str, list[str]]]:
     """Yield ("line 7", fields) for each row, the header first. Raises InputError naming file and line.
 
     Fields of CSV may be quoted (RFC 4180), and quoted fields may contain line ends; fields of TSV are never quoted.
@@ -145,21 +161,39 @@ def delimited_rows(path: Path, lines: Iterable[str], mark: str = ",") -> Iterato
 _NAMES = {",": "CSV", "\t": "TSV"}
 
 
-def parquet_rows(path: Path, shown: str, column: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+def row_groups(path: Path) -> list[int]:
+    """Return the compressed size in bytes of each row group of a Parquet file; none if it cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as table:
+            groups = map(table.metadata.row_group, range(table.metadata.num_row_groups))
+            return [sum(group.column(at).total_compressed_size for at in range(group.num_columns)) for group in groups]
+    except (pa.ArrowException, UnicodeDecodeError, OSError):
+        return []  # the reader says what is wrong
+
+
+def parquet_rows(
+    path: Path, shown: str, column: str | None = None, groups: tuple[int, int] = (0, -1)
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield ("row 7", {column: value}) for each row, with all columns or one. Errors name the file as `shown`.
 
+    Rows are those of the row groups from the first of `groups` to before the second; -1 is the end of the file.
     Raises InputError if the file cannot be read, has no such column, or would fill memory.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    numbers = itertools.count(1)
     try:
         with pq.ParquetFile(path) as table:
+            first, end = groups[0], table.metadata.num_row_groups if groups[1] < 0 else groups[1]
+            numbers = itertools.count(1 + sum(table.metadata.row_group(at).num_rows for at in range(first)))
             if column is not None and column not in table.schema_arrow.names:
                 raise missing(column, table.schema_arrow.names, shown)
             unpackable(table.metadata, shown, column)
-            for batch in table.iter_batches(batch_size=ROWS, columns=None if column is None else [column]):
+            columns = None if column is None else [column]
+            for batch in table.iter_batches(batch_size=ROWS, row_groups=range(first, end), columns=columns):
                 yield from ((f"row {next(numbers)}", row) for row in batch.to_pylist())
     except PermissionError:
         raise InputError(f"{shown} cannot be read: no permission") from None

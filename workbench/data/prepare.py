@@ -3,36 +3,48 @@
 The stream is cut into rows only when it is read. A prepared folder holds tokens-00000.bin ... (uint16 or uint32),
 tokenizer/, manifest.json and a seal with the hashes of all files (`workbench.store.cache`). It is found in the cache by
 names, sizes and times of the sources; its fingerprint depends on the text and the tokenizer alone.
+
+A text of more than one slice (`slices.cutting`) is encoded slice by slice, by any number of processes. Then its folder
+has no tokens-*.bin, and its manifest names those of the slices, which are folders of the cache beside it.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext
+import random
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from workbench.data import held_out, sources, tokenizer
 from workbench.data.progress_bar import Progress, shown
-from workbench.data.shards import SHARD, Shards, Text, encode, token_type
+from workbench.data.shards import SHARD, Shards, Text, encode, joined, token_type
+from workbench.data.slices.cutting import Slice, cut, is_small
+from workbench.data.slices.documents import documents
+from workbench.data.slices.encode_slices import discard_damaged, facts_of, held_out_parts, remove_locks
+from workbench.data.slices.slice_plan import Plan
+from workbench.data.slices.slice_workers import encode_with
+from workbench.data.streams import Advance
 from workbench.data.subwords import TRAINED
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec, Special
 from workbench.spec.run_spec import RunSpec, digest
 from workbench.store.atomic import cache_root, copy_files
-from workbench.store.cache import alone, discard, faults, is_whole, staged
+from workbench.store.cache import alone, discard, faults, is_whole, read_entry, staged, write_entry
 
 FORMAT = 1
 S = TypeVar("S", bound=RunSpec)  # a spec stays at its stage when facts on its text are added
 log = logging.getLogger("workbench")
 COUNTED = 2  # version of the counts in a manifest; older ones have no number of words, so their text is prepared again
-HUB_SAMPLE = 4 * tokenizer.SAMPLE  # characters of a hub data set that are read to train a vocabulary
+HUB_SAMPLE = 4 * tokenizer.SAMPLE  # characters of a hub data set, or of a large text, read to train a vocabulary
+SPREAD = 256  # slices of a large text from whose beginnings its vocabulary is trained
+CHECKED, BLOCKS = 64, 4  # slices that are checked when a text is opened, and blocks of each
 
 
 @dataclass(frozen=True)
@@ -55,29 +67,41 @@ class Prepared:
     sources: Mapping[str, int] = field(default_factory=dict)
 
 
-def prepare(spec: RunSpec, progress: Progress | None = None, cache: Path | None = None) -> Prepared:
+def prepare(spec: RunSpec, progress: Progress | None = None, cache: Path | None = None, workers: int = 1) -> Prepared:
     """Return the token shards of a spec's corpus, which are made if the cache has none.
 
-    Progress is shown on standard error unless `progress` is given.
+    A text of more than one slice is encoded by `workers` processes, beside those of the same command elsewhere; the
+    result does not depend on their number. Progress is shown on standard error unless `progress` is given.
 
     Raises InputError if the corpus cannot be read or is too small for one batch, OSError if the disk fails.
     """
-    root = cache or cache_root()
+    root = (cache or cache_root()).absolute()
     found = sources.resolve(spec.data)
     key, origin = _key(spec, found, root)
     folder = root / "data" / key
     prepared = _read(folder)
     if prepared is None:
+        slices = cut(found)
         with shown() if progress is None else nullcontext(progress) as report:
-            waiting = f"another process is preparing {', '.join(spec.data.corpus)}; waiting for it"
-            with alone(root / "locks" / key, lambda: report(waiting, 0, 0)):
+            if len(slices) > 1:
+                plan, whole = _encode_slices(spec, found, slices, key, origin, root, workers, report)
+            with _alone(spec, key, root, report):
                 prepared = _read(folder)  # another process may have been quicker
                 if prepared is None:
-                    _build(folder, spec, found, origin, root, report)
+                    if len(slices) > 1:
+                        _merge(folder, spec, found, plan, whole)
+                    else:
+                        _build(folder, spec, found, origin, root, report)
                     prepared = _read(folder)
     assert prepared is not None, "what was just written can be read"
     _enough(prepared, spec)
     return prepared
+
+
+def _alone(spec: RunSpec, key: str, root: Path, report: Progress) -> AbstractContextManager[None]:
+    """Hold the lease of a text, and report that another process has it as long as it does."""
+    waiting = f"another process is preparing {', '.join(spec.data.corpus)}; waiting for it"
+    return alone(root / "locks" / key, lambda: report(waiting, 0, 0))
 
 
 def already(spec: RunSpec, cache: Path | None = None) -> Prepared | None:
@@ -127,6 +151,10 @@ def _read(folder: Path) -> Prepared | None:
         raw = None
     if raw is None:
         return None
+    if damaged := [place for place in _slices(folder, raw) if not is_whole(place, BLOCKS)]:
+        for place in (folder, *damaged):
+            discard(place)
+        return None
     return Prepared(
         folder=folder,
         fingerprint=raw["fingerprint"],
@@ -141,6 +169,13 @@ def _read(folder: Path) -> Prepared | None:
     )
 
 
+def _slices(folder: Path, manifest: Mapping[str, Any], most: int = CHECKED) -> list[Path]:
+    """Return the folders of the slices of a prepared text, or `most` of them, other ones every hour."""
+    names = manifest.get("slices", [])
+    drawn = random.Random(time.time() // 3600).sample(names, most) if len(names) > most else names
+    return [folder.parent.parent / "slices" / name for name in drawn]
+
+
 def check(prepared: Prepared, full: bool = False) -> None:
     """Raise InputError if the files of a prepared corpus have changed; the next command prepares it again.
 
@@ -150,12 +185,24 @@ def check(prepared: Prepared, full: bool = False) -> None:
 
 
 def _check(folder: Path, full: bool = False) -> None:
-    if fault := next(faults(folder, full), None):
-        discard(folder)
+    if damage := next(_damage(folder, full), None):
+        place, fault = damage
+        for each in {place, folder}:
+            discard(each)
         raise InputError(
             f"{folder} has changed since it was prepared ({fault}); give the same command again, and the text is "
             f"prepared again"
         )
+
+
+def _damage(folder: Path, full: bool) -> Iterator[tuple[Path, str]]:
+    """Yield each fault of a prepared text, with the folder in which it is: that of the text, or of a slice."""
+    for fault in faults(folder, full):
+        yield folder, fault
+        return  # its manifest, which names the slices, may be damaged
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    for place in _slices(folder, manifest, len(manifest.get("slices", [])) if full else CHECKED):
+        yield from ((place, fault) for fault in faults(place, full, blocks=BLOCKS))
 
 
 @cache
@@ -172,81 +219,173 @@ def _enough(prepared: Prepared, spec: RunSpec) -> None:
         )
 
 
-def _build(
-    folder: Path, spec: RunSpec, found: list[sources.Source], origin: str, root: Path, progress: Progress
-) -> None:
-    def read() -> Iterator[str]:
-        yield from _documents(spec.data, found, "reading", progress, HUB_SAMPLE)
-        progress("training the vocabulary", 0, 0)
+def _build(folder: Path, spec: RunSpec, found: list[sources.Source], origin: str, root: Path, report: Progress) -> None:
+    """Write the folder of a text that is one slice."""
+    read = partial(_documents, spec.data, found)
 
-    words = tokenizer.train_or_load(spec.data, spec.encoder.vocab, read(), origin, root)
+    def readable() -> Iterator[str]:
+        yield from read(_stage("reading", spec.data, found, report), hub_limit=HUB_SAMPLE)
+        report("training the vocabulary", 0, 0)
+
+    words = tokenizer.train_or_load(spec.data, spec.encoder.vocab, readable(), origin, root)
     encoder, special = tokenizer.fast(words), tokenizer.special(words)
-    vocab = tokenizer.size(encoder)
     text, by_source = Text(), Counter[str]()
-    with staged(folder) as temporary, closing(Shards(temporary, token_type(vocab))) as shards:
-        copy_files(words, temporary / "tokenizer")
+    with staged(folder) as temporary, closing(Shards(temporary, token_type(tokenizer.size(encoder)))) as shards:
         with held_out.writing(temporary) if spec.data.held_out else nullcontext(None) as aside:
-            documents = _documents(spec.data, found, "encoding", progress, aside=aside, words=by_source)
-            encode(text.counted(documents), encoder, special.sep, shards, spec.data.tokenizer)
-        counts = shards.finish()
-        tokens = sum(shard["tokens"] for shard in counts)
-        if not tokens:
-            raise _empty(spec.data)
-        _warn_of_empty(found, by_source)
-        text_hash, words_hash = text.hash.hexdigest(), tokenizer.content(words)
-        manifest = {
-            "format": FORMAT,
-            "fingerprint": digest([FORMAT, text_hash, words_hash], 16),
-            "tokens": tokens,
-            "documents": text.documents,
-            "bytes": text.bytes,
-            "words": by_source.total(),
-            "sources": dict(by_source),
-            "vocab": vocab,
-            "special": special.model_dump(),
-            "dtype": shards.dtype.str,
-            "shards": counts,
-            "text_sha256": text_hash,
-            "tokenizer_sha256": words_hash,
-            "corpus": list(spec.data.corpus),
-        }
-        (temporary / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+            advance = _stage("encoding", spec.data, found, report)
+            encode(
+                text.counted(read(advance, aside=aside, words=by_source)),
+                encoder,
+                special.sep,
+                shards,
+                spec.data.tokenizer,
+            )
+        facts = Facts(text.documents, text.bytes, text.hash.hexdigest(), dict(by_source), shards.finish())
+        _write_manifest(temporary, spec, found, words, facts)
 
 
-def _documents(
-    data: DataSpec,
+def _encode_slices(
+    spec: RunSpec,
     found: list[sources.Source],
-    stage: str,
-    progress: Progress,
-    hub_limit: float = math.inf,
-    aside: Callable[[str], None] | None = None,
-    words: Counter[str] | None = None,
-) -> Iterator[str]:
-    """Yield all documents, but at most `hub_limit` characters of a hub data set. Raises InputError if there are none.
+    slices: list[Slice],
+    key: str,
+    origin: str,
+    root: Path,
+    workers: int,
+    report: Progress,
+) -> tuple[Plan, str | None]:
+    """Encode a text of several slices in the cache, beside other processes that do the same.
 
-    `aside` is called with each held-out part. The numbers of words of all sources are added to `words`.
+    Return their plan, and the SHA-256 of the text if it is small.
     """
+    with _alone(spec, key, root, report):
+        words, whole = _survey(spec, found, slices, origin, root, report)
+        plan = Plan(root, key, spec.data, words, tuple(slices))
+        plan.write()
+        discard_damaged(plan)
+    encode_with(plan, workers, _stage("encoding", spec.data, found, report))
+    return plan, whole
+
+
+def _survey(
+    spec: RunSpec, found: list[sources.Source], slices: list[Slice], origin: str, root: Path, report: Progress
+) -> tuple[Path, str | None]:
+    """Return the folder of the vocabulary, and the SHA-256 of a small text, both from the cache if they are there.
+
+    The vocabulary of a text that is not small is trained on the beginnings of slices that are spread evenly over it.
+    """
+    if not is_small(found):
+        chosen = (
+            [slices[number * len(slices) // SPREAD] for number in range(SPREAD)] if len(slices) > SPREAD else slices
+        )
+        report("reading parts of the text, and training the vocabulary", 0, 0)
+        starts = (documents(spec.data, each.sources, limit=HUB_SAMPLE / len(chosen)) for each in chosen)
+        sample = (document for start in starts for document in start)
+        return tokenizer.train_or_load(spec.data, spec.encoder.vocab, sample, f"{origin} sampled", root), None
+    path, text = root / "texts" / f"{origin}.json", Text()
+    known = read_entry(path)
+
+    def readable() -> Iterator[str]:
+        yield from text.counted(_documents(spec.data, found, _stage("reading", spec.data, found, report)))
+        report("training the vocabulary", 0, 0)
+
+    words = tokenizer.train_or_load(spec.data, spec.encoder.vocab, readable(), origin, root)
+    if known is None:
+        if not text.documents:  # the vocabulary was there
+            deque(readable(), maxlen=0)
+        known = {"sha256": text.hash.hexdigest()}
+        write_entry(path, known)
+    return words, known["sha256"]
+
+
+def _merge(folder: Path, spec: RunSpec, found: list[sources.Source], plan: Plan, whole: str | None) -> None:
+    """Write the folder of a text whose slices are encoded. It names their files, which stay where they are."""
+    each = facts_of(plan)
+    words = Counter[str]()
+    for facts in each:
+        words.update(facts["sources"])
+    counts = [(facts["documents"], int(facts["text"], 16)) for facts in each]
+    documents = sum(count for count, _ in counts)
+    shards = [
+        shard | {"name": f"../../slices/{plan.name(number)}/{shard['name']}"}
+        for number, facts in enumerate(each)
+        for shard in facts["shards"]
+    ]
+    text_hash = whole or digest(["joined", documents, joined(counts)], 64)
+    with staged(folder) as temporary:
+        if spec.data.held_out:
+            with held_out.writing(temporary) as aside:
+                for part in held_out_parts(plan):
+                    aside(part)
+        facts_of_text = Facts(documents, sum(facts["bytes"] for facts in each), text_hash, dict(words), shards)
+        slices = [plan.name(number) for number in range(len(each))]
+        _write_manifest(temporary, spec, found, plan.vocabulary, facts_of_text, slices)
+    remove_locks(plan)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Counts of a text, its hash, the number of words of each source, and its token shards."""
+
+    documents: int
+    bytes: int
+    text_hash: str
+    sources: dict[str, int]
+    shards: list[dict[str, Any]]
+
+
+def _write_manifest(
+    folder: Path, spec: RunSpec, found: list[sources.Source], words: Path, facts: Facts, slices: Sequence[str] = ()
+) -> None:
+    """Write the vocabulary and the manifest of a text. Raises InputError if the text has no tokens."""
+    tokens = sum(shard["tokens"] for shard in facts.shards)
+    if not tokens:
+        raise _empty(spec.data)
+    _warn_of_empty(found, facts.sources)
+    copy_files(words, folder / "tokenizer")
+    words_hash = tokenizer.content(words)
+    vocab = tokenizer.size(tokenizer.fast(words))
+    manifest = {
+        "format": FORMAT,
+        "fingerprint": digest([FORMAT, facts.text_hash, words_hash], 16),
+        "tokens": tokens,
+        "documents": facts.documents,
+        "bytes": facts.bytes,
+        "words": sum(facts.sources.values()),
+        "sources": facts.sources,
+        "vocab": vocab,
+        "special": tokenizer.special(words).model_dump(),
+        "dtype": token_type(vocab).str,
+        "shards": facts.shards,
+        "text_sha256": facts.text_hash,
+        "tokenizer_sha256": words_hash,
+        "corpus": list(spec.data.corpus),
+        **({"slices": list(slices)} if slices else {}),
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+
+
+def _stage(name: str, data: DataSpec, found: list[sources.Source], report: Progress) -> Advance:
+    """Return a function that reports the progress of a stage, from the bytes read since the last call."""
     size_known = not any(isinstance(source, sources.Hub) for source in found)
     total = sum(source.size for source in found) if size_known else 0
-    done = count = 0
+    done = 0
 
     def advance(size: int) -> None:
         nonlocal done
         done += size
-        progress(f"{stage} {', '.join(data.corpus)}", done, total)
+        report(f"{name} {', '.join(data.corpus)}", done, total)
 
-    for source in found:
-        left = hub_limit if isinstance(source, sources.Hub) else math.inf
-        share = 0.0 if isinstance(source, sources.Docs) else data.held_out
-        for document in sources.read(source, data.column, advance):
-            if text := held_out.without(document, share, aside):
-                count += 1
-                if words is not None:
-                    words[sources.name_of(source)] += len(text.split())
-                yield text
-            if (left := left - len(document)) <= 0:
-                break
-    if not count:
+    return advance
+
+
+def _documents(data: DataSpec, found: list[sources.Source], advance: Advance, **options: Any) -> Iterator[str]:
+    """Yield all documents, as `documents` does with these options. Raises InputError if there are none."""
+    empty = True
+    for document in documents(data, found, advance, **options):
+        empty = False
+        yield document
+    if empty:
         raise _empty(data)
 
 

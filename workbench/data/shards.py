@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 SHARD = 1 << 28  # tokens in a shard file
 BATCH = 1 << 21  # characters encoded at once
 PIECE = 1 << 14  # characters of a long document encoded by one core
+PRIME = 2**255 - 19
+BASE = int.from_bytes(hashlib.sha256(b"documents of a text").digest()) % PRIME  # any number that nobody chose
 
 
 def token_type(vocab: int) -> np.dtype[Any]:
@@ -33,20 +35,34 @@ def token_type(vocab: int) -> np.dtype[Any]:
 
 
 class Text:
-    """Number, bytes and SHA-256 of the documents that pass through `counted`."""
+    """Number, bytes and hashes of the documents that pass through `counted`.
+
+    `hash` is the SHA-256 of all documents, one after the other. `joined` is the sum over documents of their SHA-256, as
+    numbers, times BASE to the power of the number of documents after each, modulo PRIME: that of a text follows from
+    those of its parts (`joined`), wherever the text is cut.
+    """
 
     def __init__(self) -> None:
         self.hash = hashlib.sha256()
-        self.documents = self.bytes = 0
+        self.documents = self.bytes = self.joined = 0
 
     def counted(self, documents: Iterable[str]) -> Iterator[str]:
         """Yield the documents unchanged, and count and hash each."""
         for document in documents:
             raw = document.encode("utf-8")
             self.hash.update(raw + b"\0")
+            self.joined = (self.joined * BASE + int.from_bytes(hashlib.sha256(raw).digest())) % PRIME
             self.documents += 1
             self.bytes += len(raw)
             yield document
+
+
+def joined(parts: Iterable[tuple[int, int]]) -> int:
+    """Return `Text.joined` of a text from the numbers of documents and the `joined` of its parts, in order."""
+    total = 0
+    for documents, part in parts:
+        total = (total * pow(BASE, documents, PRIME) + part) % PRIME
+    return total
 
 
 class Shards:
@@ -99,7 +115,8 @@ def encode(documents: Iterable[str], encoder: Tokenizer, sep: int, shards: Shard
     Raises InputError if the tokenizer fails or takes too long.
     """
     batches = _batches(documents, _cuttable(encoder))
-    writing: Future[None] | None = None
+    writing: Future[bool] | None = None
+    begun = False  # whether a document that goes on in the next batch has ids
     with ThreadPoolExecutor(2) as threads:
         coming = threads.submit(next, batches, None)
         while (batch := coming.result()) is not None:
@@ -108,25 +125,29 @@ def encode(documents: Iterable[str], encoder: Tokenizer, sep: int, shards: Shard
             work = partial(encoder.encode_batch_fast, texts, add_special_tokens=False)
             encodings = in_time(work, sum(map(len, texts)), name, mute=False)
             if writing is not None:
-                writing.result()
-            writing = threads.submit(_write, encodings, ends, sep, shards)
+                begun = writing.result()
+            writing = threads.submit(_write, encodings, ends, sep, shards, begun)
         if writing is not None:
             writing.result()
 
 
 def _batches(documents: Iterable[str], cut: bool) -> Iterator[tuple[list[str], list[bool]]]:
-    """Yield texts of about BATCH characters in all, and for each text whether it is the end of a document."""
+    """Yield texts of about BATCH characters in all, and for each text whether it is the end of a document.
+
+    A long document that may be cut goes on in the next batches, since ids in the library's form take 100 bytes each.
+    """
     texts: list[str] = []
     ends: list[bool] = []
     size = 0
     for document in documents:
         parts = list(pieces(document, PIECE)) if cut else [document]
-        texts += parts
-        ends += [False] * (len(parts) - 1) + [True]
-        size += len(document)
-        if size >= BATCH:
-            yield texts, ends
-            texts, ends, size = [], [], 0
+        for number, part in enumerate(parts, 1):
+            texts.append(part)
+            ends.append(number == len(parts))
+            size += len(part)
+            if size >= BATCH:
+                yield texts, ends
+                texts, ends, size = [], [], 0
     if texts:
         yield texts, ends
 
@@ -143,11 +164,14 @@ def _cuttable(encoder: Tokenizer) -> bool:
     return first == "WhitespaceSplit" and steps <= {"NFC", "NFD", "StripAccents", "Lowercase"}
 
 
-def _write(encodings: list[Encoding], ends: list[bool], sep: int, shards: Shards) -> None:
-    """Write the ids of a batch, with `sep` after each document that has any ids."""
+def _write(encodings: list[Encoding], ends: list[bool], sep: int, shards: Shards, begun: bool) -> bool:
+    """Write the ids of a batch, with `sep` after each document that has any ids.
+
+    `begun` says whether the first document has ids in earlier batches; return the same of the last one.
+    """
     parts: list[NDArray[Any]] = []
     separator = np.array([sep], dtype=shards.dtype)
-    has_ids = False
+    has_ids = begun
     for encoding, end in zip(encodings, ends, strict=True):
         ids = encoding.ids
         has_ids = has_ids or bool(ids)
@@ -156,3 +180,4 @@ def _write(encodings: list[Encoding], ends: list[bool], sep: int, shards: Shards
             parts.append(separator)
         has_ids = has_ids and not end
     shards.write(np.concatenate(parts))
+    return has_ids

@@ -11,14 +11,14 @@ import glob
 import os
 import re
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from workbench.data import formats
 from workbench.data.built_in import docs, python_code
-from workbench.data.streams import PACKINGS, Advance, ignore, unpacked_suffix
+from workbench.data.streams import PACKINGS, Advance, FilePart, Place, ignore, unpacked_suffix
 from workbench.data.subwords import TRAINED
 from workbench.errors import InputError
 from workbench.progress import warn_once
@@ -52,11 +52,20 @@ class Code:
 
 @dataclass(frozen=True)
 class File:
-    """A local file. Its size in bytes and its modification time in nanoseconds show whether it has changed."""
+    """A local file. Its size in bytes and its modification time in nanoseconds show whether it has changed.
+
+    With a `span`, it is a part of this file (`FilePart`), and `size` that of the part.
+    """
 
     path: Path
     size: int
     changed: int
+    span: tuple[int, int] | None = None
+
+    @property
+    def place(self) -> Place:
+        """What is read: the file, or its part."""
+        return self.path if self.span is None else FilePart(self.path, *self.span, self.size)
 
 
 @dataclass(frozen=True)
@@ -90,7 +99,7 @@ def resolve(spec: DataSpec) -> list[Source]:
 def read(source: Source, column: str, advance: Advance = ignore) -> Iterator[str]:
     """Yield the documents of one source; `advance` is called with the progress in units of the source's size."""
     if isinstance(source, File):
-        yield from formats.read(source.path, column, advance)
+        yield from formats.read(source.place, column, advance)
     elif isinstance(source, Hub):
         for document in _read_hub(source, column):
             advance(len(document))
@@ -99,6 +108,13 @@ def read(source: Source, column: str, advance: Advance = ignore) -> Iterator[str
         for document in docs.documents("train") if isinstance(source, Docs) else python_code.documents():
             advance(len(document))
             yield document
+
+
+def check_unchanged(sources: Iterable[Source]) -> None:
+    """Raise InputError if a file was changed since its size and time were looked up."""
+    for source in sources:
+        if isinstance(source, File) and (now := _file(source.path)) != replace(source, size=now.size, span=None):
+            raise InputError(f"corpus file {source.path} was changed while it was read; give the same command again")
 
 
 def identity(source: Source) -> list[Any]:

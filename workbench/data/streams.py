@@ -9,8 +9,9 @@ from __future__ import annotations
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from workbench.errors import InputError
 
@@ -22,7 +23,34 @@ STEP = 1 << 10  # compressed bytes that are decompressed at once, to at most 32 
 RATIO, FREE = 500, 32 << 20  # limit of decompression: 500 times the file's size, which no text exceeds, or 32 MiB
 
 
-def unpacked_suffix(path: Path) -> str:
+@dataclass(frozen=True)
+class FilePart:
+    """The bytes, or the row groups of a Parquet file, from `start` to before `end`; -1 is the end of the file.
+
+    `size` is its part of the bytes of the file. It has the attributes of a path that readers use.
+    """
+
+    path: Path
+    start: int
+    end: int
+    size: int
+
+    @property
+    def suffix(self) -> str:
+        return self.path.suffix
+
+    @property
+    def suffixes(self) -> list[str]:
+        return self.path.suffixes
+
+    def __str__(self) -> str:
+        return f"{self.path} from byte {self.start}" if self.start else str(self.path)
+
+
+Place = Path | FilePart
+
+
+def unpacked_suffix(path: Place) -> str:
     """Return a file's suffix in lower case without that of its compression: ".jsonl" for `a.JSONL.gz`; "" for none."""
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     if suffixes and suffixes[-1] in PACKINGS:
@@ -34,7 +62,7 @@ def ignore(_: int) -> None:
     """Ignore progress; this is the default."""
 
 
-def chunks(path: Path, advance: Advance = ignore) -> Iterator[bytes]:
+def chunks(path: Place, advance: Advance = ignore) -> Iterator[bytes]:
     """Yield the decompressed content of a file in blocks. Several members (as in `cat a.gz b.gz`) are one content.
 
     Raises InputError if the file is damaged, truncated, or decompresses to more than any text does.
@@ -61,7 +89,7 @@ def chunks(path: Path, advance: Advance = ignore) -> Iterator[bytes]:
             yield content[start : start + BLOCK]
 
 
-def _unpacked(path: Path, packing: str, advance: Advance) -> Iterator[bytes]:
+def _unpacked(path: Place, packing: str, advance: Advance) -> Iterator[bytes]:
     unpacker: Any = None
     members = 0
     parts = (block[at : at + STEP] for block in _blocks(path, advance) for at in range(0, len(block), STEP))
@@ -84,18 +112,34 @@ def _unpacked(path: Path, packing: str, advance: Advance) -> Iterator[bytes]:
         raise InputError(f"{path} is truncated: its {packing} data ends before the end marker; download it again")
 
 
-def _blocks(path: Path, advance: Advance) -> Iterator[bytes]:
-    if path.exists() and not path.is_file():  # opening a pipe would wait for someone who writes to it
+def _blocks(path: Place, advance: Advance) -> Iterator[bytes]:
+    whole = path.path if isinstance(path, FilePart) else path
+    if whole.exists() and not whole.is_file():  # opening a pipe would wait for someone who writes to it
         raise InputError(f"{path} is not a regular file but a folder, pipe, socket or device; name another")
     try:
-        with open(path, "rb") as file:
-            while block := file.read(BLOCK):
+        with open(whole, "rb") as file:
+            for block in _read_blocks(file, path):
                 advance(len(block))
                 yield block
     except PermissionError:
         raise InputError(f"{path} cannot be read: no permission") from None
     except (FileNotFoundError, IsADirectoryError):
         raise InputError(f"{path} no longer exists, or is no longer a file") from None
+
+
+def _read_blocks(file: IO[bytes], path: Place) -> Iterator[bytes]:
+    """Yield the blocks of an open file, or of its part."""
+    place, end = (path.start, path.end) if isinstance(path, FilePart) else (0, -1)
+    if place:
+        file.seek(place)
+    while block := file.read(BLOCK if end < 0 else min(BLOCK, end - place)):
+        place += len(block)
+        yield block
+
+
+def _first(path: Place) -> int:
+    """Return the place in its file of the first byte of a part; 0 for a whole file."""
+    return path.start if isinstance(path, FilePart) else 0
 
 
 def _unpacker(packing: str) -> Any:
@@ -116,13 +160,13 @@ def _faults(packing: str) -> tuple[type[Exception], ...]:
     return (zstandard.ZstdError,)
 
 
-def lines(path: Path, advance: Advance = ignore, longest: int = LINE, cut: bool = False) -> Iterator[str]:
+def lines(path: Place, advance: Advance = ignore, longest: int = LINE, cut: bool = False) -> Iterator[str]:
     """Yield the lines of UTF-8 text without their line ends; a byte-order mark at the start is dropped.
 
     A line of more than `longest` bytes raises InputError, or if `cut` is true, is divided into several, after a blank
     if it has one.
     """
-    offset = 0  # in the decompressed content, of the byte after the last line
+    offset = _first(path)  # in the decompressed content, of the byte after the last line
     for raw in _raw_lines(path, advance, longest, cut):
         try:
             text = raw.decode("utf-8")
@@ -136,13 +180,14 @@ def lines(path: Path, advance: Advance = ignore, longest: int = LINE, cut: bool 
         yield text.removesuffix("\n").removesuffix("\r")
 
 
-def _place(path: Path, offset: int) -> str:
+def _place(path: Place, offset: int) -> str:
     return f"{offset}{' of the decompressed text' if path.suffix.lower() in PACKINGS else ''}"
 
 
-def _raw_lines(path: Path, advance: Advance, longest: int, cut: bool) -> Iterator[bytes]:
+def _raw_lines(path: Place, advance: Advance, longest: int, cut: bool) -> Iterator[bytes]:
     waiting: list[bytes] = []  # pieces of a line whose end is not read yet
-    size = offset = number = 0
+    size = number = 0
+    offset = _first(path)
     for chunk in _texts(path, advance):
         first, end, rest = chunk.partition(b"\n")
         if end:
@@ -170,9 +215,9 @@ def _raw_lines(path: Path, advance: Advance, longest: int, cut: bool) -> Iterato
         yield last
 
 
-def _texts(path: Path, advance: Advance) -> Iterator[bytes]:
+def _texts(path: Place, advance: Advance) -> Iterator[bytes]:
     """Yield the blocks of a text file. Raises InputError for a NUL byte, as in binary data and UTF-16."""
-    offset = 0
+    offset = _first(path)
     for chunk in chunks(path, advance):
         if (place := chunk.find(b"\0")) >= 0:
             raise InputError(

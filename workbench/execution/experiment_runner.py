@@ -83,9 +83,9 @@ class Outcome:
         return "\n".join([*lines, f"report: {self.report}" if self.report else "no report was written"])
 
 
-def prepare(base: RunSpec, cache: Path | None = None) -> tuple[RunSpec, Prepared]:
+def prepare(base: RunSpec, cache: Path | None = None, workers: int = 1) -> tuple[RunSpec, Prepared]:
     """Return the base spec with the facts of its prepared data, and this data, which is made if needed."""
-    prepared = prepare_data(base, cache=cache)
+    prepared = prepare_data(base, cache=cache, workers=workers)
     return bind(base, prepared), prepared
 
 
@@ -100,9 +100,9 @@ def text_facts(prepared: Prepared) -> dict[str, Any]:
             "sources": dict(prepared.sources)}  # fmt: skip
 
 
-def prepared_facts(base: RunSpec) -> dict[str, Any]:
+def prepared_facts(base: RunSpec, workers: int = 1) -> dict[str, Any]:
     """Return what `workbench data prepare` prints: the counts of the text, and the folder of its shards."""
-    spec, text = prepare(base)
+    spec, text = prepare(base, workers=workers)
     return {
         "corpus": ", ".join(spec.data.corpus), "documents": text.documents, "tokens": text.tokens,
         "words": text.words, "sources": dict(text.sources),

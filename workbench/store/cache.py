@@ -36,7 +36,8 @@ WHOLE = 16 << 20  # bytes; of a larger file only some blocks are checked
 SAMPLED = 64  # blocks of large files that are read when a folder is opened
 UNCLAIMED = 600.0  # seconds after which a staging folder without a lease counts as left by a killed process
 LOOK = 0.2  # seconds between checks of whether another process has finished
-FOLDERS, FILES = ("data", "docs", "tokenizers", "kernels", "converted", "submissions"), ("probes", "baselines", "hub")
+FOLDERS = ("data", "slices", "docs", "tokenizers", "kernels", "converted", "submissions")
+FILES = ("probes", "baselines", "hub", "texts", "plans")
 
 
 class Older(ValueError):
@@ -72,7 +73,7 @@ def _checked(path: Path) -> Any:
 
 def write_entry(path: Path, value: Any) -> None:
     """Write a JSON value with its hash, in one step. Raises OSError."""
-    _make(path.parent)
+    make_folder(path.parent)
     if path.is_dir() and not path.is_symlink():
         atomic.discard(path)
     atomic.write_atomic(path, _with_hash(path.name, value))
@@ -97,20 +98,23 @@ def _warn_of(path: Path, fault: str) -> None:
 # ---- entries that are a folder ----
 
 
-def is_whole(folder: Path) -> bool:
-    """Return whether a folder of the cache exists and is unchanged; a warning is logged if it is damaged."""
+def is_whole(folder: Path, blocks: int | None = None) -> bool:
+    """Return whether a folder of the cache exists and is unchanged; a warning is logged if it is damaged.
+
+    Of large files, `blocks` blocks in all are read (default: SAMPLED).
+    """
     if not os.path.lexists(folder):
         return False
-    fault = next(faults(folder), None)
+    fault = next(faults(folder, blocks=blocks), None)
     if fault:
         _warn_of(folder, fault)
     return fault is None
 
 
-def faults(folder: Path, full: bool = False) -> Iterator[str]:
+def faults(folder: Path, full: bool = False, blocks: int | None = None) -> Iterator[str]:
     """Yield a phrase about each file of a folder that has changed since it was made.
 
-    Of large files only some blocks are checked, unless `full`.
+    Of large files only `blocks` blocks are checked in all (default: SAMPLED), but some of each file, unless `full`.
     """
     try:
         sealed = _checked(folder / SEAL)
@@ -128,7 +132,9 @@ def faults(folder: Path, full: bool = False) -> Iterator[str]:
     for name, each in there.items():
         try:
             with atomic.open_regular(folder / name) as file:
-                if not _matches(file, each, full, max(2, SAMPLED // max(large, 1)), name):
+                if not _matches(
+                    file, each, full, max(2, (SAMPLED if blocks is None else blocks) // max(large, 1)), name
+                ):
                     yield f"{name} has changed since it was written, according to its SHA-256"
         except FileNotFoundError:
             yield f"{name} is missing"
@@ -189,7 +195,7 @@ def staged(folder: Path) -> Iterator[Path]:
     """
     stage = folder.with_name(f".{folder.name}~{uuid.uuid4().hex}")
     with atomic.disk_errors(folder):
-        _make(folder.parent)
+        make_folder(folder.parent)
         stage.mkdir()
         try:
             lease = acquire(stage)
@@ -207,7 +213,7 @@ def staged(folder: Path) -> Iterator[Path]:
             shutil.rmtree(stage, ignore_errors=True)
 
 
-def _make(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     """Make a folder of the cache, unless there is one. Raises InputError if a file is in its place, or OSError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -271,7 +277,7 @@ def alone(folder: Path, waiting: Callable[[], None]) -> Iterator[Lease]:
     `waiting` is called repeatedly while another process holds it. If a process is paused for so long that another one
     takes the lease over, the work is done twice; a folder made by `staged` is complete in this case too.
     """
-    _make(folder)
+    make_folder(folder)
     while True:
         try:
             lease = acquire(folder, patience=0)

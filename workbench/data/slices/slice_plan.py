@@ -1,0 +1,77 @@
+"""The plan by which processes share the slices of one text: a JSON file in the cache, written before they start."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.data.slices.cutting import Slice
+from workbench.data.sources import Code, Docs, File, Hub, Source
+from workbench.errors import InputError
+from workbench.spec.parts import DataSpec
+from workbench.store.cache import read_entry, write_entry
+
+KINDS: dict[str, type[Source]] = {"docs": Docs, "python-code": Code, "file": File, "hub": Hub}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The slices of a text, and what their tokens depend on besides: settings of the text, and the vocabulary.
+
+    `root` is the folder of the cache, and `key` the name of the text there.
+    """
+
+    root: Path
+    key: str
+    data: DataSpec
+    vocabulary: Path
+    slices: tuple[Slice, ...]
+
+    @property
+    def path(self) -> Path:
+        """The file of the plan."""
+        return self.root / "plans" / f"{self.key}.json"
+
+    def name(self, number: int) -> str:
+        """Return the name of a slice."""
+        return f"{self.key}-{number:05d}"
+
+    def folder(self, number: int) -> Path:
+        """Return the folder of an encoded slice, which exists when it is complete."""
+        return self.root / "slices" / self.name(number)
+
+    def lock(self, number: int) -> Path:
+        """Return the folder whose lease the process holds that encodes a slice."""
+        return self.root / "locks" / self.name(number)
+
+    def write(self) -> None:
+        """Write the plan to its file. Raises OSError."""
+        slices = [[_plain(source) for source in each.sources] for each in self.slices]
+        data = self.data.model_dump(mode="json")
+        write_entry(self.path, {"key": self.key, "data": data, "vocabulary": self.vocabulary.name, "slices": slices})
+
+    @classmethod
+    def read(cls, path: Path) -> Plan:
+        """Return the plan in a file of the cache. Raises InputError if there is none."""
+        value = read_entry(path)
+        if value is None:
+            raise InputError(
+                f"{path} is no plan of a text's slices, which data prepare writes; give that command again"
+            )
+        root = path.absolute().parents[1]
+        slices = tuple(Slice(tuple(map(_source, each))) for each in value["slices"])
+        data = DataSpec.model_validate(value["data"])
+        return cls(root, value["key"], data, root / "tokenizers" / value["vocabulary"], slices)
+
+
+def _plain(source: Source) -> dict[str, Any]:
+    kind = next(name for name, each in KINDS.items() if isinstance(source, each))
+    return {"kind": kind, **asdict(source)}
+
+
+def _source(value: dict[str, Any]) -> Source:
+    fields = {name: field for name, field in value.items() if name != "kind"}
+    if value["kind"] == "file":
+        fields |= {"path": Path(fields["path"]), "span": fields["span"] and tuple(fields["span"])}
+    return KINDS[value["kind"]](**fields)
