@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from workbench.data.remote import RemotePath
 from workbench.data.streams import (
     FREE,
     LINE,
@@ -26,6 +27,7 @@ from workbench.data.streams import (
     chunks,
     ignore,
     lines,
+    opened,
     unpacked_suffix,
 )
 from workbench.errors import InputError, encodable
@@ -104,7 +106,7 @@ def _parquet(path: Place, column: str, advance: Advance) -> Iterator[str]:
         advance(path.size)
     else:
         yield from _column(parquet_rows(path, str(path), column), column, path)
-        advance(path.stat().st_size)
+        advance(path.stat().st_size if isinstance(path, Path) else path.size)
 
 
 def _column(rows: Iterable[tuple[str, dict[str, Any]]], column: str, path: Place) -> Iterator[str]:
@@ -161,13 +163,13 @@ def delimited_rows(path: Place, lines: Iterable[str], mark: str = ",") -> Iterat
 _NAMES = {",": "CSV", "\t": "TSV"}
 
 
-def row_groups(path: Path) -> list[int]:
+def row_groups(path: Path | RemotePath) -> list[int]:
     """Return the compressed size in bytes of each row group of a Parquet file; none if it cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as table:
+        with opened(path) as file, pq.ParquetFile(file) as table:
             groups = map(table.metadata.row_group, range(table.metadata.num_row_groups))
             return [sum(group.column(at).total_compressed_size for at in range(group.num_columns)) for group in groups]
     except (pa.ArrowException, UnicodeDecodeError, OSError):
@@ -175,7 +177,7 @@ def row_groups(path: Path) -> list[int]:
 
 
 def parquet_rows(
-    path: Path, shown: str, column: str | None = None, groups: tuple[int, int] = (0, -1)
+    path: Path | RemotePath, shown: str, column: str | None = None, groups: tuple[int, int] = (0, -1)
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield ("row 7", {column: value}) for each row, with all columns or one. Errors name the file as `shown`.
 
@@ -186,7 +188,7 @@ def parquet_rows(
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as table:
+        with opened(path) as file, pq.ParquetFile(file) as table:
             first, end = groups[0], table.metadata.num_row_groups if groups[1] < 0 else groups[1]
             numbers = itertools.count(1 + sum(table.metadata.row_group(at).num_rows for at in range(first)))
             if column is not None and column not in table.schema_arrow.names:

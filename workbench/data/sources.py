@@ -18,6 +18,7 @@ from typing import Any
 
 from workbench.data import formats
 from workbench.data.built_in import docs, python_code
+from workbench.data.remote import RemotePath, is_remote, listed
 from workbench.data.streams import PACKINGS, Advance, FilePart, Place, ignore, unpacked_suffix
 from workbench.data.subwords import TRAINED
 from workbench.errors import InputError
@@ -69,6 +70,30 @@ class File:
 
 
 @dataclass(frozen=True)
+class Remote:
+    """A file on a server. Its size in bytes and its `version`, such as an ETag, show whether it has changed.
+
+    With a `span`, it is a part of this file, as in `File`; `whole` is the size of all of it.
+    """
+
+    url: str
+    size: int
+    version: str
+    whole: int
+    span: tuple[int, int] | None = None
+
+    @property
+    def path(self) -> RemotePath:
+        """The whole file."""
+        return RemotePath(self.url, self.whole)
+
+    @property
+    def place(self) -> Place:
+        """What is read: the file, or its part."""
+        return self.path if self.span is None else FilePart(self.path, *self.span, self.size)
+
+
+@dataclass(frozen=True)
 class Hub:
     """The train split of a hub data set at a commit. Its size is not known before it is read."""
 
@@ -78,7 +103,7 @@ class Hub:
     size: int = 0
 
 
-Source = Docs | Code | File | Hub
+Source = Docs | Code | File | Remote | Hub
 
 
 def documents(spec: DataSpec) -> Iterator[str]:
@@ -98,7 +123,7 @@ def resolve(spec: DataSpec) -> list[Source]:
 
 def read(source: Source, column: str, advance: Advance = ignore) -> Iterator[str]:
     """Yield the documents of one source; `advance` is called with the progress in units of the source's size."""
-    if isinstance(source, File):
+    if isinstance(source, File | Remote):
         yield from formats.read(source.place, column, advance)
     elif isinstance(source, Hub):
         for document in _read_hub(source, column):
@@ -115,12 +140,16 @@ def check_unchanged(sources: Iterable[Source]) -> None:
     for source in sources:
         if isinstance(source, File) and (now := _file(source.path)) != replace(source, size=now.size, span=None):
             raise InputError(f"corpus file {source.path} was changed while it was read; give the same command again")
+        if isinstance(source, Remote) and source.version != _remote(source.url)[0].version:
+            raise InputError(f"corpus file {source.url} was changed while it was read; give the same command again")
 
 
 def identity(source: Source) -> list[Any]:
     """Return what must be equal if prepared data is to be used again without reading the source."""
     if isinstance(source, File):
         return ["file", str(source.path), source.size, source.changed]
+    if isinstance(source, Remote):
+        return ["remote", source.url, source.size, source.version]
     if isinstance(source, Hub):
         return ["hub", source.name, source.config, source.commit]
     return [name_of(source), source.fingerprint]
@@ -128,7 +157,7 @@ def identity(source: Source) -> list[Any]:
 
 def name_of(source: Source) -> str:
     """Return the name of a source for display, which is without the suffix of a compression."""
-    if isinstance(source, File):
+    if isinstance(source, File | Remote):
         return source.path.stem if source.path.suffix.lower() in PACKINGS else source.path.name
     if isinstance(source, Hub):
         return f"{source.name}:{source.config}" if source.config else source.name
@@ -142,6 +171,8 @@ def _resolve(name: str, revision: str | None) -> list[Source]:
     if name == "python-code":
         files = python_code.files()
         return [Code(python_code.fingerprint(files), sum(file.size for file in files))]
+    if is_remote(name):
+        return list(_remote(name))
     path = user_path(name, "--corpus")
     try:
         folder, there = path.is_dir(), path.exists()
@@ -171,6 +202,16 @@ def _resolve(name: str, revision: str | None) -> list[Source]:
     )
 
 
+def _remote(name: str) -> list[Remote]:
+    """Return the readable files of a URL, which may name a folder or a glob. Raises InputError if there is none."""
+    if offline() and name.lower().startswith("hf:"):
+        raise InputError(f"corpus {name!r} is on the hub, and HF_HUB_OFFLINE is set; unset it, or name local files")
+    files = [(path, version) for path, version in listed(name) if formats.kind_of(path)]
+    if not files:
+        raise InputError(f"corpus {name!r} names no file that can be read: {KINDS}")
+    return [Remote(path.url, path.size, version, path.size) for path, version in files]
+
+
 def _folder(path: Path) -> list[Source]:
     """Return the readable files in a folder and its subfolders, sorted by path; hidden ones are skipped."""
 
@@ -189,7 +230,7 @@ def _folder(path: Path) -> list[Source]:
 
 def is_babylm(data: DataSpec) -> bool:
     """Return whether a corpus name stands for local files in BabyLM's layout, which are called SOURCE.train."""
-    named = [name for name in data.corpus if name not in BUILT_IN]
+    named = [name for name in data.corpus if name not in BUILT_IN and not is_remote(name)]
     here = [name for name in named if not HUB_NAME.match(name) or os.path.exists(name)]
     files = [source for name in here for source in _resolve(name, None) if isinstance(source, File)]
     return any(unpacked_suffix(file.path) == TRAIN for file in files)
@@ -239,7 +280,7 @@ def _file(path: Path) -> File:
 
 def local(data: DataSpec) -> bool:
     """Return whether the corpus and the tokenizer are both on this machine, and neither is on the hub."""
-    named = [name for name in data.corpus if HUB_NAME.match(name)]
+    named = [name for name in data.corpus if HUB_NAME.match(name) or is_remote(name)]
     named += [data.tokenizer] if data.tokenizer not in TRAINED else []
     return all(os.path.exists(os.path.expanduser(name)) for name in named)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from workbench.data.remote import RemotePath
 from workbench.errors import InputError
 
 Advance = Callable[[int], None]  # called with the bytes of the file, before decompression, read since the last call
@@ -30,7 +31,7 @@ class FilePart:
     `size` is its part of the bytes of the file. It has the attributes of a path that readers use.
     """
 
-    path: Path
+    path: Path | RemotePath
     start: int
     end: int
     size: int
@@ -47,7 +48,7 @@ class FilePart:
         return f"{self.path} from byte {self.start}" if self.start else str(self.path)
 
 
-Place = Path | FilePart
+Place = Path | RemotePath | FilePart
 
 
 def unpacked_suffix(path: Place) -> str:
@@ -114,10 +115,12 @@ def _unpacked(path: Place, packing: str, advance: Advance) -> Iterator[bytes]:
 
 def _blocks(path: Place, advance: Advance) -> Iterator[bytes]:
     whole = path.path if isinstance(path, FilePart) else path
-    if whole.exists() and not whole.is_file():  # opening a pipe would wait for someone who writes to it
+    if (
+        isinstance(whole, Path) and whole.exists() and not whole.is_file()
+    ):  # opening a pipe would wait for someone who writes to it
         raise InputError(f"{path} is not a regular file but a folder, pipe, socket or device; name another")
     try:
-        with open(whole, "rb") as file:
+        with opened(whole) as file:
             for block in _read_blocks(file, path):
                 advance(len(block))
                 yield block
@@ -125,6 +128,11 @@ def _blocks(path: Place, advance: Advance) -> Iterator[bytes]:
         raise InputError(f"{path} cannot be read: no permission") from None
     except (FileNotFoundError, IsADirectoryError):
         raise InputError(f"{path} no longer exists, or is no longer a file") from None
+
+
+def opened(path: Path | RemotePath) -> IO[bytes]:
+    """Open a file, here or on a server, for reading. Raises OSError, or InputError for a server's."""
+    return open(path, "rb") if isinstance(path, Path) else path.open()
 
 
 def _read_blocks(file: IO[bytes], path: Place) -> Iterator[bytes]:

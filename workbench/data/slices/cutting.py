@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from workbench.data import formats
-from workbench.data.sources import File, Hub, Source
-from workbench.data.streams import BLOCK, PACKINGS
+from workbench.data.sources import File, Hub, Remote, Source
+from workbench.data.streams import BLOCK, PACKINGS, opened
 
 SLICE = 256 << 20  # bytes of input; 70 million tokens, which one core encodes in one to two minutes
 WHOLE = 16 << 30  # bytes; text up to here has the vocabulary and fingerprint that it had before slices were introduced
@@ -54,7 +54,7 @@ def is_small(sources: Sequence[Source]) -> bool:
 
 def _parts(source: Source) -> Iterator[Source]:
     """Yield the parts of a source between two cuts, or the source itself if it is not cut."""
-    if not isinstance(source, File) or source.size <= SLICE:
+    if not isinstance(source, File | Remote) or source.size <= SLICE:
         yield source
         return
     start = 0
@@ -63,7 +63,7 @@ def _parts(source: Source) -> Iterator[Source]:
         start = end
 
 
-def _cuts(file: File) -> Iterator[tuple[int, int]]:
+def _cuts(file: File | Remote) -> Iterator[tuple[int, int]]:
     """Yield the end of each part of a file, a byte or a row group, and the bytes of the part; the last end is -1."""
     suffix = formats.kind_of(file.path)
     packed = file.path.suffix.lower() in PACKINGS
@@ -75,7 +75,7 @@ def _cuts(file: File) -> Iterator[tuple[int, int]]:
         yield -1, file.size
 
 
-def _byte_cuts(file: File, marks: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+def _byte_cuts(file: File | Remote, marks: Sequence[bytes]) -> Iterator[tuple[int, int]]:
     """Yield cuts after the first of `marks` that is at least SLICE bytes from the cut before."""
     start = 0
     while start + SLICE < file.size and (end := _after_mark(file, start + SLICE, marks)) < file.size:
@@ -84,10 +84,10 @@ def _byte_cuts(file: File, marks: Sequence[bytes]) -> Iterator[tuple[int, int]]:
     yield -1, file.size - start
 
 
-def _after_mark(file: File, place: int, marks: Sequence[bytes]) -> int:
+def _after_mark(file: File | Remote, place: int, marks: Sequence[bytes]) -> int:
     """Return the place after the first of `marks` that ends after `place`, or the size of the file if there is none."""
     overlap = max(map(len, marks)) - 1
-    with file.path.open("rb") as content:
+    with opened(file.path) as content:
         place = max(0, place - overlap)
         content.seek(place)
         block = b""
@@ -99,7 +99,7 @@ def _after_mark(file: File, place: int, marks: Sequence[bytes]) -> int:
     return file.size
 
 
-def _group_cuts(file: File) -> Iterator[tuple[int, int]]:
+def _group_cuts(file: File | Remote) -> Iterator[tuple[int, int]]:
     """Yield cuts between row groups of a Parquet file, with the compressed sizes of the groups, scaled to the file."""
     sizes = formats.row_groups(file.path)
     if not sizes:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from workbench.data.slices.cutting import Slice
-from workbench.data.sources import Code, Docs, File, Hub, Source
+from workbench.data.sources import Code, Docs, File, Hub, Remote, Source
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec
 from workbench.store.cache import read_entry, write_entry
 
-KINDS: dict[str, type[Source]] = {"docs": Docs, "python-code": Code, "file": File, "hub": Hub}
+KINDS: dict[str, type[Source]] = {"docs": Docs, "python-code": Code, "file": File, "remote": Remote, "hub": Hub}
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,8 @@ def _plain(source: Source) -> dict[str, Any]:
 
 def _source(value: dict[str, Any]) -> Source:
     fields = {name: field for name, field in value.items() if name != "kind"}
+    if fields.get("span"):
+        fields["span"] = tuple(fields["span"])
     if value["kind"] == "file":
-        fields |= {"path": Path(fields["path"]), "span": fields["span"] and tuple(fields["span"])}
+        fields["path"] = Path(fields["path"])
     return KINDS[value["kind"]](**fields)

@@ -1,0 +1,169 @@
+"""Files on object stores and web servers, through fsspec: `s3://`, `gs://`, `hf://`, `https://` and others.
+
+A file is read in blocks, each by a request for these bytes alone, which is repeated if it fails; so a server that fails
+some requests changes nothing of a text. Credentials and endpoints are those of fsspec and of each store's client
+(environment variables and their own configuration files), and never part of a name.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import PurePosixPath
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from workbench.errors import InputError, one_line
+
+T = TypeVar("T")
+NAME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+BLOCK = 8 << 20  # bytes of one request
+TRIES, FINAL = 9, 3  # requests until one fails for good; and until it does if the answer is that there is no such file
+PAUSE, LONGEST = 0.25, 20.0  # seconds before the first repetition, which double up to the longest pause
+# What stores call a hash, a version or a time that changes with a file's content, the surest first.
+VERSIONS = ("sha256", "blob_id", "ETag", "etag", "md5Hash", "content_md5", "Content-MD5", "Digest", "generation",
+            "LastModified", "last_modified", "Last-Modified", "updated", "mtime")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RemotePath:
+    """The URL of a file and its size in bytes, with the attributes of a path that readers use."""
+
+    url: str
+    size: int
+
+    @property
+    def name(self) -> str:
+        return PurePosixPath(urlsplit(self.url).path).name
+
+    @property
+    def stem(self) -> str:
+        return PurePosixPath(self.name).stem
+
+    @property
+    def suffix(self) -> str:
+        return PurePosixPath(self.name).suffix
+
+    @property
+    def suffixes(self) -> list[str]:
+        return PurePosixPath(self.name).suffixes
+
+    def __str__(self) -> str:
+        return self.url
+
+    def open(self) -> io.BufferedReader:
+        """Open the file for reading. Reading raises InputError if the server refuses or keeps failing."""
+        return io.BufferedReader(_Requests(self), BLOCK)
+
+
+class _Requests(io.RawIOBase):
+    """A file of which each read is one request."""
+
+    def __init__(self, path: RemotePath) -> None:
+        self.path, self.place = path, 0
+        self.system, self.inner = _system(path.url)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self.place = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self.place, io.SEEK_END: self.path.size}[whence]
+        return self.place
+
+    def tell(self) -> int:
+        return self.place
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        end = min(self.place + len(view), self.path.size)
+        if end <= self.place:
+            return 0
+        content = repeated(self.path.url, partial(self._range, self.place, end))
+        view[: len(content)] = content
+        self.place = end
+        return len(content)
+
+    def _range(self, start: int, end: int) -> bytes:
+        content: bytes = self.system.cat_file(self.inner, start=start, end=end)
+        if len(content) > end - start:
+            raise InputError(f"corpus file {self.path} is on a server that sends no parts of files; download it first")
+        if len(content) < end - start:
+            raise OSError(f"{len(content)} of {end - start} bytes came")
+        return content
+
+
+def is_remote(name: str) -> bool:
+    """Return whether a corpus name is a URL."""
+    return NAME.match(name) is not None
+
+
+def listed(name: str) -> list[tuple[RemotePath, str]]:
+    """Return the files that a URL names, itself or as a folder or glob, sorted, with what shows that one has changed.
+
+    Raises InputError if there is none, or if the server gives no size or nothing that changes with the content.
+    """
+    parts = urlsplit(name)
+    if "@" in parts.netloc and parts.scheme != "hf":
+        raise InputError(
+            f"corpus {parts.scheme}://...@{parts.netloc.rpartition('@')[2]}{parts.path}: a name may hold no user or "
+            f"password, since it is kept in every run; give credentials as {parts.scheme}'s client expects them"
+        )
+    system, path = _system(name)
+    return [_file(system, info) for info in repeated(name, lambda: _infos(system, path, name))]
+
+
+def _infos(system: Any, path: str, name: str) -> list[dict[str, Any]]:
+    """Return what the server tells of each file."""
+    if any(sign in name for sign in "*?[") and not name.lower().startswith("http"):
+        return [info for _, info in sorted(system.glob(path, detail=True).items()) if info["type"] == "file"]
+    info = system.info(path)
+    if info["type"] == "directory":
+        return [each for _, each in sorted(system.find(path, detail=True).items())]
+    return [info]
+
+
+def _file(system: Any, info: dict[str, Any]) -> tuple[RemotePath, str]:
+    url = str(system.unstrip_protocol(info["name"]))
+    given = {**info, **(info.get("lfs") or {})}
+    version = next((f"{key}={given[key]}" for key in VERSIONS if given.get(key)), None)
+    if given.get("size") is None or version is None:
+        lacking = "size" if given.get("size") is None else "hash, version or time"
+        raise InputError(f"corpus file {url}: its server tells no {lacking} of it, so that a change could not be "
+                         f"noticed; download it first")  # fmt: skip
+    return RemotePath(url, int(given["size"])), version
+
+
+def _system(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL and the path in it. Raises InputError if its package is not installed."""
+    import fsspec
+
+    try:
+        system, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
+    except ImportError as error:
+        raise InputError(f"corpus {url!r}: {one_line(error)}; pip install 'workbench[remote]'") from None
+    except ValueError as error:
+        raise InputError(f"corpus {url!r} cannot be read: {one_line(error)}") from None
+    return system, str(path)
+
+
+def repeated(url: str, request: Callable[[], T]) -> T:
+    """Return the result of a request, which is repeated if it fails. Raises InputError if it keeps failing."""
+    for attempt in range(1, TRIES + 1):
+        try:
+            return request()
+        except InputError:
+            raise
+        except Exception as error:  # each store's client has types of its own
+            final = isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError)
+            if attempt >= (FINAL if final else TRIES):
+                problem = "there is no such file" if isinstance(error, FileNotFoundError) else one_line(error)
+                raise InputError(f"corpus {url!r} cannot be read, after {attempt} tries: {problem}") from None
+            time.sleep(min(LONGEST, PAUSE * 2 ** (attempt - 1)))
+    raise AssertionError("the last try returns or raises")
