@@ -147,7 +147,9 @@ def _system(url: str) -> tuple[Any, str]:
     try:
         system, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
     except ImportError as error:
-        raise InputError(f"corpus {url!r}: {one_line(error)}; pip install 'workbench[remote]'") from None
+        raise InputError(
+            f"corpus {url!r}: {one_line(error)}; s3:// and https:// need pip install 'workbench[remote]'"
+        ) from None
     except ValueError as error:
         raise InputError(f"corpus {url!r} cannot be read: {one_line(error)}") from None
     return system, str(path)
