@@ -88,6 +88,17 @@ def test_the_stream_is_the_documents_joined(
     assert sorted(map(tuple, made.batch(0, made.rows).ids.tolist())) == sorted(rows)
 
 
+def test_a_document_without_tokens_at_its_end_has_one_separator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Also where a batch ends inside it."""
+    monkeypatch.setattr(shards, "BATCH", 1)
+    monkeypatch.setattr(shards, "PIECE", 5)
+    (tmp_path / "t.txt").write_text(
+        "\n\n".join(["some words of text " * 20 + "\x07 " * 30, "\x07 " * 30, "and more text"] * 9)
+    )
+    prepared = make(spec_of(tmp_path / "t.txt", data__length=8), tmp_path / "cache")
+    assert stream(prepared).count(3) == 18 and prepared.documents == 27
+
+
 def test_the_manifest_is_true(book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(shards, "SHARD", 5000)
     prepared = make(spec_of(book), tmp_path / "cache")

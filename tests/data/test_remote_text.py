@@ -159,14 +159,17 @@ def test_a_server_that_keeps_failing_ends_in_one_sentence(monkeypatch: pytest.Mo
 
 
 class Ranges(http.server.SimpleHTTPRequestHandler):
-    """A web server that sends parts of files, or whole files although parts were asked for."""
+    """A web server that sends parts of files, or whole files although parts were asked for; every second GET fails."""
 
     whole = False
+    gets = itertools.count(1)
 
     def log_message(self, *_: Any) -> None:
         """Keep quiet."""
 
     def do_GET(self) -> None:
+        if next(self.gets) % 2:
+            return self.send_error(503)
         if self.whole or "Range" not in self.headers:
             return super().do_GET()
         content = Path(self.translate_path(self.path)).read_bytes()
@@ -181,9 +184,11 @@ class Ranges(http.server.SimpleHTTPRequestHandler):
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_text_on_a_web_server(whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client, unlike that of S3, repeats nothing by itself."""
     pytest.importorskip("aiohttp", reason="needs aiohttp: pip install 'workbench[remote]'")
     monkeypatch.setattr(Ranges, "whole", whole)
     monkeypatch.setattr(remote, "BLOCK", 5_000)
+    monkeypatch.setattr(remote, "PAUSE", 0.01)
     (tmp_path / "t.txt").write_text("\n\n".join(TEXTS))
     handler = functools.partial(Ranges, directory=str(tmp_path))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
