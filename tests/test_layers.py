@@ -59,7 +59,7 @@ HOMES = {
     "sklearn": ("tasks",),
     "pytorch_optimizer": ("training.update_rules",),
     "zstandard": ("data",),
-    "fsspec": ("data.remote",),
+    "fsspec": ("data.slices.remote",),
 }
 SLOW_TO_LOAD = (
     "torch pandas transformers datasets matplotlib scipy numpy wandb optuna tokenizers pyarrow jinja2 sklearn"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from workbench.data.remote import RemotePath
+from workbench.data.slices.remote import RemotePath
 from workbench.data.streams import (
     FREE,
     LINE,

@@ -98,7 +98,7 @@ def prepare(spec: RunSpec, progress: Progress | None = None, cache: Path | None 
     return prepared
 
 
-def _alone(spec: RunSpec, key: str, root: Path, report: Progress) -> AbstractContextManager[None]:
+def _alone(spec: RunSpec, key: str, root: Path, report: Progress) -> AbstractContextManager[object]:
     """Hold the lease of a text, and report that another process has it as long as it does."""
     waiting = f"another process is preparing {', '.join(spec.data.corpus)}; waiting for it"
     return alone(root / "locks" / key, lambda: report(waiting, 0, 0))

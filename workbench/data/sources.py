@@ -18,7 +18,7 @@ from typing import Any
 
 from workbench.data import formats
 from workbench.data.built_in import docs, python_code
-from workbench.data.remote import RemotePath, is_remote, listed
+from workbench.data.slices.remote import RemotePath, is_remote, listed
 from workbench.data.streams import PACKINGS, Advance, FilePart, Place, ignore, unpacked_suffix
 from workbench.data.subwords import TRAINED
 from workbench.errors import InputError

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from workbench.data.remote import RemotePath
+from workbench.data.slices.remote import RemotePath
 from workbench.errors import InputError
 
 Advance = Callable[[int], None]  # called with the bytes of the file, before decompression, read since the last call

@@ -1,1 +1,1 @@
-"""Large text in slices: cut by its sizes alone, encoded by any number of processes, and put together by reference."""
+"""Large text in slices, here or on servers: cut by sizes alone, encoded by any processes, put together by reference."""

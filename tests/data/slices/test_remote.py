@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from workbench.data import formats, prepare, remote, sources, tokenizer
+from workbench.data import formats, prepare, sources, tokenizer
 from workbench.data.prepare import Prepared
 from workbench.data.progress_bar import silent
-from workbench.data.slices import cutting
+from workbench.data.slices import cutting, remote
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec
 from workbench.spec.presets import resolve
