@@ -330,7 +330,9 @@ def choose(scores: list[dict[str, Any]], tasks: Mapping[str, Any], notes: list[s
                 f"{task}: {plural(rest, 'score')} under other fine-tuning settings or data {verb} left out "
                 f"(digest {others}; shown: {best or 'unnamed'})"
             )
-        notes += [f"{s['path']}: the score is not a number and is left out" for s in groups[best] if math.isnan(s["value"])]
+        notes += [
+            f"{s['path']}: the score is not a number and is left out" for s in groups[best] if math.isnan(s["value"])
+        ]
     return chosen
 
 
