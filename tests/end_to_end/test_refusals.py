@@ -355,3 +355,13 @@ def test_no_store_is_left_of_a_table_that_cannot_be_used(workbench: Command, tmp
     done = workbench("run", "ablation", "--tasks", "t.csv", "--runs", "file/runs", cwd=tmp_path)
     assert done.returncode == 2 and "file/runs" in done.stderr and "t.csv" not in done.stderr, done.stderr
     assert "--runs" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+@pytest.mark.parametrize("words", [["sweep", "--help"], ["list", "scales"]])
+def test_a_reader_that_closes_the_pipe_ends_the_command_silently(words: list[str]) -> None:
+    """As `workbench sweep --help | head -1` does."""
+    command = [sys.executable, "-m", "workbench", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == "" and process.wait(60) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,8 +24,8 @@ from workbench.spec.launch import Launch
 
 HOST = Host(
     device="cuda:1", precision="bf16", plain=True, compile=True, threads=3, micro_batch=7, log_every=11,
-    save_seconds=2.5, save_every=13, track="wandb", devices=2, command=("workbench", "run", "my ablation.py"),
-    launch=Launch(time="04:00:00", gpus=2),
+    save_seconds=2.5, save_every=13, track="wandb", devices=2, shard=True,
+    command=("workbench", "run", "my ablation.py"), launch=Launch(time="04:00:00", gpus=2),
 )  # fmt: skip
 WHOLE = Assignment(Path("some/runs"), "ablation-nano-1", ("a", "b"), ("./idea.py",), HOST, "2026-01-01T00:00:00Z", 17)
 
@@ -115,3 +116,16 @@ def test_a_worker_that_ran_out_of_disk_has_said_so_itself(monkeypatch: pytest.Mo
         workers.share(WHOLE, 2)
     assert caught.value.errno == errno.EIO and "its message above says" in str(caught.value)
     assert cli._system_error(caught.value) == 74
+
+
+def test_a_changed_assignment_is_refused(tmp_path: Path) -> None:
+    """A digit that is changed in a queued job's file would have another run carried out, or other settings."""
+    place = tmp_path / "assignment.json"
+    WHOLE.write(place)
+    written = place.read_bytes()
+    place.write_bytes(written.replace(b"ablation-nano-1", b"ablation-nano-2"))
+    with pytest.raises(InputError, match=r"assignment.json has changed since it was written"):
+        Assignment.read(place)
+    place.write_bytes(re.sub(rb',"[^"]*":"[0-9a-f]{64}"', b"", written))
+    with pytest.raises(InputError, match="it has no hash"):
+        Assignment.read(place)

@@ -95,8 +95,13 @@ def main() -> None:
         else:
             code = _unexpected(error)
     except SystemExit as end:
-        # No command raises SystemExit: this is shell completion, or code of the user.
-        code = end.code if "_WORKBENCH_COMPLETE" in os.environ else _ended(end)
+        # No command raises SystemExit: this is typer where a reader has closed the pipe, shell completion, or code of
+        # the user.
+        if isinstance(end.__context__, OSError) and end.__context__.errno == errno.EPIPE:
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - closed by the end of the process
+            code = 0
+        else:
+            code = end.code if "_WORKBENCH_COMPLETE" in os.environ else _ended(end)
     except BaseException as error:
         code = _ended(error)
     sys.exit(code if isinstance(code, int) else 0)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from workbench.errors import plural
 from workbench.progress import clock
 from workbench.spec.experiment import EQUAL_WITHIN, question_text
 from workbench.spec.host import Host, cores, threads_for_each
@@ -167,7 +168,7 @@ def _how(host: Host, plans: Sequence[Priced]) -> str:
     """Return device, precision and threads with which the runs will be computed."""
     precisions = dict.fromkeys(host.resolved_precision(spec.encoder.hidden) for spec, _ in plans)
     device = host.resolved_device()
-    threads = f", {host.threads or cores()} threads" if device == "cpu" else ""
+    threads = f", {plural(host.threads or cores(), 'thread')}" if device == "cpu" else ""
     shared = f", {host.devices} devices for each run, without exchanging gradients" if host.devices > 1 else ""
     return f"{device}, {' or '.join(precisions)}{threads}{shared}"
 

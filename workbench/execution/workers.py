@@ -16,7 +16,7 @@ from pathlib import Path
 from workbench.errors import InputError, Interrupted, one_line
 from workbench.execution import live
 from workbench.spec.host import Host, threads_for_each, visible_cards
-from workbench.store.atomic import read_bytes, write_new
+from workbench.store.atomic import read_sealed, sealed, write_new
 from workbench.store.redact import redact_words
 from workbench.store.run_directory import RunDir
 
@@ -44,15 +44,18 @@ class Assignment:
         """Write the assignment to a file."""
         from pydantic import TypeAdapter
 
-        write_new(path, TypeAdapter(Assignment).dump_json(self))
+        write_new(path, sealed(TypeAdapter(Assignment).dump_python(self, mode="json")))
 
     @classmethod
     def read(cls, path: Path) -> Assignment:
-        """Return the assignment in a file. Raises InputError if there is none."""
+        """Return the assignment in a file. Raises InputError if there is none, or it was changed."""
         from pydantic import TypeAdapter
 
         try:
-            return TypeAdapter(cls).validate_json(read_bytes(path))
+            content, has_seal = read_sealed(path)
+            if not has_seal:
+                raise ValueError("it has no hash")
+            return TypeAdapter(cls).validate_python(content)
         except (OSError, ValueError) as error:  # ValidationError is a ValueError
             raise InputError(
                 f"{path} cannot be read as the assignment of a worker, which run and sweep write: {one_line(error)}"
