@@ -185,7 +185,7 @@ def test_a_loop_of_links_is_no_store(workbench: Command, tmp_path: Path) -> None
     (tmp_path / "b").symlink_to("a")
     for words in (["status", "--runs", "a"], ["run", "ablation", "--runs", "a/x"]):
         done = workbench(*words, cwd=tmp_path)
-        assert done.returncode == 2 and done.stderr.count("\n") == 1 and "circle" in done.stderr, done.stderr
+        assert done.returncode == 2 and done.stderr.count("\n") == 1 and "loop" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize(
