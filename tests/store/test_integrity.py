@@ -19,6 +19,7 @@ from workbench.report.load import frames
 from workbench.spec.scoring import score_file
 from workbench.spec.stages import BoundRun
 from workbench.store import manifest
+from workbench.store.atomic import sealed
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
 from workbench.store.verify import Verified, verify
 
@@ -269,6 +270,21 @@ def test_strange_files_are_named(store: RunStore) -> None:
     assert told == {"encoder/model.safetensors.index.json": "unexpected", "notes.txt": "unexpected"}
     with pytest.raises(InputError, match="was not there when training ended"):
         run.check_encoder()
+
+
+def test_predictions_that_a_killed_command_did_not_list_are_compared_with_their_score(store: RunStore) -> None:
+    run = run_of(store, 0)
+    listed = manifest.read(run.path) or {}
+    kept = next(iter(run.scores().values()))
+    name = score_file("tag:x", kept["digest"], 0)
+    run.write_score(name, {**kept, "task": "tag:x", "seed": 0}, {".test.conll": b"a A A\n\n"})
+    (run.path / manifest.NAME).write_bytes(sealed(manifest.content(run.run_id, listed)))
+    file = next((run.path / "predictions").iterdir())
+    assert not verify(store).differences
+    file.write_bytes(b"a A B\n\n")
+    assert [each.file for _, each in verify(store).differences] == [f"predictions/{file.name}"]
+    (run.path / "scores" / name).unlink()  # as where the command was killed before it
+    assert not verify(store).differences
 
 
 def test_no_damage_to_a_record_passes(store: RunStore) -> None:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.errors import InputError
 from workbench.store import cache, checkpoint, manifest, validation
 from workbench.store.atomic import STAGE, TRASH
 from workbench.store.manifest import Difference
@@ -129,12 +130,21 @@ def _sealed_late(run: RunDir, name: str) -> bool:
     A command that is killed before it adds a new file to the manifest leaves such a file.
     """
     if name.startswith("predictions/"):  # in the official layouts of tasks, which have no place for a hash
-        return True
+        return _fits_its_score(run, name)
     if not {"scores", "failures", "wanted.json"} & set(name.split("/")):
         return False
     try:
         return name.endswith(".log") or bool(validation.read(run.path, name, must=True))
     except (ValueError, OSError):
+        return False
+
+
+def _fits_its_score(run: RunDir, name: str) -> bool:
+    """Return whether a file of predictions is that of a score, or of none so far, since it is written before it."""
+    try:
+        stated = {file: entry for score in run.scores().values() for file, entry in score.get("files", {}).items()}
+        return name not in stated or not list(manifest.differences(run.path, {name: stated[name]}, full=True))
+    except (InputError, ValueError, OSError):
         return False
 
 
