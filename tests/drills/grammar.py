@@ -32,6 +32,7 @@ LINES = {  # a valid line of each command with arguments or with work to limit, 
     "bench": "--objective rtd --scale nano --steps 1 --repeats 1",
     "data prepare": "--corpus small.txt",
     "worker": "small.txt",  # valid ones are files that a command writes for its own workers
+    "encode-slices": "small.txt",  # the same
 }
 
 
