@@ -33,6 +33,10 @@ CASES: dict[str, tuple[list[str], str]] = {
     "many seeds": (["run", "ablation", "--seeds", "1000000000"], "--seeds"),
     "many fine-tunings": (["run", "ablation", "--set", "tasks.seeds=1000000000"], "tasks.seeds"),
     "many threads": (["run", "ablation", "--threads", "1000000000"], "--threads"),
+    "chart place": (
+        ["bench", "--objective", "rtd", "--scale", "nano", "--out", "/dev/null"],
+        "give --out a folder that can be made",
+    ),
     "many runs": (
         [
             "sweep",

@@ -24,7 +24,7 @@ from workbench.cli.options import (
     emit,
 )
 from workbench.errors import InputError, suggest
-from workbench.execution.request import Request, base_spec, experiment_job, host_of, rehearsed, with_words
+from workbench.execution.request import Request, base_spec, experiment_job, host_of, rehearsed, with_words, writable
 
 
 def flops(
@@ -112,6 +112,7 @@ def bench(
 ) -> None:
     """Measure the speed of every objective at every scale on this machine, and where the time of a step goes."""
     host = host_of(device, precision, micro_batch, threads, compile_, plain=plain)
+    writable(out)
     from workbench import bench, progress
     from workbench.cli import terminal
     from workbench.spec.run_spec import parse_overrides
