@@ -141,8 +141,11 @@ def interruptible(work: Callable[[], T], seconds: float | None = None) -> T:
 
 
 def end_with_parent(parent: int) -> None:
-    """Let Linux send SIGTERM to this process when its parent process `parent` ends; elsewhere, do nothing."""
-    if sys.platform != "linux":
+    """Let Linux send SIGTERM to this process when its parent process `parent` ends, unless that is 0.
+
+    Elsewhere, do nothing.
+    """
+    if sys.platform != "linux" or not parent:
         return
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
     if os.getppid() != parent:  # the parent has already ended

@@ -78,8 +78,7 @@ def main() -> None:
     except KeyboardInterrupt:
         code = _fail(INTERRUPTED, 130)
     except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - closed by the end of the process
-        code = 0
+        code = _no_reader()
     except OSError as error:
         code = _system_error(error)
         _end_output()
@@ -97,9 +96,8 @@ def main() -> None:
     except SystemExit as end:
         # No command raises SystemExit: this is typer where a reader has closed the pipe, shell completion, or code of
         # the user.
-        if isinstance(end.__context__, OSError) and end.__context__.errno == errno.EPIPE:
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - closed by the end of the process
-            code = 0
+        if isinstance(end.__context__, BrokenPipeError):
+            code = _no_reader()
         else:
             code = end.code if "_WORKBENCH_COMPLETE" in os.environ else _ended(end)
     except BaseException as error:
@@ -149,6 +147,12 @@ def _closed_folder(name: str) -> str:
     """Return the folder above a path that this user must not enter, "" if there is none."""
     above = Path(name).absolute().parents if name else ()
     return next((str(place) for place in reversed(above) if place.is_dir() and not os.access(place, os.X_OK)), "")
+
+
+def _no_reader() -> int:
+    """Drop what is left for standard output, whose reader has closed the pipe, and return the exit code 0."""
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - closed by the end of the process
+    return 0
 
 
 def _end_output() -> None:

@@ -336,8 +336,7 @@ def worker(assignment: Annotated[Path, typer.Argument(help="The assignment file 
     from workbench.execution.workers import Assignment
 
     given = Assignment.read(assignment)
-    if given.parent:
-        end_with_parent(given.parent)
+    end_with_parent(given.parent)
     check_address_space()
     raise typer.Exit(1 if experiment_runner.work(given) else 0)
 
@@ -358,8 +357,7 @@ def encode_slices(
     from workbench.data.slices.encode_slices import encode_missing
     from workbench.data.slices.slice_plan import Plan
 
-    if parent:
-        end_with_parent(parent)
+    end_with_parent(parent)
     encode_missing(Plan.read(plan))
 
 

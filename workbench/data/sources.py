@@ -19,7 +19,7 @@ from typing import Any
 from workbench.data import formats
 from workbench.data.built_in import docs, python_code
 from workbench.data.slices.remote import RemotePath, is_remote, listed
-from workbench.data.streams import PACKINGS, Advance, FilePart, Place, ignore, unpacked_suffix
+from workbench.data.streams import PACKINGS, Advance, FilePart, ignore, unpacked_suffix
 from workbench.data.subwords import TRAINED
 from workbench.errors import InputError
 from workbench.progress import warn_once
@@ -63,11 +63,6 @@ class File:
     changed: int
     span: tuple[int, int] | None = None
 
-    @property
-    def place(self) -> Place:
-        """What is read: the file, or its part."""
-        return self.path if self.span is None else FilePart(self.path, *self.span, self.size)
-
 
 @dataclass(frozen=True)
 class Remote:
@@ -86,11 +81,6 @@ class Remote:
     def path(self) -> RemotePath:
         """The whole file."""
         return RemotePath(self.url, self.whole)
-
-    @property
-    def place(self) -> Place:
-        """What is read: the file, or its part."""
-        return self.path if self.span is None else FilePart(self.path, *self.span, self.size)
 
 
 @dataclass(frozen=True)
@@ -124,7 +114,8 @@ def resolve(spec: DataSpec) -> list[Source]:
 def read(source: Source, column: str, advance: Advance = ignore) -> Iterator[str]:
     """Yield the documents of one source; `advance` is called with the progress in units of the source's size."""
     if isinstance(source, File | Remote):
-        yield from formats.read(source.place, column, advance)
+        place = source.path if source.span is None else FilePart(source.path, *source.span, source.size)
+        yield from formats.read(place, column, advance)
     elif isinstance(source, Hub):
         for document in _read_hub(source, column):
             advance(len(document))

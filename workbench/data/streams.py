@@ -59,6 +59,12 @@ def unpacked_suffix(path: Place) -> str:
     return suffixes[-1] if suffixes else ""
 
 
+def packed_or_not(path: Path) -> Path | None:
+    """Return the path of a file, or that of its compressed form; None if there is neither."""
+    candidates = (path.with_name(path.name + ending) for ending in ("", *PACKINGS))
+    return next((each for each in candidates if each.is_file()), None)
+
+
 def ignore(_: int) -> None:
     """Ignore progress; this is the default."""
 
@@ -115,9 +121,8 @@ def _unpacked(path: Place, packing: str, advance: Advance) -> Iterator[bytes]:
 
 def _blocks(path: Place, advance: Advance) -> Iterator[bytes]:
     whole = path.path if isinstance(path, FilePart) else path
-    if (
-        isinstance(whole, Path) and whole.exists() and not whole.is_file()
-    ):  # opening a pipe would wait for someone who writes to it
+    # Opening a pipe would wait for someone who writes to it.
+    if isinstance(whole, Path) and whole.exists() and not whole.is_file():
         raise InputError(f"{path} is not a regular file but a folder, pipe, socket or device; name another")
     try:
         with opened(whole) as file:

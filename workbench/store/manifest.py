@@ -27,7 +27,7 @@ SPARED = (
     "encoder",
     "heads",
     "predictions",
-)  # folders that a user may delete to save space, also those of a point
+)  # a user may delete them to save space, also those of a point
 
 Entries = dict[str, dict[str, Any]]  # name below the run's folder -> {"bytes": ..., "sha256": ...}
 

@@ -8,7 +8,7 @@ Raises InputError that names file and line.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from workbench.errors import InputError, encodable
 
 LARGEST = 1 << 30  # bytes
 LONGEST = 1 << 20  # characters of a text; an encoder reads some thousands
+SHOWN = 3  # rows that a sentence names
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
@@ -45,6 +46,12 @@ def text_of(path: Path) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8: byte {error.start} cannot be read; convert it to UTF-8") from None
+
+
+def first_of(places: Sequence[str]) -> str:
+    """Return the first few of some places of rows, and how many more there are, for a sentence about these rows."""
+    rest = f" and {len(places) - SHOWN:,} more" if len(places) > SHOWN else ""
+    return "; ".join(places[:SHOWN]) + rest
 
 
 def checked_text(value: Any, column: str | int, where: str) -> str:

@@ -40,7 +40,7 @@ PATIENCE = 60.0  # seconds for a command of SLURM to answer
 ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
 JOB = re.compile(
     r"(\d{1,18})(?:;.*)?"
-)  # what `sbatch --parsable` prints: the number, and the cluster if there are several
+)  # what `sbatch --parsable` prints: a number, and the cluster if there are several
 MOST = 1000  # jobs of an array; clusters often limit it to 1,001
 
 SCRIPT = """#!/bin/bash

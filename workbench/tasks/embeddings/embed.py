@@ -17,13 +17,12 @@ import torch
 
 from workbench import cpu
 from workbench.errors import Diverged
-from workbench.models import electra
 from workbench.signals import heed
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.embeddings import ranking
 from workbench.tasks.embeddings.embedding_task import POOLINGS, Embedding, Relevant, Similar
-from workbench.tasks.finetuning.classifier import has_segments, load_encoder, pooled, reads_last, row_length, states
+from workbench.tasks.finetuning.classifier import has_segments, load_frozen, pooled, reads_last, row_length, states
 from workbench.tasks.finetuning.token_batches import by_length, check_ids, encode_rows
 from workbench.tasks.metrics import pearson, spearman
 from workbench.tasks.score import Progress, Score, score_digest
@@ -65,10 +64,7 @@ def embeddings(folder: Path, texts: list[str], length: int, host: Host, progress
     """Return the embeddings of texts by each pooling. Raises InputError, and Diverged if one is not finite."""
     device = host.resolved_device()
     cpu.prepare(host.threads, host.plain, device)
-    model: Any = load_encoder(folder, 0.0, device).eval()
-    if isinstance(model, electra.Electra) and device != "cpu":
-        model = electra.hugging_face(model).eval()
-    model = model.to(device)
+    model = load_frozen(folder, device)
     segments, last = has_segments(model), reads_last(model.config)
     rows = encode_rows(folder, Examples(texts, None, [0] * len(texts)), row_length(folder, model.config, length))
     check_ids(folder, {"": rows}, model.get_input_embeddings().num_embeddings)

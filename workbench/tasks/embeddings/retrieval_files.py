@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from workbench.data.formats import delimited_rows, json_rows
-from workbench.data.streams import PACKINGS, lines
+from workbench.data.streams import lines, packed_or_not
 from workbench.errors import InputError, plural
 from workbench.tasks.embeddings.embedding_task import Relevant
-from workbench.tasks.rows import checked_text
+from workbench.tasks.rows import checked_text, first_of
 
-SHOWN = 3  # rows that a sentence names
 IDS = ("_id", "id")
 RELEVANCE = ("query-id", "corpus-id", "score")
 Found = dict[str, list[str]]  # what is odd -> where
@@ -32,8 +31,8 @@ def read(folder: Path) -> tuple[dict[str, Relevant], list[str]]:
     odd: Found = {}
     documents = _texts(_file(folder, "corpus"), odd)
     queries = _texts(_file(folder, "queries"), odd)
-    files = {part: path for part in ("test", "dev") if (path := _packed(folder / "qrels" / f"{part}.tsv"))}
-    alone = _packed(folder / "qrels.tsv")
+    files = {part: path for part in ("test", "dev") if (path := packed_or_not(folder / "qrels" / f"{part}.tsv"))}
+    alone = packed_or_not(folder / "qrels.tsv")
     if not files and alone is None:
         raise InputError(f"{folder} has no qrels/test.tsv, qrels/dev.tsv or qrels.tsv, which say what is relevant")
     named = files or {"test": alone} if alone is not None else files
@@ -43,15 +42,10 @@ def read(folder: Path) -> tuple[dict[str, Relevant], list[str]]:
 
 def _file(folder: Path, name: str) -> Path:
     """Return the file of texts of this name. Raises InputError if there is none."""
-    found = next((path for ending in (".jsonl", ".tsv") if (path := _packed(folder / (name + ending)))), None)
+    found = next((path for ending in (".jsonl", ".tsv") if (path := packed_or_not(folder / (name + ending)))), None)
     if found is None:
         raise InputError(f"{folder} has no {name}.jsonl or {name}.tsv, as a collection for retrieval needs")
     return found
-
-
-def _packed(path: Path) -> Path | None:
-    """Return the path, or that of the file compressed; None if there is neither."""
-    return next((each for ending in ("", *PACKINGS) if (each := path.with_name(path.name + ending)).is_file()), None)
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -136,5 +130,4 @@ def _number(value: Any, where: str) -> float:
 
 def _sentence(what: str, places: list[str]) -> str:
     """Return a sentence on the rows that something holds for."""
-    rest = f" and {len(places) - SHOWN:,} more" if len(places) > SHOWN else ""
-    return f"{plural(len(places), 'row')} {what}: {'; '.join(places[:SHOWN])}{rest}"
+    return f"{plural(len(places), 'row')} {what}: {first_of(places)}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench.data.formats import json_rows
-from workbench.data.streams import PACKINGS, lines
+from workbench.data.streams import lines, packed_or_not
 from workbench.errors import InputError, suggest
 from workbench.store.atomic import user_path
 from workbench.tasks.rows import checked_text
@@ -89,7 +89,7 @@ def load(words: Iterable[str], where: str | None, rows: int | None = None) -> tu
     loaded: list[Task] = []
     missing: dict[str, str] = {}
     for name in (name for name in ROWS if name in selected):
-        parts = {part: _file(folder, f"{name}.{part}.jsonl") for part in ("train", "valid")}
+        parts = {part: packed_or_not(folder / f"{name}.{part}.jsonl") for part in ("train", "valid")}
         lacking = [f"{name}.{part}.jsonl" for part, path in parts.items() if path is None]
         if lacking:
             missing[PREFIX + name] = f"no {' or '.join(lacking)} in {folder}"
@@ -99,11 +99,6 @@ def load(words: Iterable[str], where: str | None, rows: int | None = None) -> tu
     if fault := next((name for name in (alone or list(missing)) if name in missing and (alone or not loaded)), None):
         raise InputError(f"task {fault} is not available: {missing[fault]}; give their folder with {KEY}=DIR")
     return loaded, missing
-
-
-def _file(folder: Path, name: str) -> Path | None:
-    """Return the path of the file of this name, compressed or not; None if there is none."""
-    return next((path for ending in ("", *PACKINGS) if (path := folder / (name + ending)).is_file()), None)
 
 
 def _task(name: str, parts: Mapping[str, Path]) -> Task:

@@ -125,6 +125,17 @@ def configured(files: foreign.EncoderFiles) -> Any:
         return AutoConfig.for_model(kind, **{key: value for key, value in files.config.items() if key != "model_type"})
 
 
+def load_frozen(folder: Path, device: str) -> Any:
+    """Load the encoder of a folder on a device to read its states, as Hugging Face's module if that is not a CPU.
+
+    Raises InputError as `load_encoder` does.
+    """
+    model: Any = load_encoder(folder, 0.0, device).eval()
+    if isinstance(model, electra.Electra) and device != "cpu":
+        model = electra.hugging_face(model).eval()
+    return model.to(device)
+
+
 def _load_hugging_face(files: foreign.EncoderFiles, dropout: float) -> nn.Module:
     """Return an encoder that transformers loads from a view of the folder. Raises what transformers raises."""
     from transformers import AutoModel

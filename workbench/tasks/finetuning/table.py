@@ -16,7 +16,7 @@ TSV, where labels are separated by `|`, or by commas if the column has no `|`. T
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,11 +93,17 @@ def lines_of(path: Path, spec: TasksSpec, part: str | None) -> Iterator[Line]:
             words.append(checked_text(row.get(column), column, f"{path}, {where}"))
             if not words[-1].strip():
                 raise InputError(f"{path}, {where}: column {column!r} holds no text")
-        name = str(row.get(split)).strip().lower() if split else part
-        if name is not None and name not in PARTS:
-            raise InputError(f"{path}, {where}: split {name!r} is not one of {', '.join(PARTS)}")
         where = f"{path}, {where}"
-        yield Line(where, PARTS[name] if name else None, tuple(words), _label(row.get(label), spec.kind, where))
+        side = side_of(row.get(split), where) if split else part
+        yield Line(where, side, tuple(words), _label(row.get(label), spec.kind, where))
+
+
+def side_of(split: Any, where: str) -> str:
+    """Return the part that the column `split` of a row names. Raises InputError if it is none."""
+    name = str(split).strip().lower()
+    if name not in PARTS:
+        raise InputError(f"{where}: split {name!r} is not one of {', '.join(PARTS)}")
+    return PARTS[name]
 
 
 def _label(value: Any, kind: str | None, where: str) -> Any:
@@ -109,6 +115,13 @@ def _label(value: Any, kind: str | None, where: str) -> Any:
     return labelled.checked(value, where)
 
 
+def given_column(path: Path, there: Iterable[str], key: str, name: str) -> str:
+    """Return the name of a column that a setting gives. Raises InputError if it is not there."""
+    if name not in there:
+        raise InputError(f"{path} has no column {name!r} (tasks.{key}){suggest(name, there)}")
+    return name
+
+
 def _columns(path: Path, there: list[str], spec: TasksSpec) -> tuple[list[str], str]:
     """Return the names of the text columns and of the label column: those given in the spec, else usual names.
 
@@ -116,18 +129,17 @@ def _columns(path: Path, there: list[str], spec: TasksSpec) -> tuple[list[str], 
     """
     lower = {name.lower(): name for name in there}
 
-    def given(key: str, name: str) -> str:
-        if name not in there:
-            raise InputError(f"{path} has no column {name!r} (tasks.{key}){suggest(name, there)}")
-        return name
-
     def missing(key: str, usual: str) -> InputError:
         return InputError(
             f"{path} has no column {usual!r} for tasks.{key}; its columns are {', '.join(there)}; give one of "
             f"them with --set tasks.{key}=COLUMN"
         )
 
-    label = given("label", spec.label) if spec.label else next((lower[n] for n in LABELS if n in lower), "")
+    label = (
+        given_column(path, there, "label", spec.label)
+        if spec.label
+        else next((lower[n] for n in LABELS if n in lower), "")
+    )
     if not label:
         raise missing("label", "label")
     if spec.text or spec.pair:
@@ -135,7 +147,8 @@ def _columns(path: Path, there: list[str], spec: TasksSpec) -> tuple[list[str], 
             raise InputError(
                 f"tasks.pair={spec.pair!r} needs tasks.text as well, the column of the first texts of the pairs"
             )
-        return [given("text", spec.text), *([given("pair", spec.pair)] if spec.pair else [])], label
+        columns = (("text", spec.text), ("pair", spec.pair))
+        return [given_column(path, there, key, name) for key, name in columns if name], label
     pair = next((p for p in PAIRS if p[0] in lower and p[1] in lower), None)
     if pair:
         return [lower[name] for name in pair], label

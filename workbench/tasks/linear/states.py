@@ -19,9 +19,8 @@ from torch import Tensor
 
 from workbench.cpu import layers
 from workbench.errors import Diverged
-from workbench.models import electra
 from workbench.signals import heed
-from workbench.tasks.finetuning.classifier import load_encoder
+from workbench.tasks.finetuning.classifier import load_frozen
 from workbench.tasks.finetuning.token_batches import by_length, check_ids
 from workbench.tasks.pieces import Pieces, Splitter, open_splitter, windows
 
@@ -49,11 +48,9 @@ class Reader:
 
 def open_reader(folder: Path, length: int, device: str) -> Reader:
     """Load an encoder folder to read rows of at most `length` tokens. Raises InputError."""
-    model: Any = load_encoder(folder, 0.0, device).eval()
-    if isinstance(model, electra.Electra) and device != "cpu":
-        model = electra.hugging_face(model).eval()
+    model = load_frozen(folder, device)
     splitter = open_splitter(folder, model.config, length, "a linear probe")
-    return Reader(model.to(device), splitter, device)
+    return Reader(model, splitter, device)
 
 
 def mean_states(reader: Reader, rows: Pieces) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from workbench.data.foreign.hub import fetch
-from workbench.data.streams import PACKINGS
+from workbench.data.streams import packed_or_not
 from workbench.errors import InputError, suggest
 from workbench.progress import warn_once
 from workbench.rng import seed_of
@@ -152,9 +152,8 @@ def _official(name: str) -> list[str]:
 def _files(folder: Path, part: str, unanswerable: bool) -> list[Path]:
     """Return the file of a part, or its Parquet files in the layout of the hub; empty if there are none."""
     for stem in (f"{part}-{VERSIONS[unanswerable]}.json", f"{FOLDERS[unanswerable]}/{part}.json"):
-        for ending in ("", *PACKINGS):
-            if (path := folder / (stem + ending)).is_file():
-                return [path]
+        if path := packed_or_not(folder / stem):
+            return [path]
     return sorted(_parquet(folder, SPLITS[part], unanswerable))
 
 

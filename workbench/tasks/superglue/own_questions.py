@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import InputError, suggest
+from workbench.errors import InputError
 from workbench.progress import warn_once
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
 from workbench.tasks.finetuning import table
 from workbench.tasks.rows import FORMATS, rows_of
-from workbench.tasks.superglue.questions_of_files import Row, examples, label, notes, text
+from workbench.tasks.superglue.questions_of_files import Row, examples, id_of, label, notes, text
 from workbench.tasks.superglue.span_places import spans_of
 from workbench.tasks.tables import labelled
 from workbench.tasks.tables.folds import divided
@@ -109,10 +109,8 @@ def _read(path: Path, read: Callable[[Columns, str], tuple[Row, Any]]) -> tuple[
     for part, file in table.siblings(path).items():
         for where, columns in _lines(file):
             row, name = read(columns, where)
-            split = next((str(value).strip().lower() for key, value in columns.items() if key.lower() == "split"), None)
-            if part is None and split is not None and split not in table.PARTS:
-                raise InputError(f"{where}: split {split!r} is not one of {', '.join(table.PARTS)}")
-            side = part or (table.PARTS[split] if split is not None else None)
+            split = next((name for name in columns if name.lower() == "split"), None)
+            side = part or (table.side_of(columns[split], where) if split is not None else None)
             lines.append(Line(where, side, (row.first,), name))
             row_of[where] = row
     if not lines:
@@ -134,7 +132,7 @@ def _choice(path: Path, columns: Columns, where: str, spec: TasksSpec) -> tuple[
     if len(set(answers)) < len(answers):
         odd.append("equal answers")
     targets = tuple(int(place == right) for place in range(len(answers)))
-    return Row(where, _id(columns), " ".join(shared), tuple(answers), targets, None, (*odd,)), str(right)
+    return Row(where, id_of(columns), " ".join(shared), tuple(answers), targets, None, (*odd,)), str(right)
 
 
 def _answers(path: Path, columns: Columns, where: str, odd: list[str]) -> list[str]:
@@ -154,7 +152,11 @@ def _answers(path: Path, columns: Columns, where: str, odd: list[str]) -> list[s
 def _shared(path: Path, columns: Columns, spec: TasksSpec) -> list[str]:
     """Return the columns of the texts that all answers share: the context, then the question. Raises InputError."""
     if spec.text or spec.pair:
-        return [_given(path, columns, key, name) for key, name in (("text", spec.text), ("pair", spec.pair)) if name]
+        return [
+            table.given_column(path, columns, key, name)
+            for key, name in (("text", spec.text), ("pair", spec.pair))
+            if name
+        ]
     lower = {name.lower(): name for name in columns}
     found = [next((lower[name] for name in names if name in lower), None) for names in (CONTEXTS, QUESTIONS)]
     if not any(found):
@@ -168,26 +170,16 @@ def _shared(path: Path, columns: Columns, spec: TasksSpec) -> list[str]:
 def _marked(path: Path, columns: Columns, where: str, spec: TasksSpec) -> tuple[Row, Any]:
     """Return one text with its spans, and its label. Raises InputError."""
     odd: list[str] = []
-    name = _given(path, columns, "text", spec.text or "text")
+    name = table.given_column(path, columns, "text", spec.text or "text")
     words = text(columns, name, where, odd)
     value = labelled.checked(columns.get(_label(path, columns, spec)), where)
     spans = spans_of(columns, words, where, odd)
-    return Row(where, _id(columns), words, (None,), (value,), spans, (*odd,)), value
+    return Row(where, id_of(columns), words, (None,), (value,), spans, (*odd,)), value
 
 
 def _label(path: Path, columns: Columns, spec: TasksSpec) -> str:
     """Return the column of the label. Raises InputError."""
     lower = {name.lower(): name for name in columns}
-    return _given(path, columns, "label", spec.label or next((lower[n] for n in table.LABELS if n in lower), "label"))
-
-
-def _given(path: Path, columns: Columns, key: str, name: str) -> str:
-    """Return the name of a column. Raises InputError if it is not there."""
-    if name not in columns:
-        raise InputError(f"{path} has no column {name!r} (tasks.{key}){suggest(name, columns)}")
-    return name
-
-
-def _id(columns: Columns) -> str | None:
-    found = next((columns[name] for name in ("idx", "id") if columns.get(name) is not None), None)
-    return None if found is None else str(found)
+    return table.given_column(
+        path, columns, "label", spec.label or next((lower[n] for n in table.LABELS if n in lower), "label")
+    )

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.errors import InputError, plural
-from workbench.tasks.rows import checked_text
+from workbench.tasks.rows import checked_text, first_of
 from workbench.tasks.task import Examples, Spans
-
-SHOWN = 3  # rows that a sentence names
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,12 @@ def examples(rows: Sequence[Row], grouped: bool) -> Examples:
         [row.targets[place] for _, row, place in each], [number for number, _, _ in each] if grouped else None,
         [row.spans for _, row, _ in each if row.spans] or None,
     )  # fmt: skip
+
+
+def id_of(columns: Mapping[str, Any]) -> str | None:
+    """Return the id of a row, which official files call idx; None if it has none."""
+    found = next((columns[name] for name in ("idx", "id") if columns.get(name) is not None), None)
+    return None if found is None else str(found)
 
 
 def text(columns: Mapping[str, Any], name: str, where: str, odd: list[str]) -> str:
@@ -97,6 +101,5 @@ def _sentence(part: str, rows: Sequence[Row], holds: Sequence[bool], what: str) 
     found = [row.where for row, does in zip(rows, holds, strict=True) if does]
     if not found:
         return ""
-    rest = f" and {len(found) - SHOWN:,} more" if len(found) > SHOWN else ""
     has = "has" if len(found) == 1 else "have"
-    return f"{plural(len(found), 'row')} of the {len(rows):,} of {part} {has} {what}: {'; '.join(found[:SHOWN])}{rest}"
+    return f"{plural(len(found), 'row')} of the {len(rows):,} of {part} {has} {what}: {first_of(found)}"

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench.data.formats import json_rows
-from workbench.data.streams import PACKINGS, lines
+from workbench.data.streams import lines, packed_or_not
 from workbench.errors import InputError, suggest
 from workbench.progress import warn_once
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
-from workbench.tasks.superglue.questions_of_files import Row, examples, label, notes, text
+from workbench.tasks.superglue.questions_of_files import Row, examples, id_of, label, notes, text
 from workbench.tasks.superglue.span_places import spans_of
 from workbench.tasks.task import Task, sealed
 
@@ -52,7 +52,9 @@ class Form:
 def _pair(form: Form, columns: Columns, where: str) -> Row:
     odd: list[str] = []
     first, second = (text(columns, name, where, odd) for name in form.columns)
-    return Row(where, _id(columns), first, (second,), (label(columns.get("label"), form.labels, where),), None, (*odd,))
+    return Row(
+        where, id_of(columns), first, (second,), (label(columns.get("label"), form.labels, where),), None, (*odd,)
+    )
 
 
 def _copa(form: Form, columns: Columns, where: str) -> Row:
@@ -64,7 +66,7 @@ def _copa(form: Form, columns: Columns, where: str) -> Row:
     if answers[0] == answers[1]:
         odd.append("two equal choices")
     targets = tuple(int(place == right) for place in range(len(answers)))
-    return Row(where, _id(columns), f"{premise} {ASKED.get(asked, asked)}", tuple(answers), targets, None, (*odd,))
+    return Row(where, id_of(columns), f"{premise} {ASKED.get(asked, asked)}", tuple(answers), targets, None, (*odd,))
 
 
 def _multirc(form: Form, columns: Columns, where: str) -> Row:
@@ -85,7 +87,9 @@ def _wsc(form: Form, columns: Columns, where: str) -> Row:
     odd: list[str] = []
     words = text(columns, "text", where, odd)
     spans = spans_of(columns, words, where, odd)
-    return Row(where, _id(columns), words, (None,), (label(columns.get("label"), form.labels, where),), spans, (*odd,))
+    return Row(
+        where, id_of(columns), words, (None,), (label(columns.get("label"), form.labels, where),), spans, (*odd,)
+    )
 
 
 _OF_ANSWERS = ("f1a_em", "f1a", "exact_match", "accuracy")
@@ -143,7 +147,7 @@ def load(words: Iterable[str], spec: TasksSpec) -> tuple[list[Task], dict[str, s
     loaded: list[Task] = []
     missing: dict[str, str] = {}
     for name in (name for name in TASKS if name in selected):
-        files = {part: _file(folder / TASKS[name].folder, file) for part, file in FILES.items()}
+        files = {part: packed_or_not(folder / TASKS[name].folder / file) for part, file in FILES.items()}
         lacking = [FILES[part] for part, path in files.items() if path is None]
         if lacking:
             missing[PREFIX + name] = f"no {' or '.join(lacking)} in {folder / TASKS[name].folder}"
@@ -154,11 +158,6 @@ def load(words: Iterable[str], spec: TasksSpec) -> tuple[list[Task], dict[str, s
     if not loaded:
         raise InputError(f"no task of SuperGLUE was found: {next(iter(missing.values()))}; give {KEY}=DIR")
     return loaded, missing
-
-
-def _file(folder: Path, name: str) -> Path | None:
-    """Return the path of the file of this name, compressed or not; None if there is none."""
-    return next((path for ending in ("", *PACKINGS) if (path := folder / (name + ending)).is_file()), None)
 
 
 def _task(name: str, files: Mapping[str, Path], spec: TasksSpec) -> Task:
@@ -207,8 +206,3 @@ def _questions(columns: Columns, where: str) -> list[tuple[Columns, str]]:
         )
         for number, each in enumerate(asked)
     ]  # fmt: skip
-
-
-def _id(columns: Columns) -> str | None:
-    """Return the id of a line, which official files call idx."""
-    return None if columns.get("idx") is None else str(columns["idx"])

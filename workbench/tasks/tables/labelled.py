@@ -12,6 +12,7 @@ from typing import Any
 from workbench.errors import InputError, encodable, plural
 from workbench.progress import warn_once
 from workbench.spec.parts import TasksSpec
+from workbench.tasks.rows import first_of
 from workbench.tasks.task import Examples, Task, sealed
 
 LONGEST_LABEL = 200  # characters
@@ -19,7 +20,6 @@ LARGEST_LABEL = 1e30  # squares and differences of larger labels may overflow 32
 CLOSEST = 1e-5  # least distance between the smallest and the largest label, as a share of the larger size
 MOST_LABELS = 1000  # in a classification; with more, the head and the baselines may not fit into memory
 SEPARATORS = "|,"  # of several labels in one field; a column that has the first somewhere is separated by it
-SHOWN = 3  # rows that a sentence names
 
 
 @dataclass(frozen=True)
@@ -206,8 +206,7 @@ def _have(rows: Sequence[Line]) -> str:
 
 def _named(rows: Sequence[Line]) -> str:
     """Return where the first rows are."""
-    rest = f" and {len(rows) - SHOWN:,} more" if len(rows) > SHOWN else ""
-    return "; ".join(line.where for line in rows[:SHOWN]) + rest
+    return first_of([line.where for line in rows])
 
 
 def _number(label: Any) -> float | None:

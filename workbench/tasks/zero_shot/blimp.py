@@ -13,7 +13,7 @@ from typing import Any
 
 from workbench.data.foreign.hub import fetch
 from workbench.data.formats import json_rows
-from workbench.data.streams import PACKINGS, lines, unpacked_suffix
+from workbench.data.streams import lines, packed_or_not, unpacked_suffix
 from workbench.errors import InputError, encodable
 from workbench.store.atomic import user_path
 from workbench.tasks.rows import rows_of
@@ -120,8 +120,8 @@ def _files(path: Path) -> list[Path]:
     """Return the readable files of a folder; for a file, the file itself or its compressed form."""
     if path.is_dir():
         return sorted(each for each in path.iterdir() if each.is_file() and _readable(each))
-    names = (path.with_name(path.name + ending) for ending in ("", *PACKINGS))
-    return [each for each in names if _readable(each) and each.is_file()][:1]
+    file = packed_or_not(path)
+    return [file] if file and _readable(file) else []
 
 
 def _readable(path: Path) -> bool:
