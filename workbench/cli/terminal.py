@@ -85,6 +85,7 @@ def plan_table(
     everything = with_parents(plans)
     seconds = dict(zip((spec.name for spec, _ in everything), training_seconds(everything, host), strict=True))
     parents = len(everything) > len(plans)
+    needed = "memory" if host.devices == 1 else "memory each"
     rows = []
     for spec, plan in plans:
         parts, paid = plan.parameters, {}
@@ -98,9 +99,7 @@ def plan_table(
             **{name: _short(plan.flops[name]) for name in others},
             "encoder": _short(parts["encoder"]), "generator": _short(parts.get("generator", 0)),
             "heads": _short(parts["total"] - parts["encoder"] - parts.get("generator", 0)),
-            ("memory" if host.devices == 1 else "memory each"): _bytes(
-                memory(spec, plan.parameters, host.devices, host.shard)
-            ),
+            needed: _bytes(memory(spec, plan.parameters, host.devices, host.shard)),
             "time": clock(seconds[spec.name]),
         })  # fmt: skip
     base = job.base

@@ -61,9 +61,9 @@ class Host:
     `precision` is "auto". `micro_batch` rows are computed at once (the whole batch if None); metrics are written every
     `log_every` steps, one row for each step; a checkpoint is written every `save_seconds` seconds, or every
     `save_every` steps if given. One run is computed on `devices` devices, by as many processes, each of which holds a
-    part of the weights and moments with `shard`, and all of them without. `track` is the
-    experiment tracker that metrics are copied to. `command` is the command line that the user typed, if this process
-    was started by another one. `launch` are the options of jobs on a cluster, None if this machine computes.
+    part of the weights and moments with `shard`, and all of them without. `track` is the experiment tracker that
+    metrics are copied to. `command` is the command line that the user typed, if this process was started by another
+    one. `launch` are the options of jobs on a cluster, None if this machine computes.
     """
 
     device: str = "auto"

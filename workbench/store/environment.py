@@ -18,8 +18,8 @@ from workbench.spec.host import cores
 from workbench.store.redact import redact_words
 
 # A resumed run is identical to an uninterrupted one if these are equal, together with versions and machine.
-EXACT = ("device", "precision", "threads", "micro_batch", "devices", "plain", "compile", "kernels", "python",
-         "workbench")  # fmt: skip
+EXACT = ("device", "precision", "threads", "micro_batch", "devices", "shard", "plain", "compile", "kernels",
+         "python", "workbench")  # fmt: skip
 JOB_LOG = "WORKBENCH_JOB_LOG"  # environment variable: the log of the job in which this process runs
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "safetensors", "wandb")
 

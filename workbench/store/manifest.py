@@ -22,12 +22,8 @@ NAME = "manifest.json"
 FORMAT = 1
 FILES = ("spec.json", "plan.json", "env.json", "metrics.jsonl", "objective.py", "wanted.json", "done.json")
 FOLDERS = ("checkpoints", "encoder", "failures", "heads", "points", "predictions", "scores")
-SPARED = (
-    "checkpoints",
-    "encoder",
-    "heads",
-    "predictions",
-)  # a user may delete them to save space, also those of a point
+# Folders that a user may delete to save space, also those of a point.
+SPARED = ("checkpoints", "encoder", "heads", "predictions")
 
 Entries = dict[str, dict[str, Any]]  # name below the run's folder -> {"bytes": ..., "sha256": ...}
 

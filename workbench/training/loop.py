@@ -35,7 +35,7 @@ from workbench.training.cuda_graph import RECORDED_AFTER, own_stream
 from workbench.training.optimizer import lr_factor, make_optimizer, set_rate
 from workbench.training.plan import Plan, spent_by
 from workbench.training.ranks import ALONE, GATHER, STEP, STOP, Ranks
-from workbench.training.resume import check_log, due, inherit, restore, save, tensors_of
+from workbench.training.resume import check_log, due, inherit, restore, save
 from workbench.training.snapshots import Snapshots
 from workbench.training.steps import Steps, Sums
 
@@ -101,7 +101,7 @@ def train(
 
     with stop_signals() as stopped, own_stream(device), ranks.leading():
         for step in range(done + 1, plan.steps + 1):
-            ranks.told(STEP)
+            ranks.announce(STEP)
             window.add(step, _rates(optimizer, spec, plan, step), *steps.take(step))
 
             last = step == plan.steps or bool(stopped)
@@ -141,15 +141,11 @@ def _tensors(
 
     If they are sharded, they are gathered, and the weights copied to `whole`.
     """
-    if not ranks.sharded:
-        return tensors_of(model, optimizer)
-    from workbench.training import sharding
-
-    ranks.told(GATHER)
-    tensors = sharding.gathered(model, optimizer, keep=True)
-    with torch.no_grad():
-        for name, weight in whole.named_parameters():
-            weight.copy_(tensors["model"][name])
+    tensors = ranks.tensors(model, optimizer)
+    if whole is not model:
+        with torch.no_grad():
+            for name, weight in whole.named_parameters():
+                weight.copy_(tensors["model"][name])
     return tensors
 
 
@@ -163,11 +159,9 @@ def follow(spec: RunSpec, plan: Plan, corpus: Corpus, host: Host, ranks: Ranks) 
     done = ranks.share(model, optimizer, 0)
     steps = Steps(spec, corpus, host, device, autocast, model, optimizer, ranks)
     with stop_signals(), own_stream(device):
-        while (what := ranks.told()) != STOP:
+        while (what := ranks.awaited()) != STOP:
             if what == GATHER:
-                from workbench.training import sharding
-
-                sharding.gathered(model, optimizer, keep=False)
+                ranks.tensors(model, optimizer)
                 continue
             done += 1
             _rates(optimizer, spec, plan, done)

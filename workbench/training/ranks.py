@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from workbench.errors import RankLost
-from workbench.training.resume import MOMENTS
+from workbench.training.resume import MOMENTS, tensors_of
 
 STOP, STEP, GATHER = 0, 1, 2  # what process 0 tells the others to do next
 
@@ -67,11 +67,35 @@ class Ranks:
         if self.count > 1:
             dist.all_reduce(numbers)
 
-    def told(self, what: int = STOP) -> int:
-        """Return what to do next, STOP, STEP or GATHER, which process 0 decides and the others wait for."""
-        if self.count == 1:
-            return what
-        word = torch.tensor([what])
+    def whole(self, tensor: Tensor) -> Tensor:
+        """Return a tensor of which each process may hold a part as one; all processes call this at the same time."""
+        if not self.sharded:
+            return tensor
+        from workbench.training import sharding
+
+        return sharding.whole(tensor)
+
+    def tensors(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Tensor]]:
+        """Return weights and moments for a checkpoint, by group and name; {} in processes other than the first.
+
+        If they are sharded, all processes call this at the same time, the others when GATHER is announced.
+        """
+        if not self.sharded:
+            return tensors_of(model, optimizer) if self.index == 0 else {}
+        from workbench.training import sharding
+
+        if self.index == 0:
+            self.announce(GATHER)
+        return sharding.gathered(model, optimizer, keep=self.index == 0)
+
+    def announce(self, what: int) -> None:
+        """Tell the other processes, from process 0, what to do next: STOP, STEP or GATHER."""
+        if self.count > 1:
+            dist.broadcast(torch.tensor([what]), 0, group=self.control)
+
+    def awaited(self) -> int:
+        """Return what process 0 announces next."""
+        word = torch.empty(1, dtype=torch.int64)
         dist.broadcast(word, 0, group=self.control)
         return int(word.item())
 
@@ -82,7 +106,7 @@ class Ranks:
             yield
         finally:
             with contextlib.suppress(RuntimeError):  # the others may have ended already
-                self.told(STOP)
+                self.announce(STOP)
 
     def share(self, model: nn.Module, optimizer: torch.optim.Optimizer, done: int) -> int:
         """Copy the moments of all weights from process 0 to the others, and return the steps that it has `done`.

@@ -87,11 +87,7 @@ class Steps:
 
     def _update(self) -> Tensor:
         """Change the weights by their gradients, clear these, and return their norm ()."""
-        norm = total_norm(self.parameters)
-        if self.ranks.sharded:
-            from workbench.training import sharding
-
-            norm = sharding.whole(norm)
+        norm = self.ranks.whole(total_norm(self.parameters))
         self.optimizer.grad_scale = clipping(norm, self.spec.optim.clip)  # type: ignore[attr-defined]
         torch.maximum(self.bad, (~torch.isfinite(norm)).float(), out=self.bad)
         self.optimizer.step()

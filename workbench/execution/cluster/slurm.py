@@ -38,9 +38,8 @@ log = logging.getLogger("workbench")
 LOOK = 5.0  # seconds between two looks at the queue
 PATIENCE = 60.0  # seconds for a command of SLURM to answer
 ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
-JOB = re.compile(
-    r"(\d{1,18})(?:;.*)?"
-)  # what `sbatch --parsable` prints: a number, and the cluster if there are several
+# What `sbatch --parsable` prints: a number, and the cluster if there are several.
+JOB = re.compile(r"(\d{1,18})(?:;.*)?")
 MOST = 1000  # jobs of an array; clusters often limit it to 1,001
 
 SCRIPT = """#!/bin/bash
