@@ -57,7 +57,7 @@ def joined(folder: Path, store: RunStore, experiment: str) -> Frames:
     of_files = {columns.name_of(str(name)): str(name) for name in new.curves.columns}
     kept = replace(kept, runs=done, curves=pd.read_csv(folder / "curves.csv").rename(columns=of_files))
     ids = set(done["run_id"])
-    tables = {name: _rows(kept, name, ids, new) for name in TABLES}
+    tables: dict[str, Any] = {name: _rows(kept, name, ids, new) for name in TABLES}
     like = {arm: run for run, arm in zip(new.runs["run_id"], new.runs["arm"], strict=True)}
     same = {run: like[arm] for run, arm in zip(done["run_id"], done["arm"], strict=True)}
     seeds = dict(zip(done["run_id"], done["seed"], strict=True))
@@ -74,7 +74,8 @@ def joined(folder: Path, store: RunStore, experiment: str) -> Frames:
 
 def _rows(kept: Frames, name: str, ids: set[str], new: Frames) -> pd.DataFrame:
     """Return a table of both, with the columns of the new one, and of the kept one only rows of the given runs."""
-    before, after = getattr(kept, name), getattr(new, name)
+    before: pd.DataFrame = getattr(kept, name)
+    after: pd.DataFrame = getattr(new, name)
     if name == "baselines":
         return after
     columns_of_both = list(dict.fromkeys([*after.columns, *(before.columns if name == "curves" else ())]))
