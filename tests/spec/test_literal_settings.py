@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
@@ -60,6 +61,26 @@ def test_what_is_counted_in_the_text_cannot_be_set(key: str) -> None:
         assert str(refused.exception).startswith(
             f"{words[-2]} {key}: this value is counted in the text and cannot be set"
         )
+
+
+@pytest.mark.parametrize("key", ["source", "data.fingerprint", "data.special.pad"])
+def test_what_is_read_from_the_text_or_the_objective_cannot_be_set(key: str) -> None:
+    for words in (["run", "ablation", "--set", f"{key}=5"], ["sweep", "--over", f"{key}=5,6"]):
+        refused = CliRunner().invoke(app, [*words, "--dry-run"])
+        assert isinstance(refused.exception, InputError)
+        assert f"{key}: this value is read from" in str(refused.exception)
+
+
+@pytest.mark.parametrize("key", ["scale", "recipe", *(key for key in known_keys() if key.startswith("tasks."))])
+def test_what_runs_of_a_command_share_is_no_axis(key: str, tmp_path: Path) -> None:
+    """The runs would have other names and the same settings."""
+    file = tmp_path / "mine.py"
+    file.write_text(f"QUESTION = 'Which?'\nAXES = {{'objective': ('rtd',), {key!r}: (1,)}}\n")
+    for words in (["sweep", "--over", f"{key}=1,2"], ["sweep", "--over", f"{key}=1..2", "--trials", "2"],
+                  ["run", str(file)]):  # fmt: skip
+        refused = CliRunner().invoke(app, [*words, "--dry-run"])
+        assert isinstance(refused.exception, InputError)
+        assert f"{key} cannot be an axis" in str(refused.exception)
 
 
 @pytest.mark.parametrize("key", [key for key in known_keys() if type(None) in get_args(field_of(key).annotation)])  # type: ignore[union-attr]

@@ -30,7 +30,7 @@ from workbench.errors import InputError, encodable, suggest
 from workbench.spec import contrasts
 from workbench.spec.contrasts import Contrast
 from workbench.spec.parts import LATER_TASK_FIELDS, UNITS, Budget, TasksSpec
-from workbench.spec.run_spec import RunSpec, digest, known_keys
+from workbench.spec.run_spec import RunSpec, digest, known_keys, refuse_found
 from workbench.spec.user_code import blaming
 
 S = TypeVar("S", bound=RunSpec)  # a changed spec is at the same stage (see `stages`)
@@ -205,6 +205,17 @@ def check_key(key: str, where: str) -> None:
         raise InputError(f"{where}: the key {key!r} must be text, as in 'optim.lr'")
     if key == "seed":
         raise InputError(f"{where}: seed cannot be an axis, since arms are compared over seeds; use --seeds N")
+    if key in ("scale", "recipe"):
+        raise InputError(
+            f"{where}: {key} cannot be an axis, since it stands for a table of settings that is read before runs are "
+            f"made; vary settings of it, such as encoder.hidden, or give one command for each {key}"
+        )
+    if key.startswith("tasks."):
+        raise InputError(
+            f"{where}: {key} cannot be an axis, since all runs of a command are measured in the same way; give one "
+            f"command for each value, with --set {key}=..."
+        )
+    refuse_found(key, where)
     known = [*known_keys(), SHARE]
     if not key.startswith("options.") and key not in known:
         raise InputError(f"unknown key {key!r} in {where}{suggest(key, known)}")

@@ -353,11 +353,7 @@ def override_value(key: str, text: str, option: str) -> str | None:
     Raises InputError for `unset` if the field cannot be empty, for `none` if this is no value of the field, and for
     fields that are counted in the text.
     """
-    if key in COUNTS:
-        raise InputError(
-            f"{option} {key}: this value is counted in the text and cannot be set; for a number of words seen in "
-            "training, use --budget words=N"
-        )
+    refuse_found(key, option)
     field = field_of(SPELLINGS.get(key, key).removeprefix("start.parent."))
     if field is None:  # an option of an objective, which is checked against the objective's own types
         return None if text == CLEAR else text
@@ -367,6 +363,18 @@ def override_value(key: str, text: str, option: str) -> str | None:
     if optional and text.lower() in ("none", "null") and not _accepts(field, text):
         raise InputError(f"{option} {key}={text}: to clear a value, write {key}={CLEAR}")
     return None if text == CLEAR else text
+
+
+def refuse_found(key: str, where: str) -> None:
+    """Raise InputError if the value of a key is found by the package itself, so that nobody can give it."""
+    if key in COUNTS:
+        raise InputError(
+            f"{where} {key}: this value is counted in the text and cannot be set; for a number of words seen in "
+            "training, use --budget words=N"
+        )
+    if key == "source" or key == "data.fingerprint" or key.startswith("data.special."):
+        of = "the objective's file" if key == "source" else "the prepared text"
+        raise InputError(f"{where} {key}: this value is read from {of} and cannot be set; leave it out")
 
 
 def field_of(key: str) -> FieldInfo | None:
