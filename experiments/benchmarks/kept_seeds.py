@@ -30,6 +30,8 @@ from workbench.report.report_options import ReportOptions
 from workbench.store.atomic import write_atomic
 from workbench.store.run_store import RunStore
 
+PLACE = re.compile(r"/(?:[\w.-]+/)+([\w.-]+)")  # a path, with the name of its file as group 1
+NAME = r"\1"
 TABLES = ("runs", "scores", "other", "baselines", "points", "curves")
 
 
@@ -61,11 +63,12 @@ def joined(folder: Path, store: RunStore, experiment: str) -> Frames:
     like = {arm: run for run, arm in zip(new.runs["run_id"], new.runs["arm"], strict=True)}
     same = {run: like[arm] for run, arm in zip(done["run_id"], done["arm"], strict=True)}
     seeds = dict(zip(done["run_id"], done["seed"], strict=True))
+    settings = {run: _without_places(values) for run, values in new.settings.items()}
     before = environment_of((folder / "index.html").read_text(encoding="utf-8"))
     curves = tables["curves"]
     return replace(
         new, **tables, record=_record(new.record, folder),
-        settings={run: {**new.settings[of], "seed": int(seeds[run])} for run, of in same.items()} | dict(new.settings),
+        settings={run: {**settings[of], "seed": int(seeds[run])} for run, of in same.items()} | settings,
         environments={run: before for run in same} | dict(new.environments),
         floors={run: new.floors[of] for run, of in same.items() if of in new.floors} | dict(new.floors),
         bins=_bins(curves), logged=_logged(curves),
@@ -88,7 +91,12 @@ def _record(new: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     page = (folder / "index.html").read_text(encoding="utf-8")
     command = re.search(r"<pre[^>]*>(.*?)</pre>", page[page.index('<section id="setup"') :], re.DOTALL)
     assert command is not None
-    return {**new, "command": f"{_text(command[1])}\n{new['command']}"}
+    return {**new, "command": f"{_text(command[1])} ; {PLACE.sub(NAME, new['command'])}"}
+
+
+def _without_places(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with the names of files alone, without the folders of the machine that trained."""
+    return {key: PLACE.sub(NAME, value) if isinstance(value, str) else value for key, value in values.items()}
 
 
 def _bins(curves: pd.DataFrame) -> dict[str, int]:
