@@ -67,7 +67,7 @@ def joined(folder: Path, store: RunStore, experiment: str) -> Frames:
     before = environment_of((folder / "index.html").read_text(encoding="utf-8"))
     curves = tables["curves"]
     return replace(
-        new, **tables, record=_record(new.record, folder),
+        new, **tables, record=_record(new.record, kept.record, folder),
         settings={run: {**settings[of], "seed": int(seeds[run])} for run, of in same.items()} | settings,
         environments={run: before for run in same} | dict(new.environments),
         floors={run: new.floors[of] for run, of in same.items() if of in new.floors} | dict(new.floors),
@@ -86,12 +86,12 @@ def _rows(kept: Frames, name: str, ids: set[str], new: Frames) -> pd.DataFrame:
     return table.reindex(columns=columns_of_both)
 
 
-def _record(new: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the record of the new runs, with the command of the kept ones before theirs."""
+def _record(new: Mapping[str, Any], kept: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the record of the new runs, with the kept comparisons, and the kept command before theirs."""
     page = (folder / "index.html").read_text(encoding="utf-8")
     command = re.search(r"<pre[^>]*>(.*?)</pre>", page[page.index('<section id="setup"') :], re.DOTALL)
     assert command is not None
-    return {**new, "command": f"{_text(command[1])} ; {PLACE.sub(NAME, new['command'])}"}
+    return {**new, "contrasts": kept["contrasts"], "command": f"{_text(command[1])} ; {PLACE.sub(NAME, new['command'])}"}
 
 
 def _without_places(values: Mapping[str, Any]) -> dict[str, Any]:
