@@ -91,7 +91,11 @@ def _record(new: Mapping[str, Any], kept: Mapping[str, Any], folder: Path) -> di
     page = (folder / "index.html").read_text(encoding="utf-8")
     command = re.search(r"<pre[^>]*>(.*?)</pre>", page[page.index('<section id="setup"') :], re.DOTALL)
     assert command is not None
-    return {**new, "contrasts": kept["contrasts"], "command": f"{_text(command[1])} ; {PLACE.sub(NAME, new['command'])}"}
+    return {
+        **new,
+        "contrasts": kept["contrasts"],
+        "command": f"{_text(command[1])} ; {PLACE.sub(NAME, new['command'])}",
+    }
 
 
 def _without_places(values: Mapping[str, Any]) -> dict[str, Any]:
