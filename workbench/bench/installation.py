@@ -21,7 +21,10 @@ from workbench.store.atomic import cache_root, can_hold_files
 from workbench.store.environment import code_version, cpu_name
 
 NEEDED = ("torch", "transformers", "tokenizers", "datasets", "numpy", "pandas", "matplotlib", "optuna")
-OPTIONAL = {"wandb": "--track wandb", "psycopg": "--storage postgresql://", "pytorch-optimizer": "optim.kind=lamb"}
+OPTIONAL = {
+    "wandb": "--track wandb", "psycopg": "--storage postgresql://", "pytorch-optimizer": "optim.kind=lamb",
+    "sentence-transformers": "tasks.embeddings=contrastive",
+}  # fmt: skip
 SPACE = 5 << 30  # bytes; with less free space, a night of runs may fill the disk
 HUB = ("huggingface.co", 443)
 State = Literal["ok", "missing", "problem"]

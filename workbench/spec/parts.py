@@ -361,7 +361,8 @@ class TasksSpec(Part):
     the tasks that train no weights are also evaluated (see `workbench.training.points`). `tagging` is the folder of
     the named sets of tagged words, and `superglue` that of SuperGLUE. In SQuAD, the end of an answer depends on its
     start if `squad_head` is joint; `squad_length` is the number of tokens of a window, and `squad_stride` that between
-    the starts of two windows (`workbench.tasks.squad`).
+    the starts of two windows (`workbench.tasks.squad`). `embeddings` of whole texts are those of the frozen encoder, or
+    of one that is fine-tuned with a contrastive loss, pooled by the mean or by [CLS] (`workbench.tasks.embeddings`).
     """
 
     names: Names = ("probes",)
@@ -402,6 +403,7 @@ class TasksSpec(Part):
     squad_length: Annotated[int, Field(ge=16)] | None = None
     squad_stride: Positive | None = None
     superglue: str | None = None
+    embeddings: Literal["frozen", "contrastive", "contrastive-cls"] = "frozen"
 
     @property
     def chosen(self) -> bool:
@@ -424,11 +426,11 @@ class TasksSpec(Part):
 DATA_KEYS = {
     "names", "glue", "seeds", "text", "pair", "label", "kind", "held_out", "blimp", "scorers", "control", "at",
     "babylm", "tagging", "metric", "folds", "statistic", "squad", "squad_head", "squad_length", "squad_stride",
-    "superglue",
+    "superglue", "embeddings",
 }  # fmt: skip
 # Fields that were added later: while they have their default, records keep the names that they had before.
 LATER_TASK_FIELDS = (
     "held_out", "blimp", "scorers", "control", "at", "babylm", "tagging", "lm_weight", "metric", "folds", "statistic",
     "squad", "squad_head", "squad_length", "squad_stride",
-    "superglue",
+    "superglue", "embeddings",
 )  # fmt: skip

@@ -29,6 +29,7 @@ SUITES = (
 # Suites whose tasks can be given as paths of files.
 FROM_PATHS = ("minimal-pairs", "linear", "tagging", "table", "similarity", "retrieval")
 PATH_PREFIXES = ("tag:", "choice:", "spans:", "similarity:", "retrieval:")  # of names under --tasks, before a path
+EMBEDDINGS = ("similarity", "retrieval")
 ZERO_SHOT = ("pairs", "blimp", "minimal-pairs")  # suites for which no weights are trained
 
 

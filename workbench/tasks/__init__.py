@@ -126,7 +126,8 @@ def of_corpus(tasks: TasksSpec) -> bool:
 def along(tasks: TasksSpec) -> bool:
     """Return whether any measure is also taken during training. Raises InputError for an unknown name."""
     kinds = {_place(name)[0] for name in tasks.names if name != "none"}
-    return tasks.at != "none" and not kinds.isdisjoint(("pairs", "blimp", "sentences", "linear", "embedding"))
+    frozen = {"pairs", "blimp", "sentences", "linear"} | ({"embedding"} if tasks.embeddings == "frozen" else set())
+    return tasks.at != "none" and not kinds.isdisjoint(frozen)
 
 
 def local(tasks: TasksSpec) -> bool:

@@ -13,6 +13,7 @@ from workbench.errors import Diverged, plural
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec, size_in_words
 from workbench.store.run_directory import RunDir
+from workbench.tasks.embeddings.embedding_task import Embedding
 from workbench.tasks.encoder_facts import EncoderFacts, encoder_facts
 from workbench.tasks.finetuning.unfinished import Unfinished
 from workbench.tasks.measures import expected, take
@@ -45,14 +46,16 @@ def evaluate(
     if how := _reading([task for task, _, _ in planned], length, place, windows):
         progress.say(_settings(name, facts, tasks, scale, how))
     settings: dict[str, Any] = {"settings": scale, "length": length}
-    shown_of = {Task: settings | {"read_at": place}, Tagging: settings, Squad: {"settings": scale}}
+    shown_of = {
+        Task: settings | {"read_at": place}, Tagging: settings, Squad: {"settings": scale}, Embedding: settings,
+    }  # fmt: skip
     write = _writer(run, [file for _, _, file in planned])
     rows = []
     with progress.measuring(Path(name).name, len(planned)) as display:
         for task, seed, file in planned:
             step = partial(display.step, task.name)
             measure = partial(take, encoder, task, tasks, seed, host, step)
-            shown = shown_of.get(type(task), {})
+            shown = shown_of.get(type(task), {}) if task.act == "fine-tuning" else {}
             try:
                 row = write(file, measure, shown)
             except Diverged as error:
@@ -93,8 +96,9 @@ def _reading(tasks: list[Measure], length: int, place: str, windows: int) -> str
     texts = f"texts cut to {length} tokens and read at the {place}"
     words = f"sentences of tagged words read in windows of {length} tokens"
     questions = f"questions read with windows of their paragraphs, {windows} tokens together"
-    kinds = {type(task) for task in tasks}
-    phrases = {Task: texts, Tagging: words, Squad: questions}
+    pairs = f"texts of pairs cut to {length} tokens, each one embedding"
+    kinds = {type(task) for task in tasks if task.act == "fine-tuning"}
+    phrases = {Task: texts, Tagging: words, Squad: questions, Embedding: pairs}
     return " and ".join(phrase for kind, phrase in phrases.items() if kind in kinds)
 
 

@@ -46,6 +46,10 @@ def take(
         from workbench.tasks.linear.measure import probe
 
         return probe(encoder, measure, spec, seed, host, progress)
+    if isinstance(measure, Embedding) and measure.train is not None:
+        from workbench.tasks.embeddings.contrastive import tune_and_embed
+
+        return tune_and_embed(encoder, measure, spec, seed, host, progress, unfinished)
     if isinstance(measure, Embedding):
         from workbench.tasks.embeddings.embed import embed
 

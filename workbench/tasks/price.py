@@ -29,7 +29,7 @@ USUAL_SCORERS = 2  # the objective's and the generator's, which together cost at
 
 def measured_along(measure: Measure) -> bool:
     """Return whether a measure is also taken during training, as all are that train no weights of the encoder."""
-    return isinstance(measure, PairSet | LinearProbe | Embedding)
+    return isinstance(measure, PairSet | LinearProbe | Embedding) and measure.act != "fine-tuning"
 
 
 def price(measure: Measure, spec: RunSpec, tasks: TasksSpec, tokenizer: Path) -> int:

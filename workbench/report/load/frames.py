@@ -21,7 +21,7 @@ from workbench.report.load.published_scores import PublishedRun
 from workbench.report.load.run_files import FINISHED, flatten, number
 from workbench.report.load.training_curves import MOST_BINS, MOST_IN_ALL, MOST_ROWS
 from workbench.spec.parts import COUNTS
-from workbench.spec.scoring import FROM_PATHS, PATH_PREFIXES
+from workbench.spec.scoring import EMBEDDINGS, FROM_PATHS, PATH_PREFIXES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,6 +55,7 @@ POINT = (
     "suite", "task", "metric", "value", "scorer", "digest", "path",
 )  # fmt: skip
 STRETCH = ("run_id", "step", "first_step", "last_step", "rows")
+FROZEN = {"embeddings": "frozen"}  # the default of `tasks.embeddings`
 # Schedules by which a shorter run has the same learning rates as the beginning of a longer one.
 ANY_LENGTH = ("constant", "inverse-sqrt")
 
@@ -319,7 +320,7 @@ def choose(scores: list[dict[str, Any]], tasks: Mapping[str, Any], notes: list[s
         groups: dict[str, list[dict[str, Any]]] = {digest: [] for digest in sorted({s["digest"] for s in same})}
         for s in same:
             groups[s["digest"]].append(s)
-        best = max(groups, key=lambda digest: (_agrees(groups[digest][0]["finetune"], tasks), len(groups[digest])))
+        best = max(groups, key=lambda digest: (_agrees(groups[digest][0], tasks), len(groups[digest])))
         valid = [s for s in groups[best] if not math.isnan(s["value"])]
         chosen += valid
         if len(same) > len(groups[best]):
@@ -336,7 +337,10 @@ def choose(scores: list[dict[str, Any]], tasks: Mapping[str, Any], notes: list[s
     return chosen
 
 
-def _agrees(finetune: Mapping[str, Any], tasks: Mapping[str, Any]) -> bool:
-    """Return whether the settings of a fine-tuning are those that the experiment gives for its tasks."""
+def _agrees(score: Mapping[str, Any], tasks: Mapping[str, Any]) -> bool:
+    """Return whether the settings of a score are those that the experiment gives for its tasks."""
+    finetune = score["finetune"]
+    if score["suite"] in EMBEDDINGS:  # scores of frozen encoders do not name this setting, nor do records without it
+        finetune, tasks = {**FROZEN, **finetune}, {**FROZEN, **tasks}
     shared = (finetune.keys() & tasks.keys()) - {"names", "seeds", "glue"}
     return all(tasks[k] is None or finetune[k] == tasks[k] for k in shared)

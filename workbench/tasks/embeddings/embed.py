@@ -1,4 +1,4 @@
-"""Embeddings of texts by a frozen encoder, and the score of a task on them.
+"""Embeddings of texts by an encoder, and the score of a task on those of a frozen one.
 
 A text is cut to one row as in fine-tuning. Its embedding is the mean of the last states of all its tokens, special ones
 included, as in sentence-transformers, or the state of [CLS] (of the last token in causal encoders and XLNet). All
@@ -23,7 +23,7 @@ from workbench.spec.parts import TasksSpec
 from workbench.tasks.embeddings import ranking
 from workbench.tasks.embeddings.embedding_task import POOLINGS, Embedding, Relevant, Similar
 from workbench.tasks.finetuning.classifier import has_segments, load_frozen, pooled, reads_last, row_length, states
-from workbench.tasks.finetuning.token_batches import by_length, check_ids, encode_rows
+from workbench.tasks.finetuning.token_batches import Encoded, by_length, check_ids, encode_rows
 from workbench.tasks.metrics import pearson, spearman
 from workbench.tasks.score import Progress, Score, score_digest
 from workbench.tasks.task import Examples
@@ -42,16 +42,12 @@ def embed(
     that are not finite.
     """
     begun = time.perf_counter()
-    texts = list(dict.fromkeys(text for part in task.tests.values() for text in part.texts()))
+    texts = texts_of(task)
     vectors = embeddings(encoder, texts, spec.length, host, progress)
-    place = {text: number for number, text in enumerate(texts)}
-    values: dict[str, dict[str, float]] = {}
-    for pooling in POOLINGS:
-        for part, data in task.tests.items():
-            name = part if pooling == POOLINGS[0] else f"{part}, {pooling}"
-            values[name] = {key: 100 * value for key, value in _metrics(data, vectors[pooling], place).items()}
+    values = values_of(task, vectors[POOLINGS[0]], texts)
+    for pooling in POOLINGS[1:]:
+        values |= values_of(task, vectors[pooling], texts, f", {pooling}")
     first = next(iter(task.tests))
-    values = {name: values[name] for name in sorted(values, key=lambda name: name != first)}
     return Score(
         task=task.name, suite=task.suite, metric=task.metric, seed=seed, value=values[first][task.metric],
         values=values, baselines=dict(task.baselines), train_rows=0, test_rows=len(task.tests[first]), steps=0,
@@ -60,15 +56,43 @@ def embed(
     )  # fmt: skip
 
 
+def texts_of(task: Embedding) -> list[str]:
+    """Return every text that is read to test, once."""
+    return list(dict.fromkeys(text for part in task.tests.values() for text in part.texts()))
+
+
+def values_of(task: Embedding, vectors: Any, texts: list[str], mark: str = "") -> dict[str, dict[str, float]]:
+    """Return the metrics, times 100, of each part by the vectors (N, D) of texts; `mark` ends the parts' names."""
+    place = {text: number for number, text in enumerate(texts)}
+    return {
+        part + mark: {key: 100 * value for key, value in _metrics(data, vectors, place).items()}
+        for part, data in task.tests.items()
+    }
+
+
 def embeddings(folder: Path, texts: list[str], length: int, host: Host, progress: Progress | None = None) -> Vectors:
     """Return the embeddings of texts by each pooling. Raises InputError, and Diverged if one is not finite."""
     device = host.resolved_device()
     cpu.prepare(host.threads, host.plain, device)
     model = load_frozen(folder, device)
-    segments, last = has_segments(model), reads_last(model.config)
-    rows = encode_rows(folder, Examples(texts, None, [0] * len(texts)), row_length(folder, model.config, length))
+    rows = encoded(folder, texts, row_length(folder, model.config, length), model)
+    return vectors_of(model, rows, device, str(folder), progress)
+
+
+def encoded(folder: Path, texts: list[str], length: int, model: Any) -> Encoded:
+    """Return texts as rows of at most `length` token ids. Raises InputError if they are not the encoder's."""
+    rows = encode_rows(folder, Examples(texts, None, [0] * len(texts)), length)
     check_ids(folder, {"": rows}, model.get_input_embeddings().num_embeddings)
-    found = {name: np.zeros((len(texts), model.config.hidden_size), dtype=np.float32) for name in POOLINGS}
+    return rows
+
+
+def vectors_of(model: Any, rows: Encoded, device: str, name: str, progress: Progress | None = None) -> Vectors:
+    """Return the embeddings of rows by each pooling.
+
+    Raises Diverged, which names the encoder, if one is not finite.
+    """
+    segments, last = has_segments(model), reads_last(model.config)
+    found = {pooling: np.zeros((len(rows), model.config.hidden_size), dtype=np.float32) for pooling in POOLINGS}
     done = 0
     with torch.inference_mode():
         for batch in by_length(rows.lengths, TOKENS):
@@ -79,10 +103,10 @@ def embeddings(folder: Path, texts: list[str], length: int, host: Host, progress
             found["cls"][batch] = pooled(hidden, attention, last).float().cpu().numpy()
             done += len(batch)
             if progress is not None:
-                progress(done, len(texts))
+                progress(done, len(rows))
     if not all(np.isfinite(each).all() for each in found.values()):
-        raise Diverged(f"{folder}: the encoder's states are not all finite numbers", 0)
-    return {name: _of_norm_1(each) for name, each in found.items()}
+        raise Diverged(f"{name}: the encoder's states are not all finite numbers", 0)
+    return {pooling: _of_norm_1(each) for pooling, each in found.items()}
 
 
 def mean(hidden: torch.Tensor, attention: torch.Tensor | None) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +10,20 @@ from workbench.errors import InputError
 from workbench.progress import warn_once
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
-from workbench.tasks.embeddings import retrieval_files, tf_idf
-from workbench.tasks.embeddings.embedding_task import RETRIEVAL, SIMILARITY, Embedding, Similar, sealed
+from workbench.tasks.embeddings import pair_batches, retrieval_files, tf_idf
+from workbench.tasks.embeddings.embedding_task import (
+    RETRIEVAL,
+    SIMILARITY,
+    Embedding,
+    Relevant,
+    Similar,
+    sealed,
+)
 from workbench.tasks.finetuning import glue, table
+from workbench.tasks.rows import first_of
+from workbench.tasks.tables import labelled
 from workbench.tasks.tables.labelled import Line
-from workbench.tasks.task import Task
+from workbench.tasks.task import Examples, Task
 
 STS = "STS-B"
 LEAST = 3  # pairs, below which no correlation says anything
@@ -27,7 +36,7 @@ def known() -> list[tuple[str, str, str, str]]:
             f"{SIMILARITY}:{STS}",
             SIMILARITY,
             "spearman",
-            "how similar two sentences are, by the cosine of their embeddings",
+            "how similar two sentences are, by the cosine of their embeddings, frozen or fine-tuned",
         ),
         (
             f"{SIMILARITY}:FILE",
@@ -55,7 +64,12 @@ def load(names: Sequence[str], spec: TasksSpec, cache: Path | None) -> list[Embe
         raise InputError(
             f"--tasks {names[0]}: a search cannot choose settings by the rows that a report shows; use --tasks pairs"
         )
-    tasks = [sealed(_task(name, spec)) for name in dict.fromkeys(names)]
+    if names and trains(spec):
+        pair_batches.check_installed(spec)
+    tasks = [sealed(_task(name, spec), spec.rows) for name in dict.fromkeys(names)]
+    for task in tasks:
+        if isinstance(task.train, Relevant):  # raises InputError if its pairs make no batch
+            next(pair_batches.apart(task.train.pairs(), spec.batch, 0))
     for task in tasks:
         for note in task.notes:
             warn_once(f"{task.name}: {note}")
@@ -70,13 +84,35 @@ def _task(name: str, spec: TasksSpec) -> Embedding:
     if suite.lower() == RETRIEVAL:
         if path is None or not path.is_dir():
             raise InputError(f"--tasks {name}: give a folder with corpus.jsonl, queries.jsonl and qrels/test.tsv")
-        parts, notes = retrieval_files.read(path)
-        return Embedding(f"{RETRIEVAL}:{path.resolve().name}", RETRIEVAL, parts, tuple(notes))
+        collection, notes = retrieval_files.read(path, trains(spec))
+        found = collection.pop("train", None)
+        notes += _asked_before(found, collection) if found is not None else []
+        return Embedding(f"{RETRIEVAL}:{path.resolve().name}", RETRIEVAL, collection, tuple(notes), train=found)
     if path is None or not path.is_file() or not table.is_table(path.name):
         raise InputError(
             f"--tasks {name}: give {STS}, or a table (.csv, .tsv, .jsonl, .parquet) of two texts and a number"
         )
-    return Embedding(f"{SIMILARITY}:{table.title(path)}", SIMILARITY, _of_table(path, spec))
+    parts, notes = _of_table(path, spec)
+    train = parts.pop("train", None)
+    return Embedding(f"{SIMILARITY}:{table.title(path)}", SIMILARITY, parts, tuple(notes), train=train)
+
+
+def trains(spec: TasksSpec) -> bool:
+    """Return whether encoders are fine-tuned before their embeddings are measured."""
+    return spec.embeddings != "frozen"
+
+
+def _asked_before(train: Relevant, parts: Mapping[str, Relevant]) -> list[str]:
+    """Return a sentence on the queries to test on whose text is trained on; [] if there are none."""
+    known = {train.queries[query] for query in train.grades}
+    asked = {query for part in parts.values() for query in part.grades}
+    again = sorted(query for query in asked if train.queries[query] in known)
+    if not again:
+        return []
+    return [
+        f"of the {len(asked):,} queries to test on, {len(again):,} {'has' if len(again) == 1 else 'have'} the text of "
+        f"one to train on, so the score is partly one of memory: {first_of(again)}"
+    ]
 
 
 def _sts(spec: TasksSpec) -> Embedding:
@@ -85,22 +121,28 @@ def _sts(spec: TasksSpec) -> Embedding:
     for why in suite.missing.values():
         raise InputError(f"task {SIMILARITY}:{STS} is not available: {why}")
     task = next(each for each in suite.tasks if isinstance(each, Task))
-    parts = {
-        part: Similar(tuple(rows.first), tuple(rows.second or ()), tuple(rows.targets))
-        for part, rows in task.tests.items()
-    }
-    return Embedding(f"{SIMILARITY}:{STS}", SIMILARITY, parts)
+    parts = {part: _as_pairs(rows) for part, rows in task.tests.items()}
+    return Embedding(f"{SIMILARITY}:{STS}", SIMILARITY, parts, train=_as_pairs(task.train) if trains(spec) else None)
 
 
-def _of_table(path: Path, spec: TasksSpec) -> dict[str, Similar]:
-    """Return the parts of a table: those to test on if it or the files beside it have some, else all of its rows.
+def _as_pairs(rows: Examples) -> Similar:
+    return Similar(tuple(rows.first), tuple(rows.second or ()), tuple(rows.targets))
 
-    Raises InputError.
+
+def _of_table(path: Path, spec: TasksSpec) -> tuple[dict[str, Similar], list[str]]:
+    """Return the parts of a table, those to test on first, and sentences on what is odd about it. Raises InputError.
+
+    Without training, they are the rows to test on if it or the files beside it have some, else all of its rows.
     """
     lines = [line for part, file in table.siblings(path).items() for line in table.lines_of(file, spec, part)]
+    if trains(spec):
+        sides = table.parts_of(lines, "regression", path, None)
+        ordered = {part: sides[part] for part in ("test", "dev", "train") if part in sides}
+        again = labelled.repeated(sides)
+        return {part: _similar(path, part, rows) for part, rows in ordered.items()}, [again] if again else []
     tested = [part for part in ("test", "dev") if any(line.part == part for line in lines)]
     parts = {part: [line for line in lines if line.part == part] for part in tested} or {"all": lines}
-    return {part: _similar(path, part, rows) for part, rows in parts.items()}
+    return {part: _similar(path, part, rows) for part, rows in parts.items()}, []
 
 
 def _similar(path: Path, part: str, rows: Sequence[Line]) -> Similar:

@@ -3,6 +3,7 @@
     DIR/corpus.jsonl     {"_id": "d1", "title": "...", "text": "..."}, or corpus.tsv with a header of these names
     DIR/queries.jsonl    {"_id": "q1", "text": "..."}, or queries.tsv
     DIR/qrels/test.tsv   query-id, corpus-id, score, with a header; or qrels/dev.tsv, or qrels.tsv
+    DIR/qrels/train.tsv  the same of queries to train on, read only where embeddings are fine-tuned
 
 Files may be packed. Raises InputError that names file and line for a row that cannot be used; what can be used and is
 odd is counted and named in sentences.
@@ -24,10 +25,14 @@ from workbench.tasks.rows import checked_text, first_of
 IDS = ("_id", "id")
 RELEVANCE = ("query-id", "corpus-id", "score")
 Found = dict[str, list[str]]  # what is odd -> where
+FATES = (("counts as never found", "scored"), ("is not trained on", "trained on"))  # of odd rows, by part
 
 
-def read(folder: Path) -> tuple[dict[str, Relevant], list[str]]:
-    """Return the parts of a collection, `test` first, and sentences on what is odd about it. Raises InputError."""
+def read(folder: Path, trained: bool = False) -> tuple[dict[str, Relevant], list[str]]:
+    """Return the parts of a collection, `test` first, and sentences on what is odd about it. Raises InputError.
+
+    With `trained`, the last part is `train`.
+    """
     odd: Found = {}
     documents = _texts(_file(folder, "corpus"), odd)
     queries = _texts(_file(folder, "queries"), odd)
@@ -36,7 +41,12 @@ def read(folder: Path) -> tuple[dict[str, Relevant], list[str]]:
     if not files and alone is None:
         raise InputError(f"{folder} has no qrels/test.tsv, qrels/dev.tsv or qrels.tsv, which say what is relevant")
     named = files or {"test": alone} if alone is not None else files
-    parts = {part: Relevant(queries, documents, _grades(path, queries, documents, odd)) for part, path in named.items()}
+    if trained:
+        named |= {"train": _training(folder)}
+    parts = {
+        part: Relevant(queries, documents, _grades(path, queries, documents, odd, FATES[part == "train"]))
+        for part, path in named.items()
+    }
     return parts, [_sentence(what, places) for what, places in odd.items()]
 
 
@@ -45,6 +55,17 @@ def _file(folder: Path, name: str) -> Path:
     found = next((path for ending in (".jsonl", ".tsv") if (path := packed_or_not(folder / (name + ending)))), None)
     if found is None:
         raise InputError(f"{folder} has no {name}.jsonl or {name}.tsv, as a collection for retrieval needs")
+    return found
+
+
+def _training(folder: Path) -> Path:
+    """Return the file of the relevance to train on. Raises InputError if there is none."""
+    found = packed_or_not(folder / "qrels/train.tsv")
+    if found is None:
+        raise InputError(
+            f"{folder} has no qrels/train.tsv, with the relevant documents of queries to train on; without it, leave "
+            f"out tasks.embeddings, which measures the frozen encoder"
+        )
     return found
 
 
@@ -83,9 +104,13 @@ def _texts(path: Path, odd: Found) -> dict[str, str]:
 
 
 def _grades(
-    path: Path, queries: Mapping[str, str], documents: Mapping[str, str], odd: Found
+    path: Path, queries: Mapping[str, str], documents: Mapping[str, str], odd: Found, fates: tuple[str, str]
 ) -> dict[str, dict[str, float]]:
-    """Return the grade above 0 of each relevant document by query. Raises InputError."""
+    """Return the grade above 0 of each relevant document by query. Raises InputError.
+
+    `fates` say what becomes of documents that are not there, and what queries without relevant ones are not.
+    """
+    unknown, alone = fates
     graded: dict[str, dict[str, float]] = {}
     place: dict[str, str] = {}
     for line, columns in _rows(path):
@@ -100,7 +125,7 @@ def _grades(
             odd.setdefault("about a query that is not in the queries, and is left out", []).append(where)
             continue
         if document not in documents:
-            odd.setdefault("about a document that is not in the corpus, and counts as never found", []).append(where)
+            odd.setdefault(f"about a document that is not in the corpus, and {unknown}", []).append(where)
         given = graded.setdefault(query, {})
         if document in given:
             odd.setdefault("about a query and a document that an earlier row has, of which the last counts", []).append(
@@ -110,7 +135,7 @@ def _grades(
         place.setdefault(query, where)
     relevant = {query: {d: grade for d, grade in each.items() if grade > 0} for query, each in graded.items()}
     for query in (query for query, each in relevant.items() if not each):
-        odd.setdefault("about a query without any relevant document, which is not scored", []).append(place[query])
+        odd.setdefault(f"about a query without any relevant document, which is not {alone}", []).append(place[query])
     scored = {query: each for query, each in relevant.items() if each}
     if not scored:
         raise InputError(f"{path} has no relevant document (a score above 0) of any query")

@@ -97,7 +97,7 @@ def task(name: str, path: Path, kind: str, parts: Mapping[str, Sequence[Line]], 
             f"tasks.metric={spec.metric}: {path} is a {made.kind} with {plural(len(made.labels), 'label')}, which is "
             f"measured by {', '.join(made.metrics)}"
         )
-    notes = [note for note in (_unseen(parts, kind), _repeated(parts)) if note]
+    notes = [note for note in (_unseen(parts, kind), repeated(parts)) if note]
     for note in notes:
         warn_once(f"{name}: {note}")
     return sealed(replace(made, metric=spec.metric or made.metric, notes=tuple(notes)), spec.rows)
@@ -187,7 +187,7 @@ def _unseen(parts: Mapping[str, Sequence[Line]], kind: str) -> str:
     )
 
 
-def _repeated(parts: Mapping[str, Sequence[Line]]) -> str:
+def repeated(parts: Mapping[str, Sequence[Line]]) -> str:
     """Return a sentence on the rows to test on whose texts are also trained on; "" if there are none."""
     trained = {line.texts for line in parts["train"]}
     tested = [line for part, lines in parts.items() if part != "train" for line in lines]
