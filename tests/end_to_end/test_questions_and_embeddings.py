@@ -74,6 +74,36 @@ def test_from_run_to_report(workbench: Command, text: Path, data: Path) -> None:
     assert {("superglue:copa", "bag-of-words"), ("similarity:alike", "tf-idf"), ("retrieval:zoo", "tf-idf")} <= rows
 
 
+def test_embeddings_are_fine_tuned_where_a_setting_says_so(workbench: Command, text: Path, data: Path) -> None:
+    parts = [
+        f"the {a},a {b},{4 * (a == b) + n},{'test' if n > 2 else 'train'}"
+        for n, a in enumerate(ANIMALS)
+        for b in ANIMALS
+    ]
+    (data / "alike.csv").write_text("sentence1,sentence2,score,split\n" + "\n".join(parts) + "\n")
+    (data / "zoo/qrels").mkdir()
+    grades = [f"q{n}\td{n}\t1\n" for n in range(len(ANIMALS))]
+    for part, rows in (("train", grades[:3]), ("test", grades[2:])):
+        (data / f"zoo/qrels/{part}.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
+    words = ["run", "ablation", "--objective", "bert-mlm", "--corpus", text, "--budget", "steps=6", "--seeds", 1, *SETS]
+    words += ["--tasks", "similarity:alike.csv,retrieval:zoo", "--set", "tasks.seeds=2", "--json"]
+    done = workbench(*words, "--set", "tasks.embeddings=contrastive", cwd=data)
+    assert done.returncode == 0, done.stderr
+    scores = [json.loads(path.read_text()) for path in sorted(data.glob("runs/*/scores/*.json"))]
+    trained = {score["task"]: score["train_rows"] for score in scores}
+    assert len(scores) == 8 and all("point" not in score for score in scores)  # two tasks, two seeds, and untrained
+    assert trained["retrieval:zoo"] == 3 and trained["similarity:alike"] == 12
+    assert all(f"{part}, frozen" in score["values"] for score in scores for part in score["values"] if "," not in part)
+    page = (data / json.loads(done.stdout)["report"]).read_text()
+    assert "an encoder that was fine-tuned on 3 pairs with MultipleNegativesRankingLoss" in page
+    assert "also trained on" not in page and "have the text of one to train on" not in page
+    assert "1 has the text of one to train on, so the score is partly one of memory: q2" in page
+    frozen = workbench(*words, cwd=data)  # the same runs, with other scores
+    assert frozen.returncode == 0, frozen.stderr
+    page = (data / json.loads(frozen.stdout)["report"]).read_text()
+    assert "MultipleNegativesRankingLoss" not in page
+
+
 @pytest.mark.parametrize(
     ("names", "told"),
     [
