@@ -117,7 +117,7 @@ def plan_table(
         *_spending(ratio, stated),
         _measured(base.tasks.names, base.tasks.seeds),
         f"pre-training time for all {count}: about {clock(total)} here ({_how(host, plans)}, a few steps timed, "
-        f"{_runs_at_once(workers)}), without fine-tuning",
+        f"{_runs_at_once(workers)})",
     ]
     return "\n".join(lines)
 

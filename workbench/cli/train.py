@@ -238,11 +238,13 @@ def _carry_out(
         job.warn()
         text = experiment_runner.text_facts(experiment_runner.prepare(job.base)[1]) if job.base.data.words else {}
         sentence, rows = experiment_runner.planned_points(job)
+        tuning, fine_tunings = experiment_runner.planned_tuning(job, host, workers)
         if as_json:
-            emit(terminal.plan_json(job, priced, matches, text) | {"points": rows}, as_json)
+            costs = {"points": rows, "fine_tuning": fine_tunings}
+            emit(terminal.plan_json(job, priced, matches, text) | costs, as_json)
         else:
             table = terminal.plan_table(job, priced, matches, host, workers, text)
-            emit("\n".join([table, *([sentence] if sentence else [])]), as_json)
+            emit("\n".join([table, *filter(None, (tuning, sentence))]), as_json)
         return
     outcome = carry_out(job, limit, runs, host, workers, out)
     emit(outcome.to_json() if as_json else outcome.summary(), as_json)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import objectives
+from workbench.bench import tuning_time
 from workbench.data.prepare import Prepared, already, bind, counted
 from workbench.data.prepare import prepare as prepare_data
 from workbench.execution import devices, one_run
@@ -209,6 +210,28 @@ def planned_points(job: Job) -> tuple[str, list[dict[str, Any]]]:
     suite = tasks.load(base.tasks, text=lambda: (base.data, prepared.folder))
     rows = points_of(job, prepared, suite)
     return series.sentence(rows, base.tasks.at), rows
+
+
+def planned_tuning(job: Job, host: Host, workers: int = 1) -> tuple[str, list[dict[str, Any]]]:
+    """Return the time of fine-tuning here before a job begins, as a sentence and as a row for each task and encoder.
+
+    The rows are empty if nothing is fine-tuned, or if it is not known yet on what, as the sentence says.
+    """
+    from workbench import tasks
+
+    chosen = tasks.tuned(job.base.tasks)
+    if not chosen.chosen:
+        return "", []
+    if not tasks.local(chosen):
+        return "fine-tuning time: not estimated, because tasks have to be downloaded first", []
+    prepared = already(job.base)
+    if prepared is None:
+        return "fine-tuning time: estimated once the text is prepared (workbench data prepare)", []
+    suite = tasks.read(chosen)
+    named, _ = bound_runs(job.experiment, job.specs, prepared)
+    runs = distinct_runs(named.values())
+    encoders = [*runs, *distinct_runs(map(untrained, runs))]
+    return tuning_time.planned([run.spec for run in encoders], suite, chosen, prepared.tokenizer, host, workers)
 
 
 def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> list[BoundRun]:

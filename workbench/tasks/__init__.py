@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from workbench.errors import InputError, suggest
@@ -45,7 +46,38 @@ def known() -> list[dict[str, str]]:
 
 
 def load(tasks: TasksSpec, cache: Path | None = None, text: HeldOut | None = None) -> Suite:
-    """Return the measures that `tasks.names` selects, with their baselines, ready for `measures.take`.
+    """Return the measures that `tasks.names` selects (`read`), with their baselines, ready for `measures.take`."""
+    suite = read(tasks, text)
+    return replace(suite, tasks=tuple(_with_baselines(measure, cache) for measure in suite.tasks))
+
+
+def _with_baselines(measure: Measure, cache: Path | None) -> Measure:
+    """Return a measure with its baselines, which come from the cache if they were computed before."""
+    from workbench.tasks import baselines
+    from workbench.tasks.embeddings import tf_idf
+    from workbench.tasks.embeddings.embedding_task import Embedding
+    from workbench.tasks.linear import word_baselines
+    from workbench.tasks.linear.problem import LinearProbe
+    from workbench.tasks.squad import overlap
+    from workbench.tasks.squad.questions import Squad
+    from workbench.tasks.tagging.tag_scores import with_baselines
+    from workbench.tasks.tagging.tagging_task import Tagging
+
+    if isinstance(measure, Task):
+        return baselines.added(measure, cache)
+    if isinstance(measure, Squad):
+        return overlap.added(measure, cache)
+    if isinstance(measure, LinearProbe):
+        return word_baselines.added(measure, cache)
+    if isinstance(measure, Tagging):
+        return replace(measure, baselines=with_baselines(measure, cache))
+    if isinstance(measure, Embedding):
+        return replace(measure, baselines=tf_idf.baselines(measure, cache))
+    return measure  # minimal pairs have theirs
+
+
+def read(tasks: TasksSpec, text: HeldOut | None = None) -> Suite:
+    """Return the measures that `tasks.names` selects, without the baselines that take long to compute.
 
     Names are `none`, `glue`, `babylm`, `probes`, `pairs` or one kind of pairs, `blimp` and its variants, single
     tasks, substitutes beside GLUE's folders (`QNLI-devsplit`), paths to tables or to minimal pairs, and the names
@@ -56,7 +88,6 @@ def load(tasks: TasksSpec, cache: Path | None = None, text: HeldOut | None = Non
     available. `text` returns the prepared corpus, from which pairs are made.
     Raises InputError.
     """
-    from workbench.tasks import baselines
     from workbench.tasks.embeddings import embedding_names
     from workbench.tasks.finetuning import babylm_glue, glue, probes, table
     from workbench.tasks.linear import names as linear
@@ -91,13 +122,11 @@ def load(tasks: TasksSpec, cache: Path | None = None, text: HeldOut | None = Non
     loaded, missing = loaded + superglue, missing | absent
     loaded += [own_questions.load(name, tasks) for kind, name in places if kind == "own questions"]
     loaded += [table.load(Path(name), tasks) for kind, name in places if kind == "table"]
-    measures: list[Measure] = [baselines.added(held_out(task, tasks.held_out), cache) for task in loaded]
-    measures += squad_names.load([name for kind, name in places if kind == SQUAD], tasks, cache)
-    measures += tag_names.load([name for kind, name in places if kind == "tagging"], tasks, cache)
-    measures += linear.load(
-        [n for kind, name in places if kind == "linear" for n in linear.place(name) or []], tasks, cache
-    )
-    measures += embedding_names.load([name for kind, name in places if kind == "embedding"], tasks, cache)
+    measures: list[Measure] = [held_out(task, tasks.held_out) for task in loaded]
+    measures += squad_names.load([name for kind, name in places if kind == SQUAD], tasks)
+    measures += tag_names.load([name for kind, name in places if kind == "tagging"], tasks)
+    measures += linear.load([n for kind, name in places if kind == "linear" for n in linear.place(name) or []], tasks)
+    measures += embedding_names.load([name for kind, name in places if kind == "embedding"], tasks)
     measures += [_pairs(kind, name, tasks, text) for kind, name in places if kind in ("pairs", "blimp", "sentences")]
     _distinct(measures)
     return Suite(tuple(measures), missing)
@@ -116,6 +145,14 @@ def _pairs(kind: str, name: str, tasks: TasksSpec, text: HeldOut | None) -> Meas
             f"--tasks {name}: a search cannot choose settings by the pairs that a report shows; use --tasks pairs"
         )
     return blimp.load(name, tasks.blimp) if kind == "blimp" else blimp.load_path(name)
+
+
+def tuned(tasks: TasksSpec) -> TasksSpec:
+    """Return the settings with the names alone that train an encoder further. Raises InputError for an unknown name."""
+    kinds = {"glue", "probes", "babylm", "superglue", "table", "own questions", "tagging", SQUAD}
+    kinds |= {"embedding"} if tasks.embeddings != "frozen" else set()
+    names = tuple(name for name in tasks.names if name != "none" and _place(name)[0] in kinds)
+    return tasks.model_copy(update={"names": names or ("none",)})
 
 
 def of_corpus(tasks: TasksSpec) -> bool:

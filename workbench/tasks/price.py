@@ -109,8 +109,12 @@ def _texts(measure: Measure) -> Iterable[str]:
 
 
 def _count(folder: Path, texts: Sequence[str], limit: int) -> Counter[int]:
-    encodings = _tokenizer(str(folder)).encode_batch(texts, add_special_tokens=False)
-    return Counter(min(limit, SPECIAL + max(1, len(each.ids))) for each in encodings)
+    return Counter(min(limit, SPECIAL + max(1, count)) for count in pieces_of(folder, texts))
+
+
+def pieces_of(folder: Path, texts: Sequence[str]) -> list[int]:
+    """Return the number of tokens of each text, without special ones, by the tokenizer in a folder."""
+    return [len(each.ids) for each in _tokenizer(str(folder)).encode_batch(texts, add_special_tokens=False)]
 
 
 @functools.lru_cache(4)

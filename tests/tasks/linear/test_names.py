@@ -97,15 +97,13 @@ def test_probes_that_are_listed_are_those_that_the_word_selects() -> None:
     assert [names.place(name) for name, *_ in rows] == [[name] for name in PROBES]
 
 
-def test_a_probe_named_twice_is_loaded_once(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without its baselines, which are tested in `test_measure.py` and need a library that is slow to load."""
-    monkeypatch.setattr(names.word_baselines, "added", lambda probe, cache: probe)
-    found = names.load(["größe.iob2", "rows.csv", "größe.iob2"], TasksSpec(), None)
+def test_a_probe_named_twice_is_loaded_once(files: Path) -> None:
+    found = names.load(["größe.iob2", "rows.csv", "größe.iob2"], TasksSpec())
     assert [probe.name for probe in found] == ["linear:größe-ner", "linear:rows"]
     assert all(probe.fingerprint for probe in found) and found[0].labels == ("B-X", "O")
-    assert names.load([], TasksSpec(), None) == []
+    assert names.load([], TasksSpec()) == []
 
 
 def test_a_task_of_glue_that_is_not_in_its_folder_is_named(files: Path) -> None:
     with pytest.raises(InputError, match=r"linear:CoLA\b.*empty"):
-        names.load(["CoLA"], TasksSpec(glue=str(files / "empty")), None)
+        names.load(["CoLA"], TasksSpec(glue=str(files / "empty")))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from workbench.errors import InputError
 from workbench.progress import warn_once
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
-from workbench.tasks.embeddings import pair_batches, retrieval_files, tf_idf
+from workbench.tasks.embeddings import pair_batches, retrieval_files
 from workbench.tasks.embeddings.embedding_task import (
     RETRIEVAL,
     SIMILARITY,
@@ -58,8 +57,8 @@ def needs_glue(name: str) -> bool:
     return name.lower() == f"{SIMILARITY}:{STS}".lower()
 
 
-def load(names: Sequence[str], spec: TasksSpec, cache: Path | None) -> list[Embedding]:
-    """Return the tasks of names that `is_embedding` holds for, with their baselines. Raises InputError."""
+def load(names: Sequence[str], spec: TasksSpec) -> list[Embedding]:
+    """Return the tasks of names that `is_embedding` holds for. Raises InputError."""
     if names and spec.held_out:
         raise InputError(
             f"--tasks {names[0]}: a search cannot choose settings by the rows that a report shows; use --tasks pairs"
@@ -73,7 +72,7 @@ def load(names: Sequence[str], spec: TasksSpec, cache: Path | None) -> list[Embe
     for task in tasks:
         for note in task.notes:
             warn_once(f"{task.name}: {note}")
-    return [replace(task, baselines=tf_idf.baselines(task, cache)) for task in tasks]
+    return tasks
 
 
 def _task(name: str, spec: TasksSpec) -> Embedding:

@@ -10,7 +10,6 @@ from workbench.spec.parts import TasksSpec
 from workbench.spec.scoring import LINEAR, PROBES
 from workbench.store.atomic import user_path
 from workbench.tasks.finetuning import glue, probes, table
-from workbench.tasks.linear import word_baselines
 from workbench.tasks.linear.datasets import PREFIX, is_tagged, of_pairs, of_tagged, of_task
 from workbench.tasks.linear.problem import LinearProbe, sealed
 from workbench.tasks.task import Task
@@ -61,9 +60,9 @@ def needs_blimp(name: str) -> bool:
     return any(rest in blimp.NAMED for rest in place(name) or [])
 
 
-def load(names: Sequence[str], spec: TasksSpec, cache: Path | None) -> list[LinearProbe]:
-    """Return the probes of names that `place` returned, with their baselines. Raises InputError."""
-    return [word_baselines.added(sealed(_probe(name, spec), spec), cache) for name in dict.fromkeys(names)]
+def load(names: Sequence[str], spec: TasksSpec) -> list[LinearProbe]:
+    """Return the probes of names that `place` returned. Raises InputError."""
+    return [sealed(_probe(name, spec), spec) for name in dict.fromkeys(names)]
 
 
 def _probe(name: str, spec: TasksSpec) -> LinearProbe:

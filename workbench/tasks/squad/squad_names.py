@@ -18,7 +18,6 @@ from workbench.rng import seed_of
 from workbench.spec.parts import TasksSpec
 from workbench.spec.scoring import SQUAD
 from workbench.store.atomic import user_path
-from workbench.tasks.squad import overlap
 from workbench.tasks.squad.questions import Question, Questions, Squad, sealed
 from workbench.tasks.squad.squad_files import misplaced, read
 
@@ -67,14 +66,14 @@ def needs_hub(tasks: TasksSpec) -> bool:
     return tasks.squad is None or not user_path(tasks.squad, f"{KEY}:").is_dir()
 
 
-def load(names: Sequence[str], spec: TasksSpec, cache: Path | None) -> list[Squad]:
-    """Return the tasks of names that `place` returned, with their baselines. Raises InputError."""
+def load(names: Sequence[str], spec: TasksSpec) -> list[Squad]:
+    """Return the tasks of names that `place` returned. Raises InputError."""
     if names and spec.lm_weight:
         raise InputError(
             f"--tasks {names[0]} cannot be combined with tasks.lm_weight={spec.lm_weight:g}: a language loss is added "
             f"only where texts are classified; set tasks.lm_weight=0"
         )
-    return [overlap.added(sealed(_task(name, spec), spec), cache) for name in dict.fromkeys(names)]
+    return [sealed(_task(name, spec), spec) for name in dict.fromkeys(names)]
 
 
 def _task(name: str, spec: TasksSpec) -> Squad:

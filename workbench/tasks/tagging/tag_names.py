@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from workbench import progress
@@ -15,7 +15,6 @@ from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
 from workbench.tasks.tagging import tag_sets
-from workbench.tasks.tagging.tag_scores import with_baselines
 from workbench.tasks.tagging.tagging_task import Tagging, sealed
 
 PREFIX = "tag:"
@@ -56,8 +55,8 @@ def is_tagging(name: str) -> bool:
     return name.lower() in NAMED or name.lower().startswith(PREFIX)
 
 
-def load(names: Sequence[str], spec: TasksSpec, cache: Path | None) -> list[Tagging]:
-    """Return the tasks of names that `is_tagging` holds for, with their baselines. Raises InputError.
+def load(names: Sequence[str], spec: TasksSpec) -> list[Tagging]:
+    """Return the tasks of names that `is_tagging` holds for. Raises InputError.
 
     What is unusual about their data is logged as warnings.
     """
@@ -65,7 +64,7 @@ def load(names: Sequence[str], spec: TasksSpec, cache: Path | None) -> list[Tagg
     for task in tasks:
         for note in task.notes:
             progress.warn_once(f"{task.name}: {note}")
-    return [replace(task, baselines=with_baselines(task, cache)) for task in (sealed(task, spec) for task in tasks)]
+    return [sealed(task, spec) for task in tasks]
 
 
 def _at_path(name: str) -> Tagging:
