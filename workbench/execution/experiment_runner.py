@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from workbench import objectives
-from workbench.bench import tuning_time
 from workbench.data.prepare import Prepared, already, bind, counted
 from workbench.data.prepare import prepare as prepare_data
 from workbench.execution import devices, one_run
@@ -218,6 +217,7 @@ def planned_tuning(job: Job, host: Host, workers: int = 1) -> tuple[str, list[di
     The rows are empty if nothing is fine-tuned, or if it is not known yet on what, as the sentence says.
     """
     from workbench import tasks
+    from workbench.tasks.finetuning import tuning_time
 
     chosen = tasks.tuned(job.base.tasks)
     if not chosen.chosen:

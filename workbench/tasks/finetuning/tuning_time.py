@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.bench.estimate import DEEP, ENOUGH, MOST, TRIES, WORK
 from workbench.errors import plural
 from workbench.models import flops
 from workbench.progress import clock
@@ -23,6 +22,10 @@ from workbench.spec.stages import ResolvedSpec
 from workbench.tasks.finetuning.workload import Rows, Workload, workload
 from workbench.tasks.task import Suite
 
+DEEP = 4  # layers
+TRIES = 3  # steps, of which the fastest counts: other processes may disturb some
+ENOUGH = 1.0  # seconds of steps, after which no further step is timed
+MOST = {"cpu": 4e11, "cuda": 6e13}  # FLOPs of a timed step; with more, it has fewer rows
 SHORT = 16  # tokens of the rows of the first timing
 BACKWARD = 2  # times the products of a forward pass
 
@@ -91,7 +94,7 @@ def measured(spec: ResolvedSpec, tasks: TasksSpec, host: Host, lengths: Sequence
     layers = min(DEEP, spec.encoder.layers)
     sizes = {"layers": layers, "dropout": tasks.dropout, "attention_dropout": tasks.dropout}
     shallow = spec.changed({f"encoder.{name}": value for name, value in sizes.items()})
-    most = MOST * WORK.get(device.partition(":")[0], WORK["cpu"])
+    most = MOST.get(device.partition(":")[0], MOST["cpu"])
     works, seconds = list[float](), list[float]()
     for length in lengths:
         row = (1 + BACKWARD) * flops.encoder(shallow.encoder, length).matmul
