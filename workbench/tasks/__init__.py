@@ -189,6 +189,7 @@ def _place(name: str) -> tuple[str, str]:
     from workbench.tasks.embeddings import embedding_names
     from workbench.tasks.finetuning import babylm_glue, glue, table
     from workbench.tasks.linear import names as linear
+    from workbench.tasks.rows import FORMATS
     from workbench.tasks.squad import squad_names
     from workbench.tasks.superglue import own_questions, superglue_names
     from workbench.tasks.tagging import tag_names
@@ -222,6 +223,11 @@ def _place(name: str) -> tuple[str, str]:
         return "glue", row.name
     if user_path(name, "--tasks").is_dir():
         return "sentences", name
+    if user_path(name, "--tasks").is_file():
+        raise InputError(
+            f"--tasks {name}: a table ends in {', '.join(FORMATS)}, and sentences of tagged words are named "
+            f"tag:{name}; rename the file, or name it so"
+        )
     known = [
         "none",
         "glue",

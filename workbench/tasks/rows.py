@@ -1,4 +1,8 @@
-"""Rows of a table in CSV, TSV, JSON lines or Parquet.
+"""Rows of a table in CSV, TSV, JSON lines or Parquet, or in lines that begin with a label.
+
+Files that end in .txt or .label are TSV if their first line has a tab. Else each line is a label, a blank and a text,
+as in TREC's `LOC:city What is ...`, where the column `coarse` is the label up to its colon, or fastText's
+`__label__x ...`.
 
 CSV fields may be quoted (RFC 4180); TSV fields never are. `workbench.data.formats` reads the files, as it does those of
 corpora. A table is held in memory, so it may have at most 1 GiB, and each row must have as many fields as the header.
@@ -19,11 +23,16 @@ from workbench.errors import InputError, encodable
 LARGEST = 1 << 30  # bytes
 LONGEST = 1 << 20  # characters of a text; an encoder reads some thousands
 SHOWN = 3  # rows that a sentence names
-FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
+FORMATS = (".csv", ".tsv", ".jsonl", ".parquet", ".txt", ".label")
+MARK = "__label__"  # before a label in fastText's files
 
 
-def rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield ("line 7", {column: value}) for each row."""
+def rows_of(path: Path, named: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield ("line 7", {column: value}) for each row.
+
+    `named` are columns that a user named. If they are numbers that are not all in the first row of a CSV or TSV file,
+    it has no header, and the columns are called 1, 2 and so on.
+    """
     kind = path.suffix.lower()
     if kind == ".parquet":
         _check_size(path)
@@ -31,7 +40,11 @@ def rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     elif kind == ".jsonl":
         yield from json_rows(path, text_of(path).split("\n"))
     else:
-        yield from _delimited_rows(path, text_of(path), "," if kind == ".csv" else "\t")
+        text = text_of(path)
+        if kind in (".csv", ".tsv") or "\t" in text.partition("\n")[0]:
+            yield from _delimited_rows(path, text, "," if kind == ".csv" else "\t", named)
+        else:
+            yield from _labelled_lines(path, text)
 
 
 def text_of(path: Path) -> str:
@@ -73,9 +86,28 @@ def _check_size(path: Path) -> None:
         raise InputError(f"{path} has {size:,} bytes; a table may have at most {LARGEST:,}")
 
 
-def _delimited_rows(path: Path, text: str, delimiter: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _labelled_lines(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        label, _, rest = line.strip().partition(" ")
+        if not rest.strip() or not (":" in label or label.startswith(MARK)):
+            raise InputError(
+                f"{path}, line {number}: there are neither tabs nor a label before the text, as in 'LOC:city What ...' "
+                f"or '{MARK}good ...'; sentences of tagged words are named tag:FILE"
+            )
+        label = label.removeprefix(MARK)
+        yield f"line {number}", {"label": label, "coarse": label.partition(":")[0], "text": rest.strip()}
+
+
+def _delimited_rows(
+    path: Path, text: str, delimiter: str, named: Sequence[str]
+) -> Iterator[tuple[str, dict[str, Any]]]:  # fmt: skip
     rows = delimited_rows(path, io.StringIO(text, newline=""), delimiter)
     header = [name.strip() for name in next(rows, ("", []))[1]]
+    if named and all(name.isdecimal() for name in named) and not set(named) <= set(header):
+        rows = delimited_rows(path, io.StringIO(text, newline=""), delimiter)
+        header = [str(number) for number in range(1, len(header) + 1)]
     repeated = next((name for name in header if header.count(name) > 1), None)
     if repeated is not None:
         raise InputError(f"{path} has two columns called {repeated!r}")

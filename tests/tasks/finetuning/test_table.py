@@ -41,7 +41,9 @@ def csv_file(path: Path, rows: list[dict[str, Any]]) -> Path:
 def test_every_format_gives_the_same_task(tmp_path: Path) -> None:
     rows = forty()
     csv_file(tmp_path / "mine.csv", rows)
-    (tmp_path / "mine.tsv").write_text("text\tlabel\n" + "".join(f"{r['text']}\t{r['label']}\n" for r in rows))
+    for ending in ("tsv", "txt", "label"):
+        tabs = "".join(f"{r['text']}\t{r['label']}\n" for r in rows)
+        (tmp_path / f"mine.{ending}").write_text(f"text\tlabel\n{tabs}")
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "mine.parquet")
     found = [read(tmp_path / f"mine{suffix}") for suffix in table.FORMATS]

@@ -19,7 +19,7 @@ from workbench.tasks.embeddings.embedding_task import (
     sealed,
 )
 from workbench.tasks.finetuning import glue, table
-from workbench.tasks.rows import first_of
+from workbench.tasks.rows import FORMATS, first_of
 from workbench.tasks.tables import labelled
 from workbench.tasks.tables.labelled import Line
 from workbench.tasks.task import Examples, Task
@@ -88,9 +88,7 @@ def _task(name: str, spec: TasksSpec) -> Embedding:
         notes += _asked_before(found, collection) if found is not None else []
         return Embedding(f"{RETRIEVAL}:{path.resolve().name}", RETRIEVAL, collection, tuple(notes), train=found)
     if path is None or not path.is_file() or not table.is_table(path.name):
-        raise InputError(
-            f"--tasks {name}: give {STS}, or a table (.csv, .tsv, .jsonl, .parquet) of two texts and a number"
-        )
+        raise InputError(f"--tasks {name}: give {STS}, or a table ({', '.join(FORMATS)}) of two texts and a number")
     parts, notes = _of_table(path, spec)
     train = parts.pop("train", None)
     return Embedding(f"{SIMILARITY}:{table.title(path)}", SIMILARITY, parts, tuple(notes), train=train)

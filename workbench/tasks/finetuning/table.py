@@ -1,11 +1,12 @@
 """A user's table as a task: a CSV, TSV, JSON lines or Parquet file with one example in each row.
 
-Columns are given by `tasks.text`, `tasks.pair` and `tasks.label`, or recognised by their names. If all labels are
+Columns are given by `tasks.text`, `tasks.pair` and `tasks.label`, or recognised by their names; those of a file without
+a header by numbers from 1. If all labels are
 numbers and some have a fractional part, the task is a regression, else a classification; `tasks.kind` overrides this.
 Lists of labels, in JSON lines or Parquet, give each row any number of them; so does `tasks.kind=multilabel` in CSV and
 TSV, where labels are separated by `|`, or by commas if the column has no `|`. The rows to test on are
 
-1. those of a column `split` (`train`; `dev`, `validation` or `valid`; `test`), or else
+1. those of a column `split` (`train`; `dev`, `validation`, `valid` or `trial`; `test`), or else
 2. those of a file beside the table: `my.dev.csv`, `my.validation.csv`, `my.test.csv` ... beside `my.train.csv`, and
    `dev.csv` ... beside `train.csv`, or else
 3. about a fifth of the rows, chosen by a hash of the first text, so that equal texts are on the same side, and a row
@@ -33,10 +34,16 @@ from workbench.tasks.task import Task
 PAIRS = (
     ("sentence1", "sentence2"), ("text1", "text2"), ("text_a", "text_b"), ("premise", "hypothesis"),
     ("question1", "question2"), ("question", "sentence"), ("first", "second"), ("text", "pair"),
+    ("sentence_a", "sentence_b"),
 )  # fmt: skip
 SINGLES = ("text", "sentence", "review", "content", "document", "body")
+SHOWN = 40  # characters of the name of a column in a message
 LABELS = ("label", "labels", "target", "class", "category", "score", "gold_label", "y")
-PARTS = {"train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "val": "dev", "test": "test"}
+SPLITS = ("split", "semeval_set")  # columns of parts
+PARTS = {
+    "train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "val": "dev", "trial": "dev",
+    "test_annotated": "test", "test": "test",
+}  # fmt: skip
 
 
 def is_table(name: str) -> bool:
@@ -84,10 +91,10 @@ def lines_of(path: Path, spec: TasksSpec, part: str | None) -> Iterator[Line]:
     """Yield the rows of a file, all of one part unless it is None. Raises InputError for a row that cannot be used."""
     texts: list[str] = []
     label = split = ""
-    for where, row in rows_of(path):
+    for where, row in rows_of(path, [name for name in (spec.text, spec.pair, spec.label) if name]):
         if not texts:
             texts, label = _columns(path, list(row), spec)
-            split = "" if part else next((name for name in row if name.lower() == "split"), "")
+            split = "" if part else next((name for name in row if name.lower() in SPLITS), "")
         words = []
         for column in texts:
             words.append(checked_text(row.get(column), column, f"{path}, {where}"))
@@ -129,10 +136,13 @@ def _columns(path: Path, there: list[str], spec: TasksSpec) -> tuple[list[str], 
     """
     lower = {name.lower(): name for name in there}
 
+    numbers = "; of a file without a header give numbers, as in --set tasks.label=1 --set tasks.text=2"
+    unnamed = numbers if path.suffix.lower() not in (".jsonl", ".parquet") else ""
+
     def missing(key: str, usual: str) -> InputError:
         return InputError(
-            f"{path} has no column {usual!r} for tasks.{key}; its columns are {', '.join(there)}; give one of "
-            f"them with --set tasks.{key}=COLUMN"
+            f"{path} has no column {usual!r} for tasks.{key}; its columns are "
+            f"{', '.join(name[:SHOWN] for name in there)}; give one of them with --set tasks.{key}=COLUMN{unnamed}"
         )
 
     label = (

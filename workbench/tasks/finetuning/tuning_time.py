@@ -77,7 +77,7 @@ def _seconds(encoder: EncoderSpec, work: Workload, speed: Speed) -> float:
     """Return the seconds of a fine-tuning at a speed."""
     step = (1 + BACKWARD) * work.batch * _forward(encoder, work.train)
     tests = work.tested * _forward(encoder, work.test)
-    return work.steps * (speed.step + speed.product * step) + speed.product * tests
+    return work.steps * (work.passes * speed.step + speed.product * step) + speed.product * tests
 
 
 def _forward(encoder: EncoderSpec, examples: Rows) -> float:

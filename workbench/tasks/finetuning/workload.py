@@ -28,7 +28,7 @@ class Workload:
     """One fine-tuning: its steps, the examples of a step, and the tokens of the rows of some examples.
 
     An example is what a batch counts: a row, a window, a question with all its answers, or a pair of texts. `tested` is
-    the number of examples that are read besides, and `test` some of them.
+    the number of examples that are read besides, and `test` some of them. A step reads its rows in `passes`.
     """
 
     steps: int
@@ -36,6 +36,7 @@ class Workload:
     train: Rows
     test: Rows
     tested: int
+    passes: int = 1
 
 
 def workload(measure: Measure, spec: TasksSpec, tokenizer: Path, positions: int) -> Workload:
@@ -52,8 +53,8 @@ def workload(measure: Measure, spec: TasksSpec, tokenizer: Path, positions: int)
     share = (folds - 1) / folds if folds else 1
     steps = step_count(round(number * share), float(measure.settings(spec)["epochs"]), spec)
     tests = [example for part in _tests(measure) for example in part]
-    readings = 2 if isinstance(measure, Embedding) else 1  # before training and after it
-    return Workload(steps * max(1, folds), spec.batch, train, count(_some(tests)), readings * len(tests))
+    twice = 2 if isinstance(measure, Embedding) else 1  # tests before training and after it, and both sides of a batch
+    return Workload(steps * max(1, folds), spec.batch, train, count(_some(tests)), twice * len(tests), twice)
 
 
 def _some(examples: Sequence[T]) -> list[T]:

@@ -79,7 +79,10 @@ def load_path(text: str) -> PairSet:
     path = user_path(text, "--tasks")
     files = _files(path)
     if not files:
-        raise InputError(f"--tasks {path}: there are no JSON lines of minimal pairs in this folder")
+        raise InputError(
+            f"--tasks {path}: there are no JSON lines of minimal pairs in this folder; name the file of a table, such "
+            f"as {path}/train.csv, or tag:{path} for sentences of tagged words"
+        )
     name = path.resolve().name if path.is_dir() else stem(path)
     return read(name, "minimal-pairs", files)
 
