@@ -22,7 +22,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the working folder, with files of every kind that a name may stand for."""
     monkeypatch.chdir(tmp_path)
     for name, text in (("größe.iob2", TAGGED), ("pairs.jsonl", PAIR), ("rows.jsonl", '{"text": "a", "label": 1}\n'),
-                       ("rows.csv", "text,label\na,1\nb,0\nc,1\nd,0\n"), ("notes.txt", "x")):  # fmt: skip
+                       ("rows.csv", "text,label\na,1\nb,0\nc,1\nd,0\n"), ("notes.md", "x")):  # fmt: skip
         (tmp_path / name).write_text(text, encoding="utf-8")
     for folder, file, text in (("tagged", "a.conllu", ""), ("sets", "b.jsonl", PAIR), ("empty", "", "")):
         (tmp_path / folder).mkdir()
@@ -47,7 +47,7 @@ def test_a_substitute_keeps_its_own_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["CoLA", "order", "probes", "none", "mine.csv", "linearly", "pairs.jsonl", "sets", "notes.txt"]
+    "name", ["CoLA", "order", "probes", "none", "mine.csv", "linearly", "pairs.jsonl", "sets", "notes.md"]
 )
 def test_other_tasks_are_left_to_others(files: Path, name: str) -> None:
     assert names.place(name) is None
@@ -71,7 +71,7 @@ def test_an_unknown_name_is_told_with_the_nearest(rest: str, near: str) -> None:
         names.place(f"linear:{rest}")
 
 
-@pytest.mark.parametrize("rest", ["", "nowhere/größe", "notes.txt", "linear:order"])
+@pytest.mark.parametrize("rest", ["", "nowhere/größe", "notes.md", "linear:order"])
 def test_what_stands_for_no_probe_is_refused(files: Path, rest: str) -> None:
     for ask in (names.place, names.needs_glue, names.needs_blimp):
         with pytest.raises(InputError, match=f"linear:{rest}"):
