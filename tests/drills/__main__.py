@@ -37,9 +37,10 @@ class Goal:
     tests: tuple[str, ...] = ()
 
 
-PAGE, STORE, WANDB = (
+PAGE, STORE, VALIDATION, WANDB = (
     "tests/report/test_report_page.py",
     "tests/store/test_run_store.py",
+    "tests/store/test_validation.py",
     "tests/tracking/test_tracking.py",
 )
 GOALS = (
@@ -114,11 +115,19 @@ GOALS = (
     Goal(
         19,
         "damaged run folders are named, the others stay readable",
-        tests=(STORE, PAGE, "tests/store/test_integrity.py", "-k", "damage or ruins or thousand"),
+        tests=(STORE, PAGE, VALIDATION, "tests/store/test_verify.py", "-k", "damage or ruins or thousand"),
     ),
     Goal(20, "hostile names in the report: nothing live, nothing loaded", tests=(PAGE, "-k", "hostile or alone")),
     Goal(
-        21, "hostile names as paths: nothing outside the store", tests=(STORE, "-k", "hostile or links or plain_name")
+        21,
+        "hostile names as paths: nothing outside the store",
+        tests=(
+            STORE,
+            "tests/store/test_run_directory.py",
+            "tests/store/test_atomic.py",
+            "-k",
+            "hostile or links or plain_name",
+        ),
     ),
     Goal(22, "30 malicious checkpoints, models, tokenizers, data sets: refused, not run", "hostile.pickles", 36, 18),
     Goal(22, "no pickle, eval, yaml.load or torch.load in the tree", tests=("tests/test_static.py",)),
@@ -129,7 +138,7 @@ GOALS = (
     Goal(
         27,
         "a store of today's format opens, reports and resumes; others are refused by name",
-        tests=("tests/store/test_old_stores.py", STORE, "-k", "old or format or another_store"),
+        tests=("tests/store/test_old_stores.py", STORE, VALIDATION, "-k", "old or format or another_store"),
     ),
     Goal(
         28,

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from workbench.errors import InputError
-from workbench.store import atomic, cache, owner
+from workbench.store import cache, owner
 from workbench.store.cache import alone, differences, faults, is_whole, read_entry, staged, write_entry
 from workbench.store.lease import LeaseHeld, acquire
 from workbench.store.run_store import RunStore
@@ -450,15 +450,3 @@ def test_every_file_of_a_folder_is_flushed_before_it_is_put_in_place(
     assert {"tokens.bin", "below", cache.SEAL, "content"} <= set(before)
     assert after == ["kind"]
     assert is_whole(tmp_path / "kind" / "folder")
-
-
-def test_the_first_of_several_makers_of_a_folder_wins(tmp_path: Path) -> None:
-    drafts = [atomic.draft_in(tmp_path) for _ in range(3)]
-    for number, draft in enumerate(drafts):
-        draft.mkdir()
-        (draft / "number").write_text(str(number))
-    (tmp_path / "place").mkdir()
-    assert [atomic.place_first(draft, tmp_path / "place") for draft in drafts] == [True, False, False]
-    assert (tmp_path / "place" / "number").read_text() == "0"
-    with pytest.raises(FileNotFoundError):
-        atomic.place_first(tmp_path / "absent", tmp_path / "elsewhere")

@@ -18,19 +18,10 @@ from typing import Any
 import pytest
 import torch
 from drills.disk import some
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from safetensors.torch import load_file
 
 from workbench.errors import InputError
 from workbench.store import atomic, checkpoint
 from workbench.store.lease import LeaseLost, acquire
-from workbench.store.safetensors_writer import content
-
-DTYPES = [
-    torch.float64, torch.float32, torch.float16, torch.bfloat16,
-    torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
-]  # fmt: skip
 
 
 def names(folder: Path) -> list[str]:
@@ -47,31 +38,6 @@ def holds(found: checkpoint.Checkpoint | None, step: int) -> bool:
 
 
 # -- what is stored
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    st.dictionaries(
-        st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8),
-        st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(0, 4), max_size=3), st.integers(0, 3)),
-        max_size=6,
-    )
-)
-def test_the_library_reads_what_we_write(tmp_path_factory: pytest.TempPathFactory, shapes: dict[str, Any]) -> None:
-    path = tmp_path_factory.mktemp("tensors") / "x.safetensors"
-    tensors = {}
-    for name, (dtype, shape, way) in shapes.items():
-        tensor = (torch.randn([*shape]) * 9).to(dtype)
-        views = (tensor, tensor.transpose(0, -1) if shape else tensor, tensor[1:] if shape else tensor, tensor.flip([]))
-        tensors[name] = views[way]
-    size, parts = content(tensors)
-    path.write_bytes(b"".join(parts))
-    assert path.stat().st_size == size
-    loaded = load_file(path)
-    assert loaded.keys() == tensors.keys()
-    for name, tensor in tensors.items():
-        assert loaded[name].dtype == tensor.dtype and loaded[name].shape == tensor.shape
-        assert torch.equal(loaded[name], tensor)
 
 
 def test_shared_storage_views_scalars_and_parameters(tmp_path: Path) -> None:

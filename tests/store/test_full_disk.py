@@ -23,7 +23,7 @@ from workbench.models.export import export
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec, parse_overrides
 from workbench.spec.stages import BoundRun
-from workbench.store.atomic import copy_files, disk_errors, free, write_atomic, write_together
+from workbench.store.atomic import copy_files, disk_errors, free
 from workbench.store.cache import staged
 from workbench.store.run_store import RunStore
 
@@ -105,15 +105,6 @@ def test_what_is_free_is_measured_after_an_unfinished_folder_was_removed(small_d
         assert f"more than {left} bytes are needed and {left} are free" in str(caught.value)
 
 
-def test_a_quota_is_told_from_a_full_disk(tmp_path: Path) -> None:
-    """The free bytes of the disk say nothing where a quota is used up, and what is left of it cannot be read."""
-    for needed, words in ((7, "7 bytes are needed than"), (None, "more bytes are needed than")):
-        with pytest.raises(OSError) as caught, disk_errors(tmp_path / "x", needed):
-            raise OSError(errno.EDQUOT, "Disk quota exceeded")
-        assert caught.value.errno == errno.EDQUOT
-        assert f"{words} your quota leaves, although" in str(caught.value)
-
-
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_results_that_cannot_be_written_to_standard_output(unbuffered: str, small_disk: Path) -> None:
     """The system's error names no file, so the bytes are those of the disk on which the output is written."""
@@ -154,33 +145,3 @@ def test_a_file_written_in_a_stage_is_named_by_its_place(tmp_path: Path) -> None
         run.write("scores/x.json", b"x" * 1012)
     assert caught.value.filename == str(run.path / "scores" / "x.json")
     assert "1012 bytes are needed" in str(caught.value)
-
-
-def test_a_disk_without_inodes_is_told_from_one_without_bytes(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=8", "tmpfs", disk], capture_output=True)
-    if mount.returncode:
-        pytest.skip("a small disk can be mounted by root alone")
-    try:
-        with pytest.raises(OSError) as caught:
-            for number in range(20):
-                write_atomic(disk / f"{number}.json", b"{}")
-        assert caught.value.errno == errno.ENOSPC
-        assert "one more file is needed and 0 of 8 inodes are free; delete files" in str(caught.value)
-    finally:
-        subprocess.run(["umount", disk], check=True)
-
-
-def test_files_that_belong_together_are_all_replaced_or_none(tmp_path: Path) -> None:
-    paths = [tmp_path / name for name in ("a", "b", "c")]
-    write_together({path: b"before" for path in paths})
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
-    try:
-        with pytest.raises(OSError, match="1000 bytes are needed"):
-            write_together({path: b"x" * size for path, size in zip(paths, (10, 20, 1000), strict=True)})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert [path.read_bytes() for path in paths] == [b"before"] * 3
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]

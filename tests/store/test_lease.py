@@ -18,23 +18,16 @@ from typing import Any
 
 import pytest
 from drills.cells import BEAT, GRACE, take
+from pretended_lease import pretend
 
 from workbench.store import owner
 from workbench.store.atomic import dumps, write_atomic
 from workbench.store.lease import Lease, LeaseHeld, LeaseLost
-from workbench.store.owner import alive, fate, machine, process, read
+from workbench.store.owner import alive, machine, read
 
 
 def names(folder: Path) -> list[str]:
     return sorted(os.listdir(folder))
-
-
-def pretend(folder: Path, stage: bool = True, **changes: Any) -> None:
-    """The lease of an owner that this process knows nothing good about: another machine's, unless changed."""
-    content = {"format": 1, "owner": "abc123", "host": "far", "pid": 1, "started": "1", "machine": "x", "beat": BEAT}
-    (folder / "lease").write_text(dumps(content | changes))
-    if stage:
-        (folder / ".tmp-abc123").mkdir()
 
 
 def from_elsewhere(lease: Lease) -> None:
@@ -149,22 +142,6 @@ def test_a_killed_owner_is_replaced_at_once_even_as_a_zombie(tmp_path: Path) -> 
         lease.release()
 
 
-def test_what_counts_as_dead(tmp_path: Path) -> None:
-    me = process(os.getpid())
-    assert me is not None
-    here = {"machine": machine(), "pid": os.getpid(), "started": me[1]}
-    for changes, known in (
-        ({}, "running"),
-        ({"started": "1"}, "dead"),  # the number was given to another process
-        ({"pid": 2**22 + 1}, "dead"),
-        ({"machine": "another boot"}, "unknown"),
-        ({"pid": "7"}, "unknown"),
-    ):
-        pretend(tmp_path, stage=False, **(here | changes))
-        seen = read(tmp_path)
-        assert seen is not None and fate(seen) == known, changes
-
-
 def test_silence_ends_it_and_is_remembered_between_calls(tmp_path: Path) -> None:
     pretend(tmp_path)
     with pytest.raises(LeaseHeld):
@@ -173,13 +150,6 @@ def test_silence_ends_it_and_is_remembered_between_calls(tmp_path: Path) -> None
     time.sleep(GRACE + 0.05)
     assert not alive(tmp_path, grace=GRACE)
     take(tmp_path, patience=0).release()
-
-
-def test_a_lease_forgotten_elsewhere_is_not_shown_as_running(tmp_path: Path) -> None:
-    pretend(tmp_path)
-    assert alive(tmp_path)
-    os.utime(tmp_path / "lease", (0, time.time() - 3 * 3600))
-    assert not alive(tmp_path)
 
 
 def test_grace_is_never_less_than_five_beats_of_the_owner(tmp_path: Path) -> None:

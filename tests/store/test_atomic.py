@@ -1,0 +1,179 @@
+"""Files that are whole or absent, JSON that is strict, and names that stay in their folder."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import math
+import os
+import resource
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.errors import InputError
+from workbench.store import atomic
+from workbench.store.atomic import disk_errors, dumps, loads, plain, write_atomic, write_together
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.integers(-(2**70), 2**70) | st.text(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    )
+)
+def test_json_is_strict_and_comes_back(value: Any) -> None:
+    text = dumps(value)
+    assert "\n" not in text and loads(text) == plain(value)
+    assert "NaN" not in dumps([math.nan]) and dumps([math.inf, -math.inf, math.nan]) == "[null,null,null]"
+
+
+@given(st.text(max_size=300))
+def test_a_name_is_a_plain_name_or_refused(name: str) -> None:
+    try:
+        atomic.checked_name(name, "a test")
+    except InputError as error:
+        assert "\n" not in str(error)
+        assert str(error).isascii()
+    else:
+        assert Path("/base", name).parent == Path("/base") and Path("/base", name).resolve() == Path("/base", name)
+        assert name not in (".", "..") and len(name.encode()) < 256
+
+
+def test_the_first_of_several_makers_of_a_folder_wins(tmp_path: Path) -> None:
+    drafts = [atomic.draft_in(tmp_path) for _ in range(3)]
+    for number, draft in enumerate(drafts):
+        draft.mkdir()
+        (draft / "number").write_text(str(number))
+    (tmp_path / "place").mkdir()
+    assert [atomic.place_first(draft, tmp_path / "place") for draft in drafts] == [True, False, False]
+    assert (tmp_path / "place" / "number").read_text() == "0"
+    with pytest.raises(FileNotFoundError):
+        atomic.place_first(tmp_path / "absent", tmp_path / "elsewhere")
+
+
+def test_a_quota_is_told_from_a_full_disk(tmp_path: Path) -> None:
+    """The free bytes of the disk say nothing where a quota is used up, and what is left of it cannot be read."""
+    for needed, words in ((7, "7 bytes are needed than"), (None, "more bytes are needed than")):
+        with pytest.raises(OSError) as caught, disk_errors(tmp_path / "x", needed):
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+        assert caught.value.errno == errno.EDQUOT
+        assert f"{words} your quota leaves, although" in str(caught.value)
+
+
+def test_a_disk_without_inodes_is_told_from_one_without_bytes(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=8", "tmpfs", disk], capture_output=True)
+    if mount.returncode:
+        pytest.skip("a small disk can be mounted by root alone")
+    try:
+        with pytest.raises(OSError) as caught:
+            for number in range(20):
+                write_atomic(disk / f"{number}.json", b"{}")
+        assert caught.value.errno == errno.ENOSPC
+        assert "one more file is needed and 0 of 8 inodes are free; delete files" in str(caught.value)
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_files_that_belong_together_are_all_replaced_or_none(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a", "b", "c")]
+    write_together({path: b"before" for path in paths})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(OSError, match="1000 bytes are needed"):
+            write_together({path: b"x" * size for path, size in zip(paths, (10, 20, 1000), strict=True)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path.read_bytes() for path in paths] == [b"before"] * 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
+
+
+def test_what_is_sealed_is_read_only_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    written = atomic.sealed({"format": 1, "value": [1, None]})
+    path.write_bytes(written)
+    assert atomic.read_sealed(path, format=1) == ({"format": 1, "value": [1, None]}, True)
+    body, mark = written.rsplit(b',"content_sha256":"', 1)
+    assert mark == hashlib.sha256(body).hexdigest().encode() + b'"}\n'
+    for place in range(len(written)):
+        path.write_bytes(written[:place] + bytes([written[place] ^ 1]) + written[place + 1 :])
+        try:
+            assert not atomic.read_sealed(path, format=1)[1]  # the hash itself is named otherwise now
+        except ValueError as error:
+            assert str(error).startswith("x.json ")
+    path.write_text('{"format": 1}')
+    assert atomic.read_sealed(path) == ({"format": 1}, False)
+
+
+def test_only_regular_files_of_a_sensible_size_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"12345")
+    assert atomic.read_bytes(path, largest=5) == b"12345"
+    assert atomic.sha256(path) == hashlib.sha256(b"12345").hexdigest()
+    with pytest.raises(ValueError, match="has 5 bytes, more than the 4 allowed"):
+        atomic.read_bytes(path, largest=4)
+    (tmp_path / "link").symlink_to(path)
+    os.mkfifo(tmp_path / "pipe")
+    for name, what in (("link", "is a symbolic link"), ("pipe", "is not a regular file")):
+        with pytest.raises(ValueError, match=what):
+            atomic.read_bytes(tmp_path / name)
+
+
+def test_a_refused_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path, stage = tmp_path / "x", tmp_path / "stage"
+    stage.mkdir()
+    write_atomic(path, b"old", stage)
+
+    def refuse() -> None:
+        assert [draft.read_bytes() for draft in stage.iterdir()] == [b"new"] and path.read_bytes() == b"old"
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        write_atomic(path, b"new", stage, refuse)
+    assert path.read_bytes() == b"old" and not list(stage.iterdir())
+
+
+def test_a_folder_replaces_another_and_what_was_left_is_swept_up(tmp_path: Path) -> None:
+    for text in ("one", "two"):
+        draft = atomic.draft_in(tmp_path)
+        draft.mkdir()
+        (draft / text).write_text(text)
+        atomic.place(draft, tmp_path / "folder")
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["two"]
+    kept = atomic.draft_in(tmp_path)
+    for path in (kept, atomic.draft_in(tmp_path), tmp_path / f"{atomic.TRASH}1"):
+        path.mkdir()
+        (path / "half").write_text("x")
+    (tmp_path / f"{atomic.STAGE}link").symlink_to(tmp_path / "folder")  # the link goes, not what it points to
+    atomic.sweep(tmp_path, keep=kept.name)
+    assert {path.name for path in tmp_path.iterdir()} == {"folder", kept.name}
+    assert (tmp_path / "folder" / "two").read_text() == "two"
+
+
+def test_nothing_is_written_through_a_link_in_the_place_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "file").write_text("")
+    for name in ("real", "absent"):
+        atomic.own_folder(tmp_path / name)
+    for name in ("link", "file"):
+        with pytest.raises(InputError, match=f"{name} must be a folder, but it is a link or a file; move it away"):
+            atomic.own_folder(tmp_path / name)
+
+
+def test_a_folder_can_hold_files_where_its_nearest_parent_can(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert atomic.can_hold_files(tmp_path) and atomic.can_hold_files(tmp_path / "not" / "there" / "yet")
+    (tmp_path / "file").chmod(0o755)  # as a program, which may be "entered"
+    assert not atomic.can_hold_files(tmp_path / "file" / "below")
+    assert not atomic.can_hold_files(tmp_path.joinpath(*["deep"] * atomic.DEEPEST))
+    assert atomic.user_path("~/x", "--out") == Path.home() / "x"
+    with pytest.raises(InputError, match="--out ~nobody-of-this-name/x: ~nobody-of-this-name has no home folder"):
+        atomic.user_path("~nobody-of-this-name/x", "--out")

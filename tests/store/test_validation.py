@@ -1,0 +1,170 @@
+"""Damage to the files of a run: it is named, and no bytes stop the listing of a store."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from short_runs import SPEC, rows, whole
+
+from workbench.errors import InputError
+from workbench.spec.stages import BoundRun
+from workbench.store import validation
+from workbench.store.run_store import RunDir, RunStore
+
+
+def damage(path: Path, kind: str, draw: random.Random) -> None:
+    whole = path.read_bytes()
+    if kind == "missing":
+        path.unlink()
+    elif kind == "truncated":
+        path.write_bytes(whole[: draw.randrange(len(whole) - 2)])
+    elif kind == "garbage":
+        path.write_bytes(draw.randbytes(200))
+    elif kind == "wrong types":
+        wrong = [
+            "[]",
+            "null",
+            "7",
+            '"text"',
+            '{"format": 1}',
+            '{"format": []}',
+            '{"format": 1, "spec": 3, "steps": "x"}',
+        ]
+        path.write_text(draw.choice(wrong) + "\n")
+    elif kind == "deep":
+        path.write_text("[" * 100_000)
+    elif kind == "a folder":
+        path.unlink()
+        path.mkdir()
+    elif kind == "a link":
+        shutil.copy(path, path.parent.parent / "elsewhere")
+        path.unlink()
+        path.symlink_to(path.parent.parent / "elsewhere")
+    elif kind == "a pipe":
+        path.unlink()
+        os.mkfifo(path)
+
+
+KINDS = ("missing", "truncated", "garbage", "wrong types", "deep", "a folder", "a link", "a pipe")
+
+FILES = ("spec.json", "done.json", "metrics.jsonl", "scores/package-0.json", "error.json", "wanted.json", "env.json")
+
+
+def test_damaged_runs_are_named_and_the_others_stay(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+    draw = random.Random(3)
+    spoiled: dict[str, tuple[str, str]] = {}
+    for seed, (name, kind) in enumerate((name, kind) for name in FILES for kind in KINDS):
+        run = whole(store, seed)
+        if name == "error.json":
+            run.fail("failed", "no")
+        if kind == "missing" and name not in ("spec.json", "metrics.jsonl"):
+            continue
+        damage(run.path / name, kind, draw)
+        if not (kind == "wrong types" and name == "env.json" and (run.path / name).read_text()[0] == "{"):
+            spoiled[run.run_id] = (name, kind)
+    (store.root / "store of a friend").mkdir()
+    (store.root / "rtd-nano-s9-0").symlink_to(store.root.parent)
+    (store.root / "notes.txt").write_text("not a run")
+    spoiled |= {"store of a friend": ("name", "cannot"), "rtd-nano-s9-0": ("link", "")}
+    found = {run.run_id: run for run in store.runs()}
+    assert len(found) == len(FILES) * len(KINDS) + 2
+    for run_id, run in found.items():
+        state, text = run.state, run.damage
+        assert (state == "damaged") == (run_id in spoiled) == (text is not None), (run_id, spoiled.get(run_id), text)
+        if text is not None:
+            assert "\n" not in text and len(text) < 400 and run.note == text
+            assert spoiled[run_id][0].split("/")[-1].split(".")[0] in text, (text, spoiled[run_id])
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(FILES), st.data())
+def test_no_bytes_in_a_file_stop_the_listing(store: RunStore, name: str, data: st.DataObject) -> None:
+    path = store.root / BoundRun(SPEC).run_id
+    if not path.exists():
+        whole(store, 0)
+    target = path / name
+    before = target.read_bytes() if target.exists() else None
+    kept = before or b"{}"
+    place = data.draw(st.integers(0, len(kept)))
+    blob = data.draw(
+        st.binary(max_size=40)
+        | st.sampled_from([b"9" * 5000, b"1e999", b"\\ud800", b'"\x00"', b"-", b"[[[[", b"{", b"NaN", b"\xef\xbb\xbf"])
+    )
+    target.write_bytes(kept[:place] + blob + kept[place + data.draw(st.integers(0, 5)) :])
+    try:
+        run = RunDir(path)
+        assert run.state in ("done", "trained", "damaged", "failed", "diverged")
+        assert isinstance(run.note, str)
+    finally:
+        target.write_bytes(before) if before is not None else target.unlink()
+
+
+def test_a_damaged_row_is_named_with_its_line(store: RunStore) -> None:
+    run = store.open(BoundRun(SPEC))
+    lines = rows(4).splitlines()
+    (run.path / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 5, "lo')
+    assert [row["step"] for row in run.metrics()] == [1, 2, 3, 4]
+    (run.path / "metrics.jsonl").write_text("\n".join([*lines[:2], "rubbish", *lines[2:]]) + "\n")
+    with pytest.raises(InputError, match="line 3"):
+        run.metrics()
+
+
+def test_unreadable_without_permission(store: RunStore) -> None:
+    run = store.open(BoundRun(SPEC))
+    (run.path / "spec.json").chmod(0)
+    if os.access(run.path / "spec.json", os.R_OK):
+        pytest.skip("this user may read everything")
+    assert "Permission" in (RunDir(run.path).damage or "")
+
+
+@pytest.mark.parametrize("name", ["spec.json", "done.json", "error.json", "scores/package-0.json"])
+def test_files_of_another_format_are_named(store: RunStore, name: str) -> None:
+    run = whole(store, 0)
+    if name == "error.json":
+        run.fail("failed", "x")
+    path = run.path / name
+    path.write_text(path.read_text().replace('"format":1', '"format":2'))
+    text = RunDir(run.path).damage or ""
+    assert "format 2" in text and "format 1" in text and path.name in text
+
+
+def test_the_names_of_scores_of_points_are_read_and_checked(tmp_path: Path) -> None:
+    for name in ("points/00000100/scores/b.json", "points/99999999/scores/a.json", "points/100000000/scores/c.json"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("{}")
+    for name in ("points/notes/scores/d.json", "points/00000100/scores/.tmp-e.json", "points/00000100/scores/f.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    assert validation.points(tmp_path) == ["points/00000100/", "points/99999999/", "points/100000000/"]  # by number
+    names = validation.point_names(tmp_path, "scores")
+    assert names == ["points/00000100/b.json", "points/99999999/a.json", "points/100000000/c.json"]
+    for name in (*names, "a.json"):
+        validation.check_score_name(name)
+        assert validation.inside("failures", name).split("/")[-2:] == ["failures", name.split("/")[-1]]
+    assert validation.inside("scores", names[0]) == "points/00000100/scores/b.json"
+    for wrong in ("points/../a.json", "points/1/a.json", "heads/00000100/a.json", "points/00000100/../a.json", ""):
+        with pytest.raises(InputError, match="cannot be the name of a score"):
+            validation.check_score_name(wrong)
+
+
+@pytest.mark.parametrize("value", [{}, {"seed": "1"}, {"seed": True}, {"seed": None}, {"seed": 1, "names": ["a", 2]}])
+def test_fields_of_another_type_are_named(value: dict[str, object]) -> None:
+    validation.check_fields("x.json", {"seed": 1, "names": ["a"]}, {"seed": int, "names": list})
+    with pytest.raises(ValueError, match=r"x\.json has no usable '(seed|names)'"):
+        validation.check_fields("x.json", {"names": []} | value, {"seed": int, "names": list})
+
+
+@given(st.binary(max_size=20))
+def test_a_line_is_a_row_of_metrics_or_none(line: bytes) -> None:
+    found = validation.row(line)
+    assert found is None or type(found["step"]) is int
+    assert validation.row(b'{"step":3,"loss":null}') == {"step": 3, "loss": None}
+    for wrong in (b'{"step":3.0}', b'{"step":true}', b'{"loss":1}', b"[3]", b'{"step":3,"loss":NaN}', b'{"step":3'):
+        assert validation.row(wrong) is None
