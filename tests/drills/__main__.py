@@ -41,7 +41,7 @@ PAGE, STORE, VALIDATION, WANDB = (
     "tests/report/test_report_page.py",
     "tests/store/test_run_store.py",
     "tests/store/test_validation.py",
-    "tests/tracking/test_tracking.py",
+    "tests/tracking/test_sidecar.py",
 )
 GOALS = (
     Goal(

@@ -1,80 +1,26 @@
-"""Points of training: which steps they are, what is kept there, and that a killed run keeps the same."""
+"""Points of training: which steps they are, and what is measured there."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file
+from point_runs import STEPS, carried_out, spec_of, values
 
-from workbench import objectives
 from workbench.data.prepare import Prepared
-from workbench.errors import InputError, Interrupted
+from workbench.errors import InputError
 from workbench.execution import experiment_runner, one_run
-from workbench.spec.host import Host
-from workbench.spec.presets import resolve
-from workbench.spec.run_spec import RunSpec
-from workbench.spec.stages import BoundRun
-from workbench.store import checkpoint, validation
-from workbench.store.run_directory import RunDir, now
+from workbench.store import validation
+from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
 from workbench.store.verify import verify
 from workbench.tasks import Suite, measures
-from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
-from workbench.training import points, snapshots
+from workbench.tasks.zero_shot.minimal_pairs import PairSet
+from workbench.training import points
 from workbench.training.plan import plan, spent_by
-
-TINY: dict[str, Any] = {
-    "encoder.hidden": 16, "encoder.layers": 1, "encoder.heads": 2, "encoder.vocab": 200, "encoder.positions": 16,
-    "data.length": 16, "batch.size": 4, "generator.width": 0.5, "encoder.dropout": 0.1, "tasks.names": "pairs",
-    "budget.steps": 20, "tasks.at": "log:3",
-}  # fmt: skip
-HOST = Host(device="cpu", threads=1, log_every=1, save_every=3)
-WORDS = ["red", "green", "blue", "cat", "dog", "sees", "likes", "hill", "river", "house"]
-STEPS = [1, 4]  # 4.6 % and 21.5 % of 20 steps; 1 % rounds to none
-
-
-def spec_of(objective: str = "rtd", **keys: Any) -> RunSpec:
-    given = {key.replace("__", "."): value for key, value in keys.items()}
-    return objectives.with_options(resolve("nano", TINY | {"objective": objective} | given))
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    folder = tmp_path_factory.mktemp("corpus")
-    lines = [" ".join(WORDS[(i * i + j * (i % 7)) % 10] for j in range(9)) for i in range(400)]
-    (folder / "text.txt").write_text("\n\n".join(lines) + "\n", encoding="utf-8")
-    base = spec_of().changed({"data.corpus": str(folder / "text.txt")})
-    return experiment_runner.prepare(base, folder / "cache")[1]
-
-
-@pytest.fixture(scope="module")
-def toy() -> Suite:
-    good = [" ".join(WORDS[(i * j) % 10] for j in range(1, 6)) for i in range(1, 20)]
-    bad = [" ".join(reversed(text.split())) for text in good]
-    return Suite((sealed("toy", "minimal-pairs", good, bad, {"paradigm": ["a"] * len(good)}),))
-
-
-def carried_out(spec: RunSpec, prepared: Prepared, suite: Suite, root: Path, since: str = "") -> RunDir:
-    run = RunStore(root).open(BoundRun(experiment_runner.bind(spec, prepared)))
-    one_run.carry_out_all(RunStore(root), [run.run_id], spec.tasks, suite, prepared, HOST, since or now())
-    return run
-
-
-def weights(run: RunDir, place: str) -> dict[str, bytes]:
-    folder = run.path / place
-    return {f"{part}/{f.name}": f.read_bytes() for part in ("encoder", "heads") for f in (folder / part).iterdir()}
-
-
-def values(run: RunDir) -> dict[str, float]:
-    return {p: run.read_json(p)["value"] for p in (str(f.relative_to(run.path)) for f in run.path.rglob("scores/*"))}
-
 
 # ---- which steps ----
 
@@ -128,34 +74,6 @@ def test_the_setting_is_no_part_of_what_a_run_or_a_score_is(toy: Suite) -> None:
 # ---- what is kept ----
 
 
-def test_a_point_is_what_a_run_that_ends_there_at_the_same_rates_exports(
-    prepared: Prepared, toy: Suite, tmp_path: Path
-) -> None:
-    """With a constant rate a run of four steps is the first four of twenty: equal weights, equal scores."""
-    same = {"schedule__kind": "constant", "schedule__warmup": 2}
-    run = carried_out(spec_of(**same), prepared, toy, tmp_path / "a")
-    short = carried_out(spec_of(budget__steps=4, tasks__at="none", **same), prepared, toy, tmp_path / "b")
-    assert run.points() == [f"points/{step:08d}/" for step in STEPS] and not short.points()
-    place = run.points()[1]
-    for part in ("encoder", "heads"):
-        mine, theirs = (load_file(f / part / "model.safetensors") for f in (run.path / place, short.path))
-        assert mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in theirs)
-    assert {name: value for name, value in values(run).items() if name.startswith(place)} == {
-        f"{place}{name}": value for name, value in values(short).items()
-    }
-    point = run.read_json(f"{place}point.json")
-    assert (point["step"], point["mark"], point["tokens"]) == (4, "21.5 %", 4 * 64)
-    assert point["flops"] == plan(short.spec()).flops and 0 < point["seconds"] < run.metrics()[-1]["seconds"]
-
-
-def test_keeping_points_changes_nothing_of_the_training(prepared: Prepared, toy: Suite, tmp_path: Path) -> None:
-    runs = [carried_out(spec_of(tasks__at=at), prepared, toy, tmp_path / at[:3]) for at in ("log:6", "none")]
-    assert weights(runs[0], "") == weights(runs[1], "") and runs[0].points() and not runs[1].points()
-    rows = [[(row["step"], row["loss"], row["gradient_norm"]) for row in run.metrics()] for run in runs]
-    assert rows[0] == rows[1]
-    assert runs[0].metrics()[-1]["saving_share"] > 0
-
-
 def names(run: RunDir, place: str, file: str) -> bool:
     """Whether the fault that is found in a run names the step and the file."""
     told = str(validation.fault(run.path))
@@ -174,70 +92,6 @@ def test_damage_in_a_point_is_named_with_its_step(prepared: Prepared, toy: Suite
         assert names(run, place, name)
         (run.path / name).write_bytes(whole)
     assert validation.fault(run.path) is None
-
-
-@contextmanager
-def killed_at(point: int, after: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Training inside is interrupted at the point of a step, before or after its weights are kept."""
-    real = snapshots.Snapshots.keep
-
-    def killed(self: Any, model: Any, step: int, seconds: float) -> None:
-        if step != point or after:
-            real(self, model, step, seconds)
-        if step == point:
-            raise Interrupted(9)
-
-    with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        patch.setattr(snapshots.Snapshots, "keep", killed)
-        yield
-
-
-@pytest.mark.parametrize("after", [False, True])
-def test_a_killed_run_keeps_the_same_points(
-    prepared: Prepared, toy: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
-) -> None:
-    """Killed at the point of step 4, before or after it was kept, with the last checkpoint at step 3."""
-    whole = carried_out(spec_of(), prepared, toy, tmp_path / "whole")
-    with killed_at(4, after, monkeypatch):
-        carried_out(spec_of(), prepared, toy, tmp_path / "cut")
-    cut = RunStore(tmp_path / "cut").get(whole.run_id)
-    assert len(cut.points()) == 1 + after and not cut.trained and verify(RunStore(tmp_path / "cut")).exit_code == 0
-    if after:  # what lies beyond the checkpoint is kept anew, so that all points are of one training
-        (cut.path / "points/00000004/encoder/model.safetensors").write_bytes(b"of another training")
-    carried_out(spec_of(), prepared, toy, tmp_path / "cut")
-    assert cut.points() == whole.points()
-    assert all(weights(cut, place) == weights(whole, place) for place in ["", *whole.points()])
-    assert values(cut) == values(whole) and len(values(cut)) == 3
-    assert verify(RunStore(tmp_path / "cut")).exit_code == 0
-
-
-def test_points_of_another_setting_beyond_the_checkpoint_are_taken_away(
-    prepared: Prepared, toy: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Killed after the point of step 9 was kept, with the last checkpoint at step 6, and gone on with otherwise."""
-    with killed_at(9, True, monkeypatch):
-        carried_out(spec_of(tasks__at="log:6"), prepared, toy, tmp_path)
-    (run,) = RunStore(tmp_path).runs()
-    assert [points.step_of(place) for place in run.points()] == [1, 2, 4, 9]
-    carried_out(spec_of(), prepared, toy, tmp_path)
-    assert [points.step_of(place) for place in run.points()] == [1, 2, 4], "the others are of this training"
-    assert len(values(run)) == 3 and run.state == "done" and verify(RunStore(tmp_path)).exit_code == 0
-
-
-def test_room_for_points_is_checked_beforehand(
-    prepared: Prepared, toy: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[list[int]] = []
-    monkeypatch.setattr("workbench.training.loop.checkpoint.room", lambda folder, needed: asked[-1].append(needed))
-    for at in ("none", "log:3"):
-        asked.append([])
-        run = carried_out(spec_of(tasks__at=at), prepared, toy, tmp_path / at[:3])
-    taken = sum(f.stat().st_size for place in run.points() for f in (run.path / place).rglob("*") if f.is_file())
-    assert asked[1][0] - asked[0][0] >= 0.9 * taken, "checked once, before the first step"
-    last = checkpoint.newest(run.path / "checkpoints")
-    assert last is not None
-    weights = sum(weight.numel() for weight in last.tensors("model").values())
-    assert asked[0][0] >= 2 * 12 * weights + 4 * weights, "two checkpoints and the weights that are exported"
 
 
 def test_words_are_counted_in_the_prepared_text(

@@ -12,7 +12,6 @@ from workbench.execution.devices import check, refuse
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
 from workbench.training.loop import build
-from workbench.training.plan import count_parameters, memory
 from workbench.training.sharding import layers_of
 
 
@@ -36,16 +35,6 @@ def test_update_rules_of_whole_weights_are_refused(kind: str) -> None:
         refuse(spec, Host(devices=2, shard=True))
     refuse(spec, Host(devices=2))
     refuse(resolve("nano"), Host(devices=2, shard=True))
-
-
-def test_sharding_leaves_half_of_the_state_and_its_part_of_the_other_half() -> None:
-    """16 bytes a weight on one device: 4 each for weights, gradients and two moments; the rows are divided as well."""
-    spec = resolve("nano")
-    counts = count_parameters(spec)
-    total = counts["total"]
-    alone, shared, sharded = memory(spec, counts), memory(spec, counts, 4), memory(spec, counts, 4, shard=True)
-    assert shared - 16 * total == pytest.approx((alone - 16 * total) / 4)
-    assert sharded - shared == pytest.approx((8 + 4 - 16) * total)
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ import json
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from child_runs import branch, spec_of, two_stage
 from safetensors.torch import load_file
 
 from workbench import objectives
@@ -20,7 +20,6 @@ from workbench.errors import InputError
 from workbench.execution import experiment_runner, one_run
 from workbench.objectives import with_options
 from workbench.spec.host import Host
-from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
 from workbench.spec.stages import BoundRun
 from workbench.store.run_directory import RunDir, now
@@ -29,36 +28,7 @@ from workbench.tasks import Suite
 from workbench.training import loop
 from workbench.training.plan import plan
 
-TINY: dict[str, Any] = {
-    "encoder.hidden": 16, "encoder.layers": 1, "encoder.heads": 2, "encoder.vocab": 200, "encoder.positions": 16,
-    "data.length": 16, "batch.size": 4, "generator.width": 0.5, "encoder.dropout": 0.1, "tasks.names": "none",
-}  # fmt: skip
-TWO_STAGE: dict[str, Any] = {
-    "generator.width": 1.0, "tying": "none", "start.freeze_generator": True, "start.take": "generator",
-    "start.parent": {"objective": "bert-mlm", "corruption.mask": 1.0, "corruption.random": 0.0},
-}  # fmt: skip
 HOST = Host(device="cpu", threads=1, log_every=1)
-
-
-def spec_of(**keys: Any) -> RunSpec:
-    given = {key.replace("__", "."): value for key, value in keys.items()}
-    return with_options(resolve("nano", TINY | {"objective": "rtd"} | given))
-
-
-def two_stage(**keys: Any) -> RunSpec:
-    given = {key.replace("__", "."): value for key, value in keys.items()}
-    return with_options(resolve("nano", TINY | {"objective": "rtd"} | TWO_STAGE | given))
-
-
-def trunk(budget: dict[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
-    return {"start.parent": {"schedule.kind": "constant", **keys}, "start.share": 0.8, **(budget or {})}
-
-
-def branch(**keys: Any) -> RunSpec:
-    given = {key.replace("__", "."): value for key, value in keys.items()}
-    return with_options(
-        resolve("nano", TINY | {"objective": "rtd", "schedule.kind": "wsd", "schedule.decay": 0.2} | trunk() | given)
-    )
 
 
 # What a parent is
@@ -118,55 +88,7 @@ def test_what_does_not_fit_is_said_in_a_sentence(make: Any, keys: dict[str, Any]
     assert told in str(caught.value) and "\n" not in str(caught.value)
 
 
-# Who pays
-
-
-@pytest.mark.parametrize("unit", ["flops", "tokens", "steps"])
-@pytest.mark.parametrize("make", [two_stage, branch])
-def test_children_pay_for_their_parents(make: Any, unit: str) -> None:
-    """The whole is within the budget by less than a step, and no other convention forgets the parent."""
-    amount = {"flops": 3e9, "tokens": 64 * 101, "steps": 101}[unit]
-    child = make(**{f"budget__{unit}": amount})
-    parent = child.parent()
-    mine, theirs = plan(child), plan(objectives.with_options(parent))
-    spent = {"flops": mine.flops["matmul"], "tokens": mine.tokens, "steps": mine.steps - mine.first + theirs.steps}[
-        unit
-    ]
-    step = {"flops": mine.flops_per_step["matmul"], "tokens": 64, "steps": 1}[unit]
-    assert amount - step < spent <= amount
-    assert mine.parent is not None and mine.parent["run_id"] == parent.name
-    own = mine.steps - mine.first
-    for name, flops in mine.flops.items():
-        assert Fraction(flops) == Fraction(theirs.flops[name]) + own * Fraction(mine.flops_per_step[name])
-    assert mine.tokens == theirs.tokens + own * 64
-
-
-def test_a_chain_of_parents_is_paid_once() -> None:
-    deep = branch(start__parent={"schedule.kind": "constant", "start": {"share": 0.5, "parent": {}}}, budget__steps=100)
-    assert (plan(deep).steps, plan(deep).first) == (100, 80)
-    middle = deep.parent()
-    assert middle is not None and plan(middle).steps == 80 and plan(middle).first == 40
-    assert plan(deep).tokens == 100 * 64
-    assert plan(deep).flops == plan(spec_of(budget__steps=100)).flops  # as dear as one run of as many steps
-
-
-def test_a_frozen_generator_costs_its_forward_pass_only() -> None:
-    frozen, joint = plan(two_stage(budget__steps=10)), plan(spec_of(generator__width=1.0, tying="none"))
-    alone = objectives.load(spec_of()).flops.generator(two_stage()).matmul * 4
-    assert joint.flops_per_step["matmul"] - frozen.flops_per_step["matmul"] == 2 * alone
-
-
 # What is taken over
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    folder = tmp_path_factory.mktemp("corpus")
-    words = ["red", "green", "blue", "cat", "dog", "sees", "likes", "hill", "river", "house"]
-    lines = [" ".join(words[(i * i + j * (i % 7)) % 10] for j in range(9)) for i in range(400)]
-    (folder / "text.txt").write_text("\n\n".join(lines) + "\n", encoding="utf-8")
-    base = spec_of().changed({"data.corpus": str(folder / "text.txt")})
-    return experiment_runner.prepare(base, folder / "cache")[1]
 
 
 def trained(spec: RunSpec, prepared: Prepared, root: Path, host: Host = HOST) -> RunDir:

@@ -24,7 +24,7 @@ from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunDir, RunStore
 from workbench.tensors import Batch, StepLoss
 from workbench.training.loop import build, train
-from workbench.training.plan import Plan, plan, warmup_steps
+from workbench.training.plan import Plan, plan
 from workbench.training.steps import gradients
 
 TINY = {
@@ -164,12 +164,3 @@ def test_a_resumed_run_keeps_the_generators_own_rate(tmp_path: Path) -> None:
     weights, again = trained(given)
     assert largest_gap(whole, weights) == 0
     assert [row["generator_learning_rate"] for row in again] == [row["generator_learning_rate"] for row in rows]
-
-
-@pytest.mark.parametrize(
-    ("steps", "expected"),
-    [(9, 0), (10, 1), (5_000, 500), (99_999, 9_999), (100_000, 10_000), (150_000, 10_000), (766_000, 10_000)],
-)
-def test_warm_up_left_out_is_ten_thousand_steps_but_at_most_a_tenth(steps: int, expected: int) -> None:
-    spec = resolve("nano", TINY)
-    assert spec.schedule.warmup is None and warmup_steps(spec.schedule, steps) == expected

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from workbench import objectives
 from workbench.bench.turns import made_up
 from workbench.data.corpus import Corpus
-from workbench.errors import Diverged, InputError
+from workbench.errors import Diverged
 from workbench.models.families import FAMILIES
 from workbench.spec.host import Host
 from workbench.spec.parts import OptimSpec
@@ -177,13 +177,6 @@ def test_the_rule_is_part_of_a_runs_name_unless_it_is_adamw() -> None:
     names = [tiny("rtd", optim__kind=kind).name for kind in ("adamw", "muon", "lamb")]
     assert names[0] == tiny("rtd").name and len(set(names)) == 3
     assert "kind" not in tiny("rtd").identity()["optim"]
-
-
-def test_a_missing_package_is_named_before_anything_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning.importlib.util, "find_spec", lambda name: None)
-    planning.plan(tiny("rtd", optim__kind="muon"))
-    with pytest.raises(InputError, match=r"^optim\.kind=lamb needs the package pytorch-optimizer, which is not inst"):
-        planning.plan(tiny("rtd", optim__kind="lamb"))
 
 
 # ---- in the loop ----

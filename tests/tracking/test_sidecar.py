@@ -1,12 +1,9 @@
-"""The log of a run loses no rows, and a failure of its copy in a tracker does not affect the run."""
+"""A failure of the copy of a run in a tracker does not affect the run."""
 
 from __future__ import annotations
 
-import json
 import logging
-import math
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -18,13 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from workbench.errors import InputError
 from workbench.spec.run_spec import RunSpec
 from workbench.spec.stages import BoundRun
-from workbench.store.lease import LeaseLost, acquire
 from workbench.store.run_store import RunDir, RunStore
 from workbench.tracking import Metrics, mirror
 from workbench.tracking import __main__ as side
@@ -33,131 +27,6 @@ from workbench.tracking.sidecar import PATIENCE, ProcessMirror
 
 def row(step: int, **more: Any) -> dict[str, Any]:
     return {"step": step, "loss": 1 / step, "flops": {"paper": 1.5 * step}} | more
-
-
-def steps(path: Path) -> list[int]:
-    return [json.loads(line)["step"] for line in path.read_text().splitlines()]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "metrics.jsonl"
-
-
-# -- metrics.jsonl
-
-
-def test_rows_are_there_when_append_returns(path: Path) -> None:
-    metrics = Metrics(path)
-    assert metrics.rewind(0) == 0 and path.read_text() == ""
-    metrics.append([row(1), row(2)])
-    metrics.append([])
-    metrics.append([row(3)])
-    assert steps(path) == [1, 2, 3]
-    metrics.sync()
-    assert sorted(os.listdir(path.parent)) == ["metrics.jsonl"]
-
-
-def test_what_is_undefined_is_null(path: Path) -> None:
-    Metrics(path).append([row(1, a=math.nan, b=math.inf, c=-math.inf, d=None, e={"f": math.nan}, g=[math.nan])])
-    text = path.read_text()
-    found = json.loads(text, parse_constant=lambda name: pytest.fail(name))
-    assert [found[key] for key in "abcdeg"] == [None] * 4 + [{"f": None}, [None]]
-
-
-def test_numbers_of_torch_and_numpy(path: Path) -> None:
-    np, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
-    Metrics(path).append([row(1, a=np.float32(0.5), b=np.int64(3), c=torch.tensor(2.5), d=np.float64("nan"))])
-    assert [json.loads(path.read_text())[key] for key in "abcd"] == [0.5, 3, 2.5, None]
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(st.integers(1, 3), max_size=12),
-    st.integers(0, 40),
-    st.integers(0, 200),
-    st.sampled_from([b"", b"\0" * 50, b"\0\n", b"[]\n", b'{"step": "1"}\n', b"\xff\xfe\n", b'{"step": 1', b"\n\n"]),
-)
-def test_rewind(path: Path, gaps: list[int], step: int, torn: int, tail: bytes) -> None:
-    """Compared with a plain reader of the file: whole rows up to the step stay as they are, byte for byte."""
-    logged = [row(sum(gaps[: n + 1])) for n in range(len(gaps))]
-    text = "".join(json.dumps(r) + "\n" for r in logged).encode()
-    cut = text[: max(0, len(text) - torn)]
-    whole = cut[: cut.rfind(b"\n") + 1]
-    path.write_bytes(whole + tail if tail else cut)
-    kept = [line for line in whole.splitlines(keepends=True) if json.loads(line)["step"] <= step]
-    last = json.loads(kept[-1])["step"] if kept else 0
-    metrics = Metrics(path)
-    assert metrics.rewind(step) == last
-    assert path.read_bytes() == b"".join(kept)
-    metrics.append([row(step + 1)])
-    assert steps(path) == [json.loads(line)["step"] for line in kept] + [step + 1]
-    assert os.listdir(path.parent) == ["metrics.jsonl"]
-
-
-def test_a_torn_end_is_repaired_when_rows_are_added(path: Path) -> None:
-    Metrics(path).append([row(1)])
-    with path.open("ab") as file:
-        file.write(b'{"step": 2, "lo')
-    Metrics(path).append([row(2)])
-    assert steps(path) == [1, 2]
-
-
-def test_a_large_log_is_rewound_to_the_byte(path: Path) -> None:
-    line = json.dumps(row(1, filler="x" * 400)).replace('"step": 1', '"step": %d')
-    with path.open("w") as file:
-        file.writelines(line % n + "\n" for n in range(1, 100_001))
-    assert Metrics(path).rewind(99_000) == 99_000
-    assert path.stat().st_size == sum(len(line % n) + 1 for n in range(1, 99_001))
-
-
-@pytest.mark.parametrize("room", [1, 40, 130, 200])
-def test_rows_that_do_not_fit_are_an_error_and_none_of_them_is_written(path: Path, room: int) -> None:
-    metrics = Metrics(path)
-    metrics.append([row(1), row(2)])
-    before = path.read_bytes()
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + room, hard))
-    try:
-        with pytest.raises(OSError) as caught:
-            metrics.append([row(3, filler="x" * 100), row(4, filler="x" * 100)])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert str(path) in str(caught.value) and "bytes are needed" in str(caught.value)
-    assert path.read_bytes() == before
-    metrics.append([row(3)])
-    assert steps(path) == [1, 2, 3]
-
-
-def test_a_late_owner_writes_no_row(tmp_path: Path, path: Path) -> None:
-    """Neither after a check of its lease, nor between its last check and the write: its open file is not the log."""
-    late = acquire(tmp_path)
-    old = Metrics(path, late)
-    old.append([row(1), row(2)])
-    (tmp_path / "lease").unlink()  # as after a long silence
-    new = acquire(tmp_path)
-    fresh = Metrics(path, new)
-    assert fresh.rewind(2) == 2
-    with pytest.raises(LeaseLost):
-        old.append([row(3)])
-    old.owner = None  # as if it had looked just before
-    old.append([row(3)])
-    assert steps(path) == [1, 2]
-    fresh.append([row(3, new=True)])
-    assert steps(path) == [1, 2, 3]
-    old.owner = late
-    with pytest.raises(LeaseLost):
-        old.rewind(0)
-    late.lost = False
-    late.check = lambda: None  # type: ignore[method-assign]
-    with pytest.raises(FileNotFoundError):
-        old.rewind(0)
-    assert steps(path) == [1, 2, 3]
-    late.release()
-    new.release()
-
-
-# -- the copy
 
 
 @pytest.fixture

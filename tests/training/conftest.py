@@ -1,0 +1,29 @@
+"""What tests of training share."""
+
+from __future__ import annotations
+
+import pytest
+from point_runs import WORDS, spec_of
+
+from workbench.data.prepare import Prepared
+from workbench.execution import experiment_runner
+from workbench.tasks import Suite
+from workbench.tasks.zero_shot.minimal_pairs import sealed
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """A corpus of 400 short lines of ten words."""
+    folder = tmp_path_factory.mktemp("corpus")
+    lines = [" ".join(WORDS[(i * i + j * (i % 7)) % 10] for j in range(9)) for i in range(400)]
+    (folder / "text.txt").write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+    base = spec_of().changed({"data.corpus": str(folder / "text.txt")})
+    return experiment_runner.prepare(base, folder / "cache")[1]
+
+
+@pytest.fixture(scope="module")
+def toy() -> Suite:
+    """Nineteen minimal pairs of these words."""
+    good = [" ".join(WORDS[(i * j) % 10] for j in range(1, 6)) for i in range(1, 20)]
+    bad = [" ".join(reversed(text.split())) for text in good]
+    return Suite((sealed("toy", "minimal-pairs", good, bad, {"paradigm": ["a"] * len(good)}),))
