@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import signal
 import warnings
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,17 +16,15 @@ import scipy.stats
 import sklearn.metrics
 import torch
 
-from workbench.errors import Diverged, InputError, Interrupted
-from workbench.signals import interrupting
+from workbench.errors import Diverged
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.finetuning import finetune as module
 from workbench.tasks.finetuning import glue
-from workbench.tasks.finetuning.classifier import Classifier, load_encoder, longest
+from workbench.tasks.finetuning.classifier import Classifier, load_encoder
 from workbench.tasks.finetuning.finetune import finetune, task_loss
-from workbench.tasks.finetuning.token_batches import by_length, doubled, encode, shuffled
-from workbench.tasks.score import score_digest, score_name
-from workbench.tasks.task import Examples, Task, held_out, sealed
+from workbench.tasks.finetuning.token_batches import encode
+from workbench.tasks.task import Task
 
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1)
 CPU = Host(device="cpu")
@@ -109,27 +103,6 @@ def test_padding_and_batching_change_no_answer(encoder: Path, lengths: Task) -> 
                 assert np.allclose((hidden[:, 0] @ model.head.weight.T + model.head.bias).numpy(), alone, atol=1e-5)
 
 
-def test_head_is_one_glorot_layer(encoder: Path) -> None:
-    torch.manual_seed(0)
-    backbone = load_encoder(encoder, 0.1)
-    model = Classifier(backbone, 4, 0.1)
-    head = sum(p.numel() for p in model.parameters()) - sum(p.numel() for p in backbone.parameters())
-    assert head == 32 * 4 + 4
-    bound = (6 / (32 + 4)) ** 0.5
-    assert 0.8 * bound < model.head.weight.abs().max() <= bound and not model.head.bias.any()
-
-
-def test_dropout_is_the_tasks_own_everywhere(electra: Callable[..., Path]) -> None:
-    folder = electra(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    rates = {rate for m in load_encoder(folder, 0.25).modules() for rate in getattr(m, "rates", ())}
-    assert rates == {0.25}
-    path = folder / "config.json"
-    path.write_text(
-        json.dumps(json.loads(path.read_text()) | {"hidden_act": "relu"})
-    )  # which is Hugging Face's to load
-    assert {m.p for m in load_encoder(folder, 0.25).modules() if isinstance(m, torch.nn.Dropout)} == {0.25}
-
-
 def test_losses() -> None:
     outputs = torch.tensor([[1.0, -1.0], [0.5, 2.0], [0.0, 0.0]])
     targets = torch.tensor([0, 0, 1])
@@ -144,52 +117,7 @@ def test_losses() -> None:
     assert task_loss(outputs[:, :1], numbers, regression, True).item() == pytest.approx(np.sum(errors))
 
 
-# ---- rows and batches ----
-
-
-def test_every_row_once_an_epoch_and_like_lengths_together(encoder: Path, keyword: Task) -> None:
-    train = encode(encoder, keyword, 32)["train"]
-    batches = shuffled(train.lengths, 10, seed=3)
-    epochs = [[next(batches) for _ in range(26)] for _ in range(2)]
-    for epoch in epochs:
-        assert Counter(np.concatenate(epoch).tolist()) == Counter(range(256))
-        assert sorted(len(b) for b in epoch)[:2] in ([6, 10], [10, 10])
-    assert [b.tolist() for b in epochs[0]] != [b.tolist() for b in epochs[1]]
-    again, other = shuffled(train.lengths, 10, seed=3), shuffled(train.lengths, 10, seed=4)
-    assert [next(again).tolist() for _ in range(26)] == [b.tolist() for b in epochs[0]]
-    assert [next(other).tolist() for _ in range(26)] != [b.tolist() for b in epochs[0]]
-    lengths = np.array([len(ids) for ids in train.ids])
-    padded = sum(len(b) * lengths[b].max() for b in epochs[0])
-    assert padded < 1.15 * lengths.sum()
-
-
-def test_test_batches_hold_every_row_once_within_their_size(encoder: Path, keyword: Task) -> None:
-    data = encode(encoder, keyword, 32)["train"]
-    batches = list(by_length(data.lengths, 100))
-    assert Counter(np.concatenate(batches).tolist()) == Counter(range(256))
-    assert all(len(b) * max(len(data.ids[i]) for i in b) <= 100 for b in batches)
-
-
-def test_pairs_are_cut_longest_first_within_the_encoders_positions(electra: Callable[..., Path], keyword: Task) -> None:
-    folder = electra(max_position_embeddings=12)
-    assert longest(load_encoder(folder, 0.0).config, 128) == 12
-    train = keyword.train
-    pair = replace(train, first=["bada " * 30] * 256, second=["kego"] * 256)
-    task = sealed(replace(keyword, name="pairs", train=pair, tests={"dev": pair}))
-    ids = encode(folder, task, 12)["dev"].ids[0]
-    short = encode(folder, sealed(replace(task, tests={"dev": replace(pair, first=["kego"] * 256)})), 12)["dev"].ids[0]
-    assert len(ids) == 12 and ids[-2] == short[-2]  # the second text is whole
-    assert finetune(folder, replace(task, epochs=0.1), SPEC, 0, CPU).steps == 1
-
-
-def test_doubling_is_for_symmetric_pairs_only(encoder: Path, keyword: Task, lengths: Task) -> None:
-    both = doubled(lengths)
-    assert both.train.first[192:] == lengths.train.second and both.train.second[192:] == lengths.train.first  # type: ignore[index]
-    released = SPEC.model_copy(update={"doubled": True, "epochs": 1.0})
-    assert finetune(encoder, lengths, released, 0, CPU).steps == 12  # of 384 rows
-    assert finetune(encoder, keyword, released, 0, CPU).steps == 8  # of 256
-    score = finetune(encoder, lengths, released, 0, CPU)
-    assert score.data == lengths.fingerprint and score.train_rows == 192
+# ---- ways of fine-tuning ----
 
 
 @pytest.mark.parametrize("flag", ["sum_loss", "overlap", "extra_decay"])
@@ -230,27 +158,7 @@ def test_any_family_with_pairs(encoder: Path, lengths: Task, tmp_path: Path, fam
     assert score.steps == 3 and np.isfinite(score.value)
 
 
-# ---- names, faults ----
-
-
-def test_score_names_follow_what_decides_the_score(keyword: Task) -> None:
-    name = score_name(keyword, SPEC, 3)
-    assert name == f"keyword-{score_digest(keyword, SPEC)}-3.json"
-    same = SPEC.model_copy(update={"names": ("keyword", "other"), "seeds": 9, "glue": "elsewhere", "epochs": 6.0})
-    assert score_name(keyword, same, 3) == name
-    for changes in ({"lr": 1e-3}, {"epochs": 2.0}, {"rows": 5}, {"doubled": True}, {"batch": 16}):
-        assert score_name(keyword, SPEC.model_copy(update=changes), 3) != name
-    assert score_name(sealed(keyword, rows=99), SPEC, 3) != name
-    assert "/" not in score_name(replace(keyword, name="../a b"), SPEC, 0)
-
-
-def test_json_holds_everything_a_report_needs(encoder: Path, keyword: Task) -> None:
-    score = finetune(encoder, replace(keyword, epochs=0.5), SPEC, 1, CPU)
-    found = json.loads(json.dumps(score.to_json(), allow_nan=False))
-    expected = {"format": 1, "task": "keyword", "suite": "table", "metric": "accuracy", "seed": 1, "test_rows": 101}
-    assert found.items() >= expected.items()
-    assert found["finetune"]["epochs"] == 0.5 and found["finetune"]["lr"] == 3e-3
-    assert found["data"] == keyword.fingerprint and len(found["digest"]) == 8 and found["seconds"] > 0
+# ---- predictions, faults ----
 
 
 def test_what_was_predicted_is_kept_where_it_is_to_be_handed_in(encoder: Path, keyword: Task) -> None:
@@ -269,26 +177,6 @@ def test_weights_whose_sums_are_no_numbers_diverge(electra: Callable[..., Path],
     safetensors.torch.save_file(weights, folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(Diverged, match=r"the loss of fine-tuning on keyword \(seed 0\) is not finite by step 1"):
         finetune(folder, replace(keyword, epochs=0.1), SPEC, 0, CPU)
-
-
-def test_folders_that_hold_no_encoder(electra: Callable[..., Path], keyword: Task, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"holds no encoder: it has no config\.json"):
-        finetune(tmp_path, keyword, SPEC, 0, CPU)
-    folder = electra()
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
-    with pytest.raises(InputError, match=r"lacks \d+ of the encoder's weights, encoder\.layer\.2\."):
-        finetune(folder, keyword, SPEC, 0, CPU)
-    bare = electra()
-    for file in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
-        (bare / file).unlink(missing_ok=True)
-    with pytest.raises(InputError, match="holds no tokenizer"):
-        finetune(bare, keyword, SPEC, 0, CPU)
-    (folder / "config.json").write_text(json.dumps({"model_type": "no-such-model"}))
-    with pytest.raises(InputError, match="cannot be loaded as an encoder"):
-        finetune(folder, keyword, SPEC, 0, CPU)
-    with pytest.raises(InputError, match="cuda"):
-        finetune(electra(), keyword, SPEC, 0, Host(device="cuda" if not torch.cuda.is_available() else "cuda:x"))
 
 
 # ---- the real files ----
@@ -347,56 +235,3 @@ def test_on_cuda_in_bf16(encoder: Path, keyword: Task, lengths: Task) -> None:
     for task, least in ((keyword, 85), (lengths, 40)):
         score = finetune(encoder, task, SPEC, 0, Host(device="cuda"))
         assert score.value > least
-
-
-def test_rows_held_out_come_from_training_and_are_no_longer_learnt(keyword: Task) -> None:
-    def rows(part: Examples) -> list[tuple[str, object]]:
-        return list(zip(part.first, part.targets, strict=True))
-
-    found = held_out(keyword, 0.25)
-    asked = found.tests["held-out"]
-    assert list(found.tests) == ["held-out"] and len(asked) == round(0.25 * len(keyword.train))
-    assert sorted(rows(found.train) + rows(asked)) == sorted(rows(keyword.train))
-    assert found.fingerprint != keyword.fingerprint and found == held_out(keyword, 0.25)
-    assert held_out(keyword, 0.0) is keyword
-
-
-@pytest.mark.parametrize("padded", [False, True])
-def test_the_classifier_computes_what_hugging_face_s_model_does(encoder: Path, padded: bool) -> None:
-    """With segments and padding, which pre-training's full rows never have: outputs and gradients."""
-    model = Classifier(load_encoder(encoder, 0.0), 3, 0.0)
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(5, model.encoder.config.vocab_size, (4, 12), generator=generator)
-    inputs = {"input_ids": ids, "token_type_ids": (torch.arange(12) > 6).long().expand(4, -1)}
-    if padded:
-        inputs["attention_mask"] = (torch.arange(12) < torch.tensor([12, 9, 5, 3])[:, None]).long()
-    wanted = torch.randn(4, 3, generator=generator)
-
-    def gradients(outputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        model.zero_grad()
-        (outputs * wanted).sum().backward()
-        return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
-
-    ours = model(inputs)
-    plain = model.head(model.encoder(**inputs).last_hidden_state[:, 0])
-    torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
-    found, expected = gradients(ours), gradients(plain)
-    assert found.keys() == expected.keys()
-    for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, rtol=1e-3, atol=1e-5, msg=name)
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_signal_that_got_lost_in_between_ends_it_at_the_next_step(encoder: Path, keyword: Task) -> None:
-    class Loses:
-        def __del__(self) -> None:  # what is raised in here is dropped
-            os.kill(os.getpid(), signal.SIGTERM)
-            for _ in range(100):
-                pass
-
-    def progress(step: int, steps: int) -> None:
-        assert step == 1 < steps
-        Loses()
-
-    with interrupting(), pytest.raises(Interrupted):
-        finetune(encoder, keyword, SPEC, 0, CPU, progress)

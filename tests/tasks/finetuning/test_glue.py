@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from glue_lines import HEADERS, load, rte, write, write_both
 
 from workbench import tasks
 from workbench.errors import InputError
@@ -19,36 +20,6 @@ from workbench.spec.parts import TasksSpec
 from workbench.tasks import rows as tables
 from workbench.tasks.finetuning import glue
 from workbench.tasks.task import Suite
-
-HEADERS = {
-    "SST-2": "sentence\tlabel",
-    "MRPC": "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
-    "STS-B": "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore",
-    "QQP": "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
-    "QNLI": "index\tquestion\tsentence\tlabel",
-    "RTE": "index\tsentence1\tsentence2\tlabel",
-    "WNLI": "index\tsentence1\tsentence2\tlabel",
-}
-
-
-def write(path: Path, *lines: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes("".join(line + "\n" for line in lines).encode())
-    return path
-
-
-def write_both(folder: Path, name: str, *lines: str) -> None:
-    for part in ("train", "dev"):
-        write(folder / name / f"{part}.tsv", *lines)
-
-
-def load(folder: Path | str, *names: str, rows: int | None = None, cache: Path | None = None) -> Suite:
-    return tasks.load(TasksSpec(names=names, glue=str(folder), rows=rows), cache or Path(str(folder)) / "cache")
-
-
-def rte(folder: Path) -> None:
-    write_both(folder, "RTE", HEADERS["RTE"], "0\tIt rains.\tIt is wet.\tentailment", "1\tA b.\tC d.\tnot_entailment")
-
 
 # ---- the official layout ----
 
@@ -190,28 +161,6 @@ def test_a_folder_that_is_not_there(place: str) -> None:
 
 def test_none_is_no_task() -> None:
     assert tasks.load(TasksSpec(names="none")) == Suite(())
-
-
-def test_rows_cap_training_only_and_change_the_fingerprint(tmp_path: Path) -> None:
-    lines = [f"{i}\ta {i}\tb {i}\t{'entailment' if i % 2 else 'not_entailment'}" for i in range(50)]
-    write_both(tmp_path, "RTE", HEADERS["RTE"], *lines)
-    (whole,), (few,), (again,) = (load(tmp_path, "RTE", rows=n).tasks for n in (None, 10, 10))
-    assert (len(whole.train), len(few.train), len(few.tests["dev"])) == (50, 10, 50)
-    assert few == again and few.fingerprint != whole.fingerprint
-    assert set(few.train.first) < set(whole.train.first)
-    kept = {text: (b, t) for text, b, t in zip(whole.train.first, whole.train.second or [], whole.train.targets)}  # noqa: B905
-    for text, second, target in zip(few.train.first, few.train.second or [], few.train.targets, strict=True):
-        assert kept[text] == (second, target)
-
-
-def test_fingerprint_covers_every_text_and_target(tmp_path: Path) -> None:
-    seen = set()
-    for number, row in enumerate(("0\ta\tb\tentailment", "0\ta\tc\tentailment", "0\ta\tb\tnot_entailment")):
-        folder = tmp_path / str(number)
-        rte(folder)
-        write(folder / "RTE" / "dev.tsv", HEADERS["RTE"], row)
-        seen.add(load(folder, "RTE").tasks[0].fingerprint)
-    assert len(seen) == 3
 
 
 # ---- the hub ----

@@ -10,31 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import squad_made
+from squad_tasks import facts, load
 
-from workbench import tasks
 from workbench.errors import InputError
-from workbench.spec.parts import TasksSpec
-from workbench.tasks.squad import squad_names
-from workbench.tasks.squad.overlap import nearest_overlap
-from workbench.tasks.squad.questions import Question, Questions, Squad
 from workbench.tasks.squad.squad_files import read
-
-
-def load(name: str, folder: Path | str | None, **words: Any) -> Squad:
-    where = None if folder is None else str(folder)
-    (task,) = tasks.load(TasksSpec(names=(name,), squad=where, **words)).tasks
-    assert isinstance(task, Squad)
-    return task
-
-
-def facts(task: Squad) -> list[tuple[str, str, str, tuple[tuple[str, int], ...], bool]]:
-    rows = [(part, row) for part in (task.train, *task.tests.values()) for row in part.rows]
-    return [(row.id, row.text, part.paragraphs[row.paragraph], row.answers, row.impossible) for part, row in rows]
-
 
 # ---- layouts ----
 
@@ -51,112 +32,6 @@ def test_the_official_files_are_read_plain_and_compressed(tmp_path: Path) -> Non
         (tmp_path / name).unlink()
     packed = load("SQuAD1", tmp_path)
     assert facts(packed) == facts(task) and packed.fingerprint == task.fingerprint
-
-
-def test_the_layouts_of_the_paper_code_and_of_the_hub_hold_the_same(tmp_path: Path) -> None:
-    for unanswerable, name, folder, configuration in (
-        (False, "squad1", "squadv1", "plain_text"), (True, "squad2", "squad", "squad_v2"),
-    ):  # fmt: skip
-        official = tmp_path / name
-        official.mkdir()
-        task = load(name, squad_made.write(official, unanswerable))
-        assert task.metric == ("best_f1" if unanswerable else "f1")
-        paper, hub = tmp_path / f"{name} paper", tmp_path / f"{name} hub"
-        (paper / folder).mkdir(parents=True)
-        (hub / configuration).mkdir(parents=True)
-        for part, split in (("train", "train"), ("dev", "validation")):
-            (written,) = official.glob(f"{part}-*")
-            (paper / folder / f"{part}.json").write_bytes(written.read_bytes())
-            rows = [
-                {
-                    "id": qa["id"], "title": article["title"], "context": paragraph["context"],
-                    "question": qa["question"],
-                    "answers": {key: [each[key] for each in qa["answers"]] for key in ("text", "answer_start")},
-                }
-                for article in json.loads(written.read_text())["data"]
-                for paragraph in article["paragraphs"]
-                for qa in paragraph["qas"]
-            ]  # fmt: skip
-            kinds = pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int32()))])
-            fields = [(key, pa.string()) for key in ("id", "title", "context", "question")]
-            table = pa.Table.from_pylist(rows, schema=pa.schema([*fields, ("answers", kinds)]))
-            pq.write_table(table, hub / configuration / f"{split}-00000-of-00001.parquet")
-        for other in (paper, hub):
-            assert facts(load(name, other)) == facts(task)
-        assert load(f"{name}-devsplit", paper).fingerprint == load(f"{name}-devsplit", hub).fingerprint
-
-
-def test_without_a_training_file_the_devsplit_is_named(tmp_path: Path) -> None:
-    squad_made.write(tmp_path, train=0)
-    with pytest.raises(InputError, match=r"no train-v1\.1\.json in .*; .*--tasks squad1-devsplit$"):
-        load("squad1", tmp_path)
-    with pytest.raises(InputError, match=r"task squad2-devsplit is not available: no dev-v2\.0\.json"):
-        load("squad2-devsplit", tmp_path)
-    with pytest.raises(InputError, match="unknown task 'squad3'; did you mean"):
-        load("squad3", tmp_path)
-
-
-def test_without_the_hub_a_sentence_says_what_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(squad_names, "fetch", lambda *words: asked.append(words) or "its download failed")
-    for name, where in (("squad1", "rajpurkar/squad"), ("squad2-devsplit", "rajpurkar/squad_v2")):
-        with pytest.raises(InputError, match=f"^task {name} is not available: its download failed"):
-            load(name, None)
-        assert asked[-1][0] == where
-    assert asked[0][1] == ["**/train-*.parquet", "**/validation-*.parquet"]
-    assert asked[1][1] == ["**/validation-*.parquet"]
-    assert not tasks.local(TasksSpec(names=("squad1",)))
-    assert tasks.local(TasksSpec(names=("squad1",), squad="/"))
-
-
-def test_a_devsplit_shares_no_article_and_stays_where_it_is(tmp_path: Path) -> None:
-    squad_made.write(tmp_path, unanswerable=True, train=0, dev=30)
-    task = load("squad2-devsplit", tmp_path)
-    (test,) = task.tests.values()
-    sides = [{row.article for row in part.rows} for part in (task.train, test)]
-    assert not sides[0] & sides[1] and len(sides[0] | sides[1]) == 30 and 3 <= len(sides[1]) <= 14
-    assert len(task.train) + len(test) == 30 * 8 and len(facts(task)) == 30 * 8
-    squad_made.write(tmp_path, unanswerable=True, train=0, dev=40)
-    more = load("squad2-devsplit", tmp_path)
-    assert sides[1] <= {row.article for row in more.tests["dev"].rows}
-    assert sides[0] <= {row.article for row in more.train.rows}
-    squad_made.write(tmp_path, unanswerable=True, train=0, dev=1)
-    with pytest.raises(InputError, match="too few articles"):
-        load("squad2-devsplit", tmp_path)
-
-
-def test_fewer_rows_and_a_part_held_out_are_the_same_each_time(tmp_path: Path) -> None:
-    squad_made.write(tmp_path)
-    whole = load("squad1", tmp_path)
-    some = load("squad1", tmp_path, rows=20)
-    assert len(some.train) == 20 and facts(some) == facts(load("squad1", tmp_path, rows=20))
-    assert {row.id for row in some.train.rows} < {row.id for row in whole.train.rows}
-    assert some.fingerprint != whole.fingerprint and len(some.tests["dev"]) == 48
-    held = load("squad1", tmp_path, held_out=0.25)
-    (test,) = held.tests.values()
-    assert list(held.tests) == ["held-out"] and len(test) == 32 and len(held.train) == 96
-    assert len(load("squad1", tmp_path, held_out=0.999).train) == 1  # not all are held out
-    contexts = [{part.paragraphs[row.paragraph] for row in part.rows} for part in (held.train, test)]
-    assert not contexts[0] & contexts[1]
-    assert {row.id for row in held.train.rows} | {row.id for row in test.rows} == {row.id for row in whole.train.rows}
-
-
-def test_settings_and_names_follow_what_changes_a_score(tmp_path: Path) -> None:
-    task = load("squad1", squad_made.write(tmp_path))
-    usual = task.settings(TasksSpec())
-    assert usual["epochs"] == 2 and usual["length"] == 512 and usual["head"] == "joint" and usual["stride"] is None
-    for words in ({"squad_head": "independent"}, {"squad_length": 128}, {"squad_stride": 64}, {"lr": 1e-5}):
-        assert task.settings(TasksSpec(**words)) != usual
-    for words in ({"squad": "x"}, {"seeds": 9}, {"length": 64}, {"glue": "x"}):
-        assert task.settings(TasksSpec(**words)) == usual
-    with pytest.raises(InputError, match=r"cannot be combined with tasks\.lm_weight=0\.5"):
-        load("squad1", tmp_path, lm_weight=0.5)
-
-
-def test_every_name_is_listed() -> None:
-    rows = {row["name"]: row for row in tasks.known() if row["suite"] == "squad"}
-    assert list(rows) == ["squad1", "squad2", "squad1-devsplit", "squad2-devsplit"]
-    assert rows["squad1"]["metric"] == "f1" and rows["squad2-devsplit"]["metric"] == "best_f1"
 
 
 # ---- faults ----
@@ -294,34 +169,7 @@ def test_faults_are_said_and_kept_with_the_task(tmp_path: Path, caplog: pytest.L
     ] == [8]
 
 
-def test_files_of_the_other_version_are_refused(tmp_path: Path) -> None:
-    squad_made.write(tmp_path, unanswerable=True)
-    for part in ("train", "dev"):
-        (tmp_path / f"{part}-v1.1.json").write_bytes((tmp_path / f"{part}-v2.0.json").read_bytes())
-    with pytest.raises(InputError, match=r"marked impossible, which occurs in SQuAD 2\.0 alone"):
-        load("squad1", tmp_path)
-    squad_made.write(tmp_path)
-    for part in ("train", "dev"):
-        (tmp_path / f"{part}-v2.0.json").write_bytes((tmp_path / f"{part}-v1.1.json").read_bytes())
-    with pytest.raises(InputError, match=r"all questions in .* have answers"):
-        load("squad2", tmp_path)
-
-
 # ---- baselines ----
-
-
-def test_the_nearest_sentence_answers() -> None:
-    texts = [f"Filler about nothing at the end. The cats number {n} sleep. They lie." for n in range(12)]
-    texts[3] = "Filler about nothing at the end. The Berlin lies at the river Havel. Cats sleep."
-    row = Question("q", "At which river lies Berlin?", 3, (("Havel", 0),), False, "x")
-    rows = [row, *(Question(f"q{n}", "Why?", n, (("x", 0),), False, "x") for n in range(12) if n != 3)]
-    answers, odds = nearest_overlap(Questions(texts, rows))
-    assert answers["q"] == "Havel" and -1 <= odds["q"] < 0 and odds["q0"] == 0
-
-
-def test_baselines_of_2_are_those_of_never_answering_and_of_overlap(tmp_path: Path) -> None:
-    task = load("squad2", squad_made.write(tmp_path, unanswerable=True))
-    assert task.baselines["majority"] == 50 <= task.baselines["nearest-overlap"]
 
 
 def test_real_files_are_read_without_a_fault(real_data: Path) -> None:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import lzma
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import sklearn.linear_model
 import sklearn.metrics
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from superglue_made import COPA, MULTIRC, WORDS, WSC, both, choices, load, put
 
 from workbench import tasks
-from workbench.data.tokenizer import load_foreign
 from workbench.errors import InputError
 from workbench.spec import scoring
 from workbench.spec.host import Host
@@ -26,58 +20,14 @@ from workbench.spec.parts import TasksSpec
 from workbench.store.run_directory import RunDir
 from workbench.tasks import baselines
 from workbench.tasks.finetuning import finetune as finetuner
-from workbench.tasks.finetuning.classifier import load_encoder
 from workbench.tasks.finetuning.finetune import choice_loss, finetune
 from workbench.tasks.finetuning.unfinished import Unfinished
 from workbench.tasks.metrics import choice_accuracy, exact_match, f1a_em
-from workbench.tasks.pieces import splitter
 from workbench.tasks.superglue import superglue_names
-from workbench.tasks.superglue.marked_spans import encode_marked, nearest, parts_of
-from workbench.tasks.superglue.span_pairs import SpanPairClassifier
-from workbench.tasks.superglue.span_places import ABSENT, MOVED, spans_of
 from workbench.tasks.task import Examples, Task, held_out, sealed
 
-WORDS = [f"{a}{b}" for a in ("ba", "ke", "lo", "mi") for b in ("da", "fe", "go", "ni", "tu")]
 SPEC = TasksSpec(lr=5e-3, layer_decay=0.9, batch=16, epochs=8.0, length=32, dropout=0.0, seeds=1)
 CPU = Host(device="cpu", threads=1)
-
-COPA = [
-    {"premise": "The man broke his toe.", "choice1": "He got a hole in his sock.", "choice2": "He dropped a hammer.",
-     "question": "cause", "label": 1, "idx": 0},
-    {"premise": "It rained.", "choice1": "The street got wet.", "choice2": "The sun shone.", "question": "effect",
-     "label": 0, "idx": 1},
-]  # fmt: skip
-MULTIRC = [
-    {"idx": 0, "passage": {"text": "Ann has a cat.", "questions": [
-        {"question": "Who?", "idx": 0, "answers": [{"text": "Ann", "idx": 0, "label": 1},
-                                                     {"text": "Bob", "idx": 1, "label": 0}]},
-        {"question": "What?", "idx": 1, "answers": [{"text": "a cat", "idx": 2, "label": 1}]},
-    ]}},
-]  # fmt: skip
-WSC = [
-    {"text": "Mark told Pete lies. He lied.", "idx": 0, "label": True,
-     "target": {"span1_index": 0, "span1_text": "Mark", "span2_index": 4, "span2_text": "He"}},
-    {"text": "Ann saw the (old) house.", "idx": 1, "label": False,
-     "target": {"span1_index": 0, "span1_text": "ann", "span2_index": 3, "span2_text": "old"}},
-]  # fmt: skip
-
-
-def put(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = "".join(json.dumps(row) + "\n" for row in rows)
-    path.write_bytes(lzma.compress(content.encode()) if path.suffix == ".xz" else content.encode())
-    return path
-
-
-def both(folder: Path, name: str, train: list[dict[str, Any]], val: list[dict[str, Any]] | None = None) -> Path:
-    put(folder / name / "train.jsonl", train)
-    put(folder / name / "val.jsonl", train if val is None else val)
-    return folder
-
-
-def load(names: str, folder: Path | None = None, **more: Any) -> list[Task]:
-    spec = TasksSpec(names=tuple(names.split(",")), superglue=str(folder) if folder else None, **more)
-    return [task for task in tasks.load(spec).tasks if isinstance(task, Task)]
 
 
 # ---- reading ----
@@ -115,35 +65,6 @@ def test_every_name_is_listed() -> None:
     assert rows["superglue:multirc"]["metric"] == "f1a_em" and rows["superglue:copa"]["suite"] == "superglue"
 
 
-@pytest.mark.parametrize(
-    ("folder", "row", "told"),
-    [
-        ("COPA", COPA[0] | {"label": 2}, "line 2: label 2 is not one of 0, 1"),
-        ("COPA", {"premise": "a", "choice1": "b", "question": "cause", "label": 0}, "column 'choice2' holds no text"),
-        ("WSC", WSC[0] | {"target": {**WSC[0]["target"], "span1_index": 99}}, "span1_index is 99, and the text"),
-        ("WSC", WSC[0] | {"target": {**WSC[0]["target"], "span2_text": " "}}, "line 2: span2_text is empty"),
-        ("WSC", WSC[0] | {"target": {**WSC[0]["target"], "span2_index": "x"}}, "line 2: span2_index is 'x'"),
-        ("MultiRC", {"idx": 1, "passage": {"text": "a"}}, "line 2: 'passage' does not hold a text"),
-        ("MultiRC", {"passage": {"text": "a", "questions": [{"question": "b", "answers": []}]}}, "line 2, question 0:"),
-        ("MultiRC", {"passage": {"text": "a", "questions": [{"question": "b", "answers": [{"text": "c"}]}]}}, "None"),
-        ("CB", {"premise": "a", "hypothesis": "b", "label": "maybe"}, "label 'maybe' is not one of"),
-    ],
-)  # fmt: skip
-def test_a_line_that_cannot_be_used_is_refused_with_its_place(
-    folder: str, row: dict[str, Any], told: str, tmp_path: Path
-) -> None:
-    good = {
-        "COPA": COPA,
-        "WSC": WSC,
-        "MultiRC": MULTIRC,
-        "CB": [{"premise": "a", "hypothesis": "b", "label": "neutral"}],
-    }
-    both(tmp_path, folder, [good[folder][0], row])
-    with pytest.raises(InputError) as caught:
-        load(f"superglue:{folder.lower()}", tmp_path)
-    assert told in str(caught.value) and str(tmp_path / folder / "train.jsonl") in str(caught.value)
-
-
 def test_what_is_missing_or_misspelt_is_said(tmp_path: Path) -> None:
     for names, folder, told in (
         ("superglue", None, r"--set tasks\.superglue=DIR"),
@@ -156,86 +77,7 @@ def test_what_is_missing_or_misspelt_is_said(tmp_path: Path) -> None:
             load(names, folder)
 
 
-def test_what_is_odd_is_counted_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    train = [*COPA, COPA[1] | {"choice2": COPA[1]["choice1"], "premise": "  "}]
-    both(tmp_path, "COPA", train, [COPA[0]])
-    both(tmp_path, "WSC", [*WSC, WSC[0] | {"idx": 7, "target": {**WSC[0]["target"], "span1_index": 3}}], [WSC[0]])
-    copa, wsc = load("superglue:copa,superglue:wsc", tmp_path)
-    file = tmp_path / "COPA" / "train.jsonl"
-    assert copa.notes == (
-        f"1 row of the 3 of train has an empty premise: {file}, line 3",
-        f"1 row of the 3 of train has two equal choices: {file}, line 3",
-        f"1 row of the 3 of train has an id that an earlier row has: {file}, line 3",
-        f"1 row of the 1 of val has the same texts as a row to train on, so the score is partly one of memory: "
-        f"{tmp_path / 'COPA' / 'val.jsonl'}, line 1",
-    )
-    assert [note for note in wsc.notes if MOVED in note and "line 3" in note]
-    assert len(copa.train) == 6  # nothing is left out
-    assert "an empty premise" in caplog.text
-
-
 # ---- spans ----
-
-
-@pytest.mark.parametrize(
-    ("text", "words", "index", "marked", "fault"),
-    [
-        ("Joe Joe's uncle saw him, Joe.", "him", 4, "him", None),
-        ("Joe Joe's uncle saw him, Joe.", "Joe", 5, "Joe", None),
-        ("the Old man, the old Man", "the old man", 3, "the old Man", None),
-        ("the Old man, the old Man", "the old man", 1, "the Old man", MOVED),
-        ("a theatre and the end", "the", 0, "the", MOVED),
-        ("a red car", "blue sky", 1, "red car", ABSENT),
-        ("he said hehe", "he", None, "he", None),
-    ],
-)
-def test_a_span_is_found_at_its_index_or_named(
-    text: str, words: str, index: int | None, marked: str, fault: str | None
-) -> None:
-    odd: list[str] = []
-    columns = {"span1_text": words, "span1_index": index, "span2_text": text.split()[0], "span2_index": 0}
-    (start, end), _ = spans_of(columns, text, "x.jsonl, line 1", odd)
-    assert text[start:end] == marked and odd == ([fault] if fault else [])
-    if marked == "Joe":
-        assert start == text.rindex("Joe")
-
-
-@given(count=st.integers(2, 60), starts=st.tuples(st.integers(0, 59), st.integers(0, 59)), width=st.integers(1, 20),
-       room=st.integers(4, 60))  # fmt: skip
-def test_pieces_of_both_spans_are_always_kept(count: int, starts: tuple[int, int], width: int, room: int) -> None:
-    spans = [(start % count, min(count, start % count + width)) for start in starts]
-    kept = nearest(count, spans, room).tolist()
-    assert kept == sorted(set(kept)) and len(kept) == min(room, count)
-    assert all(start in kept for start, _ in spans)
-    inside = {piece for start, end in spans for piece in range(start, end)}
-    assert inside <= set(kept) or set(kept) <= inside
-
-
-def test_marked_rows_hold_the_pieces_of_their_spans(encoder: Path) -> None:
-    text = "bada, kego lofe mitu (bago) keni"
-    spans = ((6, 15), (22, 26))
-    assert [text[a:b] for a, b in spans] == ["kego lofe", "bago"]
-    assert [text[a:b] for a, b in parts_of(text, spans)] == ["bada,", "kego", "lofe", "mitu", "(", "bago", ")", "keni"]
-    rows = Examples([text], None, [0], None, [spans])
-    task = Task("x", "table", ("a", "b"), "accuracy", ("accuracy",), 1.0, rows, {"dev": rows})
-    data = encode_marked(encoder, task, 64)["train"]
-    reader = splitter(encoder, load_foreign(encoder), 64, "x")
-    words = [reader.tokenizer.decode(data.ids[0][start:end]).replace(" ", "") for start, end in data.spans[0].tolist()]
-    assert words == ["kegolofe", "bago"]
-    inputs, _ = data.batch([0], "cpu")
-    assert inputs["spans"].shape == (1, 2, 2) and "token_type_ids" not in inputs
-
-
-def test_the_span_head_sees_its_spans_alone(encoder: Path) -> None:
-    model = SpanPairClassifier(load_encoder(encoder, 0.0), 2, 0.0).eval()
-    hidden, spans = torch.randn(2, 7, 32), torch.tensor([[[1, 3], [4, 5]], [[0, 1], [2, 7]]])
-    pooled = model.pooled(hidden, spans)
-    for row, place, (start, end) in ((0, 0, (1, 3)), (0, 1, (4, 5)), (1, 1, (2, 7))):
-        weights = torch.softmax(model.attention(hidden[row, start:end])[:, 0], 0)
-        assert torch.allclose(pooled[row, place], weights @ hidden[row, start:end], atol=1e-6)
-    other = hidden.clone()
-    other[0, [0, 3, 5, 6]] = 99.0
-    assert torch.equal(model.pooled(other, spans)[0], pooled[0])
 
 
 # ---- metrics and baselines ----
@@ -263,24 +105,6 @@ def test_the_loss_is_the_cross_entropy_over_the_answers_of_each_question() -> No
     each = [torch.nn.functional.cross_entropy(part, torch.tensor(t)) for part, t in zip(parts, (1, 2, 0), strict=True)]
     assert torch.allclose(choice_loss(outputs, targets, sizes, total=False), torch.stack(each).mean())
     assert torch.allclose(choice_loss(outputs, targets, sizes, total=True), torch.stack(each).sum())
-
-
-def choices(count: int, seed: int, answers: int = 2) -> Examples:
-    """Return questions whose right answer holds the word `bada`, with a varying number of answers."""
-    random = np.random.default_rng(seed)
-    first, second, targets, groups = list[str](), list[str](), list[int](), list[int]()
-    for question in range(count):
-        most = answers + question % 2
-        right = int(random.integers(most))
-        shared = " ".join(random.choice(WORDS[1:], 4))
-        for place in range(most):
-            words = random.choice(WORDS[1:], 5).tolist()
-            words[int(random.integers(5))] = "bada" if place == right else words[0]
-            first.append(shared)
-            second.append(" ".join(words))
-            targets.append(int(place == right))
-            groups.append(question)
-    return Examples(first, second, targets, groups)
 
 
 def task_of_choices(train: int = 150) -> Task:
@@ -396,72 +220,4 @@ def test_spans_are_learned_where_the_text_alone_says_nothing(encoder: Path, tmp_
 # ---- tables of one's own ----
 
 
-@pytest.fixture
-def own(tmp_path: Path) -> Callable[..., Path]:
-    def made(name: str, content: str) -> Path:
-        (tmp_path / name).write_text(content)
-        return tmp_path / name
-
-    return made
-
-
-def test_a_table_of_choices_needs_no_code(own: Callable[..., Path]) -> None:
-    head = "context,question,ending0,ending1,ending2,label\n"
-    own("exam.dev.csv", head + "k,l,m,n,o,0\n")
-    path = own("exam.train.csv", head + "a,b,c,d,e,2\nf,g,h,i,j,1\n")
-    (task,) = load(f"choice:{path}")
-    assert task.name == "choice:exam" and task.suite == "table" and list(task.tests) == ["dev"]
-    assert task.train.first == ["a b"] * 3 + ["f g"] * 3 and task.train.second == list("cdehij")
-    assert task.train.targets == [0, 0, 1, 0, 1, 0] and task.tests["dev"].targets == [1, 0, 0]
-
-
-def test_choices_in_a_list_may_vary_in_number(own: Callable[..., Path]) -> None:
-    rows = [{"question": f"q{i}", "choices": ["a", "b", "c"][: 2 + i % 2], "label": i % 2,
-             "split": "train" if i < 8 else "test"}
-            for i in range(10)]  # fmt: skip
-    (task,) = load(f"choice:{own('quiz.jsonl', ''.join(json.dumps(row) + chr(10) for row in rows))}")
-    assert [len(each) for each in task.train.questions()] == [2, 3] * 4 and task.tests["test"].targets == [
-        1,
-        0,
-        0,
-        1,
-        0,
-    ]
-
-
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        ("premise,choice1,choice2,label\na,b,c,2\n", "line 2: label '2' is not one of 0, 1"),
-        ("premise,choice1,label\na,b,0\n", "no columns choice1, choice2 and so on"),
-        ("choice1,choice2,label\na,b,0\n", "no column 'premise' or 'question'"),
-        ("premise,choice1,choice2\na,b,c\n", "no column 'label'"),
-    ],
-)
-def test_tables_that_are_no_choices_are_refused(content: str, told: str, own: Callable[..., Path]) -> None:
-    with pytest.raises(InputError) as caught:
-        load(f"choice:{own('bad.csv', content)}")
-    assert told in str(caught.value)
-
-
-def test_folds_are_refused_for_choices(own: Callable[..., Path]) -> None:
-    path = own("a.csv", "premise,choice1,choice2,label\na,b,c,1\n")
-    with pytest.raises(InputError, match=r"tasks\.folds=3 divides tables with a label"):
-        load(f"choice:{path}", folds=3)
-
-
 # ---- real data ----
-
-
-def test_the_real_spans_of_wsc_are_all_found(real_data: Path) -> None:
-    path = real_data / "glue_babylm" / "wsc.train.jsonl"
-    if not path.is_file():
-        pytest.skip(f"no {path}")
-    (task,) = load(f"spans:{path}")
-    assert (len(task.train), len(task.tests["dev"])) == (554, 52) and task.labels == ("0", "1")
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    spans = task.train.spans or []
-    texts = [(text[a:b], text[c:d]) for text, ((a, b), (c, d)) in zip(task.train.first, spans, strict=True)]
-    same = [one.lower() == row["span1_text"].lower() and two.lower() == row["span2_text"].lower()
-            for (one, two), row in zip(texts, rows, strict=True)]  # fmt: skip
-    assert sum(same) >= 550, [pair for pair, good in zip(texts, same, strict=True) if not good]

@@ -1,18 +1,23 @@
-"""A score is written after the files beside it, so that there is none without its predictions."""
+"""The score of an encoder, its name, and the files that are kept beside it."""
 
 from __future__ import annotations
 
 import errno
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
 from workbench.store import run_directory
 from workbench.store.manifest import entry
 from workbench.store.run_directory import RunDir
-from workbench.tasks.score import Score, keep
+from workbench.tasks.finetuning.finetune import finetune
+from workbench.tasks.score import Score, keep, score_digest, score_name
+from workbench.tasks.task import Task, sealed
 
 SCORE = Score(
     "tag:x", "tagging", "accuracy", 0, 50.0, {"test": {"accuracy": 50.0}}, {}, 1, 2, 3, 0.1, {}, "d", "12345678",
@@ -59,3 +64,29 @@ def test_a_full_disk_leaves_no_score(run: RunDir, monkeypatch: pytest.MonkeyPatc
     assert [path.name for path in run.path.rglob("*") if path.is_file()] == []  # nor a part of its files
     monkeypatch.setattr(run_directory, "write_atomic", real)
     assert keep(run, "tag-x-12345678-0.json", SCORE, {})["value"] == 50.0
+
+
+SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1)
+
+
+CPU = Host(device="cpu")
+
+
+def test_score_names_follow_what_decides_the_score(keyword: Task) -> None:
+    name = score_name(keyword, SPEC, 3)
+    assert name == f"keyword-{score_digest(keyword, SPEC)}-3.json"
+    same = SPEC.model_copy(update={"names": ("keyword", "other"), "seeds": 9, "glue": "elsewhere", "epochs": 6.0})
+    assert score_name(keyword, same, 3) == name
+    for changes in ({"lr": 1e-3}, {"epochs": 2.0}, {"rows": 5}, {"doubled": True}, {"batch": 16}):
+        assert score_name(keyword, SPEC.model_copy(update=changes), 3) != name
+    assert score_name(sealed(keyword, rows=99), SPEC, 3) != name
+    assert "/" not in score_name(replace(keyword, name="../a b"), SPEC, 0)
+
+
+def test_json_holds_everything_a_report_needs(encoder: Path, keyword: Task) -> None:
+    score = finetune(encoder, replace(keyword, epochs=0.5), SPEC, 1, CPU)
+    found = json.loads(json.dumps(score.to_json(), allow_nan=False))
+    expected = {"format": 1, "task": "keyword", "suite": "table", "metric": "accuracy", "seed": 1, "test_rows": 101}
+    assert found.items() >= expected.items()
+    assert found["finetune"]["epochs"] == 0.5 and found["finetune"]["lr"] == 3e-3
+    assert found["data"] == keyword.fingerprint and len(found["digest"]) == 8 and found["seconds"] > 0

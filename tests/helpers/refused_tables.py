@@ -1,0 +1,25 @@
+"""Tables that are refused, and tables with many labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workbench.errors import InputError
+from workbench.spec.parts import TasksSpec
+from workbench.tasks.finetuning import table
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(InputError) as caught:
+        table.load(path, TasksSpec())
+    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def labelled(path: Path, count: int) -> Path:
+    """Write a table with two training rows and one test row for each label."""
+    lines = [f"text {n} of {part},L{n},{part}" for n in range(count) for part in ("train", "train", "dev")]
+    path.write_text("\n".join(["text,label,split", *lines]))
+    return path

@@ -1,0 +1,61 @@
+"""Linear probes on sentences of made-up words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
+from workbench.tasks.linear import datasets
+from workbench.tasks.linear.problem import LinearProbe, sealed
+from workbench.tasks.task import Tagged
+from workbench.tasks.zero_shot import minimal_pairs
+
+WORDS = [f"{a}{b}" for a in ("ba", "ke", "lo", "mi") for b in ("da", "fe", "go", "ni", "tu")]
+
+SPEC = TasksSpec(length=24)
+
+CPU = Host(device="cpu", threads=1)
+
+
+def sentences(count: int, seed: int) -> list[list[str]]:
+    random = np.random.default_rng(seed)
+    return [random.choice(WORDS, size=random.integers(2, 12)).tolist() for _ in range(count)]
+
+
+def by_end(words: list[str]) -> list[int]:
+    """Return tagged sentences in which the tag of a word is its second syllable."""
+    return [("da", "fe", "go", "ni", "tu").index(word[2:]) for word in words]
+
+
+def tagger(rule: Callable[[list[str]], list[int]] = by_end, train: int = 120, test: int = 40) -> LinearProbe:
+    parts = [Tagged(rows, [rule(words) for words in rows]) for rows in (sentences(train, 1), sentences(test, 2))]
+    labels = ("A", "B", "C", "D", "E")
+    probe = LinearProbe(
+        "linear:toy", "words", labels, "accuracy", ("accuracy", "macro_f1"), parts[0], {"test": parts[1]}
+    )
+    return sealed(probe, SPEC)
+
+
+def pair_set(paradigms: int, rows: int = 30) -> minimal_pairs.PairSet:
+    """Return pairs whose right sentence has `bada` where the wrong one has `kefe`."""
+    texts = [[" ".join(words) for words in sentences(rows, number)] for number in range(paradigms)]
+    flat = [text for each in texts for text in each]
+    names = [f"paradigm {number}" for number, each in enumerate(texts) for _ in each]
+    good, bad = [f"{text} bada" for text in flat], [f"{text} kefe" for text in flat]
+    return minimal_pairs.sealed("toy", "minimal-pairs", good, bad, {"paradigm": names})
+
+
+def pairs(paradigms: int = 6) -> LinearProbe:
+    return sealed(datasets.of_pairs(pair_set(paradigms)), SPEC)
+
+
+def conllu(path: Path, count: int, seed: int) -> None:
+    rows = []
+    for words in sentences(count, seed):
+        tags = zip(words, by_end(words), strict=True)
+        rows.append("".join(f"{n}\t{word}\t_\t{'ABCDE'[t]}" + "\t_" * 6 + "\n" for n, (word, t) in enumerate(tags, 1)))
+    path.write_text("\n".join(rows), encoding="utf-8")

@@ -1,0 +1,82 @@
+"""Rows of token ids: how texts are cut, and how rows are put into batches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
+from workbench.tasks.finetuning.classifier import load_encoder, longest
+from workbench.tasks.finetuning.finetune import finetune
+from workbench.tasks.finetuning.token_batches import by_length, doubled, encode, shuffled
+from workbench.tasks.task import Examples, Task, sealed
+
+
+def test_texts_of_a_pair_do_not_run_together_and_no_row_is_empty(make: Callable[[str], Path], encoder: Path) -> None:
+    rows = Examples(["bada kego", ""], ["mida", ""], [0, 1])
+    task = sealed(Task("pairs", "table", ("a", "b"), "accuracy", ("accuracy",), 1.0, rows, {"dev": rows}))
+    ids = encode(make("gpt2"), task, 8)["train"].ids
+    apart = encode(make("gpt2"), sealed(Task("one", "table", ("a", "b"), "accuracy", ("accuracy",), 1.0,
+                   Examples(["bada kego", "mida"], None, [0, 1]), {"dev": rows})), 8)["train"].ids  # fmt: skip
+    assert ids[0].tolist() == [*apart[0], 3, *apart[1]] and ids[1].tolist() == [3]
+    long = Examples(["bada " * 30], ["mida " * 30], [0])
+    cut = encode(
+        make("gpt2"), sealed(Task("long", "table", ("a",), "accuracy", ("accuracy",), 1.0, long, {"dev": long})), 9
+    )
+    assert len(cut["train"].ids[0]) == 9 and cut["train"].ids[0].tolist().count(3) == 1
+
+
+SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1)
+
+
+CPU = Host(device="cpu")
+
+
+def test_every_row_once_an_epoch_and_like_lengths_together(encoder: Path, keyword: Task) -> None:
+    train = encode(encoder, keyword, 32)["train"]
+    batches = shuffled(train.lengths, 10, seed=3)
+    epochs = [[next(batches) for _ in range(26)] for _ in range(2)]
+    for epoch in epochs:
+        assert Counter(np.concatenate(epoch).tolist()) == Counter(range(256))
+        assert sorted(len(b) for b in epoch)[:2] in ([6, 10], [10, 10])
+    assert [b.tolist() for b in epochs[0]] != [b.tolist() for b in epochs[1]]
+    again, other = shuffled(train.lengths, 10, seed=3), shuffled(train.lengths, 10, seed=4)
+    assert [next(again).tolist() for _ in range(26)] == [b.tolist() for b in epochs[0]]
+    assert [next(other).tolist() for _ in range(26)] != [b.tolist() for b in epochs[0]]
+    lengths = np.array([len(ids) for ids in train.ids])
+    padded = sum(len(b) * lengths[b].max() for b in epochs[0])
+    assert padded < 1.15 * lengths.sum()
+
+
+def test_test_batches_hold_every_row_once_within_their_size(encoder: Path, keyword: Task) -> None:
+    data = encode(encoder, keyword, 32)["train"]
+    batches = list(by_length(data.lengths, 100))
+    assert Counter(np.concatenate(batches).tolist()) == Counter(range(256))
+    assert all(len(b) * max(len(data.ids[i]) for i in b) <= 100 for b in batches)
+
+
+def test_pairs_are_cut_longest_first_within_the_encoders_positions(electra: Callable[..., Path], keyword: Task) -> None:
+    folder = electra(max_position_embeddings=12)
+    assert longest(load_encoder(folder, 0.0).config, 128) == 12
+    train = keyword.train
+    pair = replace(train, first=["bada " * 30] * 256, second=["kego"] * 256)
+    task = sealed(replace(keyword, name="pairs", train=pair, tests={"dev": pair}))
+    ids = encode(folder, task, 12)["dev"].ids[0]
+    short = encode(folder, sealed(replace(task, tests={"dev": replace(pair, first=["kego"] * 256)})), 12)["dev"].ids[0]
+    assert len(ids) == 12 and ids[-2] == short[-2]  # the second text is whole
+    assert finetune(folder, replace(task, epochs=0.1), SPEC, 0, CPU).steps == 1
+
+
+def test_doubling_is_for_symmetric_pairs_only(encoder: Path, keyword: Task, lengths: Task) -> None:
+    both = doubled(lengths)
+    assert both.train.first[192:] == lengths.train.second and both.train.second[192:] == lengths.train.first  # type: ignore[index]
+    released = SPEC.model_copy(update={"doubled": True, "epochs": 1.0})
+    assert finetune(encoder, lengths, released, 0, CPU).steps == 12  # of 384 rows
+    assert finetune(encoder, keyword, released, 0, CPU).steps == 8  # of 256
+    score = finetune(encoder, lengths, released, 0, CPU)
+    assert score.data == lengths.fingerprint and score.train_rows == 192

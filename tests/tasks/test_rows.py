@@ -1,0 +1,44 @@
+"""Rows of tables: what is read, and what is refused in a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from refused_tables import labelled, refused
+
+from workbench.data import formats
+from workbench.tasks import rows
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+def test_binary_is_no_table(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"t.{kind}"
+    path.write_bytes(b"text,label\nword\0,1\n")
+    assert "NUL at byte 15" in refused(path)
+    path.write_bytes("text\tlabel\n".encode("utf-16-le"))
+    assert "UTF-16" in refused(path)
+
+
+def test_binary_and_endless_fields_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"text": "a\\u0000b", "label": 1}\n')
+    assert "line 1: column 'text' holds a NUL" in refused(path)
+    path.write_text('{"text": "' + "a " * (rows.LONGEST // 2) + 'b", "label": 1}\n')
+    assert "line 1: column 'text' holds 1,048,577 characters, more than 1,048,576" in refused(path)
+
+
+def test_a_table_has_to_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = labelled(tmp_path / "t.csv", 2)
+    monkeypatch.setattr(rows, "LARGEST", 50)
+    assert "bytes; a table may have at most 50" in refused(path)
+
+
+def test_a_parquet_table_that_unpacks_to_gigabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.parquet"
+    texts = ["a " * 200_000 + str(n) for n in range(20)]
+    pq.write_table(pa.table({"text": texts, "label": [0, 1] * 10}), path, compression="zstd", use_dictionary=False)
+    monkeypatch.setattr(formats, "FREE", 1 << 20)
+    assert "decompresses to 7 MiB in 20 rows of column 'text'" in refused(path)

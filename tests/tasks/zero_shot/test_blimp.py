@@ -1,0 +1,100 @@
+"""Files of minimal pairs: BLiMP's sets, folders of one's own, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench import tasks
+from workbench.errors import InputError
+from workbench.spec.parts import TasksSpec
+from workbench.tasks.zero_shot import blimp
+
+
+def write_pairs(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_folder_of_json_lines_is_a_task_and_its_files_are_paradigms(tmp_path: Path) -> None:
+    folder = tmp_path / "zorro"
+    folder.mkdir()
+    for name in ("b", "a"):
+        write_pairs(folder / f"{name}.jsonl", [{"sentence_good": f"Good {name}.", "sentence_bad": "Bad."}])
+    (folder / "c.jsonl.xz").write_bytes(lzma.compress(b'{"sentence_good": "Good c.", "sentence_bad": "Bad."}\n'))
+    task = blimp.load_path(str(folder))
+    assert (task.name, task.suite, task.groups) == ("zorro", "minimal-pairs", {"paradigm": ("a", "b", "c")})
+    assert blimp.holds_pairs(str(folder / "a.jsonl")) and blimp.load_path(str(folder / "a.jsonl")).good == ("Good a.",)
+    assert not blimp.holds_pairs(str(write_pairs(tmp_path / "t.jsonl", [{"text": "x", "label": 1}])))
+
+
+def test_a_task_of_glue_is_meant_by_its_name_whatever_folders_lie_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("CoLA", "zorro"):
+        (tmp_path / name).mkdir()
+        write_pairs(tmp_path / name / "a.jsonl", [{"sentence_good": "a", "sentence_bad": "b"}])
+    with pytest.raises(InputError, match="task CoLA is not available: no train"):
+        tasks.load(TasksSpec(names="CoLA", glue=str(tmp_path)))
+    assert [task.name for task in tasks.load(TasksSpec(names="./CoLA,zorro")).tasks] == ["CoLA", "zorro"]
+    with pytest.raises(
+        InputError, match="a search cannot choose settings by the pairs that a report shows; use --tasks pairs"
+    ):
+        tasks.load(TasksSpec(names="zorro", held_out=0.2))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="there are no JSON lines of minimal pairs in this folder"):
+        tasks.load(TasksSpec(names="empty"))
+
+
+def test_blimp_s_three_sets_lie_in_one_folder(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    row = {"sentence_good": "A.", "sentence_bad": "B.", "UID": "u", "linguistics_term": "t", "field": "f"}
+    write_pairs(tmp_path / "data" / "u.jsonl", [row])
+    write_pairs(tmp_path / "blimp_filtered.jsonl", [row, row | {"UID": "v"}])
+    assert blimp.load("blimp", str(tmp_path)).groups == {"paradigm": ("u",), "phenomenon": ("t",), "field": ("f",)}
+    assert blimp.load("blimp-filtered", str(tmp_path)).groups["paradigm"] == ("u", "v")
+    with pytest.raises(InputError, match="task blimp-fast is not available: there are no JSON lines in"):
+        blimp.load("blimp-fast", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "line 2 is not JSON"),
+        ("[]", "line 2 is not a JSON object"),
+        ('{"sentence_good": "a"}', "line 2: 'sentence_bad' holds no text"),
+        ('{"sentence_good": "a", "sentence_bad": " "}', "line 2: 'sentence_bad' holds no text"),
+        ('{"sentence_good": 1, "sentence_bad": "a"}', "line 2: 'sentence_good' holds no text"),
+        ('{"sentence_good": "\\ud800", "sentence_bad": "a"}', "half of a surrogate pair"),
+        ('{"sentence_good": "a\\u0000", "sentence_bad": "a"}', "holds a NUL"),
+        ('{"sentence_good": "' + "a" * 70_000 + '", "sentence_bad": "a"}', "70,000 characters"),
+        ('{"sentence_good": "a", "sentence_bad": "b", "UID": 7}', "'UID' is not a name"),
+        ("[" * 100_000, "line 2 is not JSON"),
+    ],
+)  # fmt: skip
+def test_files_that_hold_no_pairs_are_refused_in_a_sentence(tmp_path: Path, line: str, said: str) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"sentence_good": "a", "sentence_bad": "b"}\n' + line + "\n")
+    with pytest.raises(InputError) as caught:
+        blimp.load_path(str(path))
+    assert said in str(caught.value) and str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_more_pairs_than_memory_is_meant_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blimp, "MOST", 2)
+    path = write_pairs(tmp_path / "t.jsonl", [{"sentence_good": "a", "sentence_bad": "b"}] * 3)
+    with pytest.raises(InputError, match="line 3: there are more than 2 pairs in t"):
+        blimp.load_path(str(path))
+
+
+def test_real_blimp(real_data: Path) -> None:
+    task = blimp.load("blimp-filtered", str(real_data / "blimp"))
+    assert len(task.good) == 59_875
+    assert [len(set(task.groups[level])) for level in ("paradigm", "phenomenon", "field")] == [67, 12, 4]
+    assert sum(good == bad for good, bad in zip(task.good, task.bad, strict=True)) == 7
+    assert len(blimp.load("blimp", str(real_data / "blimp")).good) == 67_000
