@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.report import formatting as fmt
-from workbench.report.load.naming import arm_name, budget_of
 from workbench.spec.published import POINTS, TABLE_5, beside, points_of
 from workbench.spec.scoring import GLUE
 
@@ -86,20 +85,6 @@ def test_cleaned_text_can_be_written_anywhere(text: str) -> None:
     cleaned = fmt.clean(text)
     cleaned.encode("utf-8")
     assert not any(ord(c) < 32 or c in "\u202e\u200f\x7f" for c in cleaned) and len(cleaned) == len(text)
-
-
-@pytest.mark.parametrize(
-    ("budget", "text"),
-    [
-        ({"tokens": 2e6}, "2,000,000 tokens"),
-        ({"steps": 1000}, "1,000 steps"),
-        ({"seconds": 0.5}, "0.5 seconds"),
-        ({"flops": 1e17, "convention": "matmul"}, "1e17 FLOPs (matmul)"),
-    ],
-)
-def test_budgets_and_arms_have_names(budget: dict[str, float], text: str) -> None:
-    assert budget_of(budget)[0] == text
-    assert [arm_name(v) for v in (0.25, 1.0, "ideas/my_idea.py", None)] == ["0.25", "1", "my_idea", "unknown"]
 
 
 def test_published_numbers() -> None:

@@ -13,7 +13,6 @@ from workbench.report import csv_tables, write
 from workbench.report.comparison.boards import boards
 from workbench.report.figures import selection
 from workbench.report.load import frames
-from workbench.report.load.published_scores import PublishedRun
 
 
 def test_table_has_the_mean_over_tasks_of_medians_over_fine_tuning_seeds(tmp_path: Path) -> None:
@@ -63,16 +62,3 @@ def test_a_report_of_medians_says_so_and_changes_every_number(tmp_path: Path) ->
         assert f"of which the {statistic} over fine-tuning seeds is taken" in written
         caption = selection._main_caption(replace(board, conventions=dict.fromkeys(board.budgets, "paper")))
         assert ("the others are means" in caption[-1]) == (statistic == "mean") and "paper’s own results" in caption[-1]
-
-
-def test_published_models_have_the_same_statistic(tmp_path: Path) -> None:
-    measured = []
-    for statistic in ("mean", "median"):
-        found = frames.read(*study(tmp_path / statistic, lambda *_: 50.0, ("rtd",), tasks=("CoLA",),
-                                   record={"tasks": {"names": ["glue"], "statistic": statistic}}))  # fmt: skip
-        model = PublishedRun(
-            "p", "someone/model", 1e18, "its card", {"CoLA": {0: 1.0, 1: 2.0, 2: 9.0}}, {"CoLA": "glue"}
-        )
-        (board,) = boards(replace(found, published=(model,)))
-        measured.append(board.measured[0].score)
-    assert measured == [4.0, 2.0]

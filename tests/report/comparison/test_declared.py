@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import made
 import parsed
 import pytest
-from declared_pairs import ELECTRA, PAPER, contrast, declare
+from declared_pairs import ELECTRA, PAPER, contrast, declare, declared_study
 
 from workbench.report import write
 from workbench.report.comparison import declared
-from workbench.report.comparison.boards import Board, board
-from workbench.report.load.frames import Frames
 from workbench.report.page import advice, checks
 from workbench.report.page.answer import answer
 from workbench.report.statistics.noise import adjusted, pair_noise, reach_of
@@ -23,16 +19,8 @@ from workbench.report.statistics.paired_comparison import ALPHA, pairwise
 from workbench.report.statistics.power import family_of, smallest_gap, unit_gap
 
 
-def study(levels: dict[str, float], rows: Sequence[dict[str, Any]], seeds: int = 5) -> tuple[Board, Frames]:
-    frames = made.in_memory(made.noisy(levels, 1.0), tuple(arm for arm in levels if arm != "untrained"), seeds)
-    frames = replace(frames, record={"axis": "objective", "contrasts": list(rows)})
-    found = board(frames, "probes")
-    assert found is not None
-    return found, frames
-
-
 def test_correction_runs_over_the_declared_comparisons_alone() -> None:
-    found, _ = study(made.LEVELS, declare(ELECTRA))
+    found, _ = declared_study(made.LEVELS, declare(ELECTRA))
     scores = {cell.arm: cell.scores for cell in found.cells}
     alone = pairwise(scores, family=[("rtd", "bert-mlm"), ("rtd", "electra-15")])
     every = pairwise(scores)
@@ -46,47 +34,36 @@ def test_correction_runs_over_the_declared_comparisons_alone() -> None:
 
 def test_pairs_that_were_not_declared_are_never_ahead() -> None:
     """All-tokens MLM is four points above BERT MLM, but this comparison was not declared."""
-    found, frames = study(made.LEVELS, declare([("rtd", "electra-15")]))
+    found, frames = declared_study(made.LEVELS, declare([("rtd", "electra-15")]))
     text = " ".join([answer(found, "objective").sentence, *answer(found, "objective").further])
     assert "rtd is ahead of electra-15 by " in text and "all-tokens-mlm is ahead" not in text
     assert "pairs that were not declared are exploratory, and nothing is claimed of them" in text
-    whole, _ = study(made.LEVELS, [])
+    whole, _ = declared_study(made.LEVELS, [])
     assert "all-tokens-mlm is ahead" in " ".join(answer(whole, "objective").further)
     taken = advice.advise(found, frames, None, "paper")
     assert "no comparison that was declared beforehand puts one of rtd, all-tokens-mlm" in taken
 
 
-def test_what_is_decided_and_what_is_not_stand_apart() -> None:
-    levels = made.LEVELS | {"electra-15": 69.9}
-    found, _ = study(levels, declare(ELECTRA))
-    sentence = answer(found, "objective").sentence
-    assert sentence.startswith("1 of the 2 comparisons that were declared beforehand is decided: rtd is ahead of bert")
-    assert "Not decided: rtd and electra-15 (" in sentence or "Not decided: electra-15 and rtd (" in sentence
-    assert "Holm\u2019s correction over the 2 declared pairs" in " ".join(answer(found, "objective").further)
-    none, _ = study(dict.fromkeys(made.LEVELS, 65.0), declare(ELECTRA))
-    assert answer(none, "objective").sentence.startswith("None of the 2 comparisons that were declared beforehand is")
-
-
 def test_a_comparison_declared_when_scores_were_there_does_not_narrow_the_correction() -> None:
-    found, frames = study(made.LEVELS, declare(ELECTRA, seen=2))
-    whole, _ = study(made.LEVELS, [])
+    found, frames = declared_study(made.LEVELS, declare(ELECTRA, seen=2))
+    whole, _ = declared_study(made.LEVELS, [])
     assert found.pairs == whole.pairs and not found.families
     [said] = declared.warning(frames)
     assert said in checks.warnings(frames, [found], {})
     assert "rtd against bert-mlm (2) and rtd against electra-15 (2)" in said and "covers all pairs" in said
-    mixed, frames = study(made.LEVELS, [*declare(ELECTRA[:1]), *declare(ELECTRA[1:], seen=1)])
+    mixed, frames = declared_study(made.LEVELS, [*declare(ELECTRA[:1]), *declare(ELECTRA[1:], seen=1)])
     assert mixed.family.pairs == ELECTRA[:1] and "exploratory" in declared.warning(frames)[0]
 
 
 def test_runs_that_are_missing_leave_a_contrast_out() -> None:
-    found, _ = study({"rtd": 70.0, "bert-mlm": 65.0, "untrained": 60.0}, declare(ELECTRA))
+    found, _ = declared_study({"rtd": 70.0, "bert-mlm": 65.0, "untrained": 60.0}, declare(ELECTRA))
     assert found.family.pairs == ELECTRA[:1]
     broken = [{"runs_a": 3, "runs_b": None}, {"runs_a": ["gone"], "runs_b": [7]}, "no mapping", {}]
-    assert not study(made.LEVELS, broken)[0].families  # type: ignore[arg-type]
+    assert not declared_study(made.LEVELS, broken)[0].families  # type: ignore[arg-type]
 
 
 def test_the_smallest_gap_is_that_of_the_declared_comparisons() -> None:
-    found, _ = study(made.LEVELS, declare(ELECTRA))
+    found, _ = declared_study(made.LEVELS, declare(ELECTRA))
     noise = found.noise[found.budget][0]
     family = family_of([cell.arm for cell in found.cells], ELECTRA)
     assert noise.gap == smallest_gap(noise.paired or 0.0, 5, 5, family)

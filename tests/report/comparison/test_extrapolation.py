@@ -5,19 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Mapping
 
-import made
 import pytest
+from scored_laws import Law, scored_by_laws
 
 from workbench.report.comparison import extrapolation
-from workbench.report.comparison.boards import Board, Pair, board
 from workbench.report.comparison.extrapolation import BEST, Extension, Points
-from workbench.report.figures.arm_styles import Axis
-from workbench.report.page import crossings
-from workbench.report.statistics.paired_comparison import pairwise, t_interval
+from workbench.report.statistics.paired_comparison import t_interval
 
-Law = Callable[[float], float]  # doublings of the smallest budget -> true score
 CEILINGS = (60.0, 70.0, 80.0, 90.0, 95.0, 100.0)
 PAIRS = ((80.0, 95.0), (82.0, 84.0), (60.0, 100.0), (90.0, 70.0), (95.0, 80.0))
 
@@ -29,24 +24,6 @@ def power_law(ceiling: float, exponent: float, start: float = 40.0) -> Law:
 def late_start(plateau: float, height: float, middle: float, width: float) -> Law:
     """Return a law with a plateau and then a logistic rise around `middle`, as replaced token detection has."""
     return lambda doublings: plateau + height / (1 + math.exp(-(doublings - middle) / width))
-
-
-def study(
-    laws: Mapping[str, Law], budgets: int, seeds: int, noise: float, step: float, key: object
-) -> dict[str, Points]:
-    """Return the scores of every arm: its law, noise of the run, and half as much noise shared within a seed."""
-    draws = random.Random(str(key))
-    shared = [draws.gauss(0, noise / 2) for _ in range(seeds)]
-    return {
-        arm: [
-            (
-                2.0 ** (step * i),
-                {s: min(BEST, law(step * i) + shared[s] + draws.gauss(0, noise)) for s in range(seeds)},
-            )
-            for i in range(budgets)
-        ]
-        for arm, law in laws.items()
-    }
 
 
 # -- by hand
@@ -97,21 +74,24 @@ def test_too_little_is_not_extended(points: Points, why: str) -> None:
     ],
 )
 def test_an_arm_is_extended_only_where_it_rises_and_slows_down(law: Law, said: str) -> None:
-    one = extrapolation.extension(study({"a": law}, 5, 4, 0.1, 1.0, "hand")["a"])
+    one = extrapolation.extension(scored_by_laws({"a": law}, 5, 4, 0.1, 1.0, "hand")["a"])
     assert one is not None
     assert said in one.refusal and bool(one.refusal) == bool(said)
 
 
 def test_only_the_leader_at_the_largest_budget_can_be_put_forward() -> None:
     far = {"a": power_law(85, 0.5, 60), "b": power_law(70, 0.5)}
-    lead = extrapolation.lead(study(far, 5, 4, 0.1, 1.0, "far"), 2.0**5)
+    lead = extrapolation.lead(scored_by_laws(far, 5, 4, 0.1, 1.0, "far"), 2.0**5)
     assert (lead.first, lead.refusal) == ("a", "") and lead.margins["b"].mean > 5
     near = {"a": power_law(71, 0.5, 50), "b": power_law(70, 0.5)}
-    told = extrapolation.lead(study(near, 4, 4, 0.1, 1.0, "near"), 2.0**6).refusal
+    told = extrapolation.lead(scored_by_laws(near, 4, 4, 0.1, 1.0, "near"), 2.0**6).refusal
     assert told == "a is ahead at the largest budget, but b could overtake it if its gain per doubling lasted"
     level = {"a": power_law(70, 0.5), "b": power_law(70, 0.5)}
-    assert "is not shown to be ahead of" in extrapolation.lead(study(level, 5, 4, 0.5, 1.0, "tie"), 2.0**5).refusal
-    other = study(far, 5, 4, 0.1, 1.0, "far") | {"b": study(far, 4, 4, 0.1, 1.0, "far")["b"]}
+    assert (
+        "is not shown to be ahead of"
+        in extrapolation.lead(scored_by_laws(level, 5, 4, 0.5, 1.0, "tie"), 2.0**5).refusal
+    )
+    other = scored_by_laws(far, 5, 4, 0.1, 1.0, "far") | {"b": scored_by_laws(far, 4, 4, 0.1, 1.0, "far")["b"]}
     assert "budgets of the arms are not equal" in extrapolation.lead(other, 2.0**5).refusal
 
 
@@ -141,7 +121,9 @@ def missed(law: Law, budgets: int, seeds: int, noise: float, step: float, times:
     stated = at_end = at_ten = 0
     top, ten = step * (budgets - 1), step * (budgets - 1) + math.log2(10)
     for i in range(times):
-        one = extrapolation.extension(study({"a": law}, budgets, seeds, noise, step, (law(1.0), budgets, i))["a"])
+        one = extrapolation.extension(
+            scored_by_laws({"a": law}, budgets, seeds, noise, step, (law(1.0), budgets, i))["a"]
+        )
         assert one is not None
         if not one.refusal:
             stated += 1
@@ -157,7 +139,9 @@ def outcome(first: Law, second: Law, budgets: int, seeds: int, noise: float, ste
     found = [0, 0]
     for i, ratio in itertools.product(range(times), (2.0, 10.0)):
         top = step * (budgets - 1)
-        arms = study({"a": first, "b": second}, budgets, seeds, noise, step, (first(1.0), second(1.0), budgets, i))
+        arms = scored_by_laws(
+            {"a": first, "b": second}, budgets, seeds, noise, step, (first(1.0), second(1.0), budgets, i)
+        )
         lead = extrapolation.lead(arms, 2.0**top * ratio)
         if not lead.refusal:
             place = top + math.log2(ratio)
@@ -226,81 +210,3 @@ def test_bands_cover_whatever_the_ceiling_in_full() -> None:
 @pytest.mark.slow
 def test_the_worse_arm_is_hardly_ever_put_forward_in_full() -> None:
     recommendations(full=True, times=40)
-
-
-# -- where arms change places
-
-
-def board_of(laws: Mapping[str, Law], noise: float, key: object, seeds: int = 4, budgets: int = 5) -> Board:
-    points = study(laws, budgets, seeds, noise, 1.0, key)
-    truth = {(arm, round(15 * x)): scores for arm, found in points.items() for x, scores in found}
-
-    def score(arm: str, steps: int, task: str, seed: int, tuning: int) -> float:
-        return truth[arm, steps][seed] if steps else 30.0
-
-    steps = tuple(15 * 2**i for i in range(budgets))
-    found = board(made.in_memory(score, tuple(laws), seeds, 1, steps), "probes")
-    assert found is not None
-    return found
-
-
-def test_a_crossing_lies_between_two_budgets_that_show_both_orders() -> None:
-    laws = {"rtd": lambda d: 40 + 6.0 * d, "bert-mlm": lambda d: 55.0 + 0 * d}  # they meet after 2.5 doublings
-    [crossing] = crossings.crossings(board_of(laws, 0.2, "planted"), "steps")
-    assert (crossing.before, crossing.after) == ("bert-mlm", "rtd")
-    assert (crossing.low, crossing.high) == (60.0, 120.0)
-    said = crossings.sentence(crossing, Axis("steps", "steps"))
-    assert said.startswith("rtd overtakes bert-mlm between 60 steps, where bert-mlm is ahead by")
-    assert "and 120 steps, where rtd is ahead by" in said
-
-
-def changes(laws: Mapping[str, Law], noise: float, key: object, seeds: int) -> list[crossings.Crossing]:
-    """Return the crossings of a simulated study of five budgets, without the tables of a report."""
-    points = study(laws, 5, seeds, noise, 1.0, key)
-    compared = []
-    for i, (amount, _) in enumerate(points["rtd"]):
-        pairs = pairwise({arm: found[i][1] for arm, found in points.items()})
-        compared.append((amount, [Pair(a, b, one) for (a, b), one in pairs.items()]))
-    return crossings.between(crossings.claims(compared))
-
-
-def test_claims_of_a_crossing_are_corrected_for_every_budget() -> None:
-    """Two opposite claims of p = 0.015 each suffice among two budgets, but not among five."""
-    wobble = (0.0, 0.4, -0.4, 0.0)
-    ahead = {s: 60 + 1.6 + w for s, w in enumerate(wobble)}
-    level = {s: 60 - w for s, w in enumerate(wobble)}
-
-    def compared(rtd: Mapping[int, float], bert: Mapping[int, float]) -> list[Pair]:
-        return [Pair(a, b, one) for (a, b), one in pairwise({"rtd": rtd, "bert-mlm": bert}).items()]
-
-    tie = compared({0: 60.0, 1: 61.0, 2: 60.0, 3: 61.0}, {0: 61.0, 1: 60.0, 2: 61.0, 3: 60.0})
-    few = [(1.0, compared(level, ahead)), (2.0, compared(ahead, level))]
-    p = few[0][1][0].difference.p
-    assert p is not None and 2 * p < 0.05 < 5 * p
-    assert len(crossings.between(crossings.claims(few))) == 1
-    assert crossings.between(crossings.claims([*few, *((x, tie) for x in (4.0, 8.0, 16.0))])) == []
-
-
-def test_noise_is_no_crossing() -> None:
-    """At most 15 of 300 studies without a crossing state one.
-
-    The arms are equal, never change their order, or become equal.
-    """
-    cases = (
-        {"rtd": power_law(70, 0.4), "bert-mlm": power_law(70, 0.4)},
-        {"rtd": power_law(70, 0.4, 42), "bert-mlm": power_law(70, 0.4)},
-        {"rtd": lambda d: 50 + 5.0 * d, "bert-mlm": lambda d: 50 + 5.0 * d + max(0.0, 4 - 2 * d)},
-    )
-    stated = sum(bool(changes(laws, 0.5, ("none", i), 3 + i % 3)) for laws in cases for i in range(100))
-    assert stated <= 0.05 * 300
-
-
-def test_brackets_hold_the_true_crossing() -> None:
-    """In 200 studies of two laws that cross, the two budgets named lie on both sides of the crossing."""
-    rtd, bert = power_law(80, 0.4, 40), power_law(66, 0.8, 45)
-    found = [c for i in range(200) for c in changes({"rtd": rtd, "bert-mlm": bert}, 0.5, ("cross", i), 4)]
-    assert len(found) >= 50
-    wrong = sum(
-        (rtd(a) - bert(a)) * (rtd(b) - bert(b)) >= 0 for a, b in ((math.log2(c.low), math.log2(c.high)) for c in found)
-    )
-    assert wrong <= 0.05 * len(found)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import re
 import statistics as plain
 import subprocess
 import sys
@@ -16,32 +13,18 @@ import pandas as pd
 import pytest
 
 from workbench.errors import InputError
-from workbench.report import long_table
-from workbench.report.load import frames, ledger
+from workbench.report.load import ledger
 from workbench.store.run_store import RunStore
 
 ARMS = ("rtd", "bert-mlm")
-
-
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, str]:
-    root = tmp_path_factory.mktemp("ledger")
-    store, name = made.study(
-        root / "runs", made.noisy(made.LEVELS), arms=ARMS, seeds=3, tasks=("order", "next"), budgets=(10, 20)
-    )
-    broken = store.get(made.spec_of("rtd", 2, {"steps": 20}).name)
-    for file in ("done.json", "manifest.json"):
-        (broken.path / file).unlink()
-    broken.fail("diverged", "loss is nan at step 7", step=7)
-    return store, name
 
 
 def command(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "workbench", *words], capture_output=True, text=True, cwd=cwd)
 
 
-def test_rows_hold_what_the_files_hold(kept: tuple[RunStore, str]) -> None:
-    store, _ = kept
+def test_rows_hold_what_the_files_hold(ledger_store: tuple[RunStore, str]) -> None:
+    store, _ = ledger_store
     rows = {row["run_id"]: row for row in ledger.rows(store)}
     assert len(rows) == len(store.runs()) == 15
     for run in store.runs():
@@ -75,12 +58,12 @@ def test_rows_hold_what_the_files_hold(kept: tuple[RunStore, str]) -> None:
         (["spent.steps>10"], 5),  # the one that diverged has spent nothing that counts
     ],
 )
-def test_conditions(kept: tuple[RunStore, str], where: list[str], count: int) -> None:
-    assert len(ledger.chosen(ledger.rows(kept[0]), where, None)) == count
+def test_conditions(ledger_store: tuple[RunStore, str], where: list[str], count: int) -> None:
+    assert len(ledger.chosen(ledger.rows(ledger_store[0]), where, None)) == count
 
 
-def test_order_puts_what_is_missing_last(kept: tuple[RunStore, str]) -> None:
-    found = ledger.rows(kept[0])
+def test_order_puts_what_is_missing_last(ledger_store: tuple[RunStore, str]) -> None:
+    found = ledger.rows(ledger_store[0])
     for sort, sign in (("spent.steps", 1), ("-spent.steps", -1)):
         steps = [row.get("spent.steps") for row in ledger.chosen(found, [], sort)]
         assert steps[-1] is None and steps[:-1] == sorted(steps[:-1], key=lambda s: sign * s)  # type: ignore[operator]
@@ -98,15 +81,15 @@ def test_order_puts_what_is_missing_last(kept: tuple[RunStore, str]) -> None:
     ],
 )
 def test_what_no_run_has_is_named(
-    kept: tuple[RunStore, str], where: list[str], sort: str | None, columns: str | None, said: str
+    ledger_store: tuple[RunStore, str], where: list[str], sort: str | None, columns: str | None, said: str
 ) -> None:
-    found = ledger.rows(kept[0])
+    found = ledger.rows(ledger_store[0])
     with pytest.raises(InputError, match=said):
         ledger.shown(found, ledger.chosen(found, where, sort), columns)
 
 
-def test_diff_shows_only_what_differs(kept: tuple[RunStore, str]) -> None:
-    store, _ = kept
+def test_diff_shows_only_what_differs(ledger_store: tuple[RunStore, str]) -> None:
+    store, _ = ledger_store
     a, b = (ledger.row_of(store.get(made.spec_of("rtd", seed, {"steps": 10}).name)) for seed in (0, 1))
     spec, came = ledger.differences(a, b)
     assert [row["key"] for row in spec] == ["seed"] and (spec[0]["a"], spec[0]["b"]) == (0, 1)
@@ -117,8 +100,8 @@ def test_diff_shows_only_what_differs(kept: tuple[RunStore, str]) -> None:
     assert ledger.differences(a, a) == ([], [])
 
 
-def test_runs_are_found_by_a_part_of_their_name(kept: tuple[RunStore, str]) -> None:
-    store, _ = kept
+def test_runs_are_found_by_a_part_of_their_name(ledger_store: tuple[RunStore, str]) -> None:
+    store, _ = ledger_store
     whole = made.spec_of("rtd", 0, {"steps": 10}).name
     assert ledger.find_run(store, whole).run_id == ledger.find_run(store, whole[-12:]).run_id == whole
     with pytest.raises(InputError, match="part of the names of 6 runs"):
@@ -127,50 +110,8 @@ def test_runs_are_found_by_a_part_of_their_name(kept: tuple[RunStore, str]) -> N
         ledger.find_run(store, "nothing-of-the-kind")
 
 
-@pytest.mark.parametrize("form", sorted(long_table.FORMS))
-def test_export_holds_every_score_and_where_it_comes_from(kept: tuple[RunStore, str], form: str) -> None:
-    store, name = kept
-    data = long_table.export(store, name, form)
-    files = {(r.run_id, p.name): json.loads(p.read_text()) for r in store.runs() for p in r.path.glob("scores/*.json")}
-    counted = [f for (run, _), f in files.items() if store.get(run).state == "done"]
-    if form == "latex":
-        lines = [line for line in data.decode().splitlines() if line.endswith(r"\\") and line.count("&") == 9]
-        values = sorted(float(line.split("&")[6]) for line in lines if re.search(r"& +\d+\.\d\d &", line))
-        assert values == sorted(round(f["value"], 2) for f in counted)
-        assert r"\begin{longtable}" in data.decode()
-        return
-    if form == "csv":
-        rows = list(csv.DictReader(io.StringIO(data.decode())))
-    else:
-        rows = [{k: str(v) for k, v in row.items()} for row in pd.read_parquet(io.BytesIO(data)).to_dict("records")]
-    scored = [row for row in rows if row["task"] not in ("", "nan", "None")]
-    assert sorted(float(row["value"]) for row in scored) == pytest.approx(sorted(f["value"] for f in counted))
-    assert len(rows) == len(scored) + 1  # the run that diverged has a row, without a score
-    for row in scored:
-        record = json.loads((store.root / row["run_id"] / "spec.json").read_text())
-        assert row["spec_hash"] == record["identity_sha"]
-        assert row["data_fingerprint"] == record["spec"]["data"]["fingerprint"]
-        assert row["code_version"] == "0.1.0 0123456789" and int(row["seed"]) == record["spec"]["seed"]
-        untrained = record["spec"]["budget"]["steps"] == 0
-        assert (row["kind"], row["steps"]) == (("untrained", "0") if untrained else ("pre-training", row["budget"][:2]))
-        file = files[
-            row["run_id"],
-            next(name for run, name in files if run == row["run_id"] and name.startswith(f"{row['task']}-")),
-        ]
-        assert row["fine_tuning_seed"] in ("0", "1") and row["fine_tuning_settings_hash"] == file["digest"]
-
-
-def test_names_that_latex_would_read_are_escaped(tmp_path: Path) -> None:
-    store = RunStore(tmp_path / "runs")
-    spec = made.spec_of("./a_b&c%.py", 0, {"steps": 8}, source="0" * 64)
-    made.scored(made.trained(store, spec, 8), "order", 0, 60.0)
-    found = frames.read(store, made.recorded(store, [spec]))
-    text = long_table.FORMS["latex"](long_table.table(found)).decode()
-    assert r"a\_b\&c\%" in text
-
-
-def test_commands(kept: tuple[RunStore, str], tmp_path: Path) -> None:
-    store, name = kept
+def test_commands(ledger_store: tuple[RunStore, str], tmp_path: Path) -> None:
+    store, name = ledger_store
     root = str(store.root)
     listed = command("runs", "--runs", root, "--where", "objective=rtd", "--sort", "-score", "--json")
     rows = json.loads(listed.stdout)
@@ -193,10 +134,10 @@ def test_commands(kept: tuple[RunStore, str], tmp_path: Path) -> None:
         assert done.returncode == 2 and done.stderr.count("\n") == 1 and done.stdout == "", words
 
 
-def test_listing_runs_loads_no_table_library(kept: tuple[RunStore, str]) -> None:
+def test_listing_runs_loads_no_table_library(ledger_store: tuple[RunStore, str]) -> None:
     code = (
         "import sys; from workbench.cli import app\n"
-        f"app(['runs', '--runs', {str(kept[0].root)!r}], standalone_mode=False)\n"
+        f"app(['runs', '--runs', {str(ledger_store[0].root)!r}], standalone_mode=False)\n"
         "print([m for m in ('pandas', 'torch', 'numpy', 'matplotlib') if m in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
