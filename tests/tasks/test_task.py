@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pytest
 from glue_lines import HEADERS, load, rte, write, write_both
 
-from workbench.tasks.task import Examples, Task, held_out
+from workbench.data.tagged import Sentence
+from workbench.spec.parts import TasksSpec
+from workbench.tasks.task import Examples, Task, held_out, numbered, sealed
 
 
 def test_rows_held_out_come_from_training_and_are_no_longer_learnt(keyword: Task) -> None:
@@ -41,3 +46,59 @@ def test_fingerprint_covers_every_text_and_target(tmp_path: Path) -> None:
         write(folder / "RTE" / "dev.tsv", HEADERS["RTE"], row)
         seen.add(load(folder, "RTE").tasks[0].fingerprint)
     assert len(seen) == 3
+
+
+def choice(questions: int) -> Task:
+    """Return a choice whose questions have two and three answers in turn, the first of them right."""
+    groups = [number for number in range(questions) for _ in range(2 + number % 2)]
+    targets = [int(row == 0 or groups[row] != groups[row - 1]) for row in range(len(groups))]
+    rows = Examples([f"q{n}" for n in groups], [f"a{n}" for n in range(len(groups))], targets, groups)
+    return Task("c", "table", ("no", "yes"), "accuracy", ("accuracy",), 1.0, rows, {"dev": rows}, choice=True)
+
+
+def test_a_question_is_kept_or_left_out_with_all_of_its_answers() -> None:
+    task = choice(30)
+    assert [len(rows) for rows in task.units(task.train)] == [2, 3] * 15
+    for part in (sealed(task, 7).train, held_out(task, 0.25).train, held_out(task, 0.25).tests["held-out"]):
+        answers = {group: sum(other == group for other in part.groups or ()) for group in part.groups or ()}
+        assert all(count == 2 + group % 2 for group, count in answers.items())
+        assert sum(part.targets) == len(answers)
+    assert len(sealed(task, 7).train.questions()) == 7
+    assert sealed(task, 30).train == task.train and sealed(task, 7) == sealed(task, 7)
+
+
+def test_a_part_is_held_out_however_small_the_share_and_never_all() -> None:
+    task = choice(3)
+    for share, count in ((0.01, 1), (0.99, 2)):
+        assert len(held_out(task, share).tests["held-out"].questions()) == count
+
+
+def test_targets_become_arrays_of_their_kind() -> None:
+    rows = Examples(["a", "b"], None, [1, 0])
+    task = Task("t", "table", ("x", "y", "z"), "accuracy", ("accuracy",), 3.0, rows, {"dev": rows})
+    assert task.kind == "classification" and task.outputs == 3 and task.array(rows).dtype == np.int64
+    several = replace(task, multilabel=True)
+    assert several.kind == "multilabel" and several.outputs == 3
+    assert several.array(Examples(["a", "b"], None, [[0, 2], []])).tolist() == [[1, 0, 1], [0, 0, 0]]
+    number = replace(task, labels=())
+    assert number.kind == "regression" and number.outputs == 1 and number.array(rows).dtype == np.float32
+    assert choice(2).kind == "choice" and choice(2).outputs == 1
+    assert task.units(rows) == [[0], [1]]
+
+
+def test_settings_of_a_score_are_those_that_change_it() -> None:
+    rows = Examples(["a"], None, [0])
+    task = Task("t", "table", ("x",), "accuracy", ("accuracy",), 3.0, rows, {"dev": rows})
+    plain = task.settings(TasksSpec())
+    assert plain["epochs"] == 3.0 and "lm_weight" not in plain  # older scores have no such setting
+    assert task.settings(TasksSpec(epochs=5.0))["epochs"] == 5.0
+    assert task.settings(TasksSpec(lm_weight=0.5))["lm_weight"] == 0.5
+    assert task.settings(TasksSpec(glue="elsewhere")) == plain
+
+
+def test_rows_of_unequal_numbers_are_no_examples() -> None:
+    with pytest.raises(AssertionError):
+        Examples(["a", "b"], ["c"], [0, 1])
+    tagged = numbered([Sentence(("a", "b"), ("Y", "X")), Sentence(("c",), ("Y",))], ("X", "Y"))
+    assert tagged.words == [["a", "b"], ["c"]] and tagged.targets == [[1, 0], [1]] and tagged.count() == 3
+    assert tagged.take([1]).targets == [[1]]

@@ -11,7 +11,7 @@ from toy_probes import CPU, SPEC, pairs, sentences
 
 from workbench.tasks.linear import datasets
 from workbench.tasks.linear.problem import LinearProbe, sealed
-from workbench.tasks.linear.scores import points
+from workbench.tasks.linear.scores import by_paradigm, points
 from workbench.tasks.measures import take
 from workbench.tasks.task import Examples, Tagged, Task
 
@@ -39,3 +39,11 @@ def test_entities_count_when_type_and_both_ends_are_right() -> None:
     assert points(probe, rows, np.array([1, 3, 3, 0, 3])) == {"entity_f1": 50.0, "accuracy": 80.0}
     assert points(probe, rows, np.array([2, 2, 3, 0, 0]))["entity_f1"] == pytest.approx(80.0)  # a stray I- begins one
     assert points(probe, rows, np.array([3, 3, 3, 3, 3]))["entity_f1"] == 0.0
+
+
+def test_paradigms_weigh_alike_however_many_pairs_they_have() -> None:
+    rows = Examples(["x"] * 5, ["y"] * 5, [0, 0, 0, 0, 2])
+    probe = LinearProbe("n", "pairs", ("a", "b", "c"), "accuracy", ("accuracy",), rows, {"test": rows})
+    predicted = np.array([1.0, 0.5, 0.0, 1.0, 0.0])
+    assert by_paradigm(probe, rows, predicted) == {"a": 62.5, "c": 0.0}  # a tie counts half; b has no pair
+    assert points(probe, rows, predicted) == {"accuracy": 31.25}
