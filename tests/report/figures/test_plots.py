@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
+import by_hand
 import pytest
 from matplotlib.figure import Figure
 
-from workbench.report.figures.plots import line_labels
+from workbench.report.figures.arm_styles import Axis
+from workbench.report.figures.plots import line_labels, published_points
+from workbench.spec.published import MEASURED, Point
 
 
 @pytest.mark.parametrize(("last_mark", "side"), [(50.0, "left"), (90.0, "right")])
@@ -28,3 +33,11 @@ def test_with_marks_at_both_ends_or_at_none_it_is_at_the_right() -> None:
         ax.plot(marks, [50.0] * len(marks), "o")
         line_labels(ax, {"majority": 48.0})
         assert ax.texts[0].get_horizontalalignment() == "right"
+
+
+def test_published_models_are_drawn_where_their_flops_are_stated() -> None:
+    stated, unstated = (Point(name, MEASURED, 60.0, flops, "a card") for name, flops in (("a", 1e18), ("b", math.nan)))
+    found = by_hand.board([by_hand.cell("rtd", [60.0])], measured=(stated, unstated))
+    for column in ("flops_paper", "flops_matmul"):
+        assert published_points(found, Axis(column, "FLOPs")) == [stated]
+    assert published_points(found, Axis("tokens", "tokens")) == []

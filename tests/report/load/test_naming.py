@@ -10,7 +10,7 @@ from made import PROBES, recorded, scored, spec_of, trained
 
 from workbench.report.comparison.boards import boards
 from workbench.report.load import frames
-from workbench.report.load.naming import arm_name, budget_of
+from workbench.report.load.naming import arm_name, arm_names, begun, budget_of, code_of, kind_of, sizeless, spoken
 from workbench.report.page import experiment_facts
 from workbench.store.run_store import RunStore
 
@@ -57,3 +57,79 @@ def test_runs_that_count_words_stay_in_the_arm_of_those_that_did_not(tmp_path: P
     assert told["Text"] == "docs (60,000 words: childes.train 50,000, bnc.train 10,000)"
     assert told["Words seen by a run"] == "138 k (2.3 epochs)"
     assert not any(key.startswith("data.words") for key, _ in experiment_facts.settings(found)["same"])
+
+
+def names_of(axis: str, specs: list[dict[str, object]]) -> list[str]:
+    """Return the names of the arms of runs with these settings."""
+    rows = [{"run_id": f"r{number}", "role": "arm"} for number in range(len(specs))]
+    return list(arm_names(axis, rows, {f"r{number}": spec for number, spec in enumerate(specs)}).values())
+
+
+def test_runs_are_one_arm_where_only_seed_and_budget_differ() -> None:
+    base = {"objective": "rtd", "seed": 0, "budget.steps": 10, "tasks.lr": 1e-4, "optim.lr": 1e-3}
+    assert (
+        names_of("objective", [base, base | {"seed": 1}, base | {"budget.steps": 20, "tasks.lr": 2.0}]) == ["rtd"] * 3
+    )
+    apart = names_of("objective", [base, base | {"optim.lr": 2e-3}, base | {"objective": "bert-mlm"}])
+    assert apart == ["rtd, optim.lr=0.001", "rtd, optim.lr=0.002", "bert-mlm"]
+    assert names_of("objective,optim.lr", [base, base | {"optim.lr": 2e-3}]) == ["rtd, 0.001", "rtd, 0.002"]
+
+
+def test_arms_whose_names_agree_after_forty_characters_are_numbered() -> None:
+    long = "x" * 40
+    specs = [{"objective": "rtd", "data.corpus": long + end} for end in ("a", "b")]
+    name = f"rtd, data.corpus={long}"
+    assert names_of("objective", specs) == [name, f"{name} (2)"]
+
+
+def test_a_run_without_settings_and_the_untrained_are_no_arm_of_the_axis() -> None:
+    rows = [{"run_id": "a", "role": "arm"}, {"run_id": "b", "role": "untrained"}, {"run_id": "c", "role": "arm"}]
+    settings = {"a": {}, "b": {"objective": "rtd"}, "c": {"objective": "untrained"}}
+    named = arm_names("objective", rows, settings)
+    assert (named["a"], named["b"]) == ("unknown", "untrained") and named["c"] not in ("untrained", "unknown")
+
+
+def test_a_trunk_that_grows_with_its_branches_makes_no_arms() -> None:
+    start = {"start.take": "all", "objective": "rtd"}
+    assert len(set(names_of("objective", [start | {"start.parent.budget.steps": n} for n in (8, 16)]))) == 1
+    start |= {"start.take": "encoder"}
+    assert len(set(names_of("objective", [start | {"start.parent.optim.lr": n} for n in (8, 16)]))) == 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ({}, ""),
+        ({"start.take": "generator", "start.freeze_generator": True}, "two-stage"),
+        ({"start.take": "generator"}, "started from a masked LM"),
+        ({"start.take": "all"}, "branch of a trunk"),
+        ({"start.take": "encoder", "start.parent.objective": "rtd", "objective": "rtd"}, "started from an encoder"),
+        (
+            {"start.take": "encoder", "start.parent.objective": "bert-mlm", "objective": "rtd", "start.share": 0.25},
+            "after 25 % bert-mlm",
+        ),
+    ],
+)
+def test_a_run_is_named_after_the_one_that_it_starts_from(spec: dict[str, object], text: str) -> None:
+    assert begun(spec) == text
+
+
+def test_kinds_generators_axes_and_code_have_short_names() -> None:
+    specs = (
+        {"published": {"name": "x"}},
+        {"budget": {"steps": 0}},
+        {"budget": {"steps": 1}},
+        {"budget": {"tokens": 0}},
+    )
+    assert [kind_of(spec) for spec in specs] == ["published", "untrained", "pre-training", "pre-training"]
+    assert sizeless("generator.width", {"generator.kind": "unigram"}) == "unigram"
+    assert (
+        sizeless("generator.width", {"generator.kind": "transformer"})
+        == sizeless("objective", {"generator.kind": "unigram"})
+        == ""
+    )
+    assert spoken("generator.width,seed") == "generator width" and spoken("optim.eps") == "optim.eps"
+    assert (
+        code_of({"workbench": "1.2", "git": {"commit": "0123456789abcdef", "dirty": True}}) == "1.2 0123456789 changed"
+    )
+    assert code_of({"git": {"dirty": False}}) == ""

@@ -9,6 +9,7 @@ import pytest
 from compute_studies import law, study
 
 from workbench.report.page import advice
+from workbench.report.page.advice import amount_of
 from workbench.spec.parts import Budget
 
 
@@ -93,3 +94,16 @@ def test_a_tie_is_no_recommendation() -> None:
     assert said.endswith("Behind these, and not recommended: electra-15.")
     one, results = study(laws, seeds=1)
     assert "no single arm to recommend" in advice.advise(results, one, None, "paper")
+
+
+@pytest.mark.parametrize(
+    ("budget", "column", "text"),
+    [
+        (Budget(flops=1.29e18, convention="matmul"), "flops_matmul", "1.29×10¹⁸ FLOPs (matmul)"),
+        (Budget(seconds=200), "seconds", "3 min 20 s"),
+        (Budget(tokens=15_625), "tokens", "15,625 tokens"),
+    ],
+)
+def test_a_budget_is_an_amount_of_the_column_that_it_limits(budget: Budget, column: str, text: str) -> None:
+    amount = amount_of(budget)
+    assert (amount.column, amount.value, str(amount)) == (column, budget.amount, text)

@@ -8,6 +8,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import by_hand
 import made
 import parsed
 import pytest
@@ -15,9 +16,11 @@ from compute_studies import law, study
 from swept_runs import sweep
 
 from workbench.report import write
-from workbench.report.comparison.boards import board
+from workbench.report.comparison.boards import Cell, board
 from workbench.report.load import frames
 from workbench.report.page import checks
+from workbench.report.statistics.paired_comparison import t_interval
+from workbench.report.statistics.per_task import TaskCell
 
 
 @pytest.mark.parametrize(
@@ -78,3 +81,83 @@ def test_grid_of_cells_says_what_became_of_each(tmp_path: Path) -> None:
     assert [table["0.5"].get(s, "") for s in seeds] == ["", "done", "interrupted"]
     told = " ".join(parsed.page(write(store, name, tmp_path / "out")).by_id("absent").text.split())
     assert "diverged" in told and "interrupted" in told and "missing" in told
+
+
+def test_arms_spend_alike_within_two_percent() -> None:
+    def two(factor: float) -> list[Cell]:
+        return [by_hand.cell("rtd", [60.0], spent=1e9), by_hand.cell("bert-mlm", [61.0], spent=1e9 * factor)]
+
+    assert checks.spread(two(1.019), "tokens") is None
+    assert checks.spread(two(1.5), "tokens") == ("rtd", "bert-mlm", 1.5)
+    assert checks.spread(two(0.5), "tokens") == ("bert-mlm", "rtd", 2.0)
+    assert checks.spread(two(1.5), "tokens", tolerance=0.6) is None
+    assert checks.spread(two(1.5)[:1], "tokens") is None and checks.spread(two(0.0), "tokens") is None
+    assert checks.unequal(by_hand.board(two(1.0)), by_hand.BUDGET) == ""
+    told = checks.unequal(by_hand.board(two(1.5)), by_hand.BUDGET)
+    assert told.startswith("this is not at equal compute. The arm bert-mlm spent 1.50 times the FLOPs of rtd (paper")
+    assert checks.unequal_at(by_hand.board(two(1.5))) == [f"At {by_hand.BUDGET}: {told}"]
+
+
+def test_arms_that_spent_the_same_by_one_convention_only_are_told_by_the_others() -> None:
+    first, second = by_hand.cell("rtd", [60.0]), by_hand.cell("bert-mlm", [61.0])
+    second = replace(second, spent={**second.spent, "flops_matmul": 1.25e9})
+    assert checks.unequal(by_hand.board([first, second]), by_hand.BUDGET) == (
+        "the arms spent the same under the paper convention only. The largest ratio of the FLOPs of two arms is "
+        "1.25 under matmul (bert-mlm over rtd)."
+    )
+
+
+def test_the_end_of_a_log_is_its_last_tenth() -> None:
+    frames = made.in_memory(lambda *_: 50.0, ("rtd",), 1, 1)
+    rows = [{"step": n, "loss": float(n)} for n in range(1, 31)] + [{"step": 31, "other": 1.0}]
+    frames = replace(frames, logged={"a": rows, "b": rows[:3], "c": []})
+    assert checks.at_end(frames, "a", "loss") == 29.0  # of 28, 29 and 30
+    assert checks.at_end(frames, "b", "loss") == 3.0 and checks.at_end(frames, "a", "other") == 1.0
+    assert checks.at_end(frames, "c", "loss") is None
+
+
+def test_runs_are_told_apart_by_values_that_matter() -> None:
+    tables = {
+        "a": {"python": "3.11", "threads": 2, "started": "x"}, "b": {"python": "3.12", "threads": 2, "started": "y"},
+        "c": {}, "d": {"threads": 2},
+    }  # fmt: skip
+    assert checks.by_value(tables) == {
+        "python": {"3.11": ["a"], "3.12": ["b"], "None": ["d"]}, "threads": {"2": ["a", "b", "d"]}
+    }  # fmt: skip
+    frames = replace(made.in_memory(lambda *_: 50.0, ("rtd",), 1, 1), environments=tables)
+    (told,) = checks.environments_differ(frames)
+    assert told.startswith("The runs were made in different environments: python differ")
+    assert checks.environments_differ(replace(frames, environments={"a": tables["a"]})) == []
+
+
+def test_runs_that_are_in_no_average_are_counted_by_state() -> None:
+    frames = made.in_memory(lambda *_: 50.0, ("rtd", "bert-mlm"), 2, 1)
+    assert checks.unfinished(frames) == [] and checks.data_differs(frames) == []
+    states = ["done", "trained", "failed", "new", "failed", "missing"]
+    runs = frames.runs.assign(state=states, data=["x", "x", "y", "y", "y", "y"])
+    assert checks.unfinished(replace(frames, runs=runs)) == [
+        "4 of 6 runs are in no average (2 failed, 1 missing and 1 not begun); the reason is given below for each."
+    ]
+    assert checks.data_differs(replace(frames, runs=runs)) == []  # both that count were trained on the same data
+    assert len(checks.data_differs(replace(frames, runs=runs.assign(data=["x", "y", "y", "y", "y", "y"])))) == 1
+
+
+@pytest.mark.parametrize(("record", "warned"), [({}, False), ({"tuning": [1]}, True)])
+def test_settings_chosen_on_the_same_rows_are_warned_of(record: dict[str, object], warned: bool) -> None:
+    frames = made.in_memory(lambda *_: 50.0, ("rtd",), 1, 1)
+    assert bool(checks.overestimated(replace(frames, record={"axis": "objective", **record}))) == warned
+    assert checks.overestimated(replace(frames, record={"axis": "x", "experiment": "tune", **record})) == []
+
+
+def test_a_task_on_which_no_arm_beats_the_most_frequent_answer_is_named() -> None:
+    def of_task(task: str, arm: str, value: float) -> TaskCell:
+        return TaskCell(task, "accuracy", arm, by_hand.BUDGET, t_interval([value]), value, value, 1, None, ())
+
+    cells = [by_hand.cell("rtd", [60.0]), by_hand.cell("bert-mlm", [61.0])]
+    found = by_hand.board(
+        cells, baselines={"majority": {"order": 50.0, "next": 50.0}},
+        task_cells=(of_task("order", "rtd", 49.0), of_task("order", "bert-mlm", 50.0), of_task("next", "rtd", 51.0)),
+    )  # fmt: skip
+    (told,) = checks.mute(found)
+    assert told.startswith(f"On order, no arm at {by_hand.BUDGET} scores higher than always giving the most frequent")
+    assert checks.mute(replace(found, baselines={})) == []

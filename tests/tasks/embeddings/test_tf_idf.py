@@ -9,6 +9,7 @@ import pytest
 from embedding_files import texts
 from scipy import stats
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.metrics import ndcg_score
 from sklearn.metrics.pairwise import cosine_similarity
 
 from workbench.tasks.embeddings import tf_idf
@@ -25,16 +26,20 @@ def test_similarity_is_the_rank_correlation_of_tf_idf_cosines(tmp_path: Path) ->
     assert tf_idf.baselines(task, tmp_path) == {"chance": 0.0, "tf-idf": pytest.approx(wanted)}
 
 
-def test_retrieval_has_the_words_of_the_documents_and_a_random_order(tmp_path: Path) -> None:
-    documents = {"d0": "red cat", "d1": "red dog", "d2": "green cat"}
-    grades = {"q0": {"d0": 1.0}, "q1": {"d1": 1.0}}
-    task = sealed(Embedding("x", RETRIEVAL, {"test": Relevant({"q0": "red cat", "q1": "cat"}, documents, grades)}))
-    # The own text comes first; `cat` is in the other two documents, so the relevant one is last of three.
-    wanted = (1 + 1 / np.log2(4)) / 2
-    chance = sum(1 / 3 / np.log2(place + 2) for place in range(3))  # each place holds a third of the one gain
-    assert tf_idf.baselines(task, tmp_path) == {
-        "chance": pytest.approx(100 * chance), "tf-idf": pytest.approx(100 * wanted)
-    }  # fmt: skip
+def test_retrieval_is_ndcg_by_cosines_with_the_words_of_the_documents(tmp_path: Path) -> None:
+    documents, asked, random = texts(40, 1), texts(12, 2), np.random.default_rng(3)
+    relevant = [random.choice(40, 3, replace=False).tolist() for _ in asked]
+    grades = {f"q{n}": {f"d{place}": 1.0 + rank for rank, place in enumerate(row)} for n, row in enumerate(relevant)}
+    queries = {f"q{n}": text for n, text in enumerate(asked)}
+    data = Relevant(queries, {f"d{n}": text for n, text in enumerate(documents)}, grades)
+    model = TfidfVectorizer(token_pattern=r"\w+").fit(documents)
+    cosines = cosine_similarity(model.transform(asked), model.transform(documents))
+    gains = [[grades[query].get(f"d{n}", 0.0) for n in range(40)] for query in queries]
+    found = tf_idf.baselines(sealed(Embedding("x", RETRIEVAL, {"test": data})), tmp_path)
+    assert found["tf-idf"] == pytest.approx(100 * ndcg_score(gains, cosines, k=10))
+    best = [sum(gain / np.log2(place + 2) for place, gain in enumerate((3.0, 2.0, 1.0)))] * len(asked)
+    of_chance = sum(6 / 40 / np.log2(place + 2) for place in range(10))  # a place holds the mean of the three gains
+    assert found["chance"] == pytest.approx(100 * np.mean(of_chance / np.array(best)))
 
 
 def test_texts_without_words_are_like_nothing_and_baselines_are_kept(
@@ -44,5 +49,7 @@ def test_texts_without_words_are_like_nothing_and_baselines_are_kept(
     task = sealed(Embedding("x", SIMILARITY, {"test": pairs}))
     found = tf_idf.baselines(task, tmp_path)
     assert np.isfinite(found["tf-idf"])
+    empty = sealed(Embedding("y", SIMILARITY, {"test": Similar(("", " ", "_"), ("", "_", ""), (0.0, 1.0, 0.5))}))
+    assert tf_idf.baselines(empty, tmp_path)["tf-idf"] == 0.0
     monkeypatch.setattr(tf_idf, "_similar", lambda part: pytest.fail("computed again"))
     assert tf_idf.baselines(task, tmp_path) == found
