@@ -136,6 +136,8 @@ def test_parents_that_runs_share_are_listed_once() -> None:
     listed = with_parents([(spec, plan(spec)) for spec in (child, other)])
     assert [spec.name for spec, _ in listed] == [child.name, parent.name, other.name]
     assert listed[1][1] == plan(parent)
+    deep = branch(budget__steps=20, start__parent={"schedule.kind": "constant", "start": {"share": 0.5, "parent": {}}})
+    assert len(with_parents([(deep, plan(deep))])) == 3  # also the parent of its parent
 
 
 @pytest.mark.parametrize("name", ["rtd", "bert-mlm", "all-tokens-mlm"])

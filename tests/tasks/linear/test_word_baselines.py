@@ -9,7 +9,7 @@ from toy_probes import pairs
 
 from workbench.tasks.linear import word_baselines
 from workbench.tasks.linear.problem import LinearProbe
-from workbench.tasks.task import Tagged
+from workbench.tasks.task import Examples, Tagged
 
 
 def test_words_alone_take_their_most_frequent_tag() -> None:
@@ -27,3 +27,9 @@ def test_pairs_are_told_by_the_words_in_which_they_differ_and_the_baselines_are_
     assert probe.baselines == {"majority": 50.0, "bag-of-words": 100.0}
     monkeypatch.setattr(word_baselines, "_computed", lambda probe: pytest.fail("computed again"))
     assert word_baselines.added(pairs(), tmp_path) == probe
+
+
+def test_equal_sentences_are_ties_for_words_alone() -> None:
+    rows = Examples(["a b c", "b c a", "c d"], ["a b c", "b c a", "c d"], [0, 0, 0])
+    probe = LinearProbe("n", "pairs", ("p",), "accuracy", ("accuracy",), rows, {"test": rows})
+    assert word_baselines._computed(probe) == {"majority": 50.0, "bag-of-words": 50.0}
