@@ -62,8 +62,13 @@ def score(run: str, value: float, digest: str = "aa", **changes: Any) -> dict[st
 
 def test_scores_under_the_settings_of_the_experiment_are_chosen_before_those_of_the_most() -> None:
     mine = score("a", 60.0)
-    others = [score(run, 61.0, "bb", finetune={"lr": 2e-4, "length": 128}) for run in ("a", "b")]
-    for tasks, kept in (({"lr": 1e-4}, [mine]), ({"lr": 2e-4}, others), ({"lr": 9.0}, others), ({"lr": None}, others)):
+    others = [score(run, 61.0, "bb", finetune={"lr": 2e-4, "length": 64}) for run in ("a", "b")]
+    for tasks, kept in (
+        ({"lr": 1e-4}, [mine]),
+        ({"lr": 2e-4}, others),
+        ({"lr": 9.0}, others),
+        ({"lr": None, "length": 128}, [mine]),
+    ):
         notes: list[str] = []
         assert frames.choose([mine, *others], tasks, notes) == kept
         (note,) = notes
