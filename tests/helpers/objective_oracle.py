@@ -1,4 +1,4 @@
-"""Slow, plain versions of the five losses, written from their definitions, and what they must see of a forward pass.
+"""Parts of slow, plain versions of the losses, written from their definitions, and what they see of a forward pass.
 
 Logits come from Hugging Face's own ELECTRA heads in float64, holding copies of our weights; everything after them is a
 loop over rows and positions. Clark et al. 2020, sections 3.1 and 3.4; normalisation as in the released code.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
@@ -269,40 +270,6 @@ def slow_detection(logits: np.ndarray, batch: Batch, seen: Seen, places: list[tu
     return sum(losses) / len(losses)
 
 
-def slow_copy_mixture(gates: np.ndarray, logits: np.ndarray, batch: Batch, seen: Seen) -> float:
-    """-log of D [v = the token seen] + (1 - D) softmax(v), at the original, over every real token."""
-    losses = []
-    for row, place in real_places(batch):
-        original, shown = int(batch.ids[row, place]), int(seen.main_input[row, place])
-        copying = 1 / (1 + math.exp(-gates[row, place]))
-        softmax = np.exp(logits[row, place] - logits[row, place].max())
-        p = (1 - copying) * softmax / softmax.sum()
-        p[shown] += copying
-        losses.append(-math.log(p[original]))
-    return sum(losses) / len(losses)
-
-
-def slow_parts(name: str, objective: Any, batch: Batch, seen: Seen) -> dict[str, float]:
-    """Every part of the objective's loss."""
-    ids, encoder = seen.main_input, objective.encoder
-    if name == "bert-mlm":
-        return {"mlm_loss": slow_mlm(word_logits(encoder, objective.head, ids, batch), batch, seen)}
-    body, head = objective.generator.body, objective.generator.head
-    parts = {"generator_loss": slow_mlm(word_logits(body, head, seen.inputs[0], batch), batch, seen)}
-    if name == "replace-mlm":
-        parts["mlm_loss"] = slow_mlm(word_logits(encoder, objective.head, ids, batch), batch, seen)
-    elif name == "all-tokens-mlm":
-        gates = binary_logits(encoder, objective.gate, ids, batch)
-        words = word_logits(encoder, objective.head, ids, batch)
-        parts["mlm_loss"] = slow_copy_mixture(gates, words, batch, seen)
-        parts["copy_loss"] = slow_detection(-gates, batch, seen, list(real_places(batch)))
-    else:
-        places = list(real_places(batch)) if name == "rtd" else list(counted(seen))
-        logits = binary_logits(encoder, objective.head, ids, batch)
-        parts["discriminator_loss"] = slow_detection(logits, batch, seen, places)
-    return parts
-
-
 # What is reported beside the losses, as hits and among how many
 
 
@@ -322,24 +289,77 @@ def slow_answers(name: str, logits: np.ndarray, labels: np.ndarray, places: list
     }
 
 
-def slow_metrics(name: str, objective: Any, batch: Batch, seen: Seen) -> dict[str, tuple[int, int]]:
-    """Every metric of the objective that is a count."""
-    ids, encoder, real, picks = seen.main_input, objective.encoder, list(real_places(batch)), list(counted(seen))
-    changed = ids != batch.ids.numpy()
-    found = {"replaced_rate": (sum(bool(changed[at]) for at in real), len(real))}
-    if name != "bert-mlm":
-        words = word_logits(objective.generator.body, objective.generator.head, seen.inputs[0], batch)
-        found["generator_accuracy"] = slow_accuracy(words, batch, picks)
-    if MAIN_PART.get(name) == "mlm_loss":
-        words = word_logits(encoder, objective.head, ids, batch)
-        found["mlm_accuracy"] = slow_accuracy(words, batch, real if name == "all-tokens-mlm" else picks)
-    else:
-        logits = binary_logits(encoder, objective.head, ids, batch)
-        found |= slow_answers("discriminator", logits, changed, picks if name == "electra-15" else real)
-    if name == "all-tokens-mlm":
-        found |= slow_answers("copy", binary_logits(encoder, objective.gate, ids, batch), ~changed, real)
-    return found
+def slow_generator(objective: Any, batch: Batch, seen: Seen) -> tuple[float, tuple[int, int]]:
+    """The loss of the generator at the picks, and its hits there."""
+    words = word_logits(objective.generator.body, objective.generator.head, seen.inputs[0], batch)
+    return slow_mlm(words, batch, seen), slow_accuracy(words, batch, list(counted(seen)))
+
+
+def slow_replaced(batch: Batch, seen: Seen) -> tuple[int, int]:
+    """How many tokens the main model sees that are not the original, and among how many."""
+    real = list(real_places(batch))
+    return sum(int(seen.main_input[at]) != int(batch.ids[at]) for at in real), len(real)
 
 
 def counts_of(metrics: dict[str, Any], names: Iterable[str]) -> dict[str, tuple[float, float]]:
     return {name: (float(metrics[name][0]), float(metrics[name][1])) for name in names}
+
+
+# One step against its slow loop
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a slow loop says of a step: the parts of its loss, the whole, and the metrics that are counts."""
+
+    parts: dict[str, float]
+    total: float
+    counts: dict[str, tuple[int, int]]
+
+
+LENGTHS = (24, 7, 2, 15, 3, 23, 24, 24, 12, 24, 19, 4)  # a row of two tokens has nothing to pick
+ROWS = pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "padded"])
+RECIPES = pytest.mark.parametrize("recipe", ["paper", "released"])
+
+
+def agree(spec: RunSpec, batch: Batch, slow: Callable[[Any, Batch, Seen], Expected]) -> None:
+    """Losses and counts are those of the slow loop; the inputs differ from the originals at the picks alone."""
+    objective = shaken(spec)
+    seen = observe(objective, batch)
+    expected = slow(objective, batch, seen)
+    found = {part: float(value.detach()) for part, value in seen.loss.parts.items()}
+    assert found == pytest.approx(expected.parts, rel=2e-5)
+    assert float(seen.loss.total.detach()) == pytest.approx(expected.total, rel=2e-5)
+    assert counts_of(seen.loss.metrics, expected.counts) == expected.counts
+
+    originals, picked = batch.ids.numpy(), set(counted(seen))
+    for row, place in np.ndindex(originals.shape):
+        if (row, place) not in picked:
+            assert all(ids[row, place] == originals[row, place] for ids in seen.inputs)
+    if seen.samples is not None:
+        np.testing.assert_array_equal(seen.main_input, slow_corrupted(batch, seen))
+        shown = [seen.inputs[0][at] for at in picked]
+        kept = [token == originals[at] for token, at in zip(shown, picked, strict=True)]
+        assert all(token == MASK or same for token, same in zip(shown, kept, strict=True))
+        assert any(kept) == (spec.recipe == "released")
+
+
+def of_synthetic_rows(name: str, recipe: str, lengths: Sequence[int] | None) -> tuple[RunSpec, Batch]:
+    spec = tiny(name, recipe=recipe)
+    return spec, synthetic(spec, lengths=lengths)
+
+
+def of_real_text(name: str, recipe: str, padded: bool, words: np.ndarray, vocab: int) -> tuple[RunSpec, Batch]:
+    sizes = {"encoder.vocab": vocab, "data.length": 48, "encoder.positions": 64, "encoder.hidden": 64}
+    spec = tiny(name, sizes, recipe=recipe, corruption__rate=0.15)
+    return spec, framed(words, [48, 11, 47, 30, 48, 5, 22, 36] if padded else [48] * 8, spec)
+
+
+def of_tied_weights(name: str, tying: str) -> tuple[RunSpec, Batch]:
+    spec = tiny(name, {"generator.width": 1.0 if tying == "all" else 0.5, "tying": tying})
+    return spec, synthetic(spec)
+
+
+def of_two_segments(name: str) -> tuple[RunSpec, Batch]:
+    spec = tiny(name, {"data.pairs": "next"})
+    return spec, synthetic(spec, lengths=LENGTHS)

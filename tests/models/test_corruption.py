@@ -390,26 +390,6 @@ def test_realised_rates_are_reported(temperature: float) -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", ["unigram", "uniform"])
-def test_a_generator_of_token_frequencies_samples_and_scores_by_them(kind: str) -> None:
-    spec = tiny("rtd", {"generator.kind": kind})
-    batch, generator = synthetic(spec, rows=4, lengths=[24, 12, 2, 9]), shaken(spec).generator
-    generator.words.count(torch.arange(spec.encoder.vocab))
-    masked = mask_tokens(batch, spec, 1.0)
-    guess, share = generator.guess(batch, masked), generator.words.log_share
-    draws = uniform(batch.keys, "sample", spec.picks)
-    assert torch.equal(guess.samples, generator.words(draws, masked.targets, masked.weights).samples)
-    assert float(guess.loss) == pytest.approx(float(-share[masked.targets[masked.weights > 0]].mean()), rel=1e-5)
-    assert generator.scorers() == {}
-
-    found = generator.score(batch.ids, batch.attention)
-    for row, ids in enumerate(batch.ids.tolist()):
-        words = [share[word] for word in ids if word not in (PAD, CLS, SEP, MASK)]
-        assert float(found[row]) == pytest.approx(float(sum(words)), rel=1e-5)
-    batch.ids[1, 20] = 9  # a token in the padding
-    assert torch.equal(generator.score(batch.ids, batch.attention), found)
-
-
 def test_a_padded_row_is_due_as_many_picks_as_a_full_one_of_its_length() -> None:
     """Also where the share of the tokens is a whole number, as 15 % of 20 are."""
     spec = resolve("nano", {"corruption.rate": 0.15, "data.length": 64})

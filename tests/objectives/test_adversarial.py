@@ -16,9 +16,12 @@ from objective_oracle import (
     counted,
     counts_of,
     observe,
+    real_places,
     shaken,
+    slow_answers,
     slow_bce,
-    slow_metrics,
+    slow_generator,
+    slow_replaced,
     synthetic,
     tiny,
     word_logits,
@@ -142,8 +145,13 @@ def test_its_parts_agree_with_a_slow_loop(
     assert parts["baseline_loss"] == pytest.approx(np.mean(cross_entropy), rel=1e-3)
     total = 50 * parts["discriminator_loss"] + parts["reinforce_loss"] + parts["baseline_loss"]
     assert seen.loss.total.item() == pytest.approx(total, rel=1e-5)
-    metrics = slow_metrics("adversarial", objective, batch, seen)
-    assert counts_of(seen.loss.metrics, metrics) == metrics
+    changed = seen.main_input != batch.ids.numpy()
+    counts = {
+        "replaced_rate": slow_replaced(batch, seen),
+        "generator_accuracy": slow_generator(objective, batch, seen)[1],
+    }
+    counts |= slow_answers("discriminator", verdicts, changed, list(real_places(batch)))
+    assert counts_of(seen.loss.metrics, counts) == counts
     sample_nll, among = seen.loss.metrics["generator_entropy"]
     assert float(sample_nll / among) == pytest.approx(np.mean(losses), rel=1e-4)
 

@@ -203,12 +203,6 @@ def test_its_encoder_stays_as_it_was_for_others_and_its_head_fills_no_masks() ->
     assert masked_lm(made) is None and masked_lm(other) is not None
 
 
-def test_the_head_of_xlnet_is_its_table_and_a_bias() -> None:
-    objective = build(tiny("permutation-lm", XLNET))
-    own = [name for name, _ in objective.named_parameters() if not name.startswith("encoder.")]
-    assert own == ["head.bias"] and not objective.head.bias.any()
-
-
 def test_a_causal_encoder_is_refused() -> None:
     spec = tiny("permutation-lm", {"encoder.causal": True})
     with pytest.raises(InputError, match=r"encoder.causal=true: a query stream predicts tokens in any order"):

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from objective_oracle import PAD, shaken, tiny
+from sentence_oracle import LENGTH, made, sentence
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
@@ -17,22 +18,7 @@ from workbench.models.sentence_scores import Sentences, pseudo_log_likelihood
 from workbench.tensors import ordinary
 from workbench.training.loop import plainly
 
-LENGTH = 9
 REGISTRY = [name for name in objectives.names() if hasattr(objectives.load(tiny(name)).Objective, "score")]
-
-
-def made(name: str, **changes: Any) -> tuple[Any, Any]:
-    """Return an objective in float64 without dropout, whose weights differ from their initial values."""
-    spec = tiny(name, changes)
-    model = plainly(shaken(spec).double().eval())
-    return spec, model
-
-
-def sentence(spec: Any, seed: int, length: int = LENGTH) -> Tensor:
-    """Return one row of ids: [CLS], the tokens, [SEP]."""
-    special = spec.data.special
-    words = torch.randint(8, spec.encoder.vocab, (length - 2,), generator=torch.Generator().manual_seed(seed))
-    return torch.cat([torch.tensor([special.cls]), words, torch.tensor([special.sep])])
 
 
 def by_hand(encoder: Any, head: Any, ids: Tensor, mask: int, words: list[int] | None = None) -> float:
@@ -87,27 +73,6 @@ def test_the_generator_s_own_score_is_its_pseudo_log_likelihood() -> None:
             found = model.scorers()["generator-pll"](Sentences(row[None], None, torch.zeros(1, LENGTH).long()))
             expected = by_hand(model.generator.body, model.generator.head, row, spec.data.special.mask)
         assert float(found) == pytest.approx(expected, rel=1e-6)
-
-
-def test_replace_mlm_predicts_every_token_in_one_pass() -> None:
-    spec, model = made("replace-mlm")
-    row = sentence(spec, 2)
-    with torch.no_grad():
-        logs = model.head(model.encoder(row[None]))[0].log_softmax(-1)
-        expected = sum(float(logs[place, row[place]]) for place in range(1, LENGTH - 1))
-        assert float(model.score(row[None], None)) == pytest.approx(expected, rel=1e-6)
-
-
-def test_all_tokens_mlm_uses_its_mixture() -> None:
-    """The probability is D + (1 - D) q at every token, since the input contains the token itself."""
-    spec, model = made("all-tokens-mlm")
-    row = sentence(spec, 3)
-    with torch.no_grad():
-        hidden = model.encoder(row[None])
-        copy, q = model.gate(hidden)[0].sigmoid(), model.head(hidden)[0].softmax(-1)
-        inner = range(1, LENGTH - 1)
-        expected = sum(float((copy[t] + (1 - copy[t]) * q[t, row[t]]).log()) for t in inner)
-        assert float(model.score(row[None], None)) == pytest.approx(expected, rel=1e-6)
 
 
 WAYS = {
