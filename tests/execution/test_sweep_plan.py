@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +14,10 @@ from workbench.cli import terminal
 from workbench.errors import InputError
 from workbench.execution.run_list import Job, equal, flops_ratio, is_equal, job_of, one_arm_as_given, plans
 from workbench.spec import experiment, presets
-from workbench.spec.axes import Range, grid, parse_over
+from workbench.spec.axes import grid, parse_over
 from workbench.spec.experiment import Experiment
 from workbench.spec.host import Host
-from workbench.spec.run_spec import RunSpec, value_at
+from workbench.spec.run_spec import RunSpec
 from workbench.training.plan import plan
 
 NANO = presets.resolve("nano", {"budget.steps": 100})
@@ -33,63 +32,7 @@ def run_job(name: str, base: RunSpec, words: Sequence[str] = (), match: str | No
     return one_arm_as_given(job_of(grid(name, {}, match, base), base, seeds, words))
 
 
-def written(folder: Path, text: str) -> Experiment:
-    path = folder / "my_question.py"
-    path.write_text(f'QUESTION = "Which?"\n{text}\n')
-    return experiment.load(str(path))
-
-
 # ---- cells ----
-
-
-@pytest.mark.parametrize("name", [name for name, _, _ in experiment.listing()])
-@pytest.mark.parametrize("scale", ["nano", "small", "base", "large"])
-def test_every_experiment_can_be_built_at_every_scale(name: str, scale: str) -> None:
-    job = plan_job(name, presets.resolve(scale, {"budget.steps": 100_000}), 1, [])
-    assert len(job.specs) > 1
-    assert len({spec.name for spec in job.specs}) == len(job.specs)
-
-
-def test_variants_come_after_the_grid_with_what_the_file_holds_fixed(tmp_path: Path) -> None:
-    found = written(
-        tmp_path,
-        'AXES = {"generator.width": (0.25, 0.5), "objective": ("electra-15",), "tying": ("tokens",)}\n'
-        'VARIANTS = [{"generator.depth": 0.5}, {"generator.kind": "unigram", "tying": "none"}]',
-    )
-    job = job_of(found, NANO, 2, [])
-    rows = [(s.seed, s.objective, s.tying, s.generator.kind, s.generator.width, s.generator.depth) for s in job.specs]
-    first = [
-        (0, "electra-15", "tokens", "transformer", 0.25, 1.0),
-        (0, "electra-15", "tokens", "transformer", 0.5, 1.0),
-        (0, "electra-15", "tokens", "transformer", NANO.generator.width, 0.5),
-        (0, "electra-15", "none", "unigram", NANO.generator.width, 1.0),
-    ]
-    assert rows == [*first, *((1, *row[1:]) for row in first)]
-
-
-def test_cells_that_are_one_run_are_one_run() -> None:
-    found = grid(None, parse_over(["generator.width=0.25,0.5", "generator.kind=transformer,unigram"]), None, NANO)
-    assert len(job_of(found, NANO, 1, []).specs) == 3
-
-
-def test_a_cell_that_cannot_be_is_named() -> None:
-    found = grid(None, parse_over(["tying=none,all", "generator.width=0.5"]), None, NANO)
-    with pytest.raises(InputError, match=r"tying=all, generator\.width=0\.5"):
-        job_of(found, NANO, 1, [])
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ('AXES = {"optim.rl": (1, 2)}', "did you mean 'optim.lr'"),
-        ('AXES = {}\nVARIANTS = [{"optim.rl": 1}]', "did you mean 'optim.lr'"),
-        ('AXES = {}\nVARIANTS = {"optim.lr": 1}', "must be a list of dicts"),
-        ('AXES = {}\nMATCH = "watts"', "MATCH='watts'"),
-    ],
-)
-def test_a_file_that_is_wrong_says_where(tmp_path: Path, text: str, says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        written(tmp_path, text)
 
 
 def test_options_of_objectives_are_axes() -> None:
@@ -262,19 +205,6 @@ def test_a_plan_tells_the_rates_that_the_runs_have(
     assert f"32 rows a step, {told}\n" in terminal.plan_table(job, priced, matches, Host(device="cpu"))
 
 
-@pytest.mark.parametrize(
-    ("question", "plain"),
-    [
-        ("At equal compute, how large?", "How large?"),
-        ("Which is best at equal cost?", "Which is best?"),
-        ("Which, at an equal number of tokens, is best?", "Which is best?"),
-        ("Are they equal?", "Are they equal?"),
-    ],
-)
-def test_a_question_without_its_equal_compute(question: str, plain: str) -> None:
-    assert (experiment.question_text(question, False), experiment.question_text(question, True)) == (plain, question)
-
-
 def test_parts_of_a_budget_are_matched_each_on_its_own() -> None:
     found = grid(None, parse_over(["budget.share=0.25,1", "generator.width=0.5,0.25"]), "flops", NANO)
     specs, matches = equal(found, job_of(found, NANO, 1, []).specs)
@@ -288,46 +218,3 @@ def test_seconds_are_matched_in_seconds_alone() -> None:
     assert grid("generator-size", {}, None, base).match == "seconds"
     with pytest.raises(InputError, match="--match seconds"):
         equal(found := grid("generator-size", {}, "flops", base), list(found.runs(base, 1)))
-
-
-# ---- words ----
-
-
-def test_values_and_ranges() -> None:
-    assert parse_over(["tying=none, all", "optim.lr=1e-4..1e-3:log", "batch.size=16..64"]) == {
-        "tying": ("none", "all"),
-        "optim.lr": Range(1e-4, 1e-3, log=True, whole=False),
-        "batch.size": Range(16, 64, log=False, whole=True),
-    }
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["optim.lr"], "is not of the form"),
-        (["optim.lr="], "is not of the form"),
-        (["optim.rl=1,2"], "did you mean 'optim.lr'"),
-        (["optim.lr=1,1"], "different values"),
-        (["optim.lr=1,,2"], "different values"),
-        (["optim.lr=1..x"], "a range is two numbers"),
-        (["optim.lr=2..1"], "must be below"),
-        (["optim.lr=0..1:log"], "must begin above 0"),
-        (["optim.lr=1,2", "optim.lr=3"], "given twice"),
-    ],
-)
-def test_words_that_say_nothing_are_refused(words: list[str], says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        parse_over(words)
-
-
-def test_an_axis_takes_other_values_or_joins_others() -> None:
-    narrower = grid("generator-size", parse_over(["generator.width=0.5,1"]), None, NANO)
-    assert (narrower.name, narrower.axis) == ("generator-size", "generator.width")
-    joined = grid("generator-size", parse_over(["optim.lr=1e-3,2e-3"]), None, NANO)
-    assert (joined.name, joined.axis) == ("generator-size-over-optim-lr", "generator.width,optim.lr")
-    runs: list[RunSpec] = list(joined.runs(NANO, 1))
-    assert {(value_at(run, "generator.width"), value_at(run, "optim.lr")) for run in runs} >= {(0.125, 2e-3)}
-    with pytest.raises(InputError, match="generator-size, or --over"):
-        grid(None, {}, None, NANO)
-    with pytest.raises(InputError, match="contradict"):
-        grid(None, parse_over(["objective=rtd,bert-mlm"]), None, NANO, ["rtd"])

@@ -18,7 +18,6 @@ from workbench import cli
 from workbench.errors import InputError
 from workbench.execution import workers
 from workbench.execution.workers import Assignment
-from workbench.spec import host
 from workbench.spec.host import Host
 from workbench.spec.launch import Launch
 
@@ -76,29 +75,6 @@ def test_workers_use_the_cards_that_the_command_may_use(
     started.clear()
     workers._start(tmp_path / "assignment.json", Host(device="cpu"), 1)
     assert started == [dict(os.environ)]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("max 100000", 8), ("200000 100000", 2), ("50000 100000", 1), ("9900000 100000", 8)]
-)
-def test_a_cpu_quota_counts_as_fewer_cores(
-    text: str, expected: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "cpu.max").write_text(text)
-    monkeypatch.setattr(host, "QUOTA", tmp_path / "cpu.max")
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    assert host.cores() == expected
-
-
-@pytest.mark.parametrize(("limit", "expected"), [(None, 4), ("2", 2), ("3,2", 3), ("64", 4), ("0", 1), ("many", 4)])
-def test_threads_stay_within_what_the_environment_grants(
-    limit: str | None, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(host, "cores", lambda: 8)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    if limit is not None:
-        monkeypatch.setenv("OMP_NUM_THREADS", limit)
-    assert host.threads_for_each(2) == expected
 
 
 def test_a_worker_without_an_assignment_ends_in_a_sentence(tmp_path: Path) -> None:

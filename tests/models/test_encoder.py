@@ -48,6 +48,27 @@ def inputs(padded: bool) -> tuple[Tensor, Tensor | None]:
     return ids * attention, attention
 
 
+class Waits(TorchDispatchMode):
+    """Counts the numbers that are read from tensors, for each of which a GPU is waited for."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += function is torch.ops.aten._local_scalar_dense.default
+        return function(*args, **(kwargs or {}))
+
+
+EMBEDDINGS = {
+    "embeddings.word_embeddings.weight",
+    "embeddings.position_embeddings.weight",
+    "embeddings.token_type_embeddings.weight",
+    "embeddings.LayerNorm.weight",
+    "embeddings.LayerNorm.bias",
+}
+
+SHARED = {"none": set(), "tokens": {"embeddings.word_embeddings.weight"}, "embeddings": EMBEDDINGS}
+
+
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_a_saved_encoder_loads_anywhere_with_the_same_hidden_states(family: str, tmp_path: Path) -> None:
     encoder = build_encoder(spec_of(encoder__family=family)).eval()
@@ -62,16 +83,6 @@ def test_a_saved_encoder_loads_anywhere_with_the_same_hidden_states(family: str,
             found = encoder(ids, attention)
         kept = torch.ones_like(ids, dtype=torch.bool) if attention is None else attention
         torch.testing.assert_close(found[kept], expected[kept], rtol=1e-4, atol=1e-5)
-
-
-class Waits(TorchDispatchMode):
-    """Counts the numbers that are read from tensors, for each of which a GPU is waited for."""
-
-    count = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += function is torch.ops.aten._local_scalar_dense.default
-        return function(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
@@ -143,17 +154,6 @@ def test_initial_weights_are_those_of_the_paper() -> None:
             assert weight.abs().max() <= 0.04, name
             if weight.numel() > 1000:
                 assert weight.std().item() == pytest.approx(0.02 * 0.8796, rel=0.05), name  # truncation at two
-
-
-EMBEDDINGS = {
-    "embeddings.word_embeddings.weight",
-    "embeddings.position_embeddings.weight",
-    "embeddings.token_type_embeddings.weight",
-    "embeddings.LayerNorm.weight",
-    "embeddings.LayerNorm.bias",
-}
-
-SHARED = {"none": set(), "tokens": {"embeddings.word_embeddings.weight"}, "embeddings": EMBEDDINGS}
 
 
 @pytest.mark.parametrize("family", ["electra", "albert", "bert"])

@@ -14,6 +14,10 @@ from workbench.models import heads
 from workbench.rng import uniform
 from workbench.tensors import sample
 
+GPT2 = {"encoder.family": "gpt2", "encoder.embedding": 32}
+
+XLNET: dict[str, Any] = {"encoder.family": "xlnet", "encoder.embedding": 32}
+
 
 def test_every_candidate_has_a_gradient() -> None:
     """Also the token of padding, which has none where it is an input."""
@@ -66,15 +70,9 @@ def test_logits_in_pieces_give_the_same_candidates(without: bool) -> None:
             assert torch.equal(sample(likely, draws[..., column].flatten()).view(3, 5), whole[..., column])
 
 
-GPT2 = {"encoder.family": "gpt2", "encoder.embedding": 32}
-
-
 def test_gpt2_has_no_head_of_its_own() -> None:
     objective = build(tiny("causal-lm", GPT2))
     assert [name for name, _ in objective.named_parameters() if not name.startswith("encoder.")] == []
-
-
-XLNET: dict[str, Any] = {"encoder.family": "xlnet", "encoder.embedding": 32}
 
 
 def test_the_head_of_xlnet_is_its_table_and_a_bias() -> None:

@@ -19,7 +19,9 @@ from workbench.rng import row_keys, uniform
 from workbench.tensors import Batch
 
 VOCAB = 40
+
 COUNTS = np.random.default_rng(0).integers(0, 60, VOCAB)
+
 KINDS = pytest.mark.parametrize("kind", ["unigram", "uniform"])
 
 

@@ -1,0 +1,101 @@
+"""What a machine grants: cores, threads, devices, and rows that are computed at once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.errors import InputError
+from workbench.spec import host
+from workbench.spec.host import Host
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("max 100000", 8), ("200000 100000", 2), ("50000 100000", 1), ("9900000 100000", 8)]
+)
+def test_a_cpu_quota_counts_as_fewer_cores(
+    text: str, expected: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "cpu.max").write_text(text)
+    monkeypatch.setattr(host, "QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    assert host.cores() == expected
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(None, 4), ("2", 2), ("3,2", 3), ("64", 4), ("0", 1), ("many", 4)])
+def test_threads_stay_within_what_the_environment_grants(
+    limit: str | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "cores", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if limit is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    assert host.threads_for_each(2) == expected
+
+
+@given(st.integers(1, 512), st.integers(1, 8), st.none() | st.integers(1, 600))
+def test_rows_at_once_divide_the_part_of_each_device(batch: int, devices: int, micro: int | None) -> None:
+    host = Host(devices=devices, micro_batch=micro)
+    part = batch / devices
+    if batch % devices or (micro is not None and part % min(micro, part)):
+        with pytest.raises(InputError, match=f"does not divide .*{'batch.size' if batch % devices else ''}"):
+            host.rows_at_once(batch)
+    else:
+        assert host.rows_at_once(batch) == (part if micro is None else min(micro, part))
+
+
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [("cuda:0", "has no CUDA device"), ("mps", "finds no Metal device"), ("tpu", "'tpu' is not one of auto, cpu,")],
+)
+def test_a_device_that_is_not_here_is_refused(device: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+    with pytest.raises(InputError, match=words):
+        Host(device=device).resolved_device()
+    assert Host().resolved_device() == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("given_host", "cuda", "fast", "width", "precision"),
+    [
+        ({}, False, True, 64, "bf16"),
+        ({}, False, True, 63, "fp32"),
+        ({}, False, False, 64, "fp32"),
+        ({}, True, False, 8, "bf16"),
+        ({"plain": True}, True, True, 64, "fp32"),
+        ({"plain": True, "precision": "bf16"}, False, False, 8, "bf16"),
+        ({"precision": "fp32"}, True, True, 64, "fp32"),
+    ],
+)
+def test_the_precision_follows_the_device_and_the_width(
+    given_host: dict[str, Any], cuda: bool, fast: bool, width: int, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: cuda)
+    monkeypatch.setattr(host, "has_bf16", lambda: fast)
+    assert Host(**given_host).resolved_precision(width) == precision
+
+
+@pytest.mark.parametrize(
+    ("variables", "launched", "follows"),
+    [
+        ({}, 1, False),
+        ({"WORLD_SIZE": "4", "RANK": "2"}, 1, False),  # of another program than torchrun
+        ({"WORLD_SIZE": "4", "RANK": "2", "TORCHELASTIC_RUN_ID": "x"}, 4, True),
+        ({"WORLD_SIZE": "4", "RANK": "0", "TORCHELASTIC_RUN_ID": "x"}, 4, False),
+        ({"RANK": "1", host.PARENT: "17"}, 1, True),
+    ],
+)
+def test_processes_of_torchrun_are_told_from_others(
+    variables: dict[str, str], launched: int, follows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("WORLD_SIZE", "RANK", "TORCHELASTIC_RUN_ID", host.PARENT):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert (host.launched(), host.follows()) == (launched, follows)

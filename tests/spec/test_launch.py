@@ -1,0 +1,42 @@
+"""Options of jobs: what a usable value looks like, in its type, and the sentence where there is none."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.errors import InputError
+from workbench.spec.launch import OPTIONS, Launch, checked
+
+
+def test_every_option_is_a_field_of_a_launch_or_names_the_file_of_several() -> None:
+    assert OPTIONS.keys() - {"profile"} == {field.name for field in dataclasses.fields(Launch)}
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIONS if name != "profile"])
+def test_a_checked_value_has_the_type_of_its_field(name: str) -> None:
+    [value] = checked({name: OPTIONS[name][1]}, "--set").values()
+    default = getattr(Launch(), name)
+    assert str(value) == OPTIONS[name][1]
+    assert isinstance(value, int) == (name in ("gpus", "cpus", "seconds_before"))
+    assert default is None or type(value) is type(default)
+
+
+@settings(max_examples=50)
+@given(st.sampled_from(sorted(OPTIONS)), st.text() | st.integers() | st.booleans() | st.none() | st.lists(st.text()))
+def test_any_value_is_taken_or_refused_in_a_line(name: str, value: object) -> None:
+    """What is taken has no line end, which would begin a line of its own in a job's script."""
+    try:
+        [found] = checked({name: value}, "profile.toml").values()
+    except InputError as error:
+        assert str(error).startswith(f"profile.toml: launch.{name}=") and "\n" not in str(error)
+    else:
+        assert not isinstance(value, bool) and str(found) and "\n" not in str(found) and "\x00" not in str(found)
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(InputError, match=r"unknown key 'launch.tiem' in --set; did you mean 'launch.time'"):
+        checked({"tiem": "1"}, "--set")
