@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import socket
 from collections import namedtuple
 from importlib import metadata
@@ -12,11 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-import typer
 
 from workbench.bench import installation
 from workbench.bench.installation import Check, checks
-from workbench.cli.ask import doctor
 from workbench.cpu import compiled
 
 
@@ -89,13 +85,3 @@ def test_kernels_that_are_switched_off_are_said(setting: str, state: str, monkey
     finally:
         monkeypatch.delenv(compiled.SETTING)
         compiled._library.cache_clear()
-
-
-def test_the_exit_code_tells_of_problems(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(typer.Exit) as end:
-        doctor(as_json=True)
-    assert end.value.exit_code == 0 and {"what", "state", "found"} == set(json.loads(capsys.readouterr().out)[0])
-    monkeypatch.setenv("WORKBENCH_CACHE", os.devnull + "/x")
-    with pytest.raises(typer.Exit) as end:
-        doctor()
-    assert end.value.exit_code == 1 and "problem" in capsys.readouterr().out

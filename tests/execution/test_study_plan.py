@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
-from typing import Any
 
 import made
 import pytest
@@ -74,21 +72,3 @@ def test_a_store_without_noise_is_refused(tmp_path: Path) -> None:
         study_plan.measured(store, "ablation")
     with pytest.raises(InputError, match="holds no experiment 'weight-tying'"):
         study_plan.measured(RunStore(tmp_path / "runs"), "weight-tying")
-
-
-def test_the_command_prints_a_table_or_one_document(
-    quick: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from workbench.cli.ask import plan_study
-
-    monkeypatch.setattr(study_plan.designs, "__defaults__", ((3, 4),))
-    words: dict[str, Any] = {"objective": ["rtd", "bert-mlm", "electra-15"], "budget": "flops=1e11"}
-    plan_study("ablation", sd=0.5, **words)
-    text = capsys.readouterr().out
-    assert "3 arms; declared: rtd against bert-mlm; electra-15 against bert-mlm; rtd against electra-15" in text
-    assert "scatter by 0.50 points, as assumed" in text and "gap, auto" in text
-    plan_study("ablation", sd=0.5, as_json=True, **words)
-    document = json.loads(capsys.readouterr().out)
-    assert [row["seeds"] for row in document["measures"][0]["designs"]] == [3, 4]
-    with pytest.raises(InputError, match=r"--sd 0.5 and --noise-of x contradict each other"):
-        plan_study("ablation", sd=0.5, noise_of="x")

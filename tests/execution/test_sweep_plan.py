@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.bench import estimate
-from workbench.cli import terminal
 from workbench.errors import InputError
 from workbench.execution.run_list import Job, equal, flops_ratio, is_equal, job_of, one_arm_as_given, plans
 from workbench.spec import experiment, presets
 from workbench.spec.axes import grid, parse_over
 from workbench.spec.experiment import Experiment
-from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
 from workbench.training.plan import plan
 
@@ -83,24 +79,6 @@ def test_what_is_set_for_all_or_varies_overrules_the_objectives_own_rows(monkeyp
     assert rates(varied) == dict.fromkeys(words, 1e-3)
 
 
-@pytest.mark.parametrize("command", ["run", "sweep", "tune"])
-def test_what_set_names_on_the_command_line_is_set_for_all(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from workbench.cli import train
-
-    monkeypatch.setattr(presets, "OBJECTIVES", ROWS)
-    jobs: list[Job] = []
-    monkeypatch.setattr(train, "_carry_out", lambda job, *rest: jobs.append(job))
-    own = {"rtd": 3e-3, "bert-mlm": 2e-3}
-    for sets, expected in (([], own), ([f"optim.lr={NANO.optim.lr:g}"], dict.fromkeys(own, NANO.optim.lr))):
-        if command == "run":
-            train.run("ablation", list(own), sets, dry_run=True)
-        elif command == "sweep":
-            train.sweep_(over=["tying=none"], objective=list(own), set_=sets, dry_run=True)
-        else:
-            train.sweep_("tune", over=["options.weight=1,2"], objective=list(own), set_=sets, dry_run=True)
-        assert rates(jobs.pop()) == expected
-
-
 # ---- equal amounts ----
 
 
@@ -157,52 +135,6 @@ def test_no_steps_stay_no_steps() -> None:
 def test_a_budget_that_is_too_small_for_another_arm_says_what_was_matched() -> None:
     with pytest.raises(InputError, match=r"less than one step.*objective=bert-mlm spends in steps=1"):
         plans(run_job("ablation", NANO.replace(budget={"steps": 1})))
-
-
-@pytest.mark.parametrize("match", [None, "tokens", "none"])
-def test_a_plan_asks_at_equal_compute_only_where_it_is(match: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))  # no step is timed
-    job = run_job("ablation", presets.resolve("nano", {"budget.tokens": 2e6}), match=match)
-    priced, matches = plans(job)
-    text = terminal.plan_table(job, priced, matches, Host(device="cpu"))
-    document = terminal.plan_json(job, priced, matches)
-    assert ("At equal compute, what does" in text) == document["equal_compute"] == (match is None)
-    assert document["question"].startswith("At equal compute, what" if match is None else "What does each step")
-    assert ("not at equal compute: an arm spends up to 2.46" in text) == (match is not None)
-    assert "FLOPs (matmul)" in text
-
-
-@pytest.mark.parametrize(
-    ("tasks", "told"),
-    [(("none",), "\ntasks none: nothing is measured\n"), (("RTE",), "\ntasks RTE: 3 fine-tuning seeds each\n")],
-)
-def test_a_plan_counts_fine_tunings_only_where_there_are_some(
-    tasks: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))
-    job = run_job("ablation", presets.resolve("nano", {"tasks.names": tasks, "tasks.seeds": 3}), ["rtd"])
-    priced, matches = plans(job)
-    assert told in terminal.plan_table(job, priced, matches, Host(device="cpu"))
-
-
-@pytest.mark.parametrize(
-    ("asked", "told"),
-    [
-        ({}, "peak learning rates 0.002 of bert-mlm, 0.003 of replace-mlm and electra-15, 0.004 of rtd"),
-        ({"optim.lr": 4e-4}, "peak learning rate 0.0004"),
-        ({"optim.lr": 4e-4, "optim.generator_lr": 1e-3}, "peak learning rate 0.0004 (generator 0.001)"),
-    ],
-)
-def test_a_plan_tells_the_rates_that_the_runs_have(
-    asked: dict[str, Any], told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))
-    monkeypatch.setattr(presets, "OBJECTIVES", {"nano": ROWS["nano"] | {"rtd": {"optim.lr": 4e-3}}})
-    base = presets.resolve("nano", {"budget.steps": 100} | asked)
-    words = ["bert-mlm", "replace-mlm", "electra-15", "rtd"]
-    job = job_of(experiment.load("ablation"), base, 1, words, set(asked))
-    priced, matches = plans(job)
-    assert f"32 rows a step, {told}\n" in terminal.plan_table(job, priced, matches, Host(device="cpu"))
 
 
 def test_parts_of_a_budget_are_matched_each_on_its_own() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from workbench.errors import InputError
@@ -38,6 +38,7 @@ def test_threads_stay_within_what_the_environment_grants(
     assert host.threads_for_each(2) == expected
 
 
+@example(12, 2, 4)  # a divisor of the batch, and not of the part of a device
 @given(st.integers(1, 512), st.integers(1, 8), st.none() | st.integers(1, 600))
 def test_rows_at_once_divide_the_part_of_each_device(batch: int, devices: int, micro: int | None) -> None:
     host = Host(devices=devices, micro_batch=micro)

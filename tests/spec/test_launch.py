@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import InputError
@@ -26,6 +26,7 @@ def test_a_checked_value_has_the_type_of_its_field(name: str) -> None:
 
 
 @settings(max_examples=50)
+@example("partition", True)
 @given(st.sampled_from(sorted(OPTIONS)), st.text() | st.integers() | st.booleans() | st.none() | st.lists(st.text()))
 def test_any_value_is_taken_or_refused_in_a_line(name: str, value: object) -> None:
     """What is taken has no line end, which would begin a line of its own in a job's script."""

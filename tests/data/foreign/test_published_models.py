@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from workbench import objectives
-from workbench.cli import app
 from workbench.data.foreign.published_models import PUBLISHED, known_model
 from workbench.spec.presets import resolve
 
@@ -54,15 +51,3 @@ def test_names_are_found_whatever_their_case() -> None:
     found = known_model("seznam/Small-E-Czech")
     assert found is not None and found.name == "Seznam/small-e-czech"
     assert known_model("seznam/other") is None and known_model(str(Path("a/b"))) is None
-
-
-def test_the_list_prints_what_is_unknown_as_unknown() -> None:
-    rows = json.loads(CliRunner().invoke(app, ["list", "published", "--json"]).stdout)
-    by_name = {row["name"]: row for row in rows}
-    assert by_name["Seznam/small-e-czech"]["steps"] is None and by_name["AILabTUL/mELECTRA"]["flops"] is None
-    assert by_name["izumi-lab/bert-small-japanese-fin"]["packages"] == "fugashi, ipadic"
-    assert by_name["google/electra-large-generator"]["flops"] == 3.1e21
-    lines = CliRunner().invoke(app, ["list", "published"]).stdout.splitlines()
-    assert {"name", "model_class", "licence", "steps", "flops", "source"} <= set(lines[0].split())
-    [czech] = [line for line in lines if line.startswith("Seznam/small-e-czech")]
-    assert "unknown" in czech and "cc-by-4.0" in czech and " - " not in czech

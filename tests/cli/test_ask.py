@@ -1,0 +1,76 @@
+"""Commands that start no run: what they refuse, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from workbench import cli
+from workbench.cli.ask import doctor, flops, list_
+from workbench.errors import InputError
+from workbench.execution import study_plan
+from workbench.spec.presets import resolve
+from workbench.training.plan import plan
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study_plan, "training_seconds", lambda runs, host: [10.0 for _ in runs])
+
+
+@pytest.mark.parametrize("points", ["1e308", "1e10", "0", "nan", "inf"])
+def test_a_deviation_that_no_scores_have_is_refused(points: str) -> None:
+    """Products with it would overflow, and JSON has no infinity."""
+    found = CliRunner().invoke(cli.app, ["plan-study", "ablation", "--sd", points, "--json"])
+    assert found.exit_code == 2 and "--sd" in found.output
+
+
+@pytest.mark.usefixtures("offline")
+def test_the_exit_code_tells_of_problems(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(typer.Exit) as end:
+        doctor(as_json=True)
+    assert end.value.exit_code == 0 and {"what", "state", "found"} == set(json.loads(capsys.readouterr().out)[0])
+    monkeypatch.setenv("WORKBENCH_CACHE", os.devnull + "/x")
+    with pytest.raises(typer.Exit) as end:
+        doctor()
+    assert end.value.exit_code == 1 and "problem" in capsys.readouterr().out
+
+
+def test_the_command_prints_a_table_or_one_document(
+    quick: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from workbench.cli.ask import plan_study
+
+    monkeypatch.setattr(study_plan.designs, "__defaults__", ((3, 4),))
+    words: dict[str, Any] = {"objective": ["rtd", "bert-mlm", "electra-15"], "budget": "flops=1e11"}
+    plan_study("ablation", sd=0.5, **words)
+    text = capsys.readouterr().out
+    assert "3 arms; declared: rtd against bert-mlm; electra-15 against bert-mlm; rtd against electra-15" in text
+    assert "scatter by 0.50 points, as assumed" in text and "gap, auto" in text
+    plan_study("ablation", sd=0.5, as_json=True, **words)
+    document = json.loads(capsys.readouterr().out)
+    assert [row["seeds"] for row in document["measures"][0]["designs"]] == [3, 4]
+    with pytest.raises(InputError, match=r"--sd 0.5 and --noise-of x contradict each other"):
+        plan_study("ablation", sd=0.5, noise_of="x")
+
+
+def test_a_list_that_is_not_there_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(InputError, match="list objektives: there is no list of this name; did you mean 'objectives'"):
+        list_("objektives")
+
+
+def test_the_price_of_a_run_is_that_of_its_spec(capsys: pytest.CaptureFixture[str]) -> None:
+    flops("bert-mlm", "small", ["data.length=64"], "steps=7", as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    spec = resolve("small", {"objective": "bert-mlm", "data.length": 64, "budget.steps": 7})
+    assert document == plan(spec).to_json() and document["tokens"] == 7 * 128 * 64

@@ -1,0 +1,76 @@
+"""Commands that read a run store: options that contradict each other, and what they print."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import written_runs
+from typer import Exit
+
+from workbench.cli import read
+from workbench.errors import InputError
+from workbench.store.run_store import RunStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    """A run that is done, and one that was interrupted."""
+    store = RunStore(tmp_path / "runs")
+    written_runs.finished(store, 0)
+    written_runs.begun(store, 1)
+    return store
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"checkpoint": Path("x"), "form": "latex"}, "--checkpoint DIR writes folders of models; remove --out,"),
+        ({"checkpoint": Path("x"), "babylm": Path("y")}, "--checkpoint DIR writes folders of models"),
+        ({"babylm": Path("x"), "out": Path("y.csv")}, "--babylm DIR writes a folder in a layout of its own"),
+        ({"form": "xlsx"}, "--format 'xlsx' is not one of csv, parquet and latex"),
+        ({"form": "parquet"}, "cannot be printed; name a file with --out FILE.parquet"),
+        ({"out": Path(".")}, "--out . exists and is not a regular file"),
+    ],
+)
+def test_an_export_of_two_kinds_or_of_none_is_refused_before_a_store_is_read(
+    options: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as caught:
+        read.export("ablation", runs=tmp_path / "nowhere", **options)
+    assert str(caught.value).startswith(words) or words in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_states_are_those_of_the_runs(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
+    read.status(store.root, as_json=True)
+    found = {row["run_id"]: row["state"] for row in json.loads(capsys.readouterr().out)}
+    assert found == {run.run_id: run.state for run in store.runs()} and set(found.values()) == {"done", "interrupted"}
+    read.status(store.root)
+    lines = capsys.readouterr().out.splitlines()
+    assert sorted(line.split()[:2] for line in lines) == sorted([state, run_id] for run_id, state in found.items())
+
+
+def test_only_what_differs_between_two_runs_is_printed(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = (run.run_id for run in store.runs())
+    read.diff(one, two, store.root, as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    assert (document["a"], document["b"]) == (one, two)
+    assert [row["key"] for row in document["spec"]] == ["seed"]
+    assert {"state"} <= {row["key"] for row in document["result"]}
+
+
+def test_the_exit_code_of_a_check_says_whether_a_file_differs(
+    store: RunStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [done] = [run for run in store.runs() if run.state == "done"]
+    for expected in (0, 1):
+        with pytest.raises(Exit) as end:
+            read.verify(store.root, as_json=True)
+        assert end.value.exit_code == expected
+        assert (done.run_id in capsys.readouterr().out) or expected == 0
+        weights = done.path / "encoder" / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[::-1])

@@ -1,0 +1,120 @@
+"""Results as text: tables, and the plan of a command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from workbench.bench import estimate
+from workbench.cli import app, terminal
+from workbench.execution.run_list import Job, job_of, one_arm_as_given, plans
+from workbench.spec import experiment, presets
+from workbench.spec.axes import grid
+from workbench.spec.host import Host
+from workbench.spec.run_spec import RunSpec
+
+
+def run_job(name: str, base: RunSpec, words: Sequence[str] = (), match: str | None = None, seeds: int = 1) -> Job:
+    """What `workbench run NAME` makes of its words."""
+    return one_arm_as_given(job_of(grid(name, {}, match, base), base, seeds, words))
+
+
+ROWS = {"nano": {"rtd": {"optim.lr": 3e-3, "options.weight": 7.0}, "bert-mlm": {"optim.lr": 2e-3}}}
+
+cells = st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.text("abc ", min_size=1).map(str.strip)
+
+
+@pytest.mark.parametrize("match", [None, "tokens", "none"])
+def test_a_plan_asks_at_equal_compute_only_where_it_is(match: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))  # no step is timed
+    job = run_job("ablation", presets.resolve("nano", {"budget.tokens": 2e6}), match=match)
+    priced, matches = plans(job)
+    text = terminal.plan_table(job, priced, matches, Host(device="cpu"))
+    document = terminal.plan_json(job, priced, matches)
+    assert ("At equal compute, what does" in text) == document["equal_compute"] == (match is None)
+    assert document["question"].startswith("At equal compute, what" if match is None else "What does each step")
+    assert ("not at equal compute: an arm spends up to 2.46" in text) == (match is not None)
+    assert "FLOPs (matmul)" in text
+
+
+@pytest.mark.parametrize(
+    ("tasks", "told"),
+    [(("none",), "\ntasks none: nothing is measured\n"), (("RTE",), "\ntasks RTE: 3 fine-tuning seeds each\n")],
+)
+def test_a_plan_counts_fine_tunings_only_where_there_are_some(
+    tasks: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))
+    job = run_job("ablation", presets.resolve("nano", {"tasks.names": tasks, "tasks.seeds": 3}), ["rtd"])
+    priced, matches = plans(job)
+    assert told in terminal.plan_table(job, priced, matches, Host(device="cpu"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({}, "peak learning rates 0.002 of bert-mlm, 0.003 of replace-mlm and electra-15, 0.004 of rtd"),
+        ({"optim.lr": 4e-4}, "peak learning rate 0.0004"),
+        ({"optim.lr": 4e-4, "optim.generator_lr": 1e-3}, "peak learning rate 0.0004 (generator 0.001)"),
+    ],
+)
+def test_a_plan_tells_the_rates_that_the_runs_have(
+    asked: dict[str, Any], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))
+    monkeypatch.setattr(presets, "OBJECTIVES", {"nano": ROWS["nano"] | {"rtd": {"optim.lr": 4e-3}}})
+    base = presets.resolve("nano", {"budget.steps": 100} | asked)
+    words = ["bert-mlm", "replace-mlm", "electra-15", "rtd"]
+    job = job_of(experiment.load("ablation"), base, 1, words, set(asked))
+    priced, matches = plans(job)
+    assert f"32 rows a step, {told}\n" in terminal.plan_table(job, priced, matches, Host(device="cpu"))
+
+
+def test_the_list_prints_what_is_unknown_as_unknown() -> None:
+    rows = json.loads(CliRunner().invoke(app, ["list", "published", "--json"]).stdout)
+    by_name = {row["name"]: row for row in rows}
+    assert by_name["Seznam/small-e-czech"]["steps"] is None and by_name["AILabTUL/mELECTRA"]["flops"] is None
+    assert by_name["izumi-lab/bert-small-japanese-fin"]["packages"] == "fugashi, ipadic"
+    assert by_name["google/electra-large-generator"]["flops"] == 3.1e21
+    lines = CliRunner().invoke(app, ["list", "published"]).stdout.splitlines()
+    assert {"name", "model_class", "licence", "steps", "flops", "source"} <= set(lines[0].split())
+    [czech] = [line for line in lines if line.startswith("Seznam/small-e-czech")]
+    assert "unknown" in czech and "cc-by-4.0" in czech and " - " not in czech
+
+
+@given(st.lists(st.tuples(cells, st.integers(0, 10**9)), min_size=1, max_size=5))
+def test_columns_stand_under_their_names(values: list[tuple[Any, int]]) -> None:
+    rows = [{"a key": one, "b": two} for one, two in values]
+    head, rule, *lines = terminal.table(rows).split("\n")
+    widths = [len(dashes) for dashes in rule.split("  ")]
+    assert len(lines) == len(rows) and head.startswith(("a key", " " * (widths[0] - 5) + "a key"))
+    for line, row in zip(lines, rows, strict=True):
+        first, last = line[: widths[0]], line[widths[0] + 2 :]
+        assert last == f"{row['b']:,}".rjust(widths[1])
+        shown = {True: "yes", False: "no"}[row["a key"]] if isinstance(row["a key"], bool) else row["a key"]
+        assert first.strip() == ("-" if shown is None else f"{shown:,}" if isinstance(shown, int) else shown)
+
+
+def test_no_rows_are_said_and_none_has_the_word_that_is_given() -> None:
+    assert terminal.table([]) == "nothing to show"
+    assert terminal.table([{"a": None}], empty="unknown").endswith("unknown")
+
+
+@given(st.floats(1, 1e24))
+def test_a_short_number_is_within_half_a_percent(number: float) -> None:
+    text = terminal._short(number)
+    size = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}.get(text[-1])
+    back = float(text[:-1]) * size if size else float(text)
+    assert back == pytest.approx(number, rel=5.001e-3) and len(text) <= 8
+
+
+def test_every_list_has_rows_of_equal_keys() -> None:
+    for name, rows in ((name, make()) for name, make in terminal.LISTS.items()):
+        assert rows and len({tuple(row) for row in rows}) == 1, name
+        assert len({str(row[next(iter(row))]) for row in rows}) == len(rows), name

@@ -1,0 +1,78 @@
+"""Commands that start runs: what of their options reaches the runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from workbench.cli import train
+from workbench.execution import devices
+from workbench.execution.run_list import Job
+from workbench.spec import presets
+
+NANO = presets.resolve("nano", {"budget.steps": 100})
+
+ROWS = {"nano": {"rtd": {"optim.lr": 3e-3, "options.weight": 7.0}, "bert-mlm": {"optim.lr": 2e-3}}}
+
+
+def rates(job: Job) -> dict[str, float]:
+    return {spec.objective: spec.optim.lr for spec in job.specs}
+
+
+@pytest.mark.parametrize("command", ["run", "sweep", "tune"])
+def test_what_set_names_on_the_command_line_is_set_for_all(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from workbench.cli import train
+
+    monkeypatch.setattr(presets, "OBJECTIVES", ROWS)
+    jobs: list[Job] = []
+    monkeypatch.setattr(train, "_carry_out", lambda job, *rest: jobs.append(job))
+    own = {"rtd": 3e-3, "bert-mlm": 2e-3}
+    for sets, expected in (([], own), ([f"optim.lr={NANO.optim.lr:g}"], dict.fromkeys(own, NANO.optim.lr))):
+        if command == "run":
+            train.run("ablation", list(own), sets, dry_run=True)
+        elif command == "sweep":
+            train.sweep_(over=["tying=none"], objective=list(own), set_=sets, dry_run=True)
+        else:
+            train.sweep_("tune", over=["options.weight=1,2"], objective=list(own), set_=sets, dry_run=True)
+        assert rates(jobs.pop()) == expected
+
+
+def test_a_rehearsed_plan_has_a_row_for_each_run_and_makes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    train.run("ablation", ["rtd", "bert-mlm"], budget="steps=700", seeds="3", dry_run=True, as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    assert [(row["objective"], row["seed"]) for row in document["runs"]] == [
+        (name, seed) for seed in range(3) for name in ("rtd", "bert-mlm")
+    ]
+    assert document["equal_compute"] and document["runs"][0]["steps"] == 700
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("processes", "later", "expected"),
+    [(1, False, ["command"]), (4, False, ["command", "dismiss"]), (4, True, ["follow"])],
+)
+def test_the_first_process_of_several_carries_a_command_out(
+    processes: int, later: bool, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others compute their parts, and are sent home also where the command fails."""
+    called: list[str] = []
+    monkeypatch.setattr(train, "launched", lambda: processes)
+    monkeypatch.setattr(train, "follows", lambda: later)
+    monkeypatch.setattr(devices, "follow_all", lambda: called.append("follow"))
+    monkeypatch.setattr(devices, "dismiss", lambda: called.append("dismiss"))
+
+    def command() -> None:
+        called.append("command")
+        raise KeyboardInterrupt
+
+    if "command" in expected:
+        with pytest.raises(KeyboardInterrupt):
+            train.by_first(command)()
+    else:
+        train.by_first(command)()
+    assert called == expected
