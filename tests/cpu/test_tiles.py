@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from workbench import cpu
-from workbench.cpu import compiled, vocabulary_loss
+from workbench.cpu import compiled
 from workbench.tensors import Drop
 
 BF16 = torch.bfloat16
@@ -151,30 +151,6 @@ def test_linear_words_and_its_backward(rows: int, k: int, words: int, seed: int)
     torch.testing.assert_close(d_table.double(), exact.t() @ x.double(), rtol=1e-5, atol=1e-3)
     cpu.linear_words_backward(grad, x, table, d_table, True)
     torch.testing.assert_close(d_table.double(), 2 * exact.t() @ x.double(), rtol=1e-5, atol=2e-3)
-
-
-@pytest.mark.parametrize("rows", [64, 96, 100])
-def test_loss_over_a_vocabulary_in_tiles_agrees_with_torch(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loss, gradients and samples agree in chunks of 64 rows, of which the last may not fill its tiles."""
-    words, width = 200, 32
-    monkeypatch.setitem(vocabulary_loss.CHUNK, "cpu", 2 * 64 * words)
-    draw = torch.Generator().manual_seed(0)
-    learnt = [
-        (torch.randn(size, generator=draw) * 0.3).requires_grad_() for size in ((rows, width), (words, width), (words,))
-    ]
-    targets, draws = torch.randint(0, words, (rows,), generator=draw), torch.rand(rows, generator=draw)
-
-    def found() -> tuple[Any, ...]:
-        with torch.autocast("cpu", torch.bfloat16):
-            guess = vocabulary_loss.guess(*learnt, targets, torch.ones(rows), draws=draws)
-        return guess, *torch.autograd.grad(guess.loss, learnt)
-
-    guess, *gradients = found()
-    monkeypatch.setattr(cpu, "tiled", lambda *_: False)
-    theirs, *expected = found()
-    assert abs(guess.loss - theirs.loss) < 1e-3 and (guess.samples == theirs.samples).float().mean() > 0.95
-    for one, other in zip(gradients, expected, strict=True):
-        assert (one - other).norm() < 6e-3 * other.norm()
 
 
 def test_other_sizes_use_torch() -> None:

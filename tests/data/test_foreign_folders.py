@@ -7,7 +7,6 @@ import os
 import resource
 import shutil
 import socket
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from workbench.data import tokenizer
-from workbench.data.foreign import check_encoder_folder, check_tokenizer_folder, patience
+from workbench.data.foreign import check_encoder_folder, check_tokenizer_folder
 from workbench.errors import InputError
 from workbench.models.electra import Config, Electra
 from workbench.spec.host import Host
@@ -371,13 +370,6 @@ def test_a_tokenizer_that_panics_leaves_nothing_but_a_sentence(folder: Path, cap
     said = refusal(lambda: encode(folder, replace(TASK, train=rows), 16))
     assert "cannot encode these texts" in said and "retry-limit" in said and str(folder) in said
     assert capfd.readouterr().err == ""
-
-
-def test_a_tokenizer_that_takes_minutes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "LEAST", 0.05)
-    said = refusal(lambda: patience.in_time(lambda: time.sleep(20), 1000, "mine"))
-    assert said.startswith("mine: its tokenizer took more than") and "1,000 characters" in said
-    assert patience.in_time(lambda: 7, 1000, "mine") == 7
 
 
 def test_texts_are_read_in_pieces(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import lzma
 import random
 import string
@@ -50,26 +49,6 @@ def test_a_bomb_of_nuls_is_refused_in_little_memory(tmp_path: Path, packing: str
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("packing", PACK)
-def test_what_unpacks_to_more_than_any_text_is_refused(
-    tmp_path: Path, packing: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Blank lines take as long to read as text does, and a file may hold billions of them."""
-    monkeypatch.setattr(streams, "FREE", 1 << 20)
-    path = tmp_path / f"bomb.txt{packing}"
-    path.write_bytes(PACK[packing](b"\n" * (6 << 20)))
-    assert "decompresses to more than 500 times its size" in refused(path)
-
-
-@pytest.mark.parametrize("packing", PACK)
-def test_pieces_are_small_whatever_the_file(tmp_path: Path, packing: str) -> None:
-    path = tmp_path / f"text.txt{packing}"
-    whole = b"many words " * 500_000
-    path.write_bytes(PACK[packing](whole))
-    pieces = list(streams.chunks(path))
-    assert max(map(len, pieces)) <= streams.BLOCK and b"".join(pieces) == whole
-
-
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
@@ -93,42 +72,6 @@ def unbroken(count: int) -> str:
     return "".join(random.Random(0).choices(string.ascii_letters, k=count))
 
 
-@pytest.mark.parametrize("kind", [".txt", ".jsonl", ".csv", ".parquet"])
-def test_a_million_characters_without_a_blank_are_no_text(tmp_path: Path, kind: str) -> None:
-    path, text = tmp_path / f"t{kind}", "begins well " + unbroken(formats.WORD + 1)
-    if kind == ".parquet":
-        pq.write_table(pa.table({"text": ["first", text]}), path)
-    else:
-        path.write_text({".txt": "first\n\n" + text, ".jsonl": '{"text": "first"}\n' + json.dumps({"text": text}),
-                         ".csv": f"text\nfirst\n{text}\n"}[kind])  # fmt: skip
-    said = refused(path)
-    assert "1,048,576 characters without a blank, from character 12, 'RNvn" in said
-    assert {".txt": "line 3", ".jsonl": "line 2", ".csv": "line 3", ".parquet": "row 2"}[kind] in said
-
-
-@pytest.mark.parametrize("blank", [" ", "\n", "\t", "\u3000", "\u00a0"])
-def test_any_white_space_ends_a_word(blank: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "WORD", 100)
-    text = blank.join(["x" * 99] * 10)
-    assert formats.checked(text, "t") == text
-    with pytest.raises(InputError, match="100 characters without a blank, from character 100,"):
-        formats.checked("x" * 99 + blank + "x" * 101, "t")
-
-
-@pytest.mark.parametrize("kind", [".jsonl", ".csv", ".parquet"])
-def test_long_documents_of_every_kind_are_cut(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "LONGEST", 2000)
-    text = "\n".join(f"line {n} of a long document" for n in range(300)) + "\n" + "x" * 4500
-    path = tmp_path / f"t{kind}"
-    if kind == ".parquet":
-        pq.write_table(pa.table({"text": [text, "short"]}), path)
-    else:
-        rows = {".jsonl": json.dumps({"text": text}) + '\n{"text": "short"}', ".csv": f'text\n"{text}"\nshort'}
-        path.write_text(rows[kind])
-    found = read(path)
-    assert "".join(found) == text + "short" and max(map(len, found)) == 2000 and len(found) == 9
-
-
 def test_lines_of_json_and_rows_of_csv_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "BLOCK", 64)
     monkeypatch.setattr(streams.lines, "__defaults__", (streams.ignore, 1000, False))
@@ -139,16 +82,6 @@ def test_lines_of_json_and_rows_of_csv_have_a_limit(tmp_path: Path, monkeypatch:
     assert "a row has more than 1,000 characters; is a quote left open?" in refused(tmp_path / "t.csv")
     (tmp_path / "good.csv").write_text("text\n" + "a line\n" * 1000)
     assert len(read(tmp_path / "good.csv")) == 1000
-
-
-def test_parquet_that_says_it_unpacks_to_gigabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "FREE", 1 << 20)
-    path = tmp_path / "t.parquet"
-    pq.write_table(pa.table({"text": ["word " * 500_000], "id": [1]}), path, compression="zstd")
-    assert "decompresses to 2 MiB in 1 rows of column 'text'" in refused(path)
-    monkeypatch.setattr(formats, "FREE", 1 << 30)
-    monkeypatch.setattr(formats, "LONGEST", 1 << 19)
-    assert "decompresses to 2 MiB in 1 rows of column 'text'" in refused(path)
 
 
 # -- what a tokenizer is given

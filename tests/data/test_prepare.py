@@ -282,13 +282,6 @@ def test_faulty_text_leaves_nothing_half_written(book: Path, tmp_path: Path, tex
     assert not list((tmp_path / "cache").glob("data/*")) and not leftovers(tmp_path / "cache")
 
 
-def test_the_shard_type_follows_the_vocabulary():
-    assert shards.token_type(65536) == np.uint16 and shards.token_type(65537) == np.uint32
-    assert shards.token_type(2**32) == np.uint32
-    with pytest.raises(InputError, match="4294967297 tokens is larger than a token shard can hold"):
-        shards.token_type(2**32 + 1)
-
-
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EACCES])
 def test_a_full_disk_leaves_nothing(book: Path, tmp_path: Path, fault: int, monkeypatch: pytest.MonkeyPatch):
     def fail(*_: Any) -> None:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-import json
 import lzma
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,56 +13,11 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import zstandard
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from text_files import DOCUMENTS, PACK, WRITE, read, refused
 
 from workbench.data import formats, sources, streams
 from workbench.errors import InputError
 from workbench.spec.parts import DataSpec
-
-DOCUMENTS = ["Once upon a time,\nthere was a “naïve” façade.", 'He said: "a, b"; and\tleft.', "Ünïcödé 🤗 日本", "last"]
-PACK: dict[str, Callable[[bytes], bytes]] = {
-    "": lambda raw: raw,
-    ".gz": gzip.compress,
-    ".xz": lzma.compress,
-    ".zst": zstandard.ZstdCompressor().compress,
-}
-
-
-def as_txt(documents: list[str]) -> bytes:
-    return ("\n\n".join(documents) + "\n").encode()
-
-
-def as_jsonl(documents: list[str]) -> bytes:
-    return "".join(json.dumps({"id": n, "text": text}) + "\n" for n, text in enumerate(documents)).encode()
-
-
-def as_csv(documents: list[str]) -> bytes:
-    out = io.StringIO()
-    csv.writer(out).writerows([["id", "text"], *enumerate(documents)])
-    return out.getvalue().encode()
-
-
-def as_parquet(documents: list[str]) -> bytes:
-    out = io.BytesIO()
-    pq.write_table(pa.table({"id": list(range(len(documents))), "text": documents}), out)
-    return out.getvalue()
-
-
-WRITE = {".txt": as_txt, ".jsonl": as_jsonl, ".csv": as_csv, ".parquet": as_parquet}
-
-
-def read(*names: Any, **options: Any) -> list[str]:
-    return list(sources.documents(DataSpec(corpus=tuple(str(name) for name in names), **options)))
-
-
-def refused(*names: Any, **options: Any) -> str:
-    """The message, which must be one line."""
-    with pytest.raises(InputError) as caught:
-        read(*names, **options)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("packing", PACK)
@@ -79,29 +29,6 @@ def test_every_kind_in_every_packing(tmp_path: Path, kind: str, packing: str):
     done: list[int] = []
     assert list(formats.read(path, "text", done.append)) == DOCUMENTS
     assert sum(done) == path.stat().st_size
-
-
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1), min_size=1),
-       st.integers(1, 40))  # fmt: skip
-@settings(max_examples=60, deadline=None)
-def test_text_is_split_at_blank_lines_wherever_blocks_end(tmp_path_factory: Any, documents: list[str], block: int):
-    """Against the plain definition, with blocks of a few bytes."""
-    raw = "\n\n".join(documents).encode()
-    expected, lines = [], []
-    for line in [*raw.decode().split("\n"), ""]:
-        line = line.removesuffix("\r")
-        if line.strip():
-            lines.append(line)
-        elif lines:
-            expected.append("\n".join(lines))
-            lines = []
-    if expected:
-        expected[0] = expected[0].removeprefix("\ufeff")
-    path = tmp_path_factory.mktemp("blocks") / "t.txt"
-    path.write_bytes(raw)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streams, "BLOCK", block)
-        assert list(formats.read(path, "text")) == [text for text in expected if text and not text.isspace()]
 
 
 def test_windows_line_ends_byte_order_mark_and_blanks(tmp_path: Path):
@@ -131,15 +58,6 @@ def test_long_text_is_cut_so_that_memory_is_bounded(tmp_path: Path, monkeypatch:
     assert "\n".join(read(tmp_path / "lines.txt")).split("\n") == words
 
 
-def test_members_and_padding_of_packed_files(tmp_path: Path):
-    for packing in (".gz", ".xz", ".zst"):
-        path = tmp_path / f"two.txt{packing}"
-        path.write_bytes(PACK[packing](b"one\n\ntw") + PACK[packing](b"o\n"))
-        assert read(path) == ["one", "two"]
-    (tmp_path / "padded.txt.xz").write_bytes(lzma.compress(b"one") + b"\0" * 8)
-    assert read(tmp_path / "padded.txt.xz") == ["one"]
-
-
 def test_folders_globs_and_several_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "in/deep").mkdir(parents=True)
     (tmp_path / "in/.hidden").mkdir()
@@ -166,57 +84,6 @@ def test_nulls_and_empty_documents_are_left_out(tmp_path: Path):
     (tmp_path / "n.jsonl").write_text('{"text": null}\n\n{"text": "  "}\n{"text": "a"}\n')
     pq.write_table(pa.table({"text": ["", None, "b"]}), tmp_path / "n.parquet")
     assert read(tmp_path / "n.jsonl", tmp_path / "n.parquet") == ["a", "b"]
-
-
-@pytest.mark.parametrize("packing", PACK)
-@pytest.mark.parametrize("kind", [".txt", ".csv", ".jsonl"])
-def test_bytes_that_are_not_utf8_are_found(tmp_path: Path, kind: str, packing: str):
-    good = WRITE[kind](DOCUMENTS * 5000)
-    place = good.index(b"a, b", len(good) // 2)
-    path = tmp_path / f"t{kind}{packing}"
-    path.write_bytes(PACK[packing](good[:place] + b"\xe9" + good[place + 1 :]))
-    message = refused(path)
-    assert str(path) in message and f"offset {place}" in message and "0xe9" in message
-
-
-def test_a_cut_character_at_the_end_is_found(tmp_path: Path):
-    (tmp_path / "t.txt").write_bytes("aé".encode()[:-1])
-    assert "offset 1" in refused(tmp_path / "t.txt")
-
-
-@pytest.mark.parametrize("packing", [".gz", ".xz", ".zst"])
-def test_packed_files_cut_short_or_damaged(tmp_path: Path, packing: str):
-    whole = PACK[packing](os.urandom(50_000).hex().encode())
-    path = tmp_path / f"t.txt{packing}"
-    for size in (0, 5, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:size])
-        assert str(path) in (message := refused(path)) and "truncated" in message
-    path.write_bytes(b"this is plain text, whatever its name says")
-    assert str(path) in (message := refused(path)) and "damaged or not" in message
-    middle = len(whole) // 2
-    path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 255]) * 40 + whole[middle + 40 :])
-    if packing != ".zst":  # zstd writes no checksum unless it is asked to
-        assert "damaged" in refused(path)
-
-
-def test_damaged_parquet(tmp_path: Path):
-    whole = as_parquet([str(n) * 50 for n in range(10_000)])
-    path = tmp_path / "t.parquet"
-    for raw in (b"", b"PAR1", whole[:-8], whole[: len(whole) // 2], whole[: len(whole) // 3] + whole[-2000:]):
-        path.write_bytes(raw)
-        assert str(path) in refused(path)
-
-
-@pytest.mark.parametrize("kind", [".csv", ".jsonl", ".parquet"])
-def test_a_missing_column_names_those_there(tmp_path: Path, kind: str):
-    path = tmp_path / f"t{kind}.xz"
-    path.write_bytes(lzma.compress(WRITE[kind](DOCUMENTS)))
-    message = refused(path, column="content")
-    assert "'content'" in message and "'id', 'text'" in message and "data.column" in message
-    if kind != ".csv":
-        assert "not text" in refused(path, column="id")
-    else:
-        assert read(path, column="id") == ["0", "1", "2", "3"]
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from workbench import objectives, progress
+from workbench import objectives
 from workbench.errors import InputError
 from workbench.execution import auto_seeds, run_list
 from workbench.execution.auto_seeds import Limit
 from workbench.execution.request import refuse_epochs
-from workbench.execution.run_list import Job, job_of, plans
+from workbench.execution.run_list import job_of, plans
 from workbench.spec import presets
-from workbench.spec.axes import grid, parse_over
 from workbench.spec.experiment import load
 from workbench.spec.host import Host
 from workbench.spec.parts import Budget
@@ -69,29 +68,6 @@ def test_options_of_an_objective_of_others_may_be_sizes(tmp_path: Path) -> None:
     assert counts == [20, 36]
 
 
-def swept(key: str, count: int) -> Job:
-    base = presets.resolve("nano", {})
-    return job_of(
-        grid(None, parse_over([f"{key}={','.join(str(1 + i) for i in range(count))}"]), None, base), base, 1, []
-    )
-
-
-@pytest.mark.parametrize(("key", "most"), [("optim.lr", 1), ("options.weight", 1)])
-def test_a_long_axis_builds_each_model_once(key: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    built: list[RunSpec] = []
-    count = plan._count
-    monkeypatch.setattr(plan, "_count", lambda spec: (built.append(spec), count(spec))[1])
-    monkeypatch.setattr(plan, "_counted", {})
-    priced, _ = plans(swept(key, 300))
-    assert len(priced) == 300 and len(built) == most
-
-
-def test_a_long_axis_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
-    plans(swept("optim.lr", 3))
-    assert capsys.readouterr().err.splitlines() == [f"planning runs: {done} of 3" for done in range(3)]
-
-
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[RunSpec]:
     """The specs that are planned from here on, one after the other; more than a hundred are an error."""
@@ -114,15 +90,6 @@ def test_the_plans_of_a_command_are_made_once(planned: list[RunSpec]) -> None:
     assert auto_seeds.most_seeds(job, Limit(12, Budget(flops=1e12)), Host(), 1) == 12
     job = auto_seeds.whole(job, Limit(12), Host(), 1)
     assert len(plans(job)[0]) == len(planned) == 24
-
-
-def test_a_parent_cheaper_than_its_run_can_be_matched(planned: list[RunSpec]) -> None:
-    """Its share of a budget is another number of steps in another unit, which no rounding of the amount can change."""
-    keys = {"budget.tokens": 2e5, "start.take": "encoder", "start.share": 0.25, "start.parent.objective": "bert-mlm"}
-    base = presets.resolve("nano", keys)
-    priced, (match,) = plans(job_of(grid("ablation", {}, None, base), base, 1, ["rtd", "electra-15"]))
-    assert match.unit == "flops" and len(planned) == 4
-    assert all(0 <= match.amount - found.flops["matmul"] < found.flops_per_step["matmul"] for _, found in priced)
 
 
 def test_a_gate_that_nothing_trains_is_refused_while_it_is_planned() -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from workbench.errors import InputError
-from workbench.execution.cluster import slurm
 from workbench.execution.cluster.job_options import launch_of
 from workbench.spec.launch import OPTIONS, Launch
 
@@ -70,35 +68,3 @@ def test_a_profile_gives_options_over_which_set_takes_precedence(tmp_path: Path)
         file.write_text(content)
         with pytest.raises(InputError, match=words):
             launch_of("slurm", [f"launch.profile={file}"])
-
-
-def test_the_script_is_valid_shell_and_has_every_option(tmp_path: Path) -> None:
-    folder = tmp_path / "a b"
-    folder.mkdir()
-    values = {name: example for name, (_, example) in OPTIONS.items() if name != "profile"}
-    _, launch = launch_of("slurm", [f"launch.{name}={value}" for name, value in values.items()])
-    assert launch is not None
-    text = slurm.script(folder, launch, 5)
-    file = folder / "job.sh"
-    file.write_text(text)
-    subprocess.run(["bash", "-n", str(file)], check=True)
-    directives = [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH ")]
-    expected = {
-        "--array=0-4", "--signal=B:USR1@120", "--requeue", "--partition=gpu", "--time=04:00:00", "--gpus-per-node=1",
-        "--cpus-per-task=4", "--mem=16G", "--constraint=a100", "--account=nlp", "--qos=normal", "--exclude=node7",
-        "--nice",
-    }  # fmt: skip
-    assert expected <= set(directives)
-    assert text.index("#SBATCH --requeue") < text.index("limit=no") < text.index("module load cuda")
-
-
-def test_options_that_are_not_given_are_left_to_the_cluster(tmp_path: Path) -> None:
-    text = slurm.script(tmp_path, Launch(), 1)
-    assert not any(f"--{name}=" in text for name in ("partition", "time", "mem", "gpus-per-node", "qos"))
-
-
-def test_without_slurm_the_command_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(InputError, match="the command sbatch is not found"):
-        slurm.check()
-    assert slurm.queued(Path("runs")) == []

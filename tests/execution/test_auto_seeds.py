@@ -16,7 +16,6 @@ from workbench.errors import InputError, Interrupted
 from workbench.execution import auto_seeds, experiment_runner, one_run
 from workbench.execution.auto_seeds import Limit
 from workbench.execution.experiment_runner import Session
-from workbench.execution.request import seeds_of
 from workbench.execution.run_list import Job, job_of
 from workbench.report.comparison.boards import boards
 from workbench.report.load import frames
@@ -225,27 +224,3 @@ def test_compute_limits_the_seeds() -> None:
         auto_seeds.most_seeds(job(), Limit(12, Budget(flops=1.5 * one)), Host(), 1)
     with pytest.raises(InputError, match="3 seeds of 2 arms, which show no difference, however large"):
         auto_seeds.most_seeds(job(), Limit(3), Host(), 1)
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        (("0", None, None), "--seeds '0' is neither a number from 1 to 1000 nor auto"),
-        (("many", None, None), "neither a number"),
-        (("1001", None, None), "neither a number"),
-        (("5", 8, None), "--most-seeds 8 limits --seeds auto, which was not given"),
-        ((None, None, "flops=1e9"), "--most-compute flops=1e9 limits --seeds auto"),
-        (("auto", 8, "flops=x"), "--most-compute 'flops=x': 'x' is not a positive number"),
-        (("auto", None, None, True), "a search has none"),
-    ],
-)
-def test_words_that_cannot_be_are_refused(given: tuple[Any, ...], sentence: str) -> None:
-    with pytest.raises(InputError) as caught:
-        seeds_of(*given)
-    assert sentence in str(caught.value)
-
-
-def test_words_become_a_limit() -> None:
-    assert seeds_of("7", None, None) == (7, None) and seeds_of(None, None, None) == (1, None)
-    assert seeds_of("auto", None, None) == (12, Limit(12))
-    assert seeds_of("auto", 30, "seconds=3600") == (30, Limit(30, Budget(seconds=3600)))

@@ -8,12 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench import progress
 from workbench.errors import InputError
+from workbench.execution import run_list
 from workbench.execution.run_list import Job, equal, flops_ratio, is_equal, job_of, one_arm_as_given, plans
 from workbench.spec import experiment, presets
 from workbench.spec.axes import grid, parse_over
 from workbench.spec.experiment import Experiment
 from workbench.spec.run_spec import RunSpec
+from workbench.spec.stages import ResolvedSpec
+from workbench.training import plan as planning
 from workbench.training.plan import plan
 
 NANO = presets.resolve("nano", {"budget.steps": 100})
@@ -150,3 +154,49 @@ def test_seconds_are_matched_in_seconds_alone() -> None:
     assert grid("generator-size", {}, None, base).match == "seconds"
     with pytest.raises(InputError, match="--match seconds"):
         equal(found := grid("generator-size", {}, "flops", base), list(found.runs(base, 1)))
+
+
+def swept(key: str, count: int) -> Job:
+    base = presets.resolve("nano", {})
+    return job_of(
+        grid(None, parse_over([f"{key}={','.join(str(1 + i) for i in range(count))}"]), None, base), base, 1, []
+    )
+
+
+@pytest.mark.parametrize(("key", "most"), [("optim.lr", 1), ("options.weight", 1)])
+def test_a_long_axis_builds_each_model_once(key: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[RunSpec] = []
+    count = planning._count
+    monkeypatch.setattr(planning, "_count", lambda spec: (built.append(spec), count(spec))[1])
+    monkeypatch.setattr(planning, "_counted", {})
+    priced, _ = plans(swept(key, 300))
+    assert len(priced) == 300 and len(built) == most
+
+
+def test_a_long_axis_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
+    plans(swept("optim.lr", 3))
+    assert capsys.readouterr().err.splitlines() == [f"planning runs: {done} of 3" for done in range(3)]
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[RunSpec]:
+    """The specs that are planned from here on, one after the other; more than a hundred are an error."""
+    found: list[RunSpec] = []
+
+    def counted(spec: ResolvedSpec) -> planning.Plan:
+        found.append(spec)
+        assert len(found) <= 100, "planning goes on and on"
+        return planning.plan(spec)
+
+    monkeypatch.setattr(run_list, "plan", counted)
+    return found
+
+
+def test_a_parent_cheaper_than_its_run_can_be_matched(planned: list[RunSpec]) -> None:
+    """Its share of a budget is another number of steps in another unit, which no rounding of the amount can change."""
+    keys = {"budget.tokens": 2e5, "start.take": "encoder", "start.share": 0.25, "start.parent.objective": "bert-mlm"}
+    base = presets.resolve("nano", keys)
+    priced, (match,) = plans(job_of(grid("ablation", {}, None, base), base, 1, ["rtd", "electra-15"]))
+    assert match.unit == "flops" and len(planned) == 4
+    assert all(0 <= match.amount - found.flops["matmul"] < found.flops_per_step["matmul"] for _, found in priced)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -300,142 +296,6 @@ print((tiny * 1e-10).ne(0).sum(1).tolist(), (tiny[:, :1] * 1e-10).ne(0).tolist()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     kept = [200_000] * 3 if plain else [0] * 3
     assert done.stdout.strip() == f"{kept} {[[plain]] * 3} 3"
-
-
-SCRIPT = """
-import logging, sys, torch
-logging.basicConfig(format="%(message)s")
-from workbench import cpu
-x = torch.randn(4, 6)
-ops = cpu.kernels_for(x)
-cpu.kernels_for(x.bfloat16())
-apart = (ops.gelu(x, torch.zeros(6)) - torch.nn.functional.gelu(x)).abs().max()
-print(ops.__name__.rpartition(".")[2], float(apart) < 1e-5)
-"""
-
-
-def ask(cache: Path, **environment: str) -> tuple[str, str]:
-    """Return which kernels a new process uses, and what it writes to stderr."""
-    full = os.environ | {"WORKBENCH_CACHE": str(cache)} | environment
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=full, check=True)
-    return done.stdout.strip(), done.stderr.strip()
-
-
-def test_without_a_compiler_torch_computes_with_a_warning(tmp_path: Path) -> None:
-    said, warned = ask(tmp_path, CC="/nonexistent/cc")
-    assert said == "portable True"
-    assert warned.startswith("the CPU kernels cannot be compiled, so that a training step takes")
-    assert "/nonexistent/cc" in warned
-    assert len(warned.splitlines()) == 1  # one warning for both dtypes
-
-
-def test_an_environment_variable_switches_kernels(tmp_path: Path) -> None:
-    needs(compiled, torch.float32)
-    assert ask(tmp_path, WORKBENCH_CPU_KERNELS="off", CC="/nonexistent/cc") == ("portable True", "")
-    assert ask(tmp_path, WORKBENCH_CPU_KERNELS="required") == ("compiled True", "")
-    for setting, message in (
-        ("required", "WORKBENCH_CPU_KERNELS=required, but the CPU kernels cannot be compiled"),
-        ("on", "not one of auto, off and"),
-    ):
-        with pytest.raises(subprocess.CalledProcessError) as error:
-            ask(tmp_path / setting, WORKBENCH_CPU_KERNELS=setting, CC="/nonexistent/cc")
-        assert message in error.value.stderr
-
-
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def flipped(path: Path) -> None:
-    """Flip one bit in every 64 bytes of the machine code."""
-    content = bytearray(path.read_bytes())
-    content[::64] = bytes(byte ^ 1 for byte in content[::64])
-    path.write_bytes(content)
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def another(path: Path) -> None:
-    source = path.with_name("other.c")
-    source.write_text("int tiles(void) { return 1; }")
-    subprocess.run(["cc", "-shared", "-fPIC", str(source), "-o", str(path)], check=True)
-    source.unlink()
-
-
-def a_pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-def gone(path: Path) -> None:
-    path.unlink()
-
-
-def exchanged(path: Path) -> None:
-    """Exchange the library with that of the other dtype, together with its hashes."""
-    here = path.parent
-    other = next(each for each in here.parent.iterdir() if each != here)
-    for name, there in ((here.with_name("third"), here), (here, other), (other, here.with_name("third"))):
-        there.rename(name)
-
-
-@pytest.fixture(scope="module")
-def kernels_made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    needs(compiled, torch.float32)
-    folder = tmp_path_factory.mktemp("kernels")
-    assert ask(folder, CC="env cc") == ("compiled True", "")  # CC may hold a command of several words
-    return folder
-
-
-def test_what_was_compiled_is_used_again(kernels_made: Path) -> None:
-    assert ask(kernels_made, CC="/nonexistent/cc") == ("compiled True", "")
-
-
-@pytest.mark.parametrize("damage", [cut, flipped, empty, another, a_pipe, gone, exchanged])
-def test_damaged_machine_code_is_recognised(
-    kernels_made: Path, tmp_path: Path, damage: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(kernels_made / "kernels", tmp_path / "kernels")
-    folder = min((tmp_path / "kernels").iterdir())
-    monkeypatch.setenv("CC", "/nonexistent/cc")
-    assert compiled._compiled(folder, ()) == (folder / compiled.LIBRARY).read_bytes()
-    damage(folder / compiled.LIBRARY)
-    with pytest.raises(FileNotFoundError, match="/nonexistent/cc"):  # so that it is compiled anew
-        compiled._compiled(folder, ())
-
-
-def test_damaged_machine_code_is_never_run(kernels_made: Path, tmp_path: Path) -> None:
-    """A truncated library would end the process with SIGBUS, and flipped bits with SIGSEGV or wrong numbers."""
-    shutil.copytree(kernels_made / "kernels", tmp_path / "kernels")
-    made = sorted((tmp_path / "kernels").iterdir())  # one folder for each dtype
-    cut(made[0] / compiled.LIBRARY)
-    flipped(made[1] / compiled.LIBRARY)
-    said, warned = ask(tmp_path, CC="env cc")
-    assert said == "compiled True" and warned.count("it will be made again") == 2 and len(warned.splitlines()) == 2
-    assert ask(tmp_path, CC="/nonexistent/cc") == ("compiled True", "")
-    assert sorted((tmp_path / "kernels").iterdir()) == made
-
-
-def test_a_library_in_use_survives_damage_to_its_file(kernels_made: Path, tmp_path: Path) -> None:
-    """Another machine may write to a shared cache; a process that maps a truncated file ends with SIGBUS."""
-    shutil.copytree(kernels_made / "kernels", tmp_path / "kernels")
-    then = (
-        "import pathlib, os; [os.truncate(f, 0) for f in pathlib.Path(sys.argv[1]).rglob('*.so')]\n"
-        "print(ops.gelu(x, torch.zeros(6)).shape == x.shape)"
-    )
-    full = os.environ | {"WORKBENCH_CACHE": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT + then, str(tmp_path)], capture_output=True, text=True, env=full, check=True
-    )
-    assert done.stdout.split() == ["compiled", "True", "True"]
-
-
-def test_without_a_writable_cache_torch_computes(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    said, warned = ask(tmp_path / "file")
-    assert said == "portable True" and "cannot be created" in warned
 
 
 def test_a_target_outside_the_vocabulary_is_refused() -> None:

@@ -1,0 +1,283 @@
+"""The interface between Python and the kernels in C: declarations, the cache key and memory that runs out."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from workbench import cpu
+from workbench.cpu import compiled
+from workbench.memory import is_memory
+from workbench.tensors import Drop
+
+HERE = Path(__file__).parent
+BF16 = torch.bfloat16
+NONE = Drop(0, 0.0)
+
+
+def compiler(*more: str) -> str:
+    return shlex.join([*shlex.split(os.environ.get("CC") or "cc"), *more])
+
+
+@pytest.fixture(scope="module")
+def counted(workbench_cache: Path) -> Iterator[ctypes.CDLL]:
+    """The kernels for bf16 with emulated tile registers, whose allocations are counted and can be made to fail."""
+    loaded: list[ctypes.CDLL] = []
+    load = compiled._loaded
+
+    def kept(content: bytes) -> ctypes.CDLL:
+        loaded.append(load(content))
+        return loaded[-1]
+
+    headers = [
+        word for name in ("emulated_tiles.h", "counted_allocations.h") for word in ("-include", str(HERE / name))
+    ]
+    threads = torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CC", compiler("-mamx-tile", "-mamx-bf16", *headers))
+        patch.setattr(compiled, "_loaded", kept)
+        compiled._library.cache_clear()
+        torch.set_num_threads(2)
+        try:
+            if not (compiled.available(BF16) and compiled.has_tiles(BF16)):
+                pytest.skip("emulated tile registers need a CPU with AVX-512 and a C compiler")
+            yield loaded[-1]
+        finally:
+            compiled._library.cache_clear()
+            torch.set_num_threads(threads)
+
+
+def half(*shape: int) -> torch.Tensor:
+    return torch.ones(shape, dtype=BF16)
+
+
+CALLS: dict[str, Callable[[], Any]] = {
+    "linear_split": lambda: cpu.linear_split(half(32, 32), half(96, 32), torch.ones(96), 1, 1),
+    "linear_gelu": lambda: cpu.linear_gelu(half(32, 32), half(64, 32), torch.ones(64)),
+    "attention": lambda: cpu.attention(half(3, 2, 32, 32), None, 1, 1.0, NONE),
+    "attention_backward": lambda: cpu.attention_backward(
+        half(32, 64), half(3, 2, 32, 32), half(2, 32, 32), 1, 1.0, NONE
+    ),
+    "outer": lambda: cpu.outer(half(32, 64), half(32, 32)),
+    "linear_words": lambda: cpu.linear_words(half(32, 32), half(70, 32)),
+    "linear_words_backward": lambda: cpu.linear_words_backward(
+        half(32, 96), half(32, 32), half(70, 32), torch.ones(70, 32), False
+    ),
+    "vocabulary": lambda: compiled.vocabulary(
+        half(32, 70), torch.ones(70), torch.zeros(32, dtype=torch.int64), torch.zeros(32), None, torch.ones(32), None,
+        1.0, True,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_memory_that_runs_out_at_any_allocation_is_an_error_of_python(counted: ctypes.CDLL, name: str) -> None:
+    left, held = (ctypes.c_int.in_dll(counted, f"allocations_{word}") for word in ("left", "held"))
+    try:
+        for number in range(100):
+            left.value = number
+            try:
+                CALLS[name]()
+            except MemoryError as error:
+                assert is_memory(error)
+                assert str(error) == f"the CPU kernel {name} could not allocate memory"
+            else:
+                break
+            finally:
+                assert held.value == 0  # nothing leaks, whether or not it failed
+        assert number >= 2  # two threads, an allocation each, failed one by one
+    finally:
+        left.value = -1
+
+
+def test_a_definition_that_differs_from_its_declaration_is_not_compiled(tmp_path: Path) -> None:
+    for path in compiled.SOURCES + compiled.HEADERS:
+        (tmp_path / path.name).write_text(path.read_text())
+    build = [*shlex.split(compiler()), *compiled.FLAGS, "-c", str(tmp_path / "kernels.c"), "-o", str(tmp_path / "k.o")]
+    subprocess.run(build, check=True)
+    header = tmp_path / "kernels.h"
+    header.write_text(
+        header.read_text().replace("number *out, size rows, size width", "number *out, float rows, size width")
+    )
+    failed = subprocess.run(build, capture_output=True, text=True, check=False)
+    assert failed.returncode
+    assert "conflicting types" in failed.stderr
+
+
+def test_every_function_of_a_header_is_read(counted: ctypes.CDLL) -> None:
+    for header, functions in zip(compiled.HEADERS, (compiled.KERNELS, compiled.TILED), strict=True):
+        assert len(functions) == header.read_text().count("int threads);")
+        assert all(hasattr(counted, name) for name in functions)
+    assert ctypes.sizeof(compiled._Drop) == 16
+    pointer, integer = ctypes.c_void_p, ctypes.c_int64
+    assert compiled.KERNELS["dropped"] == [pointer, pointer, integer, integer, compiled._Drop]
+
+
+def test_the_name_in_the_cache_depends_on_compiler_version_and_flags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tmp_path / "fake-cc"
+
+    def name(version: str, *flags: str) -> str:
+        fake.write_text(f"#!/bin/sh\necho {version}\n")
+        fake.chmod(0o755)
+        return compiled._folder(flags).name
+
+    monkeypatch.setenv("CC", str(fake))
+    first = name("12.2")
+    assert name("12.2") == first
+    assert len({first, name("13.1"), name("12.2", "-DHALF")}) == 3
+    monkeypatch.setattr(compiled, "FLAGS", (*compiled.FLAGS, "-O1"))
+    assert name("12.2") != first
+
+
+def needs(ops: ModuleType, dtype: torch.dtype) -> None:
+    if ops is compiled and not compiled.available(dtype):
+        pytest.skip("no C compiler on this machine, or not Linux")
+
+
+SCRIPT = """
+import logging, sys, torch
+logging.basicConfig(format="%(message)s")
+from workbench import cpu
+x = torch.randn(4, 6)
+ops = cpu.kernels_for(x)
+cpu.kernels_for(x.bfloat16())
+apart = (ops.gelu(x, torch.zeros(6)) - torch.nn.functional.gelu(x)).abs().max()
+print(ops.__name__.rpartition(".")[2], float(apart) < 1e-5)
+"""
+
+
+def ask(cache: Path, **environment: str) -> tuple[str, str]:
+    """Return which kernels a new process uses, and what it writes to stderr."""
+    full = os.environ | {"WORKBENCH_CACHE": str(cache)} | environment
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=full, check=True)
+    return done.stdout.strip(), done.stderr.strip()
+
+
+def test_without_a_compiler_torch_computes_with_a_warning(tmp_path: Path) -> None:
+    said, warned = ask(tmp_path, CC="/nonexistent/cc")
+    assert said == "portable True"
+    assert warned.startswith("the CPU kernels cannot be compiled, so that a training step takes")
+    assert "/nonexistent/cc" in warned
+    assert len(warned.splitlines()) == 1  # one warning for both dtypes
+
+
+def test_an_environment_variable_switches_kernels(tmp_path: Path) -> None:
+    needs(compiled, torch.float32)
+    assert ask(tmp_path, WORKBENCH_CPU_KERNELS="off", CC="/nonexistent/cc") == ("portable True", "")
+    assert ask(tmp_path, WORKBENCH_CPU_KERNELS="required") == ("compiled True", "")
+    for setting, message in (
+        ("required", "WORKBENCH_CPU_KERNELS=required, but the CPU kernels cannot be compiled"),
+        ("on", "not one of auto, off and"),
+    ):
+        with pytest.raises(subprocess.CalledProcessError) as error:
+            ask(tmp_path / setting, WORKBENCH_CPU_KERNELS=setting, CC="/nonexistent/cc")
+        assert message in error.value.stderr
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flipped(path: Path) -> None:
+    """Flip one bit in every 64 bytes of the machine code."""
+    content = bytearray(path.read_bytes())
+    content[::64] = bytes(byte ^ 1 for byte in content[::64])
+    path.write_bytes(content)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def another(path: Path) -> None:
+    source = path.with_name("other.c")
+    source.write_text("int tiles(void) { return 1; }")
+    subprocess.run(["cc", "-shared", "-fPIC", str(source), "-o", str(path)], check=True)
+    source.unlink()
+
+
+def a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+def exchanged(path: Path) -> None:
+    """Exchange the library with that of the other dtype, together with its hashes."""
+    here = path.parent
+    other = next(each for each in here.parent.iterdir() if each != here)
+    for name, there in ((here.with_name("third"), here), (here, other), (other, here.with_name("third"))):
+        there.rename(name)
+
+
+@pytest.fixture(scope="module")
+def kernels_made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    needs(compiled, torch.float32)
+    folder = tmp_path_factory.mktemp("kernels")
+    assert ask(folder, CC="env cc") == ("compiled True", "")  # CC may hold a command of several words
+    return folder
+
+
+def test_what_was_compiled_is_used_again(kernels_made: Path) -> None:
+    assert ask(kernels_made, CC="/nonexistent/cc") == ("compiled True", "")
+
+
+@pytest.mark.parametrize("damage", [cut, flipped, empty, another, a_pipe, gone, exchanged])
+def test_damaged_machine_code_is_recognised(
+    kernels_made: Path, tmp_path: Path, damage: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(kernels_made / "kernels", tmp_path / "kernels")
+    folder = min((tmp_path / "kernels").iterdir())
+    monkeypatch.setenv("CC", "/nonexistent/cc")
+    assert compiled._compiled(folder, ()) == (folder / compiled.LIBRARY).read_bytes()
+    damage(folder / compiled.LIBRARY)
+    with pytest.raises(FileNotFoundError, match="/nonexistent/cc"):  # so that it is compiled anew
+        compiled._compiled(folder, ())
+
+
+def test_damaged_machine_code_is_never_run(kernels_made: Path, tmp_path: Path) -> None:
+    """A truncated library would end the process with SIGBUS, and flipped bits with SIGSEGV or wrong numbers."""
+    shutil.copytree(kernels_made / "kernels", tmp_path / "kernels")
+    made = sorted((tmp_path / "kernels").iterdir())  # one folder for each dtype
+    cut(made[0] / compiled.LIBRARY)
+    flipped(made[1] / compiled.LIBRARY)
+    said, warned = ask(tmp_path, CC="env cc")
+    assert said == "compiled True" and warned.count("it will be made again") == 2 and len(warned.splitlines()) == 2
+    assert ask(tmp_path, CC="/nonexistent/cc") == ("compiled True", "")
+    assert sorted((tmp_path / "kernels").iterdir()) == made
+
+
+def test_a_library_in_use_survives_damage_to_its_file(kernels_made: Path, tmp_path: Path) -> None:
+    """Another machine may write to a shared cache; a process that maps a truncated file ends with SIGBUS."""
+    shutil.copytree(kernels_made / "kernels", tmp_path / "kernels")
+    then = (
+        "import pathlib, os; [os.truncate(f, 0) for f in pathlib.Path(sys.argv[1]).rglob('*.so')]\n"
+        "print(ops.gelu(x, torch.zeros(6)).shape == x.shape)"
+    )
+    full = os.environ | {"WORKBENCH_CACHE": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT + then, str(tmp_path)], capture_output=True, text=True, env=full, check=True
+    )
+    assert done.stdout.split() == ["compiled", "True", "True"]
+
+
+def test_without_a_writable_cache_torch_computes(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said, warned = ask(tmp_path / "file")
+    assert said == "portable True" and "cannot be created" in warned

@@ -1,0 +1,151 @@
+"""The built-in corpus: English out of docstrings, split without leaks."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from workbench.data.built_in import docs
+from workbench.data.built_in.docs import Entry
+
+
+@pytest.fixture(scope="module")
+def sides(workbench_cache: Path) -> dict[str, list[Entry]]:
+    return {"train": docs.entries("train"), "test": docs.entries("test")}
+
+
+def test_the_corpus_is_large_english_of_all_packages(sides: dict[str, list[Entry]]):
+    made = docs.info()
+    assert made.missing == () and set(made.packages) == set(docs.PACKAGES)
+    assert made.bytes["train"] > 8_000_000 and made.bytes["test"] > 600_000
+    text = " ".join(entry.text for entry in sides["train"])
+    common = Counter(re.findall(r"[a-z]+", text.lower()))
+    assert {word for word, _ in common.most_common(8)} >= {"the", "of", "to", "a", "is"}
+    assert sum(text.count(mark) for mark in (">>> ", "``", ":func:", ".. note")) < 200
+    for side in sides.values():
+        shares = Counter(entry.package for entry in side)
+        assert set(shares) == set(docs.PACKAGES) and min(shares.values()) > 200
+    topics = {entry.name: entry for entry in sides["train"] if entry.module == "pydoc_data.topics"}
+    assert "assignment" in topics and topics["assignment"].signature == ""
+
+
+def test_no_module_is_on_both_sides(sides: dict[str, list[Entry]]):
+    train, test = ({(entry.package, entry.module) for entry in side} for side in sides.values())
+    assert not train & test
+
+
+def test_entries_are_unique(sides: dict[str, list[Entry]]):
+    texts = [" ".join(re.findall(r"\w+", entry.text.lower())) for entry in sides["train"] + sides["test"]]
+    assert len(set(texts)) == len(texts)
+
+
+def test_no_test_text_is_in_the_training_documents(sides: dict[str, list[Entry]]):
+    """No eight words in a row, and no sentence of four words or more."""
+    blob = " | ".join(" ".join(re.findall(r"\w+", document.lower())) for document in docs.documents("train"))
+    tokens = blob.split()
+    eights = set(zip(*(tokens[i:] for i in range(8)), strict=False))
+    sentences = []
+    for entry in sides["test"]:
+        for line in entry.text.split("\n"):
+            found = re.findall(r"\w+", line.lower())
+            assert not any(run in eights for run in zip(*(found[i:] for i in range(8)), strict=False)), line
+            sentences += [" ".join(re.findall(r"\w+", part.lower())) for part in re.split(r"(?<=[.!?])\s", line)]
+    sentences = [sentence for sentence in sentences if len(sentence.split()) >= 4]
+    assert len(sentences) > 5000
+    padded = f" {blob} "
+    for sentence in random.Random(0).sample(sentences, 300):
+        assert f" {sentence} " not in padded
+
+
+def test_documents_are_the_modules(sides: dict[str, list[Entry]]):
+    documents = list(docs.documents("train"))
+    assert len(documents) == len({(entry.package, entry.module) for entry in sides["train"]})
+    first = sides["train"][0]
+    assert documents[0].startswith("\n".join(line for line in (first.signature, first.text) if line))
+    assert not any("\n\n" in document for document in documents)
+
+
+def fake_packages(root: Path) -> dict[str, Path]:
+    for number in range(40):
+        folder = root / f"numpy/part{number % 4}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"m{number}.py").write_text(f'"""Module number {number} says {"very " * number}much of itself."""')
+    (root / "numpy/tests").mkdir()
+    (root / "numpy/tests/m.py").write_text('"""A test module that must not be in the corpus."""')
+    return {"numpy": root / "numpy"}
+
+
+def test_order_and_content_do_not_depend_on_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    files = docs.source_files(fake_packages(tmp_path)) * 5
+    many = docs._extract(files)
+    monkeypatch.setattr(docs, "cores", lambda: 1)
+    assert docs._extract(files) == many
+    assert [entry.module for entry in many] == [module for _, _, module in files]
+    assert not any("tests" in entry.module for entry in many)
+
+
+def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    roots = fake_packages(tmp_path)
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(docs, "_root", roots.get)
+    made = docs.info()
+    assert made.missing == ("python", "pandas", "matplotlib", "scipy", "torch")
+    assert made.entries["train"] == sum(not docs.is_test(f"numpy.part{n % 4}.m{n}") for n in range(40)) > 30
+    assert docs.info() == made
+    monkeypatch.setattr(docs, "_root", lambda package: None)
+    with pytest.raises(docs.InputError, match="'docs' is made of the sources of python, numpy"):
+        docs.entries("train")
+
+
+@pytest.mark.parametrize("name", ["info.json", "train.jsonl"])
+@pytest.mark.parametrize("damage", ["cut", "digit", "gone", "empty"])
+def test_a_damaged_corpus_is_made_again(
+    tmp_path: Path, name: str, damage: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    roots = fake_packages(tmp_path)
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(docs, "_root", roots.get)
+    made, (path,) = docs.info(), (tmp_path / "cache/docs").glob(f"[!.]*/{name}")
+    whole = path.read_bytes()
+    changed = {"cut": whole[:-20], "digit": whole.replace(b"1", b"2", 1), "gone": None, "empty": b""}[damage]
+    path.unlink()
+    if changed is not None:
+        path.write_bytes(changed)
+    assert docs.info() == made and path.read_bytes() == whole and str(path.parent) in caplog.text
+    docs._load.cache_clear()
+    assert len(docs.entries("train")) == made.entries["train"]
+
+
+def test_shared_paragraphs_are_dropped_from_the_test_side():
+    train = [Entry("p", "a", "f", "", "One two three four five six seven eight nine ten.\nReturns the mean value.")]
+    shared = "Zero. one two three four five six seven eight and more."
+    test = [
+        Entry("p", "b", "f", "", f"A first paragraph of its own.\n{shared}\nA last one of its own."),
+        Entry("p", "b", "g", "", f"{shared}\nThe rest goes too, without its beginning."),
+        Entry("p", "b", "h", "", "Something else. Returns the mean value."),
+        Entry("p", "b", "i", "", "Returns the mean value of something else."),
+    ]
+    kept = docs._without_shared(test, train)
+    assert [(entry.name, entry.text) for entry in kept] == [
+        ("f", "A first paragraph of its own.\nA last one of its own."),
+        ("i", "Returns the mean value of something else."),
+    ]
+
+
+def test_extraction_imports_nothing_of_the_packages(workbench_cache: Path, sides: dict[str, list[Entry]]):
+    code = """
+        import json, sys
+        from workbench.data.built_in import docs
+        count = len(docs.entries("train"))
+        print(json.dumps([count, sorted({"torch", "numpy", "pandas", "scipy", "matplotlib"} & set(sys.modules))]))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [len(sides["train"]), []]

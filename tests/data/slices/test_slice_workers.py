@@ -1,0 +1,108 @@
+"""Processes that share the slices of a text."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from slice_text import Small, content, make, spec_of
+
+from workbench.data.slices import slice_workers
+from workbench.errors import InputError
+
+
+def test_processes_make_the_same_bytes(book: Path, tmp_path: Path, sliced: Small) -> None:
+    sliced(50_000)
+    make(spec_of(book), tmp_path / "alone")
+    make(spec_of(book), tmp_path / "shared", workers=3)
+    assert content(tmp_path / "shared") == content(tmp_path / "alone")
+
+
+COMMAND = """
+import sys
+from workbench.data import tokenizer
+from workbench.data.slices import cutting
+tokenizer.SAMPLE, cutting.SLICE = 200_000, 20_000
+from workbench.cli import main
+sys.argv = ["workbench", "data", "prepare", "--corpus", sys.argv[1], "--workers", "2", "--json",
+            "--set", "encoder.vocab=800", "--set", "batch.size=4"]
+main()
+"""
+
+
+def start(book: Path, cache: Path) -> subprocess.Popen[str]:
+    """Prepare by two workers, in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMAND, str(book)], env={**os.environ, "WORKBENCH_CACHE": str(cache)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def workers_of(parent: int) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+
+
+@pytest.mark.slow
+def test_ten_kills_over_two_workers_change_no_byte(book: Path, tmp_path: Path) -> None:
+    """By turns a worker, the whole command with its workers, and the command alone, at any time of their work."""
+    done = start(book, tmp_path / "calm")
+    out, errors = done.communicate(timeout=300)
+    assert done.returncode == 0, errors
+    cache, draw, kills = tmp_path / "killed", random.Random(5), 0
+    command = start(book, cache)
+    while kills < 10:
+        count = len(list(cache.glob("slices/[!.]*")))
+        deadline = time.monotonic() + 120
+        while command.poll() is None and len(list(cache.glob("slices/[!.]*"))) < min(count + 1 + kills % 3, 60):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(draw.random() * 0.05)
+        assert command.poll() is None, "the text is too small for this test"
+        children = workers_of(command.pid)
+        if kills % 3 == 0 and children:
+            os.kill(draw.choice(children), signal.SIGKILL)
+        elif kills % 3 == 1:
+            os.killpg(command.pid, signal.SIGKILL)
+            command.communicate(timeout=60)
+            command = start(book, cache)
+        else:
+            command.kill()
+            command.communicate(timeout=60)
+            command = start(book, cache)
+        kills += 1
+    again, errors = command.communicate(timeout=300)
+    assert command.returncode == 0, errors
+    assert json.loads(again)["fingerprint"] == json.loads(out)["fingerprint"]
+    assert content(cache) == content(tmp_path / "calm")
+
+
+@pytest.mark.parametrize(
+    ("code", "expected", "words"),
+    [
+        (2, InputError, "a.txt is no text"),
+        (74, OSError, "a.txt is no text"),
+        (-9, None, "a worker ended early, with signal 9"),
+        (1, None, "a worker ended early, with exit code 1"),
+    ],
+)
+def test_how_a_worker_ended_decides_what_becomes_of_the_others(
+    code: int, expected: type[Exception] | None, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Text that cannot be read and a disk that fails end all; one that was killed is replaced by the others."""
+    messages = io.BytesIO(b"workbench: a warning before\nworkbench: a.txt is no text\n")
+    ended = SimpleNamespace(returncode=code)
+    if expected is not None:
+        with pytest.raises(expected, match=words):
+            slice_workers._judge(ended, messages)  # type: ignore[arg-type]
+    else:
+        slice_workers._judge(ended, messages)  # type: ignore[arg-type]
+        assert [record.getMessage() for record in caplog.records] == ["a warning before", "a.txt is no text", words]
