@@ -11,8 +11,10 @@ from text_files import DOCUMENTS, PACK, WRITE, read, refused
 
 from workbench.data import streams
 
+PACKED = [ending for ending in PACK if ending]
 
-@pytest.mark.parametrize("packing", PACK)
+
+@pytest.mark.parametrize("packing", PACKED)
 def test_what_unpacks_to_more_than_any_text_is_refused(
     tmp_path: Path, packing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -23,7 +25,7 @@ def test_what_unpacks_to_more_than_any_text_is_refused(
     assert "decompresses to more than 500 times its size" in refused(path)
 
 
-@pytest.mark.parametrize("packing", PACK)
+@pytest.mark.parametrize("packing", PACKED)
 def test_pieces_are_small_whatever_the_file(tmp_path: Path, packing: str) -> None:
     path = tmp_path / f"text.txt{packing}"
     whole = b"many words " * 500_000
