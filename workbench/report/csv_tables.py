@@ -95,10 +95,12 @@ def sheets(frames: Frames, boards: Iterable[Board]) -> dict[str, pd.DataFrame]:
 def table(board: Board) -> list[Row]:
     """Return the rows of table.csv: each arm at each budget, the largest budget first, then the untrained encoder."""
     cells = [c for budget in reversed(board.budgets) for c in board.at(budget)]
-    return [_cell(board, c) for c in [*cells, *([board.untrained] if board.untrained else [])]]
+    # As in published results: medians over fine-tuning seeds, averaged over tasks.
+    medians = {(c.budget, c.arm, c.task): c.median for c in board.task_cells}
+    return [_cell(board, c, medians) for c in [*cells, *([board.untrained] if board.untrained else [])]]
 
 
-def _cell(board: Board, cell: Cell) -> Row:
+def _cell(board: Board, cell: Cell, medians: Mapping[tuple[str, str, str], float]) -> Row:
     column = board.published
     published = column.scores.get(cell.arm) if column else None
     return {
@@ -108,19 +110,13 @@ def _cell(board: Board, cell: Cell) -> Row:
         "arm": cell.arm,
         "statistic": board.statistic,
         **_estimate("score", cell.estimate),
-        "median": median(board, cell),
+        "median": sum(medians[cell.budget, cell.arm, task] for task in board.tasks) / len(board.tasks),
         **_gain(cell.gain),
         **cell.spent,
         "published": published,
         "published_source": column.source if column and published is not None else "",
         "runs": " ".join(cell.runs),
     }
-
-
-def median(board: Board, cell: Cell) -> float:
-    """Return an arm's score as in published results: medians over fine-tuning seeds, averaged over tasks."""
-    medians = {c.task: c.median for c in board.task_cells if (c.budget, c.arm) == (cell.budget, cell.arm)}
-    return sum(medians[task] for task in board.tasks) / len(board.tasks)
 
 
 def _estimate(name: str, e: Estimate) -> Row:

@@ -162,6 +162,12 @@ def read_object(path: Path, *, format: int | None = None) -> dict[str, Any]:
 
 def read_sealed(path: Path, *, format: int | None = None) -> tuple[dict[str, Any], bool]:
     """Return what `read_object` returns, and whether the object had a hash (see `sealed`)."""
+    value, has_seal, _ = read_hashed(path, format=format)
+    return value, has_seal
+
+
+def read_hashed(path: Path, *, format: int | None = None) -> tuple[dict[str, Any], bool, dict[str, Any]]:
+    """Return what `read_sealed` returns, and the size and SHA-256 of the file, which is hashed once for both."""
     try:
         content = read_bytes(path)
         value = loads(content)
@@ -173,12 +179,15 @@ def read_sealed(path: Path, *, format: int | None = None) -> tuple[dict[str, Any
         other = ascii(value.get("format"))[:40]
         raise ValueError(f"{path.name} is of format {other}, but this version of workbench reads format {format}")
     has_seal = SEAL in value
+    body, end = content[:-_SEAL_BYTES], content[-_SEAL_BYTES:]
+    sha = hashlib.sha256(body)
     if has_seal:
-        body, mark = content[:-_SEAL_BYTES], _SEAL.fullmatch(content[-_SEAL_BYTES:])
-        if mark is None or mark[1].decode() != hashlib.sha256(body).hexdigest():
+        mark = _SEAL.fullmatch(end)
+        if mark is None or mark[1].decode() != sha.hexdigest():
             raise ValueError(f"{path.name} has changed since it was written (its hash differs)")
         del value[SEAL]
-    return value, has_seal
+    sha.update(end)
+    return value, has_seal, {"bytes": len(content), "sha256": sha.hexdigest()}
 
 
 def no_room(path: Path, needed: int | None = None, error: OSError | None = None) -> OSError:

@@ -98,8 +98,12 @@ def _usable(name: str, listed: Any) -> bool:
     return inside and whole
 
 
-def differences(folder: Path, files: Entries, full: bool) -> Iterator[Difference]:
-    """Yield each listed file that is missing or changed, by its size, and with `full` also by its SHA-256."""
+def differences(folder: Path, files: Entries, full: bool, known: Entries | None = None) -> Iterator[Difference]:
+    """Yield each listed file that is missing or changed, by its size, and with `full` also by its SHA-256.
+
+    Files in `known` have just been read, and have these sizes and hashes; they are not read again.
+    """
+    known = known or {}
     gone = {place for place in map(_spared, files) if place and not os.path.lexists(folder / place)}
     links = {inner for inner in _folders_of(files) if os.path.islink(folder / inner)}
     for name, listed in files.items():
@@ -107,7 +111,7 @@ def differences(folder: Path, files: Entries, full: bool) -> Iterator[Difference
             yield Difference(name, "spared", f"{name} was deleted with its folder")
             continue
         try:
-            what = _linked(name, links) or _change(f"{folder}/{name}", name, listed, full)
+            what = _linked(name, links) or _change(f"{folder}/{name}", name, listed, full, known.get(name))
         except FileNotFoundError:
             yield Difference(name, "missing", f"{name} is missing")
             continue
@@ -140,15 +144,25 @@ def _linked(name: str, links: set[str]) -> str:
     return f"{name} is reached through a symbolic link" if linked else ""
 
 
-def _change(path: str, name: str, listed: Mapping[str, Any], full: bool) -> str:
-    """Return how a file differs from its entry, "" if it does not. Raises OSError."""
-    info = os.lstat(path)
-    if not stat.S_ISREG(info.st_mode):
+def _change(path: str, name: str, listed: Mapping[str, Any], full: bool, known: Mapping[str, Any] | None) -> str:
+    """Return how a file differs from its entry, "" if it does not; `known` is its entry now. Raises OSError."""
+    size = known["bytes"] if known is not None else _size(path)
+    if size is None:
         return f"{name} is not a regular file"
-    if info.st_size != listed["bytes"]:
-        return f"{name} has {info.st_size} bytes instead of {listed['bytes']}"
-    if full:
-        with open(path, "rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != listed["sha256"]:
-                return f"{name} has changed since it was written"
-    return ""
+    if size != listed["bytes"]:
+        return f"{name} has {size} bytes instead of {listed['bytes']}"
+    if known is None and not full:
+        return ""
+    sha = known["sha256"] if known is not None else _sha256(path)
+    return "" if sha == listed["sha256"] else f"{name} has changed since it was written"
+
+
+def _size(path: str) -> int | None:
+    """Return the size of a file in bytes; None if it is not a regular file. Raises OSError."""
+    info = os.lstat(path)
+    return info.st_size if stat.S_ISREG(info.st_mode) else None
+
+
+def _sha256(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from workbench.errors import DamagedRun, InputError
 from workbench.spec.run_spec import parse
@@ -37,6 +37,14 @@ _RUNNING_TOTALS = ("step", "tokens", "flops", "seconds")
 def now() -> str:
     """Return the present time in UTC, to the second, in ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class Examined(NamedTuple):
+    """The state of a run with a remark on it, and the JSON files that were read to determine it, by name."""
+
+    state: State
+    note: str
+    records: dict[str, dict[str, Any]]
 
 
 class RunDir:
@@ -330,10 +338,7 @@ class RunDir:
         reasons = {}
         for name in [*validation.failure_names(self.path), *validation.point_names(self.path, "failures")]:
             with contextlib.suppress(InputError):  # an owner may delete a file in the meantime
-                record = self.read_json(validation.inside("failures", name))
-                act = record.get("act", "fine-tuning")  # older versions had no other kind of evaluation
-                task = f"{record['task']} (seed {record['seed']})"
-                reasons[name] = f"{act} on {task} {record['kind']}: {record['message']}"
+                reasons[name] = _failure(self.read_json(validation.inside("failures", name)))
         return reasons
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -418,31 +423,39 @@ class RunDir:
     @property
     def state(self) -> State:
         """The present state of the run, determined from its files and stored nowhere."""
-        return self._look()[0]
+        return self.examine().state
 
     @property
     def note(self) -> str:
         """A remark on the state: the damage, the error, failed evaluations and warnings, or the running process."""
-        return self._look()[1]
+        return self.examine().note
 
     def summary(self, full: bool = False) -> dict[str, Any]:
         """Return the row of this run in `workbench status`; with `full` every file is compared with its hash."""
-        state, note = self._look(full)
-        return {"run_id": self.run_id, "state": state, "note": note, "path": str(self.path)}
+        examined = self.examine(full)
+        return {"run_id": self.run_id, "state": examined.state, "note": examined.note, "path": str(self.path)}
 
-    def _look(self, full: bool = False) -> tuple[State, str]:
-        """Return state and note; with `full` every file is compared with its hash."""
-        damage, records = validation.look(self.path, full)
+    def examine(self, full: bool = False) -> Examined:
+        """Return the state of the run and the JSON files that were read to determine it, each of them once.
+
+        With `full` every file is compared with its hash. Raises InputError or OSError if files change meanwhile.
+        """
+        damage, contents = validation.look(self.path, full)
         if damage:
-            return "damaged", damage
+            return Examined("damaged", damage, contents.records)
+        done = contents.records.get("done.json")
+        if full and done is None and not alive(self.path) and (damage := self.progress_damage()):
+            return Examined("damaged", damage, contents.records)
+        return Examined(*self._state(contents), contents.records)
+
+    def _state(self, contents: validation.Contents) -> tuple[State, str]:
+        """Return state and note of a run that is not damaged."""
         if alive(self.path):
             return "running", f"by {holder}" if (holder := read(self.path)) else ""
-        done, error = records.get("done.json"), records.get("error.json")
-        if full and done is None and (damage := self.progress_damage()):
-            return "damaged", damage
+        done, error = contents.records.get("done.json"), contents.records.get("error.json")
         if done is not None:  # a later failure is one of evaluation, not of the run
-            notes = [*self.failures().values(), *_warnings(done)]
-            return "done" if self._scored(records.get("wanted.json")) else "trained", "; ".join(notes)
+            failures = [_failure(contents.records[name]) for name in contents.named("failures")]
+            return "done" if self._scored(contents) else "trained", "; ".join([*failures, *_warnings(done)])
         if error is not None:
             return "diverged" if error["kind"] == "diverged" else "failed", error["message"]
         begun = any(map(self._has, ("metrics.jsonl", "checkpoints", "plan.json", "env.json", "lease")))
@@ -470,9 +483,10 @@ class RunDir:
     def _has(self, name: str) -> bool:
         return os.path.lexists(self.path / name)
 
-    def _scored(self, wanted: Mapping[str, Any] | None) -> bool:
-        """Return whether all scores that were ever requested exist; `wanted` is the content of wanted.json."""
-        present = {*validation.score_names(self.path), *validation.point_names(self.path, "scores")}
+    def _scored(self, contents: validation.Contents) -> bool:
+        """Return whether all scores that were ever requested exist."""
+        present = {name.removeprefix("scores/").replace("/scores/", "/") for name in contents.named("scores")}
+        wanted = contents.records.get("wanted.json")
         if wanted and wanted["scores"]:
             return _wanted(wanted) <= present
         return bool(present) or self.spec().tasks.names in ((), ("none",))
@@ -489,6 +503,12 @@ def home_of(encoder: Path) -> tuple[RunDir, str]:
 def _wanted(record: Mapping[str, Any]) -> set[str]:
     """Return the names of all scores that are listed in wanted.json, including those of points."""
     return {*record.get("scores", ()), *record.get("points", ())}
+
+
+def _failure(record: Mapping[str, Any]) -> str:
+    """Return a sentence about the reason of a failed evaluation."""
+    act = record.get("act", "fine-tuning")  # older versions had no other kind of evaluation
+    return f"{act} on {record['task']} (seed {record['seed']}) {record['kind']}: {record['message']}"
 
 
 def _warnings(done: Mapping[str, Any]) -> list[str]:

@@ -13,10 +13,8 @@ import dataclasses
 import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -233,14 +231,6 @@ class RunStore:
             raise InputError(f"no run {run_id!r} in {self.root}{suggest(run_id, names) if names else ''}")
         return run
 
-    def summaries(self, run_ids: Sequence[str], full: bool) -> dict[str, dict[str, Any]]:
-        """Return `RunDir.summary` of each of these runs that exists; with `full`, several are read at the same time."""
-        runs = [RunDir(self.root / run_id) for run_id in run_ids if os.path.lexists(self.root / run_id)]
-        if not full:
-            return {run.run_id: _summary(run, full) for run in runs}
-        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            return {row["run_id"]: row for row in pool.map(partial(_summary, full=True), runs)}
-
     # -- experiments
 
     def extend_experiment(self, record: ExperimentRecord) -> ExperimentRecord:
@@ -353,14 +343,6 @@ def _shortage(path: Path) -> str:
             if len(raw[key]) != count:
                 return f"{path.name} lists {len(raw[key])} {key} instead of the {count} that were written there"
     return ""
-
-
-def _summary(run: RunDir, full: bool) -> dict[str, Any]:
-    """Return the summary of a run whose files may change while they are read."""
-    try:
-        return run.summary(full)
-    except (InputError, OSError) as error:
-        return {"run_id": run.run_id, "state": "damaged", "note": str(error), "path": str(run.path)}
 
 
 def _union(before: Iterable[str], after: Iterable[str]) -> list[str]:

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from workbench.errors import DamagedRun, InputError
 from workbench.spec.run_spec import digest, parse
 from workbench.spec.scoring import score_file
 from workbench.store import atomic, manifest
-from workbench.store.atomic import checked_name, loads, own_folder, read_bytes, read_sealed
+from workbench.store.atomic import checked_name, loads, own_folder, read_bytes, read_hashed
 
 FORMAT = 1
 
@@ -52,13 +53,45 @@ def read(folder: Path, name: str, must: bool = False) -> dict[str, Any]:
 
     Files of older versions have neither hash nor run; with `must` they are refused. Raises ValueError or OSError.
     """
-    value, has_seal = read_sealed(folder / name, format=None if name in _UNNUMBERED else FORMAT)
+    return _read(folder, name, must)[0]
+
+
+def _read(folder: Path, name: str, must: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what `read` returns, and the entry that a manifest has for the file."""
+    value, has_seal, entry = read_hashed(folder / name, format=None if name in _UNNUMBERED else FORMAT)
     if has_seal and name != "spec.json" and (owner := value.pop("run_id", None)) != folder.name:
         raise ValueError(f"{name} belongs to the run {ascii(owner)[:80]}")
     check_fields(name, value, _KINDS.get(_kind(name), {}))
     if must and not has_seal:
         raise ValueError(f"{name} has changed since it was written (its hash is missing)")
-    return value
+    return value, entry
+
+
+@dataclass
+class Contents:
+    """The JSON files of a run's folder that were read to check it, each read and hashed once.
+
+    `records` has their contents by name, and `entries` their sizes and hashes as a manifest has them.
+    """
+
+    folder: Path
+    entries: manifest.Entries = field(default_factory=dict)
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def read(self, name: str, must: bool = False) -> dict[str, Any]:
+        """Return what `read` returns, and keep it. Raises ValueError or OSError."""
+        self.records[name], self.entries[name] = _read(self.folder, name, must)
+        return self.records[name]
+
+    def read_spec(self) -> tuple[dict[str, Any], bool]:
+        """Return what `spec_record` returns, and keep the content. Raises ValueError or OSError."""
+        raw, has_seal, self.entries["spec.json"] = _spec_record(self.folder)
+        self.records["spec.json"] = raw
+        return raw, has_seal
+
+    def named(self, inner: str) -> list[str]:
+        """Return the names of the records in the folder `inner`, first those of the end of training, then of points."""
+        return [name for name in self.records if f"/{inner}/" in f"/{name}"]
 
 
 def _kind(name: str) -> str:
@@ -83,14 +116,20 @@ def spec_record(folder: Path) -> tuple[dict[str, Any], bool]:
 
     Raises ValueError if spec.json is damaged or belongs to another folder, or OSError.
     """
-    raw, has_seal = read_sealed(folder / "spec.json", format=FORMAT)
+    raw, has_seal, _ = _spec_record(folder)
+    return raw, has_seal
+
+
+def _spec_record(folder: Path) -> tuple[dict[str, Any], bool, dict[str, Any]]:
+    """Return what `spec_record` returns, and the entry that a manifest has for the file."""
+    raw, has_seal, entry = read_hashed(folder / "spec.json", format=FORMAT)
     if not isinstance(raw.get("spec"), dict) or not isinstance(raw.get("identity_sha"), str):
         raise ValueError("spec.json lacks the spec or its hash")
     if raw.get("run_id") != folder.name:
         raise ValueError(f"spec.json belongs to the run {ascii(raw.get('run_id'))[:80]}")
     if raw.get("spec_sha") != digest(raw["spec"], 64) or not (has_seal or raw.keys() <= _SPEC_KEYS):
         raise ValueError("spec.json has changed since it was written (its hash differs)")
-    return raw, has_seal
+    return raw, has_seal, entry
 
 
 def score_names(folder: Path) -> list[str]:
@@ -154,18 +193,18 @@ def fault(folder: Path, full: bool = False) -> str | None:
     return look(folder, full)[0]
 
 
-def look(folder: Path, full: bool = False) -> tuple[str | None, dict[str, dict[str, Any]]]:
-    """Return what `fault` returns, and the content of the JSON files that were read for it, by name."""
+def look(folder: Path, full: bool = False) -> tuple[str | None, Contents]:
+    """Return what `fault` returns, and the JSON files that were read for it: all of them if there is no damage."""
     for _ in range(LOOKS):
         before = stamp(folder / manifest.NAME)
-        records: dict[str, dict[str, Any]] = {}
+        contents = Contents(folder)
         try:
-            damage = _fault(folder, full, records)
+            damage = _fault(contents, full)
         except (ValueError, OSError, ArithmeticError, TypeError) as error:
             damage = reason(error)
         if damage is None or before == stamp(folder / manifest.NAME):
             break
-    return damage, records
+    return damage, contents
 
 
 def stamp(path: Path) -> tuple[int, int] | None:
@@ -177,61 +216,61 @@ def stamp(path: Path) -> tuple[int, int] | None:
     return info.st_mtime_ns, info.st_ino
 
 
-def _fault(folder: Path, full: bool, records: dict[str, dict[str, Any]]) -> str | None:
-    """Return how a run's folder is damaged, or None, and add the JSON files that were read to `records`."""
+def _fault(contents: Contents, full: bool) -> str | None:
+    """Return how a run's folder is damaged, or None. Raises ValueError or OSError."""
+    folder = contents.folder
     checked_name(folder.name, "the name of a run")
     if not stat.S_ISDIR(os.lstat(folder).st_mode):
         return "is a link or a file instead of a folder"
-    record, must = spec_record(folder)
+    record, must = contents.read_spec()
     parse(record["spec"])
     for name in (*manifest.FOLDERS, "unfinished", "wandb"):
         try:
             own_folder(folder / name)
         except InputError:
             return f"{name} is a link or a file instead of a folder"
-    _read_records(folder, must, records)
-    done = records.get("done.json")
+    _read_records(contents, must)
+    done = contents.records.get("done.json")
     listed = manifest.read(folder) if done is not None else None
     damage = (
-        _scores_fault(folder, done, must or listed is not None, must)
-        or _points_fault(folder, must or listed is not None)
-        or _missing(folder, records, listed is not None)
+        _scores_fault(contents, done, must or listed is not None, must)
+        or _points_fault(contents, must or listed is not None)
+        or _missing(folder, contents.records, listed is not None)
     )
     if damage is None and listed is not None:
-        damage = _manifest_fault(folder, listed, full)
+        damage = _manifest_fault(contents, listed, full)
     return damage or _rows_fault(folder / "metrics.jsonl", done)
 
 
-def _read_records(folder: Path, must: bool, records: dict[str, dict[str, Any]]) -> None:
-    """Add the JSON files of a run's folder to `records`. Raises ValueError for one that cannot be used."""
+def _read_records(contents: Contents, must: bool) -> None:
+    """Read the JSON files at the top of a run's folder. Raises ValueError for one that cannot be used."""
     for name in ("plan.json", "env.json", "error.json", "wanted.json", "done.json"):
         with contextlib.suppress(FileNotFoundError):  # an owner may delete a file in the meantime
-            records[name] = read(folder, name, must)
-            check_fields(name, records[name], _FACTS.get(name, {}))
-    wanted = records.get("wanted.json", {})
+            check_fields(name, contents.read(name, must), _FACTS.get(name, {}))
+    wanted = contents.records.get("wanted.json", {})
     for name in (*wanted.get("scores", ()), *wanted.get("points", ())):
         check_score_name(name)
 
 
-def _scores_fault(folder: Path, done: dict[str, Any] | None, hashed: bool, must: bool) -> str | None:
+def _scores_fault(contents: Contents, done: dict[str, Any] | None, hashed: bool, must: bool) -> str | None:
     """Return how a score or a failure of a run is damaged, or None. Raises ValueError or OSError.
 
     Scores must hold a hash of themselves if `hashed`, failures if `must`.
     """
-    for name in score_names(folder):
-        if damage := _score_fault(folder, name, done, hashed):
+    for name in score_names(contents.folder):
+        if damage := _score_fault(contents, name, done, hashed):
             return damage
-    for name in failure_names(folder):
+    for name in failure_names(contents.folder):
         checked_name(name, "the name of a score")
-        read(folder, f"failures/{name}", must)
+        contents.read(f"failures/{name}", must)
     return None
 
 
-def _points_fault(folder: Path, hashed: bool) -> str | None:
+def _points_fault(contents: Contents, hashed: bool) -> str | None:
     """Return how a point of a run is damaged, or None."""
-    for place in points(folder):
+    for place in points(contents.folder):
         try:
-            damage = _point_fault(folder, place, hashed)
+            damage = _point_fault(contents, place, hashed)
         except (ValueError, OSError) as error:
             damage = reason(error)
         if damage:
@@ -254,20 +293,21 @@ def _missing(folder: Path, records: dict[str, dict[str, Any]], has_manifest: boo
     return f"{lost} is missing" if lost and _saved(folder) else None
 
 
-def _point_fault(folder: Path, place: str, must: bool) -> str | None:
+def _point_fault(contents: Contents, place: str, must: bool) -> str | None:
     """Return how the record or a score of a point is damaged, or None. Raises ValueError or OSError."""
+    folder = contents.folder
     for name in ("", "encoder", "heads", "scores", "failures", "predictions"):
         try:
             own_folder(folder / place / name)
         except InputError:
             return f"{place}{name} is a link or a file instead of a folder"
-    point = read(folder, f"{place}point.json", must=True)
+    point = contents.read(f"{place}point.json", must=True)
     for name in _json_names(folder / place, "scores"):
-        if damage := _score_fault(folder, name, point, must, place):
+        if damage := _score_fault(contents, name, point, must, place):
             return damage
     for name in _json_names(folder / place, "failures"):
         checked_name(name, "the name of a score")
-        read(folder, f"{place}failures/{name}", must)
+        contents.read(f"{place}failures/{name}", must)
     return None
 
 
@@ -291,14 +331,16 @@ def _saved(folder: Path) -> bool:
         return False
 
 
-def _score_fault(folder: Path, name: str, done: Mapping[str, Any] | None, must: bool, place: str = "") -> str | None:
+def _score_fault(
+    contents: Contents, name: str, done: Mapping[str, Any] | None, must: bool, place: str = ""
+) -> str | None:
     """Return how a score is damaged or misplaced, or that it is of other weights, or None.
 
     `done` is the record of the weights, of the end of training or of the point at `place`. Raises ValueError, OSError.
     """
     checked_name(name, "the name of a score")
     path = f"{place}scores/{name}"
-    score = read(folder, path, must)
+    score = contents.read(path, must)
     check_fields(path, {"values": {}, "baselines": {}} | score, {"values": dict, "baselines": dict})
     stated = [part[score["metric"]] for part in score.get("values", {}).values() if score["metric"] in part]
     if stated and score["value"] not in stated:
@@ -312,10 +354,10 @@ def _score_fault(folder: Path, name: str, done: Mapping[str, Any] | None, must: 
     return None
 
 
-def _manifest_fault(folder: Path, listed: manifest.Entries, full: bool) -> str | None:
+def _manifest_fault(contents: Contents, listed: manifest.Entries, full: bool) -> str | None:
     """Return the first difference between a finished run and its manifest, or None."""
-    differences = (each.what for each in manifest.differences(folder, listed, full) if each.kind != "spared")
-    return next(differences, None)
+    differences = manifest.differences(contents.folder, listed, full, contents.entries)
+    return next((each.what for each in differences if each.kind != "spared"), None)
 
 
 def _rows_fault(path: Path, done: Mapping[str, Any] | None) -> str | None:

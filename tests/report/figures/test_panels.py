@@ -12,6 +12,7 @@ import made
 import pandas as pd
 import pytest
 
+from workbench.report.figures import panels as panel_module
 from workbench.report.figures.arm_styles import styles
 from workbench.report.figures.panels import HEALTH_NOTE, LOSS_NOTE, METRICS, Panel, Training, training
 from workbench.report.load.frames import Frames
@@ -151,3 +152,17 @@ def test_logs_without_tokens_are_drawn_over_steps() -> None:
     [line] = lines(panels({"rtd-60-s0": bare})["rtd"], "rtd")
     [usual] = lines(panels({"rtd-60-s0": rows(loss=[1.0, 2.0, 3.0, 4.0, 5.0])})["rtd"], "rtd")
     assert line == usual
+
+
+@pytest.mark.parametrize(("most", "drawn"), [(12, 6), (11, 3), (4, 2), (1, 1)])
+def test_of_many_runs_equally_many_of_each_arm_are_drawn(
+    monkeypatch: pytest.MonkeyPatch, most: int, drawn: int
+) -> None:
+    monkeypatch.setattr(panel_module, "MOST_LINES", most)
+    many = made.in_memory(lambda *_: 0.0, ("rtd", "bert-mlm"), 6)
+    logged = {f"{arm}-60-s{seed}": list(map(dict, rows(mask_rate=0.15 + seed / 100)))
+              for arm in ("rtd", "bert-mlm") for seed in range(6)}  # fmt: skip
+    result = training(replace(many, logged=logged), "60 steps", LOOKS)
+    [panel] = [panel for group in result.groups for panel in group.panels]
+    assert [len(lines(panel, arm)) for arm in ("rtd", "bert-mlm")] == [drawn, drawn]
+    assert ("are drawn" in result.note) == (drawn < 6) and (f"Of 12 runs, {2 * drawn} " in result.note) == (drawn < 6)

@@ -212,3 +212,15 @@ def test_the_band_is_the_interval_of_the_untrained_encoders() -> None:
     low, high = min(numbers[::2]), max(numbers[::2])
     assert e.low is not None and e.high is not None
     assert (low, high) == pytest.approx((zero + per * e.low, zero + per * e.high), abs=0.7)
+
+
+def test_marks_of_very_many_runs_stand_where_they_would_but_without_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = board("small", "large")
+    linked, tips = strip(found)
+    marks = {tipped(linked)[gid] for gid, (_, link) in tips.items() if link}
+    monkeypatch.setattr(strips, "MOST_LINKED", len(found.run_scores) - 1)
+    at_once, few_tips = strip(found)
+    assert len(marks) == len(found.run_scores) and not any(link for _, link in few_tips.values())
+    assert [tip for tip in few_tips.values()] == [tip for tip in tips.values() if not tip[1]], "means keep theirs"
+    points = [point for line in at_once.lines if len(line.get_xdata()) == 3 for point in line.get_xydata().tolist()]
+    assert marks == set(map(tuple, points)), "three runs of each cell are drawn at once"

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import made
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.report.load import run_files
+from workbench.report.load import frames, run_files
 from workbench.spec.parts import CONVENTIONS
+from workbench.store import atomic
 from workbench.store.atomic import sealed
 
 FLOPS = {name: 10.0 * n for n, name in enumerate(CONVENTIONS, 1)}
@@ -309,3 +312,33 @@ def test_a_damaged_point_is_left_out_and_a_damaged_score_of_one_named(tmp_path: 
     assert [score["path"] for score in scores] == ["points/00000002/scores/b.json"]
     assert "points/00000002/scores/a.json" in fault and "b.json" not in fault
     assert list(run_files.points_of(tmp_path / "nowhere")) == []
+
+
+# ---- every run of a record ----
+
+
+def test_a_report_reads_each_json_file_of_a_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, name = made.study(tmp_path / "runs", made.noisy(made.LEVELS), arms=("rtd", "bert-mlm"), seeds=2)
+    opened: Counter[str] = Counter()
+
+    def counted(path: Path, original: Any = atomic.open_regular) -> Any:
+        opened[str(path)] += 1
+        return original(path)
+
+    monkeypatch.setattr(atomic, "open_regular", counted)
+    found = frames.read(store, name)
+    assert len(found.runs) == 6 and len(found.scores) == 6 * 4 * 2
+    files = {str(path) for path in store.root.glob("*/**/*.json") if path.parent.name != "experiments"}
+    assert {path: opened[path] for path in files} == dict.fromkeys(files, 1)
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_runs_come_in_the_order_asked_for_without_those_that_are_gone(tmp_path: Path, gone: int) -> None:
+    store, _ = made.study(tmp_path / "runs", made.noisy(made.LEVELS), arms=("rtd",), seeds=3, tasks=())
+    names = [run.run_id for run in store.runs()][::-1]
+    asked = [*names[:gone], "never-made", *names[gone:]]
+    found = list(run_files.every_run(store, asked, verify=True, most_rows=100))
+    assert [each.run_id for each in found] == names
+    assert [len(each.curve.rows) for each in found] == [
+        0 if each.records["plan.json"]["steps"] == 0 else 60 for each in found
+    ]

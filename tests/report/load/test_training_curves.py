@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.report.load import training_curves
+from workbench.spec import collapse
 
 
 def written(path: Path, rows: list[object]) -> Path:
@@ -83,3 +85,38 @@ def test_fewer_rows_are_read_of_each_where_there_are_many(tmp_path: Path) -> Non
     found = training_curves.read(path, most=100)
     assert 50 <= sum(row["rows"] for row in found.rows) <= 100
     assert found.rows[-1]["last_step"] > 980
+
+
+@pytest.mark.parametrize("most", [16, 24, 60])
+def test_a_thinned_curve_keeps_the_end_of_training_apart(tmp_path: Path, most: int) -> None:
+    """The end is judged by the last eight rows: these are in the last tenth, and the last one is the log's last."""
+    rows: list[object] = [{"step": step, "loss": 1 / step, "text": "x" * 400} for step in range(1, 2001)]
+    path = written(tmp_path / "m.jsonl", rows)
+    with path.open("a") as file:
+        file.write('{"step": 2001, "lo')  # torn
+    found = training_curves.read(path, most)
+    steps = [row["step"] for row in found.rows]
+    assert len(steps) == most and steps == sorted(set(steps)) and steps[0] == 1 and steps[-1] == 2000
+    assert sum(step > 1798 for step in steps) == 8 and found.last["step"] == 2000 and found.skipped == 0
+    gaps = [b - a for a, b in itertools.pairwise(steps[: most - 8])]
+    assert max(gaps) - min(gaps) <= 2, "spread evenly"
+    for row in found.rows:
+        assert row["loss"] == 1 / row["step"] and row["first_step"] == row["last_step"] == row["step"]
+    whole = collapse.reaches(training_curves.read(path).rows, {"loss": 1.0})
+    thin = collapse.reaches(found.rows, {"loss": 1.0})
+    values = {reach.metric: reach.value for reach in whole}
+    assert {reach.metric: reach.value for reach in thin} == pytest.approx(values, rel=0.02)
+
+
+def test_a_bad_line_of_a_thinned_log_is_counted(tmp_path: Path) -> None:
+    path = written(tmp_path / "m.jsonl", [{"step": step, "text": "x" * 400} for step in range(1, 501)])
+    lines = path.read_bytes().split(b"\n")
+    lines[0] = b"\0" * len(lines[0])
+    path.write_bytes(b"\n".join(lines))
+    found = training_curves.read(path, 16)
+    assert found.skipped == 1 and len(found.rows) == 15 and found.last["step"] == 500
+
+
+def test_each_log_of_a_large_study_gives_few_rows_and_of_a_small_one_all() -> None:
+    counts = [training_curves.rows_of_each(files) for files in (0, 1, 6, 1000, 2000, 10_000, 10**6)]
+    assert counts == [20_000, 20_000, 20_000, 120, 60, 16, 16]

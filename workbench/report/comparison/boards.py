@@ -227,13 +227,13 @@ def _looks(cells: Iterable[Cell], family: Family) -> tuple[Look, ...]:
 
 def _groups(runs: Mapping[str, Mapping[str, Any]], ids: Iterable[str]) -> Groups:
     """Return the runs of each budget and arm, in order of seed; arms are in the order of the record."""
-    groups: dict[tuple[str, str], tuple[str, ...]] = {}
+    groups: dict[tuple[str, str], list[str]] = {}
     place = {r: i for i, r in enumerate(runs)}
     for r in sorted(ids, key=lambda r: (runs[r]["seed"], place[r])):
         bare = runs[r]["role"] == UNTRAINED
         key = (NO_BUDGET, UNTRAINED) if bare else (runs[r]["budget"], runs[r]["arm"])
-        groups[key] = (*groups.get(key, ()), r)
-    return groups
+        groups.setdefault(key, []).append(r)
+    return {key: tuple(members) for key, members in groups.items()}
 
 
 def _bare(frames: Frames, runs: Mapping[str, Mapping[str, Any]], ids: Iterable[str]) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,8 @@ METRICS: dict[str, tuple[str, str]] = {
     "saving_share": ("Time spent saving", "%"),
     "micro_batch": ("Micro-batch", "rows"),
 }
+MOST_LINES = 100  # runs in a panel; more could not be told apart
+Logged = Mapping[str, Sequence[Mapping[str, float]]]  # run id -> the rows of its training curve
 STEADY = {"saving_share", "micro_batch"}  # shown only if they change
 LOSS_NOTE = (
     "The total loss that was minimised. It is a different sum for each objective, so only seeds within one panel can "
@@ -101,32 +104,48 @@ def training(frames: Frames, budget: str | None, looks: Mapping[str, Style]) -> 
     several = len({run["budget"] for run in runs}) > 1
     budget = runs[-1]["budget"] if budget is None else budget
     runs = [run for run in runs if run["budget"] == budget] or runs
-    arms = {run["run_id"]: run["arm"] for run in runs}
-    groups = [_losses(frames, arms, looks), _others(frames, arms, looks)]
+    arms = _drawn({run["run_id"]: run["arm"] for run in runs})
+    logged = {run_id: frames.logged[run_id] for run_id in arms}
+    groups = [_losses(logged, arms, looks), _others(logged, arms, looks)]
     widest = max(frames.bins.get(run_id, 1) for run_id in arms)
     smooth = f"the mean over up to {widest} steps" if widest > 1 else "the value of one step"
     note = (
         f"The x axis is training tokens. Each line is a run at {runs[0]['budget']}, and each point {smooth} (at most "
         f"{MOST_BINS} points for each run, no other smoothing).{' Other budgets are in the file.' if several else ''}"
     )
+    if len(arms) < len(runs):
+        note += f" Of {len(runs):,} runs, {len(arms):,} are drawn, evenly chosen from each arm; all are in the file."
     return Training(tuple(group for group in groups if group.panels), note)
 
 
-def _losses(frames: Frames, arms: Mapping[str, str], looks: Mapping[str, Style]) -> Group:
+def _drawn(arms: Mapping[str, str]) -> dict[str, str]:
+    """Return at most about MOST_LINES of the runs in `arms`, run id -> arm: evenly chosen ones of each arm."""
+    runs_of: dict[str, list[str]] = {}
+    for run_id, arm in arms.items():
+        runs_of.setdefault(arm, []).append(run_id)
+    if len(arms) <= MOST_LINES:
+        return dict(arms)
+    most = max(1, MOST_LINES // len(runs_of))
+    chosen = {run_id for runs in runs_of.values() for run_id in runs[:: math.ceil(len(runs) / most)]}
+    return {run_id: arm for run_id, arm in arms.items() if run_id in chosen}
+
+
+def _losses(logged: Logged, arms: Mapping[str, str], looks: Mapping[str, Style]) -> Group:
     """Return a panel of the total loss for each arm; `arms` maps run ids to arms."""
-    end, drawn = _reach(frames, arms), []
-    for i, arm in enumerate(_in_order(arms, looks) if "loss" in frames.curves else ()):
+    end, drawn = _reach(logged), []
+    there = any("loss" in row for rows in logged.values() for row in rows)
+    for i, arm in enumerate(_in_order(arms, looks) if there else ()):
         mine = {run_id: arm for run_id, its_arm in arms.items() if its_arm == arm}
-        drawn.append(Panel(arm, "", _panel(frames, "loss", mine, looks, end, f"l{i}")))
+        drawn.append(Panel(arm, "", _panel(logged, "loss", mine, looks, end, f"l{i}")))
     return Group("Loss", LOSS_NOTE, tuple(drawn))
 
 
-def _others(frames: Frames, arms: Mapping[str, str], looks: Mapping[str, Style]) -> Group:
+def _others(logged: Logged, arms: Mapping[str, str], looks: Mapping[str, Style]) -> Group:
     """Return a panel for every other metric, with the runs of all arms; `arms` maps run ids to arms."""
-    end, drawn = _reach(frames, arms), []
-    for i, metric in enumerate(_metrics(frames, list(arms))):
+    end, drawn = _reach(logged), []
+    for i, metric in enumerate(_metrics(logged)):
         title, unit = METRICS.get(metric, (metric.replace("_", " "), ""))
-        drawn.append(Panel(title, unit, _panel(frames, metric, arms, looks, end, f"h{i}")))
+        drawn.append(Panel(title, unit, _panel(logged, metric, arms, looks, end, f"h{i}")))
     return Group("Generator, discriminator and the rest", HEALTH_NOTE, tuple(drawn), tuple(_in_order(arms, looks)))
 
 
@@ -136,18 +155,18 @@ def _in_order(arms: Mapping[str, str], looks: Mapping[str, Style]) -> list[str]:
     return [arm for arm in looks if arm in present]
 
 
-def _metrics(frames: Frames, run_ids: Sequence[str]) -> list[str]:
+def _metrics(logged: Logged) -> list[str]:
     """Return the metrics besides the loss that any of these runs logged: those of METRICS first, in its order."""
     aside = {*STRETCH, *PLACE, "loss"}
-    names = {str(name) for run_id in run_ids for row in frames.logged[run_id] for name in row}
-    steady = {m for m in STEADY if len({row.get(m) for r in run_ids for row in frames.logged[r] if m in row}) < 2}
-    logged = {name for name in names if name not in aside | steady and not name.startswith("flops.")}
-    return [m for m in METRICS if m in logged] + sorted(m for m in logged if m not in METRICS)
+    names = {str(name) for rows in logged.values() for row in rows for name in row}
+    steady = {m for m in STEADY if len({row.get(m) for rows in logged.values() for row in rows if m in row}) < 2}
+    shown = {name for name in names if name not in aside | steady and not name.startswith("flops.")}
+    return [m for m in METRICS if m in shown] + sorted(m for m in shown if m not in METRICS)
 
 
-def _reach(frames: Frames, run_ids: Iterable[str]) -> float:
+def _reach(logged: Logged) -> float:
     """Return the training tokens at the last logged row of any of these runs."""
-    return max(_place(frames.logged[run_id][-1]) for run_id in run_ids)
+    return max(_place(rows[-1]) for rows in logged.values())
 
 
 def _place(stretch: Mapping[str, float]) -> float:
@@ -156,7 +175,7 @@ def _place(stretch: Mapping[str, float]) -> float:
 
 
 def _panel(
-    frames: Frames,
+    logged: Logged,
     metric: str,
     arms: Mapping[str, str],
     looks: Mapping[str, Style],
@@ -172,14 +191,14 @@ def _panel(
         figure = svg.figure(300, 190, layout=None)
         ax = figure.add_axes((0.185, 0.12, 0.8, 0.84))  # the same for all, so that the panels are aligned
         for run_id, arm in arms.items():
-            logged = [(_place(row), row[metric]) for row in frames.logged[run_id] if metric in row]
-            if not logged:
+            line = [(_place(row), row[metric]) for row in logged[run_id] if metric in row]
+            if not line:
                 continue
-            look, every = looks[arm], max(1, len(logged) // 4)  # a few markers, at different positions for each arm
-            first = min(len(logged) - 1, round(every * (look.index % 5 + 0.5) / 5))
+            look, every = looks[arm], max(1, len(line) // 4)  # a few markers, at different positions for each arm
+            first = min(len(line) - 1, round(every * (look.index % 5 + 0.5) / 5))
             ax.plot(
-                [x for x, _ in logged],
-                [y * (100 if percent else 1) for _, y in logged],
+                [x for x, _ in line],
+                [y * (100 if percent else 1) for _, y in line],
                 color=look.colour, lw=1.1, alpha=0.8, marker=look.marker, ms=4.5, mew=0, markevery=(first, every),
             )  # fmt: skip
         _plain_ticks(ax)

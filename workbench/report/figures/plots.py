@@ -116,10 +116,12 @@ def _runs(
     rows: Mapping[str, int],
 ) -> None:  # fmt: skip
     """Draw every run of an arm at the amount that it spent."""
+    marks = []
     for r in (r for cell in board.cells if cell.arm == arm for r in cell.runs):
-        score, spent, gid = board.run_scores[r], float(runs[r][axis.column]), f"tip-{len(tips)}"
-        tips[gid] = (f"{arm}, seed {runs[r]['seed']}: {points(score, 2)} at {axis.say(spent)}\n{r}", f"run-{rows[r]}")
-        ax.plot(spent, score, look.marker, ms=5, color=look.colour, alpha=0.6, mew=0, gid=gid, zorder=5)
+        score, spent = board.run_scores[r], float(runs[r][axis.column])
+        tip = f"{arm}, seed {runs[r]['seed']}: {points(score, 2)} at {axis.say(spent)}\n{r}"
+        marks.append((spent, score, (tip, rows[r])))
+    strips.run_marks(ax, marks, look, tips, len(board.run_scores), 5, 5)
 
 
 def _arm(ax: Axes, cells: list[Cell], look: Style, axis: Axis, bars: bool, tips: Tips) -> None:
@@ -149,11 +151,15 @@ def untrained(
     if estimate.low is not None and estimate.high is not None:
         ax.axhspan(estimate.low, estimate.high, color=COLOURS["band"], lw=0, zorder=0)
     ax.axhline(estimate.mean, color=COLOURS["muted"], lw=1.5, zorder=1)
-    for r in board.untrained.runs:
+    style: Any = {"ms": 9, "mew": 1.5, "color": COLOURS["muted"], "transform": ax.get_yaxis_transform()}
+    scores = [board.run_scores[r] for r in board.untrained.runs]
+    if len(board.run_scores) > strips.MOST_LINKED:
+        ax.plot([0.012] * len(scores), scores, "_", **style)
+        return
+    for r, score in zip(board.untrained.runs, scores, strict=True):
         gid = f"tip-{len(tips)}"
-        tips[gid] = (f"untrained, seed {runs[r]['seed']}: {points(board.run_scores[r], 2)}\n{r}", f"run-{rows[r]}")
-        place = ax.get_yaxis_transform()
-        ax.plot(0.012, board.run_scores[r], "_", ms=9, mew=1.5, color=COLOURS["muted"], transform=place, gid=gid)
+        tips[gid] = (f"untrained, seed {runs[r]['seed']}: {points(score, 2)}\n{r}", f"run-{rows[r]}")
+        ax.plot(0.012, score, "_", gid=gid, **style)
 
 
 def _limits(ax: Axes, board: Board, lines: Mapping[str, float], published: Sequence[Point], bars: bool) -> bool:

@@ -17,6 +17,7 @@ from workbench.spec.published import MEASURED
 
 WIDE, HALF, NARROW = (920, 440), (470, 360), (380, 380)  # CSS pixels
 POINTS_NOTE = "Small marks are runs and link to their rows below; large ones are means over pre-training seeds"
+MANY_NOTE = "Small marks are runs; large ones are means over pre-training seeds"
 BARS_NOTE = "bars are 95 % t intervals"
 TUNING_NOTE = (
     "A small mark is a trial, and the line the best score so far. The best of many trials overestimates: read it as "
@@ -86,7 +87,7 @@ class Drawing:
         """Return the figure of scores along the axis of a sweep; None if there is nothing to draw."""
         wide, remarks = along_axis.along(board, self.frames, self.rows, WIDE, f"{name}w")
         narrow, _ = along_axis.along(board, self.frames, self.rows, NARROW, f"{name}n")
-        return Figure(wide, narrow, f"{'; '.join([POINTS_NOTE, BARS_NOTE, *remarks])}.") if wide else None
+        return Figure(wide, narrow, f"{'; '.join([_marks_note(board), BARS_NOTE, *remarks])}.") if wide else None
 
     def _main_figures(self, board: Board, name: str) -> tuple[Figure, ...]:
         """Return the figures of scores during training, if runs were measured before the end, and against compute."""
@@ -151,7 +152,9 @@ class Drawing:
         grey = ["the untrained encoder (line and band)"] if board.untrained else []
         grey += [f"the baselines {listing(baselines)} (dotted)"] if baselines else []
         level = f" In grey: {listing(grey)}." if grey else ""
-        return Figure(wide, narrow, f"{POINTS_NOTE}; {BARS_NOTE}{f'; {arm_styles.CUT_NOTE}' if cut else ''}.{level}")
+        return Figure(
+            wide, narrow, f"{_marks_note(board)}; {BARS_NOTE}{f'; {arm_styles.CUT_NOTE}' if cut else ''}.{level}"
+        )
 
 
 def drawing(frames: Frames) -> Drawing:
@@ -161,10 +164,15 @@ def drawing(frames: Frames) -> Drawing:
     return Drawing(frames, looks, {run["run_id"]: i for i, run in enumerate(runs)})
 
 
+def _marks_note(board: Board) -> str:
+    """Return the part of a caption on what marks are; with many runs, they do not link to the table of runs."""
+    return POINTS_NOTE if len(board.run_scores) <= strips.MOST_LINKED else MANY_NOTE
+
+
 def _main_caption(board: Board) -> list[str]:
     """Return the parts of the caption of scores against compute, on its marks."""
     column, strip = main_axis(board).column, len(board.budgets) > 1
-    parts = [POINTS_NOTE, BARS_NOTE]
+    parts = [_marks_note(board), BARS_NOTE]
     if not strip and arm_styles.crowded(board, column):
         parts = ["Means over pre-training seeds; runs and intervals are in the figure of the next section"]
     if strip:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Tips = dict[str, tuple[str, str]]  # gid of a mark -> its tool tip, and the fragment that it links to
 GAP = 1.0  # free columns between groups
+MOST_LINKED = 1000  # runs of a measure up to which each has a mark with a tool tip and a link
 STRIP = 260  # height that a strip adds to a figure, in CSS pixels
 
 
@@ -77,10 +78,30 @@ def runs(
     size: float,
 ) -> None:  # fmt: skip
     """Draw the runs of a cell at x; each links to its row in the table of runs."""
-    for seed, run in zip(sorted(cell.scores), cell.runs, strict=True):
+    marks = [
+        (x, scores[run], (f"{cell.arm}, seed {seed}: {points(scores[run], 2)} at {cell.budget}\n{run}", rows[run]))
+        for seed, run in zip(sorted(cell.scores), cell.runs, strict=True)
+    ]
+    run_marks(ax, marks, look, tips, len(scores), size, 4)
+
+
+def run_marks(
+    ax: Axes, marks: Sequence[tuple[float, float, tuple[str, int]]], look: Style, tips: Tips, among: int, size: float,
+    order: int,
+) -> None:  # fmt: skip
+    """Draw marks at (x, y), each of a run, with its tool tip and a link to its row in the table of runs.
+
+    If there are more than MOST_LINKED runs `among` which they are, they are drawn at once, without tool tips and links:
+    a page with tens of thousands of these is slow to make and to open.
+    """
+    style: Any = {"ms": size, "color": look.colour, "alpha": 0.6, "mew": 0, "zorder": order}
+    if among > MOST_LINKED:
+        ax.plot([x for x, _, _ in marks], [y for _, y, _ in marks], look.marker, **style)
+        return
+    for x, y, (text, row) in marks:
         gid = f"tip-{len(tips)}"
-        tips[gid] = (f"{cell.arm}, seed {seed}: {points(scores[run], 2)} at {cell.budget}\n{run}", f"run-{rows[run]}")
-        ax.plot(x, scores[run], look.marker, ms=size, color=look.colour, alpha=0.6, mew=0, gid=gid, zorder=4)
+        tips[gid] = (text, f"run-{row}")
+        ax.plot(x, y, look.marker, gid=gid, **style)
 
 
 def by_budget(
@@ -151,11 +172,11 @@ def _scores(
     for y, cell in enumerate(cells):
         look = looks[cell.arm]
         _row(ax, y, cell.estimate, look)
-        for seed, r in zip(sorted(cell.scores), cell.runs, strict=True):
-            gid = f"tip-{len(tips)}"
-            tips[gid] = (f"{cell.arm}, seed {seed}: {points(cell.scores[seed], 2)}\n{r}", f"run-{rows[r]}")
-            place = (cell.scores[seed], y - 0.26)
-            ax.plot(*place, look.marker, ms=5, color=look.colour, alpha=0.6, mew=0, gid=gid, zorder=4)
+        marks = [
+            (cell.scores[seed], y - 0.26, (f"{cell.arm}, seed {seed}: {points(cell.scores[seed], 2)}\n{r}", rows[r]))
+            for seed, r in zip(sorted(cell.scores), cell.runs, strict=True)
+        ]
+        run_marks(ax, marks, look, tips, len(board.run_scores), 5, 4)
     scores = [*(board.run_scores[r] for c in cells for r in c.runs), *lines.values()]
     left, right, cut = span(scores, ends(cells))
     ax.set_xlim(left, right)

@@ -6,20 +6,23 @@ logged rows within one part of a training curve.
 
 from __future__ import annotations
 
-import itertools
+import functools
 import logging
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.errors import plural
 from workbench.report.columns import AMOUNTS, FLOPS
-from workbench.report.load import published_scores, run_files
+from workbench.report.load import logged_rows, published_scores, run_files
+from workbench.report.load.logged_rows import LoggedRows
 from workbench.report.load.naming import arm_names, budget_of, code_of
 from workbench.report.load.published_scores import PublishedRun
-from workbench.report.load.run_files import FINISHED, flatten, number
-from workbench.report.load.training_curves import MOST_BINS, MOST_IN_ALL, MOST_ROWS
+from workbench.report.load.run_files import FINISHED, RunFiles, number
+from workbench.report.load.training_curves import rows_of_each
 from workbench.spec.parts import COUNTS
 from workbench.spec.scoring import EMBEDDINGS, FROM_PATHS, PATH_PREFIXES
 
@@ -54,7 +57,7 @@ POINT = (
     "run_id", "arm", "budget", "seed", "mark", "before_end_of_decay", *AMOUNTS,
     "suite", "task", "metric", "value", "scorer", "digest", "path",
 )  # fmt: skip
-STRETCH = ("run_id", "step", "first_step", "last_step", "rows")
+STRETCH = logged_rows.STRETCH
 FROZEN = {"embeddings": "frozen"}  # the default of `tasks.embeddings`
 # Schedules by which a shorter run has the same learning rates as the beginning of a longer one.
 ANY_LENGTH = ("constant", "inverse-sqrt")
@@ -98,22 +101,32 @@ class Frames:
 
     def rows(self, table: Literal["runs", "scores", "other", "baselines"]) -> list[dict[str, Any]]:
         """Return a table as a list of dictionaries, one for each row."""
-        frame: pd.DataFrame = getattr(self, table)
-        return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
+        return list(self._runs) if table == "runs" else _rows(getattr(self, table))
 
     def by_id(self) -> dict[str, dict[str, Any]]:
         """Return the row of `runs` for each run id."""
-        return {str(row["run_id"]): row for row in self.rows("runs")}
+        return dict(self._by_id)
+
+    @functools.cached_property
+    def _runs(self) -> list[dict[str, Any]]:
+        return _rows(self.runs)
+
+    @functools.cached_property
+    def _by_id(self) -> dict[str, dict[str, Any]]:
+        return {str(row["run_id"]): row for row in self._runs}
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
 
 
 @dataclass
 class _Pile:
-    """The rows collected for the tables. About `most_rows` rows of each training curve are read."""
+    """The rows collected for the tables."""
 
-    most_rows: int
     runs: list[dict[str, Any]] = field(default_factory=list)
     scores: list[dict[str, Any]] = field(default_factory=list)
-    curves: list[dict[str, Any]] = field(default_factory=list)
+    logged: LoggedRows = field(default_factory=LoggedRows)
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     environments: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -121,6 +134,15 @@ class _Pile:
     bins: dict[str, int] = field(default_factory=dict)
     floors: dict[str, dict[str, float]] = field(default_factory=dict)
     points: list[dict[str, Any]] = field(default_factory=list)
+    equal: dict[str, Any] = field(default_factory=dict)  # one copy of each content that many runs or scores share
+
+    def flat(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        """Return nested settings with dotted keys, with the keys and values of former ones where they are equal."""
+        return {sys.intern(key): self.once(item) for key, item in run_files.flatten(value).items()}
+
+    def once(self, value: Any) -> Any:
+        """Return an equal value that was given before, or else this one."""
+        return self.equal.setdefault(repr(value), value)
 
 
 def no_points() -> pd.DataFrame:
@@ -152,13 +174,16 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
         "runs": list(experiment.runs),
         "untrained": list(experiment.untrained),
     }
-    files = len({*record["runs"], *record["untrained"]})
-    pile = _Pile(most_rows=min(MOST_ROWS, max(MOST_BINS, MOST_IN_ALL // max(1, files))))
-    states = store.summaries(list(dict.fromkeys([*record["runs"], *record["untrained"]])), verify)
-    for role, key in (("arm", "runs"), ("untrained", "untrained")):
-        for run_id in dict.fromkeys(record[key]):
-            if run_id not in pile.settings:
-                _add(pile, store, run_id, role, states.get(run_id))
+    pile = _Pile()
+    roles = dict.fromkeys(record["runs"], "arm") | {
+        run_id: "untrained" for run_id in record["untrained"] if run_id not in set(record["runs"])
+    }
+    found = run_files.every_run(store, roles, verify, rows_of_each(len(roles)))
+    files = next(found, None)
+    for run_id, role in roles.items():
+        mine = files if files is not None and files.run_id == run_id else None
+        _add(pile, store, run_id, role, mine)
+        files = next(found, None) if mine is not None else files
     pile.notes += unverified(experiment, pile.uncovered, verify)
     arms = arm_names(record["axis"], pile.runs, pile.settings)
     for row in pile.runs:
@@ -181,12 +206,12 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
         pd.DataFrame(chosen, columns=list(SCORE)),
         pd.DataFrame(other, columns=list(OTHER)),
         pd.DataFrame(baselines, columns=list(BASELINE)),
-        pd.DataFrame(pile.curves) if pile.curves else pd.DataFrame(columns=list(STRETCH)),
+        pile.logged.frame(),
         pile.settings,
         pile.environments,
         tuple(dict.fromkeys(pile.notes)),
         pile.bins,
-        {run_id: list(rows) for run_id, rows in itertools.groupby(pile.curves, key=lambda row: row["run_id"])},
+        pile.logged,
         pile.floors,
         pd.DataFrame(_along(pile, chosen), columns=list(POINT)),
         published,
@@ -221,26 +246,25 @@ def unverified(record: ExperimentRecord, uncovered: Sequence[str], verify: bool)
     return sentences
 
 
-def _add(pile: _Pile, store: RunStore, run_id: str, role: str, state: Mapping[str, Any] | None) -> None:
-    """Add one run. `state` is the result of `RunDir.summary`, or None if the run has no folder."""
+def _add(pile: _Pile, store: RunStore, run_id: str, role: str, files: RunFiles | None) -> None:
+    """Add one run. `files` is what was read of it, or None if the run has no folder."""
     folder = store.root / run_id
     row: dict[str, Any] = {"run_id": run_id, "role": role, "path": run_id, "seed": -1, "budget": "unknown"}
     pile.runs.append(row)
     pile.settings[run_id], pile.environments[run_id] = {}, {}
-    if state is None:
+    if files is None:
         row["state"], row["reason"] = "missing", "not started"
         return
-    row["state"], row["reason"] = state["state"], state["note"] or ("not begun" if state["state"] == "new" else "")
+    row["state"], row["reason"] = files.state, files.note or ("not begun" if files.state == "new" else "")
     try:
-        spec, row["spec"] = run_files.spec_of(folder)
-        pile.settings[run_id] = {key: value for key, value in flatten(spec).items() if key not in COUNTS}
+        spec, row["spec"] = run_files.spec_of(folder, files.records)
+        pile.settings[run_id] = {key: value for key, value in pile.flat(spec).items() if key not in COUNTS}
         row["seed"] = spec["seed"]
-        row["budget"], row["convention"] = budget_of(run_files.part(spec, "budget"))
-        row["data"] = run_files.part(spec, "data").get("fingerprint", "")
+        row["budget"], row["convention"] = map(pile.once, budget_of(run_files.part(spec, "budget")))
+        row["data"] = pile.once(run_files.part(spec, "data").get("fingerprint", ""))
         if row["state"] == "damaged":
             return
-        curve, fault = run_files.curve_of(folder, pile.most_rows)
-        row |= run_files.totals(folder, curve.last)
+        row |= run_files.totals(folder, files.curve.last, files.records)
         row |= run_files.seen(spec, row["tokens"])
     except (ValueError, OSError) as error:
         if row["state"] != "damaged":
@@ -251,32 +275,41 @@ def _add(pile: _Pile, store: RunStore, run_id: str, role: str, state: Mapping[st
         pile.notes += [f"{run_id}: {failure}" for failure in run.failures().values()]
         pile.uncovered += [] if run.covered else [run_id]
     if row["state"] == "interrupted":
-        steps = number(run_files.optional(folder / "plan.json").get("steps"))
-        row["reason"] = (
-            "stopped before its first step was logged"
-            if math.isnan(row["steps"])
-            else (f"stopped at step {row['steps']:,.0f}{'' if math.isnan(steps) else f' of {steps:,.0f}'}")
-        )
-        row["reason"] += "; the same command resumes it"
-    env = run_files.optional(folder / "env.json")
+        row["reason"] = _interruption(row["steps"], run_files.optional(folder / "plan.json", files.records))
+    env = dict(run_files.optional(folder / "env.json", files.records))
     env.pop("run_id", None)
-    pile.environments[run_id], row["code"] = flatten(env), code_of(env)
-    pile.notes += [f"{run_id}: {fault}"] if fault else []
-    pile.floors[run_id] = run_files.floors(folder)
-    pile.bins[run_id] = curve.width * curve.every
-    pile.curves += [{"run_id": run_id, **stretch} for stretch in curve.rows]
-    scores = []
-    for score, fault in run_files.scores_of(folder):
+    pile.environments[run_id], row["code"] = pile.flat(env), pile.once(code_of(env))
+    pile.notes += [f"{run_id}: {files.fault}"] if files.fault else []
+    pile.floors[run_id] = run_files.floors(folder, files.records)
+    pile.bins[run_id] = files.curve.width * files.curve.every
+    pile.logged.add(run_id, files.curve.rows)
+    _add_scores(pile, folder, row, files)
+
+
+def _interruption(step: float, plan: Mapping[str, Any]) -> str:
+    """Return the reason why a run is not finished, at the last logged step, NaN for none."""
+    steps = number(plan.get("steps"))
+    of = "" if math.isnan(steps) else f" of {steps:,.0f}"
+    where = "before its first step was logged" if math.isnan(step) else f"at step {step:,.0f}{of}"
+    return f"stopped {where}; the same command resumes it"
+
+
+def _add_scores(pile: _Pile, folder: Path, row: dict[str, Any], files: RunFiles) -> None:
+    """Add the scores of a run at the end of training and at its points, and the time they took."""
+    run_id, scores = files.run_id, []
+    for score, fault in run_files.scores_of(folder, files.records):
         pile.notes += [f"{run_id}: {fault}"] if fault else []
-        scores += [{"run_id": run_id, **score, "path": f"{run_id}/scores/{score['path']}"}] if score else []
+        shared = {key: pile.once(value) for key, value in score.items() if isinstance(value, dict | list | str)}
+        scores += [{"run_id": run_id, **score, **shared, "path": f"{run_id}/scores/{score['path']}"}] if score else []
     row["finetune_seconds"] = math.fsum(s["seconds"] for s in scores if not math.isnan(s["seconds"]))
-    if row["state"] in FINISHED:
-        pile.scores += scores
-        for point, point_scores, fault in run_files.points_of(folder):
-            pile.notes += [f"{run_id}: {fault}"] if fault else []
-            pile.points += [
-                {"run_id": run_id, **score, **point, "path": f"{run_id}/{score['path']}"} for score in point_scores
-            ]
+    if row["state"] not in FINISHED:
+        return
+    pile.scores += scores
+    for point, point_scores, fault in run_files.points_of(folder, files.records):
+        pile.notes += [f"{run_id}: {fault}"] if fault else []
+        pile.points += [
+            {"run_id": run_id, **score, **point, "path": f"{run_id}/{score['path']}"} for score in point_scores
+        ]
 
 
 def _along(pile: _Pile, chosen: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from workbench.errors import InputError, suggest
 from workbench.report.load.naming import PUBLISHED, UNTRAINED, budget_of, code_of, kind_of
-from workbench.report.load.run_files import flatten, number, optional, part, scores_of
+from workbench.report.load.run_files import NONE, Records, flatten, number, optional, part, scores_of
 from workbench.spec.scoring import mean_score, place_of
 from workbench.store.index import Index
 from workbench.store.run_store import RunDir, RunStore
@@ -35,20 +35,26 @@ def rows(store: RunStore) -> list[Row]:
 
 def states(store: RunStore) -> list[tuple[RunDir, Row]]:
     """Return each run with its name, state, note, path and kind, for `workbench status`."""
-    index = Index(store.root, "status", lambda run: run.summary() | {"kind": kind(run)})
+    index = Index(store.root, "status", _status)
     found = [(run, index.facts(run) | {"path": str(run.path)}) for run in store.runs()]
     index.keep()
     return found
 
 
+def _status(run: RunDir) -> Row:
+    """Return the row of one run in `workbench status`."""
+    state, note, records = run.examine()
+    return {"run_id": run.run_id, "state": state, "note": note, "path": str(run.path), "kind": kind(run, records)}
+
+
 def row_of(run: RunDir) -> Row:
     """Return the row of one run. Files that cannot be read are left out; `state` and `note` give the reason."""
-    summary = run.summary()
-    row: Row = {"run_id": run.run_id, "state": summary["state"], "note": summary["note"]}
-    if summary["state"] == "damaged":
+    state, note, records = run.examine()
+    row: Row = {"run_id": run.run_id, "state": state, "note": note}
+    if state == "damaged":
         return row
-    spec = part(optional(run.path / "spec.json"), "spec")
-    done, env = optional(run.path / "done.json"), optional(run.path / "env.json")
+    spec = part(optional(run.path / "spec.json", records), "spec")
+    done, env = optional(run.path / "done.json", records), optional(run.path / "env.json", records)
     row |= {"kind": kind_of(spec)}
     if row["kind"] == PUBLISHED:  # its other settings are of no run
         spec = {key: spec[key] for key in ("published", "seed", "budget") if key in spec}
@@ -58,19 +64,19 @@ def row_of(run: RunDir) -> Row:
     row |= {f"spent.{k}": done.get(k) for k in ("steps", "tokens", "seconds")}
     row |= {f"flops.{k}": v for k, v in part(done, "flops").items()}
     row |= {f"final.{k}": v for k, v in part(done, "final").items()}
-    return row | scores(run)
+    return row | scores(run, records)
 
 
-def kind(run: RunDir) -> str | None:
+def kind(run: RunDir, records: Records = NONE) -> str | None:
     """Return the kind of a run (see `naming.kind_of`); None if its spec cannot be read."""
-    spec = part(optional(run.path / "spec.json"), "spec")
+    spec = part(optional(run.path / "spec.json", records), "spec")
     return kind_of(spec) if spec else None
 
 
-def scores(run: RunDir) -> Row:
+def scores(run: RunDir, records: Records = NONE) -> Row:
     """Return `score.TASK` (mean over fine-tuning seeds), `score.SUITE` (mean over its tasks), and `score` of a run."""
     values_of: dict[str, dict[str, list[float]]] = {}
-    for score, _ in scores_of(run.path):
+    for score, _ in scores_of(run.path, records):
         if score and score["value"] == score["value"]:
             values_of.setdefault(score["suite"], {}).setdefault(score["task"], []).append(score["value"])
     row: Row = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from workbench.report.load import run_files
@@ -39,22 +40,23 @@ def read(store: RunStore, chosen: Iterable[Row], verify: bool) -> tuple[tuple[Pu
     same = {(row["task"], row["metric"], row["data"]) for row in chosen}
     names = [run.run_id for run in store.runs() if run.run_id.startswith(f"{PUBLISHED}-")] if same else []
     models, notes = [], []
-    for state in store.summaries(names, verify).values():
-        run_id, folder = state["run_id"], store.root / state["run_id"]
-        spec = run_files.part(run_files.optional(folder / "spec.json"), "spec")
-        if state["state"] == "damaged":
-            notes.append(f"{run_id} is damaged and is left out: {state['note']}")
+    for files in run_files.every_run(store, names, verify):
+        spec = run_files.part(run_files.optional(store.root / files.run_id / "spec.json", files.records), "spec")
+        if files.state == "damaged":
+            notes.append(f"{files.run_id} is damaged and is left out: {files.note}")
         elif kind_of(spec) == PUBLISHED:
-            model, left_out = _model(run_id, spec, folder, same)
+            model, left_out = _model(files, spec, store.root / files.run_id, same)
             models += [model] if model.scores else []
             notes += left_out
     return tuple(models), notes
 
 
-def _model(run_id: str, spec: Row, folder: Any, same: set[tuple[Any, ...]]) -> tuple[PublishedRun, list[str]]:
+def _model(
+    files: run_files.RunFiles, spec: Row, folder: Path, same: set[tuple[Any, ...]]
+) -> tuple[PublishedRun, list[str]]:
     """Return a published model with its comparable scores, and sentences on those that are left out."""
-    done = run_files.optional(folder / "done.json")
-    read_scores = list(run_files.scores_of(folder))
+    run_id, done = files.run_id, run_files.optional(folder / "done.json", files.records)
+    read_scores = list(run_files.scores_of(folder, files.records))
     notes = [f"{run_id}: {fault}" for _, fault in read_scores if fault]
     usable = [row for row, _ in read_scores if row and not math.isnan(row["value"])]
     rows = [row for row in usable if (row["task"], row["metric"], row["data"]) in same]

@@ -56,6 +56,9 @@ def find_record(store: RunStore, word: str) -> str:
     if any(record.name == word for record in records):
         return word
     of_experiment = [record for record in records if record.experiment == word]
+    if len(of_experiment) == 1:
+        log.warning("%s is read from the record %s, the only one of this experiment", word, of_experiment[0].name)
+        return of_experiment[0].name
     if of_experiment:
         return _chosen(word, [candidate(store, record) for record in of_experiment]).record.name
     names = {name for record in records for name in (record.name, record.experiment)}

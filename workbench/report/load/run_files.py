@@ -1,31 +1,47 @@
 """Reading of one run directory whose files may be missing, incomplete or of the wrong type.
 
-Faults are returned as sentences.
+Faults are returned as sentences. `records` are the JSON files that a check of the run has read, by name; a file that
+is not among them is read here.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from workbench.errors import InputError
 from workbench.report.load import training_curves
 from workbench.spec.parts import CONVENTIONS, UNITS, DataSpec
 from workbench.spec.words_seen import epochs_of_words, words_of_tokens
 from workbench.store.atomic import read_object
+from workbench.store.run_store import RunDir, RunStore
 
+Records = Mapping[str, dict[str, Any]]
+NONE: Records = {}
 END = "end"  # the mark of the last point of a run, the end of training
+NO_CURVE = training_curves.Curve([], {}, 1, 1, 0)
+AT_A_TIME = 64  # runs
 FINISHED = ("trained", "done")  # states of a run whose pre-training is over, so that its encoder may be scored
 
 
-def optional(path: Path) -> dict[str, Any]:
+def optional(path: Path, records: Records = NONE) -> dict[str, Any]:
     """Return the content of a JSON file, or an empty dictionary if it is missing or damaged."""
     try:
-        return read_object(path)
+        return content(path.parent, path.name, records)
     except (OSError, ValueError):
         return {}
+
+
+def content(folder: Path, name: str, records: Records = NONE) -> dict[str, Any]:
+    """Return the content of a JSON file of a run. Raises ValueError if it is damaged, or OSError."""
+    return records[name] if name in records else read_object(folder / name)
 
 
 def number(value: Any) -> float:
@@ -54,10 +70,44 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def spec_of(folder: Path) -> tuple[dict[str, Any], str]:
+@dataclass(frozen=True)
+class RunFiles:
+    """What a report has read of one run: its state with a remark, its JSON files by name, and its training curve."""
+
+    run_id: str
+    state: str
+    note: str
+    records: Records
+    curve: training_curves.Curve
+    fault: str  # of the curve
+
+
+def every_run(store: RunStore, run_ids: Iterable[str], verify: bool, most_rows: int = 0) -> Iterator[RunFiles]:
+    """Yield the files of each of these runs that exists, in order; with `verify`, each is compared with its hash.
+
+    About `most_rows` rows of each log are read. Several runs are read at the same time, and few are in memory.
+    """
+    runs = (RunDir(store.root / run_id) for run_id in run_ids)
+    existing = (run for run in runs if os.path.lexists(run.path))
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        while some := list(itertools.islice(existing, AT_A_TIME)):
+            yield from pool.map(partial(_files, verify=verify, most_rows=most_rows), some)
+
+
+def _files(run: RunDir, verify: bool, most_rows: int) -> RunFiles:
+    """Return the files of a run, which may change while they are read."""
+    try:
+        state, note, records = run.examine(verify)
+    except (InputError, OSError) as error:
+        state, note, records = "damaged", str(error), {}
+    curve, fault = curve_of(run.path, most_rows) if most_rows and state != "damaged" else (NO_CURVE, "")
+    return RunFiles(run.run_id, state, note, records, curve, fault)
+
+
+def spec_of(folder: Path, records: Records = NONE) -> tuple[dict[str, Any], str]:
     """Return the run's spec as plain data, and the digest of its identity. Raises ValueError if it cannot be used."""
     try:
-        raw = read_object(folder / "spec.json")
+        raw = content(folder, "spec.json", records)
     except OSError:
         raise ValueError("spec.json cannot be read") from None
     spec = part(raw, "spec")
@@ -68,13 +118,13 @@ def spec_of(folder: Path) -> tuple[dict[str, Any], str]:
     return spec, str(raw.get("identity_sha") or "")
 
 
-def totals(folder: Path, last: Mapping[str, float]) -> dict[str, float]:
+def totals(folder: Path, last: Mapping[str, float], records: Records = NONE) -> dict[str, float]:
     """Return steps, tokens, seconds and FLOPs spent: from done.json, or from the last logged row of an unfinished run.
 
     Raises ValueError if done.json exists and is damaged.
     """
     try:
-        done = read_object(folder / "done.json")
+        done = content(folder, "done.json", records)
     except FileNotFoundError:
         spent = {k: last.get(k, math.nan) for k in ("steps", "tokens", "seconds")}
         flops = {f"flops_{c}": last.get(f"flops.{c}", math.nan) for c in CONVENTIONS}
@@ -100,48 +150,58 @@ def seen(spec: Mapping[str, Any], tokens: float) -> dict[str, float]:
     return {"words": float(round(words)), "epochs": epochs_of_words(words, data)}
 
 
-def floors(folder: Path) -> dict[str, float]:
+def floors(folder: Path, records: Records = NONE) -> dict[str, float]:
     """Return the value of each loss that token frequencies alone reach, if a trained run recorded it."""
-    recorded = part(optional(folder / "done.json"), "floors")
+    recorded = part(optional(folder / "done.json", records), "floors")
     return {metric: value for metric, raw in recorded.items() if not math.isnan(value := number(raw))}
 
 
 def curve_of(folder: Path, most: int) -> tuple[training_curves.Curve, str]:
     """Return the training curve from about `most` rows, empty if nothing was logged, and its fault ("" for none)."""
-    empty = training_curves.Curve([], {}, 1, 1, 0)
     path = folder / "metrics.jsonl"
     if path.is_symlink() or not path.is_file():
-        return empty, "metrics.jsonl is not a regular file and is not read" if os.path.lexists(path) else ""
+        return NO_CURVE, "metrics.jsonl is not a regular file and is not read" if os.path.lexists(path) else ""
     try:
         curve = training_curves.read(path, most)
     except OSError as error:
-        return empty, f"metrics.jsonl cannot be read ({error.strerror})"
+        return NO_CURVE, f"metrics.jsonl cannot be read ({error.strerror})"
     lines = "line was" if curve.skipped == 1 else "lines were"
     return curve, f"{curve.skipped} unreadable {lines} left out of metrics.jsonl" if curve.skipped else ""
 
 
-def scores_of(folder: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield each score file as a checked mapping and "", or an empty mapping and the fault."""
-    for path in sorted((folder / "scores").glob("*.json")):
+def scores_of(folder: Path, records: Records = NONE, place: str = "") -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield each score file as a checked mapping and "", or an empty mapping and the fault.
+
+    They are those of the end of training, or of the point at `place`, such as "points/00000100/".
+    """
+    for name in _json_names(folder / place / "scores"):
         try:
-            yield _score(read_object(path)) | {"path": path.name}, ""
+            yield _score(content(folder, f"{place}scores/{name}", records)) | {"path": name}, ""
         except (OSError, ValueError) as error:
-            yield {}, f"scores/{path.name} is left out: {error}"
+            yield {}, f"scores/{name} is left out: {error}"
 
 
-def points_of(folder: Path) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], str]]:
+def _json_names(folder: Path) -> list[str]:
+    """Return the names of the JSON files in a folder, sorted; none if there is no folder."""
+    try:
+        return sorted(name for name in os.listdir(folder) if name.endswith(".json"))
+    except OSError:
+        return []
+
+
+def points_of(folder: Path, records: Records = NONE) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], str]]:
     """Yield the facts of each point of a run, its scores, and its fault ("" for none)."""
     for path in sorted((folder / "points").glob("*/point.json"), key=lambda path: (len(path.parent.name), path)):
-        place = path.parent.relative_to(folder)
+        place = f"points/{path.parent.name}"
         try:
-            raw = read_object(path)
+            raw = content(folder, f"{place}/point.json", records)
         except (OSError, ValueError) as error:
             yield {}, [], f"{place} is left out: {error}"
             continue
         point = {"mark": str(raw.get("mark") or ""), "steps": number(raw.get("step"))}
         point |= {key: number(raw.get(key)) for key in ("tokens", "seconds")}
         point |= {f"flops_{c}": number(part(raw, "flops").get(c)) for c in CONVENTIONS}
-        score_files = list(scores_of(path.parent))
+        score_files = list(scores_of(folder, records, f"{place}/"))
         scores = [score | {"path": f"{place}/scores/{score['path']}"} for score, _ in score_files if score]
         yield point, scores, "; ".join(f"{place}/{fault}" for _, fault in score_files if fault)
 

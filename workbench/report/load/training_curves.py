@@ -9,13 +9,17 @@ import sys
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from workbench.spec.parts import CONVENTIONS
 
 MOST_BINS = 120
 MOST_ROWS = 20_000  # rows read from one file; of a longer one, every k-th row is read
-MOST_IN_ALL = 120_000  # rows read from all files of a report together, but at least MOST_BINS from each
+MOST_IN_ALL = 120_000  # rows read from all files of a report together, but at least FEWEST_ROWS from each
+FEWEST_ROWS = 16
+END_ROWS = 8  # of a thinned curve, in the last tenth of the log, by which the end of training is judged
+END_SHARE = 0.1
+TAIL = 1 << 16  # bytes at the end of a log in which its last complete line is searched for
 TYPICAL_ROW = 500  # bytes
 
 PLACE = ("step", "tokens", "seconds")
@@ -87,12 +91,20 @@ def flat(row: Any) -> dict[str, float] | None:
     return numbers
 
 
+def rows_of_each(files: int) -> int:
+    """Return how many rows of each log a report on so many runs reads."""
+    return min(MOST_ROWS, max(FEWEST_ROWS, MOST_IN_ALL // max(1, files)))
+
+
 def read(path: Path, most: int = MOST_ROWS) -> Curve:
     """Return the curve of a metrics.jsonl file of any length, from about `most` of its rows.
 
-    Raises OSError if the file cannot be read.
+    With fewer than MOST_BINS rows, the curve is thinned: END_ROWS of them are from the last tenth of the log, and the
+    others are spread over all that comes before. Raises OSError if the file cannot be read.
     """
     every = max(1, math.ceil(path.stat().st_size / (most * TYPICAL_ROW)))
+    if every > 1 and most < MOST_BINS:
+        return _thinned(path, most)
     bins: dict[int, Bin] = {}
     width, skipped, last = 1, 0, {}
     bad_tail = False
@@ -111,6 +123,32 @@ def read(path: Path, most: int = MOST_ROWS) -> Curve:
     ordered = [bins[key] for key in sorted(bins)]
     rows = [b.mean() | {"first_step": b.first, "last_step": b.last, "rows": b.rows} for b in ordered]
     return Curve(rows, last, width, every, skipped)
+
+
+def _thinned(path: Path, most: int) -> Curve:
+    """Return a curve of single rows, found at places in the file of which only their lines are read."""
+    size = path.stat().st_size
+    end = int((1 - END_SHARE) * size)
+    before = most - END_ROWS
+    places = [end * number // before for number in range(before)]
+    places += [end + (size - end) * number // END_ROWS for number in range(END_ROWS - 1)]
+    with path.open("rb") as file:
+        lines = [line for line in (_line_at(file, place) for place in places) if line.endswith(b"\n")]
+        file.seek(max(0, size - TAIL))
+        lines += file.read().split(b"\n")[-2:-1]
+    parsed = [_parse(line) for line in lines]
+    found = {int(row["step"]): row for row in parsed if row is not None}
+    rows = [found[step] | {"first_step": step, "last_step": step, "rows": 1} for step in sorted(found)]
+    last = found[max(found)] if found else {}
+    return Curve(rows, last, 1, 1, sum(row is None for row in parsed))
+
+
+def _line_at(file: BinaryIO, place: int) -> bytes:
+    """Return the first line of a file that begins at a place or after it."""
+    file.seek(max(0, place - 1))
+    if place:
+        file.readline()
+    return file.readline()
 
 
 def _parse(line: bytes) -> dict[str, float] | None:

@@ -204,9 +204,13 @@ def collapsed(frames: Frames) -> list[str]:
     """Return sentences on finished runs whose training collapsed, by the last tenth of their logs."""
     sentences = reached.sentences(frames)
     finished = {row["run_id"] for row in frames.rows("runs") if row["state"] in FINISHED}
-    for metric, bad, sentence in COLLAPSES:
-        ends = {r: at_end(frames, r, metric) for r in frames.logged if r in finished}
-        runs = [run_id for run_id, end in ends.items() if end is not None and bad(end)]
+    bad_of: dict[str, list[str]] = {metric: [] for metric, _, _ in COLLAPSES}
+    for run_id, rows in frames.logged.items():
+        for metric, bad, _ in COLLAPSES if run_id in finished else ():
+            if (end := at_end(rows, metric)) is not None and bad(end):
+                bad_of[metric].append(run_id)
+    for metric, _, sentence in COLLAPSES:
+        runs = bad_of[metric]
         if runs:
             sentences.append(f"At the end of training, {sentence} in {listing(runs)}.")
     return sentences
@@ -232,9 +236,9 @@ COLLAPSES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
 )
 
 
-def at_end(frames: Frames, run_id: str, metric: str) -> float | None:
+def at_end(rows: Iterable[Mapping[str, float]], metric: str) -> float | None:
     """Return the mean of a metric over the last tenth of its logged values; None if it was not logged."""
-    values = [row[metric] for row in frames.logged[run_id] if metric in row]
+    values = [row[metric] for row in rows if metric in row]
     tail = values[-max(1, len(values) // 10) :]
     return sum(tail) / len(tail) if tail else None
 

@@ -5,6 +5,7 @@ A bootstrap over a handful of seeds is not offered: its intervals of 95 % cover 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 FEWEST = 6  # pairs; with five, the smallest p of the permutation test is 1/16
 EXACT = 16  # pairs up to which all 2^(n-1) sign flips are tried; with more, 2^15 random ones
+PART = 4096  # sign flips that are drawn or used at a time, since n pairs take n * 32 KiB of them
 BOOTSTRAP = 1000  # samples in `almost_order`
 TAU = 0.2  # an order counts as almost stochastic below this (Ulmer et al. 2022; Dror et al. 2019 allow 0.5)
 
@@ -33,13 +35,23 @@ def flip_test(differences: Sequence[float]) -> float | None:
     if n < FEWEST:
         return None
     values = np.asarray(differences)
-    if n <= EXACT:
-        signs = every_flip(n)
-    else:
-        signs = np.random.default_rng(0).choice([-1, 1], (2 ** (EXACT - 1), n))
-        signs[0] = 1  # the observed signs are one of the flips
-    sums = np.abs(signs @ values)
+    signs = every_flip(n) if n <= EXACT else _random_flips(n)
+    sums = np.abs(np.concatenate([signs[start : start + PART] @ values for start in range(0, len(signs), PART)]))
     return float(np.mean(sums >= abs(values.sum()) - 1e-12 * np.abs(values).sum()))
+
+
+@functools.lru_cache(maxsize=1)
+def _random_flips(n: int) -> npt.NDArray[np.int8]:
+    """Return 2^15 random sign flips of n pairs (2^15, n), always the same; the first one changes no sign.
+
+    They take n * 32 KiB, and are kept because most comparisons of an experiment are over equally many seeds.
+    """
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    parts = [random.choice([-1, 1], (PART, n)).astype(np.int8) for _ in range(2 ** (EXACT - 1) // PART)]
+    parts[0][0] = 1
+    return np.concatenate(parts)
 
 
 def every_flip(n: int) -> npt.NDArray[np.int64]:
