@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 
 import numpy as np
 import pytest
@@ -79,3 +80,19 @@ def test_seeds_of_one_arm_alone_add_no_degrees_of_freedom() -> None:
     arms = {"a": {0: 1.0, 1: 2.0, 2: 4.0, 7: 9.0}, "b": {0: 2.0, 1: 2.5, 2: 3.0}}
     [found] = pairwise(arms).values()
     assert found.df == 2 and found.noise is not None and math.isclose(found.noise, np.std([-1, -0.5, 1], ddof=1))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_residual_degrees_of_freedom_are_cells_less_the_rank_of_the_design(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    arms, seeds, share = random.integers(1, 7), random.integers(1, 9), random.uniform(0.1, 1)
+    there = random.uniform(size=(arms, seeds)) < share
+    design = [[*np.eye(arms)[a], *np.eye(seeds)[s]] for a in range(arms) for s in range(seeds) if there[a, s]]
+    expected = len(design) - np.linalg.matrix_rank(np.array(design)) if design else 0
+    assert residual_df([frozenset(np.flatnonzero(row).tolist()) for row in there]) == expected
+
+
+def test_residual_degrees_of_freedom_of_thousands_of_seeds_take_no_time() -> None:
+    start = time.process_time()
+    assert residual_df([frozenset(range(10_000))] * 50) == 49 * 9_999
+    assert time.process_time() - start < 2

@@ -78,14 +78,21 @@ def residual_df(seeds_of_arms: Sequence[frozenset[int]]) -> int:
 
     This is (arms - 1) * (seeds - 1) if every arm has every seed. A seed that only one arm has adds none.
     """
-    import numpy as np
+    present = [own_seeds for own_seeds in seeds_of_arms if own_seeds]
+    seeds = frozenset().union(*present)
+    # The rank of the design is the number of effects less one for each group of arms that share no seed with others:
+    # it is the incidence matrix of a bipartite graph. Computing it by linear algebra takes the cube of their number.
+    rank = len(present) + len(seeds) - _groups(present)
+    return sum(map(len, present)) - rank
 
-    seeds = sorted(frozenset().union(*seeds_of_arms))
-    cells = [(arm, seeds.index(s)) for arm, own_seeds in enumerate(seeds_of_arms) for s in own_seeds]
-    design = np.zeros((len(cells), len(seeds_of_arms) + len(seeds)))
-    for row, (arm, seed) in enumerate(cells):
-        design[row, arm] = design[row, len(seeds_of_arms) + seed] = 1
-    return len(cells) - int(np.linalg.matrix_rank(design)) if cells else 0
+
+def _groups(seeds_of_arms: Sequence[frozenset[int]]) -> int:
+    """Return the number of groups of arms between which no seed is shared."""
+    groups: list[set[int]] = []
+    for own_seeds in seeds_of_arms:
+        joined = set(own_seeds).union(*(group for group in groups if group & own_seeds))
+        groups = [group for group in groups if not group & own_seeds] + [joined]
+    return len(groups)
 
 
 def adjusted(p_shared: Array, p_own: Array, reach: int) -> Array:

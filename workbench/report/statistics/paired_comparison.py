@@ -38,7 +38,7 @@ from workbench.report.statistics.noise import (
     variances_of,
     wider,
 )
-from workbench.report.statistics.resampling import almost_order, flip_test
+from workbench.report.statistics.resampling import almost_order, flip_tests
 
 LEVEL = 0.95
 ALPHA = 0.05
@@ -165,11 +165,13 @@ def pairwise(
     if not comparisons:
         return {}
     tests = _tests(arms, ordered, comparisons, share)
+    tested = [pair for pair in comparisons if tests.adjusted[pair] is not None]
+    flips = dict(zip(tested, flip_tests([_gaps(arms, a, b) for a, b in tested]), strict=True))
     return {
         (a, b): Compared(
             tests.differences[a, b],
             tests.adjusted[a, b],
-            flip_test(_gaps(arms, a, b)) if tests.adjusted[a, b] is not None else None,
+            flips.get((a, b)),
             almost_order(list(arms[a].values()), list(arms[b].values())) if order else None,
             tests.noise,
             tests.df,

@@ -29,15 +29,31 @@ def flip_test(differences: Sequence[float]) -> float | None:
     All sign flips are tried for up to 16 pairs, and 2^15 random ones (always the same) for more. Returns None for
     fewer than six pairs.
     """
+    return flip_tests([differences])[0]
+
+
+def flip_tests(comparisons: Sequence[Sequence[float]]) -> list[float | None]:
+    """Return the p of `flip_test` for each of several comparisons; those over equally many pairs are made together."""
+    found: list[float | None] = [None] * len(comparisons)
+    for n in {len(differences) for differences in comparisons if len(differences) >= FEWEST}:
+        places = [place for place, differences in enumerate(comparisons) if len(differences) == n]
+        for place, p in zip(places, _flipped([comparisons[place] for place in places]), strict=True):
+            found[place] = float(p)
+    return found
+
+
+def _flipped(comparisons: Sequence[Sequence[float]]) -> Array:
+    """Return the p of each comparison; all have equally many pairs."""
     import numpy as np
 
-    n = len(differences)
-    if n < FEWEST:
-        return None
-    values = np.asarray(differences)
+    values = np.array(comparisons).T  # (pairs, comparisons)
+    n = len(values)
     signs = every_flip(n) if n <= EXACT else _random_flips(n)
-    sums = np.abs(np.concatenate([signs[start : start + PART] @ values for start in range(0, len(signs), PART)]))
-    return float(np.mean(sums >= abs(values.sum()) - 1e-12 * np.abs(values).sum()))
+    least = np.abs(values.sum(0)) - 1e-12 * np.abs(values).sum(0)
+    counts = np.zeros(values.shape[1])
+    for start in range(0, len(signs), PART):
+        counts += (np.abs(signs[start : start + PART].astype(float) @ values) >= least).sum(0)
+    return counts / len(signs)
 
 
 @functools.lru_cache(maxsize=1)
