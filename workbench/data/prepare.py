@@ -26,7 +26,7 @@ from workbench.data import held_out, sources, tokenizer
 from workbench.data.progress_bar import Progress, shown
 from workbench.data.shards import SHARD, Shards, Text, encode, joined, token_type
 from workbench.data.slices.cutting import Slice, cut, is_small
-from workbench.data.slices.documents import documents
+from workbench.data.slices.documents import Removed, documents
 from workbench.data.slices.encode_slices import discard_damaged, facts_of, held_out_parts, remove_locks
 from workbench.data.slices.slice_plan import Plan
 from workbench.data.slices.slice_workers import encode_with
@@ -52,7 +52,8 @@ class Prepared:
     """A prepared corpus: token shards on disk, and facts on its text.
 
     `tokens` includes the [SEP] after each document; `bytes` and `words` count the text. Words are separated by blanks,
-    as BabyLM counts them; `sources` has the number of words of each file or data set.
+    as BabyLM counts them; `sources` has the number of words of each file or data set, and `removed` the documents and
+    words that each filter left out, by its key of the spec.
     """
 
     folder: Path
@@ -65,6 +66,7 @@ class Prepared:
     tokenizer: Path
     words: int = 0
     sources: Mapping[str, int] = field(default_factory=dict)
+    removed: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 def prepare(spec: RunSpec, progress: Progress | None = None, cache: Path | None = None, workers: int = 1) -> Prepared:
@@ -113,7 +115,9 @@ def already(spec: RunSpec, cache: Path | None = None) -> Prepared | None:
 def _key(spec: RunSpec, found: Sequence[sources.Source], root: Path) -> tuple[str, str]:
     """Return the name of a corpus in the cache, and the digest of its sources."""
     held_back = [spec.data.held_out] if spec.data.held_out else []  # without it, the name is that of older data
-    origin = digest([[sources.identity(source) for source in found], spec.data.column, *held_back], 64)
+    lengths = {"min_words": spec.data.min_words, "max_words": spec.data.max_words}
+    filters = [lengths] if any(lengths.values()) else []
+    origin = digest([[sources.identity(source) for source in found], spec.data.column, *held_back, *filters], 64)
     words = _trained(spec) if spec.data.tokenizer in TRAINED else _content(spec.data, root)
     return digest([FORMAT, SHARD, origin, words, COUNTED], 16), origin
 
@@ -166,6 +170,7 @@ def _read(folder: Path) -> Prepared | None:
         tokenizer=folder / "tokenizer",
         words=raw["words"],
         sources=raw["sources"],
+        removed=raw.get("removed", {}),
     )
 
 
@@ -229,18 +234,18 @@ def _build(folder: Path, spec: RunSpec, found: list[sources.Source], origin: str
 
     words = tokenizer.train_or_load(spec.data, spec.encoder.vocab, readable(), origin, root)
     encoder, special = tokenizer.fast(words), tokenizer.special(words)
-    text, by_source = Text(), Counter[str]()
+    text, by_source, removed = Text(), Counter[str](), Removed()
     with staged(folder) as temporary, closing(Shards(temporary, token_type(tokenizer.size(encoder)))) as shards:
         with held_out.writing(temporary) if spec.data.held_out else nullcontext(None) as aside:
             advance = _stage("encoding", spec.data, found, report)
             encode(
-                text.counted(read(advance, aside=aside, words=by_source)),
+                text.counted(read(advance, aside=aside, words=by_source, removed=removed)),
                 encoder,
                 special.sep,
                 shards,
                 spec.data.tokenizer,
             )
-        facts = Facts(text.documents, text.bytes, text.hash.hexdigest(), dict(by_source), shards.finish())
+        facts = Facts(text.documents, text.bytes, text.hash.hexdigest(), dict(by_source), shards.finish(), removed)
         _write_manifest(temporary, spec, found, words, facts)
 
 
@@ -301,9 +306,11 @@ def _survey(
 def _merge(folder: Path, spec: RunSpec, found: list[sources.Source], plan: Plan, whole: str | None) -> None:
     """Write the folder of a text whose slices are encoded. It names their files, which stay where they are."""
     each = facts_of(plan)
-    words = Counter[str]()
+    words, removed = Counter[str](), Removed()
     for facts in each:
         words.update(facts["sources"])
+        for filter_, counts_of_filter in facts.get("removed", {}).items():
+            removed.setdefault(filter_, Counter()).update(counts_of_filter)
     counts = [(facts["documents"], int(facts["text"], 16)) for facts in each]
     documents = sum(count for count, _ in counts)
     shards = [
@@ -317,7 +324,8 @@ def _merge(folder: Path, spec: RunSpec, found: list[sources.Source], plan: Plan,
             with held_out.writing(temporary) as aside:
                 for part in held_out_parts(plan):
                     aside(part)
-        facts_of_text = Facts(documents, sum(facts["bytes"] for facts in each), text_hash, dict(words), shards)
+        size = sum(facts["bytes"] for facts in each)
+        facts_of_text = Facts(documents, size, text_hash, dict(words), shards, removed)
         slices = [plan.name(number) for number in range(len(each))]
         _write_manifest(temporary, spec, found, plan.vocabulary, facts_of_text, slices)
     remove_locks(plan)
@@ -325,13 +333,14 @@ def _merge(folder: Path, spec: RunSpec, found: list[sources.Source], plan: Plan,
 
 @dataclass(frozen=True)
 class Facts:
-    """Counts of a text, its hash, the number of words of each source, and its token shards."""
+    """Counts of a text, its hash, the number of words of each source, its token shards, and what filters left out."""
 
     documents: int
     bytes: int
     text_hash: str
     sources: dict[str, int]
     shards: list[dict[str, Any]]
+    removed: Removed
 
 
 def _write_manifest(
@@ -361,6 +370,7 @@ def _write_manifest(
         "tokenizer_sha256": words_hash,
         "corpus": list(spec.data.corpus),
         **({"slices": list(slices)} if slices else {}),
+        **({"removed": facts.removed} if facts.removed else {}),
     }
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
@@ -397,4 +407,10 @@ def _warn_of_empty(found: Sequence[sources.Source], words: Mapping[str, int]) ->
 
 
 def _empty(data: DataSpec) -> InputError:
-    return InputError(f"corpus {', '.join(data.corpus)} is empty: there is no text in it")
+    name = f"corpus {', '.join(data.corpus)}"
+    if data.min_words or data.max_words is not None:
+        return InputError(
+            f"{name} has no document between data.min_words={data.min_words} and data.max_words={data.max_words} "
+            f"words; change these limits"
+        )
+    return InputError(f"{name} is empty: there is no text in it")

@@ -103,9 +103,10 @@ def text_facts(prepared: Prepared) -> dict[str, Any]:
 def prepared_facts(base: RunSpec, workers: int = 1) -> dict[str, Any]:
     """Return what `workbench data prepare` prints: the counts of the text, and the folder of its shards."""
     spec, text = prepare(base, workers=workers)
+    removed = {name: dict(counts) for name, counts in text.removed.items()}
     return {
         "corpus": ", ".join(spec.data.corpus), "documents": text.documents, "tokens": text.tokens,
-        "words": text.words, "sources": dict(text.sources),
+        "words": text.words, "sources": dict(text.sources), **({"removed": removed} if removed else {}),
         "bytes": text.bytes, "vocab": text.vocab, "fingerprint": text.fingerprint, "folder": str(text.folder),
     }  # fmt: skip
 

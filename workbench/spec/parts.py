@@ -146,6 +146,8 @@ class DataSpec(Part):
     name or folder of a tokenizer, whose own rules `lowercase` does not change. Accents are stripped, as by BERT, if the
     text is put into lower case, unless `strip_accents` says otherwise: "på" would become "pa".
 
+    Documents of fewer than `min_words` words or more than `max_words` are left out, words as `words` counts them.
+
     With `pairs`, a row holds two segments of text: half of the second ones are of another document (`next`), or half
     of the rows have their segments swapped (`order`); if it is left out, the objective decides. With `copies`, the text
     has this many copies, each with its own picks and pairs, and epochs repeat them in turn: BERT's `dupe_factor`, 10 in
@@ -160,12 +162,23 @@ class DataSpec(Part):
     strip_accents: bool | None = None
     length: Annotated[int, Field(ge=8)] = 128
     held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    min_words: Annotated[int, Field(ge=0)] = 0
+    max_words: Positive | None = None
     pairs: PairKind | None = None
     copies: Positive | None = None
     fingerprint: str = ""
     words: Annotated[int, Field(ge=0)] = 0
     tokens: Annotated[int, Field(ge=0)] = 0
     special: Special = Special()
+
+    @model_validator(mode="after")
+    def _some_lengths_fit(self) -> Self:
+        if self.max_words is not None and self.max_words < self.min_words:
+            raise ValueError(
+                f"no document has at least {self.min_words} words and at most {self.max_words}; lower min_words or "
+                f"raise max_words"
+            )
+        return self
 
 
 class CorruptionSpec(Part):

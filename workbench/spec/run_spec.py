@@ -264,6 +264,8 @@ _ADDED_LATER: dict[tuple[str, str], Any] = {
     ("optim", "generator_lr"): None,
     ("data", "held_out"): 0,
     ("data", "strip_accents"): None,
+    ("data", "min_words"): 0,
+    ("data", "max_words"): None,
     ("data", "pairs"): None,
     ("data", "copies"): None,
     ("budget", "words"): None,

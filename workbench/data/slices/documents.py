@@ -1,4 +1,4 @@
-"""Reading the documents of sources without their held-out parts."""
+"""Reading the documents of sources that have the length asked for, without their held-out parts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,18 @@ from workbench.data import held_out, sources
 from workbench.data.streams import Advance, ignore
 from workbench.spec.parts import DataSpec
 
+Removed = dict[str, Counter[str]]  # filter, named by its key of the spec -> the documents and words it left out
+
+
+def wrong_length(data: DataSpec, document: str) -> str:
+    """Return the name of the filter by which a document is left out for its number of words, "" if it is kept."""
+    if not data.min_words and data.max_words is None:
+        return ""
+    words = len(document.split())
+    if words < data.min_words:
+        return "min_words"
+    return "max_words" if data.max_words is not None and words > data.max_words else ""
+
 
 def documents(
     data: DataSpec,
@@ -19,20 +31,25 @@ def documents(
     hub_limit: float = math.inf,
     aside: Callable[[str], None] | None = None,
     words: Counter[str] | None = None,
+    removed: Removed | None = None,
 ) -> Iterator[str]:
     """Yield all documents, but at most `limit` characters in all, and `hub_limit` of a data set of the hub.
 
-    `aside` is called with each held-out part. The numbers of words of all sources are added to `words`.
+    `aside` is called with each held-out part. The numbers of words of all sources are added to `words`, and what each
+    filter leaves out is added to `removed`.
     """
     for source in found:
         left = min(limit, hub_limit) if isinstance(source, sources.Hub) else limit
         share = 0.0 if isinstance(source, sources.Docs) else data.held_out
         for document in sources.read(source, data.column, advance):
-            if text := held_out.without(document, share, aside):
+            limit, left = limit - len(document), left - len(document)
+            if filter_ := wrong_length(data, document):
+                if removed is not None:
+                    removed.setdefault(filter_, Counter()).update(documents=1, words=len(document.split()))
+            elif text := held_out.without(document, share, aside):
                 if words is not None:
                     words[sources.name_of(source)] += len(text.split())
                 yield text
-            limit, left = limit - len(document), left - len(document)
             if left <= 0:
                 break
         if limit <= 0:

@@ -18,7 +18,7 @@ from typing import Any
 
 from workbench.data import held_out, tokenizer
 from workbench.data.shards import Shards, Text, encode, token_type
-from workbench.data.slices.documents import documents
+from workbench.data.slices.documents import Removed, documents
 from workbench.data.slices.slice_plan import Plan
 from workbench.data.sources import check_unchanged
 from workbench.data.streams import Advance, ignore
@@ -75,17 +75,17 @@ def _encode_alone(plan: Plan, number: int, advance: Advance) -> bool:
 def _encode(plan: Plan, number: int, advance: Advance) -> None:
     """Write the tokens of a slice, and the facts on its text."""
     encoder, special = tokenizer.fast(plan.vocabulary), tokenizer.special(plan.vocabulary)
-    text, by_source = Text(), Counter[str]()
+    text, by_source, removed = Text(), Counter[str](), Removed()
     found = plan.slices[number].sources
     dtype = token_type(tokenizer.size(encoder))
     with staged(plan.folder(number)) as temporary, closing(Shards(temporary, dtype)) as shards:
         with held_out.writing(temporary) if plan.data.held_out else nullcontext(None) as aside:
-            read = documents(plan.data, found, advance, aside=aside, words=by_source)
+            read = documents(plan.data, found, advance, aside=aside, words=by_source, removed=removed)
             encode(text.counted(read), encoder, special.sep, shards, plan.data.tokenizer)
         check_unchanged(found)
         facts = {
             "documents": text.documents, "bytes": text.bytes, "text": f"{text.joined:x}", "sources": dict(by_source),
-            "shards": shards.finish(),
+            "shards": shards.finish(), "removed": removed,
         }  # fmt: skip
         (temporary / FACTS).write_text(json.dumps(facts), encoding="utf-8")
 
