@@ -382,3 +382,22 @@ def test_runs_of_older_versions_are_read_and_said_not_to_be_covered(tmp_path: Pa
     score = next(store.root.glob("bert*/scores/*.json"))
     score.rename(score.with_name(score.name.replace("-0.json", "-1.json")))
     assert "is the score of" in (store.get(score.parts[-3]).damage or "")
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("name", ["scores/", "plan.json", "done.json"])
+def test_a_file_that_was_changed_and_sealed_again_differs_from_the_manifest(
+    store: RunStore, name: str, full: bool
+) -> None:
+    """Its own hash agrees, and its size is the same; the manifest has the hash of what was written."""
+    run = run_of(store, 0)
+    path = next(iter(sorted((run.path / name).glob("*.json")))) if name.endswith("/") else run.path / name
+    raw = json.loads(path.read_bytes())
+    del raw["content_sha256"]
+    number = next(key for key, value in raw.items() if isinstance(value, int | float) and value and key != "format")
+    raw[number] = type(raw[number])(str(raw[number]).translate(str.maketrans("123456789", "234567891")))
+    before = path.stat().st_size
+    path.write_bytes(sealed(raw))
+    assert path.stat().st_size == before
+    summary = run.summary(full)
+    assert summary["state"] == "damaged" and path.name in summary["note"]
