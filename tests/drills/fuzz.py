@@ -211,12 +211,15 @@ def command_lines(folder: Path, count: int) -> str:
     return f"{found}; {sampled} of them again as processes"
 
 
+def as_typed(word: str) -> str:
+    """The word as a process gets it: bytes that are not UTF-8, such as half a surrogate pair, are escaped by Python."""
+    return word.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
+
+
 def sample(folder: Path, lines: list[list[str]]) -> int:
     """The same through real processes."""
     for arguments in lines:
-        arguments = [
-            os.fsencode(word.encode("utf-8", "surrogatepass").decode("utf-8", "replace")) for word in arguments
-        ]  # type: ignore[misc]
+        arguments = [as_typed(word) for word in arguments]
         found = subprocess.run(
             [sys.executable, "-m", "workbench", *arguments], cwd=folder, env=environment(folder / "cache"),
             capture_output=True, text=True, check=False, timeout=60,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from .fuzz import ODD, judge
+from .fuzz import ODD, as_typed, judge
 from .small import environment, fork, limit, preload, write_table, write_text
 
 SECONDS, ADDRESSES = 120.0, 6 << 30  # of one command: plans time a few steps of each objective, once
@@ -44,20 +46,30 @@ def command_lines(folder: Path, count: int) -> str:
     write_table(folder / "animals.csv")
     begin(folder)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))  # of the forks, too: beyond it is a MemoryError
-    codes: dict[int, int] = {}
+    codes: Counter[int] = Counter()
+    faults = []
     for number in range(count):
         name = draw.choice(sorted(options))
         words = line(name, options[name], draw)
-        variables = {"OMP_NUM_THREADS": "1", "WORKBENCH_REHEARSAL": "1", "BROWSER": "true"}
-        child = fork(words, folder, folder / "cache", out=folder / "out.txt", **variables)
         try:
-            code = child.wait(limit(SECONDS))
-        except TimeoutError:
-            raise AssertionError(f"line {number} hung: {words}") from None
-        judge(words, 0 if code in (0, 1, 74) else code, child.text, 0.0)
-        codes[code] = codes.get(code, 0) + 1
+            codes[attempt(words, folder)] += 1
+        except (AssertionError, TimeoutError) as error:
+            faults.append(f"line {number}: workbench {shlex.join(words)!a}: {error!s:.3000}")
+            sys.stderr.write(f"{faults[-1]}\n")
+        if number % 100 == 99:
+            sys.stderr.write(f"{number + 1} of {count} lines, {len(faults)} faults\n")
     told = ", ".join(f"{codes[code]} ended with {code}" for code in sorted(codes))
+    assert not faults, f"{len(faults)} of {count} lines hung or ended in an error, as listed above; {told}"
     return f"{count} command lines by the grammar of {len(options)} commands: {told}; none hung, none ended in an error"
+
+
+def attempt(words: list[str], folder: Path) -> int:
+    """The exit code of one line. Raises AssertionError or TimeoutError if it does not end as it should."""
+    variables = {"OMP_NUM_THREADS": "1", "WORKBENCH_REHEARSAL": "1", "BROWSER": "true"}
+    child = fork(words, folder, folder / "cache", out=folder / "out.txt", **variables)
+    code = child.wait(limit(SECONDS))
+    judge(words, 0 if code in (0, 1, 74) else code, child.text, 0.0)
+    return code
 
 
 def begin(folder: Path) -> None:
@@ -89,7 +101,7 @@ def line(name: str, params: list[Any], draw: random.Random) -> list[str]:
     arguments = [param for param in params if param.param_type_name == "argument"]
     for _ in range(draw.randint(1, 2)):
         param = draw.choice(params)
-        value = draw.choice(ODD + usual(param.name)).replace("\0", "").encode("utf-8", "replace").decode()
+        value = as_typed(draw.choice(ODD + usual(param.name)).replace("\0", ""))
         if param in arguments:
             words[len(name.split()) + arguments.index(param)] = value
         else:

@@ -102,8 +102,9 @@ class Forked:
                 return os.waitstatus_to_exitcode(status)
             time.sleep(0.005)
         os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-        raise TimeoutError(f"still running after {seconds:g} s: {self.text}")
+        _, _, used = os.wait4(self.pid, 0)
+        busy = used.ru_utime + used.ru_stime
+        raise TimeoutError(f"still running after {seconds:g} s, {busy:.1f} s of processor time: {self.text}")
 
     def ended(self) -> bool:
         """Whether it ended by itself; `wait` still tells how."""
@@ -111,7 +112,7 @@ class Forked:
 
     @property
     def text(self) -> str:
-        return self.said.read_text(errors="replace")
+        return self.said.read_text(errors="backslashreplace")
 
 
 def preload() -> None:
