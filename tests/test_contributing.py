@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -88,6 +90,16 @@ def test_the_objective_needs_no_floors(written: Path) -> None:
     from workbench.execution.one_run import floors
 
     assert floors(spec_of(written), object.__new__(Corpus), {}) == {}  # whose words are not even counted
+
+
+@pytest.mark.parametrize("values", ['{"loss": None}', "{3: 1.0}", '{"loss": "low"}'])
+def test_floors_that_are_no_numbers_are_refused_before_training(values: str, written: Path, tmp_path: Path) -> None:
+    from workbench.execution.one_run import floors
+
+    path = tmp_path / "with_floors.py"
+    path.write_text(f"{written.read_text()}\n\ndef floors(words):\n    return {values}\n")
+    with pytest.raises(TypeError, match=r"^floors\(words\) of .*with_floors.py returns "):
+        floors(spec_of(path), SimpleNamespace(counts=lambda: np.ones(spec_of(path).encoder.vocab)), {})  # type: ignore[arg-type]
 
 
 def test_the_objective_costs_what_it_says(written: Path) -> None:

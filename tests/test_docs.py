@@ -46,6 +46,14 @@ def test_settings_in_the_text_can_be_set(page: Path) -> None:
             presets.resolve("small", run_spec.parse_overrides([f"{key}={value}"]))
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_settings_named_without_set_exist(page: Path) -> None:
+    """Keys in backquotes with the sign after them, as in `tasks.pair=`, besides an axis of experiments."""
+    parts = "|".join(name for name in run_spec.RunSpec.model_fields if name != "options")
+    given = re.findall(rf"`((?:{parts})\.(?!parent\.)[a-z_.]+)=", page.read_text(encoding="utf-8"))
+    assert set(given) <= {*run_spec.known_keys(), *run_spec.SPELLINGS, "budget.share"}
+
+
 def test_files_named_in_the_text_exist() -> None:
     """Paths in backquotes that begin with a folder of ours; names with capitals stand for something."""
     folders = tuple(

@@ -322,6 +322,22 @@ def test_a_cost_that_fails_is_reported_with_its_line(tmp_path: Path) -> None:
     assert str(error.value) == f"{path}, line {line}: cost(spec) raised ZeroDivisionError: division by zero"
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('CAUSAL = "no"', "CAUSAL is 'no', not True or False"),
+        ("CAUSAL = None", "CAUSAL is None, not True or False"),
+        ('PAIRS = "never"', "PAIRS is 'never', not one of next, order"),
+        ("PAIRS = 3", "PAIRS is 3, not one of next, order"),
+    ],
+)
+def test_a_wrong_declaration_is_refused_with_the_file(line: str, said: str, tmp_path: Path) -> None:
+    path = write(tmp_path, f"{IDEA}\n{line}\n")
+    with pytest.raises(InputError) as error:
+        spec_of(path)
+    assert str(error.value) == f"{path}: {said}"
+
+
 def test_the_largest_cost_is_accepted(tmp_path: Path) -> None:
     _, spec = priced(tmp_path, "return Flops(1e100, 0, 1)")
     assert objectives.cost(spec).paper == objectives.MOST

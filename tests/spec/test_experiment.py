@@ -70,6 +70,9 @@ def test_variants_come_after_the_grid_with_what_the_file_holds_fixed(tmp_path: P
         ('AXES = {}\nVARIANTS = [{"optim.rl": 1}]', "did you mean 'optim.lr'"),
         ('AXES = {}\nVARIANTS = {"optim.lr": 1}', "must be a list of dicts"),
         ('AXES = {}\nMATCH = "watts"', "MATCH='watts'"),
+        ('AXES = {"data.corpus": ("a", "b\\udc80")}', "AXES contains half of a surrogate pair"),
+        ('AXES = {}\nVARIANTS = [{"data.corpus": "\\ud800"}]', "VARIANTS contains half of a surrogate pair"),
+        ('AXES = {"seed": (1, 2)}\nCONTRASTS = [(1, 2, "\\ud83d")]', "CONTRASTS contains half of a surrogate pair"),
     ],
 )
 def test_a_file_that_is_wrong_says_where(tmp_path: Path, text: str, says: str) -> None:

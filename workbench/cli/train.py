@@ -359,8 +359,9 @@ def encode_slices(
     from workbench.data.slices.encode_slices import encode_missing
     from workbench.data.slices.slice_plan import Plan
 
+    given = Plan.read(plan)
     end_with_parent(parent)
-    encode_missing(Plan.read(plan))
+    encode_missing(given)
 
 
 def prepare(

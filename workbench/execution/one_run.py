@@ -191,9 +191,18 @@ def judged(run: RunDir, spec: RunSpec, corpus: Corpus) -> dict[str, Any]:
 
 
 def floors(spec: RunSpec, corpus: Corpus, rates: Mapping[str, float]) -> dict[str, float]:
-    """Return the losses that token frequencies alone reach, by the objective's function `floors`; {} if it has none."""
-    own = getattr(objectives.load(spec), "floors", None)
-    return dict(own(frequencies(corpus.counts(), spec, rates))) if own is not None else {}
+    """Return the losses that token frequencies alone reach, by the objective's function `floors`; {} if it has none.
+
+    Raises TypeError if that function returns anything but numbers by name.
+    """
+    module = objectives.load(spec)
+    if not hasattr(module, "floors"):
+        return {}
+    found = dict(module.floors(frequencies(corpus.counts(), spec, rates)))
+    for name, value in found.items():
+        if not isinstance(name, str) or not isinstance(value, (int, float)):
+            raise TypeError(f"floors(words) of {objectives.file_of(module)} returns {value!r:.40} for {name!r:.40}")
+    return found
 
 
 def parent_of(run: RunDir) -> RunDir | None:

@@ -57,9 +57,11 @@ class Request:
 
     def spec(self) -> RunSpec:
         """Return the spec that all runs have in common. Raises InputError."""
-        return base_spec(
+        base = base_spec(
             self.scale, self.settings, self.corpus, self.tasks, self.budget, self.evaluate_at, self.own_process
         )
+        _check_tasks(base, self.settings, self.evaluate_at)
+        return base
 
 
 @dataclass(frozen=True)
@@ -250,6 +252,16 @@ def base_spec(
     return _with_held_out(base, "data.held_out" in overrides)
 
 
+def _check_tasks(base: RunSpec, sets: Sequence[str], evaluate_at: str | None = None) -> None:
+    """Raise InputError if a table that --tasks names is missing, or a setting is given that no chosen task reads."""
+    from workbench.spec.run_spec import parse_overrides
+    from workbench.tasks.task_checks import refuse_missing, refuse_unread
+
+    given = parse_overrides(sets) | ({} if evaluate_at is None else {"tasks.at": evaluate_at})
+    refuse_missing(base.tasks.names)
+    refuse_unread(base.tasks, given)
+
+
 def _scale_of_pair(overrides: Mapping[str, Any]) -> str | None:
     """Return the scale whose settings suit the published pair that runs go on from; None if they go on from none."""
     if "pair.names" not in overrides:
@@ -401,6 +413,7 @@ def scores_of_encoders(
         _check_origin(model.folder)
     chosen = [_fine_tuning_scale(model.folder, scale, sets) for model in found]
     bases = [base_spec(*each, None, tasks, None, own_process=own_process) for each in chosen]
+    _check_tasks(bases[0], sets)
     if not bases[0].tasks.chosen:
         raise InputError("evaluate prints scores, and --tasks none gives none; name tasks with --tasks")
     suite = experiment_runner.load_suite(bases[0])  # the scale decides how tasks are learned, and not which they are

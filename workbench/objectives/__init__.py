@@ -19,7 +19,7 @@ from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from workbench.errors import InputError, suggest
 from workbench.models.flops import Flops
@@ -134,6 +134,11 @@ def load(spec: RunSpec) -> ModuleType:
         raise InputError(
             f"{file_of(module)}: Options must be a subclass of workbench.spec.parts.Part, as in `class Options(Part):`"
         )
+    causal, pairs = getattr(module, "CAUSAL", False), getattr(module, "PAIRS", None)
+    if not isinstance(causal, bool):
+        raise InputError(f"{file_of(module)}: CAUSAL is {causal!r:.40}, not True or False")
+    if pairs is not None and str(pairs) not in get_args(PairKind):
+        raise InputError(f"{file_of(module)}: PAIRS is {pairs!r:.40}, not one of {', '.join(get_args(PairKind))}")
     return module
 
 

@@ -163,8 +163,11 @@ def load(word: str) -> Experiment:
     question, axes = content["QUESTION"], content["AXES"]
     if not isinstance(question, str) or not question.strip() or not isinstance(axes, Mapping):
         raise InputError(f"experiment file {path} needs QUESTION, a sentence, and AXES, a dict of keys and values")
-    if not encodable(question):
-        raise InputError(f"experiment file {path}: QUESTION contains half of a surrogate pair, which is not valid text")
+    for name in NAMES:
+        if not all(map(encodable, _texts(content[name]))):
+            raise InputError(
+                f"experiment file {path}: {name} contains half of a surrogate pair, which is not valid text"
+            )
     for key, values in axes.items():
         check_key(key, f"AXES of experiment file {path}")
         if not isinstance(values, tuple) or not values:
@@ -197,6 +200,18 @@ def _copied(value: Any) -> Any:
             raise ValueError(f"a list has {len(value):,} values, but at most {MOST_RUNS:,} runs can be made")
         return tuple(_copied(each) for each in value)
     return value
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text in a value that `_copied` returned, keys of mappings included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for pair in value.items():
+            yield from _texts(pair)
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from _texts(each)
 
 
 def check_key(key: str, where: str) -> None:

@@ -324,7 +324,7 @@ def known_keys(kind: type[BaseModel] = RunSpec, prefix: str = "") -> list[str]:
     """Return every dotted key that `--set` takes."""
     keys: list[str] = []
     for name, field in kind.model_fields.items():
-        if name in ("pair", "published"):  # set as `start.from`, and filled in by `workbench evaluate`
+        if prefix + name in ("pair", "published"):  # set as `start.from`, and filled in by `workbench evaluate`
             continue
         part = field.annotation
         inner = [a for a in (part, *get_args(part)) if isinstance(a, type) and issubclass(a, BaseModel)]

@@ -13,6 +13,7 @@ from workbench.store.atomic import user_path
 from workbench.tasks.task import Examples, Measure, Suite, Task, held_out
 
 __all__ = ["Examples", "HeldOut", "Measure", "Suite", "Task", "known", "load", "local", "of_corpus"]
+TRAIN_NONE = frozenset({"pairs", "blimp", "sentences", "linear", "embedding"})  # kinds that train no weights
 HeldOut = Callable[[], tuple[DataSpec, Path]]  # returns a corpus and the folder with its prepared text
 
 
@@ -151,20 +152,24 @@ def tuned(tasks: TasksSpec) -> TasksSpec:
     """Return the settings with the names alone that train an encoder further. Raises InputError for an unknown name."""
     kinds = {"glue", "probes", "babylm", "superglue", "table", "own questions", "tagging", SQUAD}
     kinds |= {"embedding"} if tasks.embeddings != "frozen" else set()
-    names = tuple(name for name in tasks.names if name != "none" and _place(name)[0] in kinds)
+    names = tuple(name for name in tasks.names if name != "none" and kind_of(name) in kinds)
     return tasks.model_copy(update={"names": names or ("none",)})
+
+
+def _train_none(tasks: TasksSpec) -> frozenset[str]:
+    """Return the kinds of tasks that train no weights of the encoder under these settings."""
+    return TRAIN_NONE if tasks.embeddings == "frozen" else TRAIN_NONE - {"embedding"}
 
 
 def of_corpus(tasks: TasksSpec) -> bool:
     """Return whether any task is made from held-out text of the corpus. Raises InputError for an unknown name."""
-    return any(_place(name)[0] == "pairs" for name in tasks.names if name != "none")
+    return any(kind_of(name) == "pairs" for name in tasks.names if name != "none")
 
 
 def along(tasks: TasksSpec) -> bool:
     """Return whether any measure is also taken during training. Raises InputError for an unknown name."""
-    kinds = {_place(name)[0] for name in tasks.names if name != "none"}
-    frozen = {"pairs", "blimp", "sentences", "linear"} | ({"embedding"} if tasks.embeddings == "frozen" else set())
-    return tasks.at != "none" and not kinds.isdisjoint(frozen)
+    kinds = {kind_of(name) for name in tasks.names if name != "none"}
+    return tasks.at != "none" and not kinds.isdisjoint(_train_none(tasks))
 
 
 def local(tasks: TasksSpec) -> bool:
@@ -174,7 +179,7 @@ def local(tasks: TasksSpec) -> bool:
     from workbench.tasks.squad import squad_names
     from workbench.tasks.tagging import tag_names
 
-    kinds = {_place(name)[0] for name in tasks.names if name != "none"}
+    kinds = {kind_of(name) for name in tasks.names if name != "none"}
     glue = "glue" in kinds or any(linear.needs_glue(n) or embedding_names.needs_glue(n) for n in tasks.names)
     glue = not glue or (tasks.glue is not None and user_path(tasks.glue, "--set tasks.glue:").is_dir())
     blimp = not ("blimp" in kinds or any(map(linear.needs_blimp, tasks.names))) or (
@@ -182,6 +187,11 @@ def local(tasks: TasksSpec) -> bool:
     )
     tagging = any(tag_names.needs_hub(name, tasks) for name in tasks.names)
     return glue and blimp and not tagging and not (SQUAD in kinds and squad_names.needs_hub(tasks))
+
+
+def kind_of(name: str) -> str:
+    """Return the kind of task that a name selects. Raises InputError for an unknown name."""
+    return _place(name)[0]
 
 
 def _place(name: str) -> tuple[str, str]:
