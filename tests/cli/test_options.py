@@ -133,3 +133,25 @@ def test_a_path_in_a_folder_that_the_user_must_not_enter_is_bad_input(
     assert f"no permission to enter {tmp_path / 'closed'}; name another path" in capsys.readouterr().err
     error = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "runs"))
     assert cli._system_error(error) == 74
+
+
+OUTPUTS = [["report", "ablation", "--out"], ["export", "ablation", "--out"], ["export", "ablation", "--babylm"],
+           ["export", "ablation", "--checkpoint"], ["run", "ablation", "--out"], ["sweep", "lambda", "--out"],
+           ["bench", "--out"], ["submit", "ablation", "--out"]]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", OUTPUTS, ids=" ".join)
+def test_a_home_folder_in_an_output_is_found_or_refused(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell leaves `--out=~/x` as it is, and no folder of the name `~` must be made for it."""
+    monkeypatch.chdir(tmp_path)
+    refused = CliRunner().invoke(cli.app, [*words, "~nobodyx/here"])
+    assert str(refused.exception) == f"{words[-1]} ~nobodyx/here: ~nobodyx has no home folder; give the full path"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_home_folder_is_put_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    result = CliRunner().invoke(command(options.Out, None), ["--value", "~/here"])
+    assert result.stdout.strip() == repr(tmp_path / "here")

@@ -189,6 +189,8 @@ BAD: dict[str, tuple[Change, str]] = {
     "config.json is too deep": (written("config.json", "[" * 200_000), "nested too deep"),
     "config.json is huge": (written("config.json", "{", 100 << 20), "config.json cannot be read: has 104857600 bytes"),
     "config.json is binary": (written("config.json", b"\xff\xfe\x00"), "config.json cannot be read"),
+    "an epsilon below 0": (settings(layer_norm_eps=-1.0), "layer_norm_eps=-1.0, and it must be above 0 and at most 1"),
+    "an epsilon of 0": (settings(layer_norm_eps=0), "layer_norm_eps=0, and it must be above 0"),
     "config.json holds NaN": (written("config.json", '{"layer_norm_eps": NaN}'), "NaN is not JSON"),
     "config.json holds infinity": (written("config.json", '{"layer_norm_eps": 1e999}'), "a number too large"),
     "config.json holds a long number": (written("config.json", '{"vocab_size": ' + "9" * 9999 + "}"), "config.json"),

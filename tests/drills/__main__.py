@@ -117,6 +117,11 @@ GOALS = (
         "damaged run folders are named, the others stay readable",
         tests=(STORE, PAGE, VALIDATION, "tests/store/test_verify.py", "-k", "damage or ruins or thousand"),
     ),
+    Goal(
+        19,
+        "caches shared by namespaces of equal host names: no live folder is removed",
+        tests=("tests/store/test_cache.py", "-k", "namespace or staging or elsewhere"),
+    ),
     Goal(20, "hostile names in the report: nothing live, nothing loaded", tests=(PAGE, "-k", "hostile or alone")),
     Goal(
         21,
@@ -130,6 +135,11 @@ GOALS = (
         ),
     ),
     Goal(22, "30 malicious checkpoints, models, tokenizers, data sets: refused, not run", "hostile.pickles", 36, 18),
+    Goal(
+        22,
+        "90 damaged or hostile encoder folders: refused in a sentence, before anything is built",
+        tests=("tests/data/test_foreign_folders.py",),
+    ),
     Goal(22, "no pickle, eval, yaml.load or torch.load in the tree", tests=("tests/test_static.py",)),
     Goal(23, "40 YAML, deep, huge or endless files: refused at once within 200 MB", "hostile.endless", 44, 11),
     Goal(24, "offline, no flag set: all objectives, no attempt to connect", "runs.offline", 5, 1),

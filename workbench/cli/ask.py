@@ -22,6 +22,7 @@ from workbench.cli.options import (
     Threads,
     Workers,
     emit,
+    typed_path,
 )
 from workbench.errors import InputError, suggest
 from workbench.execution.request import Request, base_spec, experiment_job, host_of, rehearsed, with_words, writable
@@ -107,7 +108,9 @@ def bench(
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
     plain: Plain = False,
     compile_: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for a page with charts, and the results as JSON.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(callback=typed_path, help="Folder for a page with charts, and the results as JSON.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure the speed of every objective at every scale on this machine, and where the time of a step goes."""

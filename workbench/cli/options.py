@@ -14,8 +14,20 @@ from typing import Annotated, Any, ParamSpec, TextIO
 
 import typer
 
+from workbench.store.atomic import user_path
+
 P = ParamSpec("P")
 log = logging.getLogger("workbench")
+
+
+def typed_path(param: typer.CallbackParam, value: Path | None) -> Path | None:
+    """Return the path of an option with `~` replaced by the home folder, which a shell leaves in `--out=~/x`.
+
+    Raises InputError if there is no such user.
+    """
+    return None if value is None else user_path(value, param.opts[0])
+
+
 Objectives = Annotated[
     list[str] | None, typer.Option("--objective", help="An objective's name, or a file ./my_idea.py; repeatable.")
 ]
@@ -70,7 +82,7 @@ Precision = Annotated[
     str,
     typer.Option(help="Precision: auto (bf16 on CUDA and, from a width of 64, on CPUs that have it), fp32 or bf16."),
 ]
-Out = Annotated[Path | None, typer.Option(help="Folder for the report (default reports/NAME).")]
+Out = Annotated[Path | None, typer.Option(callback=typed_path, help="Folder for the report (default reports/NAME).")]
 Workers = Annotated[
     int, typer.Option(min=1, max=1024, help="Number of runs at a time: processes that share the CPU or the GPUs.")
 ]

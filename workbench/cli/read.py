@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from workbench.cli.options import AsJson, Runs, emit
+from workbench.cli.options import AsJson, Out, Runs, emit, typed_path
 from workbench.errors import InputError
 from workbench.execution.request import report_folder, writable
 
@@ -25,7 +25,7 @@ NoVerify = Annotated[
 def report(
     experiment: Annotated[str, typer.Argument(help="Name of an experiment, or of one of its records.")],
     runs: Runs = Path("runs"),
-    out: Annotated[Path | None, typer.Option(help="Folder for the report (default reports/NAME).")] = None,
+    out: Out = None,
     order: Annotated[bool, typer.Option("--aso", help="Add the almost stochastic order to every comparison.")] = False,
     budget: Annotated[str | None, typer.Option(help="Recommend an arm for this budget, as flops=1e18.")] = None,
     no_verify: NoVerify = False,
@@ -134,13 +134,19 @@ def export(
     ],
     form: Annotated[str, typer.Option("--format", help="csv, parquet or latex.")] = "csv",
     runs: Runs = Path("runs"),
-    out: Annotated[Path | None, typer.Option(help="File to write (default: stdout).")] = None,
+    out: Annotated[Path | None, typer.Option(callback=typed_path, help="File to write (default: stdout).")] = None,
     no_verify: NoVerify = False,
     babylm: Annotated[
-        Path | None, typer.Option(help="New folder for models, predictions and collated files in BabyLM's layout.")
+        Path | None,
+        typer.Option(
+            callback=typed_path, help="New folder for models, predictions and collated files in BabyLM's layout."
+        ),
     ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="New folder for the models of one run, with their heads, for transformers.")
+        Path | None,
+        typer.Option(
+            callback=typed_path, help="New folder for the models of one run, with their heads, for transformers."
+        ),
     ] = None,
 ) -> None:
     """Write every score as one long table; each row has run, seeds, spec, data fingerprint and code version.

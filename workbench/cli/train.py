@@ -39,6 +39,7 @@ from workbench.cli.options import (
     Track,
     Workers,
     emit,
+    typed_path,
 )
 from workbench.execution.cluster.job_options import launch_of
 from workbench.execution.request import (
@@ -290,7 +291,10 @@ def submit(
     name: Annotated[
         str, typer.Argument(help="Name of an experiment, or of a run (a part of it that no other run has).")
     ],
-    out: Annotated[Path, typer.Option(help="Zip file to write; its card is written beside it, as .json and .md.")],
+    out: Annotated[
+        Path,
+        typer.Option(callback=typed_path, help="Zip file to write; its card is written beside it, as .json and .md."),
+    ],
     runs: Runs = Path("runs"),
     arm: Annotated[
         str | None, typer.Option(help="Arm of the experiment; its run with the best mean on dev is submitted.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import InputError
 from workbench.memory import check_address_space
 from workbench.spec.host import Host, launched
-from workbench.store.atomic import can_hold_files
+from workbench.store.atomic import can_hold_files, user_path
 
 if TYPE_CHECKING:
     from workbench.execution.auto_seeds import Limit
@@ -185,7 +185,8 @@ def report_folder(out: Path | None, store: Path) -> Path | None:
 
     A folder in a store counts as a run. Without `out` this is the default, a folder in `reports`. Raises InputError.
     """
-    place, root = (os.path.realpath(os.path.expanduser(path)) for path in (out or "reports", store))
+    out = None if out is None else user_path(out, "--out")
+    place, root = (os.path.realpath(path) for path in (out or "reports", user_path(store, "--runs")))
     if os.path.commonpath([place, root]) == root:
         raise InputError(
             f"the report would be written to {str(out or 'reports')[:200]}, which lies in the store {store}, where "

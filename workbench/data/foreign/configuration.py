@@ -42,6 +42,7 @@ SIZES: dict[str, tuple[int, int]] = {
 _LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _WIDTH_KEYS = ("hidden_size", "n_embd", "d_model", "dim", "emb_dim")
 _HEAD_KEYS = ("num_attention_heads", "n_head", "n_heads")
+_EPSILONS = ("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "norm_eps")
 _DROPPED = {*HOW, "auto_map", "_name_or_path", "name_or_path", "transformers_version", "torch_dtype", "dtype"}
 
 
@@ -88,6 +89,12 @@ def _check_sizes(folder: Path, raw: Mapping[str, Any]) -> None:
             raise InputError(
                 f"{folder}: config.json has {key}={ascii(value)[:40]}, and it must be a whole number "
                 f"from {least} to {most}"
+            )
+    for key in _EPSILONS:
+        value = raw.get(key)
+        if isinstance(value, (int, float)) and not 0 < value <= 1:
+            raise InputError(
+                f"{folder}: config.json has {key}={ascii(value)[:40]}, and it must be above 0 and at most 1"
             )
     for key in ("is_decoder", "causal"):
         if not isinstance(raw.get(key, False), bool | None):
