@@ -189,6 +189,7 @@ BAD: dict[str, tuple[Change, str]] = {
     "config.json is too deep": (written("config.json", "[" * 200_000), "nested too deep"),
     "config.json is huge": (written("config.json", "{", 100 << 20), "config.json cannot be read: has 104857600 bytes"),
     "config.json is binary": (written("config.json", b"\xff\xfe\x00"), "config.json cannot be read"),
+    "relative positions": (settings(position_embedding_type="relative_key_query"), "no longer computed"),
     "an epsilon below 0": (settings(layer_norm_eps=-1.0), "layer_norm_eps=-1.0, and it must be above 0 and at most 1"),
     "an epsilon of 0": (settings(layer_norm_eps=0), "layer_norm_eps=0, and it must be above 0"),
     "config.json holds NaN": (written("config.json", '{"layer_norm_eps": NaN}'), "NaN is not JSON"),

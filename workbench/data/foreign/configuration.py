@@ -78,6 +78,11 @@ def check_configuration(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
     for key in ("quantization_config", "is_encoder_decoder", "use_kernels"):
         if raw.get(key):
             raise InputError(f"{folder}: config.json has {key}, which is not supported; choose another encoder")
+    if str(raw.get("position_embedding_type")).startswith("relative"):  # once of BERT's, and ignored by the library
+        raise InputError(
+            f"{folder}: config.json has position_embedding_type={ascii(raw['position_embedding_type'])[:40]}, and "
+            f"positions relative to one another are no longer computed; choose another encoder"
+        )
     _check_sizes(folder, raw)
     return {key: value for key, value in raw.items() if key not in _DROPPED}
 
