@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from drills import fuzz, grammar
 from drills.__main__ import GOALS, ROOT, apart
 
 QUICK = [
@@ -50,3 +53,33 @@ def test_a_failed_drill_is_told() -> None:
     words = [sys.executable, "-m", "tests.drills", "--alone", "disk.killed_while_saving", "0"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode not in (0, 3) and done.stdout == ""
+
+
+def test_words_of_a_drill_are_what_a_process_gets() -> None:
+    """Half a surrogate pair reaches a command as the bytes that would encode it, and not as a question mark."""
+    assert os.fsencode(fuzz.as_typed("\ud800")) == b"\xed\xa0\x80"
+    assert fuzz.as_typed("ünï") == "ünï"
+    for word in fuzz.ODD:
+        os.fsencode(fuzz.as_typed(word))
+
+
+def test_the_grammar_drill_goes_on_after_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried: list[list[str]] = []
+
+    def attempt(words: list[str], folder: Path) -> int:
+        tried.append(words)
+        if len(tried) in (2, 3):
+            raise (AssertionError, TimeoutError)[len(tried) - 2]("it went wrong")
+        return 0
+
+    for name in ("preload", "begin"):
+        monkeypatch.setattr(grammar, name, lambda *given: None)
+    monkeypatch.setattr(grammar.resource, "setrlimit", lambda *given: None)
+    monkeypatch.setattr(grammar, "attempt", attempt)
+    with pytest.raises(
+        AssertionError, match=r"^2 of 5 lines hung or ended in an error, as listed above; 3 ended with 0"
+    ):
+        grammar.command_lines(tmp_path, 5)
+    assert len(tried) == 5 and capsys.readouterr().err.count("it went wrong") == 2

@@ -17,6 +17,15 @@ from .conftest import SETS, Command
 CASES: dict[str, tuple[list[str], str]] = {
     "objective": (["run", "ablation", "--objective", "rtdd"], "did you mean 'rtd'"),
     "experiment": (["run", "ablatoin"], "did you mean 'ablation'"),
+    "plan of a parent that ended": (
+        ["encode-slices", "nowhere.json", "--parent", "2_000"],
+        "no plan of a text's slices",
+    ),
+    "setting that no task reads": (["run", "ablation", "--set", "tasks.folds=5", "--dry-run"], "no effect on --tasks"),
+    "table of a dry run": (
+        ["run", "ablation", "--tasks", "nowhere.csv", "--dry-run"],
+        "--tasks nowhere.csv: there is no",
+    ),
     "scale": (["run", "ablation", "--scale", "smal"], "did you mean 'small'"),
     "task": (["run", "ablation", "--tasks", "CoLAA"], "did you mean 'CoLA'"),
     "key": (["run", "ablation", "--set", "encoder.hiden=3"], "did you mean 'encoder.hidden'"),
