@@ -45,6 +45,10 @@ CASES = (
     ("similarity:own.csv", "pair=second", ""),
     ("similarity:own.csv", "metric=f1", "tables"),
     ("similarity:sts-b", "glue=x", ""),
+    ("similarity:own.csv", "embeddings=contrastive", ""),
+    ("similarity:own.csv", "epochs=2", "fine-tuning"),
+    ("similarity:own.csv", "embeddings=contrastive epochs=2 rows=40", ""),
+    ("pairs", "embeddings=contrastive", "similarity and retrieval"),
     ("choice:own.csv", "text=t", ""),
     ("choice:own.csv", "kind=regression", "tables"),
     ("choice:own.csv", "metric=f1", "tables"),
@@ -64,7 +68,7 @@ def test_a_setting_that_no_chosen_task_reads_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("own.csv").write_text(TABLE)
-    request = Request(settings=(f"tasks.{setting}",), tasks=names)
+    request = Request(settings=tuple(f"tasks.{each}" for each in setting.split()), tasks=names)
     if not what:
         assert request.spec().tasks.names == tuple(names.split(","))
         return

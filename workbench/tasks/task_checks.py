@@ -26,6 +26,7 @@ SCORED = frozenset({"pairs", "blimp", "sentences"})  # whose sentences are score
 # What a name reads besides what its kind says: parts of tables, the files of named sets.
 COLUMNS, KINDS, METRICS, FOLDS = "columns of a table", "kinds of a table", "metrics of a table", "folds of a table"
 GLUE, BLIMP, TAGS = "files of GLUE", "files of BLiMP", "files of tags"
+TUNED = "contrastive training of embeddings"
 
 # The kinds of tasks that read each setting, and what these are called in the message.
 READ_BY: Mapping[str, tuple[Collection[str], str]] = {
@@ -40,14 +41,15 @@ READ_BY: Mapping[str, tuple[Collection[str], str]] = {
     "tagging": ({TAGS}, f"the tasks {' and '.join(tag_names.NAMED)}"),
     **dict.fromkeys(("squad", "squad_head", "squad_length", "squad_stride"), ({SQUAD}, "tasks of SQuAD")),
     "scorers": (SCORED, "minimal pairs"),
+    "embeddings": ({"embedding"}, "similarity and retrieval"),
     "control": ({"linear"}, "linear probes"),
     "at": (TRAIN_NONE, "tasks without fine-tuning"),
     "length": (CLASSIFIED | FROZEN | {"tagging"}, "tasks that read texts in rows"),
-    "rows": (FINE_TUNED | {"linear"}, "tasks that learn from rows"),
+    "rows": (FINE_TUNED | {"linear", TUNED}, "tasks that learn from rows"),
     "held_out": (FINE_TUNED | FROZEN | SCORED, "tasks"),
     "lm_weight": (FINE_TUNED, "fine-tuning"),  # where SQuAD and tagging say why they refuse it
 }
-FINE_TUNING = (FINE_TUNED, "fine-tuning")  # which reads all other settings
+FINE_TUNING = (FINE_TUNED | {TUNED}, "fine-tuning")  # which reads all other settings
 
 
 def refuse_unread(tasks: TasksSpec, given: Mapping[str, Any]) -> None:
@@ -57,6 +59,8 @@ def refuse_unread(tasks: TasksSpec, given: Mapping[str, Any]) -> None:
     """
     usual = TasksSpec(at="none" if tasks.at == "none" else "auto")
     read = {what for name in tasks.names if name != "none" for what in read_with(name)}
+    if tasks.embeddings != "frozen" and "embedding" in read:
+        read.add(TUNED)
     for key in given:
         part, _, name = key.partition(".")
         if part != "tasks" or name == "names" or getattr(tasks, name) == getattr(usual, name):
