@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 from workbench.data.built_in.extract import docstrings, extract
@@ -88,3 +92,20 @@ def test_extraction_agrees_with_inspect():
             assert named == list(inspect.signature(function).parameters) or "*" in signature
             checked += 1
     assert checked > 20
+
+
+def test_workers_of_a_command_that_was_killed_end_without_a_word(tmp_path: Path) -> None:
+    source = tmp_path / "shape.py"
+    source.write_text(SOURCE)
+    task = json.dumps([str(source), "pkg", "pkg.core"]) + "\n"
+    command = [sys.executable, "-c", "from workbench.data.built_in.extract import main; main()"]
+    half = subprocess.run(command, input=task + task[:9], capture_output=True, text=True, check=False)
+    assert (half.returncode, half.stderr, half.stdout.count("\n")) == (0, "", 1)
+
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        process.stdin.write(task.encode() * 50)
+        process.stdin.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == -signal.SIGPIPE

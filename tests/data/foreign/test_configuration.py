@@ -74,7 +74,7 @@ def test_a_size_is_a_whole_number_between_its_ends(key: str) -> None:
     assert key in refusal({key: "\x1b\n\ud800" * 99})
 
 
-@pytest.mark.parametrize("key", ["quantization_config", "is_encoder_decoder", "use_kernels"])
+@pytest.mark.parametrize("key", ["quantization_config", "is_encoder_decoder", "use_kernels", "pruned_heads"])
 def test_what_no_encoder_has_is_refused_where_it_is_set(key: str) -> None:
     for unset in (None, False, {}):
         assert check_configuration(FOLDER, SOUND | {key: unset})[key] == unset

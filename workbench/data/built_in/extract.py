@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import gc
 import json
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -23,7 +24,10 @@ Docstring = tuple[str, str, str]  # qualified name, signature, raw docstring
 def main() -> None:
     warnings.simplefilter("ignore")  # other packages' sources may contain invalid escapes
     gc.disable()  # syntax trees have no cycles, and searching for some takes a fifth of the time
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a command that was killed reads no answers
     for line in sys.stdin:
+        if not line.endswith("\n"):  # the command was killed while it wrote this
+            return
         path, package, module = json.loads(line)
         entries = extract(Path(path), package, module)
         sys.stdout.write(json.dumps(entries) + "\n")

@@ -75,7 +75,7 @@ def check_configuration(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
                 f"{folder}: config.json requests the attention {ascii(raw[key])[:60]} ({key}), and only "
                 f"{' and '.join(ATTENTION)} are supported; remove that line"
             )
-    for key in ("quantization_config", "is_encoder_decoder", "use_kernels"):
+    for key in ("quantization_config", "is_encoder_decoder", "use_kernels", "pruned_heads"):
         if raw.get(key):
             raise InputError(f"{folder}: config.json has {key}, which is not supported; choose another encoder")
     if str(raw.get("position_embedding_type")).startswith("relative"):  # once of BERT's, and ignored by the library
