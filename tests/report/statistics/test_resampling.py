@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from workbench.report.statistics.resampling import almost_order, example_sd, flip_test
+from workbench.report.statistics.resampling import almost_order, example_sd, flip_test, flip_tests
 
 SIGNS = list(itertools.product((-1, 1), repeat=7))
 
@@ -40,6 +40,14 @@ def test_flips_of_many_seeds_are_drawn() -> None:
 
 def test_random_flips_are_as_many_as_those_of_sixteen_pairs_and_one_of_them_is_none() -> None:
     assert flip_test([1.0, 2.0] * 10) == flip_test([1.0, 2.0] * 8) == 2.0**-15
+
+
+def test_comparisons_that_are_made_together_have_their_own_p() -> None:
+    """Whatever the scale of the others: rounding is judged by each comparison's own differences."""
+    random = np.random.default_rng(5)
+    comparisons = [(scale * random.normal(0.7, 1, n)).tolist() for n in (6, 8, 6, 6) for scale in (1e-9, 1.0, 1e9)]
+    assert flip_tests(comparisons) == [flip_test(each) for each in comparisons]
+    assert flip_tests([[0.0] * 6, [1.0] * 4]) == [1.0, None]
 
 
 def test_all_flips_of_sixteen_pairs_are_tried() -> None:

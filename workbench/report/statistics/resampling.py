@@ -52,7 +52,7 @@ def _flipped(comparisons: Sequence[Sequence[float]]) -> Array:
     least = np.abs(values.sum(0)) - 1e-12 * np.abs(values).sum(0)
     counts = np.zeros(values.shape[1])
     for start in range(0, len(signs), PART):
-        counts += (np.abs(signs[start : start + PART].astype(float) @ values) >= least).sum(0)
+        counts += (np.abs(signs[start : start + PART] @ values) >= least).sum(0)
     return counts / len(signs)
 
 
