@@ -86,8 +86,8 @@ def test_embeddings_are_fine_tuned_where_a_setting_says_so(workbench: Command, t
     for part, rows in (("train", grades[:3]), ("test", grades[2:])):
         (data / f"zoo/qrels/{part}.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
     words = ["run", "ablation", "--objective", "bert-mlm", "--corpus", text, "--budget", "steps=6", "--seeds", 1, *SETS]
-    words += ["--tasks", "similarity:alike.csv,retrieval:zoo", "--set", "tasks.seeds=2", "--json"]
-    done = workbench(*words, "--set", "tasks.embeddings=contrastive", cwd=data)
+    words += ["--tasks", "similarity:alike.csv,retrieval:zoo", "--json"]
+    done = workbench(*words, "--set", "tasks.embeddings=contrastive", "--set", "tasks.seeds=2", cwd=data)
     assert done.returncode == 0, done.stderr
     scores = [json.loads(path.read_text()) for path in sorted(data.glob("runs/*/scores/*.json"))]
     trained = {score["task"]: score["train_rows"] for score in scores}
@@ -116,7 +116,8 @@ def test_embeddings_are_fine_tuned_where_a_setting_says_so(workbench: Command, t
 def test_what_is_not_there_is_refused_in_a_sentence(
     names: str, told: str, workbench: Command, text: Path, data: Path
 ) -> None:
-    words = ["run", "ablation", "--corpus", text, "--tasks", names, "--set", "tasks.superglue=superglue", *SETS]
+    sets = ["--set", "tasks.superglue=superglue", *SETS] if names.startswith("superglue:") else SETS
+    words = ["run", "ablation", "--corpus", text, "--tasks", names, *sets]
     done = workbench(*words, cwd=data)
     assert done.returncode == 2 and told in done.stderr and "Traceback" not in done.stderr
     assert not (data / "runs").exists() or not list(data.glob("runs/*/metrics.jsonl"))

@@ -209,7 +209,7 @@ def test_a_loop_of_links_is_no_store(workbench: Command, tmp_path: Path) -> None
         ("raise GeneratorExit\n", "mine.py, line 1: GeneratorExit"),
         ('QUESTION = "\\ud800?"\nAXES = {"optim.lr": (1e-3,)}\n', "QUESTION"),
         ('QUESTION = " "\nAXES = {"optim.lr": (1e-3,)}\n', "needs QUESTION, a sentence"),
-        ('QUESTION = "Which?"\nAXES = {"data.column": ("\\ud800",)}\n', "data: column='\\ud800' is not valid UTF-8"),
+        ('QUESTION = "Which?"\nAXES = {"data.column": ("\\ud800",)}\n', "AXES contains half of a surrogate pair"),
         ('QUESTION = "Which?"\nAXES = {"optim.lr": b"ab"}\n', "must be a list of values"),
         ('QUESTION = "Which?"\nAXES = {"optim.lr": (1e-3, 2e-3, 0.001)}\n', "must list different values"),
         (
