@@ -17,11 +17,11 @@ from .conftest import SETS, Command
 def store(text: Path, table: Path, workbench: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with a run of RTD whose head is linear, one whose head is dense, BERT MLM and causal LM."""
     folder = tmp_path_factory.mktemp("export")
-    words = ["run", "ablation", "--corpus", text, "--budget", "steps=4", *SETS, "--set", "tasks.seeds=2"]
-    words += ["--set", "tasks.epochs=1"]
-    for objective, sets in (("rtd", ()), ("electra-15", ("--set", "head=dense")), ("bert-mlm", ())):
-        tasks = table if objective == "rtd" else "none"
-        done = workbench(*words, "--objective", objective, "--tasks", tasks, *sets, cwd=folder)
+    words = ["run", "ablation", "--corpus", text, "--budget", "steps=4", *SETS]
+    measured = ("--tasks", table, "--set", "tasks.seeds=2", "--set", "tasks.epochs=1")
+    plain = ("--tasks", "none")
+    for objective, sets in (("rtd", measured), ("electra-15", (*plain, "--set", "head=dense")), ("bert-mlm", plain)):
+        done = workbench(*words, "--objective", objective, *sets, cwd=folder)
         assert done.returncode == 0, done.stderr
     done = workbench(*words, "--objective", "causal-lm", "--tasks", "none", cwd=folder)
     assert done.returncode == 0, done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import made
@@ -41,7 +42,7 @@ def test_arms_are_equal_within_two_percent_by_the_count_of_their_budget(ratio: f
     assert spending.compute_text(found).startswith(
         "equal: " if equal else f"not equal: FLOPs (paper) of one arm are up to {ratio:.2f}"
     )
-    found.runs["convention"] = "matmul"
+    found = replace(found, runs=found.runs.assign(convention="matmul"))
     assert spending.question(found) == ASKED and "(matmul)" in spending.compute_text(found)
 
 
@@ -49,7 +50,7 @@ def test_one_arm_and_no_finished_run_are_asked_plainly() -> None:
     found = priced(rtd=1.0, bert_mlm=1.0)
     found.runs.loc[found.runs["arm"] == "rtd", "state"] = "interrupted"
     assert spending.question(found) == "What does each step from BERT to ELECTRA buy?"
-    found.runs["state"] = "new"
+    found = replace(found, runs=found.runs.assign(state="new"))
     assert (
         spending.question(found) == "What does each step from BERT to ELECTRA buy?"
         and spending.compute_text(found) == ""

@@ -108,12 +108,10 @@ def test_arms_that_spent_the_same_by_one_convention_only_are_told_by_the_others(
 
 
 def test_the_end_of_a_log_is_its_last_tenth() -> None:
-    frames = made.in_memory(lambda *_: 50.0, ("rtd",), 1, 1)
     rows = [{"step": n, "loss": float(n)} for n in range(1, 31)] + [{"step": 31, "other": 1.0}]
-    frames = replace(frames, logged={"a": rows, "b": rows[:3], "c": []})
-    assert checks.at_end(frames, "a", "loss") == 29.0  # of 28, 29 and 30
-    assert checks.at_end(frames, "b", "loss") == 3.0 and checks.at_end(frames, "a", "other") == 1.0
-    assert checks.at_end(frames, "c", "loss") is None
+    assert checks.at_end(rows, "loss") == 29.0  # of 28, 29 and 30
+    assert checks.at_end(rows[:3], "loss") == 3.0 and checks.at_end(rows, "other") == 1.0
+    assert checks.at_end([], "loss") is None
 
 
 def test_runs_are_told_apart_by_values_that_matter() -> None:
