@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +17,14 @@ import torch
 from workbench import objectives
 from workbench.bench.turns import made_up
 from workbench.data.corpus import Corpus
+from workbench.errors import Interrupted
 from workbench.spec import host as hosts
 from workbench.spec.host import Host
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
 from workbench.spec.stages import BoundRun
+from workbench.store.checkpoint import steps
+from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
 from workbench.training.loop import train
 from workbench.training.plan import plan
@@ -29,17 +36,24 @@ TINY = {
 }  # fmt: skip
 
 
-def curve(name: str, folder: Path, steps: int, **more: Any) -> list[dict[str, float]]:
+def curve(name: str, folder: Path, length: int, **more: Any) -> list[dict[str, float]]:
     """The metrics of a run on made-up text."""
-    words = TINY | {"objective": name, "budget.steps": steps}
+    run = trained(name, folder, length, **more)
+    return [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+
+
+def trained(name: str, folder: Path, length: int, guard: Callable[[], None] = lambda: None, **more: Any) -> RunDir:
+    """A run on made-up text; its metrics and checkpoints are there also if training was interrupted."""
+    words = TINY | {"objective": name, "budget.steps": length}
     spec: RunSpec = objectives.with_options(resolve("nano", words))
     prepared = made_up(folder / "data", spec, tokens=20_000)
     spec = spec.changed({"data.special": prepared.special.model_dump()})
     run = RunStore(folder / "runs").open(BoundRun(spec))
     host = Host(device="cpu", threads=1, **more)
-    with run.lease():
-        train(run, spec, plan(spec), Corpus(prepared, spec.data.length, spec.seed), host)
-    return [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    with run.lease(), contextlib.suppress(Interrupted):
+        train(run, spec, plan(spec), Corpus(prepared, spec.data.length, spec.seed), host, guard)
+        (run.path / "ended").touch()
+    return run
 
 
 def losses(rows: list[dict[str, float]]) -> np.ndarray:
@@ -58,6 +72,21 @@ def test_two_hundred_steps_in_bf16_and_plainly_in_fp32(name: str, tmp_path: Path
     smooth = [each.reshape(10, 20).mean(1) for each in (plain, fast, half)]
     np.testing.assert_allclose(smooth[1], smooth[0], rtol=2e-3)
     np.testing.assert_allclose(smooth[2], smooth[0], rtol=1e-2)
+
+
+@pytest.mark.parametrize("at, saved", [(10, 11), (20, 20)])
+def test_signal_while_metrics_are_written(at: int, saved: int, tmp_path: Path) -> None:
+    """Training stops with all its steps saved, though the step had begun without the signal; also in the last step."""
+    calls = iter(range(10, 1000, 10))
+
+    def guard() -> None:
+        if next(calls) == at:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    run = trained("bert-mlm", tmp_path, 20, guard, log_every=10)
+    last = json.loads((run.path / "metrics.jsonl").read_text().splitlines()[-1])["step"]
+    assert not (run.path / "ended").exists(), "the signal was lost"
+    assert (last, steps(run.path / "checkpoints")[-1]) == (saved, saved)
 
 
 def test_precision_left_open(monkeypatch: pytest.MonkeyPatch) -> None:

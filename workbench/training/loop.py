@@ -129,8 +129,10 @@ def train(
                 saved = time.monotonic()
                 took = saved - begun
                 window.saving += took
-            if stopped and step < plan.steps:
-                raise Interrupted(stopped[0])
+            if stopped and keep:  # a signal after the decision to save stops after the next step
+                break
+    if stopped:
+        raise Interrupted(stopped[0])
     return whole
 
 
