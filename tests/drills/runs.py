@@ -269,7 +269,8 @@ def workers_end(folder: Path, count: int) -> str:
             assert time.monotonic() - asked < limit(30), "workers are left"
             time.sleep(0.05)
         slowest = max(slowest, time.monotonic() - asked)
-        assert not list(runs.glob("*/lease")), "a worker did not end by itself"
+        for lease in runs.glob("*/lease"):
+            raise AssertionError(f"after {kind!r} a worker left {lease.read_text()}\n{child.text}")
         for run in runs.glob("rtd-*"):
             last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"]
             assert (run / "checkpoints" / f"step-{last:08d}").is_dir(), "what was trained is not saved"
