@@ -69,6 +69,48 @@ def test_a_signal_lost_in_a_destructor_prints_no_traceback(number: int) -> None:
         sys.unraisablehook = before
 
 
+def test_another_sigterm_does_not_interrupt_the_cleaning_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker gets the terminal's signal and then its parent's, which kept it from giving its lease back."""
+    cleaned = []
+    with pytest.raises(Interrupted), interrupting():
+        try:
+            with stop_signals() as stopped:
+                os.kill(os.getpid(), signal.SIGTERM)
+            raise Interrupted(stopped[0])
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0)
+            cleaned.append(1)
+    assert cleaned == [1]
+    with pytest.raises(Interrupted), interrupting():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0)
+            cleaned.append(2)
+    assert cleaned == [1, 2]
+    monkeypatch.setattr("workbench.signals.REPEATS", 0.0)  # as if the first had arrived long before
+    with interrupting():
+        thing = Loses(signal.SIGTERM)
+        del thing
+        with pytest.raises(Interrupted):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0)
+
+
+def test_a_noted_signal_is_raised_later_in_a_command_alone() -> None:
+    """Code that does not raise the exception itself is ended by the next `heed`; without a command nothing is noted."""
+    with interrupting():
+        with stop_signals():
+            os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Interrupted):
+            heed()
+    with stop_signals():
+        os.kill(os.getpid(), signal.SIGTERM)
+    heed()
+
+
 def test_a_signal_while_handlers_are_restored_has_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     """The work is already finished; an exception there would leave handlers that raise outside of the block."""
     before, real = signal.getsignal(signal.SIGTERM), signal.signal

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -22,7 +23,9 @@ from workbench.errors import Interrupted
 log = logging.getLogger("workbench")
 T = TypeVar("T")
 PR_SET_PDEATHSIG = 1  # see prctl(2)
-_raised: list[int] = []  # the signals for which `interrupting` raised an exception
+REPEATS = 10.0  # seconds in which another SIGTERM means the same request to stop
+_raised: list[tuple[int, float]] = []  # the signals that stop `interrupting`'s block, and their monotonic times in s
+_inside: list[None] = []  # one element for each block of `interrupting` that is being carried out
 
 
 @contextmanager
@@ -30,22 +33,27 @@ def interrupting() -> Iterator[None]:
     """Let SIGTERM, SIGUSR1 and SIGHUP raise Interrupted inside the block, so that everything cleans up as after Ctrl-C.
 
     SIGINT is handled even if it was ignored, as a shell does for a command in the background, because it is sent there
-    only on purpose. A signal that arrives after the block, while the former handlers are restored, has no effect.
+    only on purpose. A signal that arrives after the block, while the former handlers are restored, has no effect. Nor
+    has another SIGTERM within REPEATS seconds, which a worker gets from a terminal or scheduler and from its parent:
+    its exception would interrupt the cleaning up.
     """
     over = False
 
     def stop(number: int, frame: object) -> None:
-        if not over:
-            _raised.append(number)
+        repeated = bool(_raised) and number != signal.SIGINT and time.monotonic() - _raised[0][1] < REPEATS
+        if not over and not repeated:
+            _note(number)
             _end(number)
 
     try:
         with _handled(stop, *_kinds()), _without_traceback():
+            _inside.append(None)
             try:
                 yield
             finally:
                 over = True
     finally:
+        _inside.clear()  # there is one block in a process, that of its command
         _raised.clear()  # the code after the block is not to be stopped
 
 
@@ -72,7 +80,11 @@ def heed() -> None:
     drops exceptions raised in a destructor. Long work calls this function at every step.
     """
     if _raised:
-        _end(_raised[0])
+        _end(_raised[0][0])
+
+
+def _note(number: int) -> None:
+    _raised.append((number, time.monotonic()))
 
 
 def _end(number: int) -> None:
@@ -87,7 +99,8 @@ def stop_signals() -> Iterator[list[int]]:
     """Yield a list that contains the signal after one has arrived, for code that stops at a suitable place.
 
     A second Ctrl-C stops at once. A second SIGTERM does not, since a worker is stopped by the terminal first and then,
-    with SIGTERM, by its parent.
+    with SIGTERM, by its parent. In a command, the signal stays noted after the block: another SIGTERM then does not
+    interrupt the cleaning up, and `heed` raises the exception if the code has not.
     """
     received: list[int] = []
     heed()
@@ -100,7 +113,11 @@ def stop_signals() -> Iterator[list[int]]:
             log.warning("stopping after this step; a checkpoint will be written")
 
     with _handled(note, *_kinds()):
-        yield received
+        try:
+            yield received
+        finally:  # before the former handlers are back
+            if _inside and received:
+                _note(received[0])
 
 
 def _kinds() -> list[signal.Signals]:
