@@ -45,10 +45,12 @@ def rows(run_id: str, by_revision: Mapping[str, Sequence[Predicted]], backend: s
     table = []
     for revision, several in by_revision.items():
         names = {"run_id": run_id, "revision": revision, "backend": backend}
-        mine = [names | _row(each) for each in several]
-        table += mine
+        by_revision_rows = [names | _row(each) for each in several]
+        table += by_revision_rows
         for fast, word in ((False, "tasks"), (True, "fast sets")):
-            chosen = [row for row, each in zip(mine, several, strict=True) if (each.fast is not None) == fast]
+            chosen = [
+                row for row, each in zip(by_revision_rows, several, strict=True) if (each.fast is not None) == fast
+            ]
             table += [names | _mean(chosen, word)] if len(chosen) > 1 else []
     return table
 

@@ -121,7 +121,7 @@ def _run(run: RunDir, pairs: Mapping[str, PairSet], out: Path) -> list[dict[str,
 
 def _faults(by_backend: Mapping[str, Mapping[str, list[Predicted]]]) -> list[str]:
     """Return each fault in a number of rows once."""
-    every = (each for found in by_backend.values() for several in found.values() for each in several)
+    every = (each for by_task in by_backend.values() for predictions in by_task.values() for each in predictions)
     return list(dict.fromkeys(each.counts for each in every if each.counts))
 
 

@@ -23,13 +23,13 @@ class Quiet:
         """Record the processor time of all processes except `pid` while the context is open."""
         import psutil
 
-        ours = psutil.Process(pid)
-        start, before, ours_before = time.monotonic(), psutil.cpu_times(), _used(ours)
+        measured = psutil.Process(pid)
+        start, before, ours_before = time.monotonic(), psutil.cpu_times(), _used(measured)
         yield
         after = psutil.cpu_times()
         busy = sum(getattr(after, name) - getattr(before, name) for name in ("user", "nice", "system"))
         self.elapsed += time.monotonic() - start
-        self.others += max(0.0, busy - (_used(ours) - ours_before))
+        self.others += max(0.0, busy - (_used(measured) - ours_before))
         self.stolen += getattr(after, "steal", 0.0) - getattr(before, "steal", 0.0)
 
     def notes(self) -> list[str]:

@@ -17,13 +17,13 @@ from workbench.spec.run_spec import RunSpec
 class Worker:
     """A child process that runs `workbench.bench.turns`, or another program with the same protocol."""
 
-    def __init__(self, hello: dict[str, Any], *program: str) -> None:
-        self.name = str(hello.get("name", "the ceiling"))
+    def __init__(self, first_message: dict[str, Any], *program: str) -> None:
+        self.name = str(first_message.get("name", "the ceiling"))
         self.speeds: list[float] = []
         command = [sys.executable, *(program or ("-m", "workbench.bench.turns"))]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         try:
-            self._send(hello)
+            self._send(first_message)
             self._receive()  # it has warmed up, and waits for turns
         except BaseException:
             self.close()

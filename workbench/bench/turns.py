@@ -119,19 +119,19 @@ def window(spec: ResolvedSpec, host: Host, seconds: float) -> int:
 
 def main() -> None:
     """Read the settings of this process from stdin, then run turns until stdin is closed."""
-    hello = json.loads(sys.stdin.readline())
-    host = Host(**hello["host"])
-    if "spec" not in hello:
+    first_message = json.loads(sys.stdin.readline())
+    host = Host(**first_message["host"])
+    if "spec" not in first_message:
         ceiling(host, 0.1)
         send({"ready": True})
         with suppress(Enough):
             while next_turn():
                 send({"flops_per_second": ceiling(host)})
         return
-    if hello["source"]:
-        objectives.find(hello["source"])
-    spec = ResolvedSpec(parse(hello["spec"]))
-    steps, seconds = hello["steps"], 0.0 if hello["steps"] else hello["seconds"]
+    if first_message["source"]:
+        objectives.find(first_message["source"])
+    spec = ResolvedSpec(parse(first_message["spec"]))
+    steps, seconds = first_message["steps"], 0.0 if first_message["steps"] else first_message["seconds"]
     host = replace(host, log_every=steps or window(spec, host, seconds), save_seconds=float("inf"))
     parts = Parts(host, is_recordable(spec, host))
     with tempfile.TemporaryDirectory() as folder:

@@ -98,8 +98,8 @@ def _last_layer(
         scores.masked_fill_(later[:, None, None], -torch.inf)
     context = (scores.softmax(-1).to(hidden.dtype) @ value.transpose(1, 2)).flatten(1)
     middle = F.layer_norm(F.linear(context, wo, bo) + here, [width], g1, c1, eps)
-    fed = F.linear(F.gelu(F.linear(middle, w1, b1)), w2, b2)
-    return F.layer_norm(fed + middle, [width], g2, c2, eps)
+    projected = F.linear(F.gelu(F.linear(middle, w1, b1)), w2, b2)
+    return F.layer_norm(projected + middle, [width], g2, c2, eps)
 
 
 def can(model: Any, ids: Tensor) -> bool:
@@ -174,10 +174,10 @@ class Layers(torch.autograd.Function):
             qkv = cpu.linear_split(x, wqkv, torch.cat([bq, bk, bv]), rows, heads)  # (3, B * H, L, d)
             probs, context = cpu.attention(qkv, bias, rows, scale, drops[0])  # (B * H, L, L), (N, D)
             middle, *normed1 = cpu.linear_norm(context, wo, bo, x, g1, c1, eps, drops[1])
-            inner, fed = cpu.linear_gelu(middle, w1, b1)
-            out, *normed2 = cpu.linear_norm(fed, w2, b2, middle, g2, c2, eps, drops[2])
+            inner, activated = cpu.linear_gelu(middle, w1, b1)
+            out, *normed2 = cpu.linear_norm(activated, w2, b2, middle, g2, c2, eps, drops[2])
             if with_grad:
-                saved += [x, qkv, probs, context, *normed1, middle, inner, fed, *normed2]
+                saved += [x, qkv, probs, context, *normed1, middle, inner, activated, *normed2]
                 saved += [wqkv, wo, w1, b1, w2, g1, g2]
             x = out
         ctx.rates, ctx.key, ctx.rows, ctx.scale = rates, key, rows, scale
@@ -192,7 +192,7 @@ class Layers(torch.autograd.Function):
         d_last = grad.reshape(-1, grad.shape[-1]).contiguous()
         above: tuple[Tensor, Tensor, Tensor] | None = None  # the gradient of this layer's output, except for the last
         for number in reversed(range(len(saved) // 20)):
-            (x, qkv, probs, context, added1, mean1, rstd1, middle, inner, fed, added2, mean2, rstd2,
+            (x, qkv, probs, context, added1, mean1, rstd1, middle, inner, activated, added2, mean2, rstd2,
              wqkv, wo, w1, b1, w2, g1, g2) = saved[20 * number : 20 * number + 20]  # fmt: skip
             drops = drops_of(ctx.key, number, ctx.rates)
             if above is None:
@@ -202,7 +202,7 @@ class Layers(torch.autograd.Function):
             else:
                 d_middle, d_out, d_norm2 = cpu.linear_norm_backward(*above, added2, mean2, rstd2, g2, drops[2])
             d_inner, d_b1 = cpu.linear_gelu_backward(d_out, w2, inner, b1)
-            d_w2, d_w1 = cpu.outer(d_out, fed), cpu.outer(d_inner, middle)
+            d_w2, d_w1 = cpu.outer(d_out, activated), cpu.outer(d_inner, middle)
             d_x, d_out, d_norm1 = cpu.linear_norm_backward(d_inner, w1, d_middle, added1, mean1, rstd1, g1, drops[1])
             d_wo = cpu.outer(d_out, context)
             d_qkv, d_bqkv = cpu.attention_backward(d_out @ wo, qkv, probs, rows, ctx.scale, drops[0])

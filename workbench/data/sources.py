@@ -166,12 +166,12 @@ def _resolve(name: str, revision: str | None) -> list[Source]:
         return list(_remote(name))
     path = user_path(name, "--corpus")
     try:
-        folder, there = path.is_dir(), path.exists()
+        folder, exists = path.is_dir(), path.exists()
     except OSError as error:
         raise InputError(f"corpus {name!r} cannot be accessed: {error.strerror}") from None
     if folder:
         return _folder(path)
-    if there:
+    if exists:
         if not formats.kind_of(path):
             raise InputError(f"corpus {name!r} is a type of file that cannot be read; these types can: {KINDS}")
         return [_file(path)]

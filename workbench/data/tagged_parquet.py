@@ -32,17 +32,17 @@ def splits_of(folder: Path) -> dict[str, list[Path]]:
 
     Raises InputError if several data sets or configurations are in it.
     """
-    found: dict[tuple[Path, str], list[Path]] = {}
+    by_split: dict[tuple[Path, str], list[Path]] = {}
     for path in sorted(path for depth in DEPTHS for path in folder.glob(f"{depth}*{SUFFIX}")):
         if match := SHARD.fullmatch(path.stem):
-            found.setdefault((path.parent, match[1]), []).append(path)
+            by_split.setdefault((path.parent, match[1]), []).append(path)
         elif path.parent.name in SPLITS and path.parent != folder:
-            found.setdefault((path.parent.parent, path.parent.name), []).append(path)
-    sets = list(dict.fromkeys(place for place, _ in found))
+            by_split.setdefault((path.parent.parent, path.parent.name), []).append(path)
+    sets = list(dict.fromkeys(place for place, _ in by_split))
     if len(sets) > 1:
         shown = ", ".join(str(place.relative_to(folder)) or "." for place in sets)
         raise InputError(f"{folder} holds several data sets ({shown}); name the folder of one of them")
-    return {split: paths for (_, split), paths in found.items()}
+    return {split: paths for (_, split), paths in by_split.items()}
 
 
 def read_raw(first: Path, column: str = "") -> list[Sentence]:
@@ -94,13 +94,13 @@ def _tag(value: Any, names: list[str] | None, column: str, where: str) -> str:
     return names[value]
 
 
-def _columns(path: Path, there: list[str], column: str) -> tuple[str, str]:
+def _columns(path: Path, columns: list[str], column: str) -> tuple[str, str]:
     """Return the columns of words and of tags. Raises InputError if there is none."""
-    words = next((name for name in WORDS if name in there), "")
-    tags = column or next((name for name in TAGS if name in there), "")
-    if not words or tags not in there:
+    words = next((name for name in WORDS if name in columns), "")
+    tags = column or next((name for name in TAGS if name in columns), "")
+    if not words or tags not in columns:
         lacking = column or (" or ".join(TAGS) if words else " or ".join(WORDS))
-        raise InputError(f"{path} has no column {lacking}; its columns are {', '.join(there)}")
+        raise InputError(f"{path} has no column {lacking}; its columns are {', '.join(columns)}")
     return words, tags
 
 
@@ -108,9 +108,9 @@ def _names(path: Path, column: str) -> list[str] | None:
     """Return what the numbers of a column are called, from the file's own description; None if it has none."""
     import pyarrow.parquet as pq
 
-    held = (pq.read_schema(path).metadata or {}).get(b"huggingface")
+    metadata = (pq.read_schema(path).metadata or {}).get(b"huggingface")
     try:
-        feature = json.loads(held)["info"]["features"][column] if held else None
+        feature = json.loads(metadata)["info"]["features"][column] if metadata else None
     except (ValueError, KeyError, TypeError):
         return None
     while isinstance(feature, dict | list) and "names" not in feature:  # a list of features, in one of three spellings

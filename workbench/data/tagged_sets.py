@@ -127,13 +127,13 @@ def _by_word(files: Iterable[Path]) -> dict[str, Path]:
 
     It is empty unless exactly one file has the word `train`, and at most one file that of each other part.
     """
-    found: dict[str, list[Path]] = {}
+    by_part: dict[str, list[Path]] = {}
     for file in files:
         words = {PARTS[word] for word in re.findall("train|dev|valid|test", file.name.lower())}
         if len(words) == 1:
-            found.setdefault(words.pop(), []).append(file)
-    clear = "train" in found and len(found) > 1 and all(len(each) == 1 for each in found.values())
-    return {part: found[part][0] for part in ("train", "dev", "test") if part in found} if clear else {}
+            by_part.setdefault(words.pop(), []).append(file)
+    clear = "train" in by_part and len(by_part) > 1 and all(len(each) == 1 for each in by_part.values())
+    return {part: by_part[part][0] for part in ("train", "dev", "test") if part in by_part} if clear else {}
 
 
 def _part(file: Path) -> str:

@@ -99,13 +99,13 @@ def execute(job: Job, limit: Limit, root: Path, host: Host, workers: int = 1, ou
     seeds = _agreed(session, limit, most_seeds(job, limit, host, workers))
     for index, number in enumerate(seeds):
         specs = [spec for spec in job.specs if spec.seed < job.base.seed + number]
-        todo = experiment_runner.carry_out_specs(session, specs)
-        if not _settled(session, todo, number):
+        run_ids = experiment_runner.carry_out_specs(session, specs)
+        if not _settled(session, run_ids, number):
             break
         look = _look(session, index)
         if not look.goes_on:
             break
-    return experiment_runner.conclude(session, todo, out)
+    return experiment_runner.conclude(session, run_ids, out)
 
 
 def _agreed(session: Session, limit: Limit, most: int) -> tuple[int, ...]:
@@ -171,10 +171,10 @@ def _record(session: Session) -> dict[str, Any]:
     return {"design": record.design, "looks": record.looks}
 
 
-def _settled(session: Session, todo: Sequence[str], count: int) -> bool:
+def _settled(session: Session, run_ids: Sequence[str], count: int) -> bool:
     """Return whether all runs have ended, since a look must not be taken at a part of the runs."""
     tasks, suite = session.base.tasks, session.suite
-    states = {run_id: experiment_runner.state_of(session.store.get(run_id), tasks, suite)[0] for run_id in todo}
+    states = {run_id: experiment_runner.state_of(session.store.get(run_id), tasks, suite)[0] for run_id in run_ids}
     waiting = [run_id for run_id, state in states.items() if state not in SETTLED]
     if waiting:
         log.warning(

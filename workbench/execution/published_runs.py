@@ -52,11 +52,11 @@ def models(names: Sequence[str], allow_bin: bool) -> list[Model]:
     """Return the models of these names or folders, downloaded if needed. Raises InputError."""
     from workbench.data.foreign.hub import model_folder
 
-    found = []
+    opened = []
     for name in dict.fromkeys(names):
         folder = model_folder(name, allow_bin)
-        found.append(Model(name, foreign.with_safetensors(folder) if allow_bin else folder))
-    return found
+        opened.append(Model(name, foreign.with_safetensors(folder) if allow_bin else folder))
+    return opened
 
 
 def folder_of(published: PublishedSpec) -> Path:

@@ -409,10 +409,10 @@ def scores_of_encoders(
         RunStore.check(root)
     from workbench.execution import experiment_runner, published_runs
 
-    found = published_runs.models(names, allow_bin)
-    for model in found:
+    models = published_runs.models(names, allow_bin)
+    for model in models:
         _check_origin(model.folder)
-    chosen = [_fine_tuning_scale(model.folder, scale, sets) for model in found]
+    chosen = [_fine_tuning_scale(model.folder, scale, sets) for model in models]
     bases = [base_spec(*each, None, tasks, None, own_process=own_process) for each in chosen]
     _check_tasks(bases[0], sets)
     if not bases[0].tasks.chosen:
@@ -421,7 +421,7 @@ def scores_of_encoders(
     store = RunStore(root) if root is not None and suite.tasks else None
     rows: list[dict[str, Any]] = []
     failed = 0
-    for model, base in zip(found, bases, strict=True):
+    for model, base in zip(models, bases, strict=True):
         scores, lost = published_runs.measure(model, suite, base, host, store, flops)
         rows, failed = rows + scores, failed + lost
     return rows, failed

@@ -151,8 +151,8 @@ class Layer(nn.Module):
         context = self._attend(hidden, mask)
         after = self.attention.output
         middle = after.LayerNorm(F.dropout(after.dense(context), dropout, self.training) + hidden)
-        fed = self.output.dense(F.gelu(self.intermediate.dense(middle)))
-        out: Tensor = self.output.LayerNorm(F.dropout(fed, dropout, self.training) + middle)
+        projected = self.output.dense(F.gelu(self.intermediate.dense(middle)))
+        out: Tensor = self.output.LayerNorm(F.dropout(projected, dropout, self.training) + middle)
         return out
 
     def _attend(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
@@ -200,12 +200,12 @@ def load(folder: Path, dropout: float) -> Electra | None:
             return None
         known = {key: raw[key] for key in Config.__dataclass_fields__ if key in raw}
         rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
-        config, found = Config(**known | rates), load_file(folder / "model.safetensors")
-        if config.weights() > 2 * sum(weight.numel() for weight in found.values()):
+        config, tensors = Config(**known | rates), load_file(folder / "model.safetensors")
+        if config.weights() > 2 * sum(weight.numel() for weight in tensors.values()):
             return None
         with torch.random.fork_rng(devices=[]):  # the drawn weights are replaced, and leave no trace
             model = Electra(config)
-        weights = {name.removeprefix("electra."): weight.float() for name, weight in found.items()}
+        weights = {name.removeprefix("electra."): weight.float() for name, weight in tensors.items()}
         if not model.state_dict().keys() <= weights.keys():
             return None
         model.load_state_dict({name: weights[name] for name in model.state_dict()})

@@ -173,8 +173,8 @@ class SelectionHead(nn.Module):
         table = torch.cat([self.table.weight, self.neither.weight])  # (V + 1, E)
         features = self._transform(hidden).flatten(0, 1)
         right = torch.full((len(features),), len(table) - 1, device=hidden.device)
-        found = vocabulary_loss.log_likelihood(features, table, table.new_zeros(len(table)), right)
-        return found.view(hidden.shape[:2])
+        log_likelihoods = vocabulary_loss.log_likelihood(features, table, table.new_zeros(len(table)), right)
+        return log_likelihoods.view(hidden.shape[:2])
 
     def _transform(self, hidden: Tensor) -> Tensor:
         """Return the features (..., E) of hidden (..., D), which are multiplied by embeddings."""

@@ -65,9 +65,13 @@ def find(spec: PairSpec) -> Pair:
         folder = model_folder(name, spec.allow_bin)
         folder = foreign.with_safetensors(folder) if spec.allow_bin else folder
         files = foreign.check_encoder_folder(folder)
-        odd = next((key for key, value in USUAL.items() if files.config.get(key, value) != value), None)
-        if files.config["model_type"] != "electra" or odd or files.config.get("is_decoder"):
-            what = f"its {odd} is {files.config.get(odd)}" if odd else f"it is a {files.config['model_type']} model"
+        unusual = next((key for key, value in USUAL.items() if files.config.get(key, value) != value), None)
+        if files.config["model_type"] != "electra" or unusual or files.config.get("is_decoder"):
+            what = (
+                f"its {unusual} is {files.config.get(unusual)}"
+                if unusual
+                else f"it is a {files.config['model_type']} model"
+            )
             raise InputError(f"start.from: {name} cannot be a part of an ELECTRA pair: {what}")
         parts.append(files)
     return Pair(tuple(spec.names), parts[0], parts[1])
@@ -94,16 +98,16 @@ def settings(pair: Pair) -> dict[str, Any]:
 
 def check_generator(spec: RunSpec, pair: Pair) -> None:
     """Raise InputError if the generator of the spec has other sizes than that of the pair."""
-    here, there = spec.generator_encoder, _sizes(pair.generator)
+    wanted, stored = spec.generator_encoder, _sizes(pair.generator)
     sizes = {
-        "hidden_size": here.hidden, "num_hidden_layers": here.layers, "num_attention_heads": here.head_count,
-        "intermediate_size": here.ffn_width, "embedding_size": here.embedding_width,
-        "max_position_embeddings": here.positions,
+        "hidden_size": wanted.hidden, "num_hidden_layers": wanted.layers, "num_attention_heads": wanted.head_count,
+        "intermediate_size": wanted.ffn_width, "embedding_size": wanted.embedding_width,
+        "max_position_embeddings": wanted.positions,
     }  # fmt: skip
-    other = next((key for key, value in sizes.items() if there[key] != value), None)
+    other = next((key for key, value in sizes.items() if stored[key] != value), None)
     if other is not None:
         raise InputError(
-            f"start.from: the generator {pair.names[1]} has {other}={there[other]}, and one for this discriminator "
+            f"start.from: the generator {pair.names[1]} has {other}={stored[other]}, and one for this discriminator "
             f"has {sizes[other]} here; training cannot continue from other shapes"
         )
 
@@ -129,9 +133,9 @@ def check_objective(model: nn.Module, spec: RunSpec) -> None:
     """Raise InputError if a weight of the objective is in neither file of the spec's pair, or has another shape."""
     assert spec.pair is not None
     pair = find(spec.pair)
-    held = {place: _shapes(getattr(pair, place)) for place in HEADS}
+    shapes = {place: _shapes(getattr(pair, place)) for place in HEADS}
     for name, weight in model.named_parameters():
-        if _given(name, held) != list(weight.shape):
+        if _given(name, shapes) != list(weight.shape):
             raise InputError(
                 f"start.from: the pair has no {tuple(weight.shape)} weights for {name} of {spec.objective}, so this "
                 f"objective and these settings cannot go on from it"
@@ -149,17 +153,17 @@ def load(model: nn.Module, spec: RunSpec) -> None:
         raise InputError(f"start.from: the files of {' and '.join(pair.names)} have changed since the run was planned")
     check(pair)
     check_objective(model, spec)
-    held = {place: _weights(getattr(pair, place)) for place in HEADS}
+    tensors = {place: _weights(getattr(pair, place)) for place in HEADS}
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            weight.copy_(_given(name, held))
+            weight.copy_(_given(name, tensors))
 
 
-def _given(name: str, held: Mapping[str, Mapping[str, Any]]) -> Any:
+def _given(name: str, by_place: Mapping[str, Mapping[str, Any]]) -> Any:
     """Return what the pair holds under the name of a weight of the objective, None if nothing."""
     for start, (place, other) in MAPS.items():
         if name.startswith(start):
-            return held[place].get(other + name.removeprefix(start))
+            return by_place[place].get(other + name.removeprefix(start))
     return None
 
 

@@ -61,8 +61,8 @@ class Objective(nn.Module):
 
     def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
         """Return the sum (B,) of log P("neither") over sentences ids (B, L), with the vocabulary as candidates."""
-        found = self.head.log_neither(self.encoder(ids, attention))
-        return summed(found, ids, attention, self.spec.data.special)
+        log_likelihoods = self.head.log_neither(self.encoder(ids, attention))
+        return summed(log_likelihoods, ids, attention, self.spec.data.special)
 
     def scorers(self) -> dict[str, Scorer]:
         """Return the ways to score sentences by name; the first is that of `score`."""

@@ -101,14 +101,14 @@ def points_of(label: str, tasks: Iterable[str]) -> tuple[Point, ...]:
     columns = [("squad1", "squad2").index(task) if task in ("squad1", "squad2") else -1 for task in tasks]
     if not columns or -1 in columns:
         return POINTS if label == "GLUE" else ()
-    found = []
+    points = []
     for name, (family, *scores, flops) in SQUAD_F1.items():
         chosen = [scores[column] for column in columns]
         numbers = [score for score in chosen if score is not None]
         if len(numbers) == len(chosen):
             mean = sum(numbers) / len(numbers)
-            found.append(Point(name, family, mean, flops, f"{PAPER}, table 4", "F1"))
-    return tuple(found)
+            points.append(Point(name, family, mean, flops, f"{PAPER}, table 4", "F1"))
+    return tuple(points)
 
 
 TABLE_5 = Column(

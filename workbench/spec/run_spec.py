@@ -98,8 +98,8 @@ class RunSpec(Part):
         if _text(parent.data) != _text(self.data):
             raise ValueError("start.parent cannot change data: a run and its parent must read the same text")
         if start.take == "all":
-            mine, theirs = ({**run.model_dump(), **dict.fromkeys(_BRANCHES)} for run in (self, parent))
-            other = next((key for key in mine if mine[key] != theirs[key]), None)
+            own_settings, parent_settings = ({**run.model_dump(), **dict.fromkeys(_BRANCHES)} for run in (self, parent))
+            other = next((key for key in own_settings if own_settings[key] != parent_settings[key]), None)
             if other:
                 raise ValueError(
                     f"start.take=all continues the parent's training, so start.parent may change only the schedule, "

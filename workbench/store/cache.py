@@ -126,10 +126,10 @@ def faults(folder: Path, full: bool = False, blocks: int | None = None) -> Itera
     except (OSError, ValueError) as error:
         yield str(error)
         return
-    there = sealed["files"]
-    yield from (f"{name} does not belong to it" for name in sorted(set(_names(folder)) - set(there)))
-    large = sum(len(each["blocks"]) > 0 for each in there.values())
-    for name, each in there.items():
+    entries = sealed["files"]
+    yield from (f"{name} does not belong to it" for name in sorted(set(_names(folder)) - set(entries)))
+    large = sum(len(each["blocks"]) > 0 for each in entries.values())
+    for name, each in entries.items():
         try:
             with atomic.open_regular(folder / name) as file:
                 if not _matches(
@@ -174,7 +174,7 @@ def _names(folder: Path) -> Iterator[str]:
 
 def _seal(folder: Path, name: str) -> None:
     """Write the sizes and hashes of all files of a finished folder, whose final name is `name`, into its seal."""
-    there: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for leaf in sorted(_names(folder)):
         whole, blocks = hashlib.sha256(), []
         with atomic.open_regular(folder / leaf) as file:
@@ -182,8 +182,8 @@ def _seal(folder: Path, name: str) -> None:
                 whole.update(block)
                 blocks.append(_short(block))
             size = file.tell()
-        there[leaf] = {"bytes": size, "sha256": whole.hexdigest(), "blocks": blocks if size > WHOLE else []}
-    atomic.write_new(folder / SEAL, _with_hash(SEAL, {"folder": name, "files": there}))
+        entries[leaf] = {"bytes": size, "sha256": whole.hexdigest(), "blocks": blocks if size > WHOLE else []}
+    atomic.write_new(folder / SEAL, _with_hash(SEAL, {"folder": name, "files": entries}))
 
 
 @contextmanager

@@ -351,35 +351,37 @@ def _union(before: Iterable[str], after: Iterable[str]) -> list[str]:
 
 def _trials(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return each trial once, with its score if either list has it: two commands may carry out the same search."""
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    by_key: dict[tuple[Any, ...], dict[str, Any]] = {}
     for trial in (*before, *after):
         key = (trial.get("objective"), trial.get("trial"), *trial.get("run_ids", ()))
-        if key not in found or found[key].get("score") is None:
-            found[key] = trial
-    return list(found.values())
+        if key not in by_key or by_key[key].get("score") is None:
+            by_key[key] = trial
+    return list(by_key.values())
 
 
 def _contrasts(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return each contrast once, as it was declared first, with the runs of its arms from both lists."""
-    found: dict[str, dict[str, Any]] = {}
+    by_arms: dict[str, dict[str, Any]] = {}
     for contrast in (*before, *after):
         key = dumps([contrast.get("a"), contrast.get("b")])
-        first = found.setdefault(key, contrast)
+        first = by_arms.setdefault(key, contrast)
         runs = {side: _union(first.get(side, ()), contrast.get(side, ())) for side in ("runs_a", "runs_b")}
-        found[key] = first | runs
-    return list(found.values())
+        by_arms[key] = first | runs
+    return list(by_arms.values())
 
 
 def _looks(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return each interim look once, as it was recorded first."""
-    found: dict[Any, dict[str, Any]] = {}
+    by_seeds: dict[Any, dict[str, Any]] = {}
     for look in (*before, *after):
-        found.setdefault(look.get("seeds"), look)
-    return list(found.values())
+        by_seeds.setdefault(look.get("seeds"), look)
+    return list(by_seeds.values())
 
 
 def _differing(a: Any, b: Any, prefix: str = "") -> list[str]:
     """Return the dotted keys at which two nested mappings differ."""
     if not (isinstance(a, Mapping) and isinstance(b, Mapping)):
         return [] if a == b else [prefix.rstrip(".")]
-    return [found for key in sorted({*a, *b}) for found in _differing(a.get(key), b.get(key), f"{prefix}{key}.")]
+    return [
+        differing for key in sorted({*a, *b}) for differing in _differing(a.get(key), b.get(key), f"{prefix}{key}.")
+    ]

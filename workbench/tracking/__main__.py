@@ -55,17 +55,17 @@ def serve() -> None:
         last.start()
 
     messages = lines()
-    hello = next(messages, None)
-    if hello is not None:
+    header = next(messages, None)
+    if header is not None:
         rows = (row for message in messages for row in message["rows"])
-        copy(hello, rows, lambda problem: tell(problem=problem))
+        copy(header, rows, lambda problem: tell(problem=problem))
         tell(finished=True)
     os._exit(0)  # at a normal exit wandb waits for servers that never answer
 
 
-def copy(hello: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], say: Say) -> None:
+def copy(header: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], say: Say) -> None:
     """Send `rows` to wandb under the run's id; report problems by `say`."""
-    folder = Path(hello["folder"])
+    folder = Path(header["folder"])
     later = _Later(_mode)  # computed while wandb is imported, which takes as long
     try:
         (folder / "wandb").mkdir(exist_ok=True)
@@ -79,11 +79,11 @@ def copy(hello: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], say: Say) 
     if note:
         say(note)
     try:
-        run = _begin(wandb, hello, folder, mode)
+        run = _begin(wandb, header, folder, mode)
     except Exception as error:
         say(f"the server did not accept the run ({_short(error)}), so the copy is kept in {folder / 'wandb'}")
         try:
-            run = _begin(wandb, hello, folder, "offline")
+            run = _begin(wandb, header, folder, "offline")
         except Exception as second:
             say(f"cannot begin ({_short(second)})")
             return
@@ -111,7 +111,7 @@ class _Later:
         return self._result
 
 
-def _begin(wandb: Any, hello: Mapping[str, Any], folder: Path, mode: str) -> Any:
+def _begin(wandb: Any, header: Mapping[str, Any], folder: Path, mode: str) -> Any:
     """Start a run of wandb in this mode and return it."""
     quiet = {
         "console": "off", "silent": True, "init_timeout": INIT, "disable_git": True, "disable_code": True,
@@ -121,9 +121,9 @@ def _begin(wandb: Any, hello: Mapping[str, Any], folder: Path, mode: str) -> Any
     known = {name: value for name, value in quiet.items() if name in wandb.Settings.model_fields}
     return wandb.init(
         project=os.environ.get("WANDB_PROJECT", "workbench"),
-        id=hello["name"],
-        name=hello["name"],
-        config=dict(hello["config"]),
+        id=header["name"],
+        name=header["name"],
+        config=dict(header["config"]),
         dir=str(folder),
         mode=mode,
         resume="allow" if mode == "online" else None,
@@ -187,9 +187,9 @@ def _short(error: BaseException) -> str:
 def send(folder: Path) -> None:
     """Copy the metrics of a run on disk to wandb. Raises InputError if the run cannot be read."""
     run = RunDir(folder.resolve())
-    hello = {"folder": str(run.path), "name": run.run_id, "config": run.spec().model_dump(mode="json")}
+    header = {"folder": str(run.path), "name": run.run_id, "config": run.spec().model_dump(mode="json")}
     problems: list[str] = []
-    copy(hello, run.metrics(), problems.append)
+    copy(header, run.metrics(), problems.append)
     sys.stderr.write("".join(f"{run.run_id}: {problem}\n" for problem in problems or ["sent"]))
 
 

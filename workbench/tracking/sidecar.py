@@ -42,7 +42,7 @@ class Mirror:
 class ProcessMirror(Mirror):
     """Copy by a separate process, which is started here and first receives `hello`, a description of the run."""
 
-    def __init__(self, hello: Mapping[str, Any], run: Path) -> None:
+    def __init__(self, header: Mapping[str, Any], run: Path) -> None:
         self._run = run
         self._queue: queue.Queue[Any] = queue.Queue(WAITING)
         self._left_out = 0
@@ -63,7 +63,7 @@ class ProcessMirror(Mirror):
         except OSError as error:
             self._warn(f"cannot be started ({error})")
             return
-        self._queue.put(hello)
+        self._queue.put(header)
         self._threads = [
             threading.Thread(target=target, args=(self._process,), name="mirror", daemon=True)
             for target in (self._write, self._listen)

@@ -26,8 +26,10 @@ class Together(torch.optim.Optimizer):
         super().__init__([group for part in parts for group in part.param_groups], {})
         for part in parts:
             part.state = self.state
-        mine, theirs = self.param_groups, [group for part in parts for group in part.param_groups]
-        assert all(one is other for one, other in zip(mine, theirs, strict=True))  # so that rates reach the parts
+        own_groups, part_groups = self.param_groups, [group for part in parts for group in part.param_groups]
+        assert all(
+            one is other for one, other in zip(own_groups, part_groups, strict=True)
+        )  # so that rates reach the parts
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]

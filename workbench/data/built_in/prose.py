@@ -217,9 +217,9 @@ class _Reader:
         elif DROPPED_FIELD.match(text):
             self.close()
             return
-        elif found := FIELD.match(text) or BARE_FIELD.match(text):
+        elif field := FIELD.match(text) or BARE_FIELD.match(text):
             self.close()
-            text = (f"{found[1]}: " if found.re is FIELD else "") + text[found.end() :]
+            text = (f"{field[1]}: " if field.re is FIELD else "") + text[field.end() :]
         elif bullet := BULLET.match(text):
             self.close()
             text = text[bullet.end() :]

@@ -28,14 +28,14 @@ class SourceFile:
 
 def files() -> tuple[SourceFile, ...]:
     """Return the files in the order of packages and modules. Raises InputError if no package is installed here."""
-    found = []
+    sources = []
     for path, _, module in docs.source_files(docs.installed("python-code")):
         if not docs.is_test(module):
             status = os.stat(path)
-            found.append(SourceFile(path, status.st_size, status.st_mtime_ns))
-    if not found:
+            sources.append(SourceFile(path, status.st_size, status.st_mtime_ns))
+    if not sources:
         raise InputError("the built-in corpus 'python-code' has no file on this machine; name another with --corpus")
-    return tuple(found)
+    return tuple(sources)
 
 
 def fingerprint(of: tuple[SourceFile, ...]) -> str:

@@ -50,7 +50,7 @@ def check_encoder_folder(folder: Path) -> EncoderFiles:
 
 def _check_fit(folder: Path, config: Mapping[str, Any], elements: Mapping[str, int]) -> None:
     """Raise InputError if config.json describes a larger model than the weights, so that no such model is built."""
-    layers, held = layers_of(config), sum(elements.values())
+    layers, elements_held = layers_of(config), sum(elements.values())
     if layers and layers > len(elements) and config["model_type"] not in SHARED_LAYERS:
         raise InputError(
             f"{folder}: config.json has {layers} layers, and the weights have {len(elements)} tensors, fewer than "
@@ -58,8 +58,8 @@ def _check_fit(folder: Path, config: Mapping[str, Any], elements: Mapping[str, i
         )
     width, vocab = min((config[key] for key in WIDTHS if config.get(key)), default=1), config.get("vocab_size") or 0
     positions = first_of(config, ("n_positions",)) or 0
-    if width * max(vocab, positions) > held:
+    if width * max(vocab, positions) > elements_held:
         raise InputError(
             f"{folder}: config.json has a table of {max(vocab, positions):,} rows of width {width}, and all weights "
-            f"together have {held:,} numbers"
+            f"together have {elements_held:,} numbers"
         )

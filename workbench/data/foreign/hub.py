@@ -21,10 +21,10 @@ def fetch(name: str, patterns: Sequence[str], option: str, folder: str) -> Path 
     no_folder = f"{option.removeprefix('--set ')}={name!r} is no folder here"
     if not NAME.fullmatch(name):
         raise InputError(f"{no_folder}, nor a valid name of a data set on the hub; give {folder}")
-    found = _snapshot(name, "dataset", patterns)
-    if isinstance(found, Path):
-        return found
-    return f"{no_folder}, and its download from the hub failed ({found}); give a folder with {option}=DIR"
+    snapshot = _snapshot(name, "dataset", patterns)
+    if isinstance(snapshot, Path):
+        return snapshot
+    return f"{no_folder}, and its download from the hub failed ({snapshot}); give a folder with {option}=DIR"
 
 
 def model_folder(name: str, allow_bin: bool = False) -> Path:
@@ -36,13 +36,13 @@ def model_folder(name: str, allow_bin: bool = False) -> Path:
     path = Path(name).expanduser()
     if path.exists() or not NAME.fullmatch(name) or "/" not in name:
         return path
-    found = _snapshot(name, "model", MODEL_FILES)
-    if isinstance(found, Path) and allow_bin and not any(found.glob("*.safetensors")):
-        found = _snapshot(name, "model", (*MODEL_FILES, PICKLED_FILE))
-    if isinstance(found, Path):
-        return found
+    copy = _snapshot(name, "model", MODEL_FILES)
+    if isinstance(copy, Path) and allow_bin and not any(copy.glob("*.safetensors")):
+        copy = _snapshot(name, "model", (*MODEL_FILES, PICKLED_FILE))
+    if isinstance(copy, Path):
+        return copy
     raise InputError(
-        f"{name} is no folder here, and its download from the hub failed ({found}); give the folder of an encoder, or "
+        f"{name} is no folder here, and its download from the hub failed ({copy}); give the folder of an encoder, or "
         f"put the model into the hub's cache"
     )
 

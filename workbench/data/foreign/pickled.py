@@ -47,13 +47,13 @@ def _tensors(folder: Path, path: Path) -> dict[str, Any]:
     import torch
 
     with refusing(folder, f"has a {PICKLED_FILE} that cannot be read without running code"):
-        held = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(held, dict) or not held:
-        raise InputError(f"{folder}: {PICKLED_FILE} holds {type(held).__name__}, not tensors by name")
-    for name, tensor in held.items():
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(loaded, dict) or not loaded:
+        raise InputError(f"{folder}: {PICKLED_FILE} holds {type(loaded).__name__}, not tensors by name")
+    for name, tensor in loaded.items():
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
             raise InputError(f"{folder}: {PICKLED_FILE} holds {ascii(name)[:60]}, which is not a tensor with a name")
-    return {_new_name(name): tensor for name, tensor in held.items()}
+    return {_new_name(name): tensor for name, tensor in loaded.items()}
 
 
 def _new_name(name: str) -> str:

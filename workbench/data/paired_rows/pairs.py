@@ -180,13 +180,13 @@ def _ended_alike(
 
 def document_ends(files: Iterable[Path], dtype: np.dtype[Any], sep: int) -> Ints:
     """Return the positions in the stream of the [SEP] after each document, from its files in order."""
-    found, before = [np.empty(0, dtype=np.int64)], 0
+    ends, before = [np.empty(0, dtype=np.int64)], 0
     for path in files:
         with open(path, "rb") as file:
             while len(block := np.fromfile(file, dtype, BLOCK)):
-                found.append(np.flatnonzero(block == sep) + before)
+                ends.append(np.flatnonzero(block == sep) + before)
                 before += len(block)
-    return np.concatenate(found)
+    return np.concatenate(ends)
 
 
 def _below(draws: NDArray[np.float64], limit: Ints | int) -> Ints:

@@ -20,14 +20,16 @@ def launch_of(launcher: str, settings: Sequence[str]) -> tuple[list[str], Launch
     """
     if launcher not in ("local", "slurm"):
         raise InputError(f"--launcher {launcher!r:.80} must be local or slurm")
-    mine = [text for text in settings if text.strip().startswith(KEY)]
-    rest = [text for text in settings if text not in mine]
+    launch_settings = [text for text in settings if text.strip().startswith(KEY)]
+    rest = [text for text in settings if text not in launch_settings]
     if launcher == "local":
-        if mine:
-            raise InputError(f"--set {mine[0]} is an option of a cluster's jobs; add --launcher slurm, or leave it out")
+        if launch_settings:
+            raise InputError(
+                f"--set {launch_settings[0]} is an option of a cluster's jobs; add --launcher slurm, or leave it out"
+            )
         return rest, None
     given: dict[str, Any] = {}
-    for text in mine:
+    for text in launch_settings:
         key, equals, value = (part.strip() for part in text.strip().removeprefix(KEY).partition("="))
         if not equals:
             raise InputError(f"--set {text!r} is not of the form launch.key=value, as in --set launch.time=04:00:00")

@@ -54,13 +54,13 @@ class SeedChoice:
             return f"no score with fine-tuning seed {self.seed}"
         return "no score" if self.ensemble == 1 else f"fewer than {plural(self.ensemble, 'fine-tuning seed')}"
 
-    def rule(self, there: int) -> str:
+    def rule(self, available: int) -> str:
         """Return how the seeds of a task with scores of this many seeds were chosen."""
         if self.seed is not None:
             return f"seed {self.seed}, as given"
         if self.ensemble > 1:
-            return f"an ensemble of {self.ensemble}, the best on dev of {plural(there, 'fine-tuning seed')}"
-        return f"the best on dev of {plural(there, 'fine-tuning seed')}"
+            return f"an ensemble of {self.ensemble}, the best on dev of {plural(available, 'fine-tuning seed')}"
+        return f"the best on dev of {plural(available, 'fine-tuning seed')}"
 
 
 def source_of(store: RunStore, word: str, arm: str | None) -> Source:

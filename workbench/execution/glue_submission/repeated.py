@@ -109,9 +109,9 @@ def _compute_alone(
     from workbench.tasks.finetuning.unfinished import Unfinished
 
     place = cache_root() / "repeating" / folder.name
-    said = f"another process fine-tunes on {task.name} (seed {seed}); waiting for it"
+    waiting = f"another process fine-tunes on {task.name} (seed {seed}); waiting for it"
     try:
-        with alone(place, lambda: warn_once(said)) as lease:
+        with alone(place, lambda: warn_once(waiting)) as lease:
             if not is_whole(folder):
                 state = Unfinished(Repeating(place, lease), f"{folder.name}.json", {"encoder": weights})
                 _compute(folder, encoder, task, spec, seed, parts, host, progress, state)

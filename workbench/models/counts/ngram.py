@@ -93,8 +93,8 @@ class Side(nn.Module):
         """Return tokens in proportion to n(context, token), at draws in [0, 1); any token without counts."""
         facts = self.context(context)
         target = facts.before + (draws.double() * facts.total).long()
-        found = torch.searchsorted(self.ends, target, right=True) - 1
-        return self.pairs[found.clamp(max=len(self.pairs) - 1)] % (len(self.starts) - 1)
+        place = torch.searchsorted(self.ends, target, right=True) - 1
+        return self.pairs[place.clamp(max=len(self.pairs) - 1)] % (len(self.starts) - 1)
 
 
 class Ngrams(nn.Module):

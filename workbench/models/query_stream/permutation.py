@@ -66,8 +66,8 @@ def visible_in_order(batch: Batch, special: Special, positions: Tensor, weights:
     predicted = predicted.scatter(1, positions, weights > 0)
     placed = real & (predicted | ~ordinary(batch.ids, batch.attention, special))
     order = torch.where(placed, uniform(batch.keys, "order", batch.ids.shape[1]), -1.0)
-    mine, theirs = order[:, :, None], order[:, None]
-    hidden = placed[:, None] & ((mine < theirs) | (predicted[:, :, None] & (mine == theirs)))
+    own_order, key_order = order[:, :, None], order[:, None]
+    hidden = placed[:, None] & ((own_order < key_order) | (predicted[:, :, None] & (own_order == key_order)))
     return real[:, None] & ~hidden
 
 

@@ -132,7 +132,7 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
     (tuned, metrics), statistic = _tuned(frames, suite), frames.statistic
     tasks = counted(suite, metrics)
     metrics = {task: metrics[task] for task in (*tasks, *(t for t in metrics if t not in tasks))}
-    missing = {r: tuple(t for t in tasks if t not in found) for r, found in tuned.items()}
+    missing = {r: tuple(t for t in tasks if t not in by_task) for r, by_task in tuned.items()}
     scores = {r: plain.fmean(score_of(tuned, r, t, statistic) for t in tasks) for r in tuned if not missing[r]}
     runs = frames.by_id()
     groups, bare = _groups(runs, scores), _bare(frames, runs, tuned)
@@ -163,7 +163,7 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
         baselines=_baselines(frames, metrics),
         run_scores=scores,
         missing={r: lacking for r, lacking in missing.items() if lacking},
-        finetunings=tuple(sorted({len(seeds) for found in tuned.values() for seeds in found.values()})),
+        finetunings=tuple(sorted({len(seeds) for by_task in tuned.values() for seeds in by_task.values()})),
         published=None if suite in (*ZERO_SHOT, SQUAD) else beside(frames.axis, dict.fromkeys(c.arm for c in trained)),
         conventions={str(row["budget"]): str(row["convention"]) for row in runs.values() if row["role"] != UNTRAINED},
         families=families,
@@ -210,12 +210,12 @@ def _families(frames: Frames, at: Mapping[str, Mapping[str, tuple[str, ...]]]) -
 
     `at` maps each budget to its arms, and each arm to its runs.
     """
-    found = {}
+    families = {}
     for budget, family in declared.families(frames).items():
         pairs = tuple(pair for pair in family.pairs if set(pair) <= at.get(budget, {}).keys())
         if pairs:
-            found[budget] = replace(family, pairs=pairs)
-    return found
+            families[budget] = replace(family, pairs=pairs)
+    return families
 
 
 def _looks(cells: Iterable[Cell], family: Family) -> tuple[Look, ...]:
@@ -255,9 +255,9 @@ def _cell(
     scores: Mapping[str, float],
     gain: Compared | None,
 ) -> Cell:
-    mine = {int(runs[r]["seed"]): scores[r] for r in ids}
+    by_seed = {int(runs[r]["seed"]): scores[r] for r in ids}
     spent = {k: plain.fmean(float(runs[r][k]) for r in ids) for k in SPENT}
-    return Cell(key[1], key[0], mine, ids, spent, gain)
+    return Cell(key[1], key[0], by_seed, ids, spent, gain)
 
 
 def _by_compute(cells: Iterable[Cell]) -> tuple[str, ...]:
@@ -272,8 +272,8 @@ def compare(cells: Iterable[Cell], order: bool = False, family: Family = NOTHING
 
     Where the `family` has pairs that were declared, the others are exploratory.
     """
-    found = declared.compare({cell.arm: cell.scores for cell in cells}, family, order)
-    return tuple(Pair(a, b, compared) for (a, b), compared in found.items())
+    compared_pairs = declared.compare({cell.arm: cell.scores for cell in cells}, family, order)
+    return tuple(Pair(a, b, compared) for (a, b), compared in compared_pairs.items())
 
 
 def _baselines(frames: Frames, tasks: Iterable[str]) -> dict[str, dict[str, float]]:
@@ -281,11 +281,11 @@ def _baselines(frames: Frames, tasks: Iterable[str]) -> dict[str, dict[str, floa
 
     A baseline depends on the data of the task alone, so every score file of a task has the same value.
     """
-    seen: dict[tuple[str, str], list[float]] = {}
+    values_of: dict[tuple[str, str], list[float]] = {}
     for row in frames.rows("baselines"):
         if row["task"] in tasks and not math.isnan(row["value"]):
-            seen.setdefault((row["baseline"], row["task"]), []).append(row["value"])
-    found: dict[str, dict[str, float]] = {}
-    for (name, task), values in seen.items():
-        found.setdefault(name, {})[task] = plain.fmean(values)
-    return found
+            values_of.setdefault((row["baseline"], row["task"]), []).append(row["value"])
+    means: dict[str, dict[str, float]] = {}
+    for (name, task), values in values_of.items():
+        means.setdefault(name, {})[task] = plain.fmean(values)
+    return means

@@ -65,8 +65,8 @@ def question(frames: Frames) -> str:
 
 def counted(frames: Frames) -> str:
     """Return the convention by which the budgets of all arms are counted; "paper" if they differ or are not known."""
-    found = {str(run["convention"]) for run in frames.rows("runs") if run["role"] == "arm"}
-    return found.pop() if len(found) == 1 and found <= set(CONVENTIONS) else "paper"
+    conventions = {str(run["convention"]) for run in frames.rows("runs") if run["role"] == "arm"}
+    return conventions.pop() if len(conventions) == 1 and conventions <= set(CONVENTIONS) else "paper"
 
 
 def compute_text(frames: Frames) -> str:

@@ -133,10 +133,10 @@ def _drawn(arms: Mapping[str, str]) -> dict[str, str]:
 def _losses(logged: Logged, arms: Mapping[str, str], looks: Mapping[str, Style]) -> Group:
     """Return a panel of the total loss for each arm; `arms` maps run ids to arms."""
     end, drawn = _reach(logged), []
-    there = any("loss" in row for rows in logged.values() for row in rows)
-    for i, arm in enumerate(_in_order(arms, looks) if there else ()):
-        mine = {run_id: arm for run_id, its_arm in arms.items() if its_arm == arm}
-        drawn.append(Panel(arm, "", _panel(logged, "loss", mine, looks, end, f"l{i}")))
+    has_losses = any("loss" in row for rows in logged.values() for row in rows)
+    for i, arm in enumerate(_in_order(arms, looks) if has_losses else ()):
+        runs_of_arm = {run_id: arm for run_id, its_arm in arms.items() if its_arm == arm}
+        drawn.append(Panel(arm, "", _panel(logged, "loss", runs_of_arm, looks, end, f"l{i}")))
     return Group("Loss", LOSS_NOTE, tuple(drawn))
 
 

@@ -24,19 +24,19 @@ def trials(frames: Frames) -> dict[str, list[Trial]]:
     for entry in frames.record.get("tuning") or ():
         if not isinstance(entry, Mapping):
             continue
-        mine = trials_of.setdefault(arm_name(entry.get("objective")), [])
+        arm_trials = trials_of.setdefault(arm_name(entry.get("objective")), [])
         score, place, values = number(entry.get("score")), number(entry.get("trial")), entry.get("values")
         if score == score and place == place:
-            mine.append((int(place) + 1, score, values if isinstance(values, Mapping) else {}))
-    return {arm: sorted(mine, key=lambda t: t[0]) for arm, mine in trials_of.items() if mine}
+            arm_trials.append((int(place) + 1, score, values if isinstance(values, Mapping) else {}))
+    return {arm: sorted(arm_trials, key=lambda t: t[0]) for arm, arm_trials in trials_of.items() if arm_trials}
 
 
 def rows(frames: Frames) -> list[dict[str, Any]]:
     """Return a row for each objective: number of trials, best score, the trial that reached it, and its values."""
     table = []
-    for arm, mine in trials(frames).items():
-        place, score, values = max(mine, key=lambda t: t[1])
-        table.append({"arm": arm, "trials": len(mine), "best": score, "at": place, "values": _listed(values)})
+    for arm, arm_trials in trials(frames).items():
+        place, score, values = max(arm_trials, key=lambda t: t[1])
+        table.append({"arm": arm, "trials": len(arm_trials), "best": score, "at": place, "values": _listed(values)})
     return table
 
 
@@ -57,9 +57,9 @@ def figure(frames: Frames, size: tuple[int, int], name: str) -> str:
         picture = svg.figure(*size)
         ax = picture.subplots()
         tips: dict[str, tuple[str, str]] = {}
-        for arm, mine in trials_of.items():
-            _arm(ax, arm, mine, looks[arm], tips)
-        ax.set_xlim(0.5, max(mine[-1][0] for mine in trials_of.values()) + 0.5)
+        for arm, arm_trials in trials_of.items():
+            _arm(ax, arm, arm_trials, looks[arm], tips)
+        ax.set_xlim(0.5, max(arm_trials[-1][0] for arm_trials in trials_of.values()) + 0.5)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set_xlabel("tuning budget spent, in trials")
         score_axis(ax, "best score so far")
@@ -68,11 +68,11 @@ def figure(frames: Frames, size: tuple[int, int], name: str) -> str:
         return svg.write(picture, name, "best score so far over the number of trials, by objective", tips)
 
 
-def _arm(ax: Axes, arm: str, mine: list[Trial], look: Style, tips: dict[str, tuple[str, str]]) -> None:
+def _arm(ax: Axes, arm: str, arm_trials: list[Trial], look: Style, tips: dict[str, tuple[str, str]]) -> None:
     """Draw the trials of an objective as marks, and the best score so far as a step line."""
-    best = [max(score for _, score, _ in mine[: i + 1]) for i in range(len(mine))]
-    ax.step([t for t, _, _ in mine], best, where="post", color=look.colour, ls=look.dashes, lw=2, zorder=3)
-    for place, score, values in mine:
+    best = [max(score for _, score, _ in arm_trials[: i + 1]) for i in range(len(arm_trials))]
+    ax.step([t for t, _, _ in arm_trials], best, where="post", color=look.colour, ls=look.dashes, lw=2, zorder=3)
+    for place, score, values in arm_trials:
         gid = f"tip-{len(tips)}"
         tips[gid] = (f"{arm}, trial {place}: {points(score)}\n{_listed(values)}", "")
         ax.plot(place, score, look.marker, ms=5, color=look.colour, alpha=0.6, mew=0, gid=gid, zorder=4)

@@ -174,24 +174,24 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
         "runs": list(experiment.runs),
         "untrained": list(experiment.untrained),
     }
-    pile = _Pile()
+    gathered = _Pile()
     roles = dict.fromkeys(record["runs"], "arm") | {
         run_id: "untrained" for run_id in record["untrained"] if run_id not in set(record["runs"])
     }
-    found = run_files.every_run(store, roles, verify, rows_of_each(len(roles)))
-    files = next(found, None)
+    files_of_runs = run_files.every_run(store, roles, verify, rows_of_each(len(roles)))
+    files = next(files_of_runs, None)
     for run_id, role in roles.items():
-        mine = files if files is not None and files.run_id == run_id else None
-        _add(pile, store, run_id, role, mine)
-        files = next(found, None) if mine is not None else files
-    pile.notes += unverified(experiment, pile.uncovered, verify)
-    arms = arm_names(record["axis"], pile.runs, pile.settings)
-    for row in pile.runs:
+        files_of_run = files if files is not None and files.run_id == run_id else None
+        _add(gathered, store, run_id, role, files_of_run)
+        files = next(files_of_runs, None) if files_of_run is not None else files
+    gathered.notes += unverified(experiment, gathered.uncovered, verify)
+    arms = arm_names(record["axis"], gathered.runs, gathered.settings)
+    for row in gathered.runs:
         row["arm"] = arms[row["run_id"]]
-    chosen = choose(pile.scores, record["tasks"], pile.notes)
+    chosen = choose(gathered.scores, record["tasks"], gathered.notes)
     published, left_out = published_scores.read(store, chosen, verify)
-    pile.notes += left_out
-    pile.notes += [f"{s['task']}: {note}." for s in chosen for note in s["notes"]]
+    gathered.notes += left_out
+    gathered.notes += [f"{s['task']}: {note}." for s in chosen for note in s["notes"]]
     other = [
         {"run_id": s["run_id"], "task": s["task"], "seed": s["seed"], "split": split, "metric": metric, "value": value}
         for s in chosen for split, values in s["values"].items() for metric, value in values.items()
@@ -202,18 +202,18 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
     ]  # fmt: skip
     return Frames(
         record,
-        pd.DataFrame(pile.runs, columns=list(RUN)),
+        pd.DataFrame(gathered.runs, columns=list(RUN)),
         pd.DataFrame(chosen, columns=list(SCORE)),
         pd.DataFrame(other, columns=list(OTHER)),
         pd.DataFrame(baselines, columns=list(BASELINE)),
-        pile.logged.frame(),
-        pile.settings,
-        pile.environments,
-        tuple(dict.fromkeys(pile.notes)),
-        pile.bins,
-        pile.logged,
-        pile.floors,
-        pd.DataFrame(_along(pile, chosen), columns=list(POINT)),
+        gathered.logged.frame(),
+        gathered.settings,
+        gathered.environments,
+        tuple(dict.fromkeys(gathered.notes)),
+        gathered.bins,
+        gathered.logged,
+        gathered.floors,
+        pd.DataFrame(_along(gathered, chosen), columns=list(POINT)),
         published,
     )
 
@@ -246,22 +246,22 @@ def unverified(record: ExperimentRecord, uncovered: Sequence[str], verify: bool)
     return sentences
 
 
-def _add(pile: _Pile, store: RunStore, run_id: str, role: str, files: RunFiles | None) -> None:
+def _add(gathered: _Pile, store: RunStore, run_id: str, role: str, files: RunFiles | None) -> None:
     """Add one run. `files` is what was read of it, or None if the run has no folder."""
     folder = store.root / run_id
     row: dict[str, Any] = {"run_id": run_id, "role": role, "path": run_id, "seed": -1, "budget": "unknown"}
-    pile.runs.append(row)
-    pile.settings[run_id], pile.environments[run_id] = {}, {}
+    gathered.runs.append(row)
+    gathered.settings[run_id], gathered.environments[run_id] = {}, {}
     if files is None:
         row["state"], row["reason"] = "missing", "not started"
         return
     row["state"], row["reason"] = files.state, files.note or ("not begun" if files.state == "new" else "")
     try:
         spec, row["spec"] = run_files.spec_of(folder, files.records)
-        pile.settings[run_id] = {key: value for key, value in pile.flat(spec).items() if key not in COUNTS}
+        gathered.settings[run_id] = {key: value for key, value in gathered.flat(spec).items() if key not in COUNTS}
         row["seed"] = spec["seed"]
-        row["budget"], row["convention"] = map(pile.once, budget_of(run_files.part(spec, "budget")))
-        row["data"] = pile.once(run_files.part(spec, "data").get("fingerprint", ""))
+        row["budget"], row["convention"] = map(gathered.once, budget_of(run_files.part(spec, "budget")))
+        row["data"] = gathered.once(run_files.part(spec, "data").get("fingerprint", ""))
         if row["state"] == "damaged":
             return
         row |= run_files.totals(folder, files.curve.last, files.records)
@@ -272,18 +272,18 @@ def _add(pile: _Pile, store: RunStore, run_id: str, role: str, files: RunFiles |
         return
     if row["state"] in FINISHED:
         run = store.get(run_id)
-        pile.notes += [f"{run_id}: {failure}" for failure in run.failures().values()]
-        pile.uncovered += [] if run.covered else [run_id]
+        gathered.notes += [f"{run_id}: {failure}" for failure in run.failures().values()]
+        gathered.uncovered += [] if run.covered else [run_id]
     if row["state"] == "interrupted":
         row["reason"] = _interruption(row["steps"], run_files.optional(folder / "plan.json", files.records))
     env = dict(run_files.optional(folder / "env.json", files.records))
     env.pop("run_id", None)
-    pile.environments[run_id], row["code"] = pile.flat(env), pile.once(code_of(env))
-    pile.notes += [f"{run_id}: {files.fault}"] if files.fault else []
-    pile.floors[run_id] = run_files.floors(folder, files.records)
-    pile.bins[run_id] = files.curve.width * files.curve.every
-    pile.logged.add(run_id, files.curve.rows)
-    _add_scores(pile, folder, row, files)
+    gathered.environments[run_id], row["code"] = gathered.flat(env), gathered.once(code_of(env))
+    gathered.notes += [f"{run_id}: {files.fault}"] if files.fault else []
+    gathered.floors[run_id] = run_files.floors(folder, files.records)
+    gathered.bins[run_id] = files.curve.width * files.curve.every
+    gathered.logged.add(run_id, files.curve.rows)
+    _add_scores(gathered, folder, row, files)
 
 
 def _interruption(step: float, plan: Mapping[str, Any]) -> str:
@@ -294,34 +294,34 @@ def _interruption(step: float, plan: Mapping[str, Any]) -> str:
     return f"stopped {where}; the same command resumes it"
 
 
-def _add_scores(pile: _Pile, folder: Path, row: dict[str, Any], files: RunFiles) -> None:
+def _add_scores(gathered: _Pile, folder: Path, row: dict[str, Any], files: RunFiles) -> None:
     """Add the scores of a run at the end of training and at its points, and the time they took."""
     run_id, scores = files.run_id, []
     for score, fault in run_files.scores_of(folder, files.records):
-        pile.notes += [f"{run_id}: {fault}"] if fault else []
-        shared = {key: pile.once(value) for key, value in score.items() if isinstance(value, dict | list | str)}
+        gathered.notes += [f"{run_id}: {fault}"] if fault else []
+        shared = {key: gathered.once(value) for key, value in score.items() if isinstance(value, dict | list | str)}
         scores += [{"run_id": run_id, **score, **shared, "path": f"{run_id}/scores/{score['path']}"}] if score else []
     row["finetune_seconds"] = math.fsum(s["seconds"] for s in scores if not math.isnan(s["seconds"]))
     if row["state"] not in FINISHED:
         return
-    pile.scores += scores
+    gathered.scores += scores
     for point, point_scores, fault in run_files.points_of(folder, files.records):
-        pile.notes += [f"{run_id}: {fault}"] if fault else []
-        pile.points += [
+        gathered.notes += [f"{run_id}: {fault}"] if fault else []
+        gathered.points += [
             {"run_id": run_id, **score, **point, "path": f"{run_id}/{score['path']}"} for score in point_scores
         ]
 
 
-def _along(pile: _Pile, chosen: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _along(gathered: _Pile, chosen: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the scores along training: those of points, and those at the end of training.
 
     A score of a point counts if the same run, task and digest is among the scores that were `chosen` at the end. Only
     tasks that some run was scored on before its end have rows.
     """
     same = {(row["run_id"], row["task"], row["digest"]) for row in chosen}
-    of_points = [row for row in pile.points if (row["run_id"], row["task"], row["digest"]) in same]
+    of_points = [row for row in gathered.points if (row["run_id"], row["task"], row["digest"]) in same]
     tasks = {row["task"] for row in of_points}
-    runs = {row["run_id"]: row for row in pile.runs}
+    runs = {row["run_id"]: row for row in gathered.runs}
     ends = [
         {**row, **{key: runs[row["run_id"]][key] for key in AMOUNTS}, "mark": run_files.END}
         for row in chosen if row["task"] in tasks and runs[row["run_id"]]["role"] == "arm"
@@ -329,7 +329,7 @@ def _along(pile: _Pile, chosen: Sequence[Mapping[str, Any]]) -> list[dict[str, A
     rows = []
     for row in (*of_points, *ends):
         run = runs[row["run_id"]]
-        decays = str(pile.settings[row["run_id"]].get("schedule.kind")) not in ANY_LENGTH
+        decays = str(gathered.settings[row["run_id"]].get("schedule.kind")) not in ANY_LENGTH
         before_end = "yes" if decays and row["mark"] != run_files.END else "no"
         rows.append({**row, **{key: run[key] for key in ("arm", "budget", "seed")}, "before_end_of_decay": before_end})
     place = {run_id: number for number, run_id in enumerate(runs)}

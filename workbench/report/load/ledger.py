@@ -28,17 +28,17 @@ _CONDITION = re.compile(r"\s*([\w.-]+)\s*(!=|<=|>=|=|<|>)\s*(.*?)\s*", re.S)
 def rows(store: RunStore) -> list[Row]:
     """Return a row for each run: its state, the fields of its spec by dotted key, its spending and its mean scores."""
     index = Index(store.root, "runs", row_of)
-    found = [index.facts(run) for run in store.runs()]
+    facts = [index.facts(run) for run in store.runs()]
     index.keep()
-    return found
+    return facts
 
 
 def states(store: RunStore) -> list[tuple[RunDir, Row]]:
     """Return each run with its name, state, note, path and kind, for `workbench status`."""
     index = Index(store.root, "status", _status)
-    found = [(run, index.facts(run) | {"path": str(run.path)}) for run in store.runs()]
+    facts = [(run, index.facts(run) | {"path": str(run.path)}) for run in store.runs()]
     index.keep()
-    return found
+    return facts
 
 
 def _status(run: RunDir) -> Row:
@@ -106,9 +106,9 @@ def chosen(all_rows: Sequence[Row], where: Iterable[str], sort: str | None) -> l
     if sort:
         key = sort.removeprefix("-")
         _known(key, all_rows, "--sort")
-        there = [row for row in selected if row.get(key) is not None]
-        there.sort(key=lambda row: _rank(row[key]), reverse=sort.startswith("-"))
-        selected = there + [row for row in selected if row.get(key) is None]
+        with_value = [row for row in selected if row.get(key) is not None]
+        with_value.sort(key=lambda row: _rank(row[key]), reverse=sort.startswith("-"))
+        selected = with_value + [row for row in selected if row.get(key) is None]
     return selected
 
 

@@ -137,9 +137,9 @@ def _thinned(path: Path, most: int) -> Curve:
         file.seek(max(0, size - TAIL))
         lines += file.read().split(b"\n")[-2:-1]
     parsed = [_parse(line) for line in lines]
-    found = {int(row["step"]): row for row in parsed if row is not None}
-    rows = [found[step] | {"first_step": step, "last_step": step, "rows": 1} for step in sorted(found)]
-    last = found[max(found)] if found else {}
+    by_step = {int(row["step"]): row for row in parsed if row is not None}
+    rows = [by_step[step] | {"first_step": step, "last_step": step, "rows": 1} for step in sorted(by_step)]
+    last = by_step[max(by_step)] if by_step else {}
     return Curve(rows, last, 1, 1, sum(row is None for row in parsed))
 
 

@@ -44,8 +44,8 @@ def doubtful(board: Board, axis: str) -> list[str]:
     sentences = []
     for budget in reversed(board.budgets):
         claimed = {pair.a for pair in board.pairs[budget] if pair.compared.claimed}
-        bag = learned(board)
-        worse = {c.arm for c in board.at(budget) if c.gain is not None or beaten(c, bag)}
+        word_score = learned(board)
+        worse = {c.arm for c in board.at(budget) if c.gain is not None or beaten(c, word_score)}
         arms = claimed | worse if budget == board.budget else claimed
         text = caveat(board, budget, arms, {c.arm: named(axis, c.arm) for c in board.at(budget)}, several(axis))
         sentences += [text if len(board.budgets) == 1 else f"At {budget}: {text}"] if text else []

@@ -79,74 +79,74 @@ class Page:
 
 def write(store: RunStore, record_name: str, out: Path, missing: Mapping[str, str], options: ReportOptions) -> Path:
     """Write the page and its CSV files; the parameters and errors are those of `workbench.report.write`."""
-    found = frames.read(store, record_name, options.verify)
-    frames.warn_of_damage(found)
-    results = boards(found, options.order)
+    loaded = frames.read(store, record_name, options.verify)
+    frames.warn_of_damage(loaded)
+    results = boards(loaded, options.order)
     page = out if out.suffix == ".html" else out / "index.html"
     prefix = "" if page.name == "index.html" else f"{page.stem}-"
     page.parent.mkdir(parents=True, exist_ok=True)
-    _warn_of_replaced(page.parent / f"{prefix}runs.csv", found, store)
-    for name, sheet in csv_tables.sheets(found, results).items():
+    _warn_of_replaced(page.parent / f"{prefix}runs.csv", loaded, store)
+    for name, sheet in csv_tables.sheets(loaded, results).items():
         write_atomic(page.parent / f"{prefix}{name}", csv_tables.text(sheet).encode("utf-8", "replace"))
-    html = render(found, results, missing, options, prefix)
+    html = render(loaded, results, missing, options, prefix)
     if results:
-        write_atomic(page.parent / f"{prefix}compute.svg", picture(found, results[0]).encode("utf-8", "replace"))
+        write_atomic(page.parent / f"{prefix}compute.svg", picture(loaded, results[0]).encode("utf-8", "replace"))
     write_atomic(page, html.encode("utf-8", "replace"))
     return page
 
 
-def _warn_of_replaced(table: Path, found: Frames, store: RunStore) -> None:
+def _warn_of_replaced(table: Path, loaded: Frames, store: RunStore) -> None:
     """Log a warning if an existing report lists runs that this one does not, as a report on another store may."""
     before: set[Any] = set()
     # Nothing is read if there is no table, or if it is not one of a report.
     with suppress(OSError, ValueError, csv.Error), table.open(newline="", encoding="utf-8") as file:
         before = {row.get("run_id") for row in csv.DictReader(file)} - {None}
-    if before - {run["run_id"] for run in found.rows("runs")}:
+    if before - {run["run_id"] for run in loaded.rows("runs")}:
         log.warning(
             "the report in %s has runs that are not in %s, and is replaced by this one; give another folder with "
             "--out to keep both", table.parent, store.root,
         )  # fmt: skip
 
 
-def picture(found: Frames, board: Board) -> str:
+def picture(loaded: Frames, board: Board) -> str:
     """Return the main figure of a board as the text of an SVG file."""
-    return svg.alone(selection.drawing(found).picture(board), rendering.template("colours.css"))
+    return svg.alone(selection.drawing(loaded).picture(board), rendering.template("colours.css"))
 
 
 def render(
-    found: Frames, results: list[Board], missing: Mapping[str, str], options: ReportOptions, prefix: str = ""
+    loaded: Frames, results: list[Board], missing: Mapping[str, str], options: ReportOptions, prefix: str = ""
 ) -> str:
     """Return the page as HTML. `prefix` is the beginning of the names of the CSV files that it links to."""
-    return rendering.html("report.html.j2", page=page_of(found, results, missing, options, prefix))
+    return rendering.html("report.html.j2", page=page_of(loaded, results, missing, options, prefix))
 
 
 def page_of(
-    found: Frames, results: list[Board], missing: Mapping[str, str], options: ReportOptions, prefix: str
+    loaded: Frames, results: list[Board], missing: Mapping[str, str], options: ReportOptions, prefix: str
 ) -> Page:
     """Return the content of the page on an experiment."""
-    drawing = selection.drawing(found)
+    drawing = selection.drawing(loaded)
     return Page(
-        record=found.record,
-        question=question(found),
-        axis=spoken(found.axis),
-        arms=several(found.axis),
+        record=loaded.record,
+        question=question(loaded),
+        axis=spoken(loaded.axis),
+        arms=several(loaded.axis),
         prefix=prefix,
         order=options.order,
-        sections=tuple(section(place, board, found, drawing, options) for place, board in enumerate(results)),
-        no_scores=experiment_facts.no_scores(found),
-        facts=experiment_facts.facts(found, results),
-        warnings=checks.warnings(found, results, missing),
+        sections=tuple(section(place, board, loaded, drawing, options) for place, board in enumerate(results)),
+        no_scores=experiment_facts.no_scores(loaded),
+        facts=experiment_facts.facts(loaded, results),
+        warnings=checks.warnings(loaded, results, missing),
         keys={arm: look.swatch() for arm, look in drawing.looks.items()},
-        tuning=tuned.rows(found),
+        tuning=tuned.rows(loaded),
         tuning_figure=drawing.tuning(),
-        reached=reached(found),
+        reached=reached(loaded),
         training=drawing.training(results),
-        time_note=experiment_facts.time_note(found),
-        scale_note=experiment_facts.scale_note(found),
-        settings=experiment_facts.settings(found),
-        environment=experiment_facts.environments(found),
-        states=checks.cells(found),
-        runs=found.rows("runs"),
-        counted=counted(found),
+        time_note=experiment_facts.time_note(loaded),
+        scale_note=experiment_facts.scale_note(loaded),
+        settings=experiment_facts.settings(loaded),
+        environment=experiment_facts.environments(loaded),
+        states=checks.cells(loaded),
+        runs=loaded.rows("runs"),
+        counted=counted(loaded),
         rows=drawing.rows,
     )

@@ -19,8 +19,8 @@ LEARNED = {
 
 def doubted(board: Board, budget: str) -> list[Cell]:
     """Return the arms at a budget that score below words alone or are not shown ahead of their untrained encoder."""
-    bag = learned(board)
-    return [c for c in board.at(budget) if beaten(c, bag) or c.gain is None or not c.gain.claimed]
+    word_score = learned(board)
+    return [c for c in board.at(budget) if beaten(c, word_score) or c.gain is None or not c.gain.claimed]
 
 
 def caveat(board: Board, budget: str, arms: Iterable[str], names: Mapping[str, str], noun: str) -> str:
@@ -28,8 +28,8 @@ def caveat(board: Board, budget: str, arms: Iterable[str], names: Mapping[str, s
     wanted = set(arms)
     cells = [c for c in doubted(board, budget) if c.arm in wanted]
     every = len(board.at(budget))
-    bag = learned(board)
-    worse = [c for c in cells if beaten(c, bag)]
+    word_score = learned(board)
+    worse = [c for c in cells if beaten(c, word_score)]
     unshown = [c for c in cells if c.gain is not None and not c.gain.claimed]
     alone = [names[c.arm] for c in cells if c.gain is None]
     sentences = []
@@ -38,7 +38,7 @@ def caveat(board: Board, budget: str, arms: Iterable[str], names: Mapping[str, s
         scores = listing([f"{names[c.arm]} ({points(c.estimate.mean)})" for c in worse])
         all_of = f"each of the {every} {noun}, the best of which has {best}"
         sentences.append(
-            f"{_what(board)}, without any encoder, has {points(bag)} on {board.label}: more than "
+            f"{_what(board)}, without any encoder, has {points(word_score)} on {board.label}: more than "
             f"{all_of if len(worse) == every > 1 else scores}."
         )
     if len(unshown) == every > 1:
@@ -63,9 +63,9 @@ def _what(board: Board) -> str:
     return next(text for name, text in LEARNED.items() if board.baseline(name) is not None)
 
 
-def beaten(cell: Cell, bag: float | None) -> bool:
+def beaten(cell: Cell, word_score: float | None) -> bool:
     """Return whether the baseline on words alone has the higher mean, which is None if there is none."""
-    return bag is not None and cell.estimate.mean < bag
+    return word_score is not None and cell.estimate.mean < word_score
 
 
 def _gain(cell: Cell) -> str:

@@ -25,40 +25,40 @@ def known(value: object) -> bool:
     return value is not None and value is not pd.NA and not (isinstance(value, float) and math.isnan(value))
 
 
-def no_scores(found: Frames) -> str:
+def no_scores(frames: Frames) -> str:
     """Return the answer of a page without any comparison: the reason why there is none."""
-    done = sum(run["state"] in FINISHED for run in found.rows("runs"))
+    done = sum(run["state"] in FINISHED for run in frames.rows("runs"))
     if not done:
         return "There is no answer yet: no run has finished."
-    if found.scores.empty:
+    if frames.scores.empty:
         trained = f"{plural(done, 'run')} {'is' if done == 1 else 'are'} trained"
         return f"There is no answer yet: {trained}, but none was measured on a task."
     return "There is no answer yet: no trained run has a score on every task."
 
 
-def facts(found: Frames, results: list[Board]) -> list[tuple[str, str]]:
+def facts(frames: Frames, results: list[Board]) -> list[tuple[str, str]]:
     """Return the names and values of the facts at the top of the page."""
-    runs = found.rows("runs")
+    runs = frames.rows("runs")
     arms = [run for run in runs if run["role"] == "arm"]
     done = sum(run["state"] in FINISHED for run in runs)
-    spec: Mapping[str, Any] = next((found.settings[r["run_id"]] for r in arms if found.settings[r["run_id"]]), {})
+    spec: Mapping[str, Any] = next((frames.settings[r["run_id"]] for r in arms if frames.settings[r["run_id"]]), {})
     counts = [len(cell.scores) for board in results for cell in board.at(board.budget)]
     seconds = math.fsum(r["seconds"] for r in runs if known(r["seconds"]))
     tuning = math.fsum(r["finetune_seconds"] for r in runs if known(r["finetune_seconds"]))
     convention = str(next((r["convention"] for r in arms if known(r["convention"])), "paper"))
     flops = math.fsum(r[f"flops_{convention}"] for r in runs if known(r[f"flops_{convention}"]))
-    budgets = list(dict.fromkeys(run["budget"] for run in arms if found.settings[run["run_id"]]))
+    budgets = list(dict.fromkeys(run["budget"] for run in arms if frames.settings[run["run_id"]]))
     layers, width = spec.get("encoder.layers", 0), spec.get("encoder.hidden", 0)
     return [
         ("Score", "; ".join(map(score, results)) or "none"),
         ("Budget of a run", formatting.listing(budgets) or "unknown"),
-        *([("Compute", compared)] if (compared := spending.compute_text(found)) else []),
+        *([("Compute", compared)] if (compared := spending.compute_text(frames)) else []),
         ("Pre-training seeds", formatting.seeds(counts) if counts else "none with scores"),
         ("Runs", f"{done} of {len(runs)} trained"),
         ("Encoder", f"{size_in_words(layers, width)} ({spec.get('scale')})" if layers else "unknown"),
         *([("Went on from", before)] if (before := went_on_from(spec)) else []),
-        ("Text", text(found, str(spec.get("data.corpus") or "unknown"))),
-        *([("Words seen by a run", seen)] if (seen := words_seen(found)) else []),
+        ("Text", text(frames, str(spec.get("data.corpus") or "unknown"))),
+        *([("Words seen by a run", seen)] if (seen := words_seen(frames)) else []),
         ("Pre-training in all", f"{formatting.power(flops)} FLOPs ({convention}), {formatting.duration(seconds)}"),
         ("Fine-tuning in all", formatting.duration(tuning)),
     ]
@@ -79,9 +79,9 @@ def score(board: Board) -> str:
     return board.label + (tasks if board.label != label_of_tasks(board.tasks) else "")
 
 
-def text(found: Frames, names: str) -> str:
+def text(frames: Frames, names: str) -> str:
     """Return the names of the text, with its words and those of each source if they were recorded."""
-    recorded = found.record["text"]
+    recorded = frames.record["text"]
     total, sources = number(recorded.get("words")), part(recorded, "sources")
     if math.isnan(total):
         return names
@@ -89,9 +89,9 @@ def text(found: Frames, names: str) -> str:
     return f"{names} ({total:,.0f} words{f': {by_source(counts)}' if len(counts) > 1 else ''})"
 
 
-def words_seen(found: Frames) -> str:
+def words_seen(frames: Frames) -> str:
     """Return how many words finished runs saw in training, and in how many epochs; "" if words were not counted."""
-    runs = [r for r in found.rows("runs") if r["role"] == "arm" and r["state"] in FINISHED and known(r["words"])]
+    runs = [r for r in frames.rows("runs") if r["role"] == "arm" and r["state"] in FINISHED and known(r["words"])]
     if not runs:
         return ""
     ends = [(min(r[key] for r in runs), max(r[key] for r in runs)) for key in ("words", "epochs")]
@@ -101,9 +101,9 @@ def words_seen(found: Frames) -> str:
     return f"{formatting.count(few)} to {formatting.count(many)} ({low:.3g} to {high:.3g} epochs)"
 
 
-def scale_note(found: Frames) -> str:
+def scale_note(frames: Frames) -> str:
     """Return a caution against comparing these numbers with published ones, with the encoder's size if it is known."""
-    spec: Mapping[str, Any] = next((s for s in found.settings.values() if s), {})
+    spec: Mapping[str, Any] = next((s for s in frames.settings.values() if s), {})
     layers, width = spec.get("encoder.layers", 0), spec.get("encoder.hidden", 0)
     size = f"The encoder here has {size_in_words(layers, width)}. The" if layers else "The encoder, the"
     return (
@@ -124,29 +124,29 @@ def statistic_note(board: Board) -> str:
     )
 
 
-def time_note(found: Frames) -> str:
+def time_note(frames: Frames) -> str:
     """Return a sentence on the time that all runs took, before the command if it is known."""
-    runs = [r for r in found.rows("runs") if known(r["seconds"])]
+    runs = [r for r in frames.rows("runs") if known(r["seconds"])]
     seconds = math.fsum(r["seconds"] for r in runs)
     tuning = math.fsum(r["finetune_seconds"] for r in runs if known(r["finetune_seconds"]))
     times = f"{formatting.duration(seconds)} of training and {formatting.duration(tuning)} of fine-tuning"
     took = f"{plural(len(runs), 'run')} took {times}"
-    return f"{took}, summed over runs. The command:" if found.record["command"] else f"{took}."
+    return f"{took}, summed over runs. The command:" if frames.record["command"] else f"{took}."
 
 
-def settings(found: Frames) -> dict[str, list[Any]]:
+def settings(frames: Frames) -> dict[str, list[Any]]:
     """Return the settings of the arms: those that all share, and those that differ besides axis, seed and budget."""
-    arms = {r["run_id"]: found.settings[r["run_id"]] for r in found.rows("runs") if r["role"] == "arm"}
-    aside = ("tasks.", "seed", "scale", *found.axis.split(","))
-    mine = {i: {k: v for k, v in spec.items() if not k.startswith(aside)} for i, spec in arms.items()}
-    same, different = _split(mine)
-    tasks = [(k, _value(v)) for k, v in flatten(found.record["tasks"]).items() if v is not None]
+    arms = {r["run_id"]: frames.settings[r["run_id"]] for r in frames.rows("runs") if r["role"] == "arm"}
+    aside = ("tasks.", "seed", "scale", *frames.axis.split(","))
+    compared = {i: {k: v for k, v in spec.items() if not k.startswith(aside)} for i, spec in arms.items()}
+    same, different = _split(compared)
+    tasks = [(k, _value(v)) for k, v in flatten(frames.record["tasks"]).items() if v is not None]
     return {"same": same, "different": different, "tasks": tasks}
 
 
-def environments(found: Frames) -> dict[str, list[Any]]:
+def environments(frames: Frames) -> dict[str, list[Any]]:
     """Return the entries of env.json that all runs share, and those that differ."""
-    same, different = _split(found.environments)
+    same, different = _split(frames.environments)
     return {"same": same, "different": different}
 
 

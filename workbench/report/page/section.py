@@ -79,31 +79,31 @@ class Section:
             ("beyond", "Beyond the budgets", bool(self.figures.beyond)),
             ("tasks", "Task by task", True),
         )
-        return [(f"{name}-{self.number}", f"{title}{of}") for name, title, there in parts if there]
+        return [(f"{name}-{self.number}", f"{title}{of}") for name, title, is_shown in parts if is_shown]
 
 
-def section(place: int, board: Board, found: Frames, drawing: Drawing, options: ReportOptions) -> Section:
+def section(place: int, board: Board, frames: Frames, drawing: Drawing, options: ReportOptions) -> Section:
     """Return the section on a board; `place` is its place on the page, from 0."""
     convention = board.convention()
     figures = drawing.figures(board, place)
-    conventions, sentence = by_convention.under_each(board, found)
+    conventions, sentence = by_convention.under_each(board, frames)
     return Section(
         number=place + 1,
         board=board,
-        answer=answer(board, found.axis),
-        advice=advise(board, found, options.budget_under(convention), convention),
+        answer=answer(board, frames.axis),
+        advice=advise(board, frames, options.budget_under(convention), convention),
         figures=figures,
         crossings=tuple(crossings.sentences(board, main_axis(board))),
         published=points_of(board.label, board.tasks),
         tables=tuple(table_rows.at_budget(board, budget) for budget in reversed(board.budgets)),
-        notes=tuple(sentence_scoring.notes(board, found)),
-        finding=None if figures.along else finding(found.axis, board.arms),
+        notes=tuple(sentence_scoring.notes(board, frames)),
+        finding=None if figures.along else finding(frames.axis, board.arms),
         pairs_note=pairs_note(board, options),
         looks=tuple(decisions.look_rows(board)),
         conventions=tuple(conventions),
         conventions_sentence=sentence,
         tasks=tuple(table_rows.by_task(board)),
-        metrics=tuple(every_metric(found.rows("other"), board.at(board.budget), board.metrics, board.statistic)),
+        metrics=tuple(every_metric(frames.rows("other"), board.at(board.budget), board.metrics, board.statistic)),
     )
 
 

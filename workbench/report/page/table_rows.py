@@ -90,10 +90,10 @@ def over(board: Board, budget: str, arm: str, other: str) -> Estimate | None:
 def _row(board: Board, cell: Cell, spent_more: bool, over_base: Estimate | None) -> ScoreRow:
     """Return the row of an arm, with the published score and difference if there are any."""
     column = board.published
-    theirs = column.scores.get(cell.arm) if column else None
-    if column is None or theirs is None or cell.arm == column.base:
-        return ScoreRow(cell, spent_more, over_base, theirs, None)
-    return ScoreRow(cell, spent_more, over_base, theirs, theirs - column.scores[column.base])
+    published = column.scores.get(cell.arm) if column else None
+    if column is None or published is None or cell.arm == column.base:
+        return ScoreRow(cell, spent_more, over_base, published, None)
+    return ScoreRow(cell, spent_more, over_base, published, published - column.scores[column.base])
 
 
 def _verdict(pair: Pair, doubted: bool) -> str:

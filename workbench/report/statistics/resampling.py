@@ -34,12 +34,12 @@ def flip_test(differences: Sequence[float]) -> float | None:
 
 def flip_tests(comparisons: Sequence[Sequence[float]]) -> list[float | None]:
     """Return the p of `flip_test` for each of several comparisons; those over equally many pairs are made together."""
-    found: list[float | None] = [None] * len(comparisons)
+    p_values: list[float | None] = [None] * len(comparisons)
     for n in {len(differences) for differences in comparisons if len(differences) >= FEWEST}:
         places = [place for place, differences in enumerate(comparisons) if len(differences) == n]
         for place, p in zip(places, _flipped([comparisons[place] for place in places]), strict=True):
-            found[place] = float(p)
-    return found
+            p_values[place] = float(p)
+    return p_values
 
 
 def _flipped(comparisons: Sequence[Sequence[float]]) -> Array:

@@ -92,21 +92,21 @@ def vectors_of(model: Any, rows: Encoded, device: str, name: str, progress: Prog
     Raises Diverged, which names the encoder, if one is not finite.
     """
     segments, last = has_segments(model), reads_last(model.config)
-    found = {pooling: np.zeros((len(rows), model.config.hidden_size), dtype=np.float32) for pooling in POOLINGS}
+    vectors = {pooling: np.zeros((len(rows), model.config.hidden_size), dtype=np.float32) for pooling in POOLINGS}
     done = 0
     with torch.inference_mode():
         for batch in by_length(rows.lengths, TOKENS):
             heed()
             inputs, _ = rows.batch(batch, device)
             hidden, attention = states(model, segments, inputs), inputs.get("attention_mask")
-            found["mean"][batch] = mean(hidden, attention).float().cpu().numpy()
-            found["cls"][batch] = pooled(hidden, attention, last).float().cpu().numpy()
+            vectors["mean"][batch] = mean(hidden, attention).float().cpu().numpy()
+            vectors["cls"][batch] = pooled(hidden, attention, last).float().cpu().numpy()
             done += len(batch)
             if progress is not None:
                 progress(done, len(rows))
-    if not all(np.isfinite(each).all() for each in found.values()):
+    if not all(np.isfinite(each).all() for each in vectors.values()):
         raise Diverged(f"{name}: the encoder's states are not all finite numbers", 0)
-    return {pooling: _of_norm_1(each) for pooling, each in found.items()}
+    return {pooling: _of_norm_1(each) for pooling, each in vectors.items()}
 
 
 def mean(hidden: torch.Tensor, attention: torch.Tensor | None) -> torch.Tensor:

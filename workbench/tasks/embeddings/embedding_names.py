@@ -84,9 +84,9 @@ def _task(name: str, spec: TasksSpec) -> Embedding:
         if path is None or not path.is_dir():
             raise InputError(f"--tasks {name}: give a folder with corpus.jsonl, queries.jsonl and qrels/test.tsv")
         collection, notes = retrieval_files.read(path, trains(spec))
-        found = collection.pop("train", None)
-        notes += _asked_before(found, collection) if found is not None else []
-        return Embedding(f"{RETRIEVAL}:{path.resolve().name}", RETRIEVAL, collection, tuple(notes), train=found)
+        training = collection.pop("train", None)
+        notes += _asked_before(training, collection) if training is not None else []
+        return Embedding(f"{RETRIEVAL}:{path.resolve().name}", RETRIEVAL, collection, tuple(notes), train=training)
     if path is None or not path.is_file() or not table.is_table(path.name):
         raise InputError(f"--tasks {name}: give {STS}, or a table ({', '.join(FORMATS)}) of two texts and a number")
     parts, notes = _of_table(path, spec)

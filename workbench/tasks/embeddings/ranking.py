@@ -33,16 +33,16 @@ def metrics(data: Relevant, queries: Any, documents: Any) -> dict[str, float]:
         block = np.asarray(products.todense() if hasattr(products, "todense") else products)
         for query, scores in zip(asked[start : start + BLOCK], block, strict=True):
             ranked = np.argsort(-scores, kind="stable")[: DEEP + 1]
-            found = [names[place] for place in ranked.tolist() if names[place] != query]
-            each.append(of_query(found[:DEEP], data.grades[query]))
+            ranking = [names[place] for place in ranked.tolist() if names[place] != query]
+            each.append(of_query(ranking[:DEEP], data.grades[query]))
     return {name: float(np.mean([one[name] for one in each])) for name in each[0]}
 
 
-def of_query(found: Sequence[str], grades: Mapping[str, float]) -> dict[str, float]:
+def of_query(documents: Sequence[str], grades: Mapping[str, float]) -> dict[str, float]:
     """Return the metrics of one query, as fractions, from the documents found for it, the best first."""
     best = sorted(grades.values(), reverse=True)
-    gained = _discounted([grades.get(document, 0.0) for document in found[:CUT]])
-    hits = [sum(document in grades for document in found[:cut]) for cut in (CUT, DEEP)]
+    gained = _discounted([grades.get(document, 0.0) for document in documents[:CUT]])
+    hits = [sum(document in grades for document in documents[:cut]) for cut in (CUT, DEEP)]
     return {
         "ndcg_10": gained / _discounted(best[:CUT]),
         "recall_10": hits[0] / len(grades),
@@ -62,7 +62,9 @@ def chance(data: Relevant) -> float:
     values = []
     for query, grades in data.grades.items():
         count = len(data.documents) - (query in data.documents)
-        held = sum(grade for document, grade in grades.items() if document in data.documents and document != query)
-        mean = held / count if count else 0.0
+        grades_present = sum(
+            grade for document, grade in grades.items() if document in data.documents and document != query
+        )
+        mean = grades_present / count if count else 0.0
         values.append(_discounted([mean] * min(CUT, count)) / _discounted(sorted(grades.values(), reverse=True)[:CUT]))
     return sum(values) / len(values)

@@ -33,9 +33,9 @@ def read(folder: Path, trained: bool = False) -> tuple[dict[str, Relevant], list
 
     With `trained`, the last part is `train`.
     """
-    odd: Found = {}
-    documents = _texts(_file(folder, "corpus"), odd)
-    queries = _texts(_file(folder, "queries"), odd)
+    faults: Found = {}
+    documents = _texts(_file(folder, "corpus"), faults)
+    queries = _texts(_file(folder, "queries"), faults)
     files = {part: path for part in ("test", "dev") if (path := packed_or_not(folder / "qrels" / f"{part}.tsv"))}
     alone = packed_or_not(folder / "qrels.tsv")
     if not files and alone is None:
@@ -44,29 +44,29 @@ def read(folder: Path, trained: bool = False) -> tuple[dict[str, Relevant], list
     if trained:
         named |= {"train": _training(folder)}
     parts = {
-        part: Relevant(queries, documents, _grades(path, queries, documents, odd, FATES[part == "train"]))
+        part: Relevant(queries, documents, _grades(path, queries, documents, faults, FATES[part == "train"]))
         for part, path in named.items()
     }
-    return parts, [_sentence(what, places) for what, places in odd.items()]
+    return parts, [_sentence(what, places) for what, places in faults.items()]
 
 
 def _file(folder: Path, name: str) -> Path:
     """Return the file of texts of this name. Raises InputError if there is none."""
-    found = next((path for ending in (".jsonl", ".tsv") if (path := packed_or_not(folder / (name + ending)))), None)
-    if found is None:
+    table = next((path for ending in (".jsonl", ".tsv") if (path := packed_or_not(folder / (name + ending)))), None)
+    if table is None:
         raise InputError(f"{folder} has no {name}.jsonl or {name}.tsv, as a collection for retrieval needs")
-    return found
+    return table
 
 
 def _training(folder: Path) -> Path:
     """Return the file of the relevance to train on. Raises InputError if there is none."""
-    found = packed_or_not(folder / "qrels/train.tsv")
-    if found is None:
+    table = packed_or_not(folder / "qrels/train.tsv")
+    if table is None:
         raise InputError(
             f"{folder} has no qrels/train.tsv, with the relevant documents of queries to train on; without it, leave "
             f"out tasks.embeddings, which measures the frozen encoder"
         )
-    return found
+    return table
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -82,7 +82,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield where, dict(zip(header, fields, strict=True))
 
 
-def _texts(path: Path, odd: Found) -> dict[str, str]:
+def _texts(path: Path, faults: Found) -> dict[str, str]:
     """Return the texts of a file by their ids, a title before its text. Raises InputError."""
     texts: dict[str, str] = {}
     first: dict[str, str] = {}
@@ -96,7 +96,7 @@ def _texts(path: Path, odd: Found) -> dict[str, str]:
         title = checked_text(columns.get("title") or "", "title", where)
         text = f"{title} {checked_text(columns.get('text'), 'text', where)}".strip()
         if not text:
-            odd.setdefault("with an empty text", []).append(where)
+            faults.setdefault("with an empty text", []).append(where)
         texts[str(id)], first[str(id)] = text, where
     if not texts:
         raise InputError(f"{path} holds no rows")
@@ -104,7 +104,7 @@ def _texts(path: Path, odd: Found) -> dict[str, str]:
 
 
 def _grades(
-    path: Path, queries: Mapping[str, str], documents: Mapping[str, str], odd: Found, fates: tuple[str, str]
+    path: Path, queries: Mapping[str, str], documents: Mapping[str, str], faults: Found, fates: tuple[str, str]
 ) -> dict[str, dict[str, float]]:
     """Return the grade above 0 of each relevant document by query. Raises InputError.
 
@@ -122,20 +122,20 @@ def _grades(
             )
         query, document, grade = str(columns["query-id"]), str(columns["corpus-id"]), _number(columns["score"], where)
         if query not in queries:
-            odd.setdefault("about a query that is not in the queries, and is left out", []).append(where)
+            faults.setdefault("about a query that is not in the queries, and is left out", []).append(where)
             continue
         if document not in documents:
-            odd.setdefault(f"about a document that is not in the corpus, and {unknown}", []).append(where)
+            faults.setdefault(f"about a document that is not in the corpus, and {unknown}", []).append(where)
         given = graded.setdefault(query, {})
         if document in given:
-            odd.setdefault("about a query and a document that an earlier row has, of which the last counts", []).append(
-                where
-            )
+            faults.setdefault(
+                "about a query and a document that an earlier row has, of which the last counts", []
+            ).append(where)
         given[document] = grade
         place.setdefault(query, where)
     relevant = {query: {d: grade for d, grade in each.items() if grade > 0} for query, each in graded.items()}
     for query in (query for query, each in relevant.items() if not each):
-        odd.setdefault(f"about a query without any relevant document, which is not {alone}", []).append(place[query])
+        faults.setdefault(f"about a query without any relevant document, which is not {alone}", []).append(place[query])
     scored = {query: each for query, each in relevant.items() if each}
     if not scored:
         raise InputError(f"{path} has no relevant document (a score above 0) of any query")

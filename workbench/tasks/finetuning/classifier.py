@@ -106,7 +106,9 @@ def load_encoder(folder: Path, dropout: float, device: str = "cpu") -> nn.Module
     with contextlib.nullcontext() if model is not None else foreign.refusing(folder, REFUSED):
         model = model if model is not None else _load_hugging_face(files, dropout)
     for name, weight in model.named_parameters():
-        if whole := next((held for held in files.whole_numbers if f".{held}".endswith(f".{name}")), None):
+        if whole := next(
+            (whole_name for whole_name in files.whole_numbers if f".{whole_name}".endswith(f".{name}")), None
+        ):
             raise InputError(f"{folder}: {whole} holds whole numbers, and the weights of an encoder are fractions")
         if not torch.isfinite(weight).all():
             raise InputError(
@@ -151,10 +153,10 @@ def _load_hugging_face(files: foreign.EncoderFiles, dropout: float) -> nn.Module
             clean, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False,
             use_safetensors=True, local_files_only=True, ignore_mismatched_sizes=True,
         )  # fmt: skip
-    for name, held, described in sorted(report["mismatched_keys"]):
+    for name, shape, described in sorted(report["mismatched_keys"]):
         if not name.startswith("pooler."):
             raise InputError(
-                f"{files.folder} {REFUSED}: {name} has the shape {tuple(held)}, and config.json describes "
+                f"{files.folder} {REFUSED}: {name} has the shape {tuple(shape)}, and config.json describes "
                 f"{tuple(described)}"
             )
     lacking = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))

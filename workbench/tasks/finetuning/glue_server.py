@@ -68,10 +68,10 @@ def read(folder: Path, part: Part) -> Examples | None:
     if path.is_file():
         rows: Iterator[tuple[str, list[Any]]] = _official_rows(path, row)
     else:
-        found = hub_rows(folder, *part.split, row.text_columns)
-        if found is None:
+        official = hub_rows(folder, *part.split, row.text_columns)
+        if official is None:
             return None
-        path, rows = folder / part.split[0], found
+        path, rows = folder / part.split[0], official
     names = row.text_columns
     texts = [
         [checked_text(each, name, where) for each, name in zip(fields, names, strict=True)] for where, fields in rows

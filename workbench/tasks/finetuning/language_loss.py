@@ -86,8 +86,8 @@ def _head_of_run(folder: Path) -> dict[str, Tensor]:
     if not objectives.is_causal(spec):  # its head, if it has one of these names, fills masks
         return {}
     run.check_heads(place)
-    found = load_file(heads / WEIGHTS)
-    return {name: found[f"head.{name}"] for name in NAMES} if all(f"head.{name}" in found for name in NAMES) else {}
+    tensors = load_file(heads / WEIGHTS)
+    return {name: tensors[f"head.{name}"] for name in NAMES} if all(f"head.{name}" in tensors for name in NAMES) else {}
 
 
 def _predicts_by_table(config: Any) -> bool:

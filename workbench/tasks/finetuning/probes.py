@@ -76,18 +76,20 @@ def load(names: Iterable[str], rows: int | None = None, part: Literal["test", "d
 
     Raises InputError if the packages installed here give too little text.
     """
-    train, held = docs.entries("train"), docs.entries("test")
-    seen = hashlib.sha256(Path(__file__).read_bytes() + repr((train, held)).encode()).hexdigest()[:16]
-    return [sealed(_remembered(PROBES[name], train, held, part, f"{name}-{part}-{seen}"), rows) for name in names]
+    train, test_entries = docs.entries("train"), docs.entries("test")
+    seen = hashlib.sha256(Path(__file__).read_bytes() + repr((train, test_entries)).encode()).hexdigest()[:16]
+    return [
+        sealed(_remembered(PROBES[name], train, test_entries, part, f"{name}-{part}-{seen}"), rows) for name in names
+    ]
 
 
-def _remembered(probe: Probe, train_entries: list[Entry], held: list[Entry], part: str, key: str) -> Task:
+def _remembered(probe: Probe, train_entries: list[Entry], test_entries: list[Entry], part: str, key: str) -> Task:
     """Return the task from the cache, or make it: finding its sentences takes seconds in every worker."""
     path = cache_root() / "probes" / f"{key}.json"
     raw = read_entry(path)
     if raw is None:
         train_side = [entry for entry in train_entries if _draw(entry) < TRAIN_SHARE]
-        labels, train, test = _rows(probe, train_side, halves(held)[part == "test"])
+        labels, train, test = _rows(probe, train_side, halves(test_entries)[part == "test"])
         raw = {"labels": labels, "train": asdict(train), "test": asdict(test)}
         write_entry(path, raw)
     labels, train, test = tuple(raw["labels"]), Examples(**raw["train"]), Examples(**raw["test"])
@@ -148,7 +150,9 @@ def _balanced(rows: list[Row], labels: int, most: int) -> list[Row]:
     """Return at most `most` rows, equally many of each label, in the order of a hash."""
     piles = [[row for row in rows if row[2] == label] for label in range(labels)]
     each = min(most // labels, *map(len, piles)) if piles else 0
-    chosen = [row for pile in piles for row in _hashed(pile, lambda row: (row[0], row[1] or ""))[:each]]
+    chosen = [
+        row for rows_of_label in piles for row in _hashed(rows_of_label, lambda row: (row[0], row[1] or ""))[:each]
+    ]
     return _hashed(chosen, lambda row: ("order", row[0], row[1] or ""))
 
 

@@ -68,7 +68,7 @@ def answer(
 
 def answers_of(model: SpanModel, questions: Questions, part: Windows, where: Setting) -> Answers:
     """Return the answers of a model to all questions of a part. Raises Diverged if an output is not finite."""
-    found: list[Candidates | None] = [None] * len(part)
+    by_window: list[Candidates | None] = [None] * len(part)
     nulls = np.zeros(len(part), dtype=np.float32)
     with torch.inference_mode(), where.autocast():
         for rows in by_length(part.lengths, TEST_TOKENS):
@@ -80,8 +80,8 @@ def answers_of(model: SpanModel, questions: Questions, part: Windows, where: Set
             nulls[rows] = spans["nulls"]
             for place, row in enumerate(rows):
                 _, _, start, count = part.rows[row]
-                found[row] = candidates(spans, place, part.first[row], count, start)
-    return collected(questions, part, [each for each in found if each is not None], nulls)
+                by_window[row] = candidates(spans, place, part.first[row], count, start)
+    return collected(questions, part, [each for each in by_window if each is not None], nulls)
 
 
 def metrics(task: Squad, part: str, answers: Answers) -> tuple[dict[str, float], dict[str, float]]:

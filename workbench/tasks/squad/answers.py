@@ -64,7 +64,7 @@ def candidates(spans: dict[str, Any], row: int, first: int, count: int, start: i
     return Candidates(start_scores[order], end_scores[order], tokens)
 
 
-def collected(questions: Questions, windows: Windows, found: Sequence[Candidates], nulls: Any) -> Answers:
+def collected(questions: Questions, windows: Windows, by_window: Sequence[Candidates], nulls: Any) -> Answers:
     """Return the answers from the candidates of all windows and their odds of no answer, `nulls` (N,)."""
     best: dict[str, list[dict[str, Any]]] = {}
     null_odds: dict[str, float] = {}
@@ -73,16 +73,16 @@ def collected(questions: Questions, windows: Windows, found: Sequence[Candidates
         part = slice(ends[number], ends[number + 1])
         offsets = windows.offsets[windows.rows[part.start, 1]]
         text = questions.paragraphs[row.paragraph]
-        best[row.id] = _best(found[part], offsets, text)
+        best[row.id] = _best(by_window[part], offsets, text)
         null_odds[row.id] = float(nulls[part].min())
     return Answers(best, null_odds)
 
 
-def _best(found: Sequence[Candidates], offsets: Any, text: str) -> list[dict[str, Any]]:
+def _best(by_window: Sequence[Candidates], offsets: Any, text: str) -> list[dict[str, Any]]:
     """Return the best answers with different texts, with their probabilities among each other."""
-    starts = np.concatenate([each.starts for each in found])
-    ends = np.concatenate([each.ends for each in found])
-    spans = np.concatenate([each.spans for each in found])
+    starts = np.concatenate([each.starts for each in by_window])
+    ends = np.concatenate([each.ends for each in by_window])
+    spans = np.concatenate([each.spans for each in by_window])
     chosen: dict[str, tuple[float, float]] = {}
     for place in np.argsort(-(starts + ends), kind="stable"):
         first, last = spans[place]

@@ -38,9 +38,9 @@ def _computed(task: Squad) -> dict[str, float]:
     answers, odds = nearest_overlap(test)
     if not task.unanswerable:
         return {"nearest-overlap": answerable_metrics(test, answers)["f1"]}
-    found = unanswerable_metrics(test, answers, odds, 0.0)[0]["best_f1"]
+    best_f1 = unanswerable_metrics(test, answers, odds, 0.0)[0]["best_f1"]
     none = unanswerable_metrics(test, answers, dict.fromkeys(odds, 1.0), 0.0)[0]["f1"]
-    return {"majority": none, "nearest-overlap": found}
+    return {"majority": none, "nearest-overlap": best_f1}
 
 
 def nearest_overlap(questions: Questions) -> tuple[dict[str, str], dict[str, float]]:

@@ -136,10 +136,10 @@ def _folder(name: str, spec: TasksSpec) -> Path:
     parts = ["dev"] if name.endswith(SPLIT) else list(SPLITS)
     patterns = [f"**/{SPLITS[part]}-*.parquet" for part in parts]
     place = spec.squad or HUB[_unanswerable(name)]
-    found = fetch(place, patterns, KEY, f"the folder that holds {' and '.join(_official(name))}")
-    if isinstance(found, str):
-        raise InputError(f"task {name} is not available: {found}")
-    return found
+    fetched = fetch(place, patterns, KEY, f"the folder that holds {' and '.join(_official(name))}")
+    if isinstance(fetched, str):
+        raise InputError(f"task {name} is not available: {fetched}")
+    return fetched
 
 
 def _official(name: str) -> list[str]:

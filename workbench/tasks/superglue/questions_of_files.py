@@ -45,16 +45,16 @@ def examples(rows: Sequence[Row], grouped: bool) -> Examples:
 
 def id_of(columns: Mapping[str, Any]) -> str | None:
     """Return the id of a row, which official files call idx; None if it has none."""
-    found = next((columns[name] for name in ("idx", "id") if columns.get(name) is not None), None)
-    return None if found is None else str(found)
+    number = next((columns[name] for name in ("idx", "id") if columns.get(name) is not None), None)
+    return None if number is None else str(number)
 
 
-def text(columns: Mapping[str, Any], name: str, where: str, odd: list[str]) -> str:
-    """Return the text of a column; an empty one is added to `odd`. Raises InputError if there is none."""
-    found = checked_text(columns.get(name), name, where)
-    if not found.strip():
-        odd.append(f"an empty {name}")
-    return found
+def text(columns: Mapping[str, Any], name: str, where: str, faults: list[str]) -> str:
+    """Return the text of a column; an empty one is added to `faults`. Raises InputError if there is none."""
+    value = checked_text(columns.get(name), name, where)
+    if not value.strip():
+        faults.append(f"an empty {name}")
+    return value
 
 
 def label(value: Any, names: Sequence[str], where: str) -> int:
@@ -98,8 +98,8 @@ def _content(row: Row) -> tuple[Any, ...]:
 
 def _sentence(part: str, rows: Sequence[Row], holds: Sequence[bool], what: str) -> str:
     """Return a sentence on the rows of a part that something holds for; "" if there are none."""
-    found = [row.where for row, does in zip(rows, holds, strict=True) if does]
-    if not found:
+    places = [row.where for row, does in zip(rows, holds, strict=True) if does]
+    if not places:
         return ""
-    has = "has" if len(found) == 1 else "have"
-    return f"{plural(len(found), 'row')} of the {len(rows):,} of {part} {has} {what}: {first_of(found)}"
+    has = "has" if len(places) == 1 else "have"
+    return f"{plural(len(places), 'row')} of the {len(rows):,} of {part} {has} {what}: {first_of(places)}"

@@ -14,46 +14,46 @@ MOVED = "a span that is not at its index, and is read at the nearest place with 
 ABSENT = "a span whose words are not in the text, and as many words at its index are read"
 
 
-def spans_of(columns: Mapping[str, Any], text: str, where: str, odd: list[str]) -> Spans:
-    """Return both spans of a row by characters; what is wrong with them is added to `odd`.
+def spans_of(columns: Mapping[str, Any], text: str, where: str, faults: list[str]) -> Spans:
+    """Return both spans of a row by characters; what is wrong with them is added to `faults`.
 
     The columns `span1_text`, `span1_index` (the number of its first word, counted at blanks) and so on stand in the
     row, or in its column `target`. Without an index the first occurrence is taken. Raises InputError for a span that
     is nowhere.
     """
     target = columns.get("target")
-    held = target if isinstance(target, Mapping) else columns
-    first, second = (_span(held, f"span{number}", text, where, odd) for number in (1, 2))
+    source = target if isinstance(target, Mapping) else columns
+    first, second = (_span(source, f"span{number}", text, where, faults) for number in (1, 2))
     return first, second
 
 
-def _span(held: Mapping[str, Any], name: str, text: str, where: str, odd: list[str]) -> Span:
+def _span(entry: Mapping[str, Any], name: str, text: str, where: str, faults: list[str]) -> Span:
     """Return one span by characters. Raises InputError."""
-    words = checked_text(held.get(f"{name}_text"), f"{name}_text", where).strip()
-    index = held.get(f"{name}_index")
+    words = checked_text(entry.get(f"{name}_text"), f"{name}_text", where).strip()
+    index = entry.get(f"{name}_index")
     index = int(index) if isinstance(index, str) and index.isascii() and index.isdigit() else index
     if not words:
         raise InputError(f"{where}: {name}_text is empty, so there is no span to read")
     if index is not None and (isinstance(index, bool) or not isinstance(index, int) or index < 0):
         raise InputError(f"{where}: {name}_index is {index!r:.40}, and must be the number of a word, from 0")
-    found = [match.span() for match in re.finditer(re.escape(words), text, re.IGNORECASE)]
-    whole = [(start, end) for start, end in found if _is_whole(text, start, end)]
+    matches = [match.span() for match in re.finditer(re.escape(words), text, re.IGNORECASE)]
+    whole = [(start, end) for start, end in matches if _is_whole(text, start, end)]
     places = list(re.finditer(r"\S+", text))
     if index is None:
-        if not found:
+        if not matches:
             raise InputError(f"{where}: {name}_text {words!r:.80} is not in the text")
-        return (whole or found)[0]
+        return (whole or matches)[0]
     if index >= len(places):
         raise InputError(f"{where}: {name}_index is {index}, and the text has {len(places)} words")
-    there = places[index]
-    if at := next((span for span in whole + found if there.start() <= span[0] < there.end()), None):
+    word = places[index]
+    if at := next((span for span in whole + matches if word.start() <= span[0] < word.end()), None):
         return at
     if whole:
-        odd.append(MOVED)
-        return min(whole, key=lambda span: abs(span[0] - there.start()))
-    odd.append(ABSENT)
+        faults.append(MOVED)
+        return min(whole, key=lambda span: abs(span[0] - word.start()))
+    faults.append(ABSENT)
     last = min(len(places), index + len(words.split())) - 1
-    return there.start(), places[last].end()
+    return word.start(), places[last].end()
 
 
 def _is_whole(text: str, start: int, end: int) -> bool:

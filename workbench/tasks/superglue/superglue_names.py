@@ -50,45 +50,45 @@ class Form:
 
 
 def _pair(form: Form, columns: Columns, where: str) -> Row:
-    odd: list[str] = []
-    first, second = (text(columns, name, where, odd) for name in form.columns)
+    faults: list[str] = []
+    first, second = (text(columns, name, where, faults) for name in form.columns)
     return Row(
-        where, id_of(columns), first, (second,), (label(columns.get("label"), form.labels, where),), None, (*odd,)
+        where, id_of(columns), first, (second,), (label(columns.get("label"), form.labels, where),), None, (*faults,)
     )
 
 
 def _copa(form: Form, columns: Columns, where: str) -> Row:
-    odd: list[str] = []
+    faults: list[str] = []
     premise, asked, *answers = (
-        text(columns, name, where, odd) for name in ("premise", "question", "choice1", "choice2")
+        text(columns, name, where, faults) for name in ("premise", "question", "choice1", "choice2")
     )
     right = label(columns.get("label"), ("0", "1"), where)
     if answers[0] == answers[1]:
-        odd.append("two equal choices")
+        faults.append("two equal choices")
     targets = tuple(int(place == right) for place in range(len(answers)))
-    return Row(where, id_of(columns), f"{premise} {ASKED.get(asked, asked)}", tuple(answers), targets, None, (*odd,))
+    return Row(where, id_of(columns), f"{premise} {ASKED.get(asked, asked)}", tuple(answers), targets, None, (*faults,))
 
 
 def _multirc(form: Form, columns: Columns, where: str) -> Row:
     """Return one question of a passage, which `_questions` put into columns of its own."""
-    odd: list[str] = []
-    passage, asked = (text(columns, name, where, odd) for name in ("passage", "question"))
+    faults: list[str] = []
+    passage, asked = (text(columns, name, where, faults) for name in ("passage", "question"))
     answers = columns["answers"]
     if not isinstance(answers, list) or not answers or not all(isinstance(each, Mapping) for each in answers):
         raise InputError(f"{where}: the question has no list of answers")
     targets = tuple(label(each.get("label"), form.labels, where) for each in answers)
-    words = [text(each, "text", where, odd) for each in answers]
+    words = [text(each, "text", where, faults) for each in answers]
     if len(set(words)) < len(words):
-        odd.append("equal answers")
-    return Row(where, columns["id"], passage, tuple(f"{asked} {word}" for word in words), targets, None, (*odd,))
+        faults.append("equal answers")
+    return Row(where, columns["id"], passage, tuple(f"{asked} {word}" for word in words), targets, None, (*faults,))
 
 
 def _wsc(form: Form, columns: Columns, where: str) -> Row:
-    odd: list[str] = []
-    words = text(columns, "text", where, odd)
-    spans = spans_of(columns, words, where, odd)
+    faults: list[str] = []
+    words = text(columns, "text", where, faults)
+    spans = spans_of(columns, words, where, faults)
     return Row(
-        where, id_of(columns), words, (None,), (label(columns.get("label"), form.labels, where),), spans, (*odd,)
+        where, id_of(columns), words, (None,), (label(columns.get("label"), form.labels, where),), spans, (*faults,)
     )
 
 
@@ -163,15 +163,15 @@ def load(words: Iterable[str], spec: TasksSpec) -> tuple[list[Task], dict[str, s
 def _task(name: str, files: Mapping[str, Path], spec: TasksSpec) -> Task:
     form = TASKS[name]
     rows = {part: _rows(path, form) for part, path in files.items()}
-    found = notes(rows)
-    for note in found:
+    sentences = notes(rows)
+    for note in sentences:
         warn_once(f"{PREFIX}{name}: {note}")
     grouped = form.choice or form.metrics is _OF_ANSWERS
     parts = {part: examples(each, grouped) for part, each in rows.items()}
     train = parts.pop("train")
     task = Task(
         PREFIX + name, SUITE, form.labels, form.metrics[0], form.metrics, form.epochs, train, parts,
-        choice=form.choice, notes=tuple(found),
+        choice=form.choice, notes=tuple(sentences),
     )  # fmt: skip
     return sealed(task, spec.rows)
 

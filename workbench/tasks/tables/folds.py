@@ -33,13 +33,13 @@ def divided(task: Task, count: int) -> Task:
     groups: dict[str, list[int]] = {}
     for row, text in enumerate(task.train.first):
         groups.setdefault(text, []).append(row)
-    held = {text: {label for row in rows for label in _labels(task, row)} for text, rows in groups.items()}
-    fold_of = {text: place % count for place, text in enumerate(_order(held))}
+    labels_of = {text: {label for row in rows for label in _labels(task, row)} for text, rows in groups.items()}
+    fold_of = {text: place % count for place, text in enumerate(_order(labels_of))}
     places: dict[int, set[int]] = {}
-    for text, labels in held.items():
+    for text, labels in labels_of.items():
         for label in labels:
             places.setdefault(label, set()).add(fold_of[text])
-    alone = {text for text, labels in held.items() if any(len(places[label]) == 1 for label in labels)}
+    alone = {text for text, labels in labels_of.items() if any(len(places[label]) == 1 for label in labels)}
     dealt: list[list[int]] = [[] for _ in range(count)]
     for text, fold in fold_of.items():
         dealt[fold] += [] if text in alone else groups[text]
@@ -53,15 +53,15 @@ def divided(task: Task, count: int) -> Task:
     return sealed(replace(task, tests=tests, folds=folds, notes=(*task.notes, *_left_out(task, groups, alone))))
 
 
-def _order(held: Mapping[str, set[int]]) -> list[str]:
+def _order(labels_of: Mapping[str, set[int]]) -> list[str]:
     """Return the texts that have these labels, those with the rarest label first, within a label by their hash."""
-    counts = Counter(label for labels in held.values() for label in labels)
+    counts = Counter(label for labels in labels_of.values() for label in labels)
 
     def key(text: str) -> tuple[int, int, int, str]:
-        number, label = min(((counts[label], label) for label in held[text]), default=(len(held), -1))
+        number, label = min(((counts[label], label) for label in labels_of[text]), default=(len(labels_of), -1))
         return number, label, seed_of(0, "folds", text), text
 
-    return sorted(held, key=key)
+    return sorted(labels_of, key=key)
 
 
 def _left_out(task: Task, groups: Mapping[str, list[int]], alone: set[str]) -> list[str]:

@@ -93,10 +93,10 @@ def _named(name: str, spec: TasksSpec) -> Tagging:
         raise lacking
     folder = user_path(spec.tagging, f"{KEY}:")
     if not folder.is_dir():
-        found = fetch(spec.tagging, ["*.parquet", "**/*.parquet"], KEY, f"a folder with the files {wanted.files}")
-        if isinstance(found, str):
-            raise InputError(f"task {name} is not available: {found}")
-        folder = found
+        fetched = fetch(spec.tagging, ["*.parquet", "**/*.parquet"], KEY, f"a folder with the files {wanted.files}")
+        if isinstance(fetched, str):
+            raise InputError(f"task {name} is not available: {fetched}")
+        folder = fetched
     places = itertools.product((folder / name, folder), wanted.train, ("", *PACKINGS))
     file = next((path for place, file, packing in places if (path := place / f"{file}{packing}").is_file()), None)
     if file is not None and set(tagged_sets.files_of(file)) == PARTS:

@@ -52,10 +52,10 @@ def span_hits(gold: Tags, predicted: Tags) -> dict[str, Hits]:
     """Return the hits of each type of span, right if type and both ends are, in the order of the types' names."""
     of_gold, of_predicted, of_right = Counter[str](), Counter[str](), Counter[str]()
     for true, guess in zip(gold, predicted, strict=True):
-        wanted, found = spans(true), spans(guess)
-        of_gold.update(kind for *_, kind in wanted)
-        of_predicted.update(kind for *_, kind in found)
-        of_right.update(kind for *_, kind in wanted & found)
+        gold_spans, predicted_spans = spans(true), spans(guess)
+        of_gold.update(kind for *_, kind in gold_spans)
+        of_predicted.update(kind for *_, kind in predicted_spans)
+        of_right.update(kind for *_, kind in gold_spans & predicted_spans)
     return {kind: Hits(of_right[kind], of_predicted[kind], of_gold[kind]) for kind in sorted(of_gold | of_predicted)}
 
 
@@ -78,12 +78,14 @@ def points(task: Tagging, rows: Tagged, predicted: Any) -> dict[str, float]:
     import numpy as np
 
     gold, guess = gold_tags(task.labels, rows), tags_of(task.labels, rows, predicted)
-    true, found = np.array(_flat(gold)), np.array(_flat(guess))
+    gold_tags_, predicted_tags = np.array(_flat(gold)), np.array(_flat(guess))
     if not task.scheme:
-        return {name: 100 * value for name, value in measure(("accuracy", "macro_f1"), found, true).items()}
+        return {
+            name: 100 * value for name, value in measure(("accuracy", "macro_f1"), predicted_tags, gold_tags_).items()
+        }
     total = micro(span_hits(gold, guess).values())
     values = {"entity_f1": total.f1, "entity_precision": total.precision, "entity_recall": total.recall}
-    return {name: 100 * value for name, value in (values | measure(("accuracy",), found, true)).items()}
+    return {name: 100 * value for name, value in (values | measure(("accuracy",), predicted_tags, gold_tags_)).items()}
 
 
 def by_type(task: Tagging, rows: Tagged, predicted: Any) -> dict[str, dict[str, float]]:
