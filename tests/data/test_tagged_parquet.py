@@ -126,8 +126,8 @@ def test_what_cannot_be_read_is_refused_with_its_place(hub: Callable[..., Path],
     ("row", "told"),
     [
         ({"tokens": ["a"], "tags": ["O", "O"]}, "are not two lists of the same length"),
-        ({"tokens": ["a", " "], "tags": ["O", "O"]}, "holds ' ', which is no word"),
-        ({"tokens": ["a"], "tags": [" "]}, "holds ' ', which is no tag"),
+        ({"tokens": ["a", " "], "tags": ["O", "O"]}, "holds ' ', which is not a word"),
+        ({"tokens": ["a"], "tags": [" "]}, "holds ' ', which is not a tag"),
     ],
 )
 def test_a_damaged_row_is_refused(row: dict[str, Any], told: str, tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_a_name_is_found_in_the_cache_of_the_hub_with_its_stated_flops(
 
 
 REFUSED: dict[str, tuple[list[str], str]] = {
-    "a name that is not there": (["someone/nothing"], "someone/nothing is no folder here"),
+    "a name that is not there": (["someone/nothing"], "someone/nothing is not a folder here"),
     "FLOPs of two models": (["a", "b", "--flops", "1e18"], "is stated of one model"),
     "FLOPs that are none": (["a", "--flops", "0"], "--flops"),
     "a store that is a file": (["a", "--runs", "file"], "is not a folder"),

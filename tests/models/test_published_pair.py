@@ -284,7 +284,7 @@ def test_settings_and_objectives_that_do_not_fit_are_refused(
         (["start.from=a,b", "start.allow_bin=maybe"], "start.allow_bin='maybe' cannot be used"),
         (["start.form=a,b"], "start.from"),
         (["start.from=unset"], "start.from always has a value"),
-        (["start.from=no-one/here,no-one/there"], "no-one/here is no folder here"),
+        (["start.from=no-one/here,no-one/there"], "no-one/here is not a folder here"),
         (["pair.names=a,b"], "unknown key 'pair.names'"),
     ],
 )

@@ -201,7 +201,7 @@ def test_a_parent_of_another_shape_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_parent_without_the_weights_is_refused(tmp_path: Path) -> None:
-    """RTD's head is no masked language model's, so that it makes no generator."""
+    """RTD's head is not that of a masked language model, so no generator is made from it."""
     parent, _ = trained(tmp_path / "parent", tiny("rtd", {"generator.width": 1.0, "tying": "none"}))
     spec = child("rtd", "generator", **{"generator.width": 1.0, "tying": "none"})
     fresh = shaken(spec, 1)

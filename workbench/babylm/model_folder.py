@@ -49,7 +49,7 @@ def card(spec: RunSpec, model: nn.Module, revision: str) -> str:
     if language_model is None:
         lines = [
             f"- `model.safetensors`: the encoder, for `AutoModel`. The objective `{spec.objective}` has no part that "
-            "learned to predict [MASK], so this is no masked language model: `AutoModelForMaskedLM` adds a random head"
+            "learned to predict [MASK], so `AutoModelForMaskedLM` adds a random head"
         ]
     elif language_model[0] is getattr(model, "encoder", None):
         lines = ["- `model.safetensors`: encoder and masked language model in one, for `AutoModelForMaskedLM`"]

@@ -48,7 +48,10 @@ class Sentence:
 
 @dataclass
 class Block:
-    """The numbered lines between two blank lines, without comments; `named` is the line of a comment on a sentence."""
+    """The numbered lines between two blank lines, without comments.
+
+    `named` is the number of a line with a comment that only sentences have, 0 if there is none.
+    """
 
     lines: list[tuple[int, str]] = field(default_factory=list)
     named: int = 0

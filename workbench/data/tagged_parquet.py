@@ -75,7 +75,7 @@ def _sentences(path: Path, column: str) -> Iterator[Sentence]:
             continue
         for token in tokens:
             if not isinstance(token, str) or not token.strip() or not encodable(token):
-                raise InputError(f"{place}: {words!r} holds {token!r:.40}, which is no word")
+                raise InputError(f"{place}: {words!r} holds {token!r:.40}, which is not a word")
         yield Sentence(
             tuple(tokens), tuple(_tag(each, names, tags, place) for each in values), (number,) * max(1, len(tokens))
         )
@@ -86,7 +86,7 @@ def _tag(value: Any, names: list[str] | None, column: str, where: str) -> str:
     if isinstance(value, str) and value.strip() and encodable(value):
         return value.strip()
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError(f"{where}: {column!r} holds {value!r:.40}, which is no tag")
+        raise InputError(f"{where}: {column!r} holds {value!r:.40}, which is not a tag")
     if names is None:
         raise InputError(f"{where}: {column!r} holds the number {value}, and the file does not say what it is called")
     if not 0 <= value < len(names):

@@ -82,7 +82,7 @@ def settings(pair: Pair) -> dict[str, Any]:
     main, small = _sizes(pair.discriminator), _sizes(pair.generator)
     if main["vocab_size"] != small["vocab_size"] or main["embedding_size"] != small["embedding_size"]:
         raise InputError(
-            f"start.from: {pair.names[0]} and {pair.names[1]} are no pair: their token tables have the sizes "
+            f"start.from: {pair.names[0]} and {pair.names[1]} do not form a pair: their token tables have the sizes "
             f"{main['vocab_size']} x {main['embedding_size']} and {small['vocab_size']} x {small['embedding_size']}"
         )
     return {

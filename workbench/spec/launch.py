@@ -1,4 +1,4 @@
-"""Options of the jobs of a cluster, which are set as `launch.*` and are no part of a spec."""
+"""Options of the jobs of a cluster, which are set as `launch.*` and are not part of a spec."""
 
 from __future__ import annotations
 

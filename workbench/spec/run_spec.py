@@ -352,7 +352,7 @@ def parse_override(text: str) -> tuple[str, Any]:
 def override_value(key: str, text: str, option: str) -> str | None:
     """Return the value that `option` (`--set`, `--over`) gives a field: the text itself, or None for `unset`.
 
-    Raises InputError for `unset` if the field cannot be empty, for `none` if this is no value of the field, and for
+    Raises InputError for `unset` if the field cannot be empty, for `none` if the field cannot have this value, and for
     fields that are counted in the text.
     """
     refuse_found(key, option)

@@ -71,7 +71,7 @@ def score_label(suite: str, tasks: Iterable[str]) -> str:
 
 
 def label_of_tasks(names: Sequence[str]) -> str:
-    """Return the label of a mean over tasks that are no whole suite, which names them: `RTE`, `mean of CoLA, RTE`."""
+    """Return the label of a mean over some tasks of a suite, which names them: `RTE`, `mean of CoLA, RTE`."""
     return names[0] if len(names) == 1 else "mean of " + ", ".join(names)
 
 

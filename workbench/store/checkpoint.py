@@ -127,7 +127,7 @@ def newest(folder: Path) -> Checkpoint | None:
         fault = problem(path)
         if fault is None:
             return Checkpoint(path, step, read_object(path / "state.json")["state"], tuple(warnings))
-        warnings.append(f"{path} is damaged ({fault}); the checkpoint before it is used")
+        warnings.append(f"{path} is damaged ({fault}); the previous checkpoint is used")
     if warnings:
         raise DamagedRun(
             f"every checkpoint in {folder} is damaged ({warnings[0].partition('(')[2].rpartition(')')[0]}); "

@@ -48,7 +48,7 @@ from workbench.store.validation import FORMAT
 
 __all__ = ["FORMAT", "ExperimentRecord", "LeaseHeld", "LeaseLost", "RunDir", "RunStore", "State"]
 
-EXPERIMENTS, JOBS = "experiments", "jobs"  # folders of a store that are no runs
+EXPERIMENTS, JOBS = "experiments", "jobs"  # folders of a store that are not runs
 COUNTED = (
     "runs",
     "untrained",
@@ -116,7 +116,7 @@ class ExperimentRecord:
 
 
 class RunStore:
-    """The store of the runs in the folder `root`, which is created by default. Raises InputError if it is no store."""
+    """The store of the runs in `root`, a folder that is created by default. Raises InputError if it is not a store."""
 
     def __init__(self, root: Path | str, create: bool = True) -> None:
         self.root = _resolved(root)

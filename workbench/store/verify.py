@@ -25,7 +25,7 @@ OLDER = "was finished by an older version, which wrote no manifest, so it is not
 class Verified:
     """The result of `verify`: `differences` by run or record, and `uncovered` runs and records with the reason.
 
-    A run that is listed in a record and has no folder is no difference, since it may not have begun. `cached` are
+    A run that is listed in a record and has no folder is not a difference, since it may not have begun. `cached` are
     sentences about damaged text, tokenizers and kernels in the cache, which are made again when they are next opened.
     """
 

@@ -124,6 +124,6 @@ def _cut(view: mmap.mmap, step: int) -> tuple[int, int]:
             if row["step"] <= step:
                 return end, int(row["step"])
         except (ValueError, TypeError, KeyError):
-            pass  # a power cut may leave a line that is no row
+            pass  # a power cut may leave a line that is not a row
         end = start
     return 0, 0

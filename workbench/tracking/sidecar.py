@@ -137,7 +137,7 @@ class ProcessMirror(Mirror):
 
 
 def mirror(track: str | None, run: Path, run_id: str, config: Mapping[str, Any] | None = None) -> Mirror:
-    """Return a copy of the run in folder `run` by the tracker `track`; None is no copy.
+    """Return a copy of the run in folder `run` by the tracker `track`; None stands for no copy.
 
     Raises InputError for a tracker other than "wandb".
     """

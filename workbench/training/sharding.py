@@ -85,5 +85,5 @@ def gathered(model: nn.Module, optimizer: torch.optim.Optimizer, keep: bool) -> 
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """Return a tensor whose parts are on several processes as one; all processes must call this at the same time."""
+    """Gather a tensor from its parts in all processes, which must all call this at the same time."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

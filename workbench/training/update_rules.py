@@ -44,7 +44,7 @@ class Together(torch.optim.Optimizer):
 
 
 def matrices(model: nn.Module) -> set[int]:
-    """Return the ids (of Python objects) of the weights that Muon updates: matrices that are no embeddings.
+    """Return the ids (of Python objects) of the weights that Muon updates: matrices except embeddings.
 
     Vectors, and matrices of one row or column such as the output of a detection head, are left to AdamW as well (Jordan
     et al. 2024, "Muon: an optimizer for hidden layers in neural networks"), and so are XLNet's biases of attention

@@ -155,7 +155,7 @@ def test_unknown_names(tmp_path: Path, names: tuple[str, ...], message: str) -> 
 
 @pytest.mark.parametrize("place", ["../nowhere/glue", "/nowhere/glue", "./glu e"])
 def test_a_folder_that_is_not_there(place: str) -> None:
-    with pytest.raises(InputError, match="is no folder here"):
+    with pytest.raises(InputError, match="is not a folder here"):
         tasks.load(TasksSpec(names="RTE", glue=place))
 
 
@@ -277,7 +277,7 @@ def test_the_hubs_name_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     check_hub(tasks.load(TasksSpec(names="glue"), tmp_path / "cache"))
     check_hub(tasks.load(TasksSpec(names="glue", glue="nyu-mll/glue"), tmp_path / "cache"))
-    with pytest.raises(InputError, match=r"no GLUE task was found: tasks\.glue='someone/other' is no folder here"):
+    with pytest.raises(InputError, match=r"no GLUE task was found: tasks\.glue='someone/other' is not a folder here"):
         tasks.load(TasksSpec(names="glue", glue="someone/other"), tmp_path / "cache")
 
 

@@ -52,7 +52,7 @@ def damaged(folder: Path, change: Callable[[dict[str, Any]], Any], unanswerable:
 
 REFUSED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no data": (lambda at: at["whole"].pop("data"), r"json: 'data' is missing; SQuAD's files hold"),
-    "data is no list": (lambda at: at["whole"].update(data={}), r"json: 'data' is no list"),
+    "data is not a list": (lambda at: at["whole"].update(data={}), r"json: 'data' is not a list"),
     "no context": (
         lambda at: at["paragraph"].pop("context"),
         r"data\[0\]\.paragraphs\[0\]: column 'context' holds no text",

@@ -110,7 +110,7 @@ def _cached() -> Path:
 
 
 def installed(corpus: str) -> dict[str, Path]:
-    """Return the folders of those PACKAGES that are here. Raises InputError, which names the corpus, if none is."""
+    """Return the folders of the installed PACKAGES. Raises InputError, which names the corpus, if there are none."""
     roots = {package: root for package in PACKAGES if (root := _root(package))}
     if not roots:
         raise InputError(

@@ -58,7 +58,7 @@ def _checked(folder: Path, root: Path, name: str) -> Path | None:
 
 
 def _blobs(root: Path) -> Path:
-    """Return the folder of the hub's cache with the files of this snapshot; the folder itself if it is no snapshot."""
+    """Return the folder that the links of a snapshot in the hub's cache point into; `root` itself if it is not one."""
     return root.parents[1] / "blobs" if root.parent.name == "snapshots" else root
 
 

@@ -18,7 +18,7 @@ def fetch(name: str, patterns: Sequence[str], option: str, folder: str) -> Path 
     `option` is the option that gave the name, and `folder` describes the folder that may be given instead. Raises
     InputError if the name is neither a folder nor a valid name of a data set.
     """
-    no_folder = f"{option.removeprefix('--set ')}={name!r} is no folder here"
+    no_folder = f"{option.removeprefix('--set ')}={name!r} is not a folder here"
     if not NAME.fullmatch(name):
         raise InputError(f"{no_folder}, nor a valid name of a data set on the hub; give {folder}")
     snapshot = _snapshot(name, "dataset", patterns)
@@ -42,15 +42,15 @@ def model_folder(name: str, allow_bin: bool = False) -> Path:
     if isinstance(copy, Path):
         return copy
     raise InputError(
-        f"{name} is no folder here, and its download from the hub failed ({copy}); give the folder of an encoder, or "
-        f"put the model into the hub's cache"
+        f"{name} is not a folder here, and its download from the hub failed ({copy}); give the folder of an encoder, "
+        f"or put the model into the hub's cache"
     )
 
 
 def check_new(name: str) -> None:
-    """Raise InputError if this is no name under which a model can be published."""
+    """Raise InputError if no model can be published under this name."""
     if not NAME.fullmatch(name) or "/" not in name:
-        raise InputError(f"{name!r} is no name on the hub; give OWNER/NAME, of letters, digits, '.', '_' and '-'")
+        raise InputError(f"{name!r} is not a name on the hub; give OWNER/NAME, of letters, digits, '.', '_' and '-'")
 
 
 def upload(folder: Path, name: str, private: bool) -> str:

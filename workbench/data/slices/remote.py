@@ -120,7 +120,7 @@ def listed(name: str) -> list[tuple[RemotePath, str]]:
 
 
 def _infos(system: Any, path: str, name: str) -> list[dict[str, Any]]:
-    """Return what the server tells of each file."""
+    """Return what the server states about each file."""
     if any(sign in name for sign in "*?[") and not name.lower().startswith("http"):
         return [info for _, info in sorted(system.glob(path, detail=True).items()) if info["type"] == "file"]
     info = system.info(path)
@@ -135,7 +135,7 @@ def _file(system: Any, info: dict[str, Any]) -> tuple[RemotePath, str]:
     version = next((f"{key}={given[key]}" for key in VERSIONS if given.get(key)), None)
     if given.get("size") is None or version is None:
         lacking = "size" if given.get("size") is None else "hash, version or time"
-        raise InputError(f"corpus file {url}: its server tells no {lacking} of it, so that a change could not be "
+        raise InputError(f"corpus file {url}: its server does not state its {lacking}, so that a change could not be "
                          f"noticed; download it first")  # fmt: skip
     return RemotePath(url, int(given["size"])), version
 

@@ -1,6 +1,6 @@
 """The figure of scores along the axis of a sweep, as in figure 3 of the paper: a line for each encoder size.
 
-Values that are no numbers, such as a generator without a size, are at the left end of the axis.
+Values that are not numbers, such as a generator without a size, are at the left end of the axis.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ASIDE = ("seed", "scale", "generator.kind", "source")
 class Line:
     """The cells of one line of the figure, which differ along the axis only.
 
-    `places` maps numbers on the axis to cells, and `words` maps values that are no numbers.
+    `places` maps numbers on the axis to cells, and `words` maps values that are not numbers.
     """
 
     name: str

@@ -143,7 +143,7 @@ def _of_table(path: Path, spec: TasksSpec) -> tuple[dict[str, Similar], list[str
 
 
 def _similar(path: Path, part: str, rows: Sequence[Line]) -> Similar:
-    """Return rows of a table as pairs. Raises InputError if they are no pairs with a number that varies."""
+    """Return rows of a table as pairs. Raises InputError unless they are pairs with numbers that vary."""
     targets = []
     for line in rows:
         if len(line.texts) != 2:

@@ -1,7 +1,7 @@
 """Metrics of retrieval as trec_eval and BEIR compute them: nDCG at 10 with linear gains, recall at 10 and at 100.
 
-Documents with equal scores stand in an order by hashes of their ids, which knows nothing of their relevance. A document
-with the id of the query is not returned, as in BEIR, where a question may itself be in the collection.
+Documents with equal scores are ordered by hashes of their ids, so that their order does not depend on their relevance.
+A document with the id of the query is not returned, as in BEIR, where a question may itself be in the collection.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ BLOCK = 256  # queries whose scores are held in memory at once
 
 
 def metrics(data: Relevant, queries: Any, documents: Any) -> dict[str, float]:
-    """Return the means over queries, as fractions, by the products of vectors (Q, D) and (N, D), in the data's order.
+    """Return each metric, averaged over the queries, as a fraction.
 
-    Vectors may be sparse. Each query with a relevant document is one row of `queries`.
+    Documents are ranked by the products of the vectors of `queries` (Q, D) and `documents` (N, D), both in the order of
+    the data, which may be sparse. Each query with a relevant document is one row of `queries`.
     """
     import numpy as np
 

@@ -143,7 +143,7 @@ def _grades(
 
 
 def _number(value: Any, where: str) -> float:
-    """Return a grade. Raises InputError if it is no number."""
+    """Return a grade. Raises InputError if it is not a number."""
     try:
         number = float(value)
     except (TypeError, ValueError):

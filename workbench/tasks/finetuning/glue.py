@@ -130,7 +130,7 @@ def load(names: Iterable[str], where: str | None, rows: int | None = None) -> Su
 def folder_of(where: str | None, configs: Iterable[str]) -> Path | str:
     """Return the folder `where`, or the local copy of these configs of a data set on the hub.
 
-    If there is none, it is a sentence on the reason. Raises InputError if `where` can be neither of the two.
+    If there is none, return a sentence that says why. Raises InputError if `where` can be neither of the two.
     """
     place = where or HUB
     folder = user_path(place, "--set tasks.glue:")

@@ -29,7 +29,7 @@ from workbench.tasks.task import Examples, Task, sealed
 
 TEST_ROWS = 1000  # of a probe at most; fewer if the text gives fewer
 TRAIN_SHARE = 0.3  # of the pre-training modules: it gives more than enough sentences, in a third of the time
-CLASS_ROWS = 100  # a package with fewer sentences than this in either half is no class of its own
+CLASS_ROWS = 100  # a package with fewer sentences than this in either half does not get a class of its own
 WORDS = (6, 40)  # in a sentence
 # Replaced by MASKED in the package probe: names that would show the answer, as a word or inside one, and their short
 # forms.

@@ -96,8 +96,9 @@ def _best(
 ) -> tuple[float, float]:
     """Return the best mean score over all thresholds, and the smallest threshold that reaches it.
 
-    The threshold rises from below all odds, where no question is answered, past the odds of one question after the
-    other; of equal odds, the order of `null_odds` decides, as in the official script.
+    A question is answered if its odds of having no answer are at most the threshold. The threshold is raised past the
+    odds of one question after another, from a value at which none is answered. Questions with equal odds are taken in
+    the order of `null_odds`, as in the official script.
     """
     score = best = float(sum(not answerable for answerable in has_answer.values()))
     threshold = 0.0

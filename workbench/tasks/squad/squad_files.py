@@ -139,9 +139,9 @@ def _row(entry: dict[str, Any], article: str, context: str, where: str, unanswer
 
 
 def _items(holder: Any, key: str, where: str, mark: str = ".") -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield each object in the list under a key with its place. Raises InputError if it is no list of objects."""
+    """Yield each object in the list under a key with its place. Raises InputError if it is not a list of objects."""
     if not isinstance(holder, dict) or not isinstance(holder.get(key), list):
-        fault = "is no list" if isinstance(holder, dict) and key in holder else "is missing"
+        fault = "is not a list" if isinstance(holder, dict) and key in holder else "is missing"
         raise InputError(f"{where}: {key!r} {fault}; SQuAD's files hold data, paragraphs, qas and answers")
     for number, each in enumerate(holder[key]):
         place = f"{where}{mark}{key}[{number}]"

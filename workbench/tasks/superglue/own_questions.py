@@ -52,7 +52,7 @@ def load(name: str, spec: TasksSpec) -> Task:
     prefix, rest = name[: name.index(":") + 1].lower(), name[name.index(":") + 1 :]
     path = user_path(rest, "--tasks")
     if not rest or not path.is_file() or path.suffix.lower() not in FORMATS:
-        what = "is no file" if rest and not path.is_file() else "is no table"
+        what = "is not a file" if rest and not path.is_file() else "is not a table"
         raise InputError(
             f"--tasks {name}: {path if rest else 'this'} {what}; give one that ends in {', '.join(FORMATS)}"
         )
