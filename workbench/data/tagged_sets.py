@@ -33,27 +33,39 @@ def files_of(path: Path) -> dict[str, Path]:
     """
     if not path.exists():
         raise InputError(f"--tasks {path}: there is no such file")
-    if path.is_file() and _is_parquet(path):
+    return _of_folder(path) if path.is_dir() else _of_file(path)
+
+
+def _of_file(path: Path) -> dict[str, Path]:
+    """Return the files beside this one that belong to its set; itself alone if its name names no part."""
+    if _is_parquet(path):
         raise InputError(f"--tasks {path}: name the folder of the data set, with the Parquet files of its parts")
-    files = sorted(file for file in (path if path.is_dir() else path.parent).iterdir() if file.is_file())
-    if not path.is_dir():
-        files = [file for file in files if _set(file) == _set(path)] if _part(path) else []
-        return _by_part(path, files) if len(files) > 1 else {"": path}
-    everything = files
-    loose_parts = [file for file in files if tagged.format_of(file) or (_part(file) and not _is_parquet(file))]
-    if not loose_parts and (parquet := of_hub(path)):
+    files = [file for file in _files(path.parent) if _set(file) == _set(path)] if _part(path) else []
+    return _by_part(path, files) if len(files) > 1 else {"": path}
+
+
+def _of_folder(folder: Path) -> dict[str, Path]:
+    """Return the files of the only set in a folder. Raises InputError."""
+    files = _files(folder)
+    tagged_files = [file for file in files if tagged.format_of(file)]
+    parts = [file for file in files if _part(file)]
+    if not tagged_files and all(map(_is_parquet, parts)) and (parquet := of_hub(folder)):
         return parquet
-    files = [file for file in files if tagged.format_of(file)] or [file for file in files if _part(file)]
-    if "train" not in map(_part, files) and (loose := _by_word(everything)):
+    candidates = tagged_files or parts
+    if "train" not in map(_part, candidates) and (loose := _by_word(files)):
         return loose
-    if len(files) == 1:
-        return {"": files[0]}
-    files = [file for file in files if _part(file)]
-    if not files:
-        raise InputError(f"--tasks {path}: no file in this folder has a name that ends in train, dev or test")
-    if len(sets := {"*".join(_set(file)) for file in files}) > 1:
-        raise InputError(f"--tasks {path} holds several sets ({', '.join(sorted(sets))}); name a file of one of them")
-    return _by_part(path, files)
+    if len(candidates) == 1:
+        return {"": candidates[0]}
+    parts = [file for file in candidates if _part(file)]
+    if not parts:
+        raise InputError(f"--tasks {folder}: no file in this folder has a name that ends in train, dev or test")
+    if len(sets := {"*".join(_set(file)) for file in parts}) > 1:
+        raise InputError(f"--tasks {folder} holds several sets ({', '.join(sorted(sets))}); name a file of one of them")
+    return _by_part(folder, parts)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(entry for entry in folder.iterdir() if entry.is_file())
 
 
 def of_hub(folder: Path) -> dict[str, Path]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,7 +91,7 @@ def read(tasks: TasksSpec, text: HeldOut | None = None) -> Suite:
     Raises InputError.
     """
     from workbench.tasks.embeddings import embedding_names
-    from workbench.tasks.finetuning import babylm_glue, glue, probes, table
+    from workbench.tasks.finetuning import babylm_glue, probes, table
     from workbench.tasks.linear import names as linear
     from workbench.tasks.squad import squad_names
     from workbench.tasks.superglue import own_questions, superglue_names
@@ -102,35 +103,50 @@ def read(tasks: TasksSpec, text: HeldOut | None = None) -> Suite:
     if "none" in names:
         raise InputError(f"--tasks {','.join(names)}: 'none' cannot be combined with other tasks")
     places = [_place(name) for name in names]
-    glue_names = [n for kind, name in places if kind == "glue" for n in (glue.ROWS if name == "glue" else [name])]
-    probe_names = [n for kind, name in places if kind == "probes" for n in (PROBES if name == "probes" else [name])]
+    selected: dict[str, list[str]] = defaultdict(list)  # kind of task -> names
+    for kind, name in places:
+        selected[kind].append(name)
 
-    loaded: list[Task] = []
-    missing: dict[str, str] = {}
-    if glue_names:
-        suite = glue.load(dict.fromkeys(glue_names), tasks.glue, tasks.rows)
-        for name in (name for kind, name in places if kind == "glue" and name in suite.missing):
-            raise InputError(f"task {name} is not available: {suite.missing[name]}")
-        if not suite.tasks:
-            raise InputError(f"no GLUE task was found: {next(iter(suite.missing.values()))}")
-        loaded += [task for task in suite.tasks if isinstance(task, Task)]
-        missing |= suite.missing
-    if probe_names:
-        loaded += probes.load(dict.fromkeys(probe_names), tasks.rows)
-    babylm, absent = babylm_glue.load([name for kind, name in places if kind == "babylm"], tasks.babylm, tasks.rows)
+    loaded, missing = _glue(selected["glue"], tasks)
+    if selected["probes"]:
+        loaded += probes.load(_members(selected["probes"], "probes", PROBES), tasks.rows)
+    babylm, absent = babylm_glue.load(selected["babylm"], tasks.babylm, tasks.rows)
     loaded, missing = loaded + babylm, missing | absent
-    superglue, absent = superglue_names.load([name for kind, name in places if kind == "superglue"], tasks)
+    superglue, absent = superglue_names.load(selected["superglue"], tasks)
     loaded, missing = loaded + superglue, missing | absent
-    loaded += [own_questions.load(name, tasks) for kind, name in places if kind == "own questions"]
-    loaded += [table.load(Path(name), tasks) for kind, name in places if kind == "table"]
+    loaded += [own_questions.load(name, tasks) for name in selected["own questions"]]
+    loaded += [table.load(Path(name), tasks) for name in selected["table"]]
     measures: list[Measure] = [held_out(task, tasks.held_out) for task in loaded]
-    measures += squad_names.load([name for kind, name in places if kind == SQUAD], tasks)
-    measures += tag_names.load([name for kind, name in places if kind == "tagging"], tasks)
-    measures += linear.load([n for kind, name in places if kind == "linear" for n in linear.place(name) or []], tasks)
-    measures += embedding_names.load([name for kind, name in places if kind == "embedding"], tasks)
+    measures += squad_names.load(selected[SQUAD], tasks)
+    measures += tag_names.load(selected["tagging"], tasks)
+    measures += linear.load([probe for name in selected["linear"] for probe in linear.place(name) or []], tasks)
+    measures += embedding_names.load(selected["embedding"], tasks)
     measures += [_pairs(kind, name, tasks, text) for kind, name in places if kind in ("pairs", "blimp", "sentences")]
     _distinct(measures)
     return Suite(tuple(measures), missing)
+
+
+def _members(names: Iterable[str], suite: str, members: Iterable[str]) -> dict[str, None]:
+    """Return each name once, in order, with the members of a suite instead of its name."""
+    return dict.fromkeys(member for name in names for member in (members if name == suite else [name]))
+
+
+def _glue(names: Sequence[str], tasks: TasksSpec) -> tuple[list[Task], dict[str, str]]:
+    """Return the GLUE tasks that these names select, and those whose files are absent, with the reason.
+
+    Raises InputError if a task selected by its own name is absent, or if all are.
+    """
+    from workbench.tasks.finetuning import glue
+
+    if not names:
+        return [], {}
+    suite = glue.load(_members(names, "glue", glue.ROWS), tasks.glue, tasks.rows)
+    absent = next((name for name in names if name in suite.missing), None)
+    if absent:
+        raise InputError(f"task {absent} is not available: {suite.missing[absent]}")
+    if not suite.tasks:
+        raise InputError(f"no GLUE task was found: {next(iter(suite.missing.values()))}")
+    return [task for task in suite.tasks if isinstance(task, Task)], dict(suite.missing)
 
 
 def _pairs(kind: str, name: str, tasks: TasksSpec, text: HeldOut | None) -> Measure:

@@ -343,31 +343,41 @@ def choose(scores: list[dict[str, Any]], tasks: Mapping[str, Any], notes: list[s
     agree with the settings of the experiment are chosen, or else the setting with the most scores; `notes` gets a
     sentence on the others. A score that is not a number is left out.
     """
-    names = tasks.get("names")
-    names = [str(n) for n in names] if isinstance(names, list | tuple) else []
-    paths = any("." in n or "/" in n or n.startswith(PATH_PREFIXES) for n in names)
-    wanted = [s for s in scores if s["task"] in names or s["suite"] in names or (s["suite"] in FROM_PATHS and paths)]
     chosen = []
-    for task in dict.fromkeys(s["task"] for s in wanted or scores):
-        same = [s for s in wanted or scores if s["task"] == task]
-        groups: dict[str, list[dict[str, Any]]] = {digest: [] for digest in sorted({s["digest"] for s in same})}
-        for s in same:
-            groups[s["digest"]].append(s)
+    selected = _selected(scores, tasks.get("names")) or scores
+    for task in dict.fromkeys(score["task"] for score in selected):
+        groups: dict[str, list[dict[str, Any]]] = {}  # digest -> scores under one setting
+        for score in sorted((s for s in selected if s["task"] == task), key=lambda s: s["digest"]):
+            groups.setdefault(score["digest"], []).append(score)
         best = max(groups, key=lambda digest: (_agrees(groups[digest][0], tasks), len(groups[digest])))
-        valid = [s for s in groups[best] if not math.isnan(s["value"])]
-        chosen += valid
-        if len(same) > len(groups[best]):
-            others = ", ".join(d or "unnamed" for d in groups if d != best)
-            rest = len(same) - len(groups[best])
-            verb = "is" if rest == 1 else "are"
-            notes.append(
-                f"{task}: {plural(rest, 'score')} under other fine-tuning settings or data {verb} left out "
-                f"(digest {others}; shown: {best or 'unnamed'})"
-            )
-        notes += [
-            f"{s['path']}: the score is not a number and is left out" for s in groups[best] if math.isnan(s["value"])
-        ]
+        notes += _other_settings(task, groups, best)
+        for score in groups[best]:
+            if math.isnan(score["value"]):
+                notes.append(f"{score['path']}: the score is not a number and is left out")
+            else:
+                chosen.append(score)
     return chosen
+
+
+def _selected(scores: list[dict[str, Any]], names: Any) -> list[dict[str, Any]]:
+    """Return the scores of the tasks that an experiment names: by task, by suite, or by the path of their data."""
+    texts = [str(name) for name in names] if isinstance(names, list | tuple) else []
+    suites = {*texts}
+    if any("." in text or "/" in text or text.startswith(PATH_PREFIXES) for text in texts):
+        suites |= {*FROM_PATHS}
+    return [score for score in scores if score["task"] in texts or score["suite"] in suites]
+
+
+def _other_settings(task: str, groups: Mapping[str, list[dict[str, Any]]], best: str) -> list[str]:
+    """Return a sentence on the scores of a task under other settings than `best`, if there are any."""
+    others = [digest for digest in groups if digest != best]
+    if not others:
+        return []
+    count = sum(len(groups[digest]) for digest in others)
+    return [
+        f"{task}: {plural(count, 'score')} under other fine-tuning settings or data {'is' if count == 1 else 'are'} "
+        f"left out (digest {', '.join(digest or 'unnamed' for digest in others)}; shown: {best or 'unnamed'})"
+    ]
 
 
 def _agrees(score: Mapping[str, Any], tasks: Mapping[str, Any]) -> bool:
