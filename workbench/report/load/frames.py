@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from workbench.errors import plural
 from workbench.report.columns import AMOUNTS, FLOPS
 from workbench.report.load import logged_rows, published_scores, run_files
+from workbench.report.load.chosen_scores import choose
 from workbench.report.load.logged_rows import LoggedRows
 from workbench.report.load.naming import arm_names, budget_of, code_of
 from workbench.report.load.published_scores import PublishedRun
 from workbench.report.load.run_files import FINISHED, RunFiles, number
 from workbench.report.load.training_curves import rows_of_each
 from workbench.spec.parts import COUNTS
-from workbench.spec.scoring import EMBEDDINGS, FROM_PATHS, PATH_PREFIXES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +58,6 @@ POINT = (
     "suite", "task", "metric", "value", "scorer", "digest", "path",
 )  # fmt: skip
 STRETCH = logged_rows.STRETCH
-FROZEN = {"embeddings": "frozen"}  # the default of `tasks.embeddings`
 # Schedules by which a shorter run has the same learning rates as the beginning of a longer one.
 ANY_LENGTH = ("constant", "inverse-sqrt")
 
@@ -334,56 +333,3 @@ def _along(gathered: _Pile, chosen: Sequence[Mapping[str, Any]]) -> list[dict[st
         rows.append({**row, **{key: run[key] for key in ("arm", "budget", "seed")}, "before_end_of_decay": before_end})
     place = {run_id: number for number, run_id in enumerate(runs)}
     return sorted(rows, key=lambda row: (place[row["run_id"]], row["task"], row["steps"]))
-
-
-def choose(scores: list[dict[str, Any]], tasks: Mapping[str, Any], notes: list[str]) -> list[dict[str, Any]]:
-    """Return the scores of the tasks of this experiment, each task under one fine-tuning setting.
-
-    A run may also have been scored for other experiments. If a task has scores under several settings, those that
-    agree with the settings of the experiment are chosen, or else the setting with the most scores; `notes` gets a
-    sentence on the others. A score that is not a number is left out.
-    """
-    chosen = []
-    selected = _selected(scores, tasks.get("names")) or scores
-    for task in dict.fromkeys(score["task"] for score in selected):
-        groups: dict[str, list[dict[str, Any]]] = {}  # digest -> scores under one setting
-        for score in sorted((s for s in selected if s["task"] == task), key=lambda s: s["digest"]):
-            groups.setdefault(score["digest"], []).append(score)
-        best = max(groups, key=lambda digest: (_agrees(groups[digest][0], tasks), len(groups[digest])))
-        notes += _other_settings(task, groups, best)
-        for score in groups[best]:
-            if math.isnan(score["value"]):
-                notes.append(f"{score['path']}: the score is not a number and is left out")
-            else:
-                chosen.append(score)
-    return chosen
-
-
-def _selected(scores: list[dict[str, Any]], names: Any) -> list[dict[str, Any]]:
-    """Return the scores of the tasks that an experiment names: by task, by suite, or by the path of their data."""
-    texts = [str(name) for name in names] if isinstance(names, list | tuple) else []
-    suites = {*texts}
-    if any("." in text or "/" in text or text.startswith(PATH_PREFIXES) for text in texts):
-        suites |= {*FROM_PATHS}
-    return [score for score in scores if score["task"] in texts or score["suite"] in suites]
-
-
-def _other_settings(task: str, groups: Mapping[str, list[dict[str, Any]]], best: str) -> list[str]:
-    """Return a sentence on the scores of a task under other settings than `best`, if there are any."""
-    others = [digest for digest in groups if digest != best]
-    if not others:
-        return []
-    count = sum(len(groups[digest]) for digest in others)
-    return [
-        f"{task}: {plural(count, 'score')} under other fine-tuning settings or data {'is' if count == 1 else 'are'} "
-        f"left out (digest {', '.join(digest or 'unnamed' for digest in others)}; shown: {best or 'unnamed'})"
-    ]
-
-
-def _agrees(score: Mapping[str, Any], tasks: Mapping[str, Any]) -> bool:
-    """Return whether the settings of a score are those that the experiment gives for its tasks."""
-    finetune = score["finetune"]
-    if score["suite"] in EMBEDDINGS:  # scores of frozen encoders do not name this setting, nor do records without it
-        finetune, tasks = {**FROZEN, **finetune}, {**FROZEN, **tasks}
-    shared = (finetune.keys() & tasks.keys()) - {"names", "seeds", "glue"}
-    return all(tasks[k] is None or finetune[k] == tasks[k] for k in shared)
