@@ -26,8 +26,8 @@ def commands() -> Iterator[str]:
     """Each command with its --help, in the order of `workbench --help`."""
     yield "# Commands\n\nWhat `workbench COMMAND --help` says of each command.\n"
     for words in [[name] for name in COMMANDS] + [["data", "prepare"]]:
-        said = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "100"}, prog_name="workbench").output
-        yield f"## workbench {' '.join(words)}\n\n```text\n{said.strip()}\n```\n"
+        output = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "100"}, prog_name="workbench").output
+        yield f"## workbench {' '.join(words)}\n\n```text\n{output.strip()}\n```\n"
 
 
 def settings() -> Iterator[str]:
@@ -46,8 +46,8 @@ def settings() -> Iterator[str]:
         if name in ("pair", "published"):  # filled in by commands, but for the keys in SPELLINGS
             continue
         if part := _part(field):
-            found = schema["$defs"][part]
-            yield from _table(name, found.get("description", ""), found["properties"], f"{name}.", values)
+            definition = schema["$defs"][part]
+            yield from _table(name, definition.get("description", ""), definition["properties"], f"{name}.", values)
     pair = schema["$defs"]["PairSpec"]
     fields = {key.removeprefix("start."): pair["properties"][inner.split(".")[1]] for key, inner in SPELLINGS.items()}
     yield from _table("Going on from a published pair", pair["description"], fields, "start.", values)

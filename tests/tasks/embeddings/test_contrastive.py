@@ -14,7 +14,7 @@ import torch
 
 from workbench import tasks
 from workbench.errors import InputError
-from workbench.report.load import frames
+from workbench.report.load.chosen_scores import choose
 from workbench.rng import seed_of
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
@@ -280,9 +280,9 @@ def test_reports_choose_the_scores_that_the_experiment_asked_for() -> None:
     tuned = {**frozen, "digest": "b", "finetune": {"length": 128, "embeddings": "contrastive", "lr": 1e-3}}
     held = [frozen, tuned, {**tuned, "seed": 1}]
     names = {"names": ["similarity:x"], "length": 128}
-    chosen = [frames.choose(held, {**names, **more}, []) for more in ({}, {"embeddings": "contrastive"})]
+    chosen = [choose(held, {**names, **more}, []) for more in ({}, {"embeddings": "contrastive"})]
     assert [[score["digest"] for score in each] for each in chosen] == [["a"], ["b", "b"]]
-    assert [s["digest"] for s in frames.choose(held[:2], {**names, "embeddings": "contrastive"}, [])] == ["b"]
+    assert [s["digest"] for s in choose(held[:2], {**names, "embeddings": "contrastive"}, [])] == ["b"]
 
 
 # ---- refused ----
