@@ -161,3 +161,13 @@ def test_the_highest_mean_is_told_and_pairs_that_were_not_declared_are_set_apart
         text = decisions.exploratory(found, NAMES)
         assert text.startswith("arm C ") and f"{best.estimate.mean:.1f}" in text and "arm A" not in text
     assert len(decisions.exploratory(some, NAMES)) > len(decisions.exploratory(all_, NAMES))
+
+
+def test_arms_that_share_the_highest_mean_are_all_told() -> None:
+    cells = [cell("a", [50.0] * 3), cell("b", [50.0] * 3), cell("c", [50.0] * 3), cell("d", [40.0] * 3)]
+    found = by_hand.board(cells, [("a", "b")])
+    assert "arm A has the highest mean probe score, 50.0 ± 0.0, as have arm B and arm C;" in decisions.exploratory(
+        found, NAMES
+    )
+    two = by_hand.board(cells[1:], [("b", "c")])
+    assert ", as has arm C;" in decisions.exploratory(two, NAMES)
