@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from workbench.execution.experiment_runner import Outcome
-    from workbench.report.comparison.boards import Board
+    from workbench.report.comparison.boards import Board, Pair
     from workbench.report.load.frames import Frames
 
 TRIALS = ("trials", "sampler", "tuning_seeds", "storage")
@@ -154,7 +154,7 @@ class Study:
         reversed_verdict = {"ahead": "behind", "behind": "ahead"}.get(verdict, verdict)
         return Comparison(
             a, b, board.label, budget, sign * estimate.mean, low, high, pair.compared.adjusted, estimate.n,
-            verdict if sign > 0 else reversed_verdict, pair.compared.declared, board.noise[budget][0].gap,
+            verdict if sign > 0 else reversed_verdict, pair.compared.declared, _smallest_gap(board, budget, pair),
         )  # fmt: skip
 
     def report(self, out: Path | str | None = None) -> Path:
@@ -173,6 +173,19 @@ class Study:
             raise InputError(f"{self.name} has no trained run with a score on every task, so nothing can be compared")
         chosen = _known(measure or self.measures()[0], self.measures(), f"{self.name} has no measure")
         return next(board for board in self._boards if board.suite == chosen)
+
+
+def _smallest_gap(board: Board, budget: str, pair: Pair) -> float | None:
+    """Return the smallest true gap that this comparison would have shown four times in five, as the report says."""
+    from workbench.report.comparison.declared import NOTHING
+    from workbench.report.statistics.per_task import gap_of
+    from workbench.report.statistics.power import family_of
+
+    noise, family = board.noise[budget][0], board.families.get(budget, NOTHING)
+    if noise.gap is None:
+        return None
+    arms = {cell.arm: cell.scores for cell in board.at(budget)}
+    return max(noise.gap, gap_of(arms, pair.a, pair.b, noise.n, family_of(list(arms), family.pairs), family.plan))
 
 
 def _negated(value: float | None) -> float | None:

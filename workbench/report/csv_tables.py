@@ -59,6 +59,7 @@ NOISE = (
     "seeds",
     "df",
     "smallest_gap",
+    "widest_gap",
 )
 
 
@@ -201,7 +202,7 @@ def noise(board: Board) -> list[Row]:
         {
             "suite": board.suite, "budget": budget, "task": n.name, "sd_finetuning": n.finetuning,
             "sd_pretraining": n.pretraining, "sd_paired": n.paired, "sd_examples": n.examples,
-            "seeds": n.n, "df": n.df, "smallest_gap": n.gap,
+            "seeds": n.n, "df": n.df, "smallest_gap": n.gap, "widest_gap": n.widest_gap,
         }
         for budget in reversed(board.budgets) for n in board.noise[budget]
     ]  # fmt: skip

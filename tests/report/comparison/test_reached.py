@@ -67,6 +67,7 @@ def test_one_collapsed_seed_of_two_is_counted(tmp_path: Path) -> None:
     plant(runs[0], FLOORS, discriminator_auc=0.75, discriminator_loss=0.28, generator_loss=5.0)
     plant(runs[1], FLOORS, discriminator_auc=0.75, discriminator_loss=0.28, generator_loss=6.19)
     [told] = collapsed(frames.read(store, name))
+    assert told.startswith("rtd at 60 steps is in some seeds hardly better than token frequencies alone: ")
     assert "the generator\u2019s loss is 5.595 ± 7.560 over 2 seeds" in told and "in 1 of 2 seeds" in told
 
 
@@ -75,6 +76,7 @@ def test_runs_of_older_stores_are_held_against_a_coin(tmp_path: Path) -> None:
     store, name, runs = study(tmp_path / "runs")
     plant(runs[0], {}, discriminator_auc=0.51)
     [told] = collapsed(frames.read(store, name))
+    assert told.startswith("rtd at 60 steps is in some seeds hardly better than")
     assert "and token frequencies alone give 0.500" in told
     assert "(hardly better in 1 of 2 seeds; a gain below 0.030 does not count)" in told
 

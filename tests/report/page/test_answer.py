@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import re
+from dataclasses import replace
 
 import made
+import pytest
 from declared_pairs import ELECTRA, declare, declared_study
 from planted_studies import judged, noise_of
 
 from workbench.report.comparison.boards import board
 from workbench.report.page.answer import answer
+from workbench.report.statistics.power import family_of
+from workbench.report.statistics.sequential_power import shown
 
 
 def test_many_comparisons_are_counted_not_listed() -> None:
@@ -64,3 +69,37 @@ def test_a_gain_that_only_the_correction_takes_away_is_told_as_that() -> None:
         seen += bool(missed)
         assert bool(missed) == ("larger than its own interval, which is not corrected" in text)
     assert seen
+
+
+def test_the_gap_of_the_noisiest_arms_stands_beside_that_of_equal_noise() -> None:
+    """One arm scatters ten times as much as the others, so its comparisons need a larger gap and more seeds."""
+    levels = dict.fromkeys(made.ARMS, 60.0) | {"untrained": 40.0}
+
+    def law(arm: str, steps: int, task: str, seed: int, tuning: int) -> float:
+        spread = 10.0 if arm == "rtd" else 1.0
+        return levels[arm] + spread * random.Random(f"{arm}/{seed}").gauss(0, 1)
+
+    found = board(made.in_memory(law, made.ARMS, 5), "probes")
+    assert found is not None
+    noise = found.noise[found.budget][0]
+    assert noise.gap is not None and noise.widest is not None
+    assert "rtd" in (noise.widest.a, noise.widest.b) and noise.widest.gap > 1.2 * noise.gap
+    text = " ".join(answer(found, "objective").further)
+    assert f"a true gap of {noise.gap:.1f} points between two arms would be shown four times in five if all" in text
+    assert f"the noisiest pair, it would take {noise.widest.gap:.1f} points" in text
+
+
+def test_the_gap_of_a_plan_is_that_of_all_its_looks() -> None:
+    """By the looks until the last one, less is shown than by as many fixed seeds, and more than at the first look."""
+    arms = ("rtd", "bert-mlm", "electra-15")
+    frames = made.in_memory(noise_of(dict.fromkeys(arms, 60.0) | {"untrained": 50.0}, 1), arms, 6)
+    design = {"seeds": [4, 6], "first": 0, "measure": "probes"}
+    record = {"contrasts": declare(ELECTRA, 6), "design": design, "looks": [{"seeds": 4}]}
+    found = board(replace(frames, record={**frames.record, **record}), "probes")
+    assert found is not None and found.family.plan is not None
+    noise = found.noise[found.budget][0]
+    unit = shown(3, (4, 6), family_of(list(found.arms), ELECTRA))
+    assert unit is not None and noise.gap == pytest.approx(unit.gap * (noise.paired or 0.0))
+    text = " ".join(answer(found, "objective").further)
+    assert "With looks at 4 and 6 seeds and this much noise (paired differences have a standard deviation" in text
+    assert f"a true gap of {noise.gap:.1f} points between two arms of a declared comparison would be shown" in text

@@ -12,6 +12,7 @@ from workbench.report.comparison.boards import Board
 from workbench.report.page import decisions
 from workbench.report.page.phrases import gap_text
 from workbench.report.statistics.group_sequential import Plan
+from workbench.report.statistics.noise import own_noises
 from workbench.report.statistics.power import needed_seeds
 
 NAMES = {"a": "arm A", "b": "arm B", "c": "arm C", "d": "arm D"}
@@ -86,10 +87,10 @@ def test_seeds_that_would_show_a_gap_are_those_of_the_declared_family() -> None:
     found = board("ba", a=60.5, b=60.0, c=50)
     [pair] = decisions.declared_pairs(found)
     arms = [one.arm for one in found.at(found.budget)]
-    needed = needed_seeds(
-        pair.compared.estimate.mean, pair.compared.noise or 0.0, 3, ((arms.index("a"), arms.index("b")),)
-    )
-    assert needed is not None and needed > 5
+    gap, noise, family = pair.compared.estimate.mean, pair.compared.noise or 0.0, ((arms.index("a"), arms.index("b")),)
+    own = own_noises({one.arm: one.scores for one in found.at(found.budget)})[frozenset("ab")]
+    needed, alike = needed_seeds(gap, noise, 3, family, own), needed_seeds(gap, noise, 3, family)
+    assert needed is not None and alike is not None and needed > alike > 5
     assert f"about {needed} seeds" in decisions.sentence(found, NAMES)
 
 
@@ -160,3 +161,13 @@ def test_the_highest_mean_is_told_and_pairs_that_were_not_declared_are_set_apart
         text = decisions.exploratory(found, NAMES)
         assert text.startswith("arm C ") and f"{best.estimate.mean:.1f}" in text and "arm A" not in text
     assert len(decisions.exploratory(some, NAMES)) > len(decisions.exploratory(all_, NAMES))
+
+
+def test_arms_that_share_the_highest_mean_are_all_told() -> None:
+    cells = [cell("a", [50.0] * 3), cell("b", [50.0] * 3), cell("c", [50.0] * 3), cell("d", [40.0] * 3)]
+    found = by_hand.board(cells, [("a", "b")])
+    assert "arm A has the highest mean probe score, 50.0 ± 0.0, as have arm B and arm C;" in decisions.exploratory(
+        found, NAMES
+    )
+    two = by_hand.board(cells[1:], [("b", "c")])
+    assert ", as has arm C;" in decisions.exploratory(two, NAMES)

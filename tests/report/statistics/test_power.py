@@ -7,10 +7,19 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 from test_rule import Judged
 
-from workbench.report.statistics.paired_comparison import ALPHA
-from workbench.report.statistics.power import SIMULATED, _Draws, flip_bounds, needed_seeds, unit_gap
+from workbench.report.statistics.noise import OwnNoise, own_noises
+from workbench.report.statistics.paired_comparison import ALPHA, pairwise
+from workbench.report.statistics.power import (
+    SIMULATED,
+    _Draws,
+    flip_bounds,
+    gap_by_own_noise,
+    needed_seeds,
+    unit_gap,
+)
 from workbench.report.statistics.resampling import flip_test
 
 
@@ -70,3 +79,73 @@ def test_more_than_a_thousand_seeds_are_no_answer() -> None:
     assert unit is not None
     assert needed_seeds(unit * math.sqrt(30 / 999.5), 1.0, 2) == 1000
     assert needed_seeds(unit * math.sqrt(30 / 1000.5), 1.0, 2) is None
+
+
+def claimed(sd: tuple[float, ...], seeds: int, gap: float, pair: tuple[int, int], draws: int = 400) -> float:
+    """Return how often `pairwise` claims the first arm of a pair ahead of the second; the others are level with it."""
+    scores = np.random.default_rng(len(sd) * seeds).standard_normal((draws, len(sd), seeds)) * np.array(sd)[:, None]
+    scores[:, pair[0]] += gap
+    one, two = map(str, pair)
+    found = 0
+    for draw in scores:
+        compared = pairwise({str(arm): dict(enumerate(row.tolist())) for arm, row in enumerate(draw)})
+        found += compared[one, two].claimed if (one, two) in compared else False
+    return found / draws
+
+
+def paired_sd(sd: tuple[float, ...]) -> float:
+    return math.sqrt(np.mean([a**2 + b**2 for a, b in itertools.combinations(sd, 2)]))
+
+
+@pytest.mark.parametrize(
+    ("sd", "seeds", "pair"),
+    [
+        ((0.5, 0.2, 5.0, 7.7, 0.6), 4, (1, 3)),
+        ((1.0, 1.0, 1.0, 1.0, 5.0), 5, (4, 0)),
+        ((1.0,) * 7 + (5.0,), 5, (0, 7)),
+        ((1.0, 1.0, 5.0), 5, (0, 2)),
+    ],
+)
+def test_a_noisy_pair_is_shown_four_times_in_five_at_the_gap_of_its_own_noise(
+    sd: tuple[float, ...], seeds: int, pair: tuple[int, int]
+) -> None:
+    """By the noise of all arms alone, the gap was shown in 20 to 65 of 100 experiments."""
+    arms = len(sd)
+    variance = sd[pair[0]] ** 2 + sd[pair[1]] ** 2
+    welch = (seeds - 1) * variance**2 / (sd[pair[0]] ** 4 + sd[pair[1]] ** 4) * (arms - 2) / (arms - 1)
+    own = OwnNoise(math.sqrt(variance), max(seeds - 1, welch if arms > 3 else 0), seeds)
+    alike = unit_gap(arms, seeds)
+    assert alike is not None
+    gap = gap_by_own_noise(own, seeds, arms - 1)
+    assert gap > 1.1 * alike * paired_sd(sd)
+    assert claimed(sd, seeds, gap, pair) == pytest.approx(0.8, abs=0.08)
+
+
+def test_a_gap_by_own_noise_is_that_of_the_noncentral_t_distribution() -> None:
+    own = OwnNoise(2.0, 4.5, 4)
+    for seeds, reach, share in ((4, 1, 1.0), (4, 4, 1.0), (9, 4, 0.3)):
+        df = 4.5 * (seeds - 1) / 3
+        least = stats.t.isf(ALPHA * share / reach / 2, df)
+        gap = gap_by_own_noise(own, seeds, reach, share)
+        assert stats.nct.sf(least, df, gap / 2.0 * math.sqrt(seeds)) == pytest.approx(0.8, abs=0.005)
+
+
+def test_a_noisy_pair_needs_more_seeds_than_arms_that_are_alike() -> None:
+    sd = (1.0, 1.0, 1.0, 1.0, 5.0)
+    own = OwnNoise(math.hypot(1, 5), 4.0, 5)
+    alike, needed = (needed_seeds(8.0, paired_sd(sd), 5, own=noise) for noise in (None, own))
+    assert alike is not None and needed is not None and needed > alike
+    assert gap_by_own_noise(own, needed, 4) <= 8.0 < gap_by_own_noise(own, needed - 1, 4)
+    assert claimed(sd, needed, 8.0, (4, 0)) > 0.73
+    quiet = OwnNoise(math.sqrt(2), 12.0, 5)
+    assert needed_seeds(8.0, paired_sd(sd), 5, own=quiet) == alike
+    assert needed_seeds(0.5, 1.0, 5, own=OwnNoise(100.0, 4.0, 5)) is None
+    assert needed_seeds(0.0, 1.0, 5, own=own) is None
+
+
+def test_own_noise_of_two_arms_is_that_of_their_pair() -> None:
+    scores = {"a": {0: 1.0, 1: 5.0, 2: 3.0}, "b": {0: 2.0, 1: 2.5, 2: 1.0}, "c": {7: 1.0}}
+    noises = own_noises(scores)
+    assert noises.keys() == {frozenset("ab")}
+    found = noises[frozenset("ab")]
+    assert (found.sd, found.df, found.seeds) == (pytest.approx(np.std([-1.0, 2.5, 2.0], ddof=1)), 2.0, 3)

@@ -158,7 +158,8 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
         pairs={b: compare([c for c in trained if c.budget == b], order, family[b]) for b in budgets},
         task_cells=tuple(task_cells(tuned, metrics, _groups(runs, tuned), seeds, bare, statistic)),
         noise={
-            b: tuple(noise(tuned, tasks, metrics, at[b], seeds, examples, family[b].pairs, statistic)) for b in budgets
+            b: tuple(noise(tuned, tasks, metrics, at[b], seeds, examples, family[b].pairs, statistic, family[b].plan))
+            for b in budgets
         },
         baselines=_baselines(frames, metrics),
         run_scores=scores,

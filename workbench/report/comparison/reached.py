@@ -96,8 +96,12 @@ def sentences(frames: Frames) -> list[str]:
     for each in reached(frames):
         if each.flagged:
             arms.setdefault((each.arm, each.budget), []).append(each)
-    return [
-        f"{arm} at {budget} is {'hardly' if all(each.slight for each in flagged) else 'no'} better than token "
-        f"frequencies alone: {listing([each.phrase() for each in flagged])}."
-        for (arm, budget), flagged in arms.items()
-    ]
+    return [_sentence(arm, budget, flagged) for (arm, budget), flagged in arms.items()]
+
+
+def _sentence(arm: str, budget: str, flagged: list[Reached]) -> str:
+    """Return the sentence on the flagged metrics of one arm; an arm with a metric that all runs miss is named whole."""
+    better = "hardly" if all(each.slight for each in flagged) else "no"
+    some = "" if any(len(each.flagged) == len(each.runs) for each in flagged) else " in some seeds"
+    phrases = listing([each.phrase() for each in flagged])
+    return f"{arm} at {budget} is{some} {better} better than token frequencies alone: {phrases}."

@@ -150,7 +150,7 @@ class Drawing:
         narrow, _ = strips.side_by_side(board, self.looks, self.rows, at, False, f"{name}n")
         baselines = [n for n in arm_styles.levels(board) if n != UNTRAINED]
         grey = ["the untrained encoder (line and band)"] if board.untrained else []
-        grey += [f"the baselines {listing(baselines)} (dotted)"] if baselines else []
+        grey += [f"the baseline{'s' * (len(baselines) > 1)} {listing(baselines)} (dotted)"] if baselines else []
         level = f" In grey: {listing(grey)}." if grey else ""
         return Figure(
             wide, narrow, f"{_marks_note(board)}; {BARS_NOTE}{f'; {arm_styles.CUT_NOTE}' if cut else ''}.{level}"

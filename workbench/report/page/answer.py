@@ -16,8 +16,9 @@ from workbench.report.formatting import freedom, interval, listing, points, seed
 from workbench.report.page import decisions
 from workbench.report.page.doubts import caveat
 from workbench.report.page.phrases import gap_text, how, mean_label, named, several
-from workbench.report.statistics.noise import LEAST_DF, reach_of
+from workbench.report.statistics.noise import LEAST_DF, own_noises, reach_of
 from workbench.report.statistics.paired_comparison import ALPHA
+from workbench.report.statistics.per_task import Noise
 from workbench.report.statistics.power import needed_seeds
 
 MOST = 5  # comparisons listed in one sentence; of more, only the ends are given, so that it stays readable
@@ -53,7 +54,7 @@ def answer(board: Board, axis: str) -> Answer:
     doubt = caveat(board, board.budget, {cells[0].arm}, names, noun) if lead else ""
     if any(p.compared.claimed for p in lead):
         sentence, doubt = f"{doubt} {sentence}".strip(), ""
-    further = [doubt, *_unequal(board, names), *further, *_against_untrained(cells, names), *_reach(board)]
+    further = [doubt, *_unequal(board, names), *further, *_against_untrained(cells, names), *_reach(board, names)]
     return Answer(sentence, tuple(text for text in further if text))
 
 
@@ -71,7 +72,7 @@ def _declared(board: Board, names: dict[str, str], noun: str) -> Answer:
         *decisions.planned(board),
         *_unequal(board, names),
         *_against_untrained(cells, names),
-        *_reach(board),
+        *_reach(board, names),
     ]
     return Answer(sentence, tuple(text for text in (doubt, decisions.exploratory(board, names), *rest) if text))
 
@@ -187,7 +188,8 @@ def _enough(pair: Pair, cells: list[Cell]) -> str:
         return ""
     if e.half is None:
         return f"; from {1 + math.ceil(LEAST_DF / (len(cells) - 1))} seeds on there is an interval"
-    needed = needed_seeds(e.mean, noise, len(cells))
+    own = own_noises({cell.arm: cell.scores for cell in cells}).get(frozenset((pair.a, pair.b)))
+    needed = needed_seeds(e.mean, noise, len(cells), own=own)
     if needed is None:
         return "; no practical number of seeds would show a gap of this size"
     if needed <= e.n:
@@ -247,7 +249,7 @@ def _against_untrained(cells: list[Cell], names: dict[str, str]) -> list[str]:
     return [f"Against the untrained encoders: {'; '.join(parts)} ({how([g for _, g in gains])}{rule})."]
 
 
-def _reach(board: Board) -> list[str]:
+def _reach(board: Board, names: dict[str, str]) -> list[str]:
     """Return the smallest gap that the design would have shown in most experiments, and the rule of its claims."""
     noise = next((n for n in board.noise[board.budget] if n.name == "mean"), None)
     if noise is None or noise.n < 2 or noise.paired is None:
@@ -261,13 +263,23 @@ def _reach(board: Board) -> list[str]:
             f"With {seeds([noise.n])} of {len(board.at(board.budget))} arms there {'is' if noise.df == 1 else 'are'} "
             f"{freedom([noise.df])} to estimate the noise from: too few to show any gap, however large."
         ]
+    plan = board.family.plan
+    looked = seeds([noise.n]) if plan is None else f"looks at {listing([str(count) for count in plan.seeds])} seeds"
     return [
-        f"With {seeds([noise.n])} and this much noise (paired differences have a standard deviation of "
+        f"With {looked} and this much noise (paired differences have a standard deviation of "
         f"{points(noise.paired, 2)}, {freedom([noise.df])}) a true gap of {points(noise.gap)} points between two arms"
-        f"{' of a declared comparison' if board.family.pairs else ''} would be shown four times in five, "
-        f"smaller ones less often.",
+        f"{' of a declared comparison' if board.family.pairs else ''} would be shown four times in five if all arms "
+        f"had the same noise, smaller ones less often{_widest(noise, names)}.",
         _rule(board),
     ]
+
+
+def _widest(noise: Noise, names: dict[str, str]) -> str:
+    """Return the clause on the gap that the two noisiest arms need; "" if it is not larger than that of all arms."""
+    if noise.widest is None:
+        return ""
+    a, b = names[noise.widest.a], names[noise.widest.b]
+    return f"; with the noise of {a} and {b}, the noisiest pair, it would take {points(noise.widest.gap)} points"
 
 
 def _rule(board: Board) -> str:

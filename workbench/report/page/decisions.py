@@ -10,6 +10,7 @@ from workbench.report.comparison.boards import Board, Pair
 from workbench.report.formatting import interval, listing, seeds
 from workbench.report.page.phrases import gap_text, how, mean_label
 from workbench.report.statistics.group_sequential import Look
+from workbench.report.statistics.noise import own_noises
 from workbench.report.statistics.paired_comparison import ALPHA, Compared
 from workbench.report.statistics.power import family_of, needed_seeds
 
@@ -57,13 +58,13 @@ def _ahead(pairs: Sequence[Pair], names: Names) -> str:
 
 def _undecided(board: Board, pair: Pair, names: Names) -> str:
     """Return `a and b (0.4 ± 0.7, about 30 seeds would show a gap of this size)`."""
-    arms = [cell.arm for cell in board.at(board.budget)]
+    arms = {cell.arm: cell.scores for cell in board.at(board.budget)}
     if board.family.plan is not None:
         return f"{names[pair.a]} and {names[pair.b]} ({gap_text(pair.compared)}{_status_clause(board, pair)})"
     e, noise = pair.difference.estimate, pair.compared.noise
     known = e.n >= 2 and e.half is not None and noise is not None and noise > 0
-    family = family_of(arms, board.family.pairs)
-    needed = needed_seeds(e.mean, noise or 0.0, len(arms), family) if known else None
+    family, own = family_of(list(arms), board.family.pairs), own_noises(arms).get(frozenset((pair.a, pair.b)))
+    needed = needed_seeds(e.mean, noise or 0.0, len(arms), family, own) if known else None
     would = f", about {seeds([needed])} would show a gap of this size" if needed is not None and needed > e.n else ""
     return f"{names[pair.a]} and {names[pair.b]} ({gap_text(pair.compared)}{would})"
 
@@ -128,8 +129,10 @@ def look_rows(board: Board) -> list[LookRow]:
 
 def exploratory(board: Board, names: Names) -> str:
     """Return the sentence on the arm with the highest mean, and on pairs that were not declared."""
-    best = board.at(board.budget)[0]
+    best, *others = board.at(board.budget)
     mean = interval(best.estimate.mean, best.estimate.half)
+    level = [other.arm for other in others if other.estimate.mean == best.estimate.mean]
+    shared = f", as {'has' if len(level) == 1 else 'have'} {listing([names[arm] for arm in level])}" if level else ""
     rest = [pair for pair in board.pairs[board.budget] if not pair.compared.declared]
     tail = "; pairs that were not declared are exploratory, and nothing is claimed of them" if rest else ""
-    return f"{names[best.arm]} has the highest {mean_label(board)}, {mean}{tail}."
+    return f"{names[best.arm]} has the highest {mean_label(board)}, {mean}{shared}{tail}."

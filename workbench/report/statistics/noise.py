@@ -73,6 +73,31 @@ def _own(variances: Array, df: Array, arms: int) -> tuple[Array, Array]:
     return np.maximum(one + two, variances), np.maximum(df, welch * (arms - 2) / (arms - 1))
 
 
+@dataclass(frozen=True)
+class OwnNoise:
+    """The noise of two arms alone: the standard deviation `sd` of their differences, and its degrees of freedom `df`.
+
+    `seeds` is the number of seeds that both arms have.
+    """
+
+    sd: float
+    df: float
+    seeds: int
+
+
+def own_noises(arms: Mapping[str, Mapping[int, float]]) -> dict[frozenset[str], OwnNoise]:
+    """Return the own noise of every two arms that share two seeds; `arms` maps an arm to its scores by seed."""
+    import itertools
+
+    _, variances, counts = variances_of(list(arms.values()))
+    noise = pair_noise(variances, counts, len(arms), residual_df([frozenset(scores) for scores in arms.values()]))
+    return {
+        frozenset(pair): OwnNoise(float(noise.own[0, i]) ** 0.5, float(noise.own_df[0, i]), int(counts[i]))
+        for i, pair in enumerate(itertools.combinations(arms, 2))
+        if counts[i] > 1
+    }
+
+
 def residual_df(seeds_of_arms: Sequence[frozenset[int]]) -> int:
     """Return the residual degrees of freedom of score = arm + seed + residual.
 

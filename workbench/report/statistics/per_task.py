@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from workbench.report.statistics.gains import Groups, gains
-from workbench.report.statistics.noise import residual_df
-from workbench.report.statistics.paired_comparison import Compared, Estimate, pooled_sd, t_interval
-from workbench.report.statistics.power import family_of, smallest_gap
+from workbench.report.statistics.group_sequential import Plan
+from workbench.report.statistics.noise import own_noises, residual_df
+from workbench.report.statistics.paired_comparison import Compared, Estimate, Scores, pooled_sd, t_interval
+from workbench.report.statistics.power import Family, family_of, gap_by_own_noise, reach_in, unit_gap
 from workbench.report.statistics.resampling import example_sd
+from workbench.report.statistics.sequential_power import shown
 
 # Of a run's scores with several fine-tuning seeds: `tasks.statistic`. Published scores of GLUE are medians.
 STATISTICS: Mapping[str, Callable[[Iterable[float]], float]] = {"mean": plain.fmean, "median": plain.median}
@@ -58,7 +60,7 @@ class Noise:
     pre-training seeds of one arm, `paired` that of paired differences between two arms (with `df` degrees of
     freedom), and `examples` the one that another sample of test examples would add (for accuracies). `gap` is the
     true difference between two arms that the rule of `paired_comparison` shows over `n` seeds with a probability of
-    0.8.
+    0.8, if all arms have the same noise. `widest` is the difference that the two arms with most noise need for that.
     """
 
     name: str
@@ -69,6 +71,21 @@ class Noise:
     n: int
     df: int
     gap: float | None
+    widest: WidestGap | None
+
+    @property
+    def widest_gap(self) -> float | None:
+        """Return the gap with which every comparison of the design is shown with a probability of 0.8."""
+        return self.gap if self.widest is None else self.widest.gap
+
+
+@dataclass(frozen=True)
+class WidestGap:
+    """The largest of the gaps that comparisons need with the noise of their two arms, in points, and these arms."""
+
+    a: str
+    b: str
+    gap: float
 
 
 def score_of(tuned: Tuned, run_id: str, task: str, statistic: str) -> float:
@@ -136,22 +153,26 @@ def noise(
     examples: Mapping[str, float],
     declared: Sequence[tuple[str, str]] = (),
     statistic: str = "mean",
+    plan: Plan | None = None,
 ) -> Iterator[Noise]:
     """Yield the noise of the mean score over the tasks of `suite`, then that of each task.
 
     `arms` maps an arm to its runs at one budget, and `examples` a task to its number of test examples, if its metric
     is an accuracy; `statistic` is that over the fine-tuning seeds of a run. The smallest gap holds for the
-    comparisons that were `declared` beforehand, or for all pairs if there are none.
+    comparisons that were `declared` beforehand, or for all pairs if there are none, and for all looks of the `plan` if
+    seeds are added by one.
     """
     each = [(task, (task,)) for task in tasks]
     for name, parts in (("mean", suite), *(each if len(each) > 1 else ())):
         measured = {arm: [r for r in ids if all(p in tuned.get(r, {}) for p in parts)] for arm, ids in arms.items()}
-        runs = [ids for ids in measured.values() if ids]
+        names, runs = [arm for arm in measured if measured[arm]], [ids for ids in measured.values() if ids]
         within = [_by_finetuning_seed(tuned[r], parts) for arm in runs for r in arm]
         values = [{seeds[r]: plain.fmean(score_of(tuned, r, p, statistic) for p in parts) for r in arm} for arm in runs]
         gaps = [[a[s] - b[s] for s in sorted(a.keys() & b.keys())] for a, b in itertools.combinations(values, 2)]
         paired, n = pooled_sd(gaps), min(map(len, gaps), default=0)
         df = residual_df([frozenset(v) for v in values])
+        family = family_of(names, declared)
+        gap = None if not paired else paired * gap if (gap := _unit(len(runs), n, family, plan)) is not None else None
         yield Noise(
             name,
             pooled_sd(within),
@@ -160,10 +181,38 @@ def noise(
             _examples(tuned, [r for arm in runs for r in arm], parts, examples, statistic),
             n,
             df,
-            None
-            if paired is None
-            else smallest_gap(paired, len(runs), n, family_of([a for a in measured if measured[a]], declared)),
+            gap,
+            None if gap is None else _widest(gap, dict(zip(names, values, strict=True)), n, family, plan),
         )
+
+
+def _unit(arms: int, seeds: int, family: Family | None, plan: Plan | None) -> float | None:
+    """Return the smallest gap, in standard deviations of a paired difference, if all arms have the same noise."""
+    if plan is None:
+        return unit_gap(arms, seeds, family)
+    design = shown(arms, plan.seeds, family)
+    return None if design is None else design.gap
+
+
+def _widest(
+    gap: float, arms: Mapping[str, Scores], seeds: int, family: Family | None, plan: Plan | None
+) -> WidestGap | None:
+    """Return the largest gap that a comparison needs with the noise of its two arms; None if it is at most `gap`."""
+    names = list(arms)
+    pairs = [(names[a], names[b]) for a, b in family or itertools.combinations(range(len(names)), 2)]
+    gaps = [WidestGap(a, b, gap_of(arms, a, b, seeds, family, plan)) for a, b in pairs]
+    widest = max(gaps, key=lambda each: each.gap)
+    return widest if widest.gap > gap else None
+
+
+def gap_of(arms: Mapping[str, Scores], a: str, b: str, seeds: int, family: Family | None, plan: Plan | None) -> float:
+    """Return the gap between two arms that their own noise allows to show; 0 if they share fewer than two seeds.
+
+    `arms` maps each arm of the comparisons to its scores by seed.
+    """
+    own = own_noises(arms).get(frozenset((a, b)))
+    last, share = (seeds, 1.0) if plan is None else (plan.most, plan.shares[-1])
+    return 0.0 if own is None else gap_by_own_noise(own, last, reach_in(len(arms), family), share)
 
 
 def _examples(

@@ -3,10 +3,14 @@
 The simulated experiments have normal noise of equal variance in all arms, and one arm ahead of the others, which are
 equal. Power is the share of draws in which one given gap is claimed. Simulations are seeded, so that a report can be
 reproduced, and their results are cached for the life of the process.
+
+Two arms that are noisier than the others need a larger gap, because of the test with the noise of the two alone. That
+gap is computed without simulation (`gap_by_own_noise`); a comparison needs the larger of the two gaps.
 """
 
 from __future__ import annotations
 
+import bisect
 import functools
 import itertools
 import math
@@ -14,7 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from workbench.report.statistics.noise import LEAST_DF, pair_noise, reach_of
+from workbench.report.statistics.noise import LEAST_DF, OwnNoise, pair_noise, reach_of
 from workbench.report.statistics.paired_comparison import ALPHA
 from workbench.report.statistics.resampling import FEWEST, every_flip
 
@@ -25,6 +29,7 @@ POWER = 0.8
 MOST_SEEDS = 1000  # a design that needs more seeds than this is given as None
 SIMULATED = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 17, 20, 25, 30)  # numbers of seeds; more are scaled from the last
 FLIPPED = 10  # seeds; with more, the permutation test agrees with the t test and is left out
+QUANTILES = 400  # of the distribution of an estimated standard deviation
 NUMBERS = 100_000  # the most random numbers that one simulation draws
 
 
@@ -48,12 +53,47 @@ def smallest_gap(sd: float, arms: int, seeds: int, family: Family | int | None =
     return None if unit is None or sd == 0 else unit * sd
 
 
-def needed_seeds(gap: float, sd: float, arms: int, family: Family | int | None = None) -> int | None:
+def needed_seeds(
+    gap: float, sd: float, arms: int, family: Family | int | None = None, own: OwnNoise | None = None
+) -> int | None:
     """Return about how many seeds the rule needs to show a gap with a probability of 0.8.
 
-    Up to ten seeds this is the smallest such number, beyond that it is within 10 %. Returns None above 1,000 seeds,
-    and if `gap` or `sd` is 0 or not finite.
+    `own` is the noise of the two arms alone, if it is known. Without it, this is the smallest such number up to ten
+    seeds, and beyond that within 10 %. Returns None above 1,000 seeds, and if `gap` or `sd` is 0 or not finite.
     """
+    needed = _needed_if_alike(gap, sd, arms, family)
+    if needed is None or own is None:
+        return needed
+    reach = reach_in(arms, family)
+    enough = range(needed, MOST_SEEDS + 1)
+    place = bisect.bisect_left(enough, -abs(gap), key=lambda seeds: -gap_by_own_noise(own, seeds, reach))
+    return enough[place] if place < len(enough) else None
+
+
+def gap_by_own_noise(own: OwnNoise, seeds: int, reach: int, share: float = 1.0) -> float:
+    """Return the gap that the test with the noise of two arms alone shows with a probability of 0.8.
+
+    It is the power of Student's t test, averaged over the distribution of the estimated noise. `reach` is the factor
+    of the correction (`noise.reach_of`), and `share` that of the error rate that a look may spend. Degrees of freedom
+    are taken to grow with the number of seeds.
+    """
+    import numpy as np
+    from scipy import optimize, stats
+
+    df = own.df * (seeds - 1) / (own.seeds - 1)
+    estimated = np.sqrt(stats.chi2.ppf((np.arange(QUANTILES) + 0.5) / QUANTILES, df) / df)  # as a share of the true sd
+    least = stats.t.isf(ALPHA * share / reach / 2, df) * estimated  # in standard errors
+    ratio = optimize.brentq(lambda gap: stats.norm.cdf(gap - least).mean() - POWER, 0.0, float(least.max()) + 10)
+    return float(ratio * own.sd / math.sqrt(seeds))
+
+
+def reach_in(arms: int, family: Family | int | None) -> int:
+    """Return the factor of the correction of the test with own noise, for a family of comparisons of `arms` arms."""
+    return reach_of([(str(a), str(b)) for a, b in hardest_first(arms, family)])
+
+
+def _needed_if_alike(gap: float, sd: float, arms: int, family: Family | int | None) -> int | None:
+    """Return about how many seeds show a gap if all arms have the same noise."""
     if gap == 0 or sd == 0 or not math.isfinite(gap) or not math.isfinite(sd):
         return None
     ratio = abs(gap) / sd
