@@ -29,6 +29,13 @@ DOCS = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name != "
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS, ROOT / "reports/kept/README.md"]
 MEANT = {"EXPERIMENT": "ablation", "NAME": "ablation", "AXIS": "lambda", "WHAT": "objectives"}
 NEED_WORDS = ("run", "sweep", "report", "export", "evaluate", "list", "diff")
+PREFIX = r"(?:\$ |nohup |exec |python -m |\.venv/bin/)?"  # what may stand before `workbench`
+WIKIPEDIA = "wiki-en-2015-1of4.txt"  # of studies of hours on many processes, of which only the plan is made here
+OTHERS = {  # lines of code that are no command of ours begin so
+    *("make", "du", "rsync", "export", "unset", "mkdir", "cd"),
+    *("torchrun", "python -m workbench.tracking", ".ci/run"),  # tests of several devices and of trackers have them
+    *("--set", "D_t", "p(v", "loss_t"),
+}
 FIRST = ["run", "ablation", "--objective", "bert-mlm", "--seeds", "2"]  # something for `status` and `diff` to read
 
 
@@ -50,10 +57,10 @@ def typed(page: Path) -> Iterator[Typed]:
     line to type.
     """
     text = re.sub(r"\\\n\s*", "", page.read_text(encoding="utf-8"))
-    lines = re.findall(r"^ {4}(?:\$ )?(?:\.venv/bin/)?workbench (.+)$", text, flags=re.MULTILINE)
-    lines += re.findall(r"`(?:\.venv/bin/)?workbench ([^`]+)`", text.replace("\n", " "))
+    lines = re.findall(rf"^(?: {{4}})?{PREFIX}workbench (.+)$", text, flags=re.MULTILINE)
+    lines += re.findall(rf"`{PREFIX}workbench ([^`]+)`", text.replace("\n", " "))
     for line in lines:
-        words = re.split(r" {2,}| # | \(", line.strip())[0]
+        words = re.split(r" {2,}| # | \(| > ", line.strip())[0]
         if words not in NEED_WORDS:
             yield Typed(page, tuple(shlex.split(words)))
 
@@ -90,6 +97,12 @@ def tutorial_objective() -> str:
     return re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)[0]
 
 
+def snippets(page: Path) -> list[str]:
+    """The Python of a page that is typed as it stands, besides files of objectives and experiments."""
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return [block for block in blocks if not block.startswith('"""')]
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of somebody who follows the pages: their files, and a store with finished runs."""
@@ -122,7 +135,7 @@ def filled_in(words: tuple[str, ...], folder: Path, real_data: Path) -> list[str
 
 
 def needs_real_data(words: tuple[str, ...]) -> bool:
-    paths = ("tasks.glue=", "tasks.blimp=", "tasks.babylm=", "tasks.squad=", "my_text.txt")
+    paths = ("tasks.glue=", "tasks.blimp=", "tasks.babylm=", "tasks.squad=", "my_text.txt", WIKIPEDIA)
     return any(word.startswith(paths) for word in words)
 
 
@@ -145,9 +158,12 @@ def test_a_documented_command_works_as_typed(given: Typed, folder: Path, request
     if "my_text.txt" in given.words:  # the text of which the tutorial gives numbers
         text = lzma.decompress((real_data / "text_danish_adl/danish_adl.txt.xz").read_bytes())
         (folder / "my_text.txt").write_bytes(text)
+    if WIKIPEDIA in given.words:
+        with lzma.open(real_data / f"corpus/{WIKIPEDIA}.xz") as file:
+            (folder / WIKIPEDIA).write_bytes(b"".join(itertools.islice(file, 2000)))
     if "slurm" in given.words:
         request.getfixturevalue("cluster")
-    words = filled_in(given.words, folder, real_data)
+    words = filled_in(given.words, folder, real_data) + ["--dry-run"] * (WIKIPEDIA in given.words)
     unknown = [word for word in words if re.fullmatch(r"[A-Z]{2,}", word)]
     assert not unknown, f"{given}: say in MEANT what {unknown[0]} stands for"
     done = workbench(folder, *words)
@@ -160,6 +176,30 @@ def test_a_synopsis_names_options_that_exist(given: Typed) -> None:
     shown, options = done.stdout, re.findall(r"--[a-z-]+", " ".join(given.words))
     assert done.returncode == 0, done.stderr
     assert not [option for option in options if option not in shown]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if snippets(page)], ids=lambda page: page.name)
+def test_documented_python_runs_as_it_stands(page: Path, folder: Path, tmp_path: Path) -> None:
+    """The blocks of a page one after the other, as in one session: in an empty folder, or in that of the tutorial."""
+    here = folder if page.parent.name == "tutorials" else tmp_path
+    (here / "snippet.py").write_text("\n".join(snippets(page)), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "snippet.py"], cwd=here, capture_output=True, text=True, check=False,
+        env=os.environ | {"WORKBENCH_REHEARSAL": "1", "PYTHONPATH": str(ROOT)}, timeout=1200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_command_line_of_a_page_is_left_out(page: Path) -> None:
+    """Each line of code begins with `workbench`, and so is run above, or is known to be something else."""
+    text = re.sub(r"\\\n\s*", "", page.read_text(encoding="utf-8"))
+    shell = re.findall(r"```(?:bash|sh|console)\n(.*?)```", text, flags=re.DOTALL)
+    lines = re.findall(r"^ {4}(?! )(.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), flags=re.MULTILINE)
+    lines += [line for block in shell for line in block.splitlines() if line and not line.startswith("#")]
+    ours = rf"{PREFIX}workbench |runs/"
+    assert [line for line in lines if not re.match(ours, line) and not line.startswith(tuple(OTHERS))] == []
 
 
 def test_commands_are_found_in_the_pages() -> None:

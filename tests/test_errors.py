@@ -2,7 +2,7 @@
 
 import pytest
 
-from workbench.errors import plural, suggest
+from workbench.errors import listed, plural, suggest
 from workbench.report import formatting
 from workbench.spec.parts import size_in_words
 
@@ -23,3 +23,9 @@ def test_names_are_suggested_where_there_are_any() -> None:
     assert suggest("rat", ["rate", "mask"]) == "; did you mean 'rate'?"
     assert suggest("lr", ["optim.lr", "optim.clip"]) == "; did you mean 'optim.lr'?"
     assert suggest("xyz", ["b", "a"]) == "; there are a, b" and suggest("xyz", []) == "; there is none"
+
+
+def test_a_sentence_holds_few_of_very_many_names() -> None:
+    names = [str(number) for number in range(200_000)]
+    assert len(suggest("none", names)) < 1000 and suggest("none", names).endswith(" and 199,900 more")
+    assert listed(["a" * 5000, "b"]) == f"{'a' * 80}, b"

@@ -6,7 +6,7 @@ The message of an `InputError` is one sentence: what is wrong, where, and how to
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class InputError(ValueError):
@@ -44,14 +44,24 @@ class Interrupted(BaseException):
         self.signal = signal
 
 
+COMPARED = 1000  # names that are compared with a misspelt one
+LISTED, LONGEST = 100, 80  # names in a sentence, and characters of each
+
+
 def suggest(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` with the known name nearest to `word`, or else the list of known names, if any."""
     names = sorted(known)
     ends = [name for name in names if name.endswith(f".{word}")]
-    near = ends or difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    near = ends or difflib.get_close_matches(word, names[:COMPARED], n=1, cutoff=0.5)
     if near:
         return f"; did you mean {near[0]!r}?"
-    return f"; there are {', '.join(names)}" if names else "; there is none"
+    return f"; there are {listed(names)}" if names else "; there is none"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names for a sentence, separated by commas; of very many the first ones and how many more there are."""
+    rest = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
+    return ", ".join(name[:LONGEST] for name in names[:LISTED]) + rest
 
 
 def plural(count: int, noun: str) -> str:

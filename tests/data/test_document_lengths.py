@@ -80,7 +80,10 @@ def test_other_limits_are_another_text_and_another_run(path: Path, tmp_path: Pat
     ("make", "word"),
     [
         (lambda path: spec(path, min_words=9, max_words=8), "min_words"),
-        (lambda path: prepare(spec(path, min_words=1000), silent, path.parent / "cache"), "min_words=1000"),
+        (
+            lambda path: prepare(spec(path, min_words=1000), silent, path.parent / "cache"),
+            "no document within data.min_words=1000; change",
+        ),
         (lambda path: spec(path, min_words=-1), "min_words"),
         (lambda path: spec(path, max_words=0), "max_words"),
     ],

@@ -240,6 +240,12 @@ def test_a_folder_in_the_place_of_an_entry_is_replaced(tmp_path: Path) -> None:
     assert read_entry(tmp_path / "made.json") == 1
 
 
+def test_an_entry_whose_name_is_too_long_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / ("9" * 5000)
+    assert read_entry(path) is None
+    assert caplog.text.count(str(path)) == 1 and "File name too long; it" in caplog.text
+
+
 # -- who owns a staging folder
 
 

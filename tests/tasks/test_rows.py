@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,6 +29,14 @@ def test_binary_and_endless_fields_are_no_text(tmp_path: Path) -> None:
     assert "line 1: column 'text' holds a NUL" in refused(path)
     path.write_text('{"text": "' + "a " * (rows.LONGEST // 2) + 'b", "label": 1}\n')
     assert "line 1: column 'text' holds 1,048,577 characters, more than 1,048,576" in refused(path)
+
+
+def test_a_header_of_very_many_columns_takes_a_moment(tmp_path: Path) -> None:
+    """Comparing each with each would take minutes, and naming all of them megabytes."""
+    path = tmp_path / "t.csv"
+    path.write_text(",".join(f"c{number}" for number in range(200_000)) + "\n" + "1," * 199_999 + "1\n")
+    begun = time.process_time()
+    assert len(refused(path)) < 10_000 and time.process_time() - begun < 10
 
 
 def test_a_table_has_to_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -408,9 +408,8 @@ def _warn_of_empty(found: Sequence[sources.Source], words: Mapping[str, int]) ->
 
 def _empty(data: DataSpec) -> InputError:
     name = f"corpus {', '.join(data.corpus)}"
-    if data.min_words or data.max_words is not None:
-        return InputError(
-            f"{name} has no document between data.min_words={data.min_words} and data.max_words={data.max_words} "
-            f"words; change these limits"
-        )
+    limits = [f"data.min_words={data.min_words}"] * (data.min_words > 0)
+    limits += [f"data.max_words={data.max_words}"] * (data.max_words is not None)
+    if limits:
+        return InputError(f"{name} has no document within {' and '.join(limits)}; change these limits")
     return InputError(f"{name} is empty: there is no text in it")

@@ -85,9 +85,11 @@ def read_entry(path: Path) -> Any:
         return _checked(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        _warn_of(path, str(error.strerror))  # str(error) repeats the path, which may be long
+    except ValueError as error:
         _warn_of(path, str(error))
-        return None
+    return None
 
 
 def _warn_of(path: Path, fault: str) -> None:

@@ -12,6 +12,7 @@ Raises InputError that names file and line.
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,7 @@ def _delimited_rows(
     if named and all(name.isdecimal() for name in named) and not set(named) <= set(header):
         rows = delimited_rows(path, io.StringIO(text, newline=""), delimiter)
         header = [str(number) for number in range(1, len(header) + 1)]
-    repeated = next((name for name in header if header.count(name) > 1), None)
+    repeated = next((name for name, count in Counter(header).items() if count > 1), None)
     if repeated is not None:
         raise InputError(f"{path} has two columns called {repeated!r}")
     for where, fields in rows:

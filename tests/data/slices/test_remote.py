@@ -145,6 +145,19 @@ def test_what_cannot_be_read_is_one_sentence(
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "error", [ValueError("Cannot traverse all of S3"), type("NoCredentialsError", (Exception,), {})("none")]
+)
+def test_what_no_repetition_helps_is_told_after_a_second(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "PAUSE", 0.0)
+
+    def failing() -> None:
+        raise error
+
+    with pytest.raises(InputError, match=rf"after 3 tries: {type(error).__name__}: {error}"):
+        remote.repeated("s3://text", failing)
+
+
 def test_a_server_that_keeps_failing_ends_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "PAUSE", 0.0)
     tries: list[int] = []

@@ -31,6 +31,12 @@ def test_a_table_of_choices_needs_no_code(own: Callable[..., Path]) -> None:
     assert task.train.targets == [0, 0, 1, 0, 1, 0] and task.tests["dev"].targets == [1, 0, 0]
 
 
+def test_a_column_whose_number_is_too_long_is_no_choice(own: Callable[..., Path]) -> None:
+    path = own("exam.csv", f"question,choice1,choice{'9' * 5000},label\na,b,c,0\n")
+    with pytest.raises(InputError, match="has no columns choice1, choice2 and so on"):
+        load(f"choice:{path}")
+
+
 def test_choices_in_a_list_may_vary_in_number(own: Callable[..., Path]) -> None:
     rows = [{"question": f"q{i}", "choices": ["a", "b", "c"][: 2 + i % 2], "label": i % 2,
              "split": "train" if i < 8 else "test"}

@@ -22,7 +22,9 @@ from workbench.errors import InputError, one_line
 T = TypeVar("T")
 NAME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 BLOCK = 8 << 20  # bytes of one request
-TRIES, FINAL = 9, 3  # requests until one fails for good; and until it does if the answer is that there is no such file
+TRIES, FINAL = 9, 3  # requests until one fails for good; and until it does if a repetition seldom helps
+HOPELESS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, ValueError, NotImplementedError)
+NO_ACCESS = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound")  # of S3's client
 PAUSE, LONGEST = 0.25, 20.0  # seconds before the first repetition, which double up to the longest pause
 # What stores call a hash, a version or a time that changes with a file's content, the surest first.
 VERSIONS = ("sha256", "blob_id", "ETag", "etag", "md5Hash", "content_md5", "Content-MD5", "Digest", "generation",
@@ -163,7 +165,7 @@ def repeated(url: str, request: Callable[[], T]) -> T:
         except InputError:
             raise
         except Exception as error:  # each store's client has types of its own
-            final = isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError)
+            final = isinstance(error, HOPELESS) or type(error).__name__ in NO_ACCESS
             if attempt >= (FINAL if final else TRIES):
                 problem = "there is no such file" if isinstance(error, FileNotFoundError) else one_line(error)
                 raise InputError(f"corpus {url!r} cannot be read, after {attempt} tries: {problem}") from None

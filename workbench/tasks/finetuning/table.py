@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import InputError, suggest
+from workbench.errors import InputError, listed, suggest
 from workbench.rng import seed_of
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
@@ -37,7 +37,6 @@ PAIRS = (
     ("sentence_a", "sentence_b"),
 )  # fmt: skip
 SINGLES = ("text", "sentence", "review", "content", "document", "body")
-SHOWN = 40  # characters of the name of a column in a message
 LABELS = ("label", "labels", "target", "class", "category", "score", "gold_label", "y")
 SPLITS = ("split", "semeval_set")  # columns of parts
 PARTS = {
@@ -142,7 +141,7 @@ def _columns(path: Path, there: list[str], spec: TasksSpec) -> tuple[list[str], 
     def missing(key: str, usual: str) -> InputError:
         return InputError(
             f"{path} has no column {usual!r} for tasks.{key}; its columns are "
-            f"{', '.join(name[:SHOWN] for name in there)}; give one of them with --set tasks.{key}=COLUMN{unnamed}"
+            f"{listed(there)}; give one of them with --set tasks.{key}=COLUMN{unnamed}"
         )
 
     label = (
@@ -158,7 +157,13 @@ def _columns(path: Path, there: list[str], spec: TasksSpec) -> tuple[list[str], 
                 f"tasks.pair={spec.pair!r} needs tasks.text as well, the column of the first texts of the pairs"
             )
         columns = (("text", spec.text), ("pair", spec.pair))
-        return [given_column(path, there, key, name) for key, name in columns if name], label
+        texts = [given_column(path, there, key, name) for key, name in columns if name]
+        if len({*texts, label}) <= len(texts):
+            raise InputError(
+                f"{path}: texts {' and '.join(map(repr, texts))} and label {label!r} must be different columns; give "
+                f"each with --set tasks.text=, tasks.pair= and tasks.label="
+            )
+        return texts, label
     pair = next((p for p in PAIRS if p[0] in lower and p[1] in lower), None)
     if pair:
         return [lower[name] for name in pair], label

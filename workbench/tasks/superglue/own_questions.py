@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import InputError
+from workbench.errors import InputError, listed
 from workbench.progress import warn_once
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
@@ -26,7 +26,7 @@ from workbench.tasks.tables.labelled import Line
 from workbench.tasks.task import Task, sealed
 
 CHOICE, SPANS = "choice:", "spans:"
-ANSWER = re.compile(r"(?:choice|ending|answer|option|alternative|sol|solution)_?(\d+)", re.IGNORECASE)
+ANSWER = re.compile(r"(?:choice|ending|answer|option|alternative|sol|solution)_?(\d{1,4})", re.IGNORECASE)
 LISTS = ("choices", "endings", "answers", "options")
 CONTEXTS = ("premise", "context", "passage", "text", "sentence", "goal", "ctx")
 QUESTIONS = ("question", "question_stem", "query")
@@ -160,9 +160,9 @@ def _shared(path: Path, columns: Columns, spec: TasksSpec) -> list[str]:
     lower = {name.lower(): name for name in columns}
     columns_found = [next((lower[name] for name in names if name in lower), None) for names in (CONTEXTS, QUESTIONS)]
     if not any(columns_found):
-        there = ", ".join(columns)
         raise InputError(
-            f"{path} has no column 'premise' or 'question'; its columns are {there}; give --set tasks.text="
+            f"{path} has no column 'premise' or 'question'; its columns are {listed(list(columns))}; "
+            f"give --set tasks.text="
         )
     return [name for name in columns_found if name]
 

@@ -127,7 +127,7 @@ def names_of(word: str) -> list[str]:
     if name == SUITE:
         return list(TASKS)
     if name not in TASKS:
-        raise InputError(f"--tasks names an unknown task {word!r}{suggest(name, TASKS)}; there are {', '.join(TASKS)}")
+        raise InputError(f"--tasks names an unknown task {word!r}{suggest(name, TASKS)}")
     return [name]
 
 
