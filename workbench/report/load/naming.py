@@ -10,6 +10,7 @@ from typing import Any
 
 from workbench.report.load.run_files import number, part
 from workbench.spec.parts import UNITS
+from workbench.spec.presets import PUBLISHED as PUBLISHED_SCALES
 
 UNTRAINED, PUBLISHED = "untrained", "published"
 SPOKEN = {
@@ -43,7 +44,7 @@ def arm_names(
 
     Runs belong to one arm if their specs differ in nothing but seed and budget, so that different specs are never
     averaged. An arm is named by its value on the axis; if several arms would get the same name, the settings in which
-    they differ are added.
+    they differ are added. On an axis of scales, those of the paper and ours are named with their objective.
     """
     arms: dict[tuple[tuple[str, str], ...], list[str]] = {}
     names = {row["run_id"]: "untrained" if row["role"] == "untrained" else "unknown" for row in runs}
@@ -52,7 +53,13 @@ def arm_names(
             identity = ((k, str(v)) for k, v in spec.items() if not _aside(k) and not _trunk(k, spec))
             arms.setdefault(tuple(sorted(identity)), []).append(row["run_id"])
     axes = axis.split(",")
-    short = {arm: ", ".join(sizeless(key, dict(arm)) or arm_name(dict(arm).get(key)) for key in axes) for arm in arms}
+    scales = {arm: of_scale(settings[run_ids[0]]) for arm, run_ids in arms.items()}
+    short = {
+        arm: ", ".join(
+            scales[arm] if key == "scale" else sizeless(key, dict(arm)) or arm_name(dict(arm).get(key)) for key in axes
+        )
+        for arm in arms
+    }
     for arm, run_ids in arms.items():
         name = short[arm]
         same = [dict(other) for other in arms if short[other] == name]
@@ -105,6 +112,12 @@ def sizeless(key: str, spec: Mapping[str, Any]) -> str:
     """Return `ngram`, `unigram` or `uniform` for a generator without weights on an axis of generator sizes, else ""."""
     kind = spec.get("generator.kind")
     return str(kind) if key.startswith("generator.") and kind not in (None, "None", "transformer") else ""
+
+
+def of_scale(spec: Mapping[str, Any]) -> str:
+    """Return the name of an arm on an axis of scales: `rtd-base`; `bert-large` for a scale that is a model's."""
+    scale = str(spec.get("scale"))
+    return scale if scale in PUBLISHED_SCALES else f"{arm_name(spec.get('objective'))}-{scale}"
 
 
 def arm_name(value: Any) -> str:
