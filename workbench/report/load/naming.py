@@ -13,6 +13,7 @@ from workbench.spec.parts import UNITS
 from workbench.spec.presets import PUBLISHED as PUBLISHED_SCALES
 
 UNTRAINED, PUBLISHED = "untrained", "published"
+ROWS_BEFORE = "start.parent.data.length"
 SPOKEN = {
     "generator.width": "generator width", "generator.depth": "generator depth", "corruption.rate": "mask rate",
     "options.weight": "\u03bb", "optim.lr": "learning rate",
@@ -92,19 +93,22 @@ def spoken(axis: str) -> str:
 
 def _trunk(key: str, spec: Mapping[str, Any]) -> bool:
     """Return whether a setting only describes the trunk that a run branches from, which is longer for a longer run."""
-    return key.startswith("start.parent.") and spec.get("start.take") == "all"
+    return key.startswith("start.parent.") and key != ROWS_BEFORE and spec.get("start.take") == "all"
 
 
 def begun(spec: Mapping[str, Any]) -> str:
     """Return a phrase on the run that this one starts from, such as `two-stage`; "" if there is none.
 
-    A run that takes over no more than an encoder is named by the share of its budget that another objective had.
+    A run that takes over no more than an encoder is named by the share of its budget that another objective had, and
+    one that goes on with longer rows by the length of those before.
     """
     if spec.get("start.take") == "generator":
         return "two-stage" if str(spec.get("start.freeze_generator")) == "True" else "started from a masked LM"
     first = spec.get("start.parent.objective")
     if spec.get("start.take") == "encoder" and first not in (None, spec.get("objective")):
         return f"after {100 * float(spec['start.share']):g} % {arm_name(first)}"
+    if ROWS_BEFORE in spec and spec.get("start.take") == "all":
+        return f"after rows of {spec[ROWS_BEFORE]} tokens"
     return {"all": "branch of a trunk", "encoder": "started from an encoder"}.get(str(spec.get("start.take")), "")
 
 
