@@ -142,7 +142,7 @@ class DataSpec(Part):
     `fingerprint`, `special`, and the counts of the text, `words` and `tokens`, are filled in when the text is prepared;
     the counts are 0 until then. `held_out` is the share of the text, chosen by its hash, that is kept out of
     pre-training; of the corpus `docs` a fixed part is always held out, and `held_out` does not apply to it.
-    `tokenizer` is a kind of vocabulary that is trained on the text, `wordpiece` or `bpe` (of bytes), or the
+    `tokenizer` is a kind of vocabulary that is trained on the text, `wordpiece`, `bpe` (of bytes) or `unigram`, or the
     name or folder of a tokenizer, whose own rules `lowercase` does not change. Accents are stripped, as by BERT, if the
     text is put into lower case, unless `strip_accents` says otherwise: "på" would become "pa".
 
