@@ -62,20 +62,61 @@ def test_transformers_loads_them(kind: str, folders: dict[str, Path]) -> None:
     )
 
 
-def test_training_does_not_depend_on_process_or_threads(texts: list[str]) -> None:
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_training_does_not_depend_on_process_or_threads(kind: str, texts: list[str]) -> None:
     """Of WordPiece, `test_tokenizer.py` shows it."""
     code = (
         "import hashlib, json, sys; from workbench.data import subwords; texts = json.load(sys.stdin);"
-        "print(hashlib.sha256(subwords.train(texts, 700, True, 'bpe').to_str().encode()).hexdigest())"
+        f"print(hashlib.sha256(subwords.train(texts, 700, True, {kind!r}).to_str().encode()).hexdigest())"
     )
     found = set()
-    for threads in ("1", "2"):
+    for threads, seed in (("1", "1"), ("2", "2"), ("2", "3")):
         done = subprocess.run(
             [sys.executable, "-c", code], input=json.dumps(texts[:120]), capture_output=True, text=True,
-            env={**os.environ, "RAYON_NUM_THREADS": threads}, check=True,
+            env={**os.environ, "RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": seed}, check=True,
         )  # fmt: skip
         found.add(done.stdout)
     assert len(found) == 1
+
+
+def test_unigram_finds_the_pieces_of_sentencepiece(texts: list[str]) -> None:
+    """The reader is `tokenizers`, and the most probable pieces are those that SentencePiece itself finds."""
+    import io
+
+    import sentencepiece
+
+    lines, words = texts[:80], ["the", "array", "values", "unvectorised", "returned", "ndarrays", "of", "x"]
+    model = io.BytesIO()
+    lowered = [" ".join(text.lower().split()) for text in lines]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lowered), model_writer=model, vocab_size=596, model_type="unigram", num_threads=1,
+        normalization_rule_name="identity", bos_id=-1, eos_id=-1, minloglevel=2, max_sentence_length=1 << 30,
+    )  # fmt: skip
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    ours = subwords.train(lines, 600, True, "unigram", strip_accents=False)
+    assert ours.get_vocab_size() == 600
+    for text in (*words, " ".join(words)):
+        assert ours.encode(text, add_special_tokens=False).tokens == theirs.encode(text, out_type=str), text
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_no_text_is_read_as_a_special_token_of_unigram(lowercase: bool) -> None:
+    """Not even where the text for training has none of the letters of such a token."""
+    trained = subwords.train(["a b c. "] * 20, 800, lowercase, "unigram")
+    trained.encode_special_tokens = True
+    found = trained.encode("a [MASK] c[SEP] [PAD]", add_special_tokens=False)
+    assert not {0, 2, 3, 4} & set(found.ids) and (1 in found.ids) == lowercase
+
+
+def test_without_its_package_unigram_is_refused(texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subwords.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"sentencepiece, which is not installed: pip install 'workbench\[unigram\]'"):
+        subwords.train(texts, SIZE, True, "unigram")
+
+
+def test_a_text_without_words_gives_no_unigram_vocabulary() -> None:
+    with pytest.raises(InputError, match=r"data\.tokenizer=unigram: this text gives no vocabulary"):
+        subwords.train([" \n"], SIZE, True, "unigram")
 
 
 @EACH
@@ -120,12 +161,12 @@ def test_no_byte_is_unknown_to_bpe(folders: dict[str, Path]) -> None:
 
 def test_words_are_told_apart(folders: dict[str, Path]) -> None:
     """Scores by whole words read `word_ids`."""
-    for kind, expected in (("wordpiece", 4), ("bpe", 4)):
+    for kind, expected in (("wordpiece", 4), ("bpe", 4), ("unigram", 3)):
         found = tokenizer.fast(folders[kind]).encode("unvectorised arrays, here", add_special_tokens=False)
         assert max(found.word_ids) + 1 == expected and found.word_ids == sorted(found.word_ids)
 
 
-@pytest.mark.parametrize(("kind", "vocab"), [("bpe", 260), ("wordpiece", 20)])
+@pytest.mark.parametrize(("kind", "vocab"), [("bpe", 260), ("wordpiece", 20), ("unigram", 20)])
 def test_a_vocabulary_without_room_is_refused(kind: str, vocab: int, texts: list[str]) -> None:
     with pytest.raises(InputError, match=rf"encoder\.vocab={vocab} is too small"):
         subwords.train(texts, vocab, True, kind)
@@ -144,6 +185,7 @@ def test_earlier_specs_and_vocabularies_keep_their_names(texts: list[str], tmp_p
         cased,
         {"tokenizer": "bpe"},
         {"tokenizer": "bpe"} | cased,
+        {"tokenizer": "unigram"},
     ]
     found = [tokenizer.train_or_load(DataSpec(**keys), 300, texts[:40], "k", tmp_path) for keys in kinds]
     assert len(set(found)) == len(found)

@@ -135,3 +135,27 @@ def test_killed_three_times_the_table_is_that_of_an_undisturbed_sweep(
     for path in folders[1].glob("runs/rtd-*/metrics.jsonl"):
         steps = [json.loads(line)["step"] for line in path.read_text().splitlines()]
         assert steps == list(range(1, len(steps) + 1))
+
+
+def test_the_arms_of_figure_1_are_trained_and_reported(text: Path, workbench: Command, tmp_path: Path) -> None:
+    """All published models, with their objectives, families and vocabulary settings, shrunk to two steps each."""
+    small = [word for key in SIZES for word in ("--set", key)]
+    words = ["run", "paper-figure-1", "--corpus", text, "--tasks", "none", "--budget", "steps=2", *small]
+    planned = workbench(*words, "--dry-run", "--out", "plan", "--json", cwd=tmp_path)
+    assert planned.returncode == 0, planned.stderr
+    runs = json.loads(planned.stdout)["runs"]
+    assert len(runs) == 10 and {run["cell"]["scale"] for run in runs} > {"xlnet-large", "albert-xxlarge", "gpt-1"}
+    drawn = (tmp_path / "plan" / "plan.svg").read_text()
+    assert "rtd-small, planned:" in drawn and "xlnet-large, planned:" in drawn and "BERT-Base: 82.2" in drawn
+
+    done = workbench(*words, "--match", "steps", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert {run["state"] for run in answer["runs"]} == {"done"} and len(answer["runs"]) == 10
+    page = (tmp_path / answer["report"]).read_text()
+    assert all(arm in page for arm in ("rtd-small", "bert-base", "xlnet-large", "albert-xxlarge", "gpt-1"))
+
+
+# Sizes at which each of the models is trained in a second.
+SIZES = ("encoder.hidden=32", "encoder.layers=1", "encoder.heads=2", "encoder.ffn=64", "encoder.embedding=32",
+         "encoder.vocab=200", "batch.size=4", "data.length=16", "schedule.warmup=0.1", "optim.kind=adamw")  # fmt: skip

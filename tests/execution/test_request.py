@@ -64,6 +64,27 @@ def test_the_same_value_given_twice_is_no_contradiction() -> None:
     assert (twice.scale, twice.tasks.names, twice.budget.steps) == ("mini", ("none",), 3)
 
 
+def test_settings_that_are_given_hold_at_every_scale_of_an_experiment() -> None:
+    """Also those that are what the first scale has anyway; the base of the command is the first scale."""
+    given = ("encoder.layers=1", "encoder.hidden=64", "optim.lr=1e-3", "scale=micro", "encoder.family=electra")
+    asked = request.Request(settings=given, tasks="none", budget="tokens=1e9")
+    job, _ = request.experiment_job(asked, "paper-figure-1", {}, ())
+    assert job.base.scale == "small" and job.base.data.length == 128
+    assert [(spec.scale, spec.data.length) for spec in job.specs[1:4]] == [
+        ("base", 512), ("large", 512), ("bert-small", 128)
+    ]  # fmt: skip
+    for spec in job.specs:
+        assert (spec.encoder.layers, spec.encoder.hidden, spec.optim.lr) == (1, 64, 1e-3)
+        assert spec.budget.tokens == 1e9
+    request.refuse_epochs(job, None)
+
+
+def test_several_scales_cannot_be_searched() -> None:
+    asked = request.Request(tasks="none")
+    with pytest.raises(InputError, match="paper-figure-1 has several scales, and a search is for one; give --scale"):
+        request.search_jobs(asked, "paper-figure-1", {"optim.lr": ("1e-3", "1e-4")}, request.Trials(2))
+
+
 def test_a_rehearsal_is_small_and_says_that_its_scores_mean_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -149,6 +149,41 @@ def test_parts_of_a_budget_are_matched_each_on_its_own() -> None:
     assert found.axis == "generator.width"
 
 
+# The official script's total of each arm, from its own run (None: the script has no such model). It has no head for
+# pairs of segments, which our BERT and ALBERT have and we count, and XLNet's is a constant that was measured.
+FIGURE_1 = {
+    "small": 1.293743798272e18, "base": 6.424541834277683e19, "large": 7.117606040895488e20,
+    "bert-small": 1.4187399146496e18, "gpt-1": 3.968752230785352e19, "bert-base": 6.428335104e19,
+    "bert-large": 1.91720905883648e20, "roberta-large": 3.187221435776e21, "albert-xxlarge": 3.113923955392512e22,
+    "xlnet-large": 3.856582065028608e21,
+}  # fmt: skip
+HEADS = {"bert-base": 2e-5, "bert-large": 8e-5, "albert-xxlarge": 2e-4, "xlnet-large": 0.08}
+
+
+def test_the_arms_of_figure_1_cost_what_the_official_script_says() -> None:
+    priced, matches = plans(run_job("paper-figure-1", presets.resolve("nano")))
+    assert not matches and is_equal(flops_ratio(priced)) is False
+    assert [spec.scale for spec, _ in priced] == ["small", "base", "large", *list(FIGURE_1)[3:8], "xlnet-large",
+                                                  "albert-xxlarge"]  # fmt: skip
+    for spec, found in priced:
+        expected, apart = FIGURE_1[spec.scale], HEADS.get(spec.scale, 0)
+        assert found.steps == presets.resolve(spec.scale).budget.steps
+        assert found.flops["paper"] == pytest.approx(expected, rel=max(apart, 1e-15)), spec.scale
+        assert not apart or found.flops["paper"] != expected
+
+
+def test_scales_with_equal_numbers_of_steps_are_not_matched_with_each_other() -> None:
+    """Both have a million steps, and one spends three times the FLOPs of the other."""
+    axes = {"objective": ("bert-mlm", "rtd"), "scale": ("bert-base", "bert-large")}
+    found = Experiment("x", "?", axes, match="flops")
+    specs, matches = equal(found, job_of(found, NANO, 1, []).specs)
+    assert [match.amount for match in matches] == pytest.approx([6.428335104e19, 1.91720905883648e20])
+    assert {plan(spec).steps for spec in specs if spec.objective == "bert-mlm"} == {1_000_000}
+    assert {(spec.scale, spec.budget.flops) for spec in specs} == {
+        ("bert-base", matches[0].amount), ("bert-large", matches[1].amount)
+    }  # fmt: skip
+
+
 def test_seconds_are_matched_in_seconds_alone() -> None:
     base = presets.resolve("nano", {"budget.seconds": 60})
     assert grid("generator-size", {}, None, base).match == "seconds"

@@ -71,7 +71,7 @@ def test_what_is_read_from_the_text_or_the_objective_cannot_be_set(key: str) -> 
         assert f"{key}: this value is read from" in str(refused.exception)
 
 
-@pytest.mark.parametrize("key", ["scale", "recipe", *(key for key in known_keys() if key.startswith("tasks."))])
+@pytest.mark.parametrize("key", ["recipe", *(key for key in known_keys() if key.startswith("tasks."))])
 def test_what_runs_of_a_command_share_is_no_axis(key: str, tmp_path: Path) -> None:
     """The runs would have other names and the same settings."""
     file = tmp_path / "mine.py"

@@ -128,7 +128,9 @@ MostEpochs = Annotated[
     float | None,
     typer.Option(min=1e-9, help="Refuse runs with more epochs of the text; BabyLM's challenge allows 10."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print the plan and stop; with --out, draw it beside published scores.")
+]
 
 
 _results: ContextVar[TextIO | None] = ContextVar("_results", default=None)

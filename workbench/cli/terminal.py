@@ -110,8 +110,7 @@ def plan_table(
         "",
         table(rows),
         "",
-        f"scale {base.scale}, recipe {base.recipe}, corpus {', '.join(base.data.corpus)}, rows of {base.data.length} "
-        f"tokens, {base.batch.size} rows a step, {_rates([spec for spec, _ in plans])}",
+        f"{_rows(job)}, {_rates([spec for spec, _ in plans])}",
         *text_lines(text or {}),
         *(match.sentence() for match in matches),
         *_spending(ratio, stated),
@@ -120,6 +119,15 @@ def plan_table(
         f"{_runs_at_once(workers)})",
     ]
     return "\n".join(lines)
+
+
+def _rows(job: Job) -> str:
+    """Return scale, recipe, text and rows of a plan; what differs between several scales is in their own table."""
+    base, scales = job.base, job.experiment.scales
+    text = f"recipe {base.recipe}, corpus {', '.join(base.data.corpus)}"
+    if scales:
+        return f"{text}, each scale with its own rows and batch (workbench list scales)"
+    return f"scale {base.scale}, {text}, rows of {base.data.length} tokens, {base.batch.size} rows a step"
 
 
 def _seen(plan: Plan) -> dict[str, str]:

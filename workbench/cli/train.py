@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ParamSpec
 
@@ -41,6 +41,7 @@ from workbench.cli.options import (
     emit,
     typed_path,
 )
+from workbench.errors import InputError
 from workbench.execution.cluster.job_options import launch_of
 from workbench.execution.request import (
     Request,
@@ -56,12 +57,13 @@ from workbench.execution.request import (
     writable,
 )
 from workbench.memory import check_address_space
+from workbench.progress import say
 from workbench.signals import end_with_parent
 from workbench.spec.host import Host, follows, launched
 
 if TYPE_CHECKING:
     from workbench.execution.auto_seeds import Limit
-    from workbench.execution.run_list import Job
+    from workbench.execution.run_list import Job, Priced
 
 
 P = ParamSpec("P")
@@ -246,10 +248,30 @@ def _carry_out(
         else:
             table = terminal.plan_table(job, priced, matches, host, workers, text)
             emit("\n".join([table, *filter(None, (tuning, sentence))]), as_json)
+        if out is not None:
+            say(f"figure: {_draw_plan(job, priced, out)}")
         return
     outcome = carry_out(job, limit, runs, host, workers, out)
     emit(outcome.to_json() if as_json else outcome.summary(), as_json)
     raise typer.Exit(outcome.exit_code)
+
+
+def _draw_plan(job: Job, priced: Sequence[Priced], out: Path) -> Path:
+    """Draw the compute of the planned arms beside the published scores, in the folder `out`; return the figure's path.
+
+    Raises InputError if the compute is not known yet.
+    """
+    from workbench.report import write_plan
+    from workbench.report.load.naming import arm_names
+    from workbench.spec.run_spec import flat
+
+    writable(out)
+    settings = {spec.name: flat(spec.model_dump()) for spec, _ in priced}
+    names = arm_names(job.experiment.axis, [{"run_id": name, "role": "arm"} for name in settings], settings)
+    flops = {names[spec.name]: float(plan.flops["paper"]) for spec, plan in priced}
+    if not all(flops.values()):
+        raise InputError(f"--out {out}: runs with a budget in seconds have no FLOPs yet; give another --budget")
+    return write_plan(flops, out)
 
 
 def evaluate(

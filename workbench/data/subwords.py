@@ -1,25 +1,29 @@
-"""Vocabularies trained on text: WordPiece (BERT's) and byte-level BPE (GPT-2's, RoBERTa's).
+"""Vocabularies trained on text: WordPiece (BERT's), byte-level BPE (GPT-2's) and unigram (XLNet's, ALBERT's).
 
-Training is deterministic: the same text gives the same vocabulary on every machine. Both kinds first split a text at
+Training is deterministic: the same text gives the same vocabulary on every machine. All kinds first split a text at
 white space, which is not kept, so that a text cut at a blank has the same tokens, and a word does not depend on the
-words around it. BPE marks the beginning of a word, WordPiece its continuation.
+words around it. BPE and unigram mark the beginning of a word, WordPiece its continuation.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import io
 import unicodedata
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import InputError
+from workbench.errors import InputError, message_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-TRAINED = ("wordpiece", "bpe")
+TRAINED = ("wordpiece", "bpe", "unigram")
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]  # ids 0 to 4
 WORD = 1000  # characters; training time is quadratic in the length of a word: hours for a word of a million characters
 BYTES = 256  # tokens of byte-level BPE for single bytes
+MARK = "\u2581"  # SentencePiece's, for the blank before a word
+NEVER = -1e6  # log-probability of special tokens in a unigram vocabulary, so that no text is read as one of them
 
 
 def train(
@@ -28,11 +32,12 @@ def train(
     """Return a tokenizer of at most `vocab` tokens of one of the TRAINED, trained on texts.
 
     Accents are stripped if `strip_accents`, or if it is None, with `lowercase`, as BERT does. Raises InputError if the
-    vocabulary has no room for the letters of the texts, or for all bytes.
+    vocabulary has no room for the letters of the texts, or for all bytes, and if a package is missing.
     """
     if kind == "wordpiece":
         return _wordpiece(texts, vocab, lowercase, strip_accents)
-    return _byte_level(texts, vocab, lowercase, lowercase if strip_accents is None else strip_accents)
+    trainer = _unigram if kind == "unigram" else _byte_level
+    return trainer(texts, vocab, lowercase, lowercase if strip_accents is None else strip_accents)
 
 
 def _learnable(text: str, normalizer: Any, splitter: Any) -> str:
@@ -111,6 +116,59 @@ def _byte_level(texts: list[str], vocab: int, lowercase: bool, strip_accents: bo
     )
     tokenizer.train_from_iterator([_learnable(text, tokenizer.normalizer, splitter) for text in texts], trainer)
     return _framed(tokenizer)
+
+
+def _unigram(texts: list[str], vocab: int, lowercase: bool, strip_accents: bool) -> Tokenizer:
+    """Return a tokenizer of the most probable pieces (Kudo 2018, "Subword regularization", section 3.2).
+
+    The pieces and their log-probabilities are those of SentencePiece in one thread: the trainer of `tokenizers` gives
+    other ones in each process. Rare characters are unknown, 0.05 % of all, as by SentencePiece's default.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    splitter = pre_tokenizers.WhitespaceSplit()
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = _normalizer(lowercase, strip_accents)
+    learnable = (_learnable(text, tokenizer.normalizer, splitter) for text in texts)
+    lines = [" ".join(tokenizer.normalizer.normalize_str(text).split()) for text in learnable]
+    pieces = _pieces(lines, vocab, "" if lowercase else "".join(SPECIALS))
+    tokenizer.model = models.Unigram([(token, NEVER) for token in SPECIALS] + pieces, unk_id=SPECIALS.index("[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([splitter, pre_tokenizers.Metaspace(replacement=MARK)])
+    tokenizer.decoder = decoders.Metaspace(replacement=MARK)
+    return _framed(tokenizer)
+
+
+def _pieces(lines: list[str], vocab: int, required: str) -> list[tuple[str, float]]:
+    """Return at most `vocab` pieces, less the special tokens, with their log-probabilities.
+
+    Every character of `required` is one of them. Raises InputError.
+    """
+    if importlib.util.find_spec("sentencepiece") is None:
+        raise InputError(
+            "data.tokenizer=unigram is trained by the package sentencepiece, which is not installed: pip install "
+            "'workbench[unigram]', or choose wordpiece or bpe"
+        )
+    import sentencepiece
+
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=model, model_type="unigram",
+            vocab_size=vocab - len(SPECIALS) + 1, hard_vocab_limit=False, num_threads=1,
+            normalization_rule_name="identity", required_chars="".join(sorted(set(required))),
+            max_sentence_length=1 << 30, bos_id=-1, eos_id=-1, minloglevel=2,
+        )  # fmt: skip
+    except RuntimeError as error:
+        if "smaller than required_chars" in str(error):
+            letters = len(set("".join(lines)))
+            raise InputError(
+                f"encoder.vocab={vocab} is too small: the letters of this corpus alone take about {letters} tokens; "
+                f"set it to at least {2 * letters}"
+            ) from None
+        raise InputError(f"data.tokenizer=unigram: this text gives no vocabulary ({message_of(error)})") from None
+    trained = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    unknown = trained.unk_id()
+    return [(trained.id_to_piece(i), trained.get_score(i)) for i in range(trained.get_piece_size()) if i != unknown]
 
 
 def _normalizer(lowercase: bool, strip_accents: bool) -> Any:

@@ -39,9 +39,15 @@ def facts(run: RunDir, summary: Mapping[str, Any] | None = None) -> dict[str, An
         row["steps"], newest = plan["steps"], last_row(run)
         if newest:
             speed = newest["tokens_per_second"]
-            left = (plan["steps"] - newest["step"]) * plan["tokens"] / plan["steps"] / speed if speed else None
+            left = (plan["steps"] - newest["step"]) * _tokens_per_step(plan) / speed if speed else None
             row |= {"step": newest["step"], "loss": newest["loss"], "tokens_per_second": speed, "seconds_left": left}
     return row
+
+
+def _tokens_per_step(plan: Mapping[str, Any]) -> float:
+    """Return the tokens of one step of a run itself, without those of its parents, whose rows may be shorter."""
+    before = (plan.get("parent") or {}).get("tokens", 0)
+    return float((plan["tokens"] - before) / (plan["steps"] - plan.get("first", 0)))
 
 
 def _scores(run: RunDir) -> int:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import InputError
 from workbench.memory import check_address_space
 from workbench.spec.host import Host, launched
+from workbench.spec.parts import COUNTS
 from workbench.store.atomic import can_hold_files, user_path
 
 if TYPE_CHECKING:
@@ -62,6 +63,11 @@ class Request:
         )
         _check_tasks(base, self.settings, self.evaluate_at)
         return base
+
+    def at_scale(self, scale: str) -> RunSpec:
+        """Return what `spec` returns, with another scale for what is not given. Raises InputError."""
+        settings = [each for each in self.settings if each.partition("=")[0].strip() != "scale"]
+        return replace(self, scale=scale, settings=settings).spec()
 
 
 @dataclass(frozen=True)
@@ -115,8 +121,14 @@ def experiment_job(
     from workbench.spec.axes import grid
 
     chosen = in_effect(grid(experiment, space, request.match, base, words), request.settings)
+    if chosen.scales:
+        base = request.at_scale(chosen.scales[0])
     base = with_words(base, chosen, always=request.most_epochs is not None)
-    return job_of(chosen, base, count, request.objectives, given_keys(request.settings)), limit
+    of_text = {key: getattr(base.data, key.partition(".")[2]) for key in COUNTS}
+    return job_of(
+        chosen, base, count, request.objectives, given_keys(request.settings),
+        lambda scale: request.at_scale(scale).changed(of_text),
+    ), limit  # fmt: skip
 
 
 def search_jobs(
@@ -143,6 +155,11 @@ def search_jobs(
             raise InputError("--trials needs --over with a space to search, as in --over optim.lr=1e-4..1e-3:log")
         search = Search(space, number, trials.sampler, count, trials.storage)
         experiment = in_effect(grid(axis, space, request.match, base, words), request.settings)
+        if experiment.scales:
+            raise InputError(
+                f"{axis or '--over'} has several scales, and a search is for one; give --scale, and --over the keys to "
+                "search"
+            )
         jobs = (search_job(experiment, with_words(base, experiment, always=always), search, words, given),)
     refuse_epochs(jobs[-1], request.most_epochs)
     return jobs, search, count

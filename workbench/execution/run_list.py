@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -98,11 +99,13 @@ class Match:
 
 
 def job_of(
-    experiment: Experiment, base: RunSpec, seeds: int, words: Sequence[str], given: Collection[str] = ()
+    experiment: Experiment, base: RunSpec, seeds: int, words: Sequence[str], given: Collection[str] = (),
+    at_scale: Callable[[str], RunSpec] = presets.resolve,
 ) -> Job:  # fmt: skip
     """Return the job of an experiment. `words` name objectives, and replace the values of its objective axis.
 
-    `given` are the keys that were set for all runs, which the presets of objectives do not change. Raises InputError.
+    `given` are the keys that were set for all runs, which the presets of objectives do not change. `at_scale` returns
+    the base spec of a scale, for an experiment over scales. Raises InputError.
     """
     names = [objectives.find(each) for each in words]
     if len({name for name, _ in names}) < len(names):
@@ -123,7 +126,7 @@ def job_of(
     sources = dict(names) | dict(
         objectives.find(str(variant["objective"])) for variant in variants if "objective" in variant
     )
-    specs = [spec.replace(source=sources[spec.objective]) for spec in experiment.runs(base, seeds)]
+    specs = [spec.replace(source=sources[spec.objective]) for spec in experiment.runs(base, seeds, at_scale)]
     keys = {*given, *experiment.axes, *(key for variant in experiment.variants for key in variant)}
     runs = list(_with_presets(specs, keys))
     return Job(experiment, base, distinct(runs), *_declared(experiment, runs))
@@ -263,17 +266,27 @@ def equal(experiment: Experiment, specs: Sequence[ResolvedSpec]) -> tuple[list[R
     """
     if experiment.match is None:
         return list(specs), []
-    levels: dict[Budget, Match] = {}
+    levels: dict[tuple[Budget, str], Match] = {}
     for spec in specs:
-        if spec.budget not in levels and spec.budget.steps != 0:
-            levels[spec.budget] = _match(experiment, spec, experiment.match)
+        if _level(spec) not in levels and spec.budget.steps != 0:
+            levels[_level(spec)] = _match(experiment, spec, experiment.match)
     # A budget that is in this unit already stays as it is.
-    return [
-        spec.replace(budget=_budget(levels[spec.budget]))
-        if spec.budget.unit != experiment.match and spec.budget in levels
+    matched = [
+        spec.replace(budget=_budget(levels[_level(spec)]))
+        if spec.budget.unit != experiment.match and _level(spec) in levels
         else spec
         for spec in specs
-    ], list(levels.values())
+    ]
+    # Of a scale with a budget of its own and one arm, there is nothing to tell.
+    arms = Counter(_level(spec) for spec in distinct(spec.replace(seed=0) for spec in specs))
+    return matched, [match for level, match in levels.items() if not experiment.scales or arms[level] > 1]
+
+
+def _level(spec: RunSpec) -> tuple[Budget, str]:
+    """Return what the runs that are matched with each other have in common: the budget, and if it is the one of their
+    scale, this scale, since two scales may have the same number of steps and spend very different amounts on them.
+    """
+    return spec.budget, spec.scale if spec.budget == presets.budget_of(spec.scale) else ""
 
 
 def bound_runs(

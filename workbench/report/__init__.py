@@ -36,6 +36,21 @@ def write_bench(rows: Sequence[Mapping[str, Any]], out: Path) -> Path:
     return speed.write(rows, out)
 
 
+def write_plan(flops: Mapping[str, float], out: Path) -> Path:
+    """Write `out`/plan.svg: published scores over compute, and the FLOPs of each planned arm (paper convention).
+
+    Returns the path of the figure. Raises OSError if the disk fails.
+    """
+    from workbench.report.figures import planned, svg
+    from workbench.report.page import rendering
+    from workbench.store.atomic import write_atomic
+
+    out.mkdir(parents=True, exist_ok=True)
+    figure = svg.alone(planned.figure(flops), rendering.template("colours.css"))
+    write_atomic(out / "plan.svg", figure.encode("utf-8", "replace"))
+    return out / "plan.svg"
+
+
 def find_record(store: RunStore, word: str) -> str:
     """Return the name of the record that a word means: see `workbench.report.load.records.find_record`."""
     from workbench.report.load import records

@@ -8,7 +8,8 @@
 
 The runs are all combinations of AXES and, if VARIANTS are given, each of them with each objective; all of these with
 every seed. A key is one that `--set` takes, `options.NAME` of an objective, or `budget.share`, a part of the budget; an
-axis with one value gives it to all runs. MATCH (a unit of budgets, such as tokens) is the unit in which all runs get
+axis with one value gives it to all runs. A run with the key `scale` has all settings of that scale, also its budget,
+besides those that the command gives. MATCH (a unit of budgets, such as tokens) is the unit in which all runs get
 the same amount, FLOPs by default; `--match` overrides it. CONTRASTS declares the comparisons that the experiment is
 about (see `contrasts`); without it, every two arms are compared.
 
@@ -21,13 +22,13 @@ import importlib.util
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from workbench.errors import InputError, encodable, suggest
-from workbench.spec import contrasts
+from workbench.spec import contrasts, presets
 from workbench.spec.contrasts import Contrast
 from workbench.spec.parts import LATER_TASK_FIELDS, UNITS, Budget, TasksSpec
 from workbench.spec.run_spec import RunSpec, digest, known_keys, refuse_found
@@ -82,20 +83,30 @@ class Experiment:
         if many > MOST_RUNS:
             raise InputError(f"{self.name} with {seeds} seeds is {many:,} runs; give fewer values, up to {MOST_RUNS:,}")
 
-    def runs(self, base: RunSpec, seeds: int) -> Iterator[RunSpec]:
+    @property
+    def scales(self) -> list[str]:
+        """The scales that runs of the experiment name, in the order of the runs; none if all have that of the base."""
+        return list(dict.fromkeys(str(cell["scale"]) for cell in self.cells() if "scale" in cell))
+
+    def runs(
+        self, base: RunSpec, seeds: int, at_scale: Callable[[str], RunSpec] = presets.resolve
+    ) -> Iterator[RunSpec]:
         """Yield one spec for each seed and cell, first all cells of one seed, so that comparisons are complete early.
 
-        Raises InputError, which names the first cell for which no spec can be made.
+        `at_scale` returns the base spec of a scale, for cells that name one. Raises InputError, which names the first
+        cell for which no spec can be made.
         """
         self.check_size(seeds)
+        bases = {scale: at_scale(scale) for scale in self.scales}
         for seed in range(base.seed, base.seed + seeds):
             for values in self.cells():
-                yield changed(base, values | {"seed": seed})
+                yield changed(bases[str(values["scale"])] if "scale" in values else base, values | {"seed": seed})
 
     def record_name(self, base: RunSpec) -> str:
         """Return the name of the experiment's record, such as `ablation-nano-1a2b3c4d`.
 
-        Runs of one experiment from the same base settings share a record, even if their budgets differ.
+        Runs of one experiment from the same base settings share a record, even if their budgets differ. The base of
+        several scales is that of the first one.
         """
         given = base.identity()
         for key in ("budget", "seed", "objective", "options", "source"):
@@ -220,10 +231,10 @@ def check_key(key: str, where: str) -> None:
         raise InputError(f"{where}: the key {key!r} must be text, as in 'optim.lr'")
     if key == "seed":
         raise InputError(f"{where}: seed cannot be an axis, since arms are compared over seeds; use --seeds N")
-    if key in ("scale", "recipe"):
+    if key == "recipe":
         raise InputError(
-            f"{where}: {key} cannot be an axis, since it stands for a table of settings that is read before runs are "
-            f"made; vary settings of it, such as encoder.hidden, or give one command for each {key}"
+            f"{where}: recipe cannot be an axis, since it stands for a table of settings that is read before runs are "
+            f"made; vary settings of it, such as corruption.picks, or give one command for each recipe"
         )
     if key.startswith("tasks."):
         raise InputError(

@@ -142,7 +142,7 @@ class DataSpec(Part):
     `fingerprint`, `special`, and the counts of the text, `words` and `tokens`, are filled in when the text is prepared;
     the counts are 0 until then. `held_out` is the share of the text, chosen by its hash, that is kept out of
     pre-training; of the corpus `docs` a fixed part is always held out, and `held_out` does not apply to it.
-    `tokenizer` is a kind of vocabulary that is trained on the text, `wordpiece` or `bpe` (of bytes), or the
+    `tokenizer` is a kind of vocabulary that is trained on the text, `wordpiece`, `bpe` (of bytes) or `unigram`, or the
     name or folder of a tokenizer, whose own rules `lowercase` does not change. Accents are stripped, as by BERT, if the
     text is put into lower case, unless `strip_accents` says otherwise: "på" would become "pa".
 
@@ -246,6 +246,9 @@ class ScheduleSpec(Part):
     share of the peak: 0 for GPT (Radford et al. 2018, section 4.1), 0.1 for GPT-3 (Brown et al. 2020, appendix B). In
     an `inverse-sqrt` run the rate falls with the square root of the step (Vaswani et al. 2017, equation 3), whatever
     the length of the run.
+
+    A run ends after the share `until` of its schedule: below 1 for the first phase of a training that another run goes
+    on with (`StartSpec`).
     """
 
     kind: Literal["linear", "wsd", "constant", "cosine", "inverse-sqrt"] = "linear"
@@ -253,6 +256,7 @@ class ScheduleSpec(Part):
     overlap: bool = False
     decay: Annotated[float, Field(gt=0, le=1)] = 0.2
     floor: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    until: Annotated[float, Field(gt=0, le=1)] = 1.0
 
     @model_validator(mode="after")
     def _one_shape(self) -> Self:
@@ -313,6 +317,9 @@ class StartSpec(Part):
     decay branches off a trunk; `encoder`, the weights of the main encoder; `generator`, a masked language model, which
     becomes the generator and whose encoder's weights are also the initial ones of the main encoder (two-stage training,
     section 3.2). With `freeze_generator` the generator is not trained further.
+
+    The parent may have rows of another length, `data.length`. With `all` these are phases of one training, such as
+    BERT's: 90 % of the steps on rows of 128 tokens and then 512 (Devlin et al. 2019, appendix A.2).
     """
 
     parent: dict[str, Any] = Field(default_factory=dict)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from workbench.errors import InputError, suggest
+from workbench.spec.parts import Budget
 from workbench.spec.run_spec import RunSpec, merge, parse
 
 # FLOPs of budgets are counted as in the paper's script at the paper's own scales, and by matrix products at the others:
@@ -67,7 +68,9 @@ SCALES: dict[str, dict[str, Any]] = {
 # Published models by their sizes and their training, as the official script of Clark et al. 2020 counts it
 # (`flops_computation.py`) where it has them: with `--objective bert-mlm`, of gpt-1 with `causal-lm`. What is not given
 # follows `base` or `large`. The script gives GPT 128 rows a step; its paper has 64. GPT's layers have their norms after
-# the branches, those of the family gpt2 before them. RoBERTa's gradients are not clipped.
+# the branches, those of the family gpt2 before them. RoBERTa's gradients are not clipped. XLNet's compute is a measured
+# constant in the script, 3.86e21; with `permutation-lm`, both of its streams are counted here. Its rate and warm-up are
+# as others cite them. bert-small is the paper's own model (table 1).
 _BASE = {"encoder.hidden": 768, "encoder.layers": 12, "tasks.lr": 1e-4, "tasks.layer_decay": 0.8}
 _LARGE = {"encoder.hidden": 1024, "encoder.layers": 24, "tasks.lr": 5e-5, "tasks.layer_decay": 0.9}
 _LONG = {"data.length": 512, "tying": "none", "tasks.seeds": 10}
@@ -75,6 +78,7 @@ _ROBERTA = {"encoder.family": "roberta", "encoder.vocab": 50265, "batch.size": 8
             "optim.beta2": 0.98, "optim.clip": 0.0}  # fmt: skip
 
 PUBLISHED: dict[str, dict[str, Any]] = {
+    "bert-small": SCALES["small"] | {"tying": "none", "budget.steps": 1_450_000},
     "bert-base": _LONG | _BASE | {
         "encoder.family": "bert", "batch.size": 256, "optim.lr": 1e-4, "schedule.warmup": 10_000,
         "budget.steps": 1_000_000,
@@ -88,6 +92,10 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "gpt-1": _LONG | _BASE | {
         "encoder.family": "gpt2", "encoder.vocab": 40_000, "batch.size": 128, "optim.lr": 2.5e-4,
         "schedule.kind": "cosine", "schedule.warmup": 2000, "budget.steps": 960_800,
+    },
+    "xlnet-large": _LONG | _LARGE | {
+        "encoder.family": "xlnet", "encoder.vocab": 32_000, "batch.size": 8192, "optim.lr": 4e-4,
+        "schedule.warmup": 40_000, "budget.steps": 500_000,
     },
     "albert-xxlarge": _LONG | _LARGE | {
         "encoder.family": "albert", "encoder.hidden": 4096, "encoder.layers": 12, "encoder.embedding": 128,
@@ -175,6 +183,11 @@ def resolve(scale: str = "nano", overrides: Mapping[str, Any] | None = None) -> 
     ):  # a given budget replaces that of the scale
         rows = {k: v for k, v in rows.items() if not k.startswith("budget.") or k == "budget.convention"}
     return parse(merge({}, rows | overrides))
+
+
+def budget_of(scale: str) -> Budget:
+    """Return the budget that runs of a scale have if no other is given."""
+    return resolve(scale).budget
 
 
 def rehearsed(base: RunSpec, steps: int, rows: int) -> RunSpec:

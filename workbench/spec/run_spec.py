@@ -96,14 +96,25 @@ class RunSpec(Part):
         parent = self.parent()
         assert parent is not None
         if _text(parent.data) != _text(self.data):
-            raise ValueError("start.parent cannot change data: a run and its parent must read the same text")
+            raise ValueError(
+                "start.parent cannot change data: a run and its parent must read the same text; only data.length may "
+                "differ"
+            )
+        if self.budget.unit == "words" and parent.data.length != self.data.length:
+            raise ValueError(
+                f"with rows of {parent.data.length} and then {self.data.length} tokens, a budget cannot be in words, "
+                f"of which a longer row holds a larger share; give tokens, FLOPs or steps"
+            )
         if start.take == "all":
-            own_settings, parent_settings = ({**run.model_dump(), **dict.fromkeys(_BRANCHES)} for run in (self, parent))
+            own_settings, parent_settings = (
+                {**run.model_dump(), **dict.fromkeys(_BRANCHES), "data": {**run.data.model_dump(), "length": None}}
+                for run in (self, parent)
+            )
             other = next((key for key in own_settings if own_settings[key] != parent_settings[key]), None)
             if other:
                 raise ValueError(
-                    f"start.take=all continues the parent's training, so start.parent may change only the schedule, "
-                    f"but it changes {other}"
+                    f"start.take=all continues the parent's training, so start.parent may change only the schedule "
+                    f"and data.length, but it changes {other}"
                 )
             if self.schedule.kind == "wsd" and self.schedule.decay > 1 - start.share + 1e-9:
                 raise ValueError(
@@ -253,12 +264,13 @@ class RunSpec(Part):
 
 def _text(data: DataSpec) -> DataSpec:
     """Return the data without the settings by which one text becomes different rows."""
-    return data.model_copy(update={"pairs": None, "copies": None})
+    return data.model_copy(update={"pairs": None, "copies": None, "length": 0})
 
 
 # Settings that newer versions added, and the value that was in effect before (see `RunSpec.identity`).
 _ADDED_LATER: dict[tuple[str, str], Any] = {
     ("schedule", "floor"): 0,
+    ("schedule", "until"): 1,
     ("corruption", "generator_random"): 0,
     ("optim", "kind"): "adamw",
     ("optim", "generator_lr"): None,

@@ -16,12 +16,15 @@ from workbench.training import update_rules
 def lr_factor(step: int, steps: int, warmup: int, schedule: ScheduleSpec) -> float:
     """Return the learning rate at `step` (from 0) of `steps` as a fraction of its peak; `warmup` is in steps.
 
+    If the run ends after a share of its schedule (`until`), `steps` are those of the run.
+
     `linear` rises during warm-up and then decays linearly to 0; with `overlap` both happen at once, as in the released
     code: (1 - step / steps) * min(1, step / warmup), which starts from 0. `wsd` stays at the peak until the last
     `decay` share of the run, in which it decays linearly; `constant` stays at the peak. `cosine` falls from the peak to
     `floor` along half a cosine (Loshchilov and Hutter 2017, "SGDR", equation 5, without restarts). `inverse-sqrt` is
     sqrt(warmup / step) after warm-up (Vaswani et al. 2017, equation 3).
     """
+    steps = round(steps / schedule.until)
     if schedule.overlap:
         rise = min(1.0, step / warmup) if warmup else 1.0
         return rise * (1 - step / steps)

@@ -21,6 +21,7 @@ from workbench.store.validation import check_fields
 
 # The speed of whole training steps as a share of the measured speed of matrix products (docs/log.md).
 EFFICIENCY = 0.35
+JUMP = 0.005  # of a schedule, the largest distance between the end of one phase of training and the begin of the next
 
 
 @dataclass(frozen=True)
@@ -87,13 +88,14 @@ def plan(spec: ResolvedSpec, seconds_per_step: float | None = None, before: Plan
     spent: Mapping[str, int | float] = before.flops if before is not None else dict.fromkeys(CONVENTIONS, 0)
     parameters = count_parameters(spec)
     tokens = rows * spec.data.length + (before.tokens if before is not None else 0)
-    words = words_of_tokens(tokens, spec.data) if spec.data.words else None
+    words = _words(spec, tokens, before)
+    _check_continues(spec, origin, first, first + own)
     return Plan(
         steps=first + own,
         tokens=tokens,
         rows=rows,
         picks=spec.picks,
-        warmup_steps=warmup_steps(spec.schedule, first + own),
+        warmup_steps=warmup_steps(spec.schedule, round((first + own) / spec.schedule.until)),
         flops={str(name): number(own * amount + Fraction(spent[name])) for name, amount in per_step.items()},
         flops_per_step={str(name): number(amount) for name, amount in per_step.items()},
         parameters=parameters,
@@ -104,6 +106,39 @@ def plan(spec: ResolvedSpec, seconds_per_step: float | None = None, before: Plan
         words=words,
         epochs=epochs_of_words(words, spec.data) if words is not None else None,
     )
+
+
+def _words(spec: RunSpec, tokens: int, before: Plan | None) -> float | None:
+    """Return the words in this number of tokens, of which the parent's are `before`; None if they were not counted."""
+    if not spec.data.words:
+        return None
+    parents = before is not None and before.words is not None
+    if not parents or before is None or before.words is None:
+        return words_of_tokens(tokens, spec.data)
+    return before.words + words_of_tokens(tokens - before.tokens, spec.data)
+
+
+def _check_continues(spec: RunSpec, origin: RunSpec | None, first: int, steps: int) -> None:
+    """Raise InputError if the learning rate would jump between two phases of a training (`StartSpec`).
+
+    The first phase ends after `first` of all `steps`. A budget in FLOPs or tokens gives the phases other shares of the
+    steps than of the budget, as longer rows cost more.
+    """
+    if origin is None or spec.start is None or spec.start.take != "all" or not steps:
+        return
+    until, share, kind = origin.schedule.until, first / steps, spec.schedule.kind
+    if until == 1 and origin.data.length == spec.data.length:
+        return
+    if kind == "wsd" and round(spec.schedule.decay * steps) > steps - first:
+        raise InputError(
+            f"schedule.decay={spec.schedule.decay:g} would begin before this run does, at {share:.4g} of all steps; "
+            f"set schedule.decay={1 - share:.4g} at most"
+        )
+    if kind in ("linear", "cosine") and abs(until - share) > JUMP:
+        raise InputError(
+            f"start.parent.schedule.until={until:g}: the learning rate would jump where this run begins, after "
+            f"{share:.4g} of all {steps:,} steps; set start.parent.schedule.until={share:.4g}"
+        )
 
 
 def with_parents(plans: Iterable[tuple[ResolvedSpec, Plan]]) -> list[tuple[ResolvedSpec, Plan]]:

@@ -75,6 +75,19 @@ def test_runs_are_one_arm_where_only_seed_and_budget_differ() -> None:
     assert names_of("objective,optim.lr", [base, base | {"optim.lr": 2e-3}]) == ["rtd, 0.001", "rtd, 0.002"]
 
 
+def test_scales_are_arms_and_those_of_the_paper_are_named_with_their_objective() -> None:
+    """The scale is no part of a run's identity, but it is what such arms are called."""
+    rows = [
+        {"objective": "rtd", "scale": "base", "encoder.hidden": 768},
+        {"objective": "bert", "scale": "bert-large", "encoder.hidden": 1024},
+        {"objective": "ideas/mine.py", "scale": "small", "encoder.hidden": 256},
+        {"objective": "rtd", "scale": "bert-large", "encoder.hidden": 1024},
+    ]
+    assert names_of("scale", rows) == [
+        "rtd-base", "bert-large, objective=bert", "mine-small", "bert-large, objective=rtd"
+    ]  # fmt: skip
+
+
 def test_arms_whose_names_agree_after_forty_characters_are_numbered() -> None:
     long = "x" * 40
     specs = [{"objective": "rtd", "data.corpus": long + end} for end in ("a", "b")]

@@ -68,7 +68,7 @@ def against(
         ax.set_xlim(low, high)
         lines = levels(board)
         cut = _limits(ax, board, lines, published, strip or apart)
-        _published(ax, published, wide, tips)
+        published_marks(ax, published, wide, tips)
         untrained(ax, board, tips, frames.by_id(), rows)
         baselines(ax, lines)
         for arm in board.arms:
@@ -211,8 +211,8 @@ def _marks(ax: Axes) -> list[tuple[float, float]]:
     ]
 
 
-def _published(ax: Axes, published: Sequence[Point], wide: bool, tips: Tips) -> None:
-    """Draw published models as open marks, which differ from all marks of runs."""
+def published_marks(ax: Axes, published: Sequence[Point], wide: bool, tips: Tips) -> None:
+    """Draw published models as open marks, which differ from all marks of runs; with `wide`, most with their names."""
     for point in published:
         marker = {"ELECTRA": "*", "BERT": "h", MEASURED: "X"}.get(point.family, "d")
         gid = f"tip-{len(tips)}"

@@ -10,8 +10,10 @@ from typing import Any
 
 from workbench.report.load.run_files import number, part
 from workbench.spec.parts import UNITS
+from workbench.spec.presets import PUBLISHED as PUBLISHED_SCALES
 
 UNTRAINED, PUBLISHED = "untrained", "published"
+ROWS_BEFORE = "start.parent.data.length"
 SPOKEN = {
     "generator.width": "generator width", "generator.depth": "generator depth", "corruption.rate": "mask rate",
     "options.weight": "\u03bb", "optim.lr": "learning rate",
@@ -43,7 +45,7 @@ def arm_names(
 
     Runs belong to one arm if their specs differ in nothing but seed and budget, so that different specs are never
     averaged. An arm is named by its value on the axis; if several arms would get the same name, the settings in which
-    they differ are added.
+    they differ are added. On an axis of scales, those of the paper and ours are named with their objective.
     """
     arms: dict[tuple[tuple[str, str], ...], list[str]] = {}
     names = {row["run_id"]: "untrained" if row["role"] == "untrained" else "unknown" for row in runs}
@@ -52,7 +54,13 @@ def arm_names(
             identity = ((k, str(v)) for k, v in spec.items() if not _aside(k) and not _trunk(k, spec))
             arms.setdefault(tuple(sorted(identity)), []).append(row["run_id"])
     axes = axis.split(",")
-    short = {arm: ", ".join(sizeless(key, dict(arm)) or arm_name(dict(arm).get(key)) for key in axes) for arm in arms}
+    scales = {arm: of_scale(settings[run_ids[0]]) for arm, run_ids in arms.items()}
+    short = {
+        arm: ", ".join(
+            scales[arm] if key == "scale" else sizeless(key, dict(arm)) or arm_name(dict(arm).get(key)) for key in axes
+        )
+        for arm in arms
+    }
     for arm, run_ids in arms.items():
         name = short[arm]
         same = [dict(other) for other in arms if short[other] == name]
@@ -85,19 +93,22 @@ def spoken(axis: str) -> str:
 
 def _trunk(key: str, spec: Mapping[str, Any]) -> bool:
     """Return whether a setting only describes the trunk that a run branches from, which is longer for a longer run."""
-    return key.startswith("start.parent.") and spec.get("start.take") == "all"
+    return key.startswith("start.parent.") and key != ROWS_BEFORE and spec.get("start.take") == "all"
 
 
 def begun(spec: Mapping[str, Any]) -> str:
     """Return a phrase on the run that this one starts from, such as `two-stage`; "" if there is none.
 
-    A run that takes over no more than an encoder is named by the share of its budget that another objective had.
+    A run that takes over no more than an encoder is named by the share of its budget that another objective had, and
+    one that goes on with longer rows by the length of those before.
     """
     if spec.get("start.take") == "generator":
         return "two-stage" if str(spec.get("start.freeze_generator")) == "True" else "started from a masked LM"
     first = spec.get("start.parent.objective")
     if spec.get("start.take") == "encoder" and first not in (None, spec.get("objective")):
         return f"after {100 * float(spec['start.share']):g} % {arm_name(first)}"
+    if ROWS_BEFORE in spec and spec.get("start.take") == "all":
+        return f"after rows of {spec[ROWS_BEFORE]} tokens"
     return {"all": "branch of a trunk", "encoder": "started from an encoder"}.get(str(spec.get("start.take")), "")
 
 
@@ -105,6 +116,12 @@ def sizeless(key: str, spec: Mapping[str, Any]) -> str:
     """Return `ngram`, `unigram` or `uniform` for a generator without weights on an axis of generator sizes, else ""."""
     kind = spec.get("generator.kind")
     return str(kind) if key.startswith("generator.") and kind not in (None, "None", "transformer") else ""
+
+
+def of_scale(spec: Mapping[str, Any]) -> str:
+    """Return the name of an arm on an axis of scales: `rtd-base`; `bert-large` for a scale that is a model's."""
+    scale = str(spec.get("scale"))
+    return scale if scale in PUBLISHED_SCALES else f"{arm_name(spec.get('objective'))}-{scale}"
 
 
 def arm_name(value: Any) -> str:
