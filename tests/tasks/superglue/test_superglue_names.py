@@ -61,8 +61,8 @@ def test_the_official_layout_is_read(tmp_path: Path) -> None:
 
 
 WIC = [
-    {"word": "place", "sentence1": "Do you want to come over to my place later?", "sentence2": "A system with no place.",
-     "idx": 0, "label": False, "start1": 31, "start2": 17, "end1": 36, "end2": 22, "version": 1.1},
+    {"word": "place", "sentence1": "Do you want to come over to my place later?", "sentence2": "Laws had no place.",
+     "idx": 0, "label": False, "start1": 31, "start2": 12, "end1": 36, "end2": 17, "version": 1.1},
     {"word": "bank", "sentence1": "Banks lend.", "sentence2": "My bank.", "idx": 1, "label": True,
      "start1": 0, "start2": 3, "end1": 5, "end2": 7, "version": 1.1},
 ]  # fmt: skip
@@ -85,7 +85,7 @@ def test_wic_marks_a_word_in_each_sentence(tmp_path: Path, encoder: Path) -> Non
             {"end1": 99},
             r"val\.jsonl, line 1: start1 and end1 are 31 and 99, where sentence1, of 43 characters, has no word",
         ),
-        ({"start2": 22}, "start2 and end2 are 22 and 22"),
+        ({"start2": 17}, "start2 and end2 are 17 and 17"),
         ({"start1": 6, "end1": 7}, "has no word"),
         ({"start1": None}, "start1 is None, and must be the number of a character"),
         ({"start1": True}, "start1 is True"),
