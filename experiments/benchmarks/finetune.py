@@ -45,8 +45,8 @@ def untrained(folder: Path, texts: list[str]) -> Path:
     return folder
 
 
-def trainer(encoder: Path, task: Task, spec: TasksSpec, host: Host, dynamic: bool) -> Callable[[], float]:
-    """Training and predicting with transformers' own parts, texts encoded beforehand. Calling it gives the accuracy."""
+def trainer(encoder: Path, task: Task, spec: TasksSpec, host: Host, dynamic: bool) -> Callable[[int], float]:
+    """Training and predicting with transformers' own parts, texts encoded beforehand. Called with a seed: accuracy."""
     from transformers import (
         AutoTokenizer,
         DataCollatorWithPadding,
@@ -64,16 +64,16 @@ def trainer(encoder: Path, task: Task, spec: TasksSpec, host: Host, dynamic: boo
 
     train, dev = encoded(task.train), encoded(next(iter(task.tests.values())))
 
-    def work() -> float:
+    def work(seed: int) -> float:
         cpu.prepare(None, plain=True)  # tiny numbers are computed with, as they are where nobody asked for other
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         model = ElectraForSequenceClassification.from_pretrained(encoder, num_labels=len(task.labels))
         with tempfile.TemporaryDirectory() as folder:
             arguments = TrainingArguments(
                 output_dir=folder, num_train_epochs=spec.epochs or task.epochs, per_device_train_batch_size=spec.batch,
                 per_device_eval_batch_size=spec.batch, learning_rate=spec.lr, warmup_steps=spec.warmup, report_to=[],
                 save_strategy="no", disable_tqdm=True, bf16=host.resolved_precision() == "bf16", log_level="error",
-                use_cpu=host.resolved_device() == "cpu", logging_strategy="no",
+                use_cpu=host.resolved_device() == "cpu", logging_strategy="no", seed=seed,
             )  # fmt: skip
             made = Trainer(
                 model=model, args=arguments, train_dataset=train, data_collator=DataCollatorWithPadding(words)
@@ -87,14 +87,14 @@ def trainer(encoder: Path, task: Task, spec: TasksSpec, host: Host, dynamic: boo
 
 def measure(task: Task, encoder: Path, spec: TasksSpec, host: Host, repeats: int) -> list[dict[str, Any]]:
     """A row for each side, after turns A B C A B C."""
-    sides: dict[str, Callable[[], float]] = {
-        "ours": lambda: float(next(iter(finetune(encoder, task, spec, 0, host).values.values()))["accuracy"]),
+    sides: dict[str, Callable[[int], float]] = {
+        "ours": lambda seed: float(next(iter(finetune(encoder, task, spec, seed, host).values.values()))["accuracy"]),
         "hf-trainer": trainer(encoder, task, spec, host, dynamic=False),
         "hf-trainer-dynamic": trainer(encoder, task, spec, host, dynamic=True),
     }
-    medians, notes = turns(task.name, sides, repeats)
+    found, notes = turns(task.name, sides, repeats)
     facts = {"task": task.name, "precision": host.resolved_precision(), "rows": len(task.train), "noise": notes}
-    return [{"peer": name, **facts, **row} for name, row in compared(medians, "hf-trainer", "accuracy").items()]
+    return [{"peer": name, **facts, **row} for name, row in compared(found, "hf-trainer", "accuracy").items()]
 
 
 def main() -> None:
@@ -110,7 +110,12 @@ def main() -> None:
     host = host_of(chosen)
     names = tuple(chosen.task or ["MRPC", "SST-2"])
     spec = TasksSpec(
-        names=names, glue=chosen.glue, rows=chosen.rows, epochs=chosen.epochs, lr=chosen.lr, layer_decay=1.0
+        names=names,
+        glue=chosen.glue,
+        rows=chosen.rows,
+        epochs=chosen.epochs,
+        lr=chosen.lr,
+        layer_decay=1.0,
     )
     result = here(host.resolved_device(), chosen.threads) | {
         "encoder": chosen.encoder.name if chosen.encoder else "untrained",

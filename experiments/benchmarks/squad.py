@@ -6,9 +6,10 @@ Both sides take turns with the same encoder, questions, epochs, batch, learning 
 and end independently. The other side is `AutoModelForQuestionAnswering` with torch's AdamW: windows of up to 384 tokens
 that overlap by 128, each padded to 384 as run_qa does unless told otherwise (`hf-run-qa`), or to the longest of its
 batch (`hf-run-qa-dynamic`). Ours has windows of that length with about that overlap, and an answerability head, which
-run_qa lacks. Texts are encoded beforehand there and within the time here; both count training, predicting and the
-search for the best answers. Without `--encoder` it is an untrained one of 4 layers of width 128. `questions_per_second`
-counts training questions once an epoch, and test questions; `processor_ratio` compares processor time.
+run_qa lacks. `--length` and `--overlap` are for encoders of fewer positions. Texts are encoded beforehand there and
+within the time here; both count training, predicting and the search for the best answers. Without `--encoder` it is an
+untrained one of 4 layers of width 128. `questions_per_second` counts training questions once an epoch, and test
+questions; `processor_ratio` compares processor time.
 """
 
 from __future__ import annotations
@@ -35,31 +36,32 @@ from workbench.tasks.squad.answering import answer
 from workbench.tasks.squad.official_metrics import answerable_metrics
 from workbench.tasks.squad.questions import Questions, Squad
 
-LENGTH, OVERLAP, BEST, LONGEST = 384, 128, 20, 30  # the defaults of run_qa
+BEST, LONGEST = 20, 30  # the defaults of run_qa
 QUERY = 24  # tokens of a question, as a rough mean, by which our stride gets the same overlap
 
 
-def untrained(folder: Path, task: Squad) -> Path:
+def untrained(folder: Path, task: Squad, length: int) -> Path:
     """An encoder with its initial weights, and a vocabulary of the task's own paragraphs."""
     trained = subwords.train(task.train.paragraphs, 4096)
     tokenizer.save(trained, folder, True)
-    sizes = {"encoder.hidden": 128, "encoder.layers": 4, "encoder.embedding": 128, "encoder.positions": LENGTH,
+    sizes = {"encoder.hidden": 128, "encoder.layers": 4, "encoder.embedding": 128, "encoder.positions": length,
              "encoder.vocab": tokenizer.size(trained), "encoder.init": 0.05}  # fmt: skip
     build_encoder(resolve("small", sizes)).save(folder)
     return folder
 
 
-def run_qa(encoder: Path, task: Squad, spec: TasksSpec, host: Host, dynamic: bool) -> Callable[[], float]:
-    """Training and predicting as in run_qa, with texts encoded beforehand. Calling it gives F1."""
+def run_qa(encoder: Path, task: Squad, spec: TasksSpec, host: Host, dynamic: bool) -> Callable[[int], float]:
+    """Training and predicting as in run_qa, with texts encoded beforehand. Calling it with a seed gives F1."""
     from transformers import AutoModelForQuestionAnswering, AutoTokenizer, get_linear_schedule_with_warmup
 
     words = AutoTokenizer.from_pretrained(encoder)
+    overlap = (spec.squad_length or 0) - (spec.squad_stride or 0) - QUERY
 
     def encoded(part: Questions) -> list[dict[str, Any]]:
         padding = False if dynamic else "max_length"
         pairs = [row.text for row in part.rows], [part.paragraphs[row.paragraph] for row in part.rows]
         rows = words(
-            *pairs, truncation="only_second", max_length=LENGTH, stride=OVERLAP, padding=padding,
+            *pairs, truncation="only_second", max_length=spec.squad_length, stride=overlap, padding=padding,
             return_overflowing_tokens=True, return_offsets_mapping=True,
         )  # fmt: skip
         windows = []
@@ -85,9 +87,9 @@ def run_qa(encoder: Path, task: Squad, spec: TasksSpec, host: Host, dynamic: boo
         with torch.autocast(device.partition(":")[0], torch.bfloat16, enabled=half):
             return model(**padded, **spans)
 
-    def work() -> float:
+    def work(seed: int) -> float:
         cpu.prepare(None, plain=True)
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         model = AutoModelForQuestionAnswering.from_pretrained(encoder).to(device).train()
         optimizer = torch.optim.AdamW(model.parameters(), lr=spec.lr, weight_decay=0.0)
         epochs = int(spec.epochs or 2)
@@ -132,19 +134,19 @@ def searched(test: Questions, windows: list[dict[str, Any]], starts: Any, ends: 
 
 def measure(task: Squad, encoder: Path, spec: TasksSpec, host: Host, repeats: int) -> list[dict[str, Any]]:
     """A row for each side, after turns A B C A B C."""
-    sides: dict[str, Callable[[], float]] = {
-        "ours": lambda: answer(encoder, task, spec, 0, host).value,
+    sides: dict[str, Callable[[int], float]] = {
+        "ours": lambda seed: answer(encoder, task, spec, seed, host).value,
         "hf-run-qa": run_qa(encoder, task, spec, host, dynamic=False),
         "hf-run-qa-dynamic": run_qa(encoder, task, spec, host, dynamic=True),
     }
     one = task.train.take([0])
     answer(encoder, replace(task, train=one, tests={"dev": one}), spec, 0, host)  # what is done on first use alone
-    medians, notes = turns(task.name, sides, repeats)
+    found, notes = turns(task.name, sides, repeats)
     questions = (spec.epochs or 2) * len(task.train) + len(task.tests["dev"])
     facts = {"task": task.name, "precision": host.resolved_precision(), "rows": len(task.train),
              "tests": len(task.tests["dev"]), "noise": notes}  # fmt: skip
-    rows = compared(medians, "hf-run-qa", "f1").items()
-    each = {name: round(questions / medians[name][0], 1) for name in medians}
+    rows = compared(found, "hf-run-qa", "f1").items()
+    each = {name: round(questions / side.seconds, 1) for name, side in found.items()}
     return [{"peer": name, **facts, **row, "questions_per_second": each[name]} for name, row in rows]
 
 
@@ -155,6 +157,8 @@ def main() -> None:
     parser.add_argument("--task", choices=["squad1", "squad1-devsplit"], default="squad1-devsplit")
     parser.add_argument("--rows", type=int, default=400, help="questions to train on")
     parser.add_argument("--tests", type=int, default=200, help="questions to test on")
+    parser.add_argument("--length", type=int, default=384, help="tokens of a window")
+    parser.add_argument("--overlap", type=int, default=128, help="tokens of a paragraph that windows share")
     parser.add_argument("--epochs", type=float, default=2.0)
     parser.add_argument("--lr", type=float, default=3e-4)
     add_options(parser)
@@ -162,7 +166,8 @@ def main() -> None:
     host = host_of(chosen)
     spec = TasksSpec(
         names=(chosen.task,), squad=chosen.squad, rows=chosen.rows, epochs=chosen.epochs, lr=chosen.lr,
-        layer_decay=1.0, squad_head="independent", squad_length=LENGTH, squad_stride=LENGTH - QUERY - OVERLAP,
+        layer_decay=1.0, squad_head="independent", squad_length=chosen.length,
+        squad_stride=chosen.length - QUERY - chosen.overlap,
     )  # fmt: skip
     (task,) = tasks.load(spec).tasks
     assert isinstance(task, Squad)
@@ -171,7 +176,7 @@ def main() -> None:
     )
     task = replace(task, tests={"dev": some.take(list(range(min(chosen.tests, len(some)))))})
     with tempfile.TemporaryDirectory() as folder:
-        encoder = chosen.encoder or untrained(Path(folder), task)
+        encoder = chosen.encoder or untrained(Path(folder), task, chosen.length)
         result = here(host.resolved_device(), chosen.threads) | {
             "encoder": chosen.encoder.name if chosen.encoder else "untrained",
             "rows": measure(task, encoder, spec, host, chosen.repeats),

@@ -30,10 +30,27 @@ def test_ag_news_has_no_header(tmp_path: Path) -> None:
     assert isinstance(task, Task) and task.labels == ("1", "2", "3", "4")
     assert (len(task.train), {part: len(rows) for part, rows in task.tests.items()}) == (12, {"test": 4})
     assert task.train.first[0] == "Title 0" and task.train.second == [f'Text, "quoted" {n}\\$' for n in range(12)]
+    assert load(tmp_path / "train.csv").fingerprint == task.fingerprint
+    (tmp_path / "four.csv").write_text('1,"a title",text,more\n' * 3)
     with pytest.raises(InputError, match=r"of a file without a header give numbers, as in --set tasks\.label=1"):
-        load(tmp_path / "train.csv")
+        load(tmp_path / "four.csv")
     with pytest.raises(InputError, match=r"has no column '9' \(tasks\.text\)"):
         load(tmp_path / "train.csv", label="1", text="9")
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv"])
+def test_columns_without_a_header_are_found_and_named(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mark = "," if name.endswith("csv") else "\t"
+    rows = [f"{mark.join((f'text {n}', ('good', 'bad')[n % 2]))}\n" for n in range(40)]
+    (tmp_path / name).write_text("".join(rows))
+    task = load(tmp_path / name)
+    assert task.labels == ("bad", "good") and len(task.train) + len(task.tests["dev"]) == 40
+    assert f"{name} has no header: column 2 is read as the label, 1 as text" in caplog.text
+    (tmp_path / name).write_text(mark.join(("remark", "mood")) + "\n" + "".join(rows))
+    with pytest.raises(InputError, match="has no column 'label'"):  # a header of other names stays one
+        load(tmp_path / name)
 
 
 def test_a_header_of_numbers_stays_a_header(tmp_path: Path) -> None:
@@ -53,6 +70,25 @@ def test_trec_has_a_label_before_each_text(tmp_path: Path) -> None:
     assert load(tmp_path / "only.label").labels == ("0", "1")
 
 
+def test_trec_is_read_as_it_was_published(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lines = "".join(f"{('LOC:city', 'HUM:ind')[n % 2]} What is number {n} , say ?\n" for n in range(60))
+    (tmp_path / "train_5500.label").write_bytes(lines.encode() + b"NUM:date When did the caf\xe9 open ?\n")
+    (tmp_path / "TREC_10.label").write_text(lines)
+    task = load(tmp_path / "train_5500.label")
+    assert task.name == tmp_path.name and len(task.train) == 61 and len(task.tests["test"]) == 60
+    assert task.train.first[60] == "When did the café open ?"
+    assert "is read as Latin-1: 1 character that ASCII lacks, first 'é' at line 61" in caplog.text
+
+
+@pytest.mark.parametrize("odd", [b"\xe9" * 9, b"\xc3\xa9 \xe9", b"\x81"])
+def test_other_bytes_are_no_latin_1(odd: bytes, tmp_path: Path) -> None:
+    """Too many of them, some that are UTF-8 after all, or one that stands for no character."""
+    lines = b"".join(b"x:y some text %d\n" % n for n in range(400))
+    (tmp_path / "x.label").write_bytes(lines + b"x:z a" + odd + b"\n")
+    with pytest.raises(InputError, match="is not UTF-8"):
+        load(tmp_path / "x.label")
+
+
 def test_sick_is_classified_graded_or_compared(tmp_path: Path) -> None:
     kinds = ("NEUTRAL", "ENTAILMENT", "CONTRADICTION")
     for part, count in (("train", 9), ("trial", 3), ("test_annotated", 6)):
@@ -62,7 +98,9 @@ def test_sick_is_classified_graded_or_compared(tmp_path: Path) -> None:
     task = load(path, label="entailment_judgment")
     assert task.name == "SICK" and set(task.labels) == set(kinds)
     assert {part: len(rows) for part, rows in task.tests.items()} == {"dev": 3, "test": 6}
+    assert load(path).fingerprint == task.fingerprint
     assert load(path, label="relatedness_score").regression
+    assert load(f"similarity:{path}").fingerprint == load(f"similarity:{path}", label="relatedness_score").fingerprint
     similar = load(f"similarity:{path}", label="relatedness_score")
     assert isinstance(similar, Embedding) and {part: len(rows) for part, rows in similar.tests.items()} == {
         "test": 6, "dev": 3,
@@ -80,6 +118,7 @@ def test_subj_has_no_header(tmp_path: Path) -> None:
     (tmp_path / "subj.tsv").write_text("".join(f'{n % 2}\tsome "text {n}\n' for n in range(60)))
     task = load(tmp_path / "subj.tsv", label="1", text="2")
     assert task.labels == ("0", "1") and len(task.train) + len(task.tests["dev"]) == 60
+    assert load(tmp_path / "subj.tsv").fingerprint == task.fingerprint
     assert task.train.first[0].startswith('some "text')
 
 

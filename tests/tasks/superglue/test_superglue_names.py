@@ -56,7 +56,46 @@ def test_the_official_layout_is_read(tmp_path: Path) -> None:
     assert found.missing == {
         "superglue:cb": f"no train.jsonl or val.jsonl in {tmp_path / 'CB'}",
         "superglue:rte": f"no train.jsonl or val.jsonl in {tmp_path / 'RTE'}",
+        "superglue:wic": f"no train.jsonl or val.jsonl in {tmp_path / 'WiC'}",
     }
+
+
+WIC = [
+    {"word": "place", "sentence1": "Do you want to come over to my place later?", "sentence2": "Laws had no place.",
+     "idx": 0, "label": False, "start1": 31, "start2": 12, "end1": 36, "end2": 17, "version": 1.1},
+    {"word": "bank", "sentence1": "Banks lend.", "sentence2": "My bank.", "idx": 1, "label": True,
+     "start1": 0, "start2": 3, "end1": 5, "end2": 7, "version": 1.1},
+]  # fmt: skip
+
+
+def test_wic_marks_a_word_in_each_sentence(tmp_path: Path, encoder: Path) -> None:
+    (wic,) = load("superglue:wic", both(tmp_path, "WiC", WIC * 4))
+    assert wic.train.spans is not None
+    marked = [
+        [text[a:b] for a, b in spans] for text, spans in zip(wic.train.first[:2], wic.train.spans[:2], strict=True)
+    ]
+    assert marked == [["place", "place"], ["Banks", "bank"]] and wic.train.targets[:2] == [0, 1]
+    assert finetune(encoder, wic, SPEC.model_copy(update={"epochs": 1.0}), 0, CPU).task == "superglue:wic"
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (
+            {"end1": 99},
+            r"val\.jsonl, line 1: start1 and end1 are 31 and 99, where sentence1, of 43 characters, has no word",
+        ),
+        ({"start2": 17}, "start2 and end2 are 17 and 17"),
+        ({"start1": 6, "end1": 7}, "has no word"),
+        ({"start1": None}, "start1 is None, and must be the number of a character"),
+        ({"start1": True}, "start1 is True"),
+    ],
+)
+def test_a_word_that_is_not_in_its_sentence_is_refused(fault: dict[str, object], told: str, tmp_path: Path) -> None:
+    both(tmp_path, "WiC", WIC)
+    put(tmp_path / "WiC/val.jsonl", [WIC[0] | fault])
+    with pytest.raises(InputError, match=told):
+        load("superglue:wic", tmp_path)
 
 
 def test_every_name_is_listed() -> None:

@@ -25,6 +25,7 @@ from workbench.tasks.tables.labelled import Line
 from workbench.tasks.task import Examples, Task
 
 STS = "STS-B"
+NUMBERS = ("relatedness_score", "similarity", *table.LABELS)  # usual names of the column of numbers
 LEAST = 3  # pairs, below which no correlation says anything
 
 
@@ -131,7 +132,8 @@ def _of_table(path: Path, spec: TasksSpec) -> tuple[dict[str, Similar], list[str
 
     Without training, they are the rows to test on if it or the files beside it have some, else all of its rows.
     """
-    lines = [line for part, file in table.siblings(path).items() for line in table.lines_of(file, spec, part)]
+    files, spec = table.siblings(path), table.with_columns(path, spec, NUMBERS)
+    lines = [line for part, file in files.items() for line in table.lines_of(file, spec, part, NUMBERS)]
     if trains(spec):
         sides = table.parts_of(lines, "regression", path, None)
         ordered = {part: sides[part] for part in ("test", "dev", "train") if part in sides}

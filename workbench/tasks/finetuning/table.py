@@ -1,14 +1,15 @@
 """A user's table as a task: a CSV, TSV, JSON lines or Parquet file with one example in each row.
 
 Columns are given by `tasks.text`, `tasks.pair` and `tasks.label`, or recognised by their names; those of a file without
-a header by numbers from 1. If all labels are
-numbers and some have a fractional part, the task is a regression, else a classification; `tasks.kind` overrides this.
+a header are given by numbers from 1, or are the label and one or two texts, as a warning says
+(`workbench.tasks.rows.without_header`). If all labels are numbers and some have a fractional part, the task is a
+regression, else a classification; `tasks.kind` overrides this.
 Lists of labels, in JSON lines or Parquet, give each row any number of them; so does `tasks.kind=multilabel` in CSV and
 TSV, where labels are separated by `|`, or by commas if the column has no `|`. The rows to test on are
 
 1. those of a column `split` (`train`; `dev`, `validation`, `valid` or `trial`; `test`), or else
 2. those of a file beside the table: `my.dev.csv`, `my.validation.csv`, `my.test.csv` ... beside `my.train.csv`, and
-   `dev.csv` ... beside `train.csv`, or else
+   `dev.csv` ... beside `train.csv`, `TREC_10.label` beside `train_5500.label`, or else
 3. about a fifth of the rows, chosen by a hash of the first text, so that equal texts are on the same side, and a row
    stays on its side if others are added; rows whose label no training row has are used for training. With
    `tasks.folds` every row is tested on in turn instead (`workbench.tasks.tables.folds`).
@@ -17,15 +18,16 @@ TSV, where labels are separated by `|`, or by commas if the column has no `|`. T
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from workbench.errors import InputError, listed, suggest
+from workbench.progress import warn_once
 from workbench.rng import seed_of
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
-from workbench.tasks.rows import FORMATS, checked_text, rows_of
+from workbench.tasks.rows import FORMATS, checked_text, rows_of, without_header
 from workbench.tasks.tables import labelled
 from workbench.tasks.tables.folds import divided
 from workbench.tasks.tables.labelled import Line
@@ -37,12 +39,16 @@ PAIRS = (
     ("sentence_a", "sentence_b"),
 )  # fmt: skip
 SINGLES = ("text", "sentence", "review", "content", "document", "body")
-LABELS = ("label", "labels", "target", "class", "category", "score", "gold_label", "y")
+LABELS = (
+    "label", "labels", "target", "class", "category", "score", "gold_label", "y", "entailment_label",
+    "entailment_judgment",
+)  # fmt: skip
 SPLITS = ("split", "semeval_set")  # columns of parts
 PARTS = {
     "train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "val": "dev", "trial": "dev",
     "test_annotated": "test", "test": "test",
 }  # fmt: skip
+TREC = ("train_5500.label", "TREC_10.label")  # the two files as published
 
 
 def is_table(name: str) -> bool:
@@ -55,6 +61,7 @@ def load(path: Path, spec: TasksSpec) -> Task:
     path = user_path(path, "--tasks")
     if not path.is_file():
         raise InputError(f"--tasks {path}: there is no such file")
+    spec = with_columns(path, spec)
     lines = [line for part, file in siblings(path).items() for line in lines_of(file, spec, part)]
     if not lines:
         raise InputError(f"{path} holds no rows")
@@ -68,6 +75,8 @@ def load(path: Path, spec: TasksSpec) -> Task:
 def siblings(path: Path) -> dict[str | None, Path]:
     """Return {part: file}, with the files beside a file whose name ends in `train`; else {None: path}."""
     stem, suffix = path.stem, path.suffix
+    if path.name == TREC[0] and (test := path.with_name(TREC[1])).is_file():
+        return {"train": path, "test": test}
     if not re.search(r"(^|[._-])train$", stem):
         return {None: path}
     beside = [(part, path.with_name(stem[: -len("train")] + word + suffix)) for word, part in PARTS.items()]
@@ -80,19 +89,23 @@ def siblings(path: Path) -> dict[str | None, Path]:
 
 def title(path: Path) -> str:
     """Return the name of the task: that of the file without `train`, or of its folder."""
-    return re.sub(r"[._-]?train$", "", path.stem) or path.resolve().parent.name
+    name = "" if path.name == TREC[0] else re.sub(r"[._-]?train$", "", path.stem)
+    return name or path.resolve().parent.name
 
 
 # ---- reading ----
 
 
-def lines_of(path: Path, spec: TasksSpec, part: str | None) -> Iterator[Line]:
-    """Yield the rows of a file, all of one part unless it is None. Raises InputError for a row that cannot be used."""
+def lines_of(path: Path, spec: TasksSpec, part: str | None, labels: Sequence[str] = LABELS) -> Iterator[Line]:
+    """Yield the rows of a file, all of one part unless it is None. Raises InputError for a row that cannot be used.
+
+    `labels` are the usual names of the column of labels, the first of which that is there is taken.
+    """
     texts: list[str] = []
     label = split = ""
-    for where, row in rows_of(path, [name for name in (spec.text, spec.pair, spec.label) if name]):
+    for where, row in rows_of(path, _given(spec)):
         if not texts:
-            texts, label = _columns(path, list(row), spec)
+            texts, label = _columns(path, list(row), spec, labels)
             split = "" if part else next((name for name in row if name.lower() in SPLITS), "")
         words = []
         for column in texts:
@@ -102,6 +115,26 @@ def lines_of(path: Path, spec: TasksSpec, part: str | None) -> Iterator[Line]:
         where = f"{path}, {where}"
         side = side_of(row.get(split), where) if split else part
         yield Line(where, side, tuple(words), _label(row.get(label), spec.kind, where))
+
+
+def with_columns(path: Path, spec: TasksSpec, labels: Sequence[str] = LABELS) -> TasksSpec:
+    """Return the settings with the columns of a file without a header, which a warning names; else unchanged."""
+    _, first = next(rows_of(path), ("", {}))
+    if _given(spec) or any(name.lower() in labels for name in first):
+        return spec
+    columns = without_header(path)
+    if not columns:
+        return spec
+    label, *texts = columns
+    warn_once(
+        f"{path} has no header: column {label} is read as the label, {' and '.join(texts)} as text; "
+        f"--set tasks.label=, tasks.text= and tasks.pair= name others by their numbers"
+    )
+    return spec.model_copy(update={"label": label, "text": texts[0], "pair": "".join(texts[1:]) or None})
+
+
+def _given(spec: TasksSpec) -> list[str]:
+    return [name for name in (spec.text, spec.pair, spec.label) if name]
 
 
 def side_of(split: Any, where: str) -> str:
@@ -128,7 +161,7 @@ def given_column(path: Path, there: Iterable[str], key: str, name: str) -> str:
     return name
 
 
-def _columns(path: Path, there: list[str], spec: TasksSpec) -> tuple[list[str], str]:
+def _columns(path: Path, there: list[str], spec: TasksSpec, labels: Sequence[str]) -> tuple[list[str], str]:
     """Return the names of the text columns and of the label column: those given in the spec, else usual names.
 
     Raises InputError if there is no such column.
@@ -147,7 +180,7 @@ def _columns(path: Path, there: list[str], spec: TasksSpec) -> tuple[list[str], 
     label = (
         given_column(path, there, "label", spec.label)
         if spec.label
-        else next((lower[n] for n in LABELS if n in lower), "")
+        else next((lower[n] for n in labels if n in lower), "")
     )
     if not label:
         raise missing("label", "label")

@@ -1,9 +1,9 @@
-"""Where the two spans of a row are in its text, from their words and the number of their first word."""
+"""Where the two spans of a row are in its text, by their words and the number of their first word or by characters."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.errors import InputError
@@ -54,6 +54,34 @@ def _span(entry: Mapping[str, Any], name: str, text: str, where: str, faults: li
     faults.append(ABSENT)
     last = min(len(places), index + len(words.split())) - 1
     return word.start(), places[last].end()
+
+
+def in_two_sentences(columns: Mapping[str, Any], sentences: Sequence[str], where: str) -> tuple[str, Spans]:
+    """Return two sentences as one text, and the span of a word in each, as WiC's `start1`, `end1` and so on say.
+
+    Raises InputError for a span that is not in its sentence or holds only blanks.
+    """
+    spans, before = list[Span](), 0
+    for number, sentence in enumerate(sentences, 1):
+        start, end = (_place(columns, f"{side}{number}", where) for side in ("start", "end"))
+        word = sentence[start:end]
+        if not start < end <= len(sentence) or not word.strip():
+            raise InputError(
+                f"{where}: start{number} and end{number} are {start} and {end}, where sentence{number}, of "
+                f"{len(sentence)} characters, has no word"
+            )
+        start, end = start + len(word) - len(word.lstrip()), end - len(word) + len(word.rstrip())
+        spans.append((before + start, before + end))
+        before += len(sentence) + 1
+    return " ".join(sentences), (spans[0], spans[1])
+
+
+def _place(columns: Mapping[str, Any], name: str, where: str) -> int:
+    value = columns.get(name)
+    value = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InputError(f"{where}: {name} is {value!r:.40}, and must be the number of a character, from 0")
+    return value
 
 
 def _is_whole(text: str, start: int, end: int) -> bool:

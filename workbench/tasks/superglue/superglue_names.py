@@ -18,7 +18,7 @@ from workbench.progress import warn_once
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
 from workbench.tasks.superglue.questions_of_files import Row, examples, id_of, label, notes, text
-from workbench.tasks.superglue.span_places import spans_of
+from workbench.tasks.superglue.span_places import in_two_sentences, spans_of
 from workbench.tasks.task import Task, sealed
 
 SUITE: Literal["superglue"] = "superglue"
@@ -92,6 +92,15 @@ def _wsc(form: Form, columns: Columns, where: str) -> Row:
     )
 
 
+def _wic(form: Form, columns: Columns, where: str) -> Row:
+    odd: list[str] = []
+    sentences = [text(columns, name, where, odd) for name in ("sentence1", "sentence2")]
+    words, spans = in_two_sentences(columns, sentences, where)
+    return Row(
+        where, id_of(columns), words, (None,), (label(columns.get("label"), form.labels, where),), spans, (*odd,)
+    )
+
+
 _OF_ANSWERS = ("f1a_em", "f1a", "exact_match", "accuracy")
 TASKS: dict[str, Form] = {
     "boolq": Form(
@@ -110,6 +119,7 @@ TASKS: dict[str, Form] = {
         summary="which answers to a question about the passage are right, each judged by itself",
     ),
     "rte": Form("RTE", _pair, ("entailment", "not_entailment"), summary="does the text entail the sentence"),
+    "wic": Form("WiC", _wic, FALSE_TRUE, summary="does a word have the same sense in two sentences"),
     "wsc": Form(
         "WSC", _wsc, FALSE_TRUE, epochs=30.0, summary="does the marked pronoun refer to the marked words",
     ),
