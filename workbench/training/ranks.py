@@ -67,6 +67,13 @@ class Ranks:
         if self.count > 1:
             dist.all_reduce(numbers)
 
+    def total(self, numbers: Any) -> Any:
+        """Return the sums of an array of numpy (n,) over all processes."""
+        if self.count == 1:
+            return numbers
+        dist.all_reduce(summed := torch.from_numpy(numbers).clone(), group=self.control)
+        return summed.numpy()
+
     def whole(self, tensor: Tensor) -> Tensor:
         """Return a tensor of which each process may hold a part as one; all processes call this at the same time."""
         if not self.sharded:
