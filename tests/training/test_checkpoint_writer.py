@@ -87,7 +87,7 @@ def test_a_checkpoint_is_of_the_moment_when_it_was_begun(run: RunDir, gate: Gate
     """Weights, and the rows of metrics up to it."""
     with writer_of(run) as writer:
         given, before = tensors(1.0), writer.metrics.content()
-        writer.begin(1, 2.0, 0.5, given, time.monotonic())
+        writer.save(1, 2.0, 0.5, given, time.monotonic())
         for named in given.values():
             for tensor in named.values():
                 tensor.fill_(9)
@@ -100,9 +100,9 @@ def test_a_checkpoint_is_of_the_moment_when_it_was_begun(run: RunDir, gate: Gate
 
 def test_training_waits_for_the_copy_alone_and_for_the_checkpoint_before(run: RunDir, gate: Gate) -> None:
     with writer_of(run) as writer:
-        writer.begin(1, 0.0, 0.0, tensors(1.0), time.monotonic())
+        writer.save(1, 0.0, 0.0, tensors(1.0), time.monotonic())
         assert gate.entered.wait(30) and writer.took == math.inf and not checkpoint.steps(run.path / "checkpoints")
-        second = threading.Thread(target=writer.begin, args=(2, 0.0, 0.0, tensors(2.0), time.monotonic()))
+        second = threading.Thread(target=writer.save, args=(2, 0.0, 0.0, tensors(2.0), time.monotonic()))
         second.start()
         second.join(0.2)
         assert second.is_alive(), "it does not wait for the first, whose copies it writes into"
@@ -123,7 +123,7 @@ def test_processor_time_of_the_thread_counts_where_training_shares_the_cores(
 
     monkeypatch.setattr(checkpoint_writer, "save", busy)
     with writer_of(run) as writer:
-        writer.begin(1, 0.0, 0.0, tensors(1.0), time.monotonic() - 5)
+        writer.save(1, 0.0, 0.0, tensors(1.0), time.monotonic() - 5)
         writer.wait()
         assert 5.2 <= writer.took < 30
         writer.device = torch.device("cuda")
@@ -135,9 +135,9 @@ def test_an_error_of_the_thread_ends_training(how: str, run: RunDir, gate: Gate)
     gate.error = OSError(28, "No space left on device")
     gate.open.set()
     with pytest.raises(OSError, match="No space left"), writer_of(run) as writer:
-        writer.begin(1, 0.0, 0.0, tensors(1.0), time.monotonic())
+        writer.save(1, 0.0, 0.0, tensors(1.0), time.monotonic())
         if how == "begin":
-            writer.begin(2, 0.0, 0.0, tensors(2.0), time.monotonic())
+            writer.save(2, 0.0, 0.0, tensors(2.0), time.monotonic())
         if how == "wait":
             writer.wait()
 
@@ -148,9 +148,9 @@ def test_another_error_is_not_hidden_by_one_of_the_thread(
     gate.error = OSError(28, "No space left on device")
     gate.open.set()
     with pytest.raises(Interrupted), writer_of(run) as writer:
-        writer.begin(1, 0.0, 0.0, tensors(1.0), time.monotonic())
+        writer.save(1, 0.0, 0.0, tensors(1.0), time.monotonic())
         raise Interrupted(signal.SIGTERM)
-    assert "run: the last checkpoint was not written: [Errno 28] No space left" in caplog.text
+    assert "the last checkpoint was not written: [Errno 28] No space left" in caplog.text
 
 
 def test_without_memory_for_copies_the_tensors_themselves_are_written(
@@ -162,7 +162,7 @@ def test_without_memory_for_copies_the_tensors_themselves_are_written(
     with writer_of(run) as writer:
         monkeypatch.setattr(checkpoint_writer.torch, "empty", none_left)
         given = tensors(1.0)
-        writer.begin(1, 0.0, 0.0, given, time.monotonic())
+        writer.save(1, 0.0, 0.0, given, time.monotonic())
         given["model"]["w"].fill_(9)
     assert value_of(run, 1) == 1.0 and "training waits for checkpoints" in caplog.text
 
@@ -173,7 +173,7 @@ def test_other_errors_of_copies_are_raised(run: RunDir, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(checkpoint_writer.torch, "empty", broken)
     with pytest.raises(RuntimeError, match="device-side"), writer_of(run) as writer:
-        writer.begin(1, 0.0, 0.0, tensors(1.0), time.monotonic())
+        writer.save(1, 0.0, 0.0, tensors(1.0), time.monotonic())
 
 
 # ---- in training ----

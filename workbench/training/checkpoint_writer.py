@@ -2,7 +2,7 @@
 
 Training waits for a copy of weights and moments in main memory, and not for hashing, the disk, and reading back. The
 thread writes as `checkpoint.save` does, so that a checkpoint appears complete or not at all, and only one is written
-at a time. Until it has appeared, the one before it is what an interrupted run goes on from.
+at a time. Until it has appeared, an interrupted run goes on from the one before it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Any
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -21,21 +21,22 @@ from torch import Tensor
 from workbench.memory import is_memory
 from workbench.store.run_store import RunDir
 from workbench.tracking import Metrics
+from workbench.training.checkpoint_parts import Parts
 from workbench.training.resume import save
 
 log = logging.getLogger("workbench")
 Groups = Mapping[str, Mapping[str, Tensor]]
 
 
-class CheckpointWriter:
-    """The checkpoints of a run whose rows are in `metrics`; a context that ends when the last one is on disk.
+class BackgroundWriter:
+    """Work on copies of tensors in a thread, one after another; a context that ends when the last one is done.
 
     An error of the thread is raised by the next call of `begin` or `wait`, or at the end of the context, unless another
     error ends it. The copies take 12 bytes of main memory a weight in fp32, and are kept for the next checkpoint.
     """
 
-    def __init__(self, run: RunDir, metrics: Metrics, device: torch.device) -> None:
-        self.run, self.metrics, self.device = run, metrics, device
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
         self.copies: dict[str, dict[str, Tensor]] = {}
         self.stall = 0.0  # seconds for which training waited for the last checkpoint
         self._work = 0.0  # processor seconds of the thread for the last checkpoint
@@ -52,27 +53,26 @@ class CheckpointWriter:
             return math.inf
         return self.stall + (self._work if self.device.type == "cpu" else 0.0)
 
-    def begin(self, step: int, seconds: float, saving: float, tensors: Groups, begun: float) -> None:
-        """Copy the tensors, and let the thread write them; arguments as of `resume.save`.
+    def begin(self, tensors: Groups, work: Callable[[Groups], None], begun: float) -> None:
+        """Copy the tensors, and let the thread carry out `work` on the copies, after waiting for the work before.
 
-        Waits for the checkpoint before. `begun` is the monotonic time from which on training has waited for this one.
-        Without memory for the copies, training waits until the tensors themselves are written.
+        `begun` is the monotonic time from which on training has waited. Without memory for the copies, training waits
+        until the work on the tensors themselves is done.
         """
         self.wait()
-        groups, content = self._copied(tensors), self.metrics.content()
-        written = tensors if groups is None else groups
-        self._pending = self._pool.submit(self._timed, lambda: self._write(step, seconds, saving, written, content))
-        if groups is None:
+        copies = self._copied(tensors)
+        self._pending = self._pool.submit(self._timed, lambda: work(tensors if copies is None else copies))
+        if copies is None:
             self.wait()
         self.stall = time.monotonic() - begun
 
     def wait(self) -> None:
-        """Wait until the checkpoint is on disk, and raise the error that kept it from getting there."""
+        """Wait until the work is done, and raise its error."""
         if self._pending is not None:
             pending, self._pending = self._pending, None
             pending.result()
 
-    def __enter__(self) -> CheckpointWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -81,13 +81,9 @@ class CheckpointWriter:
         except Exception as fault:
             if error is None:
                 raise
-            log.warning("%s: the last checkpoint was not written: %s", self.run.run_id, fault)
+            log.warning("the last checkpoint was not written: %s", fault)
         finally:
             self._pool.shutdown()
-
-    def _write(self, step: int, seconds: float, saving: float, groups: Groups, content: Mapping[str, Any]) -> None:
-        self.metrics.sync()
-        save(self.run, step, seconds, saving, groups, content)
 
     def _timed(self, work: Callable[[], None]) -> None:
         """Carry out `work` and keep the processor time that it took."""
@@ -117,3 +113,24 @@ class CheckpointWriter:
         if self.device.type == "cuda":
             torch.cuda.current_stream(self.device).synchronize()
         return {group: {name: self.copies[group][name] for name in named} for group, named in tensors.items()}
+
+
+class CheckpointWriter(BackgroundWriter):
+    """The checkpoints of a run whose rows are in `metrics`.
+
+    If several processes write `parts` of them, this one is the first.
+    """
+
+    def __init__(self, run: RunDir, metrics: Metrics, device: torch.device, parts: Parts | None = None) -> None:
+        super().__init__(device)
+        self.run, self.metrics, self.parts = run, metrics, parts
+
+    def save(self, step: int, seconds: float, saving: float, tensors: Groups, begun: float) -> None:
+        """Begin to write a checkpoint of a step; arguments as of `resume.save` and `begin`."""
+        content = self.metrics.content()
+
+        def write(copies: Groups) -> None:
+            self.metrics.sync()
+            save(self.run, step, seconds, saving, copies, content, self.parts)
+
+        self.begin(tensors, write, begun)
