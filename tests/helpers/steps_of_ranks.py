@@ -1,9 +1,10 @@
 """The first steps of several objectives, computed by one of the processes of a run; a script of test_ranks.
 
-    python -m tests.helpers.steps_of_ranks INDEX COUNT PORT FOLDER STEPS PARTS [sharded] [poisoned] [only NAME]
+    python -m tests.helpers.steps_of_ranks INDEX COUNT PORT FOLDER STEPS PARTS [sharded] [poisoned] [cuda] [only NAME]
 
 One process alone takes the rows of a step in PARTS micro-batches, since areas under the curve are of a micro-batch.
 With `poisoned`, the loss of the last process is NaN from step 3 on, and rows say which weights each step changed.
+With `cuda`, each process has a GPU of its own.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def losses(name: str, folder: Path, ranks: Ranks, steps: int, parts: int, poison
     prepared = made_up(folder / f"{name} {ranks.index} of {ranks.count}", spec, tokens=20_000)
     spec = bind(spec, prepared)
     corpus = corpus_of(prepared, spec)
-    host = Host(device="cpu", precision="fp32", threads=1, devices=ranks.count, micro_batch=micro)
+    device_name = f"cuda:{ranks.index}" if "cuda" in sys.argv else "cpu"
+    host = Host(device=device_name, precision="fp32", threads=1, devices=ranks.count, micro_batch=micro)
     device, model, autocast = _on_device(spec, corpus, host)
     optimizer = make_optimizer(model, spec.optim)
     taken = Steps(spec, corpus, host, device, autocast, model, optimizer, ranks)
@@ -105,7 +107,8 @@ def main() -> None:
     folder = Path(sys.argv[4])
     store = key_store("127.0.0.1", port, index == 0, 120)
     alone = contextlib.nullcontext(ALONE)
-    with group(store, index, count, "cpu", 120, "sharded" in sys.argv) if count > 1 else alone as ranks:
+    device = f"cuda:{index}" if "cuda" in sys.argv else "cpu"
+    with group(store, index, count, device, 120, "sharded" in sys.argv) if count > 1 else alone as ranks:
         names = [sys.argv[sys.argv.index("only") + 1]] if "only" in sys.argv else list(CASES)
         rows = {name: losses(name, folder, ranks, steps, parts, "poisoned" in sys.argv) for name in names}
     (folder / f"rows-{index}-of-{count}.json").write_text(json.dumps(rows))

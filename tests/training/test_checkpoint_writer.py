@@ -176,6 +176,20 @@ def test_other_errors_of_copies_are_raised(run: RunDir, monkeypatch: pytest.Monk
         writer.save(1, 0.0, 0.0, tensors(1.0), time.monotonic())
 
 
+@pytest.mark.gpu
+def test_copies_of_a_gpus_tensors_are_pinned_and_of_the_moment(run: RunDir) -> None:
+    """Work that the GPU has not done yet when a checkpoint is begun is done in it, and later work is not."""
+    with CheckpointWriter(run, Metrics(run.path / "metrics.jsonl"), torch.device("cuda")) as writer:
+        given = {"model": {"w": torch.zeros(1 << 22, device="cuda")}}
+        for _ in range(100):
+            given["model"]["w"].add_(1)
+        writer.save(1, 0.0, 0.0, given, time.monotonic())
+        given["model"]["w"].fill_(9)
+        assert writer.copies["model"]["w"].is_pinned()
+    found = checkpoint.newest(run.path / "checkpoints")
+    assert found is not None and bool((found.tensors("model")["w"] == 100).all())
+
+
 # ---- in training ----
 
 TINY = {

@@ -40,7 +40,8 @@ def computed(folder: Path, count: int, steps: int, parts: int, *more: str) -> di
 
 
 def alike(folder: Path, count: int, steps: int, *more: str) -> None:
-    alone, together = computed(folder, 1, steps, count), computed(folder, count, steps, count, *more)
+    where = [word for word in more if word == "cuda"]
+    alone, together = computed(folder, 1, steps, count, *where), computed(folder, count, steps, count, *more)
     assert alone.keys() == together.keys() == CASES.keys()
     for name, expected in alone.items():
         assert torch.isfinite(expected[:, :2]).all()
@@ -56,6 +57,13 @@ def test_two_processes_take_the_steps_of_one(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_two_processes_that_share_the_weights_take_the_steps_of_one(tmp_path: Path) -> None:
     alike(tmp_path, 2, 6, "sharded")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("how", ["whole", "sharded"])
+def test_two_gpus_take_the_steps_of_one(how: str, tmp_path: Path) -> None:
+    alike(tmp_path, 2, 6, "cuda", *(["sharded"] if how == "sharded" else []))
 
 
 @pytest.mark.slow
