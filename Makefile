@@ -3,12 +3,14 @@
 # PYTHON     the interpreter the environment is made from, 3.11 or newer
 # DEMO_ARGS  what the demo is given besides, as in  make demo DEMO_ARGS="--seeds 3 --budget tokens=2e7"
 # MUTANTS    what `make mutants` is given besides, as in  make mutants MUTANTS="--seed other workbench/models/losses.py"
+# GPU_ARGS   what the two scripts of `make gpu-check` are given; GPU_ARGS="--device cpu --tiny" rehearses it without a GPU
 # TEST_ARGS  what pytest is given besides, as in  make test TEST_ARGS="-k resume -x" (default: two processes)
 # pip's own settings (PIP_INDEX_URL, PIP_FIND_LINKS, pip.conf ...) are respected.
 
 PYTHON ?= python3
 DEMO_ARGS ?= --seeds 4 --workers 2 --tasks pairs:replace,linear:next
 TEST_ARGS ?= -n 2
+GPU_ARGS ?=
 MUTANTS ?= --sample 200
 VENV := .venv
 READY := $(VENV)/.ready
@@ -53,7 +55,8 @@ test-slow: $(READY)
 gpu-check: $(READY)
 	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest -m gpu $(TEST_ARGS)
 	mkdir -p build
-	HF_HUB_OFFLINE=1 $(VENV)/bin/python experiments/benchmarks/gpu.py build/gpu.json
+	HF_HUB_OFFLINE=1 $(VENV)/bin/python experiments/benchmarks/gpu.py build/gpu.json $(GPU_ARGS)
+	HF_HUB_OFFLINE=1 $(VENV)/bin/python experiments/benchmarks/scaling.py build/scaling.json $(GPU_ARGS)
 
 mutants: $(READY)
 	$(VENV)/bin/python -m tests.mutation $(MUTANTS)

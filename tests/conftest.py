@@ -19,6 +19,18 @@ settings.load_profile("workbench")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip tests that need a GPU where torch has none, if they are chosen: `make gpu-check` can be rehearsed then."""
+    if "gpu" not in str(config.option.markexpr).replace("not gpu", ""):
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real corpora and GLUE files: $WORKBENCH_TEST_DATA, or ../shared/data beside the repository."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,3 +58,28 @@ def test_both_sides_compute_the_same_permutation_loss(monkeypatch: pytest.Monkey
     monkeypatch.setattr(peer_models, "visible_in_order", lambda batch, *_: batch.ids[..., None].expand(-1, -1, 64) > 0)
     with pytest.raises(SystemExit, match="permutation losses differ"):
         peers.same_permutation_loss("T")
+
+
+@pytest.mark.slow
+def test_measurements_of_a_gpu_are_rehearsed_on_a_cpu(tmp_path: Path) -> None:
+    """By the script of `make gpu-check`, with tiny models: every row has a speed."""
+    words = [
+        BENCHMARKS / "gpu.py",
+        tmp_path / "gpu.json",
+        "--device",
+        "cpu",
+        "--tiny",
+        "--threads",
+        "1",
+        "--repeats",
+        "1",
+    ]
+    words += ["--seconds", "240", "--turn", "0.3", "--part", "small", "--part", "micro", "--at-once", "1"]
+    words += ["--only", "hf bf16", "--only", "rtd", "--only", "bert-mlm"]
+    done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "gpu.json").read_text())
+    speeds = {(row["part"], row["contender"]): row.get("tokens_per_second") for row in found["rows"]}
+    assert {("small", "hf bf16"), ("small", "rtd"), ("small", "bert-mlm"), ("micro", "rtd")} <= speeds.keys()
+    assert all(speeds[each] for each in speeds if not each[1].endswith("compiled")), found["rows"]
+    assert found["ceiling"]["bf16"] > 0 and found["ceiling"]["fp32"] > 0

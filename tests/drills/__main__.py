@@ -162,6 +162,13 @@ GOALS = (
             "not slow",
         ),
     ),
+    Goal(
+        29,
+        "one of the processes of a run killed, stopped, out of memory, 20 times: a sentence, and resumed",
+        "lost_ranks.lost",
+        20,
+        3,
+    ),
 )
 
 
@@ -170,7 +177,7 @@ def drill(name: str) -> Callable[[Path, int], str]:
     from importlib import import_module
 
     module, function = name.split(".")
-    if module == "runs":
+    if module in ("runs", "lost_ranks"):
         import_module(f"{__package__}.small").preload()
     found: Callable[[Path, int], str] = getattr(import_module(f"{__package__}.{module}"), function)
     return found

@@ -165,16 +165,28 @@ def test_a_signal_stops_all_processes_after_a_step_and_a_silent_one_is_not_waite
 def test_torchrun_starts_the_same_and_its_restart_goes_on(
     text: Path, cache: Path, workbench: Command, tmp_path: Path
 ) -> None:
+    """Both processes score the minimal pairs: of the end, and of points during training."""
     runs = tmp_path / "runs"
     start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
-    process = begun(words(text, runs, steps=300), tmp_path, cache, *start, "-m", "workbench")
+    points = ("--evaluate-at", "log:2", "--set", "data.held_out=0.4")
+    given, alone = (
+        [word if word != "none" else "pairs:replace" for word in words(text, folder, *points, steps=300)]
+        for folder in (runs, tmp_path / "alone")
+    )
+    process = begun(given, tmp_path, cache, *start, "-m", "workbench")
     wait_for(lambda: checkpoints(runs), process)
     ranks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     os.kill(int(ranks[1]), signal.SIGKILL)
     assert process.wait(LIMIT) == 0, (tmp_path / "said").read_text()
     assert [json.loads(path.read_text())["steps"] for path in runs.glob("*/done.json")] == [300]
-    assert workbench(*words(text, tmp_path / "alone", steps=300), cwd=tmp_path).returncode == 0
+    assert workbench(*alone, cwd=tmp_path).returncode == 0
     same(runs, tmp_path / "alone")
+    pattern = "bert-mlm-*/**/scores/*.json"
+    pairs = list(zip(sorted(runs.glob(pattern)), sorted((tmp_path / "alone").glob(pattern)), strict=True))
+    assert len(pairs) == 3
+    for one, other in pairs:
+        near = json.loads(other.read_text())["value"]
+        assert json.loads(one.read_text())["value"] == pytest.approx(near, abs=1), one.name
 
 
 @pytest.mark.slow

@@ -1,18 +1,23 @@
 """The first steps of several objectives, computed by one of the processes of a run; a script of test_ranks.
 
-    python -m tests.helpers.steps_of_ranks INDEX COUNT PORT FOLDER STEPS PARTS [sharded]
+    python -m tests.helpers.steps_of_ranks INDEX COUNT PORT FOLDER STEPS PARTS [sharded] [poisoned] [cuda] [only NAME]
 
 One process alone takes the rows of a step in PARTS micro-batches, since areas under the curve are of a micro-batch.
+With `poisoned`, the loss of the last process is NaN from step 3 on, and rows say which weights each step changed.
+With `cuda`, each process has a GPU of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.distributed.tensor import DTensor
 
 from workbench import objectives
@@ -56,15 +61,22 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def losses(name: str, folder: Path, ranks: Ranks, steps: int, parts: int) -> list[list[float]]:
-    """Return gradient norm, losses and metrics of each step of a case, as this process has them."""
+POISONED = 3  # the first step with a loss that is NaN
+
+
+def losses(name: str, folder: Path, ranks: Ranks, steps: int, parts: int, poisoned: bool) -> list[list[float]]:
+    """Return gradient norm, losses and metrics of each step of a case, as this process has them.
+
+    If `poisoned`, return for each step whether it changed the weights, whether it was found to be bad, and its norm.
+    """
     given = dict(CASES[name])
     micro = given.pop("micro", TINY["batch.size"] // parts)
     spec = objectives.with_options(resolve("nano", TINY | given))
     prepared = made_up(folder / f"{name} {ranks.index} of {ranks.count}", spec, tokens=20_000)
     spec = bind(spec, prepared)
     corpus = corpus_of(prepared, spec)
-    host = Host(device="cpu", precision="fp32", threads=1, devices=ranks.count, micro_batch=micro)
+    device_name = f"cuda:{ranks.index}" if "cuda" in sys.argv else "cpu"
+    host = Host(device=device_name, precision="fp32", threads=1, devices=ranks.count, micro_batch=micro)
     device, model, autocast = _on_device(spec, corpus, host)
     optimizer = make_optimizer(model, spec.optim)
     taken = Steps(spec, corpus, host, device, autocast, model, optimizer, ranks)
@@ -72,8 +84,21 @@ def losses(name: str, folder: Path, ranks: Ranks, steps: int, parts: int) -> lis
     rows = []
     for step in range(1, steps + 1):
         set_rate(optimizer, spec.optim, 1e-3, step)
-        rows.append(taken.take(step)[1].tolist())
+        if not poisoned:
+            rows.append(taken.take(step)[1].tolist())
+            continue
+        if step == POISONED and ranks.index == ranks.count - 1:
+            model.register_forward_hook(lambda _, __, loss: replace(loss, total=loss.total * float("nan")))
+        before = [local(weight).clone() for weight in model.parameters()]
+        norm = float(taken.take(step)[1][0])
+        changed = any(not torch.equal(one, local(two)) for one, two in zip(before, model.parameters(), strict=True))
+        rows.append([float(changed), float(taken.bad), norm if math.isfinite(norm) else -1.0])
     return rows
+
+
+def local(weight: torch.Tensor) -> torch.Tensor:
+    """Return the part of a weight that this process has."""
+    return weight.detach().to_local() if isinstance(weight, DTensor) else weight.detach()
 
 
 def main() -> None:
@@ -82,8 +107,10 @@ def main() -> None:
     folder = Path(sys.argv[4])
     store = key_store("127.0.0.1", port, index == 0, 120)
     alone = contextlib.nullcontext(ALONE)
-    with group(store, index, count, "cpu", 120, "sharded" in sys.argv) if count > 1 else alone as ranks:
-        rows = {name: losses(name, folder, ranks, steps, parts) for name in CASES}
+    device = f"cuda:{index}" if "cuda" in sys.argv else "cpu"
+    with group(store, index, count, device, 120, "sharded" in sys.argv) if count > 1 else alone as ranks:
+        names = [sys.argv[sys.argv.index("only") + 1]] if "only" in sys.argv else list(CASES)
+        rows = {name: losses(name, folder, ranks, steps, parts, "poisoned" in sys.argv) for name in names}
     (folder / f"rows-{index}-of-{count}.json").write_text(json.dumps(rows))
 
 

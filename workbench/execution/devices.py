@@ -2,7 +2,8 @@
 
 With --devices N, the process that carries out a run starts N - 1 others for its training. Under `torchrun` all N
 processes are given the same command: the first one carries it out, and the others wait for its runs (`follow_all`).
-Both find each other through torch's store of keys, in which the first process announces each training.
+Both find each other through torch's store of keys, in which the first process announces each training, and each set of
+minimal pairs that all of them score.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -25,9 +26,12 @@ from workbench import objectives
 from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, RankLost
 from workbench.signals import end_with_parent, heed
 from workbench.spec.host import PARENT, Host, launched, threads_for_each, visible_cards
+from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.store.lease import LeaseLost
 from workbench.store.run_store import RunDir, RunStore
+from workbench.tasks.task import Measure
+from workbench.tasks.zero_shot.minimal_pairs import PairSet
 
 if TYPE_CHECKING:
     from workbench.training.ranks import Ranks
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("workbench")
 WAIT = 0.1  # seconds between looks for the next training, or at processes that start
 TIMEOUT = "WORKBENCH_RANK_TIMEOUT"  # environment variable: the longest wait for another process, in seconds
+WORTH = 10_000  # pairs from which on it pays to start processes, which takes about as long as scoring these on a GPU
 OVER = "over"  # what the first process announces when its command ends
 # Errors between two steps, after which the other processes wait for the next training.
 ORDERLY = (Diverged, Interrupted, OSError, LeaseLost, DamagedRun)
@@ -42,11 +47,15 @@ ORDERLY = (Diverged, Interrupted, OSError, LeaseLost, DamagedRun)
 
 @dataclass(frozen=True)
 class Training:
-    """What the first process announces: the folder of a run, the host of each process, and which training it is."""
+    """What the first process announces: the folder of a run, the host of each process, and which announcement it is.
+
+    With `scoring`, the run is trained, and its encoder in the folder of this name scores the `pairs` for `tasks`.
+    """
 
     run: str
     host: Mapping[str, Any]
     number: int
+    scoring: Mapping[str, Any] | None = None
 
     def write(self) -> str:
         """Return the announcement as JSON."""
@@ -121,8 +130,11 @@ _announced: list[str] = []  # the runs that this process has announced under tor
 
 
 @contextlib.contextmanager
-def together(run: RunDir, host: Host) -> Iterator[Ranks]:
+def together(run: RunDir, host: Host, scoring: Mapping[str, Any] | None = None) -> Iterator[Ranks]:
     """Yield the processes that compute this run, of which this one, with this host (`host_of_each`), is the first.
+
+    With `scoring` (see `Training`) they score sentences, and do not train.
+
 
     Raises RankLost if another process ends or does not answer; the run then goes on from its last checkpoint when it is
     carried out again. Under `torchrun`, whose processes cannot be replaced one by one, the command is interrupted.
@@ -132,7 +144,7 @@ def together(run: RunDir, host: Host) -> Iterator[Ranks]:
     if host.devices == 1:
         yield ALONE
         return
-    training = Training(str(run.path.resolve()), asdict(host), len(_announced) + 1)
+    training = Training(str(run.path.resolve()), asdict(host), len(_announced) + 1, scoring)
     with (
         _announcing(training) if launched() > 1 else _starting(training, host) as store,
         group(
@@ -140,6 +152,39 @@ def together(run: RunDir, host: Host) -> Iterator[Ranks]:
         ) as ranks,
     ):
         yield ranks
+
+
+@contextlib.contextmanager
+def scoring_together(run: RunDir, encoder: str, measure: Measure, tasks: TasksSpec, host: Host) -> Iterator[Ranks]:
+    """Yield the processes that take a measure of an encoder, a folder of this run, together: this one alone, if any.
+
+    Only minimal pairs are shared. All processes raise the same errors, so that these do not end the others. Raises
+    RankLost as `together` does.
+    """
+    from workbench.training.ranks import ALONE
+
+    if not isinstance(measure, PairSet) or not is_shared(measure, host):
+        yield ALONE
+        return
+    error: Exception | None = None
+    scoring = {"encoder": encoder, "pairs": measure.to_json(), "tasks": tasks.model_dump(mode="json")}
+    with together(run, host_of_each(host), scoring) as ranks:
+        try:
+            yield ranks
+        except (InputError, Diverged) as raised:
+            error = raised
+    if error is not None:
+        raise error
+
+
+def is_shared(pairs: PairSet, host: Host) -> bool:
+    """Return whether several processes score pairs: if they run already, or have a GPU each and enough to do to start.
+
+    Processes that are started on a CPU would share its cores, all of which the first process uses alone.
+    """
+    if host.devices == 1:
+        return False
+    return launched() > 1 or (host.resolved_device().startswith("cuda") and len(pairs.good) >= WORTH)
 
 
 @contextlib.contextmanager
@@ -271,18 +316,38 @@ def _next(store: Any, number: int) -> str | None:
 
 def _take_part(training: Training, store: Any) -> None:
     """Compute this process's part of a run."""
+    from workbench.training.ranks import group, part_of
+
+    run, host = RunStore(Path(training.run).parent).get(Path(training.run).name), host_of_each(Host(**training.host))
+    index, device = int(os.environ["RANK"]), host.resolved_device()
+    work = _following(run, host) if training.scoring is None else _scoring(run, host, training.scoring)
+    with group(part_of(store, f"group/{training.number}"), index, host.devices, device, seconds(), host.shard) as ranks:
+        work(ranks)
+
+
+def _following(run: RunDir, host: Host) -> Callable[[Ranks], None]:
+    """Return the work of this process for the training of a run, whose text is opened here."""
     from workbench.data.corpus import corpus_of
     from workbench.data.prepare import prepare
     from workbench.execution.wanted_scores import plan_of
     from workbench.training import loop
-    from workbench.training.ranks import group, part_of
 
-    run, host = RunStore(Path(training.run).parent).get(Path(training.run).name), host_of_each(Host(**training.host))
     objectives.keep_source(spec := run.spec(), run.path / "objective.py")
     corpus = corpus_of(prepare(spec), spec)
-    index, device = int(os.environ["RANK"]), host.resolved_device()
-    with group(part_of(store, f"group/{training.number}"), index, host.devices, device, seconds(), host.shard) as ranks:
-        loop.follow(spec, plan_of(run), corpus, host, ranks)
+    return lambda ranks: loop.follow(spec, plan_of(run), corpus, host, ranks)
+
+
+def _scoring(run: RunDir, host: Host, given: Mapping[str, Any]) -> Callable[[Ranks], None]:
+    """Return the work of this process for pairs that all processes score."""
+    from workbench.tasks.measures import take
+
+    pairs, tasks = PairSet.from_json(given["pairs"]), TasksSpec(**given["tasks"])
+
+    def work(ranks: Ranks) -> None:
+        with contextlib.suppress(InputError, Diverged):  # which the first process raises as well
+            take(run.path / given["encoder"], pairs, tasks, 0, host, ranks=ranks)
+
+    return work
 
 
 def dismiss() -> None:

@@ -16,7 +16,7 @@ from workbench import objectives, progress
 from workbench.data.corpus import Corpus, corpus_of
 from workbench.data.prepare import Prepared, check
 from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, ParentFailed, RankLost, one_line
-from workbench.execution.devices import host_of_each, refuse, together
+from workbench.execution.devices import host_of_each, refuse, scoring_together, together
 from workbench.execution.wanted_scores import Wanted, place_of, plan_of, usable
 from workbench.models.frequencies import frequencies
 from workbench.signals import heed
@@ -288,7 +288,9 @@ def measure(run: RunDir, wanted: Wanted, host: Host, since: str) -> None:
                     unchecked.remove(place)
                 folder = run.path / place / "encoder"
                 state = Unfinished(run, name, digests[place])
-                score = take(folder, task, wanted.tasks, seed, host, partial(bar.step, task.name), state)
+                with scoring_together(run, f"{place}encoder", task, wanted.tasks, host) as ranks:
+                    own = host_of_each(host) if ranks.count > 1 else host
+                    score = take(folder, task, wanted.tasks, seed, own, partial(bar.step, task.name), state, ranks)
                 keep(run, name, score, digests[place])
                 state.delete()
                 run.clear_failure(name)

@@ -1,6 +1,10 @@
 """Checkpoints, each complete or absent: folders of safetensors and JSON, never pickle.
 
     step-00000200/   model.safetensors optimizer.safetensors state.json manifest.json
+    step-00000200/   model-00001-of-00002.safetensors model-00002-of-00002.safetensors ...
+
+In the second kind, each process of a run whose weights are split wrote its own parts, which lie one after another along
+the first dimension. Whoever reads it gets whole tensors, so that their number may be another afterwards.
 
 A checkpoint is written under a temporary name, with all files flushed to disk and the manifest of sizes and SHA-256
 last; then it is renamed and read back. Only after that are older ones deleted. A checkpoint that differs from its
@@ -14,7 +18,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +49,9 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 _STEP = re.compile(r"step-(\d{8,})")
+_PART = re.compile(r"(.+)-\d{5}-of-\d{5}\.safetensors")
+Files = dict[str, dict[str, Any]]  # the size and SHA-256 of each file
+Offsets = Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -61,10 +68,35 @@ class Checkpoint:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
+        names = self._files(checked_name(group, "a group of tensors"))
         try:
-            return load_file(self.path / f"{checked_name(group, 'a group of tensors')}.safetensors")
+            return _joined([load_file(self.path / name) for name in names])
         except (SafetensorError, FileNotFoundError) as error:
             raise InputError(f"{self.path} has no readable tensors called {group!r}: {error}") from None
+
+    def _files(self, group: str) -> list[str]:
+        """Return the names of the files with the tensors of a group, in the order of their parts."""
+        listed = read_object(self.path / "manifest.json", format=FORMAT)["files"]
+        parts = sorted(name for name in listed if (match := _PART.fullmatch(name)) and match[1] == group)
+        return parts or [f"{group}.safetensors"]
+
+
+def _joined(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Return whole tensors from those of all parts."""
+    import torch
+
+    if len(parts) == 1:
+        return parts[0]
+    pieces: dict[str, list[Tensor]] = {}
+    for part in parts:
+        for name, tensor in part.items():
+            pieces.setdefault(name, []).append(tensor)
+    return {name: each[0] if len(each) == 1 else torch.cat(each) for name, each in pieces.items()}
+
+
+def part_name(group: str, index: int, count: int) -> str:
+    """Return the name under which the process `index` of `count` saves its part of a group."""
+    return f"{group}-{index + 1:05d}-of-{count:05d}"
 
 
 def room(folder: Path, needed: int) -> None:
@@ -81,11 +113,15 @@ def save(
     state: Mapping[str, Any],
     keep: int = 2,
     owner: Lease | None = None,
+    beside: Callable[[Path], Callable[[], Files]] | None = None,
+    offsets: Offsets | None = None,
 ) -> Path:
     """Write the checkpoint `folder`/step-N, read it back, delete all but the newest `keep` (at least 2), and return it.
 
     An undamaged checkpoint of the same step is not written again. With `owner`, nothing is renamed or deleted after
-    that lease was lost. Raises OSError if the checkpoint cannot be written; older ones are unchanged then.
+    that lease was lost. If other processes write parts (`write_part`), `beside` tells them the folder, and returns a
+    function that waits for their files; `offsets` are those of this process's part. Raises OSError if the checkpoint
+    cannot be written; older ones are unchanged then.
     """
     own_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -99,7 +135,8 @@ def save(
         draft = draft_in(owner.stage if owner else folder)
         draft.mkdir()
         try:
-            _fill(draft, step, tensors, state, final)
+            others = beside(draft) if beside is not None else dict
+            _fill(draft, step, tensors, state, final, others, offsets)
             place(draft, final, owner.check if owner is not None else None, draft.parent)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -185,22 +222,34 @@ def _prune(folder: Path, step: int, keep: int, trash: Path) -> None:
                 good += 1
 
 
-def _fill(
-    draft: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any], final: Path
-) -> None:
-    """Write all files of a checkpoint into the folder `draft`. Raises OSError, which names `final`."""
-    record = {"format": FORMAT, "step": step, "state": state}
+def write_part(
+    draft: Path, tensors: Mapping[str, Mapping[str, Tensor]], offsets: Offsets | None, final: Path | None = None
+) -> Files:
+    """Write groups of tensors into the folder `draft` of a checkpoint, and return the files for its manifest.
+
+    Raises OSError, which names `final`, the folder in the end, if given.
+    """
     groups = {
-        f"{checked_name(group, 'a group of tensors')}.safetensors": safetensors_writer.content(tensors[group])
+        f"{checked_name(group, 'a group of tensors')}.safetensors": safetensors_writer.content(tensors[group], offsets)
         for group in tensors
     }
-    sizes = {name: size for name, (size, _) in groups.items()}
-    needed = sum(sizes.values()) + (1 << 16)
-    room(final.parent, needed)
-    files = {}
-    with disk_errors(final, needed):
-        for name, (_, parts) in groups.items():
-            files[name] = _write(draft / name, parts)
+    needed = sum(size for size, _ in groups.values()) + (1 << 16)
+    room((final or draft).parent, needed)
+    with disk_errors(final or draft, needed):
+        files = {name: _write(draft / name, parts) for name, (_, parts) in groups.items()}
+        sync_folder(draft)
+    return files
+
+
+def _fill(
+    draft: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any], final: Path,
+    others: Callable[[], Files], offsets: Offsets | None,
+) -> None:  # fmt: skip
+    """Write all files of a checkpoint into the folder `draft`. Raises OSError, which names `final`."""
+    files = write_part(draft, tensors, offsets, final)
+    files |= others()
+    record = {"format": FORMAT, "step": step, "state": state}
+    with disk_errors(final):
         files["state.json"] = _write(draft / "state.json", iter([_bytes(record)]))
         _write(draft / "manifest.json", iter([_bytes({"format": FORMAT, "step": step, "files": files})]))
         sync_folder(draft)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,10 +24,23 @@ _DTYPES = {
 }  # fmt: skip
 
 
-def content(tensors: Mapping[str, Tensor]) -> tuple[int, Iterator[bytes | memoryview]]:
-    """Return the size in bytes and the parts of a file with these tensors, of any device, strides and storage."""
+PLACES = "DCP_SHARDING_INFO"  # the key under which torch's distributed checkpoints say where the tensors of a part lie
+
+
+def content(
+    tensors: Mapping[str, Tensor], offsets: Mapping[str, Sequence[int]] | None = None
+) -> tuple[int, Iterator[bytes | memoryview]]:
+    """Return the size in bytes and the parts of a file with these tensors, of any device, strides and storage.
+
+    With `offsets`, each tensor is a part of one, and begins there at this index of each dimension. The file has these
+    as torch's distributed checkpoints have them in safetensors.
+    """
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # keeps every tensor aligned
-    header, end = {}, 0
+    header: dict[str, Any] = {}
+    if offsets is not None:
+        places = {name: {"saved_offsets": list(offsets[name])} for name in order}
+        header["__metadata__"] = {"format": "pt", PLACES: json.dumps(places)}
+    end = 0
     for name in order:
         tensor, start = tensors[name], end
         end += tensor.numel() * tensor.element_size()

@@ -22,17 +22,18 @@ from workbench.tasks.zero_shot.minimal_pairs import PairSet
 
 if TYPE_CHECKING:
     from workbench.tasks.finetuning.unfinished import Unfinished
+    from workbench.training.ranks import Ranks
 
 
 def take(
     encoder: Path, measure: Measure, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None,
-    unfinished: Unfinished | None = None,
+    unfinished: Unfinished | None = None, ranks: Ranks | None = None,
 ) -> Score:  # fmt: skip
     """Measure the encoder in a folder and return its score; a fine-tuning goes on from the state in `unfinished`.
 
     If the encoder belongs to a run, it must be in its place in the run's folder, as some measures read what
-    training left beside it. Raises InputError for a folder that cannot be measured, Diverged if numbers are not
-    finite.
+    training left beside it. Minimal pairs are scored by all processes of `ranks`, if given. Raises InputError for a
+    folder that cannot be measured, Diverged if numbers are not finite.
     """
     if isinstance(measure, Task):
         from workbench.tasks.finetuning.finetune import finetune
@@ -56,8 +57,9 @@ def take(
         return embed(encoder, measure, spec, seed, host, progress)
     if isinstance(measure, PairSet):
         from workbench.tasks.zero_shot.preferences import zero_shot
+        from workbench.training.ranks import ALONE
 
-        return zero_shot(encoder, measure, spec, seed, host, progress)
+        return zero_shot(encoder, measure, spec, seed, host, progress, ranks or ALONE)
     if isinstance(measure, Squad):
         from workbench.tasks.squad.answering import answer
 

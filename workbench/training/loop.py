@@ -5,6 +5,7 @@ Paper: section 3.1 and table 6; released code: `model/optimization.py` (docs/ele
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import math
@@ -31,11 +32,12 @@ from workbench.spec.run_spec import RunSpec
 from workbench.store import checkpoint
 from workbench.store.run_store import RunDir
 from workbench.tracking import Metrics
+from workbench.training.checkpoint_writer import BackgroundWriter, CheckpointWriter
 from workbench.training.cuda_graph import RECORDED_AFTER, own_stream
 from workbench.training.optimizer import lr_factor, make_optimizer, set_rate
 from workbench.training.plan import Plan, spent_by
-from workbench.training.ranks import ALONE, GATHER, STEP, STOP, Ranks
-from workbench.training.resume import check_log, due, inherit, restore, save
+from workbench.training.ranks import ALONE, GATHER, SAVE, STEP, STOP, Ranks
+from workbench.training.resume import check_log, due, inherit, restore
 from workbench.training.snapshots import Snapshots
 from workbench.training.steps import Steps, Sums
 
@@ -83,7 +85,8 @@ def train(
     owns the run. `snapshots` are the points at which weights are kept for later scores; the time that they take counts
     as saving. If memory runs out, a step is computed again in smaller micro-batches. If `ranks` has other processes,
     they take the same steps in `follow`. Raises Diverged if gradients are not finite, with the weights unchanged by
-    them, Interrupted after writing a checkpoint, and OSError if the disk fails.
+    them, Interrupted after writing a checkpoint, and OSError if the disk fails. Checkpoints are written while training
+    goes on, and all of them are on disk when this function ends.
     """
     device, model, autocast = _on_device(spec, corpus, host)
     optimizer = make_optimizer(model, spec.optim)
@@ -97,15 +100,19 @@ def train(
     whole = copy.deepcopy(model).cpu() if ranks.sharded else model  # which snapshots and the caller get
     steps = Steps(spec, corpus, host, device, autocast, model, optimizer, ranks)
     window = Window(spec, plan, spent, saving)
-    saved, took = time.monotonic(), 0.0
+    saved = time.monotonic()
 
-    with stop_signals() as stopped, own_stream(device), ranks.leading():
+    with (
+        stop_signals() as stopped, own_stream(device), ranks.leading(),
+        CheckpointWriter(run, metrics, device, parts := ranks.parts(model)) as writer,
+        parts or contextlib.nullcontext(),
+    ):  # fmt: skip
         for step in range(done + 1, plan.steps + 1):
             ranks.announce(STEP)
             window.add(step, _rates(optimizer, spec, plan, step), *steps.take(step))
 
             last = step == plan.steps or bool(stopped)
-            keep = last or due(step, host, time.monotonic() - saved, took)
+            keep = last or due(step, host, time.monotonic() - saved, writer.took)
             point = snapshots is not None and snapshots.due(step)
             if keep or point or step % host.log_every == 0:
                 rows = window.rows(device)  # the only line that waits for the device
@@ -114,21 +121,21 @@ def train(
                 if mirror is not None:
                     mirror.log(rows)
                 if steps.bad.item():
+                    writer.wait()
                     raise diverged(rows, spec, checkpoint.steps(run.path / "checkpoints"))
                 if progress is not None:
                     progress(step, plan.steps, rows[-1])
             begun = time.monotonic()
-            tensors = _tensors(model, optimizer, whole, ranks) if keep or point else {}
+            if whole is not model and (point or step == plan.steps):
+                _gather(model, whole, ranks)
             if snapshots is not None and point:
                 snapshots.keep(whole, step, window.seconds)
                 window.saving += time.monotonic() - begun
                 begun = time.monotonic()
             if keep:
-                metrics.sync()
-                save(run, step, window.seconds, window.saving, tensors, metrics.content())
+                writer.save(step, window.seconds, window.saving, ranks.tensors(model, optimizer), begun)
+                window.saving += writer.stall
                 saved = time.monotonic()
-                took = saved - begun
-                window.saving += took
             if stopped and keep:  # a signal after the decision to save stops after the next step
                 break
     if stopped:
@@ -136,19 +143,12 @@ def train(
     return whole
 
 
-def _tensors(
-    model: nn.Module, optimizer: torch.optim.Optimizer, whole: nn.Module, ranks: Ranks
-) -> dict[str, dict[str, Tensor]]:
-    """Return weights and moments for a checkpoint.
-
-    If they are sharded, they are gathered, and the weights copied to `whole`.
-    """
-    tensors = ranks.tensors(model, optimizer)
-    if whole is not model:
-        with torch.no_grad():
-            for name, weight in whole.named_parameters():
-                weight.copy_(tensors["model"][name])
-    return tensors
+def _gather(model: nn.Module, whole: nn.Module, ranks: Ranks) -> None:
+    """Copy the weights of a sharded model to a whole one."""
+    weights = ranks.weights(model)
+    with torch.no_grad():
+        for name, weight in whole.named_parameters():
+            weight.copy_(weights[name])
 
 
 def follow(spec: RunSpec, plan: Plan, corpus: Corpus, host: Host, ranks: Ranks) -> None:
@@ -160,10 +160,16 @@ def follow(spec: RunSpec, plan: Plan, corpus: Corpus, host: Host, ranks: Ranks) 
     optimizer = make_optimizer(model, spec.optim)
     done = ranks.share(model, optimizer, 0)
     steps = Steps(spec, corpus, host, device, autocast, model, optimizer, ranks)
-    with stop_signals(), own_stream(device):
+    with (
+        stop_signals(), own_stream(device), BackgroundWriter(device) as writer,
+        ranks.parts(model) or contextlib.nullcontext() as parts,
+    ):  # fmt: skip
         while (what := ranks.awaited()) != STOP:
             if what == GATHER:
-                ranks.tensors(model, optimizer)
+                ranks.weights(model)
+                continue
+            if what == SAVE and parts is not None:
+                writer.begin(ranks.tensors(model, optimizer), parts.write, time.monotonic())
                 continue
             done += 1
             _rates(optimizer, spec, plan, done)

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -21,7 +21,10 @@ from torch.nn.parallel import DistributedDataParallel
 from workbench.errors import RankLost
 from workbench.training.resume import MOMENTS, tensors_of
 
-STOP, STEP, GATHER = 0, 1, 2  # what process 0 tells the others to do next
+if TYPE_CHECKING:
+    from workbench.training.checkpoint_parts import Parts
+
+STOP, STEP, GATHER, SAVE = 0, 1, 2, 3  # what process 0 tells the others to do next
 
 # What the messages of torch's own errors contain if another process of the group has ended, or does not answer.
 SIGNS = ("gloo", "NCCL", "Connection closed", "Connection reset", "Timed out")
@@ -33,13 +36,16 @@ class Ranks:
 
     Process 0 decides, writes and reports; the others compute their rows. With one process, all methods do nothing.
     `control` is a group over CPU memory, which does not wait for a GPU. If they are `sharded`, each holds a part of the
-    weights and of the optimizer's moments (`sharding`).
+    weights and of the optimizer's moments (`sharding`). `store` has the keys of these processes, which wait `seconds`
+    for each other.
     """
 
     index: int = 0
     count: int = 1
     control: Any = None
     sharded: bool = False
+    store: Any = None
+    seconds: float = 0.0
 
     def first_row(self, batch: int) -> int:
         """Return the first row of a step, of `batch` rows, that this process computes."""
@@ -67,6 +73,13 @@ class Ranks:
         if self.count > 1:
             dist.all_reduce(numbers)
 
+    def total(self, numbers: Any) -> Any:
+        """Return the sums of an array of numpy (n,) over all processes."""
+        if self.count == 1:
+            return numbers
+        dist.all_reduce(summed := torch.from_numpy(numbers).clone(), group=self.control)
+        return summed.numpy()
+
     def whole(self, tensor: Tensor) -> Tensor:
         """Return a tensor of which each process may hold a part as one; all processes call this at the same time."""
         if not self.sharded:
@@ -75,21 +88,41 @@ class Ranks:
 
         return sharding.whole(tensor)
 
-    def tensors(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Tensor]]:
-        """Return weights and moments for a checkpoint, by group and name; {} in processes other than the first.
+    def weights(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return the whole weights of a sharded model by name on the CPU; {} in processes other than the first.
 
-        If they are sharded, all processes call this at the same time, the others when GATHER is announced.
+        All processes call this at the same time, the others when GATHER is announced.
         """
-        if not self.sharded:
-            return tensors_of(model, optimizer) if self.index == 0 else {}
         from workbench.training import sharding
 
         if self.index == 0:
             self.announce(GATHER)
-        return sharding.gathered(model, optimizer, keep=self.index == 0)
+        return sharding.gathered(model, keep=self.index == 0)
+
+    def parts(self, model: nn.Module) -> Parts | None:
+        """Return how the processes of a sharded run write checkpoints together; None if the first one writes alone."""
+        if not self.sharded:
+            return None
+        from workbench.training import sharding
+        from workbench.training.checkpoint_parts import Parts
+
+        return Parts(self.store, self.index, self.count, sharding.offsets(model), self.seconds)
+
+    def tensors(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Tensor]]:
+        """Return weights and moments for a checkpoint, by group and name: those that this process writes.
+
+        If they are sharded, the others write theirs when SAVE is announced, as it is here.
+        """
+        if not self.sharded:
+            return tensors_of(model, optimizer)
+        from workbench.training import sharding
+
+        if self.index == 0:
+            self.announce(SAVE)
+        return sharding.parts(model, optimizer)
 
     def announce(self, what: int) -> None:
-        """Tell the other processes, from process 0, what to do next: STOP, STEP or GATHER."""
+        """Tell the other processes, from process 0, what to do next: STOP, STEP, GATHER or SAVE."""
         if self.count > 1:
             dist.broadcast(torch.tensor([what]), 0, group=self.control)
 
@@ -160,7 +193,7 @@ def group(store: Any, index: int, count: int, device: str, seconds: float, shard
         )  # fmt: skip
         try:
             control = dist.new_group(backend="gloo", timeout=timedelta(seconds=seconds))
-            yield Ranks(index, count, control, sharded)
+            yield Ranks(index, count, control, sharded, part_of(store, "checkpoints"), seconds)
         finally:
             dist.destroy_process_group()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,9 @@ from workbench.store import checkpoint
 from workbench.store.atomic import read_object
 from workbench.store.checkpoint import Checkpoint
 from workbench.store.run_store import RunDir
+
+if TYPE_CHECKING:
+    from workbench.training.checkpoint_parts import Parts
 
 log = logging.getLogger("workbench")
 SAVING = 0.02  # largest share of the time for checkpoints that are written by time, as the reliability goals demand
@@ -31,15 +34,17 @@ def due(step: int, host: Host, since: float, took: float) -> bool:
 
 def save(
     run: RunDir, step: int, seconds: float, saving: float, tensors: Mapping[str, Mapping[str, Tensor]],
-    log_content: Mapping[str, Any],
+    log_content: Mapping[str, Any], parts: Parts | None = None,
 ) -> None:  # fmt: skip
     """Write a checkpoint of weights, their moments and the place in training; shared weights are written once.
 
     `tensors` are those of `tensors_of`. `seconds` is the time of training so far, and `saving` the part of it spent on
-    checkpoints. `log_content` is what `Metrics.content` returns for the rows up to this step.
+    checkpoints. `log_content` is what `Metrics.content` returns for the rows up to this step. In a sharded run the
+    tensors are the first of the `parts` that its processes write.
     """
     state = {"step": step, "seconds": seconds, "saving": saving, "run_id": run.run_id, "log": dict(log_content)}
-    checkpoint.save(run.path / "checkpoints", step, tensors, state, owner=run.owner)
+    write = checkpoint.save if parts is None else parts.save
+    write(run.path / "checkpoints", step, tensors, state, owner=run.owner)
 
 
 def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Tensor]]:

@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from workbench.models.electra import Electra
 from workbench.models.encoder import Encoder
 from workbench.models.families import family_of
-from workbench.training.resume import tensors_of
+from workbench.training.resume import MOMENTS, tensors_of
 
 Groups = dict[str, dict[str, Tensor]]
 
@@ -70,18 +71,43 @@ def _like(moment: Any, weight: Any) -> Any:
     return distribute_tensor(moment.to(weight.device), weight.device_mesh, weight.placements)
 
 
-def gathered(model: nn.Module, optimizer: torch.optim.Optimizer, keep: bool) -> Groups:
-    """Return whole weights and moments on the CPU, as a checkpoint holds them, one by one; {} unless `keep`.
+def parts(model: nn.Module, optimizer: torch.optim.Optimizer) -> Groups:
+    """Return this process's parts of weights and moments, for a checkpoint.
+
+    What is not split, such as counts of steps, is of the first process alone; parts without rows are left out.
+    """
+    return {
+        group: {
+            name: tensor.to_local() if isinstance(tensor, DTensor) else tensor
+            for name, tensor in tensors.items()
+            if (tensor.to_local().numel() if isinstance(tensor, DTensor) else dist.get_rank() == 0)
+        }
+        for group, tensors in tensors_of(model, optimizer).items()
+    }
+
+
+def offsets(model: nn.Module) -> dict[str, list[int]]:
+    """Return by name the index at which this process's part of each weight, and of its moments, begins."""
+    found: dict[str, list[int]] = {}
+    for name, weight in model.named_parameters():
+        assert isinstance(weight, DTensor)
+        _, start = compute_local_shape_and_global_offset(weight.shape, weight.device_mesh, weight.placements)
+        found[name] = list(start)
+        found |= {f"{name}.{key}": [] if key == "step" else list(start) for key in MOMENTS}
+    return found
+
+
+def gathered(model: nn.Module, keep: bool) -> dict[str, Tensor]:
+    """Return whole weights by name on the CPU; {} unless `keep`.
 
     All processes must call this at the same time, since each has a part.
     """
-    groups: Groups = {}
-    for group, tensors in tensors_of(model, optimizer).items():
-        for name, tensor in tensors.items():
-            value = whole(tensor)
-            if keep:
-                groups.setdefault(group, {})[name] = value.cpu()
-    return groups
+    weights = {}
+    for name, weight in model.named_parameters():
+        value = whole(weight.detach())
+        if keep:
+            weights[name] = value.cpu()
+    return weights
 
 
 def whole(tensor: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,11 @@ from workbench.tasks.zero_shot import blimp, preferences
 from workbench.tasks.zero_shot.minimal_pairs import PairSet
 from workbench.tasks.zero_shot.scorer import load
 from workbench.training.loop import build
+
+
+def test_pairs_are_plain_data_and_back(toy: PairSet) -> None:
+    assert PairSet.from_json(json.loads(json.dumps(toy.to_json()))) == toy
+
 
 # ---- what wins ----
 

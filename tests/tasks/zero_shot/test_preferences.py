@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ from workbench.tasks import measures
 from workbench.tasks.zero_shot import preferences
 from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
 from workbench.tasks.zero_shot.scorer import load
+from workbench.training.ranks import Ranks
 
 
 def test_a_tie_counts_half_and_is_counted() -> None:
@@ -57,3 +61,47 @@ def test_nan_names_the_run_and_the_pair(finished: Callable[..., RunDir], toy: Pa
     monkeypatch.setattr(preferences, "load", lambda *_: broken)
     with pytest.raises(Diverged, match=rf"{run.run_id}: the score \(pll\) of a sentence of pair \d+ of toy is nan"):
         scored(run, toy)
+
+
+class Side(Ranks):
+    """One of several processes, here threads, which add up their arrays."""
+
+    def __init__(self, index: int, count: int, met: threading.Barrier, given: list[Any]) -> None:
+        super().__init__(index, count)
+        object.__setattr__(self, "met", met)
+        object.__setattr__(self, "given", given)
+
+    def total(self, numbers: Any) -> Any:
+        self.given[self.index] = numbers  # type: ignore[attr-defined]
+        self.met.wait(60)  # type: ignore[attr-defined]
+        summed = sum(self.given)  # type: ignore[attr-defined]
+        self.met.wait(60)  # type: ignore[attr-defined]
+        return summed
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("count", [2, 3])
+def test_several_processes_score_each_sentence_once_and_have_the_score_of_one(
+    count: int, precision: Any, finished: Callable[..., RunDir], toy: PairSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preferences, "TOKENS", 20)  # few sentences a batch
+    run, host, scored_by = finished("bert-mlm"), replace(CPU, precision=precision), dict[int, int]()
+    alone = measures.take(run.path / "encoder", toy, TasksSpec(), 0, host)
+    batches = preferences.Tokenized.batches
+
+    def counted(texts: Any, chosen: Any, device: str, ranks: Ranks) -> Iterator[Any]:
+        for part, sentences in batches(texts, chosen, device, ranks):
+            scored_by[ranks.index] = scored_by.get(ranks.index, 0) + len(part)
+            yield part, sentences
+
+    monkeypatch.setattr(preferences.Tokenized, "batches", counted)
+    met, given = threading.Barrier(count), [None] * count
+    with ThreadPoolExecutor(count) as pool:
+        sides = [Side(index, count, met, given) for index in range(count)]
+        take = partial(measures.take, run.path / "encoder", toy, TasksSpec(), 0, host)
+        scores = [job.result(60) for job in [pool.submit(take, ranks=side) for side in sides]]
+    assert all(score.values == alone.values for score in scores)
+    assert all(score.details == alone.details for score in scores)
+    assert len(scored_by) == count
+    if precision == "fp32":
+        assert sum(scored_by.values()) == len({*toy.good, *toy.bad})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from workbench.spec.parts import TasksSpec
@@ -39,6 +39,16 @@ class PairSet:
     def settings(self, spec: TasksSpec) -> dict[str, Any]:
         """Return every setting that changes a score."""
         return {"scorers": list(spec.scorers)}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the pairs as plain data, for other processes that score them."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> PairSet:
+        """Return the pairs of plain data, as `to_json` returns it and JSON keeps it."""
+        groups = {level: tuple(each) for level, each in raw["groups"].items()}
+        return cls(**{**raw, "good": tuple(raw["good"]), "bad": tuple(raw["bad"]), "groups": groups})
 
 
 def sealed(

@@ -2,10 +2,12 @@
 
 Each different sentence is scored once, in a batch of sentences of the same length, so that nothing is padded. If
 the host computes in bf16, bf16 decides only pairs whose scores are far apart; the others are scored again in fp32.
+Several processes each score their share of the batches, and all of them get all scores.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -27,6 +29,7 @@ from workbench.spec.parts import TasksSpec
 from workbench.tasks.score import Progress, Score, score_digest
 from workbench.tasks.zero_shot.minimal_pairs import PairSet
 from workbench.tasks.zero_shot.scorer import Scoring, load
+from workbench.training.ranks import ALONE, Ranks
 
 Floats = NDArray[np.float64]
 TOKENS = 1 << 13  # of a batch
@@ -39,12 +42,14 @@ SAFE = 2
 
 
 def zero_shot(
-    encoder: Path, pairs: PairSet, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None
-) -> Score:
+    encoder: Path, pairs: PairSet, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None,
+    ranks: Ranks = ALONE,
+) -> Score:  # fmt: skip
     """Return the score of a run's encoder on minimal pairs.
 
-    It is the share of pairs whose good sentence has the higher score, ties counting half, times 100. Raises
-    InputError for an encoder without heads, Diverged for a sentence score that is NaN or infinite.
+    It is the share of pairs whose good sentence has the higher score, ties counting half, times 100. All processes of
+    `ranks` call this with the same arguments, and return the same. Raises InputError for an encoder without heads,
+    Diverged for a sentence score that is NaN or infinite.
     """
     begun = time.perf_counter()
     device = host.resolved_device()
@@ -57,7 +62,7 @@ def zero_shot(
     chosen: dict[str, str] = {}
     details: dict[str, Any] = {"scorer": scoring.name, "cut": texts.cut, "tie_within": TIE}
     for name, scorer in {scoring.name: scoring.scorer, **scoring.beside}.items():
-        good, bad, exact = _scores(scoring, name, scorer, texts, pairs, half, device, progress)
+        good, bad, exact = _scores(scoring, name, scorer, texts, pairs, half, device, progress, ranks)
         wins = won(good, bad)
         if pairs.suite in MADE:
             chosen[name] = as_signs(wins)
@@ -117,36 +122,43 @@ class Tokenized:
         where = {text: number for number, text in enumerate(unique)}
         self.place = np.array([where[text] for text in texts])
 
-    def batches(self, chosen: NDArray[np.int64], device: str) -> Iterator[tuple[NDArray[np.int64], Sentences]]:
-        """Yield the chosen texts in batches of equal length, the longest first."""
+    def batches(
+        self, chosen: NDArray[np.int64], device: str, ranks: Ranks = ALONE
+    ) -> Iterator[tuple[NDArray[np.int64], Sentences]]:
+        """Yield this process's share of the chosen texts in batches of equal length, the longest first."""
+        for part in itertools.islice(self._parts(chosen), ranks.index, None, ranks.count):
+            ids = torch.from_numpy(np.stack([self.ids[i] for i in part])).to(device)
+            words = [[-1 if word is None else word for word in self._words(int(i))] for i in part]
+            yield part, Sentences(ids, None, torch.tensor(words, device=device))
+
+    def _parts(self, chosen: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+        """Yield the chosen texts by batch."""
         lengths = np.array([len(self.ids[i]) for i in chosen])
         for length in np.unique(lengths)[::-1]:
             rows = chosen[lengths == length]
             for start in range(0, len(rows), size := max(1, TOKENS // int(length))):
-                part = rows[start : start + size]
-                ids = torch.from_numpy(np.stack([self.ids[i] for i in part])).to(device)
-                words = [[-1 if word is None else word for word in self._words(int(i))] for i in part]
-                yield part, Sentences(ids, None, torch.tensor(words, device=device))
+                yield rows[start : start + size]
 
 
 def _scores(
     scoring: Scoring, name: str, scorer: Scorer, texts: Tokenized, pairs: PairSet, half: bool, device: str,
-    progress: Progress | None,
+    progress: Progress | None, ranks: Ranks,
 ) -> tuple[Floats, Floats, int]:  # fmt: skip
     """Return the scores of the good and of the bad sentences, (N,) each, and the number of pairs decided in fp32."""
     sentence_scores = np.full(len(texts.ids), np.nan)
     first, second = texts.place[: len(pairs.good)], texts.place[len(pairs.good) :]
 
     def fill(chosen: NDArray[np.int64], precise: bool, into: Floats) -> None:
-        done = 0
+        done, found = 0, np.zeros(len(into))
         autocast = torch.autocast(device.partition(":")[0], torch.bfloat16, enabled=not precise)
         with torch.inference_mode(), autocast:
-            for rows, sentences in texts.batches(chosen, device):
+            for rows, sentences in texts.batches(chosen, device, ranks):
                 heed()
-                into[rows] = scorer(sentences).double().cpu().numpy()
+                found[rows] = scorer(sentences).double().cpu().numpy()
                 done += len(rows)
                 if progress is not None:
-                    progress(done, len(chosen))
+                    progress(min(done * ranks.count, len(chosen)), len(chosen))
+        into[chosen] = ranks.total(found)[chosen]
         bad = next((int(i) for i in chosen if not np.isfinite(into[i])), None)
         if bad is not None:
             place = int(np.flatnonzero((first == bad) | (second == bad))[0])

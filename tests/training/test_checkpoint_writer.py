@@ -1,0 +1,276 @@
+"""Checkpoints that a thread writes: of the moment when they were begun, whole or absent, and waited for in the end."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from workbench import objectives
+from workbench.bench.turns import made_up
+from workbench.data.corpus import corpus_of
+from workbench.errors import Diverged, Interrupted
+from workbench.spec.host import Host
+from workbench.spec.presets import resolve
+from workbench.spec.stages import BoundRun
+from workbench.store import checkpoint
+from workbench.store.run_store import RunDir, RunStore
+from workbench.tracking import Metrics
+from workbench.training import checkpoint_writer, resume
+from workbench.training.checkpoint_writer import CheckpointWriter
+from workbench.training.loop import train
+from workbench.training.plan import plan
+
+CPU = torch.device("cpu")
+
+
+class Gate:
+    """`resume.save`, which waits until the gate is open, or raises what it is told to."""
+
+    def __init__(self) -> None:
+        self.open, self.entered = threading.Event(), threading.Event()
+        self.error: Exception | None = None
+
+    def save(self, *words: Any) -> None:
+        self.entered.set()
+        assert self.open.wait(30)
+        if self.error is not None:
+            raise self.error
+        resume.save(*words)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    made = Gate()
+    monkeypatch.setattr(checkpoint_writer, "save", made.save)
+    yield made
+    made.open.set()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    (tmp_path / "run").mkdir()
+    return RunDir(tmp_path / "run")
+
+
+def tensors(value: float, count: int = 5) -> dict[str, dict[str, torch.Tensor]]:
+    return {
+        "model": {"w": torch.full((count,), value)},
+        "optimizer": {"w.exp_avg": torch.full((count,), -value), "w.step": torch.tensor(value)},
+    }
+
+
+def writer_of(run: RunDir) -> CheckpointWriter:
+    metrics = Metrics(run.path / "metrics.jsonl")
+    metrics.append([{"step": 1}])
+    return CheckpointWriter(run, metrics, CPU)
+
+
+def value_of(run: RunDir, step: int) -> float:
+    found = checkpoint.newest(run.path / "checkpoints")
+    assert found is not None and found.step == step
+    assert set(found.tensors("optimizer")) == {"w.exp_avg", "w.step"}
+    return float(found.tensors("model")["w"][0])
+
+
+def test_a_checkpoint_is_of_the_moment_when_it_was_begun(run: RunDir, gate: Gate) -> None:
+    """Weights, and the rows of metrics up to it."""
+    with writer_of(run) as writer:
+        given, before = tensors(1.0), writer.metrics.content()
+        writer.save(1, 2.0, 0.5, given, time.monotonic())
+        for named in given.values():
+            for tensor in named.values():
+                tensor.fill_(9)
+        writer.metrics.append([{"step": 2}])
+        gate.open.set()
+    assert value_of(run, 1) == 1.0
+    state = checkpoint.newest(run.path / "checkpoints").state  # type: ignore[union-attr]
+    assert (state["seconds"], state["saving"], state["log"]) == (2.0, 0.5, before)
+
+
+def test_training_waits_for_the_copy_alone_and_for_the_checkpoint_before(run: RunDir, gate: Gate) -> None:
+    with writer_of(run) as writer:
+        writer.save(1, 0.0, 0.0, tensors(1.0), time.monotonic())
+        assert gate.entered.wait(30) and writer.took == math.inf and not checkpoint.steps(run.path / "checkpoints")
+        second = threading.Thread(target=writer.save, args=(2, 0.0, 0.0, tensors(2.0), time.monotonic()))
+        second.start()
+        second.join(0.2)
+        assert second.is_alive(), "it does not wait for the first, whose copies it writes into"
+        gate.open.set()
+        second.join(30)
+        writer.wait()
+        assert writer.took < math.inf
+    assert checkpoint.steps(run.path / "checkpoints") == [1, 2] and value_of(run, 2) == 2.0
+
+
+def test_processor_time_of_the_thread_counts_where_training_shares_the_cores(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_: Any) -> None:
+        begun = time.thread_time()
+        while time.thread_time() - begun < 0.2:
+            pass
+
+    monkeypatch.setattr(checkpoint_writer, "save", busy)
+    with writer_of(run) as writer:
+        writer.save(1, 0.0, 0.0, tensors(1.0), time.monotonic() - 5)
+        writer.wait()
+        assert 5.2 <= writer.took < 30
+        writer.device = torch.device("cuda")
+        assert writer.took == writer.stall
+
+
+@pytest.mark.parametrize("how", ["begin", "wait", "end"])
+def test_an_error_of_the_thread_ends_training(how: str, run: RunDir, gate: Gate) -> None:
+    gate.error = OSError(28, "No space left on device")
+    gate.open.set()
+    with pytest.raises(OSError, match="No space left"), writer_of(run) as writer:
+        writer.save(1, 0.0, 0.0, tensors(1.0), time.monotonic())
+        if how == "begin":
+            writer.save(2, 0.0, 0.0, tensors(2.0), time.monotonic())
+        if how == "wait":
+            writer.wait()
+
+
+def test_another_error_is_not_hidden_by_one_of_the_thread(
+    run: RunDir, gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate.error = OSError(28, "No space left on device")
+    gate.open.set()
+    with pytest.raises(Interrupted), writer_of(run) as writer:
+        writer.save(1, 0.0, 0.0, tensors(1.0), time.monotonic())
+        raise Interrupted(signal.SIGTERM)
+    assert "the last checkpoint was not written: [Errno 28] No space left" in caplog.text
+
+
+def test_without_memory_for_copies_the_tensors_themselves_are_written(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def none_left(*_: Any, **__: Any) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    with writer_of(run) as writer:
+        monkeypatch.setattr(checkpoint_writer.torch, "empty", none_left)
+        given = tensors(1.0)
+        writer.save(1, 0.0, 0.0, given, time.monotonic())
+        given["model"]["w"].fill_(9)
+    assert value_of(run, 1) == 1.0 and "training waits for checkpoints" in caplog.text
+
+
+def test_other_errors_of_copies_are_raised(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("CUDA error: device-side assert")
+
+    monkeypatch.setattr(checkpoint_writer.torch, "empty", broken)
+    with pytest.raises(RuntimeError, match="device-side"), writer_of(run) as writer:
+        writer.save(1, 0.0, 0.0, tensors(1.0), time.monotonic())
+
+
+@pytest.mark.gpu
+def test_copies_of_a_gpus_tensors_are_pinned_and_of_the_moment(run: RunDir) -> None:
+    """Work that the GPU has not done yet when a checkpoint is begun is done in it, and later work is not."""
+    with CheckpointWriter(run, Metrics(run.path / "metrics.jsonl"), torch.device("cuda")) as writer:
+        given = {"model": {"w": torch.zeros(1 << 22, device="cuda")}}
+        for _ in range(100):
+            given["model"]["w"].add_(1)
+        writer.save(1, 0.0, 0.0, given, time.monotonic())
+        given["model"]["w"].fill_(9)
+        assert writer.copies["model"]["w"].is_pinned()
+    found = checkpoint.newest(run.path / "checkpoints")
+    assert found is not None and bool((found.tensors("model")["w"] == 100).all())
+
+
+# ---- in training ----
+
+TINY = {
+    "objective": "bert-mlm", "encoder.hidden": 32, "encoder.layers": 1, "encoder.heads": 2, "encoder.vocab": 60,
+    "data.length": 16, "batch.size": 8, "budget.steps": 8,
+}  # fmt: skip
+
+
+def trained(
+    folder: Path, at: Callable[[int], None], every: int = 2, **keys: Any
+) -> tuple[RunDir, BaseException | None]:
+    """A run of eight steps with a checkpoint every second one, `at` each of its steps; how it ended."""
+    spec = objectives.with_options(resolve("nano", TINY | keys))
+    shutil.rmtree(folder / "data", ignore_errors=True)
+    prepared = made_up(folder / "data", spec, tokens=5000)
+    spec = spec.changed({"data.special": prepared.special.model_dump()})
+    run = RunStore(folder / "runs").open(BoundRun(spec))
+    host = Host(device="cpu", threads=1, precision="fp32", save_every=every, log_every=1)
+    try:
+        with run.lease():
+            train(run, spec, plan(spec), corpus_of(prepared, spec), host, progress=lambda step, *_: at(step))
+    except (Diverged, Interrupted, OSError) as error:
+        return run, error
+    return run, None
+
+
+def test_steps_are_taken_while_a_checkpoint_is_written(tmp_path: Path, gate: Gate) -> None:
+    """The checkpoint of step 2 cannot be written before step 3 is done, and has the weights of step 2."""
+    seen: list[int] = []
+
+    def at(step: int) -> None:
+        seen.append(step)
+        if step == 3:
+            assert gate.entered.wait(30) and not checkpoint.steps(run_in(tmp_path) / "checkpoints")
+            gate.open.set()
+
+    run, ended = trained(tmp_path, at)
+    assert ended is None and seen == list(range(1, 9)) and checkpoint.steps(run.path / "checkpoints") == [6, 8]
+    (run.path / "checkpoints" / "step-00000008").rename(tmp_path / "elsewhere")
+    rows = (run.path / "metrics.jsonl").read_text().splitlines()
+    _, ended = trained(tmp_path, lambda step: None)
+    again = (run.path / "metrics.jsonl").read_text().splitlines()
+    assert ended is None and [json.loads(row)["loss"] for row in again] == [json.loads(row)["loss"] for row in rows]
+    for name in ("model", "optimizer"):
+        one, other = (
+            (folder / f"{name}.safetensors").read_bytes()
+            for folder in (tmp_path / "elsewhere", run.path / "checkpoints" / "step-00000008")
+        )
+        assert one == other
+
+
+def run_in(folder: Path) -> Path:
+    return next((folder / "runs").glob("bert-mlm-*"))
+
+
+def test_a_signal_waits_for_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*words: Any) -> None:
+        time.sleep(0.5)
+        resume.save(*words)
+
+    monkeypatch.setattr(checkpoint_writer, "save", slow)
+    run, ended = trained(tmp_path, lambda step: os.kill(os.getpid(), signal.SIGTERM) if step == 4 else None)
+    assert isinstance(ended, Interrupted)
+    saved = checkpoint.newest(run.path / "checkpoints")
+    last = json.loads((run.path / "metrics.jsonl").read_text().splitlines()[-1])["step"]
+    assert saved is not None and saved.step == last >= 4 and not saved.warnings
+
+
+def test_divergence_names_the_checkpoint_that_was_being_written(tmp_path: Path, gate: Gate) -> None:
+    def at(step: int) -> None:
+        if step == 1:
+            threading.Timer(0.3, gate.open.set).start()
+
+    run, ended = trained(tmp_path, at, every=1, **{"optim.lr": 1e30})
+    assert isinstance(ended, Diverged)
+    assert str(ended).endswith("the last checkpoint is of step 1")
+    assert checkpoint.steps(run.path / "checkpoints") == [1]
+
+
+def test_a_full_disk_ends_training_with_its_error(tmp_path: Path, gate: Gate) -> None:
+    gate.error = OSError(28, "No space left on device")
+    gate.open.set()
+    run, ended = trained(tmp_path, lambda step: None)
+    assert isinstance(ended, OSError) and ended.errno == 28 and not checkpoint.steps(run.path / "checkpoints")
