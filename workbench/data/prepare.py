@@ -15,7 +15,7 @@ import logging
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -69,11 +69,15 @@ class Prepared:
     removed: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
-def prepare(spec: RunSpec, progress: Progress | None = None, cache: Path | None = None, workers: int = 1) -> Prepared:
+def prepare(
+    spec: RunSpec, progress: Progress | None = None, cache: Path | None = None, workers: int = 1,
+    encode_slices: Callable[..., None] = encode_with,
+) -> Prepared:  # fmt: skip
     """Return the token shards of a spec's corpus, which are made if the cache has none.
 
-    A text of more than one slice is encoded by `workers` processes, beside those of the same command elsewhere; the
-    result does not depend on their number. Progress is shown on standard error unless `progress` is given.
+    A text of more than one slice is encoded by `workers` processes, which `encode_slices` starts, beside those of the
+    same command elsewhere; the result does not depend on their number. Progress is shown on standard error unless
+    `progress` is given.
 
     Raises InputError if the corpus cannot be read or is too small for one batch, OSError if the disk fails.
     """
@@ -86,7 +90,8 @@ def prepare(spec: RunSpec, progress: Progress | None = None, cache: Path | None 
         slices = cut(found)
         with shown() if progress is None else nullcontext(progress) as report:
             if len(slices) > 1:
-                plan, whole = _encode_slices(spec, found, slices, key, origin, root, workers, report)
+                share = partial(encode_slices, workers=workers)
+                plan, whole = _encode_slices(spec, found, slices, key, origin, root, share, report)
             with _alone(spec, key, root, report):
                 prepared = _read(folder)  # another process may have been quicker
                 if prepared is None:
@@ -256,7 +261,7 @@ def _encode_slices(
     key: str,
     origin: str,
     root: Path,
-    workers: int,
+    share: Callable[..., None],
     report: Progress,
 ) -> tuple[Plan, str | None]:
     """Encode a text of several slices in the cache, beside other processes that do the same.
@@ -268,7 +273,7 @@ def _encode_slices(
         plan = Plan(root, key, spec.data, words, tuple(slices))
         plan.write()
         discard_damaged(plan)
-    encode_with(plan, workers, _stage("encoding", spec.data, found, report))
+    share(plan, advance=_stage("encoding", spec.data, found, report))
     return plan, whole
 
 
