@@ -59,6 +59,7 @@ HOMES = {
     "sklearn": ("tasks",),
     "pytorch_optimizer": ("training.update_rules",),
     "zstandard": ("data",),
+    "datasketch": ("data.slices.signatures",),
     "fsspec": ("data.slices.remote",),
 }
 SLOW_TO_LOAD = (

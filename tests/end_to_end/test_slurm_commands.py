@@ -1,9 +1,10 @@
-"""`tune`, `evaluate` and `data prepare` on a real SLURM cluster of one node, and a sweep of many cells under trouble."""
+"""`tune`, `evaluate`, `data prepare` and a sweep of many cells on a real SLURM cluster of one node."""
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -113,7 +114,11 @@ main()
 """
 
 
-def test_a_text_is_prepared_by_jobs_as_here(cluster: dict[str, str], book: Path, tmp_path: Path) -> None:
+def test_a_text_is_prepared_by_jobs_as_here(cluster: dict[str, str], tmp_path: Path) -> None:
+    book, draw = tmp_path / "book.txt", random.Random(1)
+    words = ["".join(draw.choices("abcdefgh", k=draw.randint(2, 9))) for _ in range(2000)]
+    book.write_text("\n\n".join(" ".join(draw.choices(words, k=draw.randint(1, 90))) for _ in range(4000)))
+
     def begin(cache: Path, *more: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-c", PREPARE, "--corpus", str(book), "--set", "data.min_words=3", *more], cwd=tmp_path,

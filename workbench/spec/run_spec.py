@@ -266,6 +266,7 @@ _ADDED_LATER: dict[tuple[str, str], Any] = {
     ("data", "strip_accents"): None,
     ("data", "min_words"): 0,
     ("data", "max_words"): None,
+    ("data", "near_duplicates"): None,
     ("data", "pairs"): None,
     ("data", "copies"): None,
     ("budget", "words"): None,
