@@ -257,8 +257,7 @@ def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> lis
     baselines = distinct_runs(map(untrained, runs)) if session.suite.tasks else []
     facts = {"match": [match.to_json() for match in matches], "contrasts": contrasts_of(session, named), **facts}
     session.store.extend_experiment(_record(session, runs, baselines, facts))
-    for run in [*baselines, *runs]:
-        session.store.open(run)
+    session.store.open_all([*baselines, *runs])
     return sorted([*baselines, *runs], key=lambda run: run.spec.seed)
 
 
