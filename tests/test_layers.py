@@ -60,6 +60,7 @@ HOMES = {
     "pytorch_optimizer": ("training.update_rules",),
     "zstandard": ("data",),
     "sentencepiece": ("data.subwords",),
+    "datasketch": ("data.slices.signatures",),
     "fsspec": ("data.slices.remote",),
 }
 SLOW_TO_LOAD = (
@@ -188,7 +189,8 @@ def test_no_module_imports_itself_in_a_circle() -> None:
 def test_every_outside_package_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *extras["postgres"], *extras["lamb"], *extras["embeddings"]]
+    in_use = ("postgres", "lamb", "embeddings", "dedup")
+    wanted = [*project["dependencies"], *(text for name in in_use for text in extras[name])]
     declared = {re.split(r"[^\w-]", text)[0].replace("-", "_").lower() for text in wanted}
     declared |= {"sklearn"} if "scikit_learn" in declared else set()
     known = declared | set(sys.stdlib_module_names) | {"workbench"}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from drills.small import SETS, TINY, environment, write_table, write_text
+from helpers import slurm
 
 __all__ = ["SETS", "TINY", "Command", "environment"]
 
@@ -33,6 +34,15 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classification that one word decides: 60 rows to learn from, 40 to test on."""
     return write_table(tmp_path_factory.mktemp("table") / "animals.csv")
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment variables of a real SLURM cluster of one node on this machine."""
+    if reason := slurm.lacking():
+        pytest.skip(reason)
+    with slurm.cluster(tmp_path_factory.mktemp("slurm")) as configuration:
+        yield {"SLURM_CONF": configuration}
 
 
 @pytest.fixture(scope="session")

@@ -2,61 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from drills.small import curve, weights
 from helpers import slurm
+from helpers.slurm_commands import LIMIT, asked, begun, submitted, wait_for
 
-from .conftest import SETS, environment
+from .conftest import SETS
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(slurm.lacking()), reason=slurm.lacking() or "-")]
-LIMIT = 400.0
 RATES = "optim.lr=1e-3,2e-3,3e-3,4e-3,5e-3,6e-3"
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    with slurm.cluster(tmp_path_factory.mktemp("slurm")) as configuration:
-        yield {"SLURM_CONF": configuration}
 
 
 def words(text: Path, runs: Path, *more: object, over: str = RATES) -> list[str]:
     given = ["sweep", "--over", over, "--objective", "bert-mlm", "--match", "steps", "--budget", "steps=60"]
     given += ["--corpus", text, "--tasks", "none", "--save-every", 10, "--threads", 1, "--runs", runs, *SETS]
     return [str(word) for word in [*given, *more]]
-
-
-def begun(given: list[str], folder: Path, cache: Path, cluster: dict[str, str]) -> subprocess.Popen[str]:
-    with (folder / "said").open("a") as said:
-        return subprocess.Popen(
-            [sys.executable, "-m", "workbench", *given, "--launcher", "slurm"], cwd=folder,
-            env=environment(cache) | cluster, stderr=said, stdout=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
-
-
-def wait_for(found: Callable[[], Any], process: subprocess.Popen[str], folder: Path) -> Any:
-    until = time.monotonic() + LIMIT
-    while not (value := found()):
-        assert process.poll() is None and time.monotonic() < until, (folder / "said").read_text()
-        time.sleep(0.1)
-    return value
-
-
-def submitted(folder: Path) -> str:
-    match = re.search(r"submitted to SLURM as (\d+)", (folder / "said").read_text())
-    return match[1] if match else ""
-
-
-def asked(cluster: dict[str, str], *command: str) -> str:
-    return slurm.asked({**os.environ, **cluster}, *command)
 
 
 def same(folder: Path, runs: Path, whole: Path) -> None:

@@ -148,3 +148,37 @@ def test_a_damaged_run_is_named_and_the_others_go_on(
     one_run.carry_out_all(store, ids, TASKS, Suite((GOOD,)), ANY, Host(device="cpu"), "2000-01-01")
     assert "model.safetensors has changed since it was written" in caplog.text
     assert not run.scores() and len(other.scores()) == 2
+
+
+def test_what_other_workers_have_or_had_is_not_examined(
+    tuning: Tuning, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Among thousands of runs, each worker looks at all of them, and an examination takes milliseconds."""
+    store = RunStore(tmp_path)
+    runs = [finished(store, seed, tuning=0) for seed in range(4)]
+    ids = [run.run_id for run in runs]
+    one_run.carry_out_all(store, ids[1:], TASKS, Suite((GOOD,)), ANY, Host(device="cpu"), "2000-01-01")
+    examined = []
+
+    def look(run: RunDir) -> None:
+        examined.append(run.run_id)
+
+    monkeypatch.setattr(RunDir, "damage", property(look))
+    wanted = one_run.Wanted(TASKS, Suite((GOOD,)), ANY)
+    with store.get(ids[0]).lease():
+        for run_id in ids:
+            passed = one_run._passed(store.get(run_id), wanted, ANY, Host(device="cpu"), "2000-01-01")
+            assert passed == (run_id != ids[0])
+    assert examined == []
+    one_run.carry_out_all(store, ids, TASKS, Suite((GOOD,)), ANY, Host(device="cpu"), "2000-01-01")
+    assert examined == ids[:1] and len(store.get(ids[0]).scores()) == 2
+
+
+def test_workers_take_many_runs_in_orders_that_differ_by_a_hundredth_at_most() -> None:
+    few = [str(number) for number in range(199)]
+    assert list(one_run._spread(few)) == few
+    many = [str(number) for number in range(10_000)]
+    one, two = list(one_run._spread(many)), list(one_run._spread(many))
+    assert sorted(one) == sorted(two) == sorted(many) and one != two
+    assert max(abs(int(run) - place) for place, run in enumerate(one)) < 100
+    assert list(one_run._spread([])) == []

@@ -8,10 +8,11 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+Tool = Callable[[str, bytes], None]  # writes a program that stands for a command of SLURM
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged")
 CONFIGURATION = """
 ClusterName=test

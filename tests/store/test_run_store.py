@@ -15,7 +15,7 @@ from short_runs import SPEC, one_line, whole
 
 from workbench.errors import InputError
 from workbench.spec.run_spec import RunSpec, digest
-from workbench.spec.stages import BoundRun
+from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.atomic import dumps, read_object, sealed
 from workbench.store.run_store import SINCE_HASHES, ExperimentRecord, RunDir, RunStore
 
@@ -283,3 +283,20 @@ def test_secrets_stay_out_of_records(store: RunStore, monkeypatch: pytest.Monkey
 def test_a_folder_that_cannot_be_made_is_said_in_one_sentence() -> None:
     with pytest.raises(InputError, match="cannot be created; choose another folder with --runs"):
         RunStore("/proc/runs")
+
+
+def test_many_runs_are_opened_in_order_and_the_folder_is_listed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing for each new run would take a time that grows with the square of their number."""
+    store = RunStore(tmp_path / "runs")
+    bounds = [BoundRun(ResolvedSpec(SPEC.replace(seed=seed))) for seed in range(40)]
+    listed = []
+    real = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path=".": listed.append(str(path)) or real(path))
+    assert [run.run_id for run in store.open_all(bounds)] == [bound.run_id for bound in bounds]
+    assert listed.count(str(store.root)) == 1
+    assert {run.run_id for run in store.runs()} == {bound.run_id for bound in bounds} and store.open_all([]) == []
+    (store.root / bounds[30].run_id / "spec.json").write_text("{")
+    with pytest.raises(InputError, match=bounds[30].run_id):
+        store.open_all(bounds)

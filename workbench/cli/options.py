@@ -106,7 +106,7 @@ Shard = Annotated[
 Launcher = Annotated[
     str,
     typer.Option(
-        help="Where the runs are computed: local, or slurm for jobs of a cluster, as many at a time as --workers says; "
+        help="Where it is computed: local, or slurm for jobs of a cluster, as many at a time as --workers says; "
         "--set launch.time=04:00:00 and the like are options of the jobs."
     ),
 ]

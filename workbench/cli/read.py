@@ -53,17 +53,18 @@ def report(
 def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
     """Print the state of each run in a store: done, running (and how far), interrupted, failed or damaged."""
     from workbench.execution import live
-    from workbench.execution.cluster import slurm
+    from workbench.execution.cluster import job_array
     from workbench.progress import say
     from workbench.report.load import ledger
-    from workbench.store.run_store import RunStore
+    from workbench.store.atomic import cache_root
+    from workbench.store.run_store import JOBS, RunStore
 
     store = RunStore.existing(runs)
     rows = [live.facts(run, row) for run, row in ledger.states(store)]
     for record in store.experiments():
         if record.damage:
             log.warning("%s.json %s", store.root / "experiments" / record.name, record.damage)
-    for sentence in slurm.queued(store.root):
+    for sentence in job_array.queued(store.root / JOBS, cache_root() / JOBS):
         say(f"workbench: {sentence}")
     notes = [live.line(row) for row in rows]
     lines = [

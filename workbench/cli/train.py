@@ -291,6 +291,10 @@ def evaluate(
     ] = False,
     device: Device = "auto",
     precision: Precision = "auto",
+    launcher: Launcher = "local",
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="With --launcher slurm: jobs at a time (default: all models).")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure models that others trained on tasks; print their scores and keep them in the run store.
@@ -299,11 +303,12 @@ def evaluate(
     command again takes only what is missing. The folder of a run's encoder is measured too, and nothing is kept of it.
     Without --scale, the settings are those of the scale nearest to the encoder in size, and are printed.
     """
-    host = host_of(device, precision)
+    settings, launch = launch_of(launcher, set_ or ())
+    host = host_of(device, precision, launch=launch)
     from workbench.cli import terminal
 
     scores, failed = scores_of_encoders(
-        encoder, scale, set_ or [], tasks, host, runs, flops, allow_bin, own_process=True
+        encoder, scale, settings, tasks, host, runs, flops, allow_bin, own_process=True, workers=workers
     )
     emit(scores if as_json else terminal.table(terminal.score_rows(scores)), as_json)
     raise typer.Exit(1 if failed else 0)
@@ -395,8 +400,9 @@ def prepare(
     scale: Scale = None,
     set_: Sets = None,
     workers: Annotated[
-        int, typer.Option(min=1, max=1024, help="Processes that encode a text of more than 256 MiB.")
+        int, typer.Option(min=1, max=1024, help="Processes, or jobs, that encode a text of more than 256 MiB.")
     ] = 1,
+    launcher: Launcher = "local",
     as_json: AsJson = False,
 ) -> None:
     """Turn text into token shards in the cache, so that runs on the same text start at once.
@@ -404,9 +410,10 @@ def prepare(
     A text of more than 256 MiB is encoded in slices. The same command goes on after an interruption, and given on
     other machines that share the cache, it takes its part of the slices.
     """
-    base = base_spec(scale, set_, corpus, "none", None, own_process=True)
+    settings, launch = launch_of(launcher, set_ or ())
+    base = base_spec(scale, settings, corpus, "none", None, own_process=True)
     from workbench.cli import terminal
     from workbench.execution import experiment_runner
 
-    facts = experiment_runner.prepared_facts(base, workers)
+    facts = experiment_runner.prepared_facts(base, workers, launch)
     emit(facts if as_json else terminal.table([facts]), as_json)

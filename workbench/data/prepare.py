@@ -15,7 +15,7 @@ import logging
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -26,8 +26,9 @@ from workbench.data import held_out, sources, tokenizer
 from workbench.data.progress_bar import Progress, shown
 from workbench.data.shards import SHARD, Shards, Text, encode, joined, token_type
 from workbench.data.slices.cutting import Slice, cut, is_small
-from workbench.data.slices.documents import Removed, documents
-from workbench.data.slices.encode_slices import discard_damaged, facts_of, held_out_parts, remove_locks
+from workbench.data.slices.documents import NEAR, Removed, documents
+from workbench.data.slices.encode_slices import discard_damaged, facts_of, flags, held_out_parts, remove_locks
+from workbench.data.slices.near_duplicates import left_out
 from workbench.data.slices.slice_plan import Plan
 from workbench.data.slices.slice_workers import encode_with
 from workbench.data.streams import Advance
@@ -69,11 +70,15 @@ class Prepared:
     removed: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
-def prepare(spec: RunSpec, progress: Progress | None = None, cache: Path | None = None, workers: int = 1) -> Prepared:
+def prepare(
+    spec: RunSpec, progress: Progress | None = None, cache: Path | None = None, workers: int = 1,
+    encode_slices: Callable[..., None] = encode_with,
+) -> Prepared:  # fmt: skip
     """Return the token shards of a spec's corpus, which are made if the cache has none.
 
-    A text of more than one slice is encoded by `workers` processes, beside those of the same command elsewhere; the
-    result does not depend on their number. Progress is shown on standard error unless `progress` is given.
+    A text of more than one slice is encoded by `workers` processes, which `encode_slices` starts, beside those of the
+    same command elsewhere; the result does not depend on their number. Progress is shown on standard error unless
+    `progress` is given.
 
     Raises InputError if the corpus cannot be read or is too small for one batch, OSError if the disk fails.
     """
@@ -85,15 +90,17 @@ def prepare(spec: RunSpec, progress: Progress | None = None, cache: Path | None 
     if prepared is None:
         slices = cut(found)
         with shown() if progress is None else nullcontext(progress) as report:
+            share = partial(encode_slices, workers=workers)
+            near = _near_duplicates(spec, found, slices, origin, root, share, report)
             if len(slices) > 1:
-                plan, whole = _encode_slices(spec, found, slices, key, origin, root, workers, report)
+                plan, whole = _encode_slices(spec, found, slices, key, origin, root, share, report, near)
             with _alone(spec, key, root, report):
                 prepared = _read(folder)  # another process may have been quicker
                 if prepared is None:
                     if len(slices) > 1:
                         _merge(folder, spec, found, plan, whole)
                     else:
-                        _build(folder, spec, found, origin, root, report)
+                        _build(folder, spec, found, origin, root, report, near)
                     prepared = _read(folder)
     assert prepared is not None, "what was just written can be read"
     _enough(prepared, spec)
@@ -106,6 +113,18 @@ def _alone(spec: RunSpec, key: str, root: Path, report: Progress) -> AbstractCon
     return alone(root / "locks" / key, lambda: report(waiting, 0, 0))
 
 
+def _near_duplicates(
+    spec: RunSpec, found: list[sources.Source], slices: list[Slice], origin: str, root: Path,
+    share: Callable[..., None], report: Progress,
+) -> Path | None:  # fmt: skip
+    """Return the folder that says which documents are near-duplicates of earlier ones; None if they all stay."""
+    if spec.data.near_duplicates is None:
+        return None
+    waiting = f"another process is comparing the documents of {', '.join(spec.data.corpus)}; waiting for it"
+    advance = _stage("comparing", spec.data, found, report)
+    return left_out(spec.data, slices, origin, root, share, advance, lambda: report(waiting, 0, 0))
+
+
 def already(spec: RunSpec, cache: Path | None = None) -> Prepared | None:
     """Return the token shards of a spec's corpus if the cache has them, else None. Raises InputError."""
     root = cache or cache_root()
@@ -116,7 +135,9 @@ def _key(spec: RunSpec, found: Sequence[sources.Source], root: Path) -> tuple[st
     """Return the name of a corpus in the cache, and the digest of its sources."""
     held_back = [spec.data.held_out] if spec.data.held_out else []  # without it, the name is that of older data
     lengths = {"min_words": spec.data.min_words, "max_words": spec.data.max_words}
-    filters = [lengths] if any(lengths.values()) else []
+    filters: list[Any] = [lengths] if any(lengths.values()) else []
+    if spec.data.near_duplicates is not None:
+        filters.append({NEAR: spec.data.near_duplicates})
     origin = digest([[sources.identity(source) for source in found], spec.data.column, *held_back, *filters], 64)
     words = _trained(spec) if spec.data.tokenizer in TRAINED else _content(spec.data, root)
     return digest([FORMAT, SHARD, origin, words, COUNTED], 16), origin
@@ -224,12 +245,15 @@ def _enough(prepared: Prepared, spec: RunSpec) -> None:
         )
 
 
-def _build(folder: Path, spec: RunSpec, found: list[sources.Source], origin: str, root: Path, report: Progress) -> None:
+def _build(
+    folder: Path, spec: RunSpec, found: list[sources.Source], origin: str, root: Path, report: Progress,
+    near: Path | None,
+) -> None:  # fmt: skip
     """Write the folder of a text that is one slice."""
     read = partial(_documents, spec.data, found)
 
     def readable() -> Iterator[str]:
-        yield from read(_stage("reading", spec.data, found, report), hub_limit=HUB_SAMPLE)
+        yield from read(_stage("reading", spec.data, found, report), hub_limit=HUB_SAMPLE, near=_flags(near))
         report("training the vocabulary", 0, 0)
 
     words = tokenizer.train_or_load(spec.data, spec.encoder.vocab, readable(), origin, root)
@@ -239,7 +263,7 @@ def _build(folder: Path, spec: RunSpec, found: list[sources.Source], origin: str
         with held_out.writing(temporary) if spec.data.held_out else nullcontext(None) as aside:
             advance = _stage("encoding", spec.data, found, report)
             encode(
-                text.counted(read(advance, aside=aside, words=by_source, removed=removed)),
+                text.counted(read(advance, aside=aside, words=by_source, removed=removed, near=_flags(near))),
                 encoder,
                 special.sep,
                 shards,
@@ -256,42 +280,47 @@ def _encode_slices(
     key: str,
     origin: str,
     root: Path,
-    workers: int,
+    share: Callable[..., None],
     report: Progress,
+    near: Path | None,
 ) -> tuple[Plan, str | None]:
     """Encode a text of several slices in the cache, beside other processes that do the same.
 
     Return their plan, and the SHA-256 of the text if it is small.
     """
     with _alone(spec, key, root, report):
-        words, whole = _survey(spec, found, slices, origin, root, report)
-        plan = Plan(root, key, spec.data, words, tuple(slices))
+        words, whole = _survey(spec, found, slices, origin, root, report, near)
+        plan = Plan(root, key, spec.data, words, tuple(slices), near.name if near else "")
         plan.write()
         discard_damaged(plan)
-    encode_with(plan, workers, _stage("encoding", spec.data, found, report))
+    share(plan, advance=_stage("encoding", spec.data, found, report))
     return plan, whole
 
 
 def _survey(
-    spec: RunSpec, found: list[sources.Source], slices: list[Slice], origin: str, root: Path, report: Progress
-) -> tuple[Path, str | None]:
+    spec: RunSpec, found: list[sources.Source], slices: list[Slice], origin: str, root: Path, report: Progress,
+    near: Path | None,
+) -> tuple[Path, str | None]:  # fmt: skip
     """Return the folder of the vocabulary, and the SHA-256 of a small text, both from the cache if they are there.
 
     The vocabulary of a text that is not small is trained on the beginnings of slices that are spread evenly over it.
     """
     if not is_small(found):
-        chosen = (
-            [slices[number * len(slices) // SPREAD] for number in range(SPREAD)] if len(slices) > SPREAD else slices
-        )
+        count = min(SPREAD, len(slices))
+        chosen = [number * len(slices) // count for number in range(count)]
         report("reading parts of the text, and training the vocabulary", 0, 0)
-        starts = (documents(spec.data, each.sources, limit=HUB_SAMPLE / len(chosen)) for each in chosen)
+        starts = (
+            documents(spec.data, slices[number].sources, limit=HUB_SAMPLE / count, near=_flags(near, number))
+            for number in chosen
+        )
         sample = (document for start in starts for document in start)
         return tokenizer.train_or_load(spec.data, spec.encoder.vocab, sample, f"{origin} sampled", root), None
     path, text = root / "texts" / f"{origin}.json", Text()
     known = read_entry(path)
 
     def readable() -> Iterator[str]:
-        yield from text.counted(_documents(spec.data, found, _stage("reading", spec.data, found, report)))
+        advance = _stage("reading", spec.data, found, report)
+        yield from text.counted(_documents(spec.data, found, advance, near=_flags(near)))
         report("training the vocabulary", 0, 0)
 
     words = tokenizer.train_or_load(spec.data, spec.encoder.vocab, readable(), origin, root)
@@ -305,6 +334,7 @@ def _survey(
 
 def _merge(folder: Path, spec: RunSpec, found: list[sources.Source], plan: Plan, whole: str | None) -> None:
     """Write the folder of a text whose slices are encoded. It names their files, which stay where they are."""
+    assert plan.vocabulary is not None
     each = facts_of(plan)
     words, removed = Counter[str](), Removed()
     for facts in each:
@@ -329,6 +359,11 @@ def _merge(folder: Path, spec: RunSpec, found: list[sources.Source], plan: Plan,
         slices = [plan.name(number) for number in range(len(each))]
         _write_manifest(temporary, spec, found, plan.vocabulary, facts_of_text, slices)
     remove_locks(plan)
+
+
+def _flags(near: Path | None, number: int | None = None) -> Iterator[bool] | None:
+    """Return the flags of the documents of a text, or of one slice; None if no near-duplicates are left out."""
+    return None if near is None else flags(near, number)
 
 
 @dataclass(frozen=True)

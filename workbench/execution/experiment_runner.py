@@ -13,20 +13,23 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from workbench import objectives
 from workbench.data.prepare import Prepared, already, bind, counted
 from workbench.data.prepare import prepare as prepare_data
+from workbench.data.slices.slice_workers import encode_with
 from workbench.execution import devices, one_run
-from workbench.execution.cluster import slurm
+from workbench.execution.cluster import jobs_of_runs, jobs_of_text, slurm
 from workbench.execution.offline import stay_local
 from workbench.execution.run_list import Job, bound_runs, distinct_runs, plans
 from workbench.execution.wanted_scores import Wanted
 from workbench.execution.workers import Assignment, share
 from workbench.progress import say
 from workbench.spec.host import Host
+from workbench.spec.launch import Launch
 from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec, merge, parse
 from workbench.spec.stages import BoundRun, ResolvedSpec
@@ -83,9 +86,15 @@ class Outcome:
         return "\n".join([*lines, f"report: {self.report}" if self.report else "no report was written"])
 
 
-def prepare(base: RunSpec, cache: Path | None = None, workers: int = 1) -> tuple[RunSpec, Prepared]:
-    """Return the base spec with the facts of its prepared data, and this data, which is made if needed."""
-    prepared = prepare_data(base, cache=cache, workers=workers)
+def prepare(
+    base: RunSpec, cache: Path | None = None, workers: int = 1, launch: Launch | None = None
+) -> tuple[RunSpec, Prepared]:
+    """Return the base spec with the facts of its prepared data, and this data, which is made if needed.
+
+    The slices of a large text are made by `workers` processes, or with `launch` by as many jobs of a cluster.
+    """
+    encode = encode_with if launch is None else partial(jobs_of_text.encode, launch=launch)
+    prepared = prepare_data(base, cache=cache, workers=workers, encode_slices=encode)
     return bind(base, prepared), prepared
 
 
@@ -100,9 +109,11 @@ def text_facts(prepared: Prepared) -> dict[str, Any]:
             "sources": dict(prepared.sources)}  # fmt: skip
 
 
-def prepared_facts(base: RunSpec, workers: int = 1) -> dict[str, Any]:
+def prepared_facts(base: RunSpec, workers: int = 1, launch: Launch | None = None) -> dict[str, Any]:
     """Return what `workbench data prepare` prints: the counts of the text, and the folder of its shards."""
-    spec, text = prepare(base, workers=workers)
+    if launch is not None:
+        slurm.check()
+    spec, text = prepare(base, workers=workers, launch=launch)
     removed = {name: dict(counts) for name, counts in text.removed.items()}
     return {
         "corpus": ", ".join(spec.data.corpus), "documents": text.documents, "tokens": text.tokens,
@@ -246,8 +257,7 @@ def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> lis
     baselines = distinct_runs(map(untrained, runs)) if session.suite.tasks else []
     facts = {"match": [match.to_json() for match in matches], "contrasts": contrasts_of(session, named), **facts}
     session.store.extend_experiment(_record(session, runs, baselines, facts))
-    for run in [*baselines, *runs]:
-        session.store.open(run)
+    session.store.open_all([*baselines, *runs])
     return sorted([*baselines, *runs], key=lambda run: run.spec.seed)
 
 
@@ -279,7 +289,7 @@ def carry_out_specs(session: Session, specs: Sequence[ResolvedSpec], **facts: An
         )
         if session.host.launch is not None:
             left = [run_id for run_id in todo if not one_run.complete(session.store.get(run_id), session.wanted)]
-            slurm.share(assignment, left, session.workers)
+            jobs_of_runs.share(assignment, left, session.workers)
         else:
             share(assignment, session.workers)
     else:

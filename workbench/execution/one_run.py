@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import random
 import sys
 import time
 import traceback
@@ -49,7 +50,9 @@ def carry_out_all(
     A failure is recorded and the next run begins; a failure recorded after the time `since` is not tried again. A full
     disk or a signal ends the command. The run of a worker that died is taken over.
     """
-    left, waited, wanted = list(run_ids), False, Wanted(tasks, suite, prepared)
+    wanted = Wanted(tasks, suite, prepared)
+    left = [run_id for run_id in _spread(todo) if not _passed(store.get(run_id), wanted, prepared, host, since)]
+    waited = False
     while left:
         leased = [run_id for run_id in left if not _settle(store.get(run_id), wanted, prepared, host, since)]
         if leased and leased == left:
@@ -58,6 +61,28 @@ def carry_out_all(
             waited = True
             time.sleep(WAIT)
         left = leased
+
+
+def _spread(todo: Sequence[str]) -> Iterator[str]:
+    """Yield runs in order, but each hundredth of many in an order of its own, so that workers rarely try the same."""
+    size = max(1, len(todo) // 100)
+    for start in range(0, len(todo), size):
+        part = list(todo[start : start + size])
+        yield from random.sample(part, len(part))
+
+
+def _passed(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since: str) -> bool:
+    """Carry out one run, unless it is complete or has a lease. Return False in the last case.
+
+    Of thousands of runs that other workers have or had, each worker looks at every one; so this costs little. Damage
+    of a complete run is found by the command that writes the report.
+    """
+    if run.leased:
+        return False
+    with contextlib.suppress(InputError, OSError, ValueError):  # of a damaged run, which is examined below
+        if complete(run, wanted):
+            return True
+    return _settle(run, wanted, prepared, host, since)
 
 
 def _settle(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since: str) -> bool:

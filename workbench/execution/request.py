@@ -412,12 +412,16 @@ def host_of(
 def scores_of_encoders(
     names: Sequence[str], scale: str | None, sets: Sequence[str], tasks: str | None, host: Host,
     root: Path | None = None, flops: float | None = None, allow_bin: bool = False, own_process: bool = False,
+    workers: int | None = None,
 ) -> tuple[list[dict[str, Any]], int]:  # fmt: skip
     """Measure models on tasks, and return their scores and the number of those that failed.
 
     `names` are folders, or names on the hub. With `root`, the scores are written into that store. `flops` are the
-    training FLOPs that are stated of the only model. Raises InputError before anything is measured.
+    training FLOPs that are stated of the only model. With the options of jobs in `host`, each model is measured by a
+    job of a cluster, at most `workers` at a time. Raises InputError before anything is measured.
     """
+    if workers is not None and host.launch is None:
+        raise InputError(f"--workers {workers} is the number of jobs at a time; add --launcher slurm, or leave it out")
     if flops is not None and len(names) > 1:
         raise InputError(f"--flops {flops:g} is stated of one model, and {len(names)} are named; evaluate it by itself")
     if root is not None:
@@ -425,6 +429,7 @@ def scores_of_encoders(
 
         RunStore.check(root)
     from workbench.execution import experiment_runner, published_runs
+    from workbench.tasks.measures import expected
 
     models = published_runs.models(names, allow_bin)
     for model in models:
@@ -435,6 +440,13 @@ def scores_of_encoders(
     if not bases[0].tasks.chosen:
         raise InputError("evaluate prints scores, and --tasks none gives none; name tasks with --tasks")
     suite = experiment_runner.load_suite(bases[0])  # the scale decides how tasks are learned, and not which they are
+    if host.launch is not None:
+        from workbench.execution.cluster import jobs_of_models
+
+        assert root is not None, "the command that has --launcher has --runs"
+        options = jobs_of_models.options(scale, sets, tasks, host, root, flops, allow_bin)
+        measured = jobs_of_models.measure([model.name for model in found], options, root, host.launch, workers)
+        return measured, sum(len(list(expected(suite, base.tasks))) for base in bases) - len(measured)
     store = RunStore(root) if root is not None and suite.tasks else None
     rows: list[dict[str, Any]] = []
     failed = 0

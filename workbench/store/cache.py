@@ -36,7 +36,7 @@ WHOLE = 16 << 20  # bytes; of a larger file only some blocks are checked
 SAMPLED = 64  # blocks of large files that are read when a folder is opened
 UNCLAIMED = 600.0  # seconds after which a staging folder without a lease counts as left by a killed process
 LOOK = 0.2  # seconds between checks of whether another process has finished
-FOLDERS = ("data", "slices", "docs", "tokenizers", "kernels", "converted", "submissions")
+FOLDERS = ("data", "slices", "signatures", "duplicates", "docs", "tokenizers", "kernels", "converted", "submissions")
 FILES = ("probes", "baselines", "hub", "texts", "plans")
 
 

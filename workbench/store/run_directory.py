@@ -476,6 +476,11 @@ class RunDir:
         """Whether training has finished; scores may still be missing."""
         return self._has("done.json")
 
+    @property
+    def leased(self) -> bool:
+        """Whether there is a lease, of a process that may have ended."""
+        return self._has("lease")
+
     def warnings(self) -> list[str]:
         """Return the warnings about a trained run's results, as they were written when training ended."""
         return _warnings(self.read_json("done.json"))

@@ -13,7 +13,8 @@ import dataclasses
 import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ from workbench.store.validation import FORMAT
 
 __all__ = ["FORMAT", "ExperimentRecord", "LeaseHeld", "LeaseLost", "RunDir", "RunStore", "State"]
 
+OPENED_AT_ONCE = 16  # new folders of runs
 EXPERIMENTS, JOBS = "experiments", "jobs"  # folders of a store that are not runs
 COUNTED = (
     "runs",
@@ -119,7 +121,7 @@ class RunStore:
     """The store of the runs in `root`, a folder that is created by default. Raises InputError if it is not a store."""
 
     def __init__(self, root: Path | str, create: bool = True) -> None:
-        self.root = _resolved(root)
+        self.root, self._swept = _resolved(root), False
         mark = self.root / "store.json"
         if not self.root.is_dir():
             if os.path.lexists(self.root):
@@ -183,6 +185,21 @@ class RunStore:
             )
         return run
 
+    def open_all(self, bounds: Sequence[BoundRun]) -> list[RunDir]:
+        """Return the folders of runs in order, as `open` does for each.
+
+        Each new folder waits for the disk several times; OPENED_AT_ONCE of them wait together. Raises as `open`.
+        """
+        if not bounds:
+            return []
+        first = self.open(bounds[0])  # a store that cannot be written is found before threads begin
+        with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
+            try:
+                return [first, *pool.map(self.open, bounds[1:])]
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
     def _create(self, run: RunDir, spec: RunSpec) -> None:
         """Create the folder of a run together with its spec, in one step, unless another process has just done so."""
         self._sweep()
@@ -204,7 +221,10 @@ class RunStore:
             shutil.rmtree(draft, ignore_errors=True)
 
     def _sweep(self) -> None:
-        """Remove temporary files that are older than an hour, which killed processes left."""
+        """Remove temporary files that are older than an hour, which killed processes left; once for each object."""
+        if self._swept:
+            return
+        self._swept = True
         for name in os.listdir(self.root):
             path = self.root / name
             with contextlib.suppress(OSError):

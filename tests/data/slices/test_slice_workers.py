@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,17 +35,22 @@ from workbench.data.slices import cutting
 tokenizer.SAMPLE, cutting.SLICE = 200_000, 20_000
 from workbench.cli import main
 sys.argv = ["workbench", "data", "prepare", "--corpus", sys.argv[1], "--workers", "2", "--json",
-            "--set", "encoder.vocab=800", "--set", "batch.size=4"]
+            "--set", "encoder.vocab=800", "--set", "batch.size=4", *sys.argv[2:]]
 main()
 """
 
 
-def start(book: Path, cache: Path) -> subprocess.Popen[str]:
+def start(book: Path, cache: Path, filters: Sequence[str]) -> subprocess.Popen[str]:
     """Prepare by two workers, in a process group of its own."""
     return subprocess.Popen(
-        [sys.executable, "-c", COMMAND, str(book)], env={**os.environ, "WORKBENCH_CACHE": str(cache)},
+        [sys.executable, "-c", COMMAND, str(book), *filters], env={**os.environ, "WORKBENCH_CACHE": str(cache)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
+
+
+def folders(cache: Path) -> list[Path]:
+    """Return the slices and signatures that are complete."""
+    return [*cache.glob("slices/[!.]*"), *cache.glob("signatures/[!.]*")]
 
 
 def workers_of(parent: int) -> list[int]:
@@ -52,17 +58,20 @@ def workers_of(parent: int) -> list[int]:
 
 
 @pytest.mark.slow
-def test_ten_kills_over_two_workers_change_no_byte(book: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("filters", [(), ("--set", "data.near_duplicates=0.8", "--set", "data.min_words=5")])
+def test_ten_kills_over_two_workers_change_no_byte(book: Path, tmp_path: Path, filters: Sequence[str]) -> None:
     """By turns a worker, the whole command with its workers, and the command alone, at any time of their work."""
-    done = start(book, tmp_path / "calm")
+    done = start(book, tmp_path / "calm", filters)
     out, errors = done.communicate(timeout=300)
     assert done.returncode == 0, errors
     cache, draw, kills = tmp_path / "killed", random.Random(5), 0
-    command = start(book, cache)
+    pieces = len(folders(tmp_path / "calm"))
+    command = start(book, cache, filters)
     while kills < 10:
-        count = len(list(cache.glob("slices/[!.]*")))
+        count = len(folders(cache))
+        wanted = min(count + pieces // 50 + kills % 3, pieces)
         deadline = time.monotonic() + 120
-        while command.poll() is None and len(list(cache.glob("slices/[!.]*"))) < min(count + 1 + kills % 3, 60):
+        while command.poll() is None and len(folders(cache)) < wanted:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         time.sleep(draw.random() * 0.05)
@@ -73,11 +82,11 @@ def test_ten_kills_over_two_workers_change_no_byte(book: Path, tmp_path: Path) -
         elif kills % 3 == 1:
             os.killpg(command.pid, signal.SIGKILL)
             command.communicate(timeout=60)
-            command = start(book, cache)
+            command = start(book, cache, filters)
         else:
             command.kill()
             command.communicate(timeout=60)
-            command = start(book, cache)
+            command = start(book, cache, filters)
         kills += 1
     again, errors = command.communicate(timeout=300)
     assert command.returncode == 0, errors

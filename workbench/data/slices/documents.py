@@ -1,4 +1,4 @@
-"""Reading the documents of sources that have the length asked for, without their held-out parts."""
+"""Reading the documents of sources that no filter leaves out, without their held-out parts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from workbench.data import held_out, sources
 from workbench.data.streams import Advance, ignore
 from workbench.spec.parts import DataSpec
 
+NEAR = "near_duplicates"
 Removed = dict[str, Counter[str]]  # filter, named by its key of the spec -> the documents and words it left out
 
 
@@ -32,18 +33,20 @@ def documents(
     aside: Callable[[str], None] | None = None,
     words: Counter[str] | None = None,
     removed: Removed | None = None,
+    near: Iterator[bool] | None = None,
 ) -> Iterator[str]:
     """Yield all documents, but at most `limit` characters in all, and `hub_limit` of a data set of the hub.
 
     `aside` is called with each held-out part. The numbers of words of all sources are added to `words`, and what each
-    filter leaves out is added to `removed`.
+    filter leaves out is added to `removed`. `near` says of each document whether it is left out as a near-duplicate.
     """
     for source in found:
         left = min(limit, hub_limit) if isinstance(source, sources.Hub) else limit
         share = 0.0 if isinstance(source, sources.Docs) else data.held_out
         for document in sources.read(source, data.column, advance):
             limit, left = limit - len(document), left - len(document)
-            if filter_ := wrong_length(data, document):
+            repeated = near is not None and next(near)
+            if filter_ := wrong_length(data, document) or (NEAR if repeated else ""):
                 if removed is not None:
                     removed.setdefault(filter_, Counter()).update(documents=1, words=len(document.split()))
             elif text := held_out.without(document, share, aside):

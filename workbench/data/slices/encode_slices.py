@@ -1,6 +1,7 @@
 """Encoding the slices of a plan: each by one process, which holds its lease, into a sealed folder of the cache.
 
     CACHE/slices/KEY-00007/: tokens-00000.bin slice.json seal.json, and held-out.jsonl where text is held out
+    CACHE/signatures/KEY-00007/: hashes.bin places.bin repeated.bin slice.json seal.json, of a plan of signatures
 
 What a slice holds depends on its text and the vocabulary alone. A process that is killed leaves no part of a slice
 that counts, and its lease is taken over.
@@ -14,11 +15,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
+from pathlib import Path
 from typing import Any
 
-from workbench.data import held_out, tokenizer
+from workbench.data import held_out, sources, tokenizer
 from workbench.data.shards import Shards, Text, encode, token_type
-from workbench.data.slices.documents import Removed, documents
+from workbench.data.slices import signatures
+from workbench.data.slices.documents import Removed, documents, wrong_length
 from workbench.data.slices.slice_plan import Plan
 from workbench.data.sources import check_unchanged
 from workbench.data.streams import Advance, ignore
@@ -26,7 +29,8 @@ from workbench.store.atomic import read_object
 from workbench.store.cache import discard, is_whole, make_folder, staged
 from workbench.store.lease import LeaseHeld, acquire
 
-FACTS = "slice.json"
+FACTS, FLAGS = "slice.json", "left-out.bin"
+READ = 1 << 16  # flags read at once
 LOOK = 0.2  # seconds between two looks for slices that other processes have finished
 
 
@@ -66,7 +70,7 @@ def _encode_alone(plan: Plan, number: int, advance: Advance) -> bool:
         return False
     try:
         if not plan.folder(number).is_dir():
-            _encode(plan, number, advance)
+            (_encode if plan.vocabulary else _sign)(plan, number, advance)
     finally:
         lease.release()
     return True
@@ -74,13 +78,15 @@ def _encode_alone(plan: Plan, number: int, advance: Advance) -> bool:
 
 def _encode(plan: Plan, number: int, advance: Advance) -> None:
     """Write the tokens of a slice, and the facts on its text."""
+    assert plan.vocabulary is not None
     encoder, special = tokenizer.fast(plan.vocabulary), tokenizer.special(plan.vocabulary)
     text, by_source, removed = Text(), Counter[str](), Removed()
     found = plan.slices[number].sources
     dtype = token_type(tokenizer.size(encoder))
     with staged(plan.folder(number)) as temporary, closing(Shards(temporary, dtype)) as shards:
         with held_out.writing(temporary) if plan.data.held_out else nullcontext(None) as aside:
-            read = documents(plan.data, found, advance, aside=aside, words=by_source, removed=removed)
+            near = flags(plan.root / "duplicates" / plan.duplicates, number) if plan.duplicates else None
+            read = documents(plan.data, found, advance, aside=aside, words=by_source, removed=removed, near=near)
             encode(text.counted(read), encoder, special.sep, shards, plan.data.tokenizer)
         check_unchanged(found)
         facts = {
@@ -88,6 +94,30 @@ def _encode(plan: Plan, number: int, advance: Advance) -> None:
             "shards": shards.finish(), "removed": removed,
         }  # fmt: skip
         (temporary / FACTS).write_text(json.dumps(facts), encoding="utf-8")
+
+
+def _sign(plan: Plan, number: int, advance: Advance) -> None:
+    """Write the signatures of a slice, by which near-duplicates are found."""
+    assert plan.data.near_duplicates is not None
+    found = plan.slices[number].sources
+    with staged(plan.folder(number)) as temporary:
+        read = (document for source in found for document in sources.read(source, plan.data.column, advance))
+        suitable = (None if wrong_length(plan.data, document) else document for document in read)
+        entries, repeated = signatures.write(temporary, suitable, plan.data.near_duplicates)
+        check_unchanged(found)
+        (temporary / signatures.REPEATED).write_bytes(repeated.tobytes())
+        facts = {"documents": len(repeated), "entries": entries}
+        (temporary / FACTS).write_text(json.dumps(facts), encoding="utf-8")
+
+
+def flags(folder: Path, number: int | None = None) -> Iterator[bool]:
+    """Yield whether each document is left out as a near-duplicate, of a slice by its number, or of the text."""
+    counts = read_object(folder / FACTS)["documents"]
+    start, end = (0, sum(counts)) if number is None else (sum(counts[:number]), sum(counts[: number + 1]))
+    with open(folder / FLAGS, "rb") as file:
+        file.seek(start)
+        for place in range(start, end, READ):
+            yield from map(bool, file.read(min(READ, end - place)))
 
 
 def facts_of(plan: Plan) -> list[dict[str, Any]]:

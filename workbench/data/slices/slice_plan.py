@@ -19,14 +19,17 @@ KINDS: dict[str, type[Source]] = {"docs": Docs, "python-code": Code, "file": Fil
 class Plan:
     """The slices of a text, and what their tokens depend on besides: settings of the text, and the vocabulary.
 
-    `root` is the folder of the cache, and `key` the name of the text there.
+    `root` is the folder of the cache, and `key` the name of the text there. Without a vocabulary, it is the plan of the
+    signatures of slices. `duplicates` is the name of the folder that says which documents are left out as
+    near-duplicates (`near_duplicates`), "" if all stay.
     """
 
     root: Path
     key: str
     data: DataSpec
-    vocabulary: Path
+    vocabulary: Path | None
     slices: tuple[Slice, ...]
+    duplicates: str = ""
 
     @property
     def path(self) -> Path:
@@ -38,8 +41,8 @@ class Plan:
         return f"{self.key}-{number:05d}"
 
     def folder(self, number: int) -> Path:
-        """Return the folder of an encoded slice, which exists when it is complete."""
-        return self.root / "slices" / self.name(number)
+        """Return the folder of an encoded slice, or of its signatures, which exists when it is complete."""
+        return self.root / ("signatures" if self.vocabulary is None else "slices") / self.name(number)
 
     def lock(self, number: int) -> Path:
         """Return the folder whose lease the process holds that encodes a slice."""
@@ -49,7 +52,9 @@ class Plan:
         """Write the plan to its file. Raises OSError."""
         slices = [[_plain(source) for source in each.sources] for each in self.slices]
         data = self.data.model_dump(mode="json")
-        write_entry(self.path, {"key": self.key, "data": data, "vocabulary": self.vocabulary.name, "slices": slices})
+        name = self.vocabulary.name if self.vocabulary else None
+        content = {"key": self.key, "data": data, "vocabulary": name, "slices": slices, "duplicates": self.duplicates}
+        write_entry(self.path, content)
 
     @classmethod
     def read(cls, path: Path) -> Plan:
@@ -62,7 +67,8 @@ class Plan:
         root = path.absolute().parents[1]
         slices = tuple(Slice(tuple(map(_source, each))) for each in value["slices"])
         data = DataSpec.model_validate(value["data"])
-        return cls(root, value["key"], data, root / "tokenizers" / value["vocabulary"], slices)
+        vocabulary = root / "tokenizers" / value["vocabulary"] if value["vocabulary"] else None
+        return cls(root, value["key"], data, vocabulary, slices, value.get("duplicates", ""))
 
 
 def _plain(source: Source) -> dict[str, Any]:

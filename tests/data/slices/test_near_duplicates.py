@@ -1,0 +1,134 @@
+"""Texts without their near-duplicates: the same documents for any slices, processes, and ranges of hashes."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from slice_text import Small, content, make, spec_of
+
+from workbench.data import held_out
+from workbench.data.prepare import already
+from workbench.data.slices import cutting, near_duplicates, signatures
+from workbench.data.slices.encode_slices import flags
+from workbench.errors import InputError
+from workbench.spec.presets import resolve
+from workbench.store.cache import differences
+
+COPIES = 200
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A text in which some documents come again later, with one word changed; and its documents without those."""
+    draw = random.Random(3)
+    words = ["".join(draw.choices("abcdefgh", k=draw.randint(2, 9))) for _ in range(3000)]
+    first = [" ".join(draw.choices(words, k=draw.randint(30, 120))) for _ in range(1500)]
+    whole = list(first)
+    for document in draw.sample(first, COPIES):
+        again = document.split()
+        again[0] = "another"
+        whole.insert(draw.randint(whole.index(document) + 1, len(whole)), " ".join(again))
+    folder = tmp_path_factory.mktemp("copied")
+    (folder / "whole.txt").write_text("\n\n".join(whole))
+    (folder / "kept.txt").write_text("\n\n".join(first))
+    return folder / "whole.txt", first
+
+
+def found(path: Path, **more: object) -> object:
+    return spec_of(path, data__near_duplicates=0.7, **more)
+
+
+def test_the_text_is_that_of_a_file_without_them(copied: tuple[Path, list[str]], tmp_path: Path) -> None:
+    whole, first = copied
+    left = make(found(whole), tmp_path / "one")  # type: ignore[arg-type]
+    kept = make(spec_of(whole.with_name("kept.txt")), tmp_path / "two")
+    assert left.documents == kept.documents == len(first)
+    assert left.fingerprint == kept.fingerprint and left.removed["near_duplicates"]["documents"] == COPIES
+    assert not list(differences(tmp_path / "one"))
+    assert json.loads((left.folder / "manifest.json").read_text())["removed"] == left.removed
+
+
+@pytest.mark.parametrize(("size", "workers"), [(20_000, 1), (60_000, 2)])
+def test_slices_and_processes_change_nothing(
+    copied: tuple[Path, list[str]], tmp_path: Path, sliced: Small, size: int, workers: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    spec = found(copied[0], data__held_out=0.1, data__min_words=35)
+    one = make(spec, tmp_path / "one")  # type: ignore[arg-type]
+    sliced(size)
+    monkeypatch.setattr(near_duplicates, "RANGE", 300)
+    two = make(spec, tmp_path / "two", workers)  # type: ignore[arg-type]
+    assert len(list((tmp_path / "two/slices").iterdir())) > 5
+    assert (one.fingerprint, one.removed, one.documents) == (two.fingerprint, two.removed, two.documents)
+    assert held_out.read(one.folder) == held_out.read(two.folder) and set(one.removed) == {
+        "min_words",
+        "near_duplicates",
+    }
+    [folder] = (tmp_path / "two/duplicates").iterdir()
+    counts = json.loads((folder / "slice.json").read_text())["documents"]
+    assert [flag for number in range(len(counts)) for flag in flags(folder, number)] == list(flags(folder))
+
+
+def test_a_large_text_leaves_the_same_out_of_the_sample_of_its_vocabulary(
+    copied: tuple[Path, list[str]], tmp_path: Path, sliced: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cutting, "WHOLE", 1000)
+    sliced(20_000)
+    left = make(found(copied[0]), tmp_path / "one")  # type: ignore[arg-type]
+    assert left.removed["near_duplicates"]["documents"] == COPIES and left.documents == len(copied[1])
+
+
+def test_the_flags_depend_on_earlier_documents_alone(copied: tuple[Path, list[str]], tmp_path: Path) -> None:
+    """By the slow way: each document's bands are compared with those of all before it."""
+    from datasketch import MinHash
+
+    documents = copied[0].read_text().split("\n\n")
+    bands, rows = signatures.bands_of(0.7)
+    blank = MinHash(num_perm=signatures.PERMUTATIONS, seed=1, scheme="affine32")
+    seen: set[tuple[int, bytes]] = set()
+    expected = []
+    for document in documents:
+        values = signatures._values(document, blank)
+        assert values is not None
+        own = {(band, values[4 * band * rows : 4 * (band + 1) * rows]) for band in range(bands)}
+        expected.append(bool(own & seen))
+        seen |= own
+    make(found(copied[0]), tmp_path)  # type: ignore[arg-type]
+    [folder] = (tmp_path / "duplicates").iterdir()
+    assert list(flags(folder)) == expected and sum(expected) >= COPIES
+
+
+def test_another_similarity_is_another_text_and_run_and_none_is_that_of_before(
+    copied: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    base = spec_of(copied[0])
+    assert "near_duplicates" not in base.identity()["data"]
+    make(base, tmp_path)
+    assert not (tmp_path / "duplicates").exists()
+    assert already(found(copied[0]), tmp_path) is None  # type: ignore[arg-type]
+    assert found(copied[0]).name != base.name and already(base, tmp_path) is not None  # type: ignore[attr-defined]
+
+
+def test_damaged_flags_are_made_again(copied: tuple[Path, list[str]], tmp_path: Path, sliced: Small) -> None:
+    sliced(60_000)
+    make(found(copied[0]), tmp_path)  # type: ignore[arg-type]
+    before = content(tmp_path)
+    [folder] = (tmp_path / "duplicates").iterdir()
+    raw = bytearray((folder / "left-out.bin").read_bytes())
+    raw[5] ^= 1
+    (folder / "left-out.bin").write_bytes(raw)
+    for each in (tmp_path / "data").iterdir():
+        (each / "manifest.json").write_text("{}")
+    signature = next(iter((tmp_path / "signatures").iterdir()))
+    (signature / "hashes.bin").write_bytes(b"")
+    make(found(copied[0]), tmp_path)  # type: ignore[arg-type]
+    assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "many"])
+def test_a_similarity_out_of_range_is_refused(value: object) -> None:
+    with pytest.raises(InputError, match="near_duplicates"):
+        resolve("nano", {"data.near_duplicates": value})

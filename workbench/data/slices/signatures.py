@@ -1,0 +1,122 @@
+"""Signatures of the documents of a slice, by which near-duplicates are found: bands of MinHash values.
+
+A document's set of shingles (SHINGLE words in a row, without case or punctuation) has PERMUTATIONS minimal hashes
+(Broder 1997, "On the resemblance and containment of documents"), in bands of a few. Two documents with Jaccard
+similarity s have a band of r values in common with probability s^r, and at least one of b bands with 1 - (1 - s^r)^b
+(Leskovec, Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.errors import InputError
+
+if TYPE_CHECKING:
+    from datasketch import MinHash
+
+SHINGLE = 5  # words
+PERMUTATIONS = 128
+AT_ONCE = 4096  # shingles hashed at once, with PERMUTATIONS values of 4 or 8 bytes each
+WORD = re.compile(r"\w+")
+REPEATED = "repeated.bin"  # a byte for each document
+FILES = ("hashes.bin", "places.bin")  # of each band in turn: its hashes in order, and the documents that have them
+
+
+def bands_of(threshold: float) -> tuple[int, int]:
+    """Return the number of bands, and of values in each, that separate best at this similarity (`MinHashLSH`).
+
+    Raises InputError if datasketch is not installed.
+    """
+    try:
+        from datasketch import MinHashLSH
+    except ImportError:
+        raise InputError(
+            f"data.near_duplicates={threshold:g} needs the package datasketch; pip install 'workbench[dedup]'"
+        ) from None
+    index = MinHashLSH(threshold=threshold, num_perm=PERMUTATIONS)
+    return index.b, index.r
+
+
+def write(folder: Path, documents: Iterable[str | None], threshold: float) -> tuple[list[int], NDArray[np.bool_]]:
+    """Write the bands of all documents into a folder; return the number of entries of each band, and who is repeated.
+
+    A document that is None, or has no word, has no bands and is not counted as repeated. Repeated is a document with a
+    band of an earlier one, (n,) for all documents; entries are the first document with each hash. Memory grows by one
+    byte for each document, besides that of sorting one band.
+    """
+    from datasketch import MinHash
+
+    bands, rows = bands_of(threshold)
+    blank = MinHash(num_perm=PERMUTATIONS, seed=1, scheme="affine32")
+    raw = folder / "bands.raw"
+    count, signed = _hashed(raw, documents, blank, bands, rows)
+    repeated = np.zeros(count, dtype=np.bool_)
+    counts = []
+    with open(folder / FILES[0], "wb") as hashes_file, open(folder / FILES[1], "wb") as places_file:
+        for band in range(bands):
+            values = _column(raw, band, bands)
+            order = np.argsort(values, kind="stable")
+            first = np.ones(len(order), dtype=np.bool_)
+            first[1:] = values[order[1:]] != values[order[:-1]]
+            repeated[signed[order[~first]]] = True
+            hashes_file.write(values[order[first]].tobytes())
+            places_file.write(signed[order[first]].tobytes())
+            counts.append(int(first.sum()))
+    raw.unlink()
+    return counts, repeated
+
+
+def _hashed(
+    path: Path, documents: Iterable[str | None], blank: MinHash, bands: int, rows: int
+) -> tuple[int, NDArray[np.uint32]]:
+    """Write 8 bytes for each band of each document; return the number of documents, and those that have bands, (n,)."""
+    signed = bytearray()
+    number = 0
+    with open(path, "wb") as file:
+        for number, document in enumerate(documents, start=1):
+            values = None if document is None else _values(document, blank)
+            if values is not None:
+                file.write(b"".join(
+                    hashlib.blake2b(values[4 * band * rows : 4 * (band + 1) * rows], digest_size=8).digest()
+                    for band in range(bands)
+                ))  # fmt: skip
+                signed += (number - 1).to_bytes(4, "little")
+    return number, np.frombuffer(signed, dtype="<u4")
+
+
+def _values(document: str, blank: MinHash) -> bytes | None:
+    """Return the minimal hashes of a document's shingles; None if it has no word."""
+    minima = blank.copy()
+    shingles = _shingles(document)
+    block = list(islice(shingles, AT_ONCE))
+    if not block:
+        return None
+    while block:
+        minima.update_batch(block)
+        block = list(islice(shingles, AT_ONCE))
+    return bytes(np.ascontiguousarray(minima.hashvalues, dtype="<u4").tobytes())
+
+
+def _shingles(document: str) -> Iterator[bytes]:
+    """Yield all rows of SHINGLE words of a document, or all of its words if it has fewer."""
+    words = WORD.findall(document.lower())
+    if not words:
+        return
+    for each in zip(*(islice(words, start, None) for start in range(min(SHINGLE, len(words)))), strict=False):
+        yield " ".join(each).encode("utf-8", "surrogatepass")
+
+
+def _column(path: Path, band: int, bands: int) -> NDArray[np.uint64]:
+    """Return the hash of a band for each document, (n,)."""
+    if not path.stat().st_size:
+        return np.zeros(0, dtype=np.uint64)
+    return np.array(np.memmap(path, dtype="<u8", mode="r").reshape(-1, bands)[:, band])
