@@ -51,7 +51,7 @@ def carry_out_all(
     disk or a signal ends the command. The run of a worker that died is taken over.
     """
     wanted = Wanted(tasks, suite, prepared)
-    left = [run_id for run_id in _spread(todo) if not _passed(store.get(run_id), wanted, prepared, host, since)]
+    left = [run_id for run_id in _spread(run_ids) if not _passed(store.get(run_id), wanted, prepared, host, since)]
     waited = False
     while left:
         leased = [run_id for run_id in left if not _settle(store.get(run_id), wanted, prepared, host, since)]

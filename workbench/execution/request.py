@@ -445,7 +445,7 @@ def scores_of_encoders(
 
         assert root is not None, "the command that has --launcher has --runs"
         options = jobs_of_models.options(scale, sets, tasks, host, root, flops, allow_bin)
-        measured = jobs_of_models.measure([model.name for model in found], options, root, host.launch, workers)
+        measured = jobs_of_models.measure([model.name for model in models], options, root, host.launch, workers)
         return measured, sum(len(list(expected(suite, base.tasks))) for base in bases) - len(measured)
     store = RunStore(root) if root is not None and suite.tasks else None
     rows: list[dict[str, Any]] = []
