@@ -14,6 +14,8 @@ import pytest
 from drills.small import TINY, write_text
 
 import workbench as wb
+from workbench.report.statistics.noise import own_noises
+from workbench.report.statistics.power import gap_by_own_noise
 from workbench.spec.run_spec import RunSpec
 
 LEVELS = dict.fromkeys(made.ARMS, 65.0) | {"untrained": 50.0, "rtd": 70.0, "bert-mlm": 60.0}
@@ -161,3 +163,16 @@ def test_a_search_that_cannot_be_made_is_refused(words: dict[str, Any], message:
     with pytest.raises(wb.InputError, match=message):
         wb.sweep(store=tmp_path / "runs", settings=SETTINGS, tasks="pairs", **words)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_comparison_of_noisy_arms_needs_a_larger_gap(study: wb.Study) -> None:
+    """Each pair needs at least the gap that the report states, and more if its two arms scatter more than all."""
+    [board] = [board for board in study._boards if board.suite == study.measures()[0]]
+    noise, cells = board.noise[board.budget][0], board.at(board.budget)
+    own = own_noises({cell.arm: cell.scores for cell in cells})
+    gaps = {pair: study.compare(*sorted(pair)).detectable for pair in own}
+    assert noise.gap is not None and noise.widest is not None
+    for pair, gap in gaps.items():
+        assert gap == pytest.approx(max(noise.gap, gap_by_own_noise(own[pair], 4, reach=4)))
+    assert gaps[frozenset((noise.widest.a, noise.widest.b))] == pytest.approx(noise.widest.gap)
+    assert noise.gap < noise.widest.gap

@@ -41,8 +41,8 @@ class Comparison:
     `difference` is the mean of `a` minus `b` in points, over the pre-training `seeds` that both have, with its 95 %
     interval from `low` to `high`, which are None if the noise is unknown. `p` is corrected for all comparisons that
     count. `verdict` is "ahead" if `a` is ahead, "behind" if `b` is, or "open", which does not mean equal. `detectable`
-    is the true difference that this design shows with a probability of 80 %. If contrasts were declared, nothing is
-    claimed of a pair that is not `declared`.
+    is the true difference that this design shows with a probability of 80 %, with the noise of all arms or that of the
+    two, whichever takes more. If contrasts were declared, nothing is claimed of a pair that is not `declared`.
     """
 
     a: str
@@ -154,7 +154,7 @@ class Study:
         reversed_verdict = {"ahead": "behind", "behind": "ahead"}.get(verdict, verdict)
         return Comparison(
             a, b, board.label, budget, sign * estimate.mean, low, high, pair.compared.adjusted, estimate.n,
-            verdict if sign > 0 else reversed_verdict, pair.compared.declared, _smallest_gap(board, budget, pair),
+            verdict if sign > 0 else reversed_verdict, pair.compared.declared, _detectable(board, budget, pair),
         )  # fmt: skip
 
     def report(self, out: Path | str | None = None) -> Path:
@@ -175,7 +175,7 @@ class Study:
         return next(board for board in self._boards if board.suite == chosen)
 
 
-def _smallest_gap(board: Board, budget: str, pair: Pair) -> float | None:
+def _detectable(board: Board, budget: str, pair: Pair) -> float | None:
     """Return the smallest true gap that this comparison would have shown four times in five, as the report says."""
     from workbench.report.comparison.declared import NOTHING
     from workbench.report.statistics.per_task import gap_of
