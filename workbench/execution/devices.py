@@ -144,7 +144,7 @@ def together(run: RunDir, host: Host) -> Iterator[Ranks]:
 
 @contextlib.contextmanager
 def _announcing(training: Training) -> Iterator[Any]:
-    """Announce a training to the processes of `torchrun`, and yield the store that connects them."""
+    """Announce a training to the processes of `torchrun`, and yield the store in which they meet."""
     store = _rendezvous()
     _announced.append(training.run)
     store.set(f"training/{training.number}", training.write())
@@ -169,7 +169,7 @@ def _rendezvous() -> Any:
 
 @contextlib.contextmanager
 def _starting(training: Training, host: Host) -> Iterator[Any]:
-    """Start the other processes of a training, yield the store that connects them, and end them after the block."""
+    """Start the other processes of a training, yield the store in which they meet, and end them after the block."""
     from workbench.training.ranks import key_store
 
     store = key_store("127.0.0.1", 0, True, seconds())

@@ -42,22 +42,22 @@ WAIT = 1.0  # seconds between checks of runs that other processes carry out
 
 
 def carry_out_all(
-    store: RunStore, run_ids: Sequence[str], tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host, since: str
+    store: RunStore, todo: Sequence[str], tasks: TasksSpec, suite: Suite, prepared: Prepared, host: Host, since: str
 ) -> None:
     """Carry out all runs, except those that other processes carry out, and return when all are settled.
 
     A failure is recorded and the next run begins; a failure recorded after the time `since` is not tried again. A full
     disk or a signal ends the command. The run of a worker that died is taken over.
     """
-    left, waited, wanted = list(run_ids), False, Wanted(tasks, suite, prepared)
+    left, waited, wanted = list(todo), False, Wanted(tasks, suite, prepared)
     while left:
-        leased = [run_id for run_id in left if not _settle(store.get(run_id), wanted, prepared, host, since)]
-        if leased and leased == left:
+        held = [run_id for run_id in left if not _settle(store.get(run_id), wanted, prepared, host, since)]
+        if held and held == left:
             if not waited:
-                log.warning("waiting for %d runs that other processes carry out", len(leased))
+                log.warning("waiting for %d runs that other processes carry out", len(held))
             waited = True
             time.sleep(WAIT)
-        left = leased
+        left = held
 
 
 def _settle(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since: str) -> bool:
@@ -198,11 +198,11 @@ def floors(spec: RunSpec, corpus: Corpus, rates: Mapping[str, float]) -> dict[st
     module = objectives.load(spec)
     if not hasattr(module, "floors"):
         return {}
-    values = dict(module.floors(frequencies(corpus.counts(), spec, rates)))
-    for name, value in values.items():
+    found = dict(module.floors(frequencies(corpus.counts(), spec, rates)))
+    for name, value in found.items():
         if not isinstance(name, str) or not isinstance(value, (int, float)):
             raise TypeError(f"floors(words) of {objectives.file_of(module)} returns {value!r:.40} for {name!r:.40}")
-    return values
+    return found
 
 
 def parent_of(run: RunDir) -> RunDir | None:

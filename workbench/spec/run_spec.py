@@ -98,8 +98,8 @@ class RunSpec(Part):
         if _text(parent.data) != _text(self.data):
             raise ValueError("start.parent cannot change data: a run and its parent must read the same text")
         if start.take == "all":
-            own_settings, parent_settings = ({**run.model_dump(), **dict.fromkeys(_BRANCHES)} for run in (self, parent))
-            other = next((key for key in own_settings if own_settings[key] != parent_settings[key]), None)
+            mine, theirs = ({**run.model_dump(), **dict.fromkeys(_BRANCHES)} for run in (self, parent))
+            other = next((key for key in mine if mine[key] != theirs[key]), None)
             if other:
                 raise ValueError(
                     f"start.take=all continues the parent's training, so start.parent may change only the schedule, "
@@ -352,7 +352,7 @@ def parse_override(text: str) -> tuple[str, Any]:
 def override_value(key: str, text: str, option: str) -> str | None:
     """Return the value that `option` (`--set`, `--over`) gives a field: the text itself, or None for `unset`.
 
-    Raises InputError for `unset` if the field cannot be empty, for `none` if the field cannot have this value, and for
+    Raises InputError for `unset` if the field cannot be empty, for `none` if this is no value of the field, and for
     fields that are counted in the text.
     """
     refuse_found(key, option)

@@ -48,7 +48,7 @@ from workbench.store.validation import FORMAT
 
 __all__ = ["FORMAT", "ExperimentRecord", "LeaseHeld", "LeaseLost", "RunDir", "RunStore", "State"]
 
-EXPERIMENTS, JOBS = "experiments", "jobs"  # folders of a store that are not runs
+EXPERIMENTS, JOBS = "experiments", "jobs"  # folders of a store that are no runs
 COUNTED = (
     "runs",
     "untrained",
@@ -116,7 +116,7 @@ class ExperimentRecord:
 
 
 class RunStore:
-    """The store of the runs in `root`, a folder that is created by default. Raises InputError if it is not a store."""
+    """The store of the runs in the folder `root`, which is created by default. Raises InputError if it is no store."""
 
     def __init__(self, root: Path | str, create: bool = True) -> None:
         self.root = _resolved(root)
@@ -351,37 +351,35 @@ def _union(before: Iterable[str], after: Iterable[str]) -> list[str]:
 
 def _trials(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return each trial once, with its score if either list has it: two commands may carry out the same search."""
-    by_key: dict[tuple[Any, ...], dict[str, Any]] = {}
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for trial in (*before, *after):
         key = (trial.get("objective"), trial.get("trial"), *trial.get("run_ids", ()))
-        if key not in by_key or by_key[key].get("score") is None:
-            by_key[key] = trial
-    return list(by_key.values())
+        if key not in found or found[key].get("score") is None:
+            found[key] = trial
+    return list(found.values())
 
 
 def _contrasts(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return each contrast once, as it was declared first, with the runs of its arms from both lists."""
-    by_arms: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for contrast in (*before, *after):
         key = dumps([contrast.get("a"), contrast.get("b")])
-        first = by_arms.setdefault(key, contrast)
+        first = found.setdefault(key, contrast)
         runs = {side: _union(first.get(side, ()), contrast.get(side, ())) for side in ("runs_a", "runs_b")}
-        by_arms[key] = first | runs
-    return list(by_arms.values())
+        found[key] = first | runs
+    return list(found.values())
 
 
 def _looks(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return each interim look once, as it was recorded first."""
-    by_seeds: dict[Any, dict[str, Any]] = {}
+    found: dict[Any, dict[str, Any]] = {}
     for look in (*before, *after):
-        by_seeds.setdefault(look.get("seeds"), look)
-    return list(by_seeds.values())
+        found.setdefault(look.get("seeds"), look)
+    return list(found.values())
 
 
 def _differing(a: Any, b: Any, prefix: str = "") -> list[str]:
     """Return the dotted keys at which two nested mappings differ."""
     if not (isinstance(a, Mapping) and isinstance(b, Mapping)):
         return [] if a == b else [prefix.rstrip(".")]
-    return [
-        differing for key in sorted({*a, *b}) for differing in _differing(a.get(key), b.get(key), f"{prefix}{key}.")
-    ]
+    return [found for key in sorted({*a, *b}) for found in _differing(a.get(key), b.get(key), f"{prefix}{key}.")]

@@ -52,7 +52,7 @@ def load(name: str, spec: TasksSpec) -> Task:
     prefix, rest = name[: name.index(":") + 1].lower(), name[name.index(":") + 1 :]
     path = user_path(rest, "--tasks")
     if not rest or not path.is_file() or path.suffix.lower() not in FORMATS:
-        what = "is not a file" if rest and not path.is_file() else "is not a table"
+        what = "is no file" if rest and not path.is_file() else "is no table"
         raise InputError(
             f"--tasks {name}: {path if rest else 'this'} {what}; give one that ends in {', '.join(FORMATS)}"
         )
@@ -97,10 +97,10 @@ def _spans(name: str, path: Path, spec: TasksSpec) -> Task:
 
 def _warned(name: str, parts: Mapping[str, Sequence[Row]], shared: bool = True) -> tuple[str, ...]:
     """Return the notes on the rows of a task, which are also logged."""
-    sentences = notes(parts, shared)
-    for note in sentences:
+    found = notes(parts, shared)
+    for note in found:
         warn_once(f"{name}: {note}")
-    return tuple(sentences)
+    return tuple(found)
 
 
 def _read(path: Path, read: Callable[[Columns, str], tuple[Row, Any]]) -> tuple[list[Line], dict[str, Row]]:
@@ -124,29 +124,29 @@ def _lines(path: Path) -> Iterator[tuple[str, Columns]]:
 
 def _choice(path: Path, columns: Columns, where: str, spec: TasksSpec) -> tuple[Row, Any]:
     """Return one row of choices, and the number of the right one as its label. Raises InputError."""
-    faults: list[str] = []
-    shared = [text(columns, name, where, faults) for name in _shared(path, columns, spec)]
-    answers = _answers(path, columns, where, faults)
+    odd: list[str] = []
+    shared = [text(columns, name, where, odd) for name in _shared(path, columns, spec)]
+    answers = _answers(path, columns, where, odd)
     names = [str(number) for number in range(len(answers))]
     right = label(columns.get(_label(path, columns, spec)), names, where)
     if len(set(answers)) < len(answers):
-        faults.append("equal answers")
+        odd.append("equal answers")
     targets = tuple(int(place == right) for place in range(len(answers)))
-    return Row(where, id_of(columns), " ".join(shared), tuple(answers), targets, None, (*faults,)), str(right)
+    return Row(where, id_of(columns), " ".join(shared), tuple(answers), targets, None, (*odd,)), str(right)
 
 
-def _answers(path: Path, columns: Columns, where: str, faults: list[str]) -> list[str]:
+def _answers(path: Path, columns: Columns, where: str, odd: list[str]) -> list[str]:
     """Return the answers of a row, from numbered columns or from one that holds a list. Raises InputError."""
     numbered = {int(match[1]): name for name in columns if (match := ANSWER.fullmatch(name))}
     if len(numbered) > 1:
-        return [text(columns, numbered[number], where, faults) for number in sorted(numbered)]
+        return [text(columns, numbered[number], where, odd) for number in sorted(numbered)]
     name = next((name for name in columns if name.lower() in LISTS), None)
     held = columns.get(name) if name else None
     if name is None or not isinstance(held, list) or len(held) < 2:
         raise InputError(
             f"{path} has no columns choice1, choice2 and so on, nor a list 'choices' of two or more answers"
         )
-    return [text({name: each}, name, where, faults) for each in held]
+    return [text({name: each}, name, where, odd) for each in held]
 
 
 def _shared(path: Path, columns: Columns, spec: TasksSpec) -> list[str]:
@@ -158,23 +158,23 @@ def _shared(path: Path, columns: Columns, spec: TasksSpec) -> list[str]:
             if name
         ]
     lower = {name.lower(): name for name in columns}
-    columns_found = [next((lower[name] for name in names if name in lower), None) for names in (CONTEXTS, QUESTIONS)]
-    if not any(columns_found):
+    found = [next((lower[name] for name in names if name in lower), None) for names in (CONTEXTS, QUESTIONS)]
+    if not any(found):
         there = ", ".join(columns)
         raise InputError(
             f"{path} has no column 'premise' or 'question'; its columns are {there}; give --set tasks.text="
         )
-    return [name for name in columns_found if name]
+    return [name for name in found if name]
 
 
 def _marked(path: Path, columns: Columns, where: str, spec: TasksSpec) -> tuple[Row, Any]:
     """Return one text with its spans, and its label. Raises InputError."""
-    faults: list[str] = []
+    odd: list[str] = []
     name = table.given_column(path, columns, "text", spec.text or "text")
-    words = text(columns, name, where, faults)
+    words = text(columns, name, where, odd)
     value = labelled.checked(columns.get(_label(path, columns, spec)), where)
-    spans = spans_of(columns, words, where, faults)
-    return Row(where, id_of(columns), words, (None,), (value,), spans, (*faults,)), value
+    spans = spans_of(columns, words, where, odd)
+    return Row(where, id_of(columns), words, (None,), (value,), spans, (*odd,)), value
 
 
 def _label(path: Path, columns: Columns, spec: TasksSpec) -> str:
