@@ -131,14 +131,19 @@ def test_what_cannot_be_measured_is_refused_in_one_sentence(
     assert done.stderr.count("\n") == 1 and not (tmp_path / "runs").exists()
 
 
-def test_minimal_pairs_are_refused_before_anything_is_measured(
+def test_a_model_without_a_head_is_refused_before_anything_is_measured(
     made: Path, table: Path, workbench: Command, tmp_path: Path
 ) -> None:
+    from transformers import ElectraModel
+
+    ElectraModel.from_pretrained(made).save_pretrained(tmp_path / "bare")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(made / name, tmp_path / "bare" / name)
     (tmp_path / "pairs").mkdir()
     (tmp_path / "pairs" / "a.jsonl").write_text('{"sentence_good": "a cat", "sentence_bad": "cat a"}\n')
-    done = workbench("evaluate", made, "--tasks", f"{table},pairs/", *FAST, cwd=tmp_path)
-    assert done.returncode == 2 and "heads of pre-training" in done.stderr
-    assert not list((tmp_path / "runs").glob("published-*/scores/*"))
+    done = workbench("evaluate", "bare", "--tasks", f"{table},pairs/", *FAST, cwd=tmp_path)
+    assert done.returncode == 2 and "holds no head that predicts or detects tokens" in done.stderr
+    assert "Traceback" not in done.stderr and not list(tmp_path.glob("runs/*/scores/*"))
 
 
 def test_a_run_goes_on_from_a_pair_and_states_what_was_spent_before(
@@ -189,3 +194,15 @@ def _learn(pair: Path, text: Path) -> None:
         optimizer.zero_grad()
     main.save_pretrained(pair / "d")
     small.save_pretrained(pair / "g")
+
+
+def test_minimal_pairs_are_scored_by_the_head_of_the_file(made: Path, workbench: Command, tmp_path: Path) -> None:
+    rows = [{"sentence_good": f"the {one} runs", "sentence_bad": f"runs the {one}"} for one in ("cat", "dog", "cow")]
+    (tmp_path / "order.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ("evaluate", made, "--tasks", "order.jsonl", "--json")
+    done = workbench(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [row] = json.loads(done.stdout)
+    assert row["task"] == "order" and row["details"]["scorer"] == "originality" and row["details"]["pairs"] == 3
+    [run] = json.loads(workbench("runs", "--json", "--columns", "all", cwd=tmp_path).stdout)
+    assert run["objective"] == "published" and run["score.order"] == row["value"]

@@ -129,14 +129,12 @@ def _state_training(run: RunDir, model: Model, host: Host, flops: float | None, 
         run.write_json("done.json", done | stated)
 
 
-def _refuse_pairs(model: Model, suite: Suite) -> None:
-    """Raise InputError for minimal pairs, as sentences are scored with heads that only runs of a store have."""
-    pairs = next((task.name for task in suite.tasks if isinstance(task, PairSet)), None)
-    if pairs is not None:
-        raise InputError(
-            f"{model.name}: sentences of {pairs} are scored with the heads of pre-training, so name the folder encoder "
-            f"of a run"
-        )
+def _check_scored(model: Model, suite: Suite) -> None:
+    """Raise InputError if sentences are to be scored, and the files of the model hold no head for that."""
+    if any(isinstance(task, PairSet) for task in suite.tasks):
+        from workbench.tasks.zero_shot import published_scorer
+
+        published_scorer.load(model.folder, "cpu")
 
 
 def _hashes(folder: Path) -> dict[str, str]:
@@ -184,7 +182,7 @@ def measure(
     if store is None or model.of_a_run:
         rows, failed = evaluate(model.folder, suite, base.tasks, base.scale, host, name=model.name)
     else:
-        _refuse_pairs(model, suite)
+        _check_scored(model, suite)
         with opened(store, model, host, flops) as run:
             rows, failed = evaluate(model.folder, suite, base.tasks, base.scale, host, run, model.name)
     return [{"model": model.name, **row} for row in rows], failed

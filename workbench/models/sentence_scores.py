@@ -50,9 +50,15 @@ class Stateful(Protocol):
     def states_at(self, ids: Tensor, attention: Tensor | None, places: Tensor) -> Tensor: ...
 
 
+class Likely(Protocol):
+    """What computes log p (N,) of targets (N,) from states (N, D), such as the head of a masked language model."""
+
+    def log_likelihood(self, hidden: Tensor, targets: Tensor) -> Tensor: ...
+
+
 def pseudo_log_likelihood(
     encoder: Stateful,
-    head: MlmHead,
+    head: Likely,
     ids: Tensor,
     attention: Tensor | None,
     special: Special,

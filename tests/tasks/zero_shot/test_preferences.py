@@ -58,7 +58,7 @@ def test_nan_names_the_run_and_the_pair(finished: Callable[..., RunDir], toy: Pa
     run = finished("bert-mlm")
     found = load(run.path / "encoder", ("default",), "cpu")
     broken = replace(found, scorer=lambda given: torch.where(given.ids[:, 1] == given.ids[0, 1], torch.nan, 0.0))
-    monkeypatch.setattr(preferences, "load", lambda *_: broken)
+    monkeypatch.setattr(preferences, "of_folder", lambda *_: broken)
     with pytest.raises(Diverged, match=rf"{run.run_id}: the score \(pll\) of a sentence of pair \d+ of toy is nan"):
         scored(run, toy)
 

@@ -28,7 +28,7 @@ from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.score import Progress, Score, score_digest
 from workbench.tasks.zero_shot.minimal_pairs import PairSet
-from workbench.tasks.zero_shot.scorer import Scoring, load
+from workbench.tasks.zero_shot.scorer import Scoring, of_folder
 from workbench.training.ranks import ALONE, Ranks
 
 Floats = NDArray[np.float64]
@@ -45,18 +45,18 @@ def zero_shot(
     encoder: Path, pairs: PairSet, spec: TasksSpec, seed: int, host: Host, progress: Progress | None = None,
     ranks: Ranks = ALONE,
 ) -> Score:  # fmt: skip
-    """Return the score of a run's encoder on minimal pairs.
+    """Return the score of a run's encoder, or of a published model, on minimal pairs.
 
     It is the share of pairs whose good sentence has the higher score, ties counting half, times 100. All processes of
-    `ranks` call this with the same arguments, and return the same. Raises InputError for an encoder without heads,
+    `ranks` call this with the same arguments, and return the same. Raises InputError for a model without heads,
     Diverged for a sentence score that is NaN or infinite.
     """
     begun = time.perf_counter()
     device = host.resolved_device()
     cpu.prepare(host.threads, host.plain, device)
-    scoring = load(encoder, spec.scorers, device)
-    texts = Tokenized(encoder, [*pairs.good, *pairs.bad], scoring.spec.data.length)
-    half = host.resolved_precision(scoring.spec.encoder.hidden) == "bf16"
+    scoring = of_folder(encoder, spec.scorers, device)
+    texts = Tokenized(encoder, [*pairs.good, *pairs.bad], scoring.length)
+    half = host.resolved_precision(scoring.hidden) == "bf16"
 
     values: dict[str, dict[str, float]] = {}
     chosen: dict[str, str] = {}
@@ -118,7 +118,8 @@ class Tokenized:
         short = partial(read, truncation=True, max_length=length)
         encoding = foreign.in_time(short, characters, encoder) if self.cut else whole
         self.ids = [np.array(row, dtype=np.int64) for row in encoding["input_ids"]]
-        self._words = encoding.word_ids
+        # A tokenizer in Python does not say which tokens are of one word.
+        self._words = encoding.word_ids if encoding.is_fast else lambda row: [None] * len(self.ids[row])
         where = {text: number for number, text in enumerate(unique)}
         self.place = np.array([where[text] for text in texts])
 
@@ -163,7 +164,7 @@ def _scores(
         if bad is not None:
             place = int(np.flatnonzero((first == bad) | (second == bad))[0])
             what = f"the score ({name}) of a sentence of pair {place} of {pairs.name}"
-            raise Diverged(f"{scoring.spec.name}: {what} is {into[bad]}")
+            raise Diverged(f"{scoring.model}: {what} is {into[bad]}")
 
     everything = np.unique(np.concatenate([first, second]))
     if not half:

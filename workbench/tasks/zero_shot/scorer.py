@@ -25,13 +25,31 @@ DEFAULT = "default"  # the name that selects an objective's own scorer
 
 @dataclass(frozen=True)
 class Scoring:
-    """How the sentences of one run are scored: by the scorer `name`, and by those in `beside` for comparison."""
+    """How the sentences of one model are scored: by the scorer `name`, and by those in `beside` for comparison.
 
-    spec: RunSpec
-    model: nn.Module
+    `model` is the model's name, `length` the number of tokens that it reads, and `hidden` the width of its layers.
+    """
+
+    model: str
+    length: int
+    hidden: int
     name: str
     scorer: Scorer
     beside: Mapping[str, Scorer]
+
+
+def of_folder(encoder: Path, asked: Sequence[str], device: str) -> Scoring:
+    """Return how the sentences of an encoder in any folder are scored: of a run by `load`, else by the file's own head.
+
+    `asked` is as for `load`. Raises InputError if there is nothing to score with.
+    """
+    if (home_of(encoder)[0].path / "spec.json").is_file() or not (encoder / "config.json").is_file():
+        return load(encoder, asked, device)
+    from workbench.tasks.zero_shot import published_scorer
+
+    found = published_scorer.load(encoder, device)
+    name, scorer, beside = _chosen(asked, found.scorers, str(encoder))
+    return Scoring(str(encoder), found.length, found.hidden, name, scorer, beside)
 
 
 def load(encoder: Path, asked: Sequence[str], device: str) -> Scoring:
@@ -46,15 +64,21 @@ def load(encoder: Path, asked: Sequence[str], device: str) -> Scoring:
         raise InputError(
             f"the objective {spec.objective} defines no score(ids, attention), so it cannot score sentences"
         )
+    name, scorer, beside = _chosen(asked, known, f"the objective {spec.objective}")
+    return Scoring(spec.name, spec.data.length, spec.encoder.hidden, name, scorer, beside)
+
+
+def _chosen(asked: Sequence[str], known: Mapping[str, Scorer], of: str) -> tuple[str, Scorer, dict[str, Scorer]]:
+    """Return the name of the first scorer that is asked for and known, the scorer, and the others by their names.
+
+    Raises InputError if none of them is known.
+    """
     default = next(iter(known))
     names = list(dict.fromkeys(default if name == DEFAULT else name for name in asked))
     available = [name for name in names if name in known]
     if not available:
-        raise InputError(
-            f"--set tasks.scorers={','.join(asked)}: the objective {spec.objective} has none of these; "
-            f"it has {', '.join(known)}"
-        )
-    return Scoring(spec, model, available[0], known[available[0]], {name: known[name] for name in available[1:]})
+        raise InputError(f"--set tasks.scorers={','.join(asked)}: {of} has none of these; it has {', '.join(known)}")
+    return available[0], known[available[0]], {name: known[name] for name in available[1:]}
 
 
 def put_together(encoder: Path, device: str) -> tuple[RunSpec, nn.Module]:

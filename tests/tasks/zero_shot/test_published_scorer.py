@@ -1,0 +1,148 @@
+"""Minimal pairs on models that others trained: equal to a plain loop over transformers' own model, or refused."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pair_runs import CPU
+
+from workbench.data import tokenizer
+from workbench.errors import InputError
+from workbench.spec.parts import TasksSpec
+from workbench.tasks import measures
+from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
+from workbench.tasks.zero_shot.preferences import Tokenized
+from workbench.tasks.zero_shot.scorer import of_folder
+
+GOOD = ["the cat sat on the mat", "a dog ran", "the dog sat on a cat"]
+BAD = ["the mat sat on cat the", "dog a ran", "the dog on sat a cat"]
+SIZES: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
+                         "max_position_embeddings": 48, "initializer_range": 0.4}  # fmt: skip
+GPT2: dict[str, Any] = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 48, "initializer_range": 0.4,
+                        "bos_token_id": 2, "eos_token_id": 3}  # fmt: skip
+
+
+def write(folder: Path, kind: str, **sizes: Any) -> Any:
+    """Write a model of a transformers class with a vocabulary of these sentences, and return it."""
+    import transformers
+
+    trained = tokenizer.train([*GOOD, *BAD] * 3, 60)
+    model_class = getattr(transformers, kind)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = model_class(model_class.config_class(vocab_size=tokenizer.size(trained), pad_token_id=0, **sizes))
+    model.eval().save_pretrained(folder)
+    tokenizer.save(trained, folder, True)
+    return model
+
+
+def pairs() -> PairSet:
+    return sealed("toy", "minimal-pairs", GOOD, BAD, {"paradigm": ["a"] * len(GOOD)})
+
+
+def by_hand(kind: str, model: Any, folder: Path, text: str) -> float:
+    """Return the score of a sentence by a loop over its tokens."""
+    ids = tokenizer.load(folder)(text)["input_ids"]
+    total = 0.0
+    with torch.no_grad():
+        for place in range(1, len(ids) - 1):
+            given = torch.tensor([ids])
+            if kind.endswith("PreTraining"):
+                total += math.log(1 - torch.sigmoid(model(given).logits[0, place]).item())
+                continue
+            if kind.endswith("MaskedLM"):
+                given[0, place] = 4
+                logits = model(given).logits[0, place]
+            else:
+                logits = model(given[:, :place]).logits[0, -1]
+            total += logits.log_softmax(-1)[ids[place]].item()
+    return total
+
+
+CLASSES = {
+    "ElectraForPreTraining": (SIZES, "originality"), "ElectraForMaskedLM": (SIZES, "pll"),
+    "BertForMaskedLM": (SIZES, "pll"), "GPT2LMHeadModel": (GPT2, "causal"),
+    "ElectraForCausalLM": ({**SIZES, "is_decoder": True}, "causal"), "GPT2Model": (GPT2, "causal"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_scores_are_those_of_a_loop_over_the_authors_model(kind: str, tmp_path: Path) -> None:
+    """GPT-2's own files hold no head, since it is the table of tokens."""
+    sizes, name = CLASSES[kind]
+    model = write(tmp_path / "model", kind, **sizes)
+    if kind == "GPT2Model":
+        from transformers import GPT2LMHeadModel
+
+        model, body = GPT2LMHeadModel(model.config).eval(), model
+        model.transformer.load_state_dict(body.state_dict())
+    expected = [by_hand(kind, model, tmp_path / "model", text) for text in (*GOOD, *BAD)]
+    score = measures.take(tmp_path / "model", pairs(), TasksSpec(), 0, CPU)
+    wins = [good > bad for good, bad in zip(expected[:3], expected[3:], strict=True)]
+    assert score.value == pytest.approx(100 * sum(wins) / 3) and score.details["scorer"] == name
+
+    scoring = of_folder(tmp_path / "model", ("default",), "cpu")
+    texts = Tokenized(tmp_path / "model", [*GOOD, *BAD], scoring.length)
+    found = {}
+    with torch.inference_mode():
+        for rows, sentences in texts.batches(np.arange(6), "cpu"):
+            found |= dict(zip(rows.tolist(), scoring.scorer(sentences).tolist(), strict=True))
+    assert [found[i] for i in range(6)] == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_causal_model_whose_tokenizer_puts_nothing_before_a_text_scores_the_first_token_too(tmp_path: Path) -> None:
+    from tokenizers import processors
+
+    from workbench.tasks.zero_shot.published_scorer import left_to_right, special_of
+
+    model = write(tmp_path / "model", "GPT2LMHeadModel", **GPT2)
+    words = tokenizer.load(tmp_path / "model")
+    words.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
+    words.bos_token = "[CLS]"
+    ids = torch.tensor([words(GOOD[1])["input_ids"]])
+    assert ids[0, 0] != 2
+    whole = torch.cat([torch.tensor([[2]]), ids], 1)
+    with torch.no_grad():
+        logits = model(whole).logits.log_softmax(-1)
+        expected = sum(logits[0, i, whole[0, i + 1]].item() for i in range(whole.shape[1] - 1))
+        special = special_of(words)
+        assert left_to_right(model, ids, special, 2).item() == pytest.approx(expected, rel=1e-5)
+        without = left_to_right(model, ids, special, None).item()
+    inner = model(ids).logits.log_softmax(-1)
+    assert without == pytest.approx(sum(inner[0, i, ids[0, i + 1]].item() for i in range(ids.shape[1] - 1)), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["ElectraModel", "BertModel", "ElectraForTokenClassification", "ElectraModel decoder"])
+def test_no_head_is_random_without_a_word(kind: str, tmp_path: Path) -> None:
+    decoder = {"is_decoder": True} if kind.endswith("decoder") else {}
+    write(tmp_path / "model", kind.split()[0], **SIZES, **decoder)
+    with pytest.raises(InputError, match=r"holds no head that predicts or detects tokens \(.* is missing\)"):
+        measures.take(tmp_path / "model", pairs(), TasksSpec(), 0, CPU)
+
+
+def test_a_family_without_such_a_head_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "model", "XLNetLMHeadModel", d_model=32, n_layer=1, n_head=2, d_inner=64)
+    with pytest.raises(InputError, match="sentences cannot be scored by models of type xlnet"):
+        measures.take(tmp_path / "model", pairs(), TasksSpec(), 0, CPU)
+
+
+def test_scorers_are_chosen_by_name_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "model", "BertForMaskedLM", **SIZES)
+    both = measures.take(tmp_path / "model", pairs(), TasksSpec(scorers=("default", "pll-word-l2r")), 0, CPU)
+    assert {"pll-word-l2r"} <= both.values.keys()
+    with pytest.raises(InputError, match=r"tasks.scorers=originality: .* has none of these; it has pll, pll-word-l2r"):
+        measures.take(tmp_path / "model", pairs(), TasksSpec(scorers=("originality",)), 0, CPU)
+
+
+def test_a_head_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+    model = write(tmp_path / "model", "BertForMaskedLM", **SIZES)
+    with torch.no_grad():
+        model.cls.predictions.bias[3] = math.nan
+    model.save_pretrained(tmp_path / "model")
+    with pytest.raises(InputError, match=r"holds weights that are NaN or infinite"):
+        measures.take(tmp_path / "model", pairs(), TasksSpec(), 0, CPU)

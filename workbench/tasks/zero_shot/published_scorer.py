@@ -1,0 +1,148 @@
+"""Published models as scorers of sentences: by the heads that their files hold, and never by a random one.
+
+The class of transformers follows from the weights: a discriminator of ELECTRA has `discriminator_predictions`; a causal
+model predicts the next token; any other must have a head that predicts masked tokens. B sentences, L positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from workbench.data import foreign
+from workbench.data.foreign.entries import regular_files
+from workbench.data.foreign.weights import check_weights
+from workbench.data.tokenizer import load_foreign
+from workbench.errors import InputError
+from workbench.models.sentence_scores import Scorer, pseudo_log_likelihood, summed
+from workbench.spec.parts import Special
+from workbench.tasks.finetuning.classifier import REFUSED, configured, is_causal, load_encoder, row_length
+
+LOGITS = 1 << 26  # numbers of logits (B, L, V) that are computed at once
+LONGEST = 512  # tokens of a sentence for a model without a limit of its own
+
+
+@dataclass(frozen=True)
+class Published:
+    """A loaded model with its head, and how it scores: `scorers` by name, its default first."""
+
+    hidden: int
+    length: int
+    scorers: Mapping[str, Scorer]
+
+
+@dataclass(frozen=True)
+class MaskedLM:
+    """A masked language model in the two roles that `pseudo_log_likelihood` needs: its states are logits (B, V)."""
+
+    model: Any
+
+    def states_at(self, ids: Tensor, attention: Tensor | None, places: Tensor) -> Tensor:
+        """Return the logits (B, V) at one position of each row of ids (B, L), places (B,)."""
+        rows = range(len(ids))
+        return torch.cat([logits[range(len(part)), places[part]] for part, logits in _logits(self.model, ids, rows)])
+
+    def log_likelihood(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """Return log p of the targets (N,) under the states (N, V), which are logits."""
+        return -F.cross_entropy(hidden.float(), targets, reduction="none")
+
+
+def load(folder: Path, device: str) -> Published:
+    """Return the model of a folder with its head. Raises InputError if the folder holds no head to score with."""
+    load_encoder(folder, 0.0, device)  # for its checks of a folder that others made
+    files = foreign.check_encoder_folder(folder)
+    config, tokenizer = configured(files), load_foreign(folder)
+    special = special_of(tokenizer)
+    model, kind = _with_head(files, config)
+    model = model.to(device).eval().requires_grad_(False)
+    if kind == "AutoModelForPreTraining":
+        scorers: dict[str, Scorer] = {"originality": lambda s: originality(model, s.ids, special)}
+    elif kind == "AutoModelForCausalLM":
+        first = tokenizer.bos_token_id
+        scorers = {"causal": lambda s: left_to_right(model, s.ids, special, first)}
+    else:
+        if tokenizer.mask_token_id is None:
+            raise InputError(f"{folder}: its tokenizer has no mask token, with which sentences are scored")
+        both = MaskedLM(model)
+        scorers = {"pll": lambda s: pseudo_log_likelihood(both, both, s.ids, None, special)}
+        if tokenizer.is_fast:  # another does not say which tokens are of one word
+            scorers["pll-word-l2r"] = lambda s: pseudo_log_likelihood(both, both, s.ids, None, special, s.words)
+    return Published(config.hidden_size, row_length(folder, config, LONGEST), scorers)
+
+
+def special_of(tokenizer: Any) -> Special:
+    """Return the ids of a tokenizer's special tokens, -1 for one that it does not have."""
+    names = {name: name for name in Special.model_fields}
+    if tokenizer.cls_token_id is None:
+        names |= {"cls": "bos", "sep": "eos"}
+    found = {key: getattr(tokenizer, f"{name}_token_id") for key, name in names.items()}
+    return Special(**{key: -1 if number is None else number for key, number in found.items()})
+
+
+def originality(model: Any, ids: Tensor, special: Special) -> Tensor:
+    """Return the sum (B,) of log P(original) over the tokens of sentences ids (B, L), as RTD's own score is."""
+    logits = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits  # (B, L), above 0 means replaced
+    return summed(F.logsigmoid(-logits.float()), ids, None, special)
+
+
+def left_to_right(model: Any, ids: Tensor, special: Special, first: int | None) -> Tensor:
+    """Return the sum (B,) of log p(token | tokens before it) over sentences ids (B, L).
+
+    If the tokenizer puts nothing before a sentence, the token `first` is put there, so that the first token is scored
+    as well; without such a token it is not.
+    """
+    if first is not None and bool((ids[:, 0] != first).all()):
+        ids = torch.cat([ids.new_full((len(ids), 1), first), ids], 1)
+    parts = []
+    for rows, logits in _logits(model, ids, range(len(ids))):
+        targets = ids[rows, 1:]
+        parts.append(-F.cross_entropy(logits[:, :-1].float().transpose(1, 2), targets, reduction="none"))
+    return summed(torch.cat(parts), ids[:, 1:], None, special)
+
+
+def _logits(model: Any, ids: Tensor, rows: range) -> Iterator[tuple[list[int], Tensor]]:
+    """Yield indices of some of the rows and their logits (b, L, V), at most LOGITS numbers at once."""
+    size = max(1, LOGITS // (ids.shape[1] * model.config.vocab_size))
+    for start in range(0, len(rows), size):
+        part = list(rows[start : start + size])
+        yield part, model(input_ids=ids[part], attention_mask=torch.ones_like(ids[part])).logits
+
+
+def _with_head(files: foreign.EncoderFiles, config: Any) -> tuple[Any, str]:
+    """Return the model with the head that its files hold, and the name of its class. Raises InputError if none is."""
+    import transformers
+
+    tensors = check_weights(files.folder, regular_files(files.folder))[1]
+    if any(name.startswith("discriminator_predictions.") for name in tensors):
+        kind = "AutoModelForPreTraining"
+    else:
+        kind = "AutoModelForCausalLM" if is_causal(config) else "AutoModelForMaskedLM"
+    config.use_cache = False
+    with foreign.refusing(files.folder, REFUSED), foreign.view(files.folder, files.weights, files.config) as clean:
+        try:
+            model, report = getattr(transformers, kind).from_pretrained(
+                clean, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False,
+                use_safetensors=True, local_files_only=True,
+            )  # fmt: skip
+        except ValueError as error:
+            if "Unrecognized configuration class" not in str(error):
+                raise
+            raise InputError(
+                f"{files.folder}: sentences cannot be scored by models of type {config.model_type}"
+            ) from None
+    lacking = sorted(name for name in report["missing_keys"] if "pooler" not in name)
+    if lacking:
+        raise InputError(
+            f"{files.folder} holds no head that predicts or detects tokens ({lacking[0]} is missing), and with a "
+            f"random one no sentence can be scored; name a model with its head, or the folder encoder of a run"
+        )
+    broken = next((name for name, weight in model.named_parameters() if not torch.isfinite(weight).all()), None)
+    if broken:
+        raise InputError(f"{files.folder}: {broken} holds weights that are NaN or infinite")
+    return model, kind
