@@ -80,7 +80,5 @@ def test_other_files_than_those_that_were_measured_are_refused(tmp_path: Path, m
 
 def test_a_folder_that_is_elsewhere_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        InputError, match="scores of mine, and no folder of this name is here; .* in the folder that mine"
-    ):
+    with pytest.raises(InputError, match=r"scores of mine, and no folder of this name is here; .* where mine is"):
         published_runs.folder_of(PublishedSpec(name="mine", files="0" * 64))
