@@ -66,8 +66,8 @@ def folder_of(published: PublishedSpec) -> Path:
     """
     if "/" not in published.name and not Path(published.name).is_dir():
         raise InputError(
-            f"the run holds scores of {published.name}, and no folder of this name is here; give the same command where "
-            f"{published.name} is, with --runs"
+            f"the run holds scores of {published.name}, and no folder of this name is here; give the same command "
+            f"where {published.name} is, with --runs"
         )
     model = models([published.name], allow_bin=True)[0]
     if digest(_hashes(model.folder), 64) != published.files:
