@@ -76,3 +76,9 @@ def test_other_files_than_those_that_were_measured_are_refused(tmp_path: Path, m
     assert published_runs.folder_of(PublishedSpec(name="a/b", files=same)) == tmp_path
     with pytest.raises(InputError, match="holds other files than those of a/b that were measured"):
         published_runs.folder_of(PublishedSpec(name="a/b", files="0" * 64))
+
+
+def test_a_folder_that_is_elsewhere_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"scores of mine, and no folder of this name is here; .* where mine is"):
+        published_runs.folder_of(PublishedSpec(name="mine", files="0" * 64))

@@ -64,6 +64,11 @@ def folder_of(published: PublishedSpec) -> Path:
 
     Raises InputError if there is none, or if its files are not those that were measured.
     """
+    if "/" not in published.name and not Path(published.name).is_dir():
+        raise InputError(
+            f"the run holds scores of {published.name}, and no folder of this name is here; give the same command "
+            f"where {published.name} is, with --runs"
+        )
     model = models([published.name], allow_bin=True)[0]
     if digest(_hashes(model.folder), 64) != published.files:
         raise InputError(f"{model.folder} holds other files than those of {published.name} that were measured")

@@ -32,6 +32,7 @@ from workbench.tasks.score import Effort, Progress, Score, fine_tuned
 from workbench.tasks.superglue.marked_spans import encode_marked
 from workbench.tasks.superglue.span_pairs import SpanPairClassifier
 from workbench.tasks.tables.folds import PART, of_folds, over_folds
+from workbench.tasks.tables.row_predictions import table_files
 from workbench.tasks.task import Examples, Task
 
 TEST_TOKENS = 8192  # most tokens of a test batch, padding included
@@ -63,7 +64,10 @@ def finetune_and_predict(
     details: dict[str, Any] = {"notes": list(task.notes)} if task.notes else {}
     if task.suite == "babylm":
         details["predicted"] = labelled[next(iter(values))].argmax(1).tolist()
-    score = fine_tuned(task, spec, seed, values, _rows(task, values), fitted.effort, details)
+    files: dict[str, str] = {}
+    for part, outputs in labelled.items():
+        files |= table_files(task, part, task.tests[part], outputs)
+    score = fine_tuned(task, spec, seed, values, _rows(task, values), fitted.effort, details, files)
     return score, {part: fitted.outputs[part] for part in unlabelled}
 
 
@@ -89,7 +93,9 @@ def _over_folds(
     peak = max(each.peak_memory_bytes for each in efforts)
     effort = Effort(sum(each.steps for each in efforts), sum(each.seconds for each in efforts), peak)
     hundredfold = {PART: {name: 100 * value for name, value in values.items()}}
-    return fine_tuned(task, spec, seed, hundredfold, _rows(task, hundredfold), effort, details)
+    of_row = [number for number, fold in enumerate(task.folds) for _ in fold]
+    files = table_files(task, PART, task.tests[PART], np.concatenate(outputs), of_row)
+    return fine_tuned(task, spec, seed, hundredfold, _rows(task, hundredfold), effort, details, files)
 
 
 def _rows(task: Task, values: Mapping[str, Any]) -> tuple[int, int]:
