@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from workbench.cli import train
-from workbench.execution import devices
 from workbench.execution.run_list import Job
+from workbench.execution.several_devices import devices
 from workbench.spec import presets
 
 NANO = presets.resolve("nano", {"budget.steps": 100})
