@@ -18,6 +18,7 @@ from workbench.spec import experiment, presets
 from workbench.spec.axes import grid
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
+from workbench.training.plan import memory
 
 
 def run_job(name: str, base: RunSpec, words: Sequence[str] = (), match: str | None = None, seeds: int = 1) -> Job:
@@ -41,6 +42,28 @@ def test_a_plan_asks_at_equal_compute_only_where_it_is(match: str | None, monkey
     assert document["question"].startswith("At equal compute, what" if match is None else "What does each step")
     assert ("not at equal compute: an arm spends up to 2.46" in text) == (match is not None)
     assert "FLOPs (matmul)" in text
+
+
+@pytest.mark.parametrize(
+    ("host", "columns"),
+    [
+        (Host(device="cpu"), {"memory": (1, False)}),
+        (Host(device="cpu", devices=4), {"memory each": (4, False), "with --shard": (4, True)}),
+        (Host(device="cpu", devices=4, shard=True), {"memory each": (4, True), "without --shard": (4, False)}),
+    ],
+)
+def test_a_plan_prices_the_memory_of_each_device_with_and_without_shard(
+    host: Host, columns: dict[str, tuple[int, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))
+    job = run_job("ablation", presets.resolve("mini", {"budget.steps": 100}), ["rtd"])
+    priced, matches = plans(job)
+    (spec, plan), *_ = priced
+    given = terminal._memory_of(spec, plan, host)
+    assert given == {name: terminal._bytes(memory(spec, plan.parameters, *how)) for name, how in columns.items()}
+    assert len(set(given.values())) == len(columns), "they differ"
+    text = terminal.plan_table(job, priced, matches, host)
+    assert all(f"{name}  " in text and value in text for name, value in given.items())
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from workbench.cli import train
-from workbench.execution import devices
 from workbench.execution.run_list import Job
+from workbench.execution.several_devices import devices, followers
 from workbench.spec import presets
 
 NANO = presets.resolve("nano", {"budget.steps": 100})
@@ -63,7 +63,7 @@ def test_the_first_process_of_several_carries_a_command_out(
     called: list[str] = []
     monkeypatch.setattr(train, "launched", lambda: processes)
     monkeypatch.setattr(train, "follows", lambda: later)
-    monkeypatch.setattr(devices, "follow_all", lambda: called.append("follow"))
+    monkeypatch.setattr(followers, "follow_all", lambda: called.append("follow"))
     monkeypatch.setattr(devices, "dismiss", lambda: called.append("dismiss"))
 
     def command() -> None:

@@ -142,6 +142,19 @@ def test_an_error_of_the_thread_ends_training(how: str, run: RunDir, gate: Gate)
             writer.wait()
 
 
+def test_a_full_disk_ends_training_at_the_next_step_and_not_at_the_next_checkpoint(tmp_path: Path, gate: Gate) -> None:
+    gate.error = OSError(28, "No space left on device")
+    gate.open.set()
+    seen: list[int] = []
+
+    def at(step: int) -> None:
+        seen.append(step)
+        time.sleep(0.2)
+
+    _, ended = trained(tmp_path, at, every=4)
+    assert isinstance(ended, OSError) and seen[-1] <= 6, seen
+
+
 def test_another_error_is_not_hidden_by_one_of_the_thread(
     run: RunDir, gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -59,6 +59,17 @@ def plan_json(
     }  # fmt: skip
 
 
+def _memory_of(spec: RunSpec, plan: Plan, host: Host) -> dict[str, str]:
+    """Return the estimated memory of each device by column; of several devices also with, or without, --shard."""
+    if host.devices == 1:
+        return {"memory": _bytes(memory(spec, plan.parameters))}
+    other = f"{'without' if host.shard else 'with'} --shard"
+    return {
+        "memory each": _bytes(memory(spec, plan.parameters, host.devices, host.shard)),
+        other: _bytes(memory(spec, plan.parameters, host.devices, not host.shard)),
+    }
+
+
 def _cell_of(job: Job, spec: RunSpec) -> dict[str, Any]:
     """Return the settings in which a run differs from others of its experiment, except objective and seed."""
     keys = dict.fromkeys([*job.experiment.axes, *(key for variant in job.experiment.variants for key in variant)])
@@ -85,7 +96,6 @@ def plan_table(
     everything = with_parents(plans)
     seconds = dict(zip((spec.name for spec, _ in everything), training_seconds(everything, host), strict=True))
     parents = len(everything) > len(plans)
-    needed = "memory" if host.devices == 1 else "memory each"
     rows = []
     for spec, plan in plans:
         parts, paid = plan.parameters, {}
@@ -99,7 +109,7 @@ def plan_table(
             **{name: _short(plan.flops[name]) for name in others},
             "encoder": _short(parts["encoder"]), "generator": _short(parts.get("generator", 0)),
             "heads": _short(parts["total"] - parts["encoder"] - parts.get("generator", 0)),
-            needed: _bytes(memory(spec, plan.parameters, host.devices, host.shard)),
+            **_memory_of(spec, plan, host),
             "time": clock(seconds[spec.name]),
         })  # fmt: skip
     base = job.base

@@ -77,7 +77,8 @@ def by_first(command: Callable[P, None]) -> Callable[P, None]:
         if launched() == 1:
             command(*args, **kwargs)
             return
-        from workbench.execution.devices import dismiss, follow_all
+        from workbench.execution.several_devices.devices import dismiss
+        from workbench.execution.several_devices.followers import follow_all
 
         if follows():
             follow_all()
@@ -376,7 +377,7 @@ def worker(assignment: Annotated[Path, typer.Argument(help="The assignment file 
 
 def rank() -> None:
     """Compute the part of one device in the runs of the process that started this one."""
-    from workbench.execution.devices import follow_all
+    from workbench.execution.several_devices.followers import follow_all
 
     check_address_space()
     follow_all()

@@ -21,10 +21,11 @@ from workbench import objectives
 from workbench.data.prepare import Prepared, already, bind, counted
 from workbench.data.prepare import prepare as prepare_data
 from workbench.data.slices.slice_workers import encode_with
-from workbench.execution import devices, one_run
+from workbench.execution import one_run
 from workbench.execution.cluster import jobs_of_runs, jobs_of_text, slurm
 from workbench.execution.offline import stay_local
 from workbench.execution.run_list import Job, bound_runs, distinct_runs, plans
+from workbench.execution.several_devices import devices
 from workbench.execution.wanted_scores import Wanted
 from workbench.execution.workers import Assignment, share
 from workbench.progress import say

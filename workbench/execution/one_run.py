@@ -17,7 +17,8 @@ from workbench import objectives, progress
 from workbench.data.corpus import Corpus, corpus_of
 from workbench.data.prepare import Prepared, check
 from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, ParentFailed, RankLost, one_line
-from workbench.execution.devices import host_of_each, refuse, scoring_together, together
+from workbench.execution.several_devices.devices import host_of_each, refuse, together
+from workbench.execution.several_devices.shared_scoring import scoring_together
 from workbench.execution.wanted_scores import Wanted, place_of, plan_of, usable
 from workbench.models.frequencies import frequencies
 from workbench.signals import heed

@@ -31,8 +31,9 @@ Groups = Mapping[str, Mapping[str, Tensor]]
 class BackgroundWriter:
     """Work on copies of tensors in a thread, one after another; a context that ends when the last one is done.
 
-    An error of the thread is raised by the next call of `begin` or `wait`, or at the end of the context, unless another
-    error ends it. The copies take 12 bytes of main memory a weight in fp32, and are kept for the next checkpoint.
+    An error of the thread is raised by the next call of `took`, `begin` or `wait`, or at the end of the context, unless
+    another error ends it. The copies take 12 bytes of main memory a weight in fp32, and are kept for the next
+    checkpoint.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -47,10 +48,12 @@ class BackgroundWriter:
     def took(self) -> float:
         """The seconds that the last checkpoint took from training; infinite while it is being written.
 
-        On a CPU these include the processor time of the thread, since training computes on the same cores.
+        On a CPU these include the processor time of the thread, since training computes on the same cores. Raises the
+        error that kept the checkpoint from being written.
         """
         if self._pending is not None and not self._pending.done():
             return math.inf
+        self.wait()
         return self.stall + (self._work if self.device.type == "cpu" else 0.0)
 
     def begin(self, tensors: Groups, work: Callable[[Groups], None], begun: float) -> None:

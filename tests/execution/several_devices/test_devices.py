@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
-import json
 import subprocess
-from collections.abc import Iterator
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
-from workbench.errors import Diverged, InputError
-from workbench.execution import devices
-from workbench.execution.devices import Training
+from workbench.errors import InputError
+from workbench.execution.several_devices import devices
+from workbench.execution.several_devices.devices import Training
 from workbench.spec.host import Host
-from workbench.spec.parts import TasksSpec
 from workbench.spec.presets import resolve
-from workbench.store.run_store import RunDir
-from workbench.tasks.task import Examples, Task
-from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
-from workbench.training.ranks import ALONE
 
 
 def test_an_announcement_holds_the_whole_host() -> None:
@@ -69,56 +60,6 @@ def test_runs_that_several_devices_do_not_compute_are_refused() -> None:
         devices.refuse(timed, Host(devices=2))
     with pytest.raises(InputError, match=r"optim\.kind=lamb updates whole ones; set optim.kind=adamw"):
         devices.refuse(lamb, Host(devices=2, shard=True))
-
-
-PAIRS = sealed("toy", "minimal-pairs", ["a b"] * 3, ["b a"] * 3, {"paradigm": ["x"] * 3})
-
-
-def test_pairs_are_shared_by_processes_that_run_already_or_have_a_gpu_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Host, "resolved_device", lambda host: host.device)
-    many = replace(PAIRS, good=("a",) * devices.WORTH)
-    assert not devices.is_shared(many, Host(device="cuda"))
-    assert devices.is_shared(many, Host(device="cuda", devices=2))
-    assert not devices.is_shared(PAIRS, Host(device="cuda", devices=2)), "starting processes takes longer"
-    assert not devices.is_shared(many, Host(device="cpu", devices=2)), "they would share the cores"
-    monkeypatch.setattr(devices, "launched", lambda: 2)
-    assert devices.is_shared(PAIRS, Host(device="cpu", devices=2))
-
-
-@pytest.mark.parametrize("raised", [InputError("no scorer"), Diverged("a score is nan"), None])
-def test_an_error_that_all_processes_raise_does_not_end_the_others(
-    raised: Exception | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left: list[str] = []
-
-    @contextlib.contextmanager
-    def together(run: RunDir, host: Host, scoring: Any) -> Iterator[str]:
-        announced = json.loads(Training("a", asdict(host), 1, scoring).write())["scoring"]
-        assert announced["encoder"] == "points/00000004/encoder" and TasksSpec(**announced["tasks"]) == TasksSpec()
-        assert PairSet.from_json(announced["pairs"]) == PAIRS
-        yield "several"
-        left.append("in order")
-
-    monkeypatch.setattr(devices, "launched", lambda: 2)
-    monkeypatch.setattr(devices, "together", together)
-    with contextlib.ExitStack() as stack:
-        if raised is not None:
-            stack.enter_context(pytest.raises(type(raised), match=str(raised)))
-        host = Host(device="cpu", devices=2)
-        given = (RunDir(tmp_path), "points/00000004/encoder", PAIRS, TasksSpec(), host)
-        with devices.scoring_together(*given) as ranks:
-            assert ranks == "several"
-            if raised is not None:
-                raise raised
-    assert left == ["in order"]
-
-
-def test_other_measures_are_taken_by_the_first_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "launched", lambda: 2)
-    rows = Examples(["a"], None, [0])
-    task = Task("t", "table", ("x", "y"), "accuracy", ("accuracy",), 1.0, rows, {"dev": rows})
-    with devices.scoring_together(RunDir(tmp_path), "encoder", task, TasksSpec(), Host(devices=2)) as ranks:
-        assert ranks is ALONE
 
 
 def test_each_process_has_its_share_of_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,9 @@
 """The processes that compute one run on several devices: started here, or by `torchrun` beside this one.
 
 With --devices N, the process that carries out a run starts N - 1 others for its training. Under `torchrun` all N
-processes are given the same command: the first one carries it out, and the others wait for its runs (`follow_all`).
+processes are given the same command: the first one carries it out, and the others wait for its runs.
 Both find each other through torch's store of keys, in which the first process announces each training, and each set of
-minimal pairs that all of them score.
+minimal pairs that all of them score (`followers`).
 """
 
 from __future__ import annotations
@@ -17,21 +17,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from workbench import objectives
 from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, RankLost
-from workbench.signals import end_with_parent, heed
+from workbench.signals import heed
 from workbench.spec.host import PARENT, Host, launched, threads_for_each, visible_cards
-from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
 from workbench.store.lease import LeaseLost
-from workbench.store.run_store import RunDir, RunStore
-from workbench.tasks.task import Measure
-from workbench.tasks.zero_shot.minimal_pairs import PairSet
+from workbench.store.run_store import RunDir
 
 if TYPE_CHECKING:
     from workbench.training.ranks import Ranks
@@ -39,7 +35,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("workbench")
 WAIT = 0.1  # seconds between looks for the next training, or at processes that start
 TIMEOUT = "WORKBENCH_RANK_TIMEOUT"  # environment variable: the longest wait for another process, in seconds
-WORTH = 10_000  # pairs from which on it pays to start processes, which takes about as long as scoring these on a GPU
 OVER = "over"  # what the first process announces when its command ends
 # Errors between two steps, after which the other processes wait for the next training.
 ORDERLY = (Diverged, Interrupted, OSError, LeaseLost, DamagedRun)
@@ -155,42 +150,9 @@ def together(run: RunDir, host: Host, scoring: Mapping[str, Any] | None = None) 
 
 
 @contextlib.contextmanager
-def scoring_together(run: RunDir, encoder: str, measure: Measure, tasks: TasksSpec, host: Host) -> Iterator[Ranks]:
-    """Yield the processes that take a measure of an encoder, a folder of this run, together: this one alone, if any.
-
-    Only minimal pairs are shared. All processes raise the same errors, so that these do not end the others. Raises
-    RankLost as `together` does.
-    """
-    from workbench.training.ranks import ALONE
-
-    if not isinstance(measure, PairSet) or not is_shared(measure, host):
-        yield ALONE
-        return
-    error: Exception | None = None
-    scoring = {"encoder": encoder, "pairs": measure.to_json(), "tasks": tasks.model_dump(mode="json")}
-    with together(run, host_of_each(host), scoring) as ranks:
-        try:
-            yield ranks
-        except (InputError, Diverged) as raised:
-            error = raised
-    if error is not None:
-        raise error
-
-
-def is_shared(pairs: PairSet, host: Host) -> bool:
-    """Return whether several processes score pairs: if they run already, or have a GPU each and enough to do to start.
-
-    Processes that are started on a CPU would share its cores, all of which the first process uses alone.
-    """
-    if host.devices == 1:
-        return False
-    return launched() > 1 or (host.resolved_device().startswith("cuda") and len(pairs.good) >= WORTH)
-
-
-@contextlib.contextmanager
 def _announcing(training: Training) -> Iterator[Any]:
     """Announce a training to the processes of `torchrun`, and yield the store that connects them."""
-    store = _rendezvous()
+    store = rendezvous()
     _announced.append(training.run)
     store.set(f"training/{training.number}", training.write())
     try:
@@ -202,7 +164,7 @@ def _announcing(training: Training) -> Iterator[Any]:
         raise Interrupted(signal.SIGTERM) from error
 
 
-def _rendezvous() -> Any:
+def rendezvous() -> Any:
     """Return the store of the processes that `torchrun` started, apart from those of an earlier attempt."""
     from workbench.training.ranks import key_store, part_of
 
@@ -281,76 +243,7 @@ def _ends_of(children: list[subprocess.Popen[str]], errors: IO[str]) -> str:
     return "".join(f"; {text}" for text in [*ends, *lines[-1:]])
 
 
-def follow_all() -> None:
-    """Take part in every training that the first process announces, until its command is over."""
-    if PARENT in os.environ:
-        end_with_parent(int(os.environ[PARENT]))
-    log.setLevel(logging.ERROR)  # the first process says everything once
-    store, number = _store_of_follower(), 1
-    store.set(f"ready/{os.environ['RANK']}", "")
-    while (text := _next(store, number)) is not None:
-        _take_part(Training.read(text), store)
-        number += 1
-
-
-def _store_of_follower() -> Any:
-    from workbench.training.ranks import key_store
-
-    if PARENT not in os.environ:
-        return _rendezvous()
-    return key_store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), False, seconds())
-
-
-def _next(store: Any, number: int) -> str | None:
-    """Wait for the announcement of a training; return None if the command is over, or its first process is gone."""
-    key = f"training/{number}"
-    try:
-        while not store.check([key]):
-            heed()
-            time.sleep(WAIT)
-        text = store.get(key).decode()
-    except RuntimeError:  # the process that holds the store has ended
-        return None
-    return None if text == OVER else text
-
-
-def _take_part(training: Training, store: Any) -> None:
-    """Compute this process's part of a run."""
-    from workbench.training.ranks import group, part_of
-
-    run, host = RunStore(Path(training.run).parent).get(Path(training.run).name), host_of_each(Host(**training.host))
-    index, device = int(os.environ["RANK"]), host.resolved_device()
-    work = _following(run, host) if training.scoring is None else _scoring(run, host, training.scoring)
-    with group(part_of(store, f"group/{training.number}"), index, host.devices, device, seconds(), host.shard) as ranks:
-        work(ranks)
-
-
-def _following(run: RunDir, host: Host) -> Callable[[Ranks], None]:
-    """Return the work of this process for the training of a run, whose text is opened here."""
-    from workbench.data.corpus import corpus_of
-    from workbench.data.prepare import prepare
-    from workbench.execution.wanted_scores import plan_of
-    from workbench.training import loop
-
-    objectives.keep_source(spec := run.spec(), run.path / "objective.py")
-    corpus = corpus_of(prepare(spec), spec)
-    return lambda ranks: loop.follow(spec, plan_of(run), corpus, host, ranks)
-
-
-def _scoring(run: RunDir, host: Host, given: Mapping[str, Any]) -> Callable[[Ranks], None]:
-    """Return the work of this process for pairs that all processes score."""
-    from workbench.tasks.measures import take
-
-    pairs, tasks = PairSet.from_json(given["pairs"]), TasksSpec(**given["tasks"])
-
-    def work(ranks: Ranks) -> None:
-        with contextlib.suppress(InputError, Diverged):  # which the first process raises as well
-            take(run.path / given["encoder"], pairs, tasks, 0, host, ranks=ranks)
-
-    return work
-
-
 def dismiss() -> None:
     """Tell the processes of `torchrun` that this command is over."""
     if launched() > 1:
-        _rendezvous().set(f"training/{len(_announced) + 1}", OVER)
+        rendezvous().set(f"training/{len(_announced) + 1}", OVER)
