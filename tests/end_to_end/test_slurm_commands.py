@@ -120,10 +120,11 @@ def test_a_text_is_prepared_by_jobs_as_here(cluster: dict[str, str], tmp_path: P
     book.write_text("\n\n".join(" ".join(draw.choices(words, k=draw.randint(1, 90))) for _ in range(4000)))
 
     def begin(cache: Path, *more: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-c", PREPARE, "--corpus", str(book), "--set", "data.min_words=3", *more], cwd=tmp_path,
-            env=environment(cache) | cluster, stdout=subprocess.PIPE, stderr=(tmp_path / "said").open("a"), text=True,
-        )  # fmt: skip
+        with (tmp_path / "said").open("a") as said:
+            return subprocess.Popen(
+                [sys.executable, "-c", PREPARE, "--corpus", str(book), "--set", "data.min_words=3", *more],
+                cwd=tmp_path, env=environment(cache) | cluster, stdout=subprocess.PIPE, stderr=said, text=True,
+            )  # fmt: skip
 
     here, _ = begin(tmp_path / "here").communicate(timeout=LIMIT)
     process = begin(tmp_path / "there", "--launcher", "slurm", "--workers", "2")
