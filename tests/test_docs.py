@@ -43,7 +43,7 @@ def test_settings_in_the_text_can_be_set(page: Path) -> None:
         key = key.removeprefix("start.parent.")
         known = key.startswith("options.") or key in (*run_spec.known_keys(), *run_spec.SPELLINGS)
         assert known, f"{page.name}: --set {key}"
-        of_the_page = key.startswith("options.") or key == "start.from"  # an objective's own, and folders of its commands
+        of_the_page = key.startswith("options.") or key == "start.from"  # its own words and folders
         if value and value == value.lower() and not of_the_page:
             presets.resolve("small", run_spec.parse_overrides([f"{key}={value}"]))
 
