@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .small import Forked, curve, done, fork, limit, run_words, write_text
 
-SILENCE = 10  # seconds after which a process that does not answer counts as ended
+SILENCE = 40  # seconds after which a process that does not answer, or has not started, counts as ended
 BETWEEN = 60  # steps between two losses, at most
 SENTENCES = r"another process of this run ended or did not answer|can't allocate memory"
 OBJECTIVE = '''"""BERT MLM, whose processes run out of memory when a file with their number is there."""
@@ -62,7 +62,7 @@ def stop(victim: int, command: Forked) -> None:
     other = others(command.pid)
     os.kill(victim, signal.SIGSTOP)
     if victim == command.pid:
-        until = time.monotonic() + limit(60)
+        until = time.monotonic() + limit(120)
         while any(running(process) for process in other):
             assert time.monotonic() < until, "the other process waits for one that is stopped"
             time.sleep(0.1)
@@ -103,10 +103,10 @@ def lost(folder: Path, count: int) -> str:
         victim, lose, before = command.pid if first else group[0], LOSSES[turn % len(LOSSES)], last_step(runs)
         begun = time.monotonic()
         lose(victim, command)
-        code = command.wait(limit(60))
+        code = command.wait(limit(120))
         slowest, hit = max(slowest, time.monotonic() - begun), hit + 1
         while any(running(process) for process in group):
-            assert time.monotonic() - begun < limit(60), f"process {group} outlived the command"
+            assert time.monotonic() - begun < limit(120), f"process {group} outlived the command"
             time.sleep(0.05)
         for file in folder.glob("exhausted-*"):
             file.unlink()
