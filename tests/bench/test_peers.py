@@ -74,12 +74,12 @@ def test_measurements_of_a_gpu_are_rehearsed_on_a_cpu(tmp_path: Path) -> None:
         "--repeats",
         "1",
     ]
-    words += ["--seconds", "240", "--turn", "0.3", "--part", "small", "--part", "micro", "--at-once", "1"]
+    words += ["--seconds", "900", "--turn", "0.3", "--part", "small"]  # which only a busy machine takes
     words += ["--only", "hf bf16", "--only", "rtd", "--only", "bert-mlm"]
-    done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True, check=False, timeout=1000)
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "gpu.json").read_text())
     speeds = {(row["part"], row["contender"]): row.get("tokens_per_second") for row in found["rows"]}
-    assert {("small", "hf bf16"), ("small", "rtd"), ("small", "bert-mlm"), ("micro", "rtd")} <= speeds.keys()
-    assert all(speeds[each] for each in speeds if not each[1].endswith("compiled")), found["rows"]
+    assert {("small", "hf bf16"), ("small", "rtd"), ("small", "bert-mlm")} == speeds.keys()
+    assert all(speeds.values()), found["rows"]
     assert found["ceiling"]["bf16"] > 0 and found["ceiling"]["fp32"] > 0

@@ -7,7 +7,6 @@ import math
 import os
 import random
 import re
-import resource
 import signal
 import time
 from collections.abc import Callable
@@ -15,14 +14,30 @@ from pathlib import Path
 
 from .small import Forked, curve, done, fork, limit, run_words, write_text
 
-SILENCE = 10  # seconds after which a process that does not answer counts as ended
+SILENCE = 40  # seconds after which a process that does not answer, or has not started, counts as ended
 BETWEEN = 60  # steps between two losses, at most
-SENTENCES = r"another process of this run ended or did not answer|out of memory|can't allocate memory|MemoryError"
+SENTENCES = r"another process of this run ended or did not answer|can't allocate memory"
+OBJECTIVE = '''"""BERT MLM, whose processes run out of memory when a file with their number is there."""
+import os
+from pathlib import Path
+
+import torch
+
+from workbench.objectives import bert_mlm
+from workbench.objectives.bert_mlm import Options, cost
+
+
+class Objective(bert_mlm.Objective):
+    def forward(self, batch):
+        if Path(r"{folder}", "exhausted-" + os.environ.get("RANK", "0")).exists():
+            torch.empty(1 << 50)
+        return super().forward(batch)
+'''
 
 
 def words(text: Path, runs: Path, devices: int, steps: int) -> list[str]:
     """A run with dropout, whose micro-batches have the same random numbers on one device and on two."""
-    given = run_words(text, "bert-mlm", runs, steps)
+    given = run_words(text, text.parent / "exhausted.py", runs, steps)
     given[given.index("--save-every") + 1] = "5"
     return [*given, "--precision", "fp32", "--devices", str(devices)]
 
@@ -47,7 +62,7 @@ def stop(victim: int, command: Forked) -> None:
     other = others(command.pid)
     os.kill(victim, signal.SIGSTOP)
     if victim == command.pid:
-        until = time.monotonic() + limit(60)
+        until = time.monotonic() + limit(120)
         while any(running(process) for process in other):
             assert time.monotonic() < until, "the other process waits for one that is stopped"
             time.sleep(0.1)
@@ -62,10 +77,9 @@ def running(process: int) -> bool:
         return False
 
 
-def exhaust(victim: int, _: Forked) -> None:
-    """From here on the process gets no more memory than it has."""
-    pages = int(Path(f"/proc/{victim}/statm").read_text().split()[0])
-    resource.prlimit(victim, resource.RLIMIT_AS, (pages * resource.getpagesize(), resource.RLIM_INFINITY))
+def exhaust(victim: int, command: Forked) -> None:
+    """In its next step the process asks for more memory than there is."""
+    (command.said.parent / f"exhausted-{0 if victim == command.pid else 1}").touch()
 
 
 LOSSES: tuple[Callable[[int, Forked], None], ...] = (kill, stop, exhaust)
@@ -75,7 +89,7 @@ def lost(folder: Path, count: int) -> str:
     """Each loss ends the run on both processes with one sentence, and the next command goes on from its checkpoint."""
     text, cache, draw = write_text(folder / "small.txt"), folder / "cache", random.Random(count)
     runs, steps = folder / "runs", BETWEEN * (count + 2)
-    os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"  # every larger tensor is asked of the system, and given back to it
+    (folder / "exhausted.py").write_text(OBJECTIVE.format(folder=folder))
     slowest, hit = 0.0, 0
     for turn in range(count):
         command = fork(words(text, runs, 2, steps), folder, cache, WORKBENCH_RANK_TIMEOUT=str(SILENCE))
@@ -89,16 +103,23 @@ def lost(folder: Path, count: int) -> str:
         victim, lose, before = command.pid if first else group[0], LOSSES[turn % len(LOSSES)], last_step(runs)
         begun = time.monotonic()
         lose(victim, command)
-        code = command.wait(limit(60))
+        code = command.wait(limit(120))
         slowest, hit = max(slowest, time.monotonic() - begun), hit + 1
         while any(running(process) for process in group):
-            assert time.monotonic() - begun < limit(60), f"process {group} outlived the command"
+            assert time.monotonic() - begun < limit(120), f"process {group} outlived the command"
             time.sleep(0.05)
+        for file in folder.glob("exhausted-*"):
+            file.unlink()
         assert "Traceback" not in command.text, command.text
         if first and lose is kill:
             assert code == -signal.SIGKILL
         else:
-            assert code == 1 and re.search(SENTENCES, command.text), (lose.__name__, first, code, command.text)
+            assert code == 1 and re.search(SENTENCES, command.text), (
+                lose.__name__,
+                first,
+                code,
+                command.text,
+            )
         assert last_step(runs) >= before, "an acknowledged checkpoint is gone"
     code, said = done(words(text, runs, 1, steps), folder, cache)
     assert code == 0, said

@@ -206,6 +206,8 @@ def test_a_sharded_run_that_is_killed_goes_on_whole_and_sharded_again(
     os.kill(others(process.pid)[0], signal.SIGKILL)
     assert process.wait(LIMIT) == 1
     assert GOES_ON in (tmp_path / "said").read_text()
+    parts = {path.name for path in max(checkpoints(runs)).glob("*.safetensors")}
+    assert parts == {f"{group}-0000{n}-of-00002.safetensors" for group in ("model", "optimizer") for n in (1, 2)}
     stopped = begun(given, tmp_path, cache)
     before = max(path.name for path in checkpoints(runs))
     wait_for(lambda: max(path.name for path in checkpoints(runs)) > before, stopped)
