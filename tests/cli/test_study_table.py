@@ -89,3 +89,7 @@ def test_flops_are_counted_by_the_convention_of_the_budget(job: Job) -> None:
     paper = replace(job, base=resolve("nano", {"budget.flops": 1e11, "budget.convention": "paper"}))
     [[row]] = tables(as_text(paper, [ONE], [[SMALL]]))
     assert "FLOPs (paper)" in row
+
+
+def test_the_noise_for_which_the_gaps_hold_is_told(job: Job) -> None:
+    assert "with a probability of 0.8 if all arms have the same noise;" in as_text(job, [ONE], [[SMALL]])

@@ -18,8 +18,8 @@ def as_text(job: Job, noise: Sequence[Noise], designs: Sequence[Sequence[Design]
     lines = [
         f"{arms} arms; "
         + (f"declared: {contrasts}" if contrasts else "no comparison is declared, so every two arms are compared"),
-        "gap is the true difference, in points, that a design shows with a probability of 0.8; FLOPs and time are "
-        "those of pre-training, without fine-tuning",
+        "gap is the true difference, in points, that a design shows with a probability of 0.8 if all arms have the "
+        "same noise; FLOPs and time are those of pre-training, without fine-tuning",
     ]
     for one, rows in zip(noise, designs, strict=True):
         lines += ["", str(one), table([_row(design, job.base.budget.convention) for design in rows])]

@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from workbench.report.statistics.gains import gains
-from workbench.report.statistics.per_task import Noise, every_metric, noise, score_of, task_cells
+from workbench.report.statistics.group_sequential import Plan
+from workbench.report.statistics.noise import own_noises
+from workbench.report.statistics.per_task import Noise, every_metric, gap_of, noise, score_of, task_cells
+from workbench.report.statistics.power import gap_by_own_noise
 from workbench.report.statistics.resampling import example_sd
 
 ARMS, TASKS, SEEDS, TUNINGS = ("a", "b", "c"), ("Zürich", "next"), 4, 3
@@ -238,3 +241,14 @@ def test_test_examples_are_a_binomial_sample_of_each_accuracy() -> None:
     one = noise_of(tuned, examples={"next": 100.0})
     assert one["mean"].examples is None is one["Zürich"].examples and one["next"].examples == pytest.approx(each[1])
     assert noise_of(tuned, examples={"Zürich": 400.0, "next": 0.0})["mean"].examples is None
+
+
+def test_the_gap_of_a_pair_under_a_plan_is_that_of_its_last_look() -> None:
+    """At the last look of two, a part of the 5 % is spent already, and there are more seeds than there are scores."""
+    random = np.random.default_rng(2)
+    arms = {arm: dict(enumerate(random.normal(60, sd, 4).tolist())) for arm, sd in (("a", 5), ("b", 1), ("c", 1))}
+    own, plan = own_noises(arms)[frozenset("ab")], Plan((4, 6))
+    found = gap_of(arms, "a", "b", 4, None, plan)
+    assert found == gap_by_own_noise(own, 6, 2, 1 - (4 / 6) ** 2) != gap_by_own_noise(own, 6, 2)
+    assert gap_of(arms, "a", "b", 4, ((0, 1),), None) == gap_by_own_noise(own, 4, 1)
+    assert gap_of({"a": {0: 1.0, 1: 2.0}, "b": {0: 3.0}}, "a", "b", 1, None, None) == 0.0
