@@ -142,9 +142,9 @@ def test_the_cache_is_used_and_keyed(texts: list[str], tmp_path: Path):
         (
             DataSpec(tokenizer="no-such/tokenizer"),
             9,
-            "'no-such/tokenizer' is neither 'wordpiece' nor 'bpe' nor a tok",
+            "'no-such/tokenizer' is neither 'wordpiece' nor 'bpe' nor 'unigram' nor a tok",
         ),
-        (DataSpec(tokenizer="wordpeice"), 9, "'wordpeice' is neither 'wordpiece' nor 'bpe' nor a tok"),
+        (DataSpec(tokenizer="wordpeice"), 9, "'wordpeice' is neither 'wordpiece' nor 'bpe' nor 'unigram' nor a tok"),
     ],
 )
 def test_what_cannot_be(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Any
 
 from workbench.errors import InputError, suggest
@@ -185,6 +186,7 @@ def resolve(scale: str = "nano", overrides: Mapping[str, Any] | None = None) -> 
     return parse(merge({}, rows | overrides))
 
 
+@lru_cache
 def budget_of(scale: str) -> Budget:
     """Return the budget that runs of a scale have if no other is given."""
     return resolve(scale).budget
