@@ -183,6 +183,7 @@ def test_many_cells_with_jobs_cancelled_requeued_and_a_drained_node(
         cancelled += 1
         if cancelled == 1:
             asked(cluster, "scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
+            wait_for(lambda: "drain" in asked(cluster, "sinfo", "--noheader", "-o", "%T"), process, tmp_path)
             asked(cluster, "scontrol", "update", f"nodename={node}", "state=resume")
     asked(cluster, "scontrol", "update", f"jobid={requeued}", "starttime=now")  # SLURM holds it for minutes
     assert process.wait(3 * LIMIT) == 0, (tmp_path / "said").read_text()
