@@ -21,6 +21,7 @@ from workbench.store.lease import Lease, LeaseHeld, LeaseLost, acquire
 from workbench.store.owner import process
 
 BEAT, GRACE = 0.05, 0.4
+LATE, LONG_GRACE = 0.5, 1.5  # seconds; LATE stands for the attribute cache of a network disk
 
 
 def take(folder: Path, **options: Any) -> Lease:
@@ -163,19 +164,59 @@ def paused_owners(folder: Path, count: int) -> str:
     return f"0 of {count} late writes accepted"
 
 
+def mislead(number: int) -> None:
+    """Let this process be on a machine of its own, whose clock is up to an hour off."""
+    off, real, utime = random.Random(number).uniform(-3600, 3600), time.time, os.utime
+    time.time = lambda: real() + off  # type: ignore[assignment]
+    os.utime = lambda file, times=None: utime(file, times or (time.time(), time.time()))  # type: ignore[assignment]
+    owner.machine.cache_clear()
+    for module in (owner, leases):
+        module.machine = lambda: f"machine {number}"  # type: ignore[attr-defined]
+
+
+def see_late(number: int) -> None:
+    """Let this process read leases as from a network disk: for LATE seconds as before, unless it changes a folder."""
+    global GRACE
+    GRACE = LONG_GRACE
+    real, link, rename, seen = owner.read, os.link, os.rename, dict[Path, tuple[float, Any]]()
+
+    def read(folder: Path) -> Any:
+        if folder not in seen or time.monotonic() - seen[folder][0] > LATE:
+            seen[folder] = time.monotonic(), real(folder)
+        return seen[folder][1]
+
+    def own(change: Callable[..., None]) -> Callable[..., None]:
+        def changed(*given: Any, **more: Any) -> None:
+            seen.clear()
+            change(*given, **more)
+
+        return changed
+
+    os.link, os.rename = own(link), own(rename)
+    for module in (owner, leases):
+        module.read = read  # type: ignore[attr-defined]
+    mislead(number)
+
+
+def late_caches(folder: Path, count: int) -> str:
+    """Goal 10: workers of several machines with wrong clocks, and what they see of a lease is old; kills among them.
+
+    Cells take up to 1.8 s, so an owner whose heartbeat were not seen for that long would lose its lease.
+    """
+    for number in range(count):
+        found = sweep(folder / str(number), cells=10, workers=4, pause=0.9, prepare=see_late)
+        once = Counter({str(cell): 1 for cell in range(10)})
+        assert found.begun == once and found.ended == once, found
+        found = sweep(folder / f"killed {number}", cells=10, workers=4, kills=4, pause=0.9, prepare=see_late)
+        assert set(found.begun) == set(once) and max(found.ended.values()) == 1, found
+        assert all((folder / f"killed {number}" / cell / "done").exists() for cell in once)
+    return (
+        f"{2 * count} of {2 * count} sweeps of 10 cells by 4 machines, half of them with kills: nothing recorded twice"
+    )
+
+
 def wrong_clocks(folder: Path, count: int) -> str:
     """Goal 10: workers of several machines, their clocks up to an hour off; nothing is done twice."""
-    utime = os.utime
-
-    def mislead(number: int) -> None:
-        off = random.Random(number).uniform(-3600, 3600)
-        real = time.time
-        time.time = lambda: real() + off  # type: ignore[assignment]
-        os.utime = lambda file, times=None: utime(file, times or (time.time(), time.time()))  # type: ignore[assignment]
-        owner.machine.cache_clear()
-        for module in (owner, leases):
-            module.machine = lambda: f"machine {number}"  # type: ignore[attr-defined]
-
     for number in range(count):
         found = sweep(folder / str(number), cells=10, workers=4, pause=0.05, prepare=mislead)
         once = Counter({str(cell): 1 for cell in range(10)})

@@ -1,0 +1,72 @@
+"""How near to twice as fast do two processes prepare a large text?
+
+    python experiments/benchmarks/prepare_scaling.py OUT.json FILE [--slice 8] [--near-duplicates 0.8]
+
+The file is prepared by one process, and by a command with two, in slices of `--slice` MB. Processor time is counted,
+since the clock shows other work on the machine: `alone` is that of one process for everything; `serial` is that of the
+command beside its two workers, and `shared` that of both workers. By processor time two workers would take `serial` +
+`shared` / 2, and `efficiency` is `alone` over twice that. Waiting for memory or the disk is part of it only if it costs
+processor time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from record import here
+
+from workbench.data.prepare import Prepared, prepare
+from workbench.data.progress_bar import silent
+from workbench.data.slices import cutting
+from workbench.spec.presets import resolve
+from workbench.spec.run_spec import RunSpec
+
+
+def used(who: int) -> float:
+    """Return processor time in seconds of this process, or of its children that have ended."""
+    usage = resource.getrusage(who)
+    return usage.ru_utime + usage.ru_stime
+
+
+def measured(spec: RunSpec, cache: Path, workers: int) -> tuple[dict[str, Any], Prepared]:
+    """Prepare a text in an empty cache, and return the times in seconds and the text."""
+    begun, own, others = time.perf_counter(), used(resource.RUSAGE_SELF), used(resource.RUSAGE_CHILDREN)
+    prepared = prepare(spec, silent, cache, workers)
+    times = {"workers": workers, "own": used(resource.RUSAGE_SELF) - own,
+             "others": used(resource.RUSAGE_CHILDREN) - others, "clock": time.perf_counter() - begun,
+             "workers_peak_memory_bytes": 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss}  # fmt: skip
+    return times, prepared
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("file")
+    parser.add_argument("--slice", type=int, default=8)
+    parser.add_argument("--near-duplicates", type=float)
+    chosen = parser.parse_args()
+    os.environ["RAYON_NUM_THREADS"] = "1"  # as each of the two workers has
+    cutting.SLICE = chosen.slice << 20
+    settings = {"data.corpus": chosen.file, "encoder.vocab": 4096, "data.near_duplicates": chosen.near_duplicates}
+    spec = resolve("nano", {key: value for key, value in settings.items() if value is not None})
+    with tempfile.TemporaryDirectory() as folder:
+        one, text = measured(spec, Path(folder) / "one", 1)
+        two, same = measured(spec, Path(folder) / "two", 2)
+    assert text.fingerprint == same.fingerprint
+    serial, shared = two["own"], two["others"]
+    result = {**here(), "bytes": text.bytes, "documents": text.documents, "removed": dict(text.removed), "one": one,
+              "two": two, "alone": one["own"], "serial": serial, "shared": shared,
+              "efficiency": round(one["own"] / (2 * (serial + shared / 2)), 3)}  # fmt: skip
+    chosen.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()
