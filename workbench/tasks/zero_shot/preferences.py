@@ -111,9 +111,9 @@ class Tokenized:
         whole = foreign.in_time(partial(read, truncation=False), characters, encoder)
         self.cut = sum(len(row) > length for row in whole["input_ids"])
         short = partial(read, truncation=True, max_length=length)
-        encoding = foreign.in_time(short, characters, encoder) if self.cut else whole
-        self.ids = [np.array(row, dtype=np.int64) for row in encoding["input_ids"]]
-        self._words = encoding.word_ids
+        found = foreign.in_time(short, characters, encoder) if self.cut else whole
+        self.ids = [np.array(row, dtype=np.int64) for row in found["input_ids"]]
+        self._words = found.word_ids
         where = {text: number for number, text in enumerate(unique)}
         self.place = np.array([where[text] for text in texts])
 
