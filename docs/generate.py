@@ -35,8 +35,8 @@ def settings() -> Iterator[str]:
     yield (
         "# Settings\n\nEvery key of `--set key=value`, with what it takes and its default. Where scales differ, it is\n"
         "the default at each scale, which `--scale` chooses. Recipes and objectives change some of them: `workbench\n"
-        "run ablation --dry-run --json` shows the values in effect. `unset` leaves a field without a value of its own,\n"
-        "so that it follows from others. The objective's own options are `options.NAME`.\n"
+        "run ablation --dry-run --json` shows the values in effect. `unset` leaves a field without a value of its\n"
+        "own, so that it follows from others. The objective's own options are `options.NAME`.\n"
     )
     schema = RunSpec.model_json_schema()
     values = {scale: flat(resolve(scale, {}).model_dump(mode="json")) for scale in SCALES}
