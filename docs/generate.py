@@ -31,12 +31,12 @@ def commands() -> Iterator[str]:
 
 
 def settings() -> Iterator[str]:
-    """Every key of --set, with what it takes and its value at each scale."""
+    """Every key of --set, with what it takes and its default."""
     yield (
-        "# Settings\n\nEvery key of `--set key=value`, with its value at each scale, which `--scale` chooses. Recipes\n"
-        "and objectives change some of them: `workbench run ablation --dry-run --json` has what is in effect. `unset`\n"
-        "leaves a field without a value of its own, so that it follows from others. The objective's own options are\n"
-        "`options.NAME`.\n"
+        "# Settings\n\nEvery key of `--set key=value`, with what it takes and its default. Where scales differ, it is\n"
+        "the default at each scale, which `--scale` chooses. Recipes and objectives change some of them: `workbench\n"
+        "run ablation --dry-run --json` shows the values in effect. `unset` leaves a field without a value of its\n"
+        "own, so that it follows from others. The objective's own options are `options.NAME`.\n"
     )
     schema = RunSpec.model_json_schema()
     values = {scale: flat(resolve(scale, {}).model_dump(mode="json")) for scale in SCALES}
@@ -60,15 +60,24 @@ def _part(field: Mapping[str, Any]) -> str | None:
 
 
 def _table(
-    title: str, told: str, fields: Mapping[str, Any], prefix: str, values: Mapping[str, Mapping[str, Any]]
+    title: str, description: str, fields: Mapping[str, Any], prefix: str, values: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[str]:
-    yield f"## {title}\n\n{_line(told)}\n"
-    yield f"| key | takes | {' | '.join(f'`{scale}`' for scale in values)} |\n|{'---|' * (2 + len(values))}"
+    yield f"## {title}\n\n{_line(description)}\n"
+    yield "| key | takes | default |\n|---|---|---|"
     for name, field in fields.items():
         key = f"{prefix}{name}"
-        cells = [_value(spec.get(key)) for spec in values.values()]
-        yield f"| `{key}` | {_takes(field)} | {' | '.join(cells)} |"
+        yield f"| `{key}` | {_takes(field)} | {_defaults({scale: spec.get(key) for scale, spec in values.items()})} |"
     yield ""
+
+
+def _defaults(values: Mapping[str, Any]) -> str:
+    """The default of a key: one value, or each value with the scales that have it."""
+    scales: dict[str, list[str]] = {}
+    for scale, value in values.items():
+        scales.setdefault(_value(value), []).append(scale)
+    if len(scales) == 1:
+        return next(iter(scales))
+    return "; ".join(f"{value or 'unset'} ({', '.join(names)})" for value, names in scales.items())
 
 
 def _takes(field: Mapping[str, Any]) -> str:
