@@ -178,3 +178,9 @@ def test_tags_out_of_scheme_are_counted(tmp_path: Path) -> None:
     path = file(tmp_path, "a.txt", "a O\nb PER\n\nc B-X\nd X-Y\n")
     with pytest.raises(InputError, match=r"line 2: tag 'PER' is not O, B-TYPE .*the first of 2 lines"):
         refuse_untyped(path, read_raw(path))
+
+
+def test_a_hashtag_with_an_equals_sign_is_a_word(tmp_path: Path) -> None:
+    path = tmp_path / "tweets.conll"
+    path.write_text("# id = 1\nsee\tO\n#a=b\tO\n#x=\tB-LOC\n#\tO\n\n# text = tabs\there\nend\tO\n\n")
+    assert [sentence.words for sentence in read_raw(path)] == [("see", "#a=b", "#x=", "#"), ("end",)]

@@ -11,8 +11,8 @@ sentence from 1, the word is column 2, and the tag column 3 where that holds tag
 lines are skipped.
 
 A blank line ends a sentence. Comments begin with `#`. In columns `#` may also be a word: there, a line is a comment
-if it has the form `# NAME = ...`, or not the number of columns of the first word. Files may be compressed (.gz, .xz,
-.zst).
+if it has the form `# NAME = ...` (but not `#a=b` before a tab), or not the number of columns of the first word. Files
+may be compressed (.gz, .xz, .zst).
 """
 
 from __future__ import annotations
@@ -194,7 +194,9 @@ def _remarks(text: list[str]) -> Callable[[str], bool]:
 
     def is_comment(line: str) -> bool:
         if _is_hash(line):
-            return bool(COMMENT.match(line)) or len(_split(line)) != width
+            columns = _split(line)
+            hashtag = "\t" in line and not re.search(r"\s", columns[0])  # such as `#a=b`
+            return len(columns) != width or bool(COMMENT.match(line) and not hashtag)
         return _is_document(line)
 
     return is_comment

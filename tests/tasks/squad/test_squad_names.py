@@ -107,3 +107,14 @@ def test_files_of_the_other_version_are_refused(tmp_path: Path) -> None:
         (tmp_path / f"{part}-v2.0.json").write_bytes((tmp_path / f"{part}-v1.1.json").read_bytes())
     with pytest.raises(InputError, match=r"all questions in .* have answers"):
         load("squad2", tmp_path)
+
+
+def test_a_training_file_without_answers_is_refused(tmp_path: Path) -> None:
+    squad_made.write(tmp_path, unanswerable=True)
+    whole = json.loads((tmp_path / "train-v2.0.json").read_text())
+    for article in whole["data"]:
+        for row in (row for paragraph in article["paragraphs"] for row in paragraph["qas"]):
+            row |= {"answers": [], "is_impossible": True}
+    (tmp_path / "train-v2.0.json").write_text(json.dumps(whole))
+    with pytest.raises(InputError, match=r"no question to train on in .* has an answer"):
+        load("squad2", tmp_path)

@@ -119,7 +119,11 @@ def _shared(train: Questions, test: Questions, files: dict[str, list[Path]]) -> 
 
 
 def _check_kind(name: str, folder: Path, train: Questions, unanswerable: bool) -> None:
-    """Raise InputError if files of 1.1 stand for 2.0; the other case is found when they are read."""
+    """Raise InputError if no question has an answer, or all have one in 2.0; 2.0 for 1.1 is found in reading."""
+    if all(row.impossible for row in train.rows):
+        raise InputError(
+            f"--tasks {name}: no question to train on in {folder} has an answer, so no spans can be learned"
+        )
     if unanswerable and not any(row.impossible for row in train.rows):
         raise InputError(f"--tasks {name}: all questions in {folder} have answers, so its files are not SQuAD 2.0's")
 
