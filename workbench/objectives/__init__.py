@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from workbench.errors import InputError, suggest
 from workbench.models.flops import Flops
 from workbench.objectives import _former_names
-from workbench.spec.parts import CONVENTIONS, PairKind, Part
+from workbench.spec.parts import CONVENTIONS, Convention, PairKind, Part
 from workbench.spec.run_spec import RunSpec, flat, parse_part
 from workbench.spec.stages import ResolvedSpec
 from workbench.spec.user_code import blaming
@@ -154,7 +154,7 @@ def cost(spec: ResolvedSpec) -> Flops:
         return _checked(module.cost(spec), spec.budget.convention, file_of(module))
 
 
-def _checked(flops: Any, convention: str, file: str) -> Flops:
+def _checked(flops: Any, convention: Convention, file: str) -> Flops:
     """Return what `cost` in an objective's file returned. Raises InputError unless it is numbers of operations."""
     if not isinstance(flops, Flops):
         raise InputError(f"{file}: cost(spec) returns {flops!r:.80}, not a workbench.models.flops.Flops")
