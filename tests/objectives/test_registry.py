@@ -322,6 +322,20 @@ def test_a_cost_that_fails_is_reported_with_its_line(tmp_path: Path) -> None:
     assert str(error.value) == f"{path}, line {line}: cost(spec) raised ZeroDivisionError: division by zero"
 
 
+@pytest.mark.parametrize("line", ["CAUSAL = 10**5000", "PAIRS = 10**5000", "class Options(Part):"])
+def test_an_integer_that_no_message_can_show_is_blamed_on_the_file(line: str, tmp_path: Path) -> None:
+    huge = f"{line}\n    huge: int = 10**5000"
+    path = write(tmp_path, IDEA.replace(line, huge) if line in IDEA else f"{IDEA}\n{line}\n")
+    with pytest.raises(InputError, match=rf"{path}: (CAUSAL or PAIRS|Options) raised ValueError: Exceeds the limit"):
+        spec_of(path)
+
+
+def test_a_cost_that_no_message_can_show_is_blamed_on_the_file(tmp_path: Path) -> None:
+    path, spec = priced(tmp_path, "return 10**5000")
+    with pytest.raises(InputError, match=rf"{path}: cost\(spec\) raised ValueError: Exceeds the limit"):
+        objectives.cost(spec)
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

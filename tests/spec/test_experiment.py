@@ -81,6 +81,22 @@ def test_a_file_that_is_wrong_says_where(tmp_path: Path, text: str, says: str) -
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "AXES = {10**5000: (1, 2)}",
+        'AXES = {"optim.lr": (10**5000, 1)}',
+        "MATCH = 10**5000",
+        'VARIANTS = [{"optim.lr": 10**5000}]',
+        "CONTRASTS = [(10**5000, 1)]",
+        "class Odd:\n    def __repr__(self): raise SystemExit(0)\nMATCH = Odd()",
+    ],
+)
+def test_a_value_that_no_message_can_show_is_blamed_on_the_file(tmp_path: Path, line: str) -> None:
+    with pytest.raises(InputError, match=r"experiment file \S+\.py(, line \d+)?: (ValueError: Exceeds|SystemExit: 0)"):
+        written(tmp_path, f"AXES = {{}}\n{line}")
+
+
+@pytest.mark.parametrize(
     ("question", "plain"),
     [
         ("At equal compute, how large?", "How large?"),

@@ -11,6 +11,7 @@ import ast
 import functools
 import hashlib
 import importlib.util
+import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from workbench.errors import InputError, suggest
 from workbench.models.flops import Flops
 from workbench.objectives import _former_names
-from workbench.spec.parts import CONVENTIONS, PairKind, Part
+from workbench.spec.parts import CONVENTIONS, Convention, PairKind, Part
 from workbench.spec.run_spec import RunSpec, flat, parse_part
 from workbench.spec.stages import ResolvedSpec
 from workbench.spec.user_code import blaming
@@ -135,10 +136,11 @@ def load(spec: RunSpec) -> ModuleType:
             f"{file_of(module)}: Options must be a subclass of workbench.spec.parts.Part, as in `class Options(Part):`"
         )
     causal, pairs = getattr(module, "CAUSAL", False), getattr(module, "PAIRS", None)
-    if not isinstance(causal, bool):
-        raise InputError(f"{file_of(module)}: CAUSAL is {causal!r:.40}, not True or False")
-    if pairs is not None and str(pairs) not in get_args(PairKind):
-        raise InputError(f"{file_of(module)}: PAIRS is {pairs!r:.40}, not one of {', '.join(get_args(PairKind))}")
+    with blaming(file_of(module), "CAUSAL or PAIRS raised"):  # when they are shown
+        if not isinstance(causal, bool):
+            raise InputError(f"{file_of(module)}: CAUSAL is {causal!r:.40}, not True or False")
+        if pairs is not None and str(pairs) not in get_args(PairKind):
+            raise InputError(f"{file_of(module)}: PAIRS is {pairs!r:.40}, not one of {', '.join(get_args(PairKind))}")
     return module
 
 
@@ -149,27 +151,28 @@ def cost(spec: ResolvedSpec) -> Flops:
     """
     module = load(spec)
     with blaming(file_of(module), "cost(spec) raised"):
-        flops = module.cost(spec)
+        return _checked(module.cost(spec), spec.budget.convention, file_of(module))
+
+
+def _checked(flops: Any, convention: Convention, file: str) -> Flops:
+    """Return what `cost` in an objective's file returned. Raises InputError unless it is numbers of operations."""
     if not isinstance(flops, Flops):
-        raise InputError(f"{file_of(module)}: cost(spec) returns {flops!r:.80}, not a workbench.models.flops.Flops")
+        raise InputError(f"{file}: cost(spec) returns {flops!r:.80}, not a workbench.models.flops.Flops")
     whole = (flops.paper, flops.sparse, flops.matmul)
     still: Any = flops.still
     if not isinstance(still, tuple) or len(still) != len(whole):
-        raise InputError(f"{file_of(module)}: cost(spec) holds {still!r:.40}, not a number of operations")
+        raise InputError(f"{file}: cost(spec) holds {still!r:.40}, not a number of operations")
     for amount in (*whole, *still):
         if not isinstance(amount, (int, float, Fraction)) or not 0 <= amount <= MOST:
-            raise InputError(f"{file_of(module)}: cost(spec) holds {amount!r:.40}, not a number of operations")
+            raise InputError(f"{file}: cost(spec) holds {amount!r:.40}, not a number of operations")
     for amount, part in zip(whole, still, strict=True):
         if part > amount:
             raise InputError(
-                f"{file_of(module)}: cost(spec) holds {part!r:.40} operations without a backward pass, "
+                f"{file}: cost(spec) holds {part!r:.40} operations without a backward pass, "
                 f"more than all {amount!r:.40} operations"
             )
-    convention = spec.budget.convention
     if dict(zip(CONVENTIONS, whole, strict=True))[convention] == 0:
-        raise InputError(
-            f"{file_of(module)}: cost(spec) holds 0 operations under {convention}, the convention of the budget"
-        )
+        raise InputError(f"{file}: cost(spec) holds 0 operations under {convention}, the convention of the budget")
     return flops
 
 
@@ -211,6 +214,7 @@ def with_options(spec: RunSpec) -> ResolvedSpec:
     module = load(spec)
     with blaming(file_of(module), "Options raised"):
         options = parse_part(module.Options, spec.options, "options").model_dump(mode="json")
+        json.dumps(options)  # as spec.json holds them, which fails for integers of more than 4,300 digits
     spec = spec.replace(options=options)
     if is_causal(spec):
         spec = _causal(spec)

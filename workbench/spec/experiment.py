@@ -205,11 +205,12 @@ def _copied(value: Any) -> Any:
     Classes of the experiment file that fail when they are read then fail here, where the error can name the file.
     """
     if isinstance(value, Mapping):
-        return {key: _copied(value[key]) for key in value}
+        return {_copied(key): _copied(value[key]) for key in value}
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray, memoryview)):
         if len(value) > MOST_RUNS:
             raise ValueError(f"a list has {len(value):,} values, but at most {MOST_RUNS:,} runs can be made")
         return tuple(_copied(each) for each in value)
+    repr(value)  # which messages show, and fails for integers of more than 4,300 digits
     return value
 
 

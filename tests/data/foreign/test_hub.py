@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.data.foreign.hub import fetch
+from workbench.data.foreign.hub import fetch, model_folder
 from workbench.errors import InputError
 
 FOLDER = "the folder that holds größe"
@@ -77,3 +77,8 @@ def test_what_is_neither_folder_nor_name_is_refused_at_once(name: str) -> None:
         fetch(name, ["*"], "--set tasks.glue", FOLDER)
     assert f"tasks.glue={name!r}" in str(caught.value) and FOLDER in str(caught.value)
     assert "--set tasks.glue=" not in str(caught.value).partition(";")[0], "it is a value here and no option"
+
+
+def test_a_model_of_nobody_is_refused_in_a_sentence() -> None:
+    with pytest.raises(InputError, match="model ~nobodyx/a: ~nobodyx has no home folder; give the full path"):
+        model_folder("~nobodyx/a")

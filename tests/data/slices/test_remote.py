@@ -158,7 +158,9 @@ def test_what_no_repetition_helps_is_told_after_a_second(error: Exception, monke
         remote.repeated("s3://text", failing)
 
 
-def test_a_server_that_keeps_failing_ends_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_keeps_failing_ends_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(remote, "PAUSE", 0.0)
     tries: list[int] = []
 
@@ -168,7 +170,30 @@ def test_a_server_that_keeps_failing_ends_in_one_sentence(monkeypatch: pytest.Mo
 
     with pytest.raises(InputError, match=r"after 9 tries: ConnectionError: reset by peer"):
         remote.repeated("s3://text/a.txt", failing)
-    assert len(tries) == remote.TRIES
+    assert len(tries) == remote.TRIES and caplog.text.count("it is repeated for up to a minute") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("http://[::1/a.txt", "is no URL: Invalid IPv6 URL"),
+        ("http://127.0.0.1:1/a.txt", "after 9 tries: ClientConnectorError: Cannot connect to host"),
+        ("ftp://127.0.0.1:1/a.txt", "ConnectionRefusedError"),
+        ("zip://a.txt::file://{folder}/a.csv", "BadZipFile: File is not a zip file"),
+        ("reference://a.txt", "TypeError: ReferenceFileSystem"),
+        ("dir://a/b.txt", "cannot be read"),
+    ],
+)
+def test_a_url_that_no_file_system_can_be_made_for_is_one_sentence(
+    name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name.startswith("http:"):
+        pytest.importorskip("aiohttp")
+    monkeypatch.setattr(remote, "PAUSE", 0.0)
+    (tmp_path / "a.csv").write_text("no archive")
+    with pytest.raises(InputError, match=message) as caught:
+        sources.resolve(DataSpec(corpus=(name.format(folder=tmp_path),)))
+    assert len(str(caught.value)) < 600
 
 
 class Ranges(http.server.SimpleHTTPRequestHandler):

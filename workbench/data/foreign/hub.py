@@ -8,6 +8,7 @@ from pathlib import Path
 
 from workbench.data.foreign import MODEL_FILES, PICKLED_FILE
 from workbench.errors import InputError, message_of
+from workbench.store.atomic import user_path
 
 NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
@@ -33,7 +34,7 @@ def model_folder(name: str, allow_bin: bool = False) -> Path:
     A model on the hub is downloaded if it is not there; its pickled weights are only with `allow_bin`. Raises
     InputError if the name is neither a folder nor a model that can be had.
     """
-    path = Path(name).expanduser()
+    path = user_path(name, "model")
     if path.exists() or not NAME.fullmatch(name) or "/" not in name:
         return path
     copy = _snapshot(name, "model", MODEL_FILES)

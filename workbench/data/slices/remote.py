@@ -8,6 +8,7 @@ some requests changes nothing of a text. Credentials and endpoints are those of 
 from __future__ import annotations
 
 import io
+import logging
 import re
 import time
 from collections.abc import Callable
@@ -19,12 +20,14 @@ from urllib.parse import urlsplit
 
 from workbench.errors import InputError, one_line
 
+log = logging.getLogger("workbench")
+
 T = TypeVar("T")
 NAME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 BLOCK = 8 << 20  # bytes of one request
 TRIES, FINAL = 9, 3  # requests until one fails for good; and until it does if a repetition seldom helps
 HOPELESS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, ValueError, NotImplementedError)
-NO_ACCESS = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound")  # of S3's client
+S3_HOPELESS = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "ParamValidationError")
 PAUSE, LONGEST = 0.25, 20.0  # seconds before the first repetition, which double up to the longest pause
 # What stores call a hash, a version or a time that changes with a file's content, the surest first.
 VERSIONS = ("sha256", "blob_id", "ETag", "etag", "md5Hash", "content_md5", "Content-MD5", "Digest", "generation",
@@ -111,7 +114,10 @@ def listed(name: str) -> list[tuple[RemotePath, str]]:
 
     Raises InputError if there is none, or if the server gives no size or nothing that changes with the content.
     """
-    parts = urlsplit(name)
+    try:
+        parts = urlsplit(name)
+    except ValueError as error:
+        raise InputError(f"corpus {name!r} is no URL: {error}") from None
     if "@" in parts.netloc and parts.scheme != "hf":
         raise InputError(
             f"corpus {parts.scheme}://...@{parts.netloc.rpartition('@')[2]}{parts.path}: a name may hold no user or "
@@ -152,7 +158,7 @@ def _system(url: str) -> tuple[Any, str]:
         raise InputError(
             f"corpus {url!r}: {one_line(error)}; s3:// and https:// need pip install 'workbench[remote]'"
         ) from None
-    except ValueError as error:
+    except Exception as error:  # some systems connect, or read an archive, when they are made
         raise InputError(f"corpus {url!r} cannot be read: {one_line(error)}") from None
     return system, str(path)
 
@@ -165,9 +171,13 @@ def repeated(url: str, request: Callable[[], T]) -> T:
         except InputError:
             raise
         except Exception as error:  # each store's client has types of its own
-            final = isinstance(error, HOPELESS) or type(error).__name__ in NO_ACCESS
+            if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
+                error = error.__cause__  # fsspec calls a web server that does not answer a file that is not there
+            final = isinstance(error, HOPELESS) or type(error).__name__ in S3_HOPELESS
             if attempt >= (FINAL if final else TRIES):
                 problem = "there is no such file" if isinstance(error, FileNotFoundError) else one_line(error)
                 raise InputError(f"corpus {url!r} cannot be read, after {attempt} tries: {problem}") from None
+            if attempt == FINAL:
+                log.warning("corpus %r: a request failed (%s); it is repeated for up to a minute", url, one_line(error))
             time.sleep(min(LONGEST, PAUSE * 2 ** (attempt - 1)))
     raise AssertionError("the last try returns or raises")
