@@ -38,6 +38,12 @@ def test_any_value_is_taken_or_refused_in_a_line(name: str, value: object) -> No
         assert not isinstance(value, bool) and str(found) and "\n" not in str(found) and "\x00" not in str(found)
 
 
+@pytest.mark.parametrize("value", ["a\x00", "\x1b[2J", "a b"])
+def test_a_name_has_no_control_characters_and_no_blanks(value: str) -> None:
+    with pytest.raises(InputError, match=r"launch\.account="):
+        checked({"account": value}, "profile.toml")
+
+
 def test_an_unknown_option_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(InputError, match=r"unknown key 'launch.tiem' in --set; did you mean 'launch.time'"):
         checked({"tiem": "1"}, "--set")

@@ -10,7 +10,7 @@ from typing import Any
 from workbench.errors import InputError, suggest
 
 KEY = "launch."
-WORD, LINE, COUNT = r"\S{1,200}", r"[^\x00-\x1f\x7f]{1,2000}", r"[1-9]\d{0,4}"
+WORD, LINE, COUNT = r"[^\s\x00-\x1f\x7f]{1,200}", r"[^\x00-\x1f\x7f]{1,2000}", r"[1-9]\d{0,4}"
 # What the value of each option looks like, and an example for messages.
 OPTIONS = {
     "partition": (WORD, "gpu"), "time": (r"\d+(-\d+)?(:\d+){0,2}", "04:00:00"), "gpus": (COUNT, "1"),

@@ -30,7 +30,7 @@ def test_jobs_take_the_slices_that_are_missing(
     monkeypatch.setattr(job_array.live, "REFRESH", 0.01)
     plan.folder(1).mkdir()
     tool("sbatch", b"echo 12")
-    tool("squeue", f"[ -d {plan.folder(2)} ] || echo '12|RUNNING|None'; mkdir {plan.folder(2)}".encode())
+    tool("squeue", f"[ -d {plan.folder(2)} ] || echo '12|RUNNING|None'; mkdir -p {plan.folder(2)}".encode())
     sizes: list[int] = []
 
     def advance(size: int) -> None:

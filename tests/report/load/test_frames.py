@@ -35,9 +35,10 @@ def test_every_run_of_the_record_has_a_row_whatever_became_of_it(
     assert list(loaded.scores["run_id"]) == [whole.run_id]  # scores of the others count nowhere
     assert rows[whole.run_id]["arm"] == "rtd" and rows[whole.run_id]["steps"] == 8
     with caplog.at_level(logging.WARNING):
-        frames.warn_of_damage(loaded)
+        frames.warn_of_damage(loaded, store.root)
     assert {record.getMessage() for record in caplog.records} == {
-        f"{broken.run_id} is damaged and is left out: {rows[broken.run_id]['reason']}",
+        f"{broken.path} is damaged and is left out: {rows[broken.run_id]['reason']}; move that folder away and give "
+        "the same command again, or the one that trained it",
         f"{gone.run_id} is missing and is left out: there is no such folder",
     }
 

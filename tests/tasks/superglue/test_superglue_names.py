@@ -110,7 +110,7 @@ def test_what_is_missing_or_misspelt_is_said(tmp_path: Path) -> None:
         ("superglue:copa", tmp_path, r"superglue:copa is not available: no train\.jsonl or val\.jsonl"),
         ("superglue", tmp_path, "no task of SuperGLUE was found"),
         ("superglue:cop", tmp_path, "did you mean 'copa'"),
-        ("choice:nowhere.csv", None, "nowhere.csv is no file"),
+        ("choice:nowhere.csv", None, "nowhere.csv is not a file"),
     ):
         with pytest.raises(InputError, match=told):
             load(names, folder)

@@ -217,12 +217,16 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
     )
 
 
-def warn_of_damage(experiment: Frames) -> None:
+def warn_of_damage(experiment: Frames, store: Path) -> None:
     """Log a warning for each run of a record that is left out because its files are damaged or missing."""
     for run in experiment.rows("runs"):
-        if run["state"] in ("damaged", "missing"):
-            reason = run["reason"] if run["state"] == "damaged" else "there is no such folder"
-            log.warning("%s is %s and is left out: %s", run["run_id"], run["state"], reason)
+        if run["state"] == "damaged":
+            log.warning(
+                "%s is damaged and is left out: %s; move that folder away and give the same command again, or the one "
+                "that trained it", store / run["run_id"], run["reason"],
+            )  # fmt: skip
+        elif run["state"] == "missing":
+            log.warning("%s is missing and is left out: there is no such folder", run["run_id"])
 
 
 def unverified(record: ExperimentRecord, uncovered: Sequence[str], verify: bool) -> list[str]:
