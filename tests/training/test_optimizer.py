@@ -299,6 +299,14 @@ def test_wsd_rate_stays_at_the_peak_until_its_last_share(steps: int, warmup: int
     np.testing.assert_allclose(np.diff([*rates[steps - falling - 1 :], 0.0]), -1 / (falling + 1))
 
 
+@pytest.mark.parametrize("kind", ["linear", "cosine", "wsd"])
+def test_a_run_that_ends_within_its_schedule_has_the_beginning_of_the_rates(kind: str) -> None:
+    """Eight of ten steps: where the next phase takes over, the rate has not fallen to zero."""
+    schedule = planned(10, warmup=3, kind=kind)[1].schedule
+    whole = [lr_factor(step, 10, 3, schedule) for step in range(8)]
+    assert [lr_factor(step, 8, 3, schedule.model_copy(update={"until": 0.8})) for step in range(8)] == whole
+
+
 def test_constant_rate_rises_and_stays_at_the_peak() -> None:
     rates = factors(40, warmup=4, kind="constant")
     assert rates == pytest.approx([0.2, 0.4, 0.6, 0.8] + [1.0] * 36)

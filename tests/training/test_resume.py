@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -81,6 +81,24 @@ def test_weights_without_moments_are_kept_and_come_back(tmp_path: Path) -> None:
     assert restore(RunDir(tmp_path / "run"), fresh, optimizer) == (0, 0.0, 0.0)
     assert all(torch.equal(weights(fresh)[name], value) for name, value in weights(model).items())
     assert not optimizer.state
+
+
+def test_parts_of_a_checkpoint_are_written_by_those_who_hold_them(tmp_path: Path) -> None:
+    """`save` hands place, tensors and owner to the parts, and writes no checkpoint besides."""
+
+    class Recorded:
+        written: ClassVar[list[tuple[Any, ...]]] = []
+
+        def save(self, *words: Any, owner: Any) -> None:
+            self.written.append((*words, owner))
+
+    spec, run, parts = tiny("bert-mlm"), RunDir(tmp_path / "run"), Recorded()
+    model = shaken(spec, 0)
+    tensors = tensors_of(model, make_optimizer(model, spec.optim))
+    save(run, 7, 2.5, 0.5, tensors, LOGGED, parts)  # type: ignore[arg-type]
+    state = {"step": 7, "seconds": 2.5, "saving": 0.5, "run_id": "run", "log": LOGGED}
+    assert parts.written == [(run.path / "checkpoints", 7, tensors, state, run.owner)]
+    assert not run.path.exists()
 
 
 def test_without_a_checkpoint_a_run_starts_from_nothing(tmp_path: Path) -> None:

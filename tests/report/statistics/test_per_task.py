@@ -18,6 +18,7 @@ from workbench.report.statistics.noise import own_noises
 from workbench.report.statistics.per_task import Noise, every_metric, gap_of, noise, score_of, task_cells
 from workbench.report.statistics.power import gap_by_own_noise
 from workbench.report.statistics.resampling import example_sd
+from workbench.report.statistics.sequential_power import shown
 
 ARMS, TASKS, SEEDS, TUNINGS = ("a", "b", "c"), ("Zürich", "next"), 4, 3
 Tuned = dict[str, dict[str, dict[int, float]]]
@@ -244,11 +245,55 @@ def test_test_examples_are_a_binomial_sample_of_each_accuracy() -> None:
 
 
 def test_the_gap_of_a_pair_under_a_plan_is_that_of_its_last_look() -> None:
-    """At the last look of two, a part of the 5 % is spent already, and there are more seeds than there are scores."""
+    """At the last look of three, a part of the 5 % is spent already, and there are more seeds than there are scores."""
     random = np.random.default_rng(2)
     arms = {arm: dict(enumerate(random.normal(60, sd, 4).tolist())) for arm, sd in (("a", 5), ("b", 1), ("c", 1))}
-    own, plan = own_noises(arms)[frozenset("ab")], Plan((4, 6))
+    own, plan = own_noises(arms)[frozenset("ab")], Plan((4, 6, 9))
     found = gap_of(arms, "a", "b", 4, None, plan)
-    assert found == gap_by_own_noise(own, 6, 2, 1 - (4 / 6) ** 2) != gap_by_own_noise(own, 6, 2)
+    assert found == gap_by_own_noise(own, 9, 2, 1 - (6 / 9) ** 2) != gap_by_own_noise(own, 9, 2)
     assert gap_of(arms, "a", "b", 4, ((0, 1),), None) == gap_by_own_noise(own, 4, 1)
     assert gap_of({"a": {0: 1.0, 1: 2.0}, "b": {0: 3.0}}, "a", "b", 1, None, None) == 0.0
+
+
+def noisy(spread: dict[str, float]) -> Tuned:
+    """Return scores of runs whose arms differ in noise."""
+    random = np.random.default_rng(5)
+    return {
+        f"{arm}-{seed}": {"next": {0: 50 + sd * float(random.normal())}}
+        for arm, sd in spread.items()
+        for seed in range(SEEDS)
+    }
+
+
+@pytest.mark.parametrize("plan", [None, Plan((4, 6, 9))])
+@pytest.mark.parametrize("declared", [(), [("a", "b")]])
+def test_the_widest_gap_is_that_of_the_noisiest_pair(declared: list[tuple[str, str]], plan: Plan | None) -> None:
+    tuned = noisy({"a": 9.0, "b": 1.0, "c": 1.0})
+    found = noise_of(tuned, ("next",), tasks=("next",), declared=declared, plan=plan)["mean"]
+    arms = {arm: {seed: tuned[f"{arm}-{seed}"]["next"][0] for seed in range(SEEDS)} for arm in ARMS}
+    pairs, family = declared or list(itertools.combinations(ARMS, 2)), ((0, 1),) if declared else None
+    gaps = {pair: gap_of(arms, *pair, SEEDS, family, plan) for pair in pairs}
+    assert found.widest is not None and found.gap is not None
+    assert (found.widest.a, found.widest.b) == max(gaps, key=lambda pair: gaps[pair])
+    assert found.widest_gap == found.widest.gap == max(gaps.values()) > found.gap
+
+
+@pytest.mark.parametrize("declared", [(), [("a", "b")]])
+def test_the_gap_of_a_plan_is_that_of_all_its_looks(declared: list[tuple[str, str]]) -> None:
+    plan, tuned = Plan((4, 6, 9)), noisy({"a": 2.0, "b": 2.0, "c": 2.0})
+    found = noise_of(tuned, ("next",), tasks=("next",), declared=declared, plan=plan)["mean"]
+    design = shown(3, plan.seeds, ((0, 1),) if declared else None)
+    assert found.paired is not None and design is not None and found.gap == found.paired * design.gap
+    two = noise_of(tuned, ("next",), tasks=("next",), arms={arm: runs_of(arm) for arm in "ab"}, plan=Plan((2, 3)))
+    assert two["mean"].gap is None is two["mean"].widest, "too few degrees of freedom at the last look"
+
+
+def test_arms_with_the_same_noise_have_no_wider_gap() -> None:
+    """Differences of these residuals have one variance for every pair of arms."""
+    residuals = {"a": (1, 1, -1, -1), "b": (1, -1, 1, -1), "c": (1, -1, -1, 1)}
+    tuned: Tuned = {
+        f"{arm}-{s}": {"next": {0: 50.0 + x}} for arm, each in residuals.items() for s, x in enumerate(each)
+    }
+    found = noise_of(tuned, ("next",), tasks=("next",))["mean"]
+    assert found.gap is not None and found.widest is None and found.widest_gap == found.gap
+    assert noise_of(scores(0.0))["mean"].gap is None, "without noise there is nothing to tell a gap by"

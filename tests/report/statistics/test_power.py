@@ -143,9 +143,21 @@ def test_a_noisy_pair_needs_more_seeds_than_arms_that_are_alike() -> None:
     assert needed_seeds(0.0, 1.0, 5, own=own) is None
 
 
+def test_seeds_that_own_noise_needs_count_the_comparisons_and_end_at_a_thousand() -> None:
+    own = OwnNoise(5.0, 4.0, 5)
+    one, every = needed_seeds(6.0, 1.0, 5, 1, own), needed_seeds(6.0, 1.0, 5, None, own)
+    assert one is not None and every is not None and one < every
+    assert gap_by_own_noise(own, one, 1) <= 6.0 < gap_by_own_noise(own, one - 1, 1)
+    at = {seeds: gap_by_own_noise(own, seeds, 4) for seeds in (999, 1000, 1001)}
+    assert needed_seeds((at[999] + at[1000]) / 2, 0.01, 5, own=own) == 1000
+    assert needed_seeds((at[1000] + at[1001]) / 2, 0.01, 5, own=own) is None
+
+
 def test_own_noise_of_two_arms_is_that_of_their_pair() -> None:
     scores = {"a": {0: 1.0, 1: 5.0, 2: 3.0}, "b": {0: 2.0, 1: 2.5, 2: 1.0}, "c": {7: 1.0}}
     noises = own_noises(scores)
     assert noises.keys() == {frozenset("ab")}
     found = noises[frozenset("ab")]
     assert (found.sd, found.df, found.seeds) == (pytest.approx(np.std([-1.0, 2.5, 2.0], ddof=1)), 2.0, 3)
+    [two] = own_noises({"a": {0: 1.0, 1: 5.0}, "b": {0: 2.0, 1: 2.5}}).values()
+    assert (two.sd, two.df, two.seeds) == (pytest.approx(np.std([-1.0, 2.5], ddof=1)), 1.0, 2)

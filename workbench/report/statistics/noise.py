@@ -89,10 +89,12 @@ def own_noises(arms: Mapping[str, Mapping[int, float]]) -> dict[frozenset[str], 
     """Return the own noise of every two arms that share two seeds; `arms` maps an arm to its scores by seed."""
     import itertools
 
+    import numpy as np
+
     _, variances, counts = variances_of(list(arms.values()))
-    noise = pair_noise(variances, counts, len(arms), residual_df([frozenset(scores) for scores in arms.values()]))
+    own, own_df = _own(variances, np.maximum(counts - 1, 0), len(arms))
     return {
-        frozenset(pair): OwnNoise(float(noise.own[0, i]) ** 0.5, float(noise.own_df[0, i]), int(counts[i]))
+        frozenset(pair): OwnNoise(float(own[0, i]) ** 0.5, float(own_df[0, i]), int(counts[i]))
         for i, pair in enumerate(itertools.combinations(arms, 2))
         if counts[i] > 1
     }
