@@ -103,6 +103,9 @@ def snippets(page: Path) -> list[str]:
     return [block for block in blocks if not block.startswith('"""')]
 
 
+IN_ORDER = (ROOT / "docs/tutorials/domain.md",)  # pages each of whose commands needs what those before it made
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of somebody who follows the pages: their files, and a store with finished runs."""
@@ -150,7 +153,9 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("given", [each for each in COMMANDS if not is_synopsis(each.words)], ids=str)
+@pytest.mark.parametrize(
+    "given", [each for each in COMMANDS if each.page not in IN_ORDER and not is_synopsis(each.words)], ids=str
+)
 def test_a_documented_command_works_as_typed(given: Typed, folder: Path, request: pytest.FixtureRequest) -> None:
     real_data = request.getfixturevalue("real_data") if needs_real_data(given.words) else Path("unused")
     if "tasks.babylm=DIR" in given.words:
@@ -168,6 +173,17 @@ def test_a_documented_command_works_as_typed(given: Typed, folder: Path, request
     assert not unknown, f"{given}: say in MEANT what {unknown[0]} stands for"
     done = workbench(folder, *words)
     assert done.returncode == 0, f"{given}\n{done.stderr}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", IN_ORDER, ids=lambda page: page.name)
+def test_the_commands_of_a_page_work_one_after_the_other(page: Path, tmp_path: Path) -> None:
+    for given in [each for each in COMMANDS if each.page == page and not is_synopsis(each.words)]:
+        runs = sorted(path.parent.name for path in (tmp_path / "code").glob("rtd-*/done.json"))
+        meant = {"STORE": "code", "RUN": runs[0]} if runs else {}
+        done = workbench(tmp_path, *(meant.get(word, word) for word in given.words))
+        assert done.returncode == 0, f"{given}\n{done.stderr}"
+    assert (tmp_path / "adapted/discriminator").is_dir()
 
 
 @pytest.mark.parametrize("given", [each for each in COMMANDS if is_synopsis(each.words)], ids=str)

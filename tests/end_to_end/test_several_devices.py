@@ -178,7 +178,8 @@ def test_torchrun_starts_the_same_and_its_restart_goes_on(
     ranks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     os.kill(int(ranks[1]), signal.SIGKILL)
     assert process.wait(LIMIT) == 0, (tmp_path / "said").read_text()
-    assert [json.loads(path.read_text())["steps"] for path in runs.glob("*/done.json")] == [300]
+    trained = [path for path in runs.glob("*/done.json") if not path.parent.name.startswith("untrained")]
+    assert [json.loads(path.read_text())["steps"] for path in trained] == [300]
     assert workbench(*alone, cwd=tmp_path).returncode == 0
     same(runs, tmp_path / "alone")
     pattern = "bert-mlm-*/**/scores/*.json"
