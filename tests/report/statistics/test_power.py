@@ -159,5 +159,7 @@ def test_own_noise_of_two_arms_is_that_of_their_pair() -> None:
     assert noises.keys() == {frozenset("ab")}
     found = noises[frozenset("ab")]
     assert (found.sd, found.df, found.seeds) == (pytest.approx(np.std([-1.0, 2.5, 2.0], ddof=1)), 2.0, 3)
+    more = own_noises(scores | {"d": {0: 4.0, 1: 1.0, 2: 2.0}})  # one arm of four shares no seeds with the others
+    assert len(more) == 3 and more[frozenset("ab")] == found
     [two] = own_noises({"a": {0: 1.0, 1: 5.0}, "b": {0: 2.0, 1: 2.5}}).values()
     assert (two.sd, two.df, two.seeds) == (pytest.approx(np.std([-1.0, 2.5], ddof=1)), 1.0, 2)
