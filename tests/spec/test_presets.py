@@ -161,5 +161,5 @@ def test_a_rehearsal_is_the_command_with_less_of_everything() -> None:
     assert (small.budget.steps, small.budget.convention, small.batch.size) == (3, "matmul", 4)
     assert (small.tasks.seeds, small.tasks.epochs, small.tasks.rows) == (1, 1, 40)
     assert (small.encoder, small.data, small.objective) == (base.encoder, base.data, base.objective)
-    for given, left in ((None, None), (0.1, 0.1), (2000, 0.25)):
-        assert presets.rehearsed(base.changed({"schedule.warmup": given}), 3, 4).schedule.warmup == left
+    for warmup, left in ((None, None), (0.1, 0.1), (2000, 0.25)):
+        assert presets.rehearsed(base.changed({"schedule.warmup": warmup}), 3, 4).schedule.warmup == left
