@@ -283,8 +283,9 @@ def equal(experiment: Experiment, specs: Sequence[ResolvedSpec]) -> tuple[list[R
 
 
 def _level(spec: RunSpec) -> tuple[Budget, str]:
-    """Return what the runs that are matched with each other have in common: the budget, and if it is the one of their
-    scale, this scale, since two scales may have the same number of steps and spend very different amounts on them.
+    """Return what runs that are matched have in common: the budget, and the scale if that budget is the scale's own.
+
+    Two scales may have the same number of steps and spend very different amounts on them.
     """
     return spec.budget, spec.scale if spec.budget == presets.budget_of(spec.scale) else ""
 

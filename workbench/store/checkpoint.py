@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FORMAT = 1
+RESERVE = 1 << 16  # bytes for state.json and manifest.json
 _STEP = re.compile(r"step-(\d{8,})")
 _PART = re.compile(r"(.+)-\d{5}-of-\d{5}\.safetensors")
 Files = dict[str, dict[str, Any]]  # the size and SHA-256 of each file
@@ -233,7 +234,7 @@ def write_part(
         f"{checked_name(group, 'a group of tensors')}.safetensors": safetensors_writer.content(tensors[group], offsets)
         for group in tensors
     }
-    needed = sum(size for size, _ in groups.values()) + (1 << 16)
+    needed = sum(size for size, _ in groups.values()) + RESERVE
     room((final or draft).parent, needed)
     with disk_errors(final or draft, needed):
         files = {name: _write(draft / name, parts) for name, (_, parts) in groups.items()}
@@ -249,7 +250,7 @@ def _fill(
     files = write_part(draft, tensors, offsets, final)
     files |= others()
     record = {"format": FORMAT, "step": step, "state": state}
-    with disk_errors(final):
+    with disk_errors(final, RESERVE):
         files["state.json"] = _write(draft / "state.json", iter([_bytes(record)]))
         _write(draft / "manifest.json", iter([_bytes({"format": FORMAT, "step": step, "files": files})]))
         sync_folder(draft)

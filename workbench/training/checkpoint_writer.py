@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
@@ -21,11 +21,10 @@ from torch import Tensor
 from workbench.memory import is_memory
 from workbench.store.run_store import RunDir
 from workbench.tracking import Metrics
-from workbench.training.checkpoint_parts import Parts
+from workbench.training.checkpoint_parts import Groups, Parts
 from workbench.training.resume import save
 
 log = logging.getLogger("workbench")
-Groups = Mapping[str, Mapping[str, Tensor]]
 
 
 class BackgroundWriter:

@@ -112,8 +112,7 @@ def _words(spec: RunSpec, tokens: int, before: Plan | None) -> float | None:
     """Return the words in this number of tokens, of which the parent's are `before`; None if they were not counted."""
     if not spec.data.words:
         return None
-    parents = before is not None and before.words is not None
-    if not parents or before is None or before.words is None:
+    if before is None or before.words is None:
         return words_of_tokens(tokens, spec.data)
     return before.words + words_of_tokens(tokens - before.tokens, spec.data)
 

@@ -47,11 +47,11 @@ def bands_of(threshold: float) -> tuple[int, int]:
 
 
 def write(folder: Path, documents: Iterable[str | None], threshold: float) -> tuple[list[int], NDArray[np.bool_]]:
-    """Write the bands of all documents into a folder; return the number of entries of each band, and who is repeated.
+    """Write the bands of all documents into a folder; return each band's entries, and which documents are repeated.
 
-    A document that is None, or has no word, has no bands and is not counted as repeated. Repeated is a document with a
-    band of an earlier one, (n,) for all documents; entries are the first document with each hash. Memory grows by one
-    byte for each document, besides that of sorting one band.
+    A document that is None, or has no word, has no bands and is not counted as repeated. A document is repeated if it
+    has a band of an earlier one; the array (n,) is for all documents. The entries of a band, which are counted, are the
+    first document with each hash. Memory grows by one byte for each document, besides that of sorting one band.
     """
     from datasketch import MinHash
 

@@ -130,7 +130,6 @@ def together(run: RunDir, host: Host, scoring: Mapping[str, Any] | None = None) 
 
     With `scoring` (see `Training`) they score sentences, and do not train.
 
-
     Raises RankLost if another process ends or does not answer; the run then goes on from its last checkpoint when it is
     carried out again. Under `torchrun`, whose processes cannot be replaced one by one, the command is interrupted.
     """

@@ -119,8 +119,10 @@ def lines_of(path: Path, spec: TasksSpec, part: str | None, labels: Sequence[str
 
 def with_columns(path: Path, spec: TasksSpec, labels: Sequence[str] = LABELS) -> TasksSpec:
     """Return the settings with the columns of a file without a header, which a warning names; else unchanged."""
+    if _given(spec):
+        return spec
     _, first = next(rows_of(path), ("", {}))
-    if _given(spec) or any(name.lower() in labels for name in first):
+    if any(name.lower() in labels for name in first):
         return spec
     columns = without_header(path)
     if not columns:

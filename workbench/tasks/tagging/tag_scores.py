@@ -78,14 +78,14 @@ def points(task: Tagging, rows: Tagged, predicted: Any) -> dict[str, float]:
     import numpy as np
 
     gold, guess = gold_tags(task.labels, rows), tags_of(task.labels, rows, predicted)
-    gold_tags_, predicted_tags = np.array(_flat(gold)), np.array(_flat(guess))
+    gold_array, predicted_array = np.array(_flat(gold)), np.array(_flat(guess))
     if not task.scheme:
         return {
-            name: 100 * value for name, value in measure(("accuracy", "macro_f1"), predicted_tags, gold_tags_).items()
+            name: 100 * value for name, value in measure(("accuracy", "macro_f1"), predicted_array, gold_array).items()
         }
     total = micro(span_hits(gold, guess).values())
     values = {"entity_f1": total.f1, "entity_precision": total.precision, "entity_recall": total.recall}
-    return {name: 100 * value for name, value in (values | measure(("accuracy",), predicted_tags, gold_tags_)).items()}
+    return {name: 100 * value for name, value in (values | measure(("accuracy",), predicted_array, gold_array)).items()}
 
 
 def by_type(task: Tagging, rows: Tagged, predicted: Any) -> dict[str, dict[str, float]]:
