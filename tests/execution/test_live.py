@@ -72,6 +72,15 @@ def test_facts_of_a_run_that_trains(training: RunDir) -> None:
     assert found["seconds_left"] == pytest.approx(3000 * 128 / 3200)  # 128 tokens a step
 
 
+def test_the_time_left_is_by_the_tokens_of_the_runs_own_steps(training: RunDir) -> None:
+    """Its parent took 4,000 of the 5,000 steps, on shorter rows."""
+    parent = {"run_id": "x", "steps": 4000, "tokens": 4000 * 32, "flops": {}}
+    tokens = 4000 * 32 + 1000 * 128
+    training.write_json("plan.json", {"steps": STEPS, "first": 4000, "tokens": tokens, "flops": {}, "parent": parent})
+    log(training, 4500)
+    assert live.facts(training)["seconds_left"] == pytest.approx(500 * 128 / 3200)
+
+
 @pytest.mark.parametrize("pace", [None, 0])
 def test_without_a_pace_the_time_left_is_not_known(training: RunDir, pace: float | None) -> None:
     log(training, 7, tokens_per_second=pace, loss=None)

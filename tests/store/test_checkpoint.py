@@ -282,6 +282,24 @@ def test_a_full_disk(small_disk: Path, monkeypatch: pytest.MonkeyPatch, free: in
     assert holds(checkpoint.newest(folder), 2)
 
 
+def test_a_disk_that_is_full_at_the_last_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message has both figures there too, and the checkpoint before stays the newest."""
+    checkpoint.save(tmp_path, 1, some(1), {})
+    write = checkpoint._write
+
+    def full(path: Path, parts: Any) -> dict[str, Any]:
+        if path.name == "state.json":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return write(path, parts)
+
+    monkeypatch.setattr(checkpoint, "_write", full)
+    with pytest.raises(OSError) as caught:
+        checkpoint.save(tmp_path, 2, some(2), {})
+    for part in (str(tmp_path), "are needed", "are free"):
+        assert part in str(caught.value)
+    assert names(tmp_path) == ["step-00000001"]
+
+
 def test_room(tmp_path: Path) -> None:
     checkpoint.room(tmp_path / "not" / "there" / "yet", 1000)
     with pytest.raises(OSError) as caught:

@@ -30,6 +30,7 @@ from workbench.store.cache import discard, is_whole, make_folder, staged
 from workbench.store.lease import LeaseHeld, acquire
 
 FACTS, FLAGS = "slice.json", "left-out.bin"
+DUPLICATES = "duplicates"  # folder of the cache with the flags of texts
 READ = 1 << 16  # flags read at once
 LOOK = 0.2  # seconds between two looks for slices that other processes have finished
 
@@ -85,7 +86,7 @@ def _encode(plan: Plan, number: int, advance: Advance) -> None:
     dtype = token_type(tokenizer.size(encoder))
     with staged(plan.folder(number)) as temporary, closing(Shards(temporary, dtype)) as shards:
         with held_out.writing(temporary) if plan.data.held_out else nullcontext(None) as aside:
-            near = flags(plan.root / "duplicates" / plan.duplicates, number) if plan.duplicates else None
+            near = flags(plan.root / DUPLICATES / plan.duplicates, number) if plan.duplicates else None
             read = documents(plan.data, found, advance, aside=aside, words=by_source, removed=removed, near=near)
             encode(text.counted(read), encoder, special.sep, shards, plan.data.tokenizer)
         check_unchanged(found)

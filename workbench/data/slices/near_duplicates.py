@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.data.slices.cutting import Slice
-from workbench.data.slices.encode_slices import FACTS, FLAGS, discard_damaged, facts_of, remove_locks
+from workbench.data.slices.encode_slices import DUPLICATES, FACTS, FLAGS, discard_damaged, facts_of, remove_locks
 from workbench.data.slices.signatures import FILES, REPEATED, bands_of
 from workbench.data.slices.slice_plan import Plan
 from workbench.data.streams import Advance
@@ -42,7 +42,7 @@ def left_out(
     assert data.near_duplicates is not None
     bands, _ = bands_of(data.near_duplicates)
     key = digest([SIGNATURES, origin, [each.size for each in slices]], 16)
-    folder = root / "duplicates" / key
+    folder = root / DUPLICATES / key
     if is_whole(folder):
         return folder
     plan = Plan(root, key, data, None, tuple(slices))

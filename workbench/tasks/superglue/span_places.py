@@ -30,12 +30,10 @@ def spans_of(columns: Mapping[str, Any], text: str, where: str, faults: list[str
 def _span(entry: Mapping[str, Any], name: str, text: str, where: str, faults: list[str]) -> Span:
     """Return one span by characters. Raises InputError."""
     words = checked_text(entry.get(f"{name}_text"), f"{name}_text", where).strip()
-    index = entry.get(f"{name}_index")
-    index = int(index) if isinstance(index, str) and index.isascii() and index.isdigit() else index
     if not words:
         raise InputError(f"{where}: {name}_text is empty, so there is no span to read")
-    if index is not None and (isinstance(index, bool) or not isinstance(index, int) or index < 0):
-        raise InputError(f"{where}: {name}_index is {index!r:.40}, and must be the number of a word, from 0")
+    given = entry.get(f"{name}_index") is not None
+    index = _number(entry, f"{name}_index", "word", where) if given else None
     matches = [match.span() for match in re.finditer(re.escape(words), text, re.IGNORECASE)]
     whole = [(start, end) for start, end in matches if _is_whole(text, start, end)]
     places = list(re.finditer(r"\S+", text))
@@ -63,7 +61,7 @@ def in_two_sentences(columns: Mapping[str, Any], sentences: Sequence[str], where
     """
     spans, before = list[Span](), 0
     for number, sentence in enumerate(sentences, 1):
-        start, end = (_place(columns, f"{side}{number}", where) for side in ("start", "end"))
+        start, end = (_number(columns, f"{side}{number}", "character", where) for side in ("start", "end"))
         word = sentence[start:end]
         if not start < end <= len(sentence) or not word.strip():
             raise InputError(
@@ -76,11 +74,12 @@ def in_two_sentences(columns: Mapping[str, Any], sentences: Sequence[str], where
     return " ".join(sentences), (spans[0], spans[1])
 
 
-def _place(columns: Mapping[str, Any], name: str, where: str) -> int:
+def _number(columns: Mapping[str, Any], name: str, what: str, where: str) -> int:
+    """Return the number of a word or character in a column. Raises InputError."""
     value = columns.get(name)
     value = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InputError(f"{where}: {name} is {value!r:.40}, and must be the number of a character, from 0")
+        raise InputError(f"{where}: {name} is {value!r:.40}, and must be the number of a {what}, from 0")
     return value
 
 

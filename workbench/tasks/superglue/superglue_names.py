@@ -93,11 +93,11 @@ def _wsc(form: Form, columns: Columns, where: str) -> Row:
 
 
 def _wic(form: Form, columns: Columns, where: str) -> Row:
-    odd: list[str] = []
-    sentences = [text(columns, name, where, odd) for name in ("sentence1", "sentence2")]
+    faults: list[str] = []
+    sentences = [text(columns, name, where, faults) for name in ("sentence1", "sentence2")]
     words, spans = in_two_sentences(columns, sentences, where)
     return Row(
-        where, id_of(columns), words, (None,), (label(columns.get("label"), form.labels, where),), spans, (*odd,)
+        where, id_of(columns), words, (None,), (label(columns.get("label"), form.labels, where),), spans, (*faults,)
     )
 
 
