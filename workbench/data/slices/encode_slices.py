@@ -112,7 +112,7 @@ def _sign(plan: Plan, number: int, advance: Advance) -> None:
 
 
 def flags(folder: Path, number: int | None = None) -> Iterator[bool]:
-    """Yield whether each document is left out as a near-duplicate, of a slice by its number, or of the text."""
+    """Yield for each document of a slice, or of the whole text without a number, whether it is a near-duplicate."""
     counts = read_object(folder / FACTS)["documents"]
     start, end = (0, sum(counts)) if number is None else (sum(counts[:number]), sum(counts[: number + 1]))
     with open(folder / FLAGS, "rb") as file:

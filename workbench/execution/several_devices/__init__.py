@@ -1,1 +1,1 @@
-"""One run on several devices: the processes that compute it, and what the others do for the first."""
+"""One run on several devices: its processes, of which the first one decides and the others follow."""

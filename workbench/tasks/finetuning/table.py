@@ -118,7 +118,7 @@ def lines_of(path: Path, spec: TasksSpec, part: str | None, labels: Sequence[str
 
 
 def with_columns(path: Path, spec: TasksSpec, labels: Sequence[str] = LABELS) -> TasksSpec:
-    """Return the settings with the columns of a file without a header, which a warning names; else unchanged."""
+    """Return the settings, with the numbers of the columns if the file has no header; a warning names them."""
     if _given(spec):
         return spec
     _, first = next(rows_of(path), ("", {}))

@@ -18,7 +18,7 @@ MOST = 1_000_000  # outputs in a file, beyond which it has only what was predict
 
 
 def table_files(task: Task, part: str, rows: Examples, outputs: Any, folds: Sequence[int] = ()) -> dict[str, str]:
-    """Return the file of a user's table by its ending, for outputs (N, labels); nothing for tasks that ship with us.
+    """Return {ending: content} of the predictions of a user's table, from outputs (N, labels); {} for other tasks.
 
     `folds` are the numbers of the folds in which the rows were tested, if they were.
     """

@@ -45,8 +45,7 @@ class MaskedLM:
 
     def states_at(self, ids: Tensor, attention: Tensor | None, places: Tensor) -> Tensor:
         """Return the logits (B, V) at one position of each row of ids (B, L), places (B,)."""
-        rows = range(len(ids))
-        return torch.cat([logits[range(len(part)), places[part]] for part, logits in _logits(self.model, ids, rows)])
+        return torch.cat([logits[range(len(part)), places[part]] for part, logits in _logits(self.model, ids)])
 
     def log_likelihood(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Return log p of the targets (N,) under the states (N, V), which are logits."""
@@ -100,17 +99,17 @@ def left_to_right(model: Any, ids: Tensor, special: Special, first: int | None) 
     if first is not None and bool((ids[:, 0] != first).all()):
         ids = torch.cat([ids.new_full((len(ids), 1), first), ids], 1)
     parts = []
-    for rows, logits in _logits(model, ids, range(len(ids))):
+    for rows, logits in _logits(model, ids):
         targets = ids[rows, 1:]
         parts.append(-F.cross_entropy(logits[:, :-1].float().transpose(1, 2), targets, reduction="none"))
     return summed(torch.cat(parts), ids[:, 1:], None, special)
 
 
-def _logits(model: Any, ids: Tensor, rows: range) -> Iterator[tuple[list[int], Tensor]]:
-    """Yield indices of some of the rows and their logits (b, L, V), at most LOGITS numbers at once."""
+def _logits(model: Any, ids: Tensor) -> Iterator[tuple[list[int], Tensor]]:
+    """Yield the logits (b, L, V) of some rows of ids (B, L) after their indices, at most LOGITS numbers at once."""
     size = max(1, LOGITS // (ids.shape[1] * model.config.vocab_size))
-    for start in range(0, len(rows), size):
-        part = list(rows[start : start + size])
+    for start in range(0, len(ids), size):
+        part = list(range(start, min(start + size, len(ids))))
         yield part, model(input_ids=ids[part], attention_mask=torch.ones_like(ids[part])).logits
 
 
