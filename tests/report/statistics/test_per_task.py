@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from workbench.report.statistics import per_task
 from workbench.report.statistics.gains import gains
 from workbench.report.statistics.group_sequential import Plan
 from workbench.report.statistics.noise import own_noises
@@ -297,3 +298,26 @@ def test_arms_with_the_same_noise_have_no_wider_gap() -> None:
     found = noise_of(tuned, ("next",), tasks=("next",))["mean"]
     assert found.gap is not None and found.widest is None and found.widest_gap == found.gap
     assert noise_of(scores(0.0))["mean"].gap is None, "without noise there is nothing to tell a gap by"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_widest_of_many_pairs_is_found_without_computing_all(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arms of nine kinds of noise; few pairs have both much noise and few degrees of freedom."""
+    random = np.random.default_rng(seed)
+    tuned: Tuned = {
+        f"{arm}-{s}": {"next": {0: 50 + (1 + number % 9) * float(random.normal())}}
+        for number, arm in enumerate("abcdefghijkl")
+        for s in range(SEEDS)
+    }
+    arms = {arm: {s: tuned[f"{arm}-{s}"]["next"][0] for s in range(SEEDS)} for arm in "abcdefghijkl"}
+    gaps = {pair: gap_of(arms, *pair, SEEDS, None, None) for pair in itertools.combinations(arms, 2)}
+    computed: list[float] = []
+
+    def counted(own: Any, *more: Any) -> float:
+        computed.append(gap_by_own_noise(own, *more))
+        return computed[-1]
+
+    monkeypatch.setattr(per_task, "gap_by_own_noise", counted)
+    found = noise_of(tuned, ("next",), tasks=("next",), arms={arm: runs_of(arm) for arm in arms})["mean"]
+    assert found.widest is not None and found.widest.gap == max(gaps.values()) == gaps[found.widest.a, found.widest.b]
+    assert len(computed) < 20 < len(gaps)

@@ -84,6 +84,11 @@ class OwnNoise:
     df: float
     seeds: int
 
+    @property
+    def df_of_seed(self) -> float:
+        """Return the degrees of freedom that each seed after the first one adds."""
+        return self.df / (self.seeds - 1)
+
 
 def own_noises(arms: Mapping[str, Mapping[int, float]]) -> dict[frozenset[str], OwnNoise]:
     """Return the own noise of every two arms that share two seeds; `arms` maps an arm to its scores by seed."""

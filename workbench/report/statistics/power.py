@@ -80,7 +80,7 @@ def gap_by_own_noise(own: OwnNoise, seeds: int, reach: int, share: float = 1.0) 
     import numpy as np
     from scipy import optimize, stats
 
-    df = own.df * (seeds - 1) / (own.seeds - 1)
+    df = own.df_of_seed * (seeds - 1)
     estimated = np.sqrt(stats.chi2.ppf((np.arange(QUANTILES) + 0.5) / QUANTILES, df) / df)  # as a share of the true sd
     least = stats.t.isf(ALPHA * share / reach / 2, df) * estimated  # in standard errors
     ratio = optimize.brentq(lambda gap: stats.norm.cdf(gap - least).mean() - POWER, 0.0, float(least.max()) + 10)
