@@ -120,7 +120,7 @@ def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 @dataclass
-class _Pile:
+class _Gathered:
     """The rows collected for the tables."""
 
     runs: list[dict[str, Any]] = field(default_factory=list)
@@ -173,7 +173,7 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
         "runs": list(experiment.runs),
         "untrained": list(experiment.untrained),
     }
-    gathered = _Pile()
+    gathered = _Gathered()
     roles = dict.fromkeys(record["runs"], "arm") | {
         run_id: "untrained" for run_id in record["untrained"] if run_id not in set(record["runs"])
     }
@@ -249,7 +249,7 @@ def unverified(record: ExperimentRecord, uncovered: Sequence[str], verify: bool)
     return sentences
 
 
-def _add(gathered: _Pile, store: RunStore, run_id: str, role: str, files: RunFiles | None) -> None:
+def _add(gathered: _Gathered, store: RunStore, run_id: str, role: str, files: RunFiles | None) -> None:
     """Add one run. `files` is what was read of it, or None if the run has no folder."""
     folder = store.root / run_id
     row: dict[str, Any] = {"run_id": run_id, "role": role, "path": run_id, "seed": -1, "budget": "unknown"}
@@ -297,7 +297,7 @@ def _interruption(step: float, plan: Mapping[str, Any]) -> str:
     return f"stopped {where}; the same command resumes it"
 
 
-def _add_scores(gathered: _Pile, folder: Path, row: dict[str, Any], files: RunFiles) -> None:
+def _add_scores(gathered: _Gathered, folder: Path, row: dict[str, Any], files: RunFiles) -> None:
     """Add the scores of a run at the end of training and at its points, and the time they took."""
     run_id, scores = files.run_id, []
     for score, fault in run_files.scores_of(folder, files.records):
@@ -315,7 +315,7 @@ def _add_scores(gathered: _Pile, folder: Path, row: dict[str, Any], files: RunFi
         ]
 
 
-def _along(gathered: _Pile, chosen: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _along(gathered: _Gathered, chosen: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the scores along training: those of points, and those at the end of training.
 
     A score of a point counts if the same run, task and digest is among the scores that were `chosen` at the end. Only
