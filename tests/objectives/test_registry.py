@@ -42,6 +42,7 @@ def test_the_folder_is_the_registry() -> None:
         assert file.is_file()
         assert entries[name].source == "built in"
         assert entries[name].summary and entries[name].summary in file.read_text(encoding="utf-8")
+        assert "\n" not in entries[name].summary
         assert objectives.find(name) == (name, "")
 
 
@@ -420,6 +421,14 @@ def test_an_objective_that_is_causal_gets_a_causal_encoder_and_no_other_does() -
         for name in (*NAMES, "causal-lm")
     }
     assert {name for name, value in causal.items() if value} == {"causal-lm"}
+
+
+def test_a_language_model_loss_needs_an_objective_that_predicts_the_next_token() -> None:
+    with pytest.raises(
+        InputError, match=r"tasks.lm_weight=0.5: bert-mlm does not learn to predict the next token; set"
+    ):
+        tiny("bert-mlm", tasks__lm_weight=0.5)
+    assert tiny("causal-lm", tasks__lm_weight=0.5).tasks.lm_weight == 0.5
 
 
 def test_an_encoder_that_is_always_causal_suits_causal_objectives_alone() -> None:
