@@ -321,3 +321,13 @@ def test_the_widest_of_many_pairs_is_found_without_computing_all(seed: int, monk
     found = noise_of(tuned, ("next",), tasks=("next",), arms={arm: runs_of(arm) for arm in arms})["mean"]
     assert found.widest is not None and found.widest.gap == max(gaps.values()) == gaps[found.widest.a, found.widest.b]
     assert len(computed) < 20 < len(gaps)
+
+
+def test_declared_arms_that_share_no_two_seeds_have_no_noise_of_their_own() -> None:
+    """The gap of a plan is known by the noise of the other arms, before the declared ones have two seeds in common."""
+    tuned = noisy({"a": 2.0, "b": 2.0, "c": 2.0})
+    for seed in (1, 2, 3):
+        del tuned[f"a-{seed}"]
+    arms = {arm: tuple(run for run in runs_of(arm) if run in tuned) for arm in ARMS}
+    found = noise_of(tuned, ("next",), tasks=("next",), arms=arms, declared=[("a", "b")], plan=Plan((4, 6, 9)))["mean"]
+    assert found.gap is not None and found.widest is None
