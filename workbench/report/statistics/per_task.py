@@ -14,7 +14,7 @@ from workbench.report.statistics.gains import Groups, gains
 from workbench.report.statistics.group_sequential import Plan
 from workbench.report.statistics.noise import OwnNoise, own_noises, residual_df
 from workbench.report.statistics.paired_comparison import Compared, Estimate, Scores, pooled_sd, t_interval
-from workbench.report.statistics.power import Family, family_of, gap_by_own_noise, reach_in, unit_gap
+from workbench.report.statistics.power import Family, family_of, gap_by_own_noise, reach_in, smallest_gap
 from workbench.report.statistics.resampling import example_sd
 from workbench.report.statistics.sequential_power import shown
 
@@ -172,7 +172,7 @@ def noise(
         paired, n = pooled_sd(gaps), min(map(len, gaps), default=0)
         df = residual_df([frozenset(v) for v in values])
         family = family_of(names, declared)
-        gap = None if not paired else paired * gap if (gap := _unit(len(runs), n, family, plan)) is not None else None
+        gap = None if paired is None else _smallest(paired, len(runs), n, family, plan)
         yield Noise(
             name,
             pooled_sd(within),
@@ -186,12 +186,12 @@ def noise(
         )
 
 
-def _unit(arms: int, seeds: int, family: Family | None, plan: Plan | None) -> float | None:
-    """Return the smallest gap, in standard deviations of a paired difference, if all arms have the same noise."""
+def _smallest(sd: float, arms: int, seeds: int, family: Family | None, plan: Plan | None) -> float | None:
+    """Return the smallest gap if all arms have the same noise, `sd`: at so many seeds, or over all looks of a plan."""
     if plan is None:
-        return unit_gap(arms, seeds, family)
+        return smallest_gap(sd, arms, seeds, family)
     design = shown(arms, plan.seeds, family)
-    return None if design is None else design.gap
+    return None if design is None or sd == 0 else design.gap * sd
 
 
 def _widest(
