@@ -118,6 +118,33 @@ def test_initial_weights_of_gpt2_are_those_of_its_code() -> None:
         assert 3 * expected < weight.abs().max() < 6 * expected, name  # not truncated at two
 
 
+def test_initial_weights_of_modernbert_are_those_of_its_class() -> None:
+    """Truncated at two standard deviations; the ends of the two branches of L layers divided by sqrt(2 L)."""
+    keys = {"encoder__family": "modernbert", "encoder__vocab": 4000, "encoder__layers": 8, "encoder__hidden": 96}
+    encoder = build_encoder(spec_of(**keys, encoder__init=0.02, encoder__position_init="sinusoidal"))
+    plain = AutoModel.from_config(encoder.model.config)
+    assert plain.config.initializer_range == 0.02 and plain.config.initializer_cutoff_factor == 2.0
+    theirs = dict(plain.named_parameters())
+    assert theirs.keys() == dict(encoder.model.named_parameters()).keys()
+    for name, weight in encoder.model.named_parameters():
+        if weight.ndim == 1:
+            assert bool((weight == 1).all()), name
+            continue
+        expected = 0.02 / 4 if name.endswith("Wo.weight") else 0.02
+        assert weight.std().item() == pytest.approx(expected * 0.8796, rel=0.05), name
+        assert weight.std().item() == pytest.approx(theirs[name].std().item(), rel=0.05), name
+        assert weight.abs().max() <= 2 * expected * 1.0001, name
+
+
+def test_the_settings_of_modernbert_have_its_names() -> None:
+    keys = {"encoder__family": "modernbert", "encoder__ffn": 100, "encoder__dropout": 0.2}
+    config = build_encoder(spec_of(**keys, encoder__attention_dropout=0.3)).model.config
+    assert (config.intermediate_size, config.embedding_dropout, config.mlp_dropout) == (100, 0.2, 0.2)
+    assert (config.attention_dropout, config.hidden_activation, config.norm_eps) == (0.3, "gelu", 1e-5)
+    special = spec_of().data.special
+    assert (config.bos_token_id, config.eos_token_id, config.pad_token_id) == (special.cls, special.sep, special.pad)
+
+
 def test_the_settings_of_gpt2_have_its_names() -> None:
     keys = {"encoder__family": "gpt2", "encoder__ffn": 100, "encoder__dropout": 0.2, "encoder__attention_dropout": 0.3}
     config = build_encoder(spec_of(**keys)).model.config

@@ -27,7 +27,8 @@ def test_each_setting_has_a_name_that_hugging_face_knows(name: str) -> None:
     family, known = FAMILIES[name], AutoConfig.for_model(FAMILIES[name].model_type).to_dict()
     for setting in BERTS:
         assert set(family.names.get(setting, (setting,))) <= known.keys(), setting
-    assert family.extra.keys() <= known.keys()
+    read_if_present = {"position_buckets", "share_att_key", "norm_rel_ebd"} if name == "deberta-v3" else set()
+    assert family.extra.keys() <= known.keys() | read_if_present  # what these do is tested below
 
 
 @EACH
@@ -52,6 +53,21 @@ def test_a_family_can_be_causal_where_hugging_face_has_a_causal_model_with_its_m
     has_one = type(AutoConfig.for_model(family.model_type)) in MODEL_FOR_CAUSAL_LM_MAPPING
     assert family.can_be_causal == (has_one and not family.distances)  # XLNet's orders are given to it as masks
     assert family.can_be_causal or not family.always_causal
+
+
+def test_deberta_v3_has_buckets_of_distances_and_shared_projections() -> None:
+    """Beside DeBERTa's: 2 x 256 normed vectors of distances, no table of positions, no projections of distances."""
+    keys = {"encoder.layers": 1, "encoder.embedding": None}
+    old, new = (
+        dict(build_encoder(tiny("bert-mlm", keys | {"encoder.family": name})).model.named_parameters())
+        for name in ("deberta-v2", "deberta-v3")
+    )
+    distances = "encoder.rel_embeddings.weight"
+    assert (old[distances].shape, new[distances].shape) == ((2 * 32, 32), (2 * 256, 32))
+    assert new.keys() - old.keys() == {"encoder.LayerNorm.weight", "encoder.LayerNorm.bias"}
+    projections = {f"pos_{part}_proj.{kind}" for part in ("key", "query") for kind in ("weight", "bias")}
+    gone = {f"encoder.layer.0.attention.self.{name}" for name in projections}
+    assert old.keys() - new.keys() == gone | {"embeddings.position_embeddings.weight"}
 
 
 def test_an_unknown_family_is_refused_with_the_nearest_name() -> None:

@@ -309,6 +309,9 @@ def test_matmul_agrees_with_the_counter_of_torch(enc: EncoderSpec, length: int, 
         ("albert", 32),
         ("deberta-v2", None),
         ("deberta-v2", 32),
+        ("deberta-v3", None),
+        ("deberta-v3", 32),
+        ("modernbert", None),
         ("gpt2", None),
         ("xlnet", None),
     ],
@@ -355,7 +358,7 @@ def test_the_head_of_gpt2_is_one_product_and_the_script_counts_a_whole_one() -> 
 def test_every_family_has_a_tested_cost() -> None:
     from workbench.models.families import FAMILIES
 
-    priced = {"electra", "bert", "roberta", "albert", "deberta-v2", "gpt2", "xlnet"}
+    priced = {"electra", "bert", "roberta", "albert", "deberta-v2", "deberta-v3", "modernbert", "gpt2", "xlnet"}
     assert set(FAMILIES) == priced, "price it in the test above"
 
 

@@ -120,7 +120,11 @@ def test_published_sizes_are_models_that_can_be_built(scale: str) -> None:
     name = "causal-lm" if scale == "gpt-1" else "bert-mlm"
     spec = objectives.with_options(presets.resolve(scale, {"objective": name, "optim.kind": "adamw"}))
     millions = plan(spec).parameters["encoder"] / 1e6
-    expected = {"bert-base": 109, "bert-large": 334, "roberta-base": 124, "roberta-large": 355, "gpt-1": 116}
+    expected = {
+        "bert-base": 109, "bert-large": 334, "roberta-base": 124, "roberta-large": 355, "gpt-1": 116,
+        "deberta-v3-xsmall": 22 + 49, "deberta-v3-small": 44 + 98, "deberta-v3-base": 86 + 98,
+        "deberta-v3-large": 304 + 131, "modernbert-base": 149, "modernbert-large": 395,
+    }  # fmt: skip
     assert millions == pytest.approx(expected.get(scale, millions), abs=1)
     assert presets.scale_of_encoder(spec.encoder.layers, spec.encoder.hidden) in presets.SCALES
     assert presets.resolve(scale, {"budget.flops": 1e18}).budget.convention == "paper"

@@ -243,9 +243,11 @@ def _backbone(spec: EncoderSpec, special: Special) -> Any:
         model: Any = Electra(Config(**sizes, attention=spec.attention))
     else:
         model = _foreign(family, sizes, "eager" if family.only_eager else spec.attention)
-    if family.scaled_residuals:
+    if family.initial == "gpt2":
         initialise_gpt2(model, spec.init, spec.layers)
-    elif family.distances:
+    elif family.initial == "modernbert":
+        initialise_modernbert(model, spec.init, spec.layers)
+    elif family.initial == "xlnet":
         xlnet.initialise(model, spec.init)
     else:
         initialise(model, spec.init)
@@ -278,7 +280,7 @@ def _no_warning(*_: Any) -> None:
 def start_from_sines(model: Any, spec: EncoderSpec) -> None:
     """Initialise the position table with sines of standard deviation `spec.init`.
 
-    A family whose positions are sines of distances is left as it is. Raises InputError for one without a table.
+    A family that tells positions by distances alone is left as it is. Raises InputError for one without a table.
     """
     path = family_of(spec).positions
     if path is None:
@@ -316,7 +318,21 @@ def initialise(module: nn.Module, std: float) -> None:
                     part.weight[part.padding_idx].zero_()
         elif isinstance(part, nn.LayerNorm):
             nn.init.ones_(part.weight)
-            nn.init.zeros_(part.bias)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+
+
+def initialise_modernbert(model: Any, std: float, layers: int) -> None:
+    """Initialise the weights of Hugging Face's `ModernBertModel` in place, as that class does.
+
+    They are BERT's, except that the projection at the end of each of the two residual branches of a layer is drawn from
+    a standard deviation of std / sqrt(2 layers) (Warner et al. 2024, appendix A, "Megatron" initialisation).
+    """
+    initialise(model, std)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith(".Wo.weight"):
+                weight.div_(math.sqrt(2 * layers))
 
 
 def initialise_gpt2(model: Any, std: float, layers: int) -> None:

@@ -6,7 +6,7 @@ This module does not import torch, since plans read the table as well.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from workbench.errors import InputError, suggest
 from workbench.spec.parts import EncoderSpec
@@ -19,7 +19,7 @@ class Family:
     `embedding` is the name of the embedding width, or None if embeddings are always as wide as the layers.
     `extra` are settings that every encoder of the family has, and `offset` is the number of positions that it reserves.
     `names` translates BERT's names of settings; a setting without a name there keeps BERT's. `positions` is the path of
-    the position table, or None if positions are sines of distances.
+    the position table, or None if positions are told by distances alone.
     """
 
     model_type: str
@@ -32,10 +32,12 @@ class Family:
     always_causal: bool = False  # there is no other mask
     only_eager: bool = False  # attention has no fused implementation
     relative: bool = False  # attention also multiplies queries and keys with 2 * positions relative positions
+    buckets: int | None = None  # of relative positions on each side, if there are fewer than positions
     distances: bool = False  # layers, dropout and positions are XLNet's (`query_stream/xlnet.py`)
     two_streams: bool = False  # there is a second stream of states that do not see their own token
     tied_head: bool = False  # tokens are predicted by the product with the token table, and nothing before it
-    scaled_residuals: bool = False  # weights start as in GPT-2 (`encoder.initialise_gpt2`)
+    gated: bool = False  # the feed-forward layer multiplies two projections of its input
+    initial: Literal["bert", "gpt2", "modernbert", "xlnet"] = "bert"  # whose initial weights its encoders have
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     positions: str | None = "embeddings.position_embeddings"
 
@@ -53,13 +55,44 @@ FAMILIES = {
         only_eager=True,
         relative=True,
     ),
+    "deberta-v3": Family(
+        "deberta-v2",
+        "embedding_size",
+        {
+            "relative_attention": True,
+            "pos_att_type": ["c2p", "p2c"],
+            "position_buckets": 256,
+            "share_att_key": True,
+            "norm_rel_ebd": "layer_norm",
+            "position_biased_input": False,
+        },
+        projects_inside=True,
+        only_eager=True,
+        relative=True,
+        buckets=256,
+        positions=None,
+    ),
+    "modernbert": Family(
+        "modernbert",
+        gated=True,
+        initial="modernbert",
+        names={
+            "hidden_dropout_prob": ("embedding_dropout", "mlp_dropout"),
+            "attention_probs_dropout_prob": ("attention_dropout",),
+            "hidden_act": ("hidden_activation",),
+            "cls_token_id": ("cls_token_id", "bos_token_id"),
+            "sep_token_id": ("sep_token_id", "eos_token_id"),
+            **dict.fromkeys(("layer_norm_eps", "is_decoder"), ()),  # the class has its own
+        },
+        positions=None,
+    ),
     "gpt2": Family(
         "gpt2",
         extra={"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5},
         can_be_causal=True,
         always_causal=True,
         tied_head=True,
-        scaled_residuals=True,
+        initial="gpt2",
         names={
             "hidden_size": ("n_embd",),
             "num_hidden_layers": ("n_layer",),
@@ -80,6 +113,7 @@ FAMILIES = {
         only_eager=True,
         distances=True,
         two_streams=True,
+        initial="xlnet",
         names={
             "hidden_size": ("d_model",),
             "num_hidden_layers": ("n_layer",),

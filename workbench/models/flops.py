@@ -80,7 +80,8 @@ def encoder(enc: EncoderSpec, length: int) -> Flops:
 
     The layers are those of BERT, whose products GPT-2's have as well; some families add products of queries and keys
     with relative positions, or of queries with 2 L distances (`families.Family`). The projection of these is left out,
-    since it is computed once for a batch, whatever its number of rows.
+    since it is computed once for a batch, whatever its number of rows. Local attention (ModernBERT) costs what
+    attention to the whole row costs, since its scores are computed and masked.
     """
     return embedding(enc, length) + _layers(enc, enc.layers, length)
 
@@ -101,8 +102,10 @@ def two_streams(enc: EncoderSpec, length: int, queries: int) -> Flops:
 
 def _layers(enc: EncoderSpec, layers: int, length: int, queries: int | None = None) -> Flops:
     family = family_of(enc)
-    relative = 2 * enc.positions if family.relative else length if family.distances else 0
-    one = block(enc.hidden, enc.ffn_width, enc.head_count, length, relative=relative, queries=queries)
+    relative = 2 * (family.buckets or enc.positions) if family.relative else length if family.distances else 0
+    one = block(
+        enc.hidden, enc.ffn_width, enc.head_count, length, relative=relative, queries=queries, gated=family.gated
+    )
     return Flops(layers * one.paper, layers * one.sparse, layers * one.matmul)
 
 
@@ -129,10 +132,12 @@ def block(
     attentions: int = 1,
     relative: int = 0,
     queries: int | None = None,
+    gated: bool = False,
 ) -> Flops:
     """Return the cost of one transformer layer of width `h`, whose attention multiplies `relative` positions as well.
 
     If `queries` are given, these are its rows, which attend to `length` keys and values that are computed elsewhere.
+    A `gated` feed-forward layer has a second projection to its inner width, by which the first is multiplied.
 
     As in the script, the first layer norm costs 5 instead of 5h, and the average of the values and the output
     projection use `h`, where `attention_width` would be right. `attentions` is 2 for a decoder that also attends to an
@@ -144,9 +149,11 @@ def block(
     attention += 2 * h * length + 2 * h * h + h + DROPOUT * h + h + LAYER_NORM
     relative_products = 4 * h * relative
     feed_forward = 4 * h * ffn + GELU * ffn + ffn + h + DROPOUT * h + h + LAYER_NORM * h
+    gate = 2 * h * ffn if gated else 0
+    feed_forward += gate + (ffn if gated else 0)
     paper = rows * (attentions * attention + relative_products + feed_forward)
     products = 2 * (parts + 1) * h * kqv + 4 * kqv * length
-    matmul = rows * (attentions * products + relative_products + 4 * h * ffn)
+    matmul = rows * (attentions * products + relative_products + 4 * h * ffn + gate)
     return Flops(paper, paper, matmul)
 
 

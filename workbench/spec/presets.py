@@ -72,11 +72,23 @@ SCALES: dict[str, dict[str, Any]] = {
 # the branches, those of the family gpt2 before them. RoBERTa's gradients are not clipped. XLNet's compute is a measured
 # constant in the script, 3.86e21; with `permutation-lm`, both of its streams are counted here. Its rate and warm-up are
 # as others cite them. bert-small is the paper's own model (table 1).
+#
+# DeBERTaV3's sizes have their models' settings and, all of them, the training of the comparison in its paper (He et al.
+# 2021, section 3.1, at Base); with `rtd`, the generator is as wide and half as deep. Its published models were trained
+# for longer. ModernBERT's are trained as in the first of the three phases of its paper (Warner et al. 2024: rows of
+# 1,024, a constant rate), without its growing batch, and by AdamW where it has a variant with clipped updates.
 _BASE = {"encoder.hidden": 768, "encoder.layers": 12, "tasks.lr": 1e-4, "tasks.layer_decay": 0.8}
 _LARGE = {"encoder.hidden": 1024, "encoder.layers": 24, "tasks.lr": 5e-5, "tasks.layer_decay": 0.9}
 _LONG = {"data.length": 512, "tying": "none", "tasks.seeds": 10}
 _ROBERTA = {"encoder.family": "roberta", "encoder.vocab": 50265, "batch.size": 8000, "budget.steps": 500_000,
             "optim.beta2": 0.98, "optim.clip": 0.0}  # fmt: skip
+_DEBERTA_V3 = {"encoder.family": "deberta-v3", "encoder.vocab": 128_100, "data.length": 512, "tying": "gdes",
+               "tasks.seeds": 10, "generator.width": 1.0, "generator.depth": 0.5, "batch.size": 2048,
+               "optim.lr": 5e-4, "schedule.warmup": 10_000, "budget.steps": 125_000}  # fmt: skip
+_MODERNBERT = {"encoder.family": "modernbert", "encoder.vocab": 50_368, "encoder.positions": 1024,
+               "encoder.dropout": 0.0, "encoder.attention_dropout": 0.0, "data.length": 1024, "tying": "none",
+               "tasks.seeds": 10, "corruption.rate": 0.3, "optim.beta2": 0.98, "optim.weight_decay": 1e-5,
+               "schedule.kind": "constant", "budget.tokens": 1.7e12}  # fmt: skip
 
 PUBLISHED: dict[str, dict[str, Any]] = {
     "bert-small": SCALES["small"] | {"tying": "none", "budget.steps": 1_450_000},
@@ -102,6 +114,16 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "encoder.family": "albert", "encoder.hidden": 4096, "encoder.layers": 12, "encoder.embedding": 128,
         "encoder.vocab": 30_000, "batch.size": 4096, "optim.kind": "lamb", "optim.lr": 1.76e-3,
         "schedule.warmup": 3125, "budget.steps": 1_500_000,
+    },
+    "deberta-v3-xsmall": _BASE | _DEBERTA_V3 | {"encoder.hidden": 384},
+    "deberta-v3-small": _BASE | _DEBERTA_V3 | {"encoder.layers": 6},
+    "deberta-v3-base": _BASE | _DEBERTA_V3,
+    "deberta-v3-large": _LARGE | _DEBERTA_V3,
+    "modernbert-base": _BASE | _MODERNBERT | {
+        "encoder.layers": 22, "encoder.ffn": 1152, "batch.size": 4608, "optim.lr": 8e-4, "schedule.warmup": 636,
+    },
+    "modernbert-large": _LARGE | _MODERNBERT | {
+        "encoder.layers": 28, "encoder.ffn": 2624, "batch.size": 4928, "optim.lr": 5e-4, "schedule.warmup": 396,
     },
 }  # fmt: skip
 
