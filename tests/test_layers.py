@@ -189,7 +189,7 @@ def test_no_module_imports_itself_in_a_circle() -> None:
 def test_every_outside_package_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    in_use = ("postgres", "lamb", "embeddings", "dedup", "unigram")
+    in_use = ("postgres", "lamb", "embeddings", "dedup", "unigram", "language")
     wanted = [*project["dependencies"], *(text for name in in_use for text in extras[name])]
     declared = {re.split(r"[^\w-]", text)[0].replace("-", "_").lower() for text in wanted}
     declared |= {"sklearn"} if "scikit_learn" in declared else set()

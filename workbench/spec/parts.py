@@ -147,8 +147,9 @@ class DataSpec(Part):
     text is put into lower case, unless `strip_accents` says otherwise: "på" would become "pa".
 
     Documents of fewer than `min_words` words or more than `max_words` are left out, words as `words` counts them. So
-    are documents that are about as similar to an earlier one as `near_duplicates`, a Jaccard similarity of their sets
-    of five words in a row, or more similar (`workbench.data.slices.signatures`).
+    are documents whose most probable language is not `language` (`workbench.data.slices.languages`), and those that
+    are about as similar to an earlier one as `near_duplicates`, a Jaccard similarity of their sets of five words in a
+    row, or more similar (`workbench.data.slices.signatures`).
 
     With `pairs`, a row holds two segments of text: half of the second ones are of another document (`next`), or half
     of the rows have their segments swapped (`order`); if it is left out, the objective decides. With `copies`, the text
@@ -166,6 +167,7 @@ class DataSpec(Part):
     held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
     min_words: Annotated[int, Field(ge=0)] = 0
     max_words: Positive | None = None
+    language: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")] | None = None
     near_duplicates: Annotated[float, Field(gt=0, le=1)] | None = None
     pairs: PairKind | None = None
     copies: Positive | None = None

@@ -278,6 +278,7 @@ _ADDED_LATER: dict[tuple[str, str], Any] = {
     ("data", "strip_accents"): None,
     ("data", "min_words"): 0,
     ("data", "max_words"): None,
+    ("data", "language"): None,
     ("data", "near_duplicates"): None,
     ("data", "pairs"): None,
     ("data", "copies"): None,

@@ -134,6 +134,8 @@ def test_a_changed_object_is_prepared_again(files: tuple[Any, Failing, Path], tm
         ("s3://text/corpus/README.md", "names no file that can be read"),
         ("s3://user:secret@host/text.txt", "may hold no user or password"),
         ("nonsense://text/a.txt", "Protocol not known: nonsense"),
+        ("file:///", "files of this machine are named by path: --corpus /$"),
+        ("local:///some/text", "files of this machine are named by path: --corpus /some/text$"),
     ],
 )
 def test_what_cannot_be_read_is_one_sentence(

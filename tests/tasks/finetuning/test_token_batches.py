@@ -8,12 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from workbench import progress
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
+from workbench.tasks.finetuning import token_batches
 from workbench.tasks.finetuning.classifier import load_encoder, longest
 from workbench.tasks.finetuning.finetune import finetune
-from workbench.tasks.finetuning.token_batches import by_length, doubled, encode, shuffled
+from workbench.tasks.finetuning.token_batches import by_length, doubled, encode, encode_rows, shuffled
 from workbench.tasks.task import Examples, Task, sealed
 
 
@@ -80,3 +83,23 @@ def test_doubling_is_for_symmetric_pairs_only(encoder: Path, keyword: Task, leng
     assert finetune(encoder, keyword, released, 0, CPU).steps == 8  # of 256
     score = finetune(encoder, lengths, released, 0, CPU)
     assert score.data == lengths.fingerprint and score.train_rows == 192
+
+
+def test_long_texts_are_encoded_in_pieces_with_progress(
+    encoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows of a million characters take seconds each; the ids do not depend on the pieces."""
+    words = ["bada kego", "mida", "kego kego mida", "bada"] * 3
+    rows = Examples(words, [words[-1 - place] for place in range(12)], [0] * 12)
+    whole = encode_rows(encoder, rows, 8)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(token_batches, "CHARACTERS", 30)
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
+    parts = list(token_batches.pieces(rows, encoder))
+    assert [text for part, _ in parts for text in part.first] == rows.first
+    assert [text for part, _ in parts for text in part.second or []] == rows.second
+    assert sum(size for _, size in parts) == sum(map(len, [*rows.first, *(rows.second or [])]))
+    assert all(30 < size <= 30 + 18 for _, size in parts[:-1]) and len(parts) == 6
+    capsys.readouterr()
+    assert [ids.tolist() for ids in encode_rows(encoder, rows, 8).ids] == [ids.tolist() for ids in whole.ids]
+    assert f"{encoder}: encoding texts, in pieces: 5 of 6" in capsys.readouterr().err

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from workbench.data import held_out, sources
+from workbench.data.slices.languages import is_in
 from workbench.data.streams import Advance, ignore
 from workbench.spec.parts import DataSpec
 
@@ -14,14 +15,15 @@ NEAR = "near_duplicates"
 Removed = dict[str, Counter[str]]  # filter, named by its key of the spec -> the documents and words it left out
 
 
-def wrong_length(data: DataSpec, document: str) -> str:
-    """Return the name of the filter by which a document is left out for its number of words, "" if it is kept."""
-    if not data.min_words and data.max_words is None:
-        return ""
-    words = len(document.split())
-    if words < data.min_words:
-        return "min_words"
-    return "max_words" if data.max_words is not None and words > data.max_words else ""
+def unsuitable(data: DataSpec, document: str) -> str:
+    """Return the name of the filter by which a document is left out whatever the others are, "" if it is kept."""
+    if data.min_words or data.max_words is not None:
+        words = len(document.split())
+        if words < data.min_words:
+            return "min_words"
+        if data.max_words is not None and words > data.max_words:
+            return "max_words"
+    return "language" if data.language is not None and not is_in(data.language, document) else ""
 
 
 def documents(
@@ -46,7 +48,7 @@ def documents(
         for document in sources.read(source, data.column, advance):
             limit, left = limit - len(document), left - len(document)
             repeated = near is not None and next(near)
-            if filter_ := wrong_length(data, document) or (NEAR if repeated else ""):
+            if filter_ := unsuitable(data, document) or (NEAR if repeated else ""):
                 if removed is not None:
                     removed.setdefault(filter_, Counter()).update(documents=1, words=len(document.split()))
             elif text := held_out.without(document, share, aside):

@@ -21,7 +21,7 @@ from typing import Any
 from workbench.data import held_out, sources, tokenizer
 from workbench.data.shards import Shards, Text, encode, token_type
 from workbench.data.slices import signatures
-from workbench.data.slices.documents import Removed, documents, wrong_length
+from workbench.data.slices.documents import Removed, documents, unsuitable
 from workbench.data.slices.slice_plan import Plan
 from workbench.data.sources import check_unchanged
 from workbench.data.streams import Advance, ignore
@@ -103,7 +103,7 @@ def _sign(plan: Plan, number: int, advance: Advance) -> None:
     found = plan.slices[number].sources
     with staged(plan.folder(number)) as temporary:
         read = (document for source in found for document in sources.read(source, plan.data.column, advance))
-        suitable = (None if wrong_length(plan.data, document) else document for document in read)
+        suitable = (None if unsuitable(plan.data, document) else document for document in read)
         entries, repeated = signatures.write(temporary, suitable, plan.data.near_duplicates)
         check_unchanged(found)
         (temporary / signatures.REPEATED).write_bytes(repeated.tobytes())

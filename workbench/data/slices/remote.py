@@ -118,6 +118,10 @@ def listed(name: str) -> list[tuple[RemotePath, str]]:
         parts = urlsplit(name)
     except ValueError as error:
         raise InputError(f"corpus {name!r} is no URL: {error}") from None
+    if parts.scheme in ("file", "local"):
+        raise InputError(
+            f"corpus {name!r}: files of this machine are named by their path: --corpus {parts.path or '/'}"
+        )
     if "@" in parts.netloc and parts.scheme != "hf":
         raise InputError(
             f"corpus {parts.scheme}://...@{parts.netloc.rpartition('@')[2]}{parts.path}: a name may hold no user or "

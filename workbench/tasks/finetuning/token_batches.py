@@ -16,6 +16,7 @@ from torch import Tensor
 from workbench.data import foreign
 from workbench.data.tokenizer import load_foreign
 from workbench.errors import InputError
+from workbench.progress import counted
 from workbench.rng import seed_of
 from workbench.tasks.task import Examples, Task, sealed
 from workbench.tensors import to_device
@@ -118,7 +119,7 @@ def _encode(tokenizer: Any, examples: Examples, targets: Any, length: int, folde
     room = length - (apart is not None)
     rows: list[list[int]] = []
     segments: list[list[int]] = []
-    for part, characters in pieces(examples):
+    for part, characters in pieces(examples, folder):
         work = partial(tokenizer, part.first, part.second, truncation="longest_first", max_length=room)
         encoding = foreign.in_time(work, characters, folder)
         ids = encoding["input_ids"]
@@ -138,19 +139,20 @@ def _encode(tokenizer: Any, examples: Examples, targets: Any, length: int, folde
     )
 
 
-def pieces(examples: Examples) -> Iterator[tuple[Examples, int]]:
-    """Yield the examples in order in pieces, each with its number of characters.
+def pieces(examples: Examples, folder: Path) -> Iterator[tuple[Examples, int]]:
+    """Yield the examples in order in pieces, each with its number of characters, and report progress if it takes long.
 
-    A piece has at most PIECE rows and about CHARACTERS characters.
+    A piece has at most PIECE rows and about CHARACTERS characters; the tokenizer in `folder` is named in the report.
     """
-    rows: list[int] = []
-    characters = 0
+    cuts: list[tuple[range, int]] = []
+    start = characters = 0
     for row, first in enumerate(examples.first):
-        rows.append(row)
         characters += len(first) + (len(examples.second[row]) if examples.second is not None else 0)
-        if len(rows) == PIECE or characters > CHARACTERS or row + 1 == len(examples):
-            yield examples.take(rows), characters
-            rows, characters = [], 0
+        if row + 1 - start == PIECE or characters > CHARACTERS or row + 1 == len(examples):
+            cuts.append((range(start, row + 1), characters))
+            start, characters = row + 1, 0
+    for rows, size in counted(cuts, f"{folder}: encoding texts, in pieces"):
+        yield examples.take(list(rows)), size
 
 
 def _separator(tokenizer: Any) -> int | None:

@@ -272,7 +272,7 @@ def _answer(row: Question, offsets: Any) -> tuple[int, int] | None:
 def _tokens(folder: Path, tokenizer: Any, texts: list[str]) -> list[tuple[Any, Any]]:
     """Return the ids (tokens,) of each text, and its tokens' character offsets (tokens, 2) without outer blanks."""
     made = []
-    for part, characters in pieces(Examples(texts, None, [0] * len(texts))):
+    for part, characters in pieces(Examples(texts, None, [0] * len(texts)), folder):
         work = functools.partial(
             tokenizer, part.first, add_special_tokens=False, return_offsets_mapping=True, verbose=False
         )  # fmt: skip
