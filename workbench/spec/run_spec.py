@@ -269,12 +269,12 @@ def _text(data: DataSpec) -> DataSpec:
 
 # Settings that newer versions added, and the value that was in effect before (see `RunSpec.identity`).
 _ADDED_LATER: dict[tuple[str, str], Any] = {
-    ("schedule", "floor"): 0,
-    ("schedule", "until"): 1,
-    ("corruption", "generator_random"): 0,
+    ("schedule", "floor"): 0.0,
+    ("schedule", "until"): 1.0,
+    ("corruption", "generator_random"): 0.0,
     ("optim", "kind"): "adamw",
     ("optim", "generator_lr"): None,
-    ("data", "held_out"): 0,
+    ("data", "held_out"): 0.0,
     ("data", "strip_accents"): None,
     ("data", "min_words"): 0,
     ("data", "max_words"): None,
@@ -286,6 +286,11 @@ _ADDED_LATER: dict[tuple[str, str], Any] = {
 }
 
 _BRANCHES = ("schedule", "budget", "start", "tasks", "scale")  # fields in which a branch may differ from its trunk
+
+
+def with_later_settings(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored spec's settings by dotted key, with those that newer versions added, at what was in effect."""
+    return {f"{part}.{key}": former for (part, key), former in _ADDED_LATER.items()} | dict(stored)
 
 
 def slug(text: str) -> str:

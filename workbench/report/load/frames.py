@@ -25,6 +25,7 @@ from workbench.report.load.published_scores import PublishedRun
 from workbench.report.load.run_files import FINISHED, RunFiles, number
 from workbench.report.load.training_curves import rows_of_each
 from workbench.spec.parts import COUNTS
+from workbench.spec.run_spec import with_later_settings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -261,7 +262,8 @@ def _add(gathered: _Gathered, store: RunStore, run_id: str, role: str, files: Ru
     row["state"], row["reason"] = files.state, files.note or ("not begun" if files.state == "new" else "")
     try:
         spec, row["spec"] = run_files.spec_of(folder, files.records)
-        gathered.settings[run_id] = {key: value for key, value in gathered.flat(spec).items() if key not in COUNTS}
+        settings = with_later_settings(gathered.flat(spec))
+        gathered.settings[run_id] = {key: value for key, value in settings.items() if key not in COUNTS}
         row["seed"] = spec["seed"]
         row["budget"], row["convention"] = map(gathered.once, budget_of(run_files.part(spec, "budget")))
         row["data"] = gathered.once(run_files.part(spec, "data").get("fingerprint", ""))
