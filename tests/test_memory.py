@@ -39,6 +39,24 @@ def test_errors_that_mean_that_memory_ran_out_are_told_from_others(error: Except
     assert memory.is_memory(error) is expected
 
 
+def test_an_error_raised_from_one_of_memory_is_one_of_memory() -> None:
+    error = ImportError("Unable to import required dependency numpy.")
+    error.__cause__ = ImportError("libm.so: failed to map segment from shared object")
+    assert memory.is_memory(error)
+    error.__cause__ = ImportError("No module named 'numpy'")
+    assert not memory.is_memory(error)
+
+
+def test_a_module_that_fails_without_a_reason_is_out_of_memory_only_below_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    error, limit = SystemError("error return without exception set"), 3 << 28
+    monkeypatch.setattr(memory.resource, "getrlimit", lambda _: (limit, limit))
+    assert memory.is_memory(error) and not memory.is_memory(SystemError("bad argument to internal function"))
+    limit = memory.resource.RLIM_INFINITY
+    assert not memory.is_memory(error)
+
+
 def test_an_address_space_too_small_for_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     limit = memory.NEEDED
     monkeypatch.setattr(memory.resource, "getrlimit", lambda _: (limit, limit))

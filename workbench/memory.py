@@ -11,6 +11,7 @@ from pathlib import Path
 from workbench.errors import InputError, message_of
 
 NEEDED = 3 << 30  # bytes of address space that torch takes before the first tensor, with the stacks of its threads
+FOR_TEXT = 700 << 20  # bytes of address space with which tokenizers can start its threads and encode a text
 _WORDS = (
     "out of memory", "can't allocate memory", "cannot allocate memory", "alloc_failed", "unable to allocate",
     "failed to map segment", "can't start new thread",
@@ -20,14 +21,17 @@ _WORDS = (
 def is_memory(error: BaseException) -> bool:
     """Return whether an error means that memory ran out, on the device or the host.
 
-    Most libraries have no exception class for this, so that the text of the message decides.
+    Most libraries have no exception class for this, so that the text of the message decides, or the error that it was
+    raised from. A compiled module that cannot allocate may fail without saying why, which raises SystemError.
     """
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         return True
     message = message_of(error).lower()
-    return any(word in message for word in _WORDS)
+    if isinstance(error, SystemError) and "without exception set" in message:
+        return address_space() is not None
+    return any(word in message for word in _WORDS) or (error.__cause__ is not None and is_memory(error.__cause__))
 
 
 def address_space() -> int | None:
@@ -36,13 +40,13 @@ def address_space() -> int | None:
     return None if limit == resource.RLIM_INFINITY else limit
 
 
-def check_address_space() -> None:
-    """Raise InputError if torch cannot be loaded within the limit, since it would end the process without a message."""
+def check_address_space(needed: int = NEEDED, what: str = "torch") -> None:
+    """Raise InputError if the limit is below what a library needs, which would end or block the process otherwise."""
     limit = address_space()
-    if limit is not None and limit < NEEDED:
+    if limit is not None and limit < needed:
         raise InputError(
-            f"the address space of this process is limited to {limit / 1e9:.1f} GB (ulimit -v), and torch needs "
-            f"{NEEDED / 1e9:.1f} GB or more; raise this limit"
+            f"the address space of this process is limited to {limit / 1e9:.1f} GB (ulimit -v), and {what} needs "
+            f"{needed / 1e9:.1f} GB or more; raise this limit"
         )
 
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench import memory
 from workbench.data import tokenizer
 from workbench.data.built_in import docs
 from workbench.data.tokenizer import SPECIALS
@@ -220,3 +221,13 @@ def test_a_sample_is_spread_evenly(sizes: list[int], limit: int):
         assert sum(map(len, kept)) <= limit or len(kept) == 1
         assert any(kept == whole[::step] for step in (2**power for power in range(20)))
         assert sum(map(len, kept)) >= limit / 2 - 200 or len(kept) <= 2
+
+
+def test_a_vocabulary_is_not_trained_in_too_few_addresses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    limit = memory.FOR_TEXT
+    monkeypatch.setattr(memory.resource, "getrlimit", lambda _: (limit, limit))
+    texts = ["some words of a text"]
+    with pytest.raises(InputError, match=r"training a vocabulary on this text needs 0\.7 GB or more"):
+        tokenizer.train_or_load(DataSpec(), 200, texts, cache=tmp_path)
+    limit += tokenizer.TRAINING * sum(map(len, texts))
+    assert tokenizer.train_or_load(DataSpec(), 200, texts, cache=tmp_path).is_dir()

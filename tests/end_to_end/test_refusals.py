@@ -333,12 +333,16 @@ def test_a_file_that_may_not_be_read_is_bad_input(words: list[str], tmp_path: Pa
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "closed" in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("gigabytes", [0.3, 0.8])
-def test_too_few_addresses_are_said(gigabytes: float, text: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("gigabytes", "words"),
+    [(0.3, ["run", "ablation", "--tasks", "none"]), (0.8, ["run", "ablation", "--tasks", "none"])]
+    + [(size, ["data", "prepare"]) for size in (0.3, 0.5)],
+)
+def test_too_few_addresses_are_said(gigabytes: float, words: list[str], text: Path, tmp_path: Path) -> None:
     limit = int(gigabytes * 1e9)
-    words = ["run", "ablation", "--corpus", str(text), "--tasks", "none", *SETS]
     done = subprocess.run(
-        [sys.executable, "-m", "workbench", *words], capture_output=True, text=True, check=False, cwd=tmp_path,
+        [sys.executable, "-m", "workbench", *words, "--corpus", str(text), *SETS],
+        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=100,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
     )  # fmt: skip
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "ulimit -v" in done.stderr, done.stderr

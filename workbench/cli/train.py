@@ -56,7 +56,7 @@ from workbench.execution.request import (
     sweep_job,
     writable,
 )
-from workbench.memory import check_address_space
+from workbench.memory import FOR_TEXT, check_address_space
 from workbench.progress import say
 from workbench.signals import end_with_parent
 from workbench.spec.host import Host, follows, launched
@@ -393,6 +393,7 @@ def encode_slices(
 
     given = Plan.read(plan)
     end_with_parent(parent)
+    check_address_space(FOR_TEXT, "preparing a text")
     encode_missing(given)
 
 

@@ -35,6 +35,7 @@ from workbench.data.slices.slice_workers import encode_with
 from workbench.data.streams import Advance
 from workbench.data.subwords import TRAINED
 from workbench.errors import InputError
+from workbench.memory import FOR_TEXT, check_address_space
 from workbench.spec.parts import DataSpec, Special
 from workbench.spec.run_spec import RunSpec, digest
 from workbench.store.atomic import cache_root, copy_files
@@ -89,6 +90,7 @@ def prepare(
     folder = root / "data" / key
     prepared = _read(folder)
     if prepared is None:
+        check_address_space(FOR_TEXT, "preparing a text")
         slices = cut(found)
         with shown() if progress is None else nullcontext(progress) as report:
             share = partial(encode_slices, workers=workers)

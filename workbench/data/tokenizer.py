@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from workbench.data import foreign
 from workbench.data.subwords import SPECIALS, TRAINED, train
 from workbench.errors import InputError, message_of, plural
+from workbench.memory import FOR_TEXT, check_address_space
 from workbench.signals import interruptible
 from workbench.spec.parts import DataSpec, Special
 from workbench.spec.run_spec import digest
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 SENTENCE_ENDS = (".", "!", "?")
 BLANK_MARKS = ("\u2581", "\u0120")  # at the beginning of words, in SentencePiece and in byte-level BPE
 SAMPLE = 32_000_000  # characters of training text; on Wikipedia, twice as many give 0.05 % fewer tokens for a text
+TRAINING = 12  # bytes of memory for each character of that text, measured
 PIECE = 8192  # characters; documents are sampled in pieces of about this length
 BLANK, MARK = re.compile(r"[ \n]"), re.compile(r"[\s!-/:-@\[-`{-~]")
 FAR = 1 << 16  # characters in which a blank is searched for
@@ -58,6 +60,7 @@ def train_or_load(
     folder = root / f"{spec.tokenizer}-{vocab}-{digest(parts, 16)}"
     if not is_whole(folder):
         texts = sample(documents)
+        check_address_space(FOR_TEXT + TRAINING * sum(map(len, texts)), "training a vocabulary on this text")
         trained = interruptible(lambda: train(texts, vocab, spec.lowercase, spec.tokenizer, spec.strip_accents))
         with staged(folder) as temporary:
             save(trained, temporary, spec.lowercase)
