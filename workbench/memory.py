@@ -12,6 +12,7 @@ from workbench.errors import InputError, message_of
 
 NEEDED = 3 << 30  # bytes of address space that torch takes before the first tensor, with the stacks of its threads
 FOR_TEXT = 700 << 20  # bytes of address space with which tokenizers can start its threads and encode a text
+FOR_STATISTICS = 900 << 20  # bytes with which scipy's OpenBLAS finds its buffers; with fewer it tries for ever
 _WORDS = (
     "out of memory", "can't allocate memory", "cannot allocate memory", "alloc_failed", "unable to allocate",
     "failed to map segment", "can't start new thread",

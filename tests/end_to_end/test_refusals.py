@@ -321,6 +321,17 @@ def test_a_condition_that_no_run_can_meet(where: str, finished: Path, workbench:
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and where in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("gigabytes", [0.36, 0.5, 0.62, 0.85])
+def test_a_report_in_too_few_addresses_is_refused(gigabytes: float, finished: Path) -> None:
+    """scipy's OpenBLAS would ask for its buffers for ever, deaf to signals."""
+    limit = int(gigabytes * 1e9)
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench", "report", "ablation"], capture_output=True, text=True, check=False,
+        cwd=finished, timeout=100, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+    )  # fmt: skip
+    assert done.returncode == 2 and "ulimit -v" in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv, of util-linux, takes root's rights away")
 @pytest.mark.parametrize("words", [["--corpus", "closed.txt", "--tasks", "none"], ["--tasks", "closed.csv"]])
 def test_a_file_that_may_not_be_read_is_bad_input(words: list[str], tmp_path: Path) -> None:
