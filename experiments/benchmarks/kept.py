@@ -25,7 +25,10 @@ from workbench.report.page import checks, document, rendering
 from workbench.report.report_options import ReportOptions
 from workbench.store.atomic import write_atomic
 
-AXES = {"generator-size": "generator.width", "weight-tying": "tying"}  # that of the others is the objective
+AXES = {
+    "generator-size": "generator.width", "generator-size-wikipedia": "generator.width",
+    "weight-tying": "tying", "weight-tying-wikipedia": "tying",
+}  # that of the others is the objective  # fmt: skip
 SECTION = r'<section id="{}">.*?</section>'
 ANSWERS = r'(?:<div class="answer">.*?</div>\n)+'
 WARNINGS = r"<aside>.*?</aside>"

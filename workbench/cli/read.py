@@ -12,6 +12,7 @@ import typer
 from workbench.cli.options import AsJson, Out, Runs, emit, typed_path
 from workbench.errors import InputError
 from workbench.execution.request import report_folder, writable
+from workbench.memory import FOR_STATISTICS, check_address_space
 
 log = logging.getLogger("workbench")
 NoVerify = Annotated[
@@ -41,6 +42,7 @@ def report(
     from workbench.store.run_store import RunStore
 
     report_folder(out, runs)
+    check_address_space(FOR_STATISTICS, "a report")
     options = ReportOptions(order, parse_budget(budget) if budget else None, not no_verify)
     store = RunStore.existing(runs)
     record = find_record(store, experiment)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.memory import FOR_STATISTICS, check_address_space
 from workbench.report.report_options import ReportOptions
 
 if TYPE_CHECKING:
@@ -23,9 +22,8 @@ def write(
     """Write the report on one experiment record: `out`/index.html (or `out` itself, if it ends in .html) and CSV files.
 
     `missing` maps each task that was requested but is not available to the reason. Returns the path of the page.
-    Raises InputError if there is no such record or too little address space, OSError if the disk fails.
+    Raises InputError if there is no such record, OSError if the disk fails.
     """
-    check_address_space(FOR_STATISTICS, "a report")
     from workbench.report.page import document  # pandas and matplotlib are loaded only now
 
     return document.write(store, record_name, out, missing or {}, options or ReportOptions())

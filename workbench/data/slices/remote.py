@@ -119,9 +119,7 @@ def listed(name: str) -> list[tuple[RemotePath, str]]:
     except ValueError as error:
         raise InputError(f"corpus {name!r} is no URL: {error}") from None
     if parts.scheme in ("file", "local"):
-        raise InputError(
-            f"corpus {name!r}: files of this machine are named by their path: --corpus {parts.path or '/'}"
-        )
+        raise InputError(f"corpus {name!r}: files of this machine are named by path: --corpus {parts.path or '/'}")
     if "@" in parts.netloc and parts.scheme != "hf":
         raise InputError(
             f"corpus {parts.scheme}://...@{parts.netloc.rpartition('@')[2]}{parts.path}: a name may hold no user or "
