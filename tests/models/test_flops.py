@@ -411,3 +411,11 @@ def test_only_the_content_stream_looks_up_tokens() -> None:
     enc = EncoderSpec(hidden=32, layers=3, heads=2, embedding=16, vocab=100)
     cost = flops.two_streams(enc, length=20, queries=3)
     assert cost.paper - cost.sparse == 20 * 2 * 16 * 100
+
+
+def test_a_gated_layer_has_a_second_projection_and_a_product_of_both() -> None:
+    """Each token: 2 h ffn operations more under every convention, and in the paper's one for each inner value."""
+    plain, gated = (flops.block(64, 96, 4, 32, gated=gate) for gate in (False, True))
+    assert gated.matmul - plain.matmul == 32 * 2 * 64 * 96
+    assert gated.paper - plain.paper == gated.sparse - plain.sparse == 32 * (2 * 64 * 96 + 96)
+    assert plain == flops.block(64, 96, 4, 32)
