@@ -148,7 +148,8 @@ class Hub:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[Any] = []
         self.rows: Any = datasets.Dataset.from_dict({"title": ["x", "y"], "text": ["one", None]}).to_iterable_dataset()
-        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
+            monkeypatch.delenv(name, raising=False)
         monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", self.info)
         monkeypatch.setattr("datasets.load_dataset", self.load)
 

@@ -414,9 +414,10 @@ def test_a_dead_owner_here_is_replaced_at_once(tmp_path: Path) -> None:
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
-    inside, most, waited = [0], [0], []
+    inside, most, waited, together = [0], [0], [], threading.Barrier(3)
 
     def work() -> None:
+        together.wait()
         with alone(tmp_path / "lock", lambda: waited.append(1)):
             inside[0] += 1
             most[0] = max(most[0], inside[0])
