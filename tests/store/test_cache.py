@@ -414,14 +414,13 @@ def test_a_dead_owner_here_is_replaced_at_once(tmp_path: Path) -> None:
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
-    inside, most, waited, together = [0], [0], [], threading.Barrier(3)
+    inside, most, waited = [0], [0], threading.Event()
 
     def work() -> None:
-        together.wait()
-        with alone(tmp_path / "lock", lambda: waited.append(1)):
+        with alone(tmp_path / "lock", waited.set):
             inside[0] += 1
             most[0] = max(most[0], inside[0])
-            time.sleep(0.01)
+            waited.wait(30)  # the first holds it until another has found it held
             inside[0] -= 1
 
     threads = [threading.Thread(target=work) for _ in range(3)]
@@ -429,7 +428,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert most == [1] and waited
+    assert most == [1] and waited.is_set()
 
 
 def test_every_file_of_a_folder_is_flushed_before_it_is_put_in_place(
