@@ -331,3 +331,11 @@ def test_declared_arms_that_share_no_two_seeds_have_no_noise_of_their_own() -> N
     arms = {arm: tuple(run for run in runs_of(arm) if run in tuned) for arm in ARMS}
     found = noise_of(tuned, ("next",), tasks=("next",), arms=arms, declared=[("a", "b")], plan=Plan((4, 6, 9)))["mean"]
     assert found.gap is not None and found.widest is None
+
+
+@pytest.mark.parametrize("plan", [None, Plan((4, 6, 9))])
+def test_arms_without_any_noise_have_no_smallest_gap(plan: Plan | None) -> None:
+    """Noise that was not observed may still exist, so that 0 is not claimed, with fixed seeds or looks of a plan."""
+    tuned = {r: {"next": {0: 50.0 + place}} for place, arm in enumerate("abc") for r in runs_of(arm)}
+    found = noise_of(tuned, ("next",), tasks=("next",), plan=plan)["mean"]
+    assert found.paired == 0 and found.gap is None and found.widest is None
