@@ -339,3 +339,6 @@ def test_arms_without_any_noise_have_no_smallest_gap(plan: Plan | None) -> None:
     tuned = {r: {"next": {0: 50.0 + place}} for place, arm in enumerate("abc") for r in runs_of(arm)}
     found = noise_of(tuned, ("next",), tasks=("next",), plan=plan)["mean"]
     assert found.paired == 0 and found.gap is None and found.widest is None
+    apart = {"a": ("a-0",), "b": ("b-1",), "c": ("c-2",)}  # no two arms have a seed in common
+    found = noise_of(noisy({"a": 2.0, "b": 2.0, "c": 2.0}), ("next",), tasks=("next",), arms=apart, plan=plan)["mean"]
+    assert found.paired is None and found.gap is None and found.widest is None

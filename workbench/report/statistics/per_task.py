@@ -172,7 +172,7 @@ def noise(
         paired, n = pooled_sd(gaps), min(map(len, gaps), default=0)
         df = residual_df([frozenset(v) for v in values])
         family = family_of(names, declared)
-        gap = None if paired is None else _smallest(paired, len(runs), n, family, plan)
+        gap = _smallest(paired, len(runs), n, family, plan)
         yield Noise(
             name,
             pooled_sd(within),
@@ -186,12 +186,17 @@ def noise(
         )
 
 
-def _smallest(sd: float, arms: int, seeds: int, family: Family | None, plan: Plan | None) -> float | None:
-    """Return the smallest gap if all arms have the same noise, `sd`: at so many seeds, or over all looks of a plan."""
+def _smallest(sd: float | None, arms: int, seeds: int, family: Family | None, plan: Plan | None) -> float | None:
+    """Return the smallest gap if all arms have the same noise, `sd`: at so many seeds, or over all looks of a plan.
+
+    Returns None if there is no noise to go by: if it is not known, or 0, which does not mean that there is none.
+    """
+    if not sd:
+        return None
     if plan is None:
         return smallest_gap(sd, arms, seeds, family)
     design = shown(arms, plan.seeds, family)
-    return None if design is None or sd == 0 else design.gap * sd
+    return None if design is None else design.gap * sd
 
 
 def _widest(
