@@ -26,7 +26,8 @@ from workbench import objectives
 
 ROOT = Path(__file__).parents[1]
 DOCS = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name != "log.md"]  # which records what was run
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS, ROOT / "reports/kept/README.md"]
+KEPT = ROOT / "reports/kept"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS, KEPT / "README.md"]
 MEANT = {"EXPERIMENT": "ablation", "NAME": "ablation", "AXIS": "lambda", "WHAT": "objectives"}
 NEED_WORDS = ("run", "sweep", "report", "export", "evaluate", "list", "diff")
 PREFIX = r"(?:\$ |nohup |exec |python -m |\.venv/bin/)?"  # what may stand before `workbench`
@@ -112,6 +113,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reader")
     for name in ("my_idea.py", "shuffled_tokens.py"):
         (folder / name).write_text(OBJECTIVE, encoding="utf-8")
+    for experiment in KEPT.rglob("*.py"):
+        target = folder / experiment.relative_to(ROOT)
+        target.parent.mkdir(parents=True)
+        shutil.copy(experiment, target)
     (folder / "focal_mlm.py").write_text(tutorial_objective(), encoding="utf-8")
     (folder / "my_question.py").write_text(EXPERIMENT, encoding="utf-8")
     done = workbench(folder, *FIRST)
