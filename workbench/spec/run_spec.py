@@ -230,7 +230,8 @@ class RunSpec(Part):
         }
         if not self.encoder.causal:  # None or false
             del full["encoder"]["causal"]
-        for (part, key), former in _ADDED_LATER.items():
+        for name, former in _ADDED_LATER.items():
+            part, key = name.split(".")
             if full[part][key] == former:
                 del full[part][key]
         if self.generator.kind == "transformer":
@@ -268,29 +269,32 @@ def _text(data: DataSpec) -> DataSpec:
 
 
 # Settings that newer versions added, and the value that was in effect before (see `RunSpec.identity`).
-_ADDED_LATER: dict[tuple[str, str], Any] = {
-    ("schedule", "floor"): 0.0,
-    ("schedule", "until"): 1.0,
-    ("corruption", "generator_random"): 0.0,
-    ("optim", "kind"): "adamw",
-    ("optim", "generator_lr"): None,
-    ("data", "held_out"): 0.0,
-    ("data", "strip_accents"): None,
-    ("data", "min_words"): 0,
-    ("data", "max_words"): None,
-    ("data", "language"): None,
-    ("data", "near_duplicates"): None,
-    ("data", "pairs"): None,
-    ("data", "copies"): None,
-    ("budget", "words"): None,
+_ADDED_LATER: dict[str, Any] = {
+    "schedule.floor": 0.0,
+    "schedule.until": 1.0,
+    "corruption.generator_random": 0.0,
+    "optim.kind": "adamw",
+    "optim.generator_lr": None,
+    "data.held_out": 0.0,
+    "data.strip_accents": None,
+    "data.min_words": 0,
+    "data.max_words": None,
+    "data.language": None,
+    "data.near_duplicates": None,
+    "data.pairs": None,
+    "data.copies": None,
+    "budget.words": None,
 }
 
 _BRANCHES = ("schedule", "budget", "start", "tasks", "scale")  # fields in which a branch may differ from its trunk
 
 
 def with_later_settings(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored spec's settings by dotted key, with those that newer versions added, at what was in effect."""
-    return {f"{part}.{key}": former for (part, key), former in _ADDED_LATER.items()} | dict(stored)
+    """Return the settings of a stored spec, by dotted keys, as a newer version would have written them.
+
+    A setting that did not exist yet has the value that was in effect.
+    """
+    return {**_ADDED_LATER, **stored}
 
 
 def slug(text: str) -> str:

@@ -23,7 +23,7 @@ from workbench.store.atomic import read_sealed, sealed, write_atomic
 from workbench.store.run_directory import RunDir
 
 Facts = dict[str, Any]
-FORMAT = 1  # increase it when a kept fact is computed in another way
+FORMAT = 2  # increase it when a kept fact is computed in another way
 SETTLED = ("done", "trained", "failed", "diverged", "damaged")
 RECENT = 2.0  # seconds; a file may change twice within the resolution of its times
 

@@ -12,6 +12,7 @@ from typing import Any
 from workbench.errors import InputError, suggest
 from workbench.report.load.naming import PUBLISHED, UNTRAINED, budget_of, code_of, kind_of
 from workbench.report.load.run_files import NONE, Records, flatten, number, optional, part, scores_of
+from workbench.spec.run_spec import with_later_settings
 from workbench.spec.scoring import mean_score, place_of
 from workbench.store.index import Index
 from workbench.store.run_store import RunDir, RunStore
@@ -56,9 +57,10 @@ def row_of(run: RunDir) -> Row:
     spec = part(optional(run.path / "spec.json", records), "spec")
     done, env = optional(run.path / "done.json", records), optional(run.path / "env.json", records)
     row |= {"kind": kind_of(spec)}
+    settings = with_later_settings(flatten(spec)) if spec else {}
     if row["kind"] == PUBLISHED:  # its other settings are of no run
-        spec = {key: spec[key] for key in ("published", "seed", "budget") if key in spec}
-    row |= flatten(spec) | {"budget": budget_of(part(spec, "budget"))[0], "code": code_of(env)}
+        settings = flatten({key: spec[key] for key in ("published", "seed", "budget") if key in spec})
+    row |= settings | {"budget": budget_of(part(spec, "budget"))[0], "code": code_of(env)}
     if row["kind"] in (UNTRAINED, PUBLISHED):  # every spec names an objective, and here it is not used
         row["objective"] = row["kind"]
     row |= {f"spent.{k}": done.get(k) for k in ("steps", "tokens", "seconds")}
