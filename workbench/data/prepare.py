@@ -28,7 +28,7 @@ from workbench.data.shards import SHARD, Shards, Text, encode, joined, token_typ
 from workbench.data.slices.cutting import Slice, cut, is_small
 from workbench.data.slices.documents import NEAR, Removed, documents
 from workbench.data.slices.encode_slices import discard_damaged, facts_of, flags, held_out_parts, remove_locks
-from workbench.data.slices.languages import version_for
+from workbench.data.slices.languages import PACKAGE, version_for
 from workbench.data.slices.near_duplicates import left_out
 from workbench.data.slices.slice_plan import Plan
 from workbench.data.slices.slice_workers import encode_with
@@ -140,7 +140,7 @@ def _key(spec: RunSpec, found: Sequence[sources.Source], root: Path) -> tuple[st
     lengths = {"min_words": spec.data.min_words, "max_words": spec.data.max_words}
     filters: list[Any] = [lengths] if any(lengths.values()) else []
     if spec.data.language is not None:
-        filters.append({"language": spec.data.language, "py3langid": version_for(spec.data.language)})
+        filters.append({"language": spec.data.language, PACKAGE: version_for(spec.data.language)})
     if spec.data.near_duplicates is not None:
         filters.append({NEAR: spec.data.near_duplicates})
     origin = digest([[sources.identity(source) for source in found], spec.data.column, *held_back, *filters], 64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,17 @@ def test_without_the_package_the_command_says_what_to_install(
         return real(name, *rest)
 
     languages._model.cache_clear()
-    monkeypatch.setattr(builtins, "__import__", missing)
+    monkeypatch.setattr(builtins, "__import__", missing)  # as if its files were gone, but not its metadata
     with pytest.raises(InputError, match=r"needs the package py3langid; pip install 'workbench\[language\]'"):
         prepare(spec(path, language="en"), silent, tmp_path)
+
+
+def test_an_absent_package_is_noticed_before_any_text_is_read(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", absent)
+    with pytest.raises(InputError, match=r"needs the package py3langid; pip install 'workbench\[language\]'"):
+        already(spec(path, language="en"), tmp_path)

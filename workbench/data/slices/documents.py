@@ -16,7 +16,7 @@ Removed = dict[str, Counter[str]]  # filter, named by its key of the spec -> the
 
 
 def unsuitable(data: DataSpec, document: str) -> str:
-    """Return the name of the filter by which a document is left out whatever the others are, "" if it is kept."""
+    """Return the name of the filter by which a document is left out for its length or language, "" if it is kept."""
     if data.min_words or data.max_words is not None:
         words = len(document.split())
         if words < data.min_words:
