@@ -58,7 +58,7 @@ def test_a_module_that_fails_without_a_reason_is_out_of_memory_only_below_a_limi
 
 
 def test_an_address_space_too_small_for_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit = memory.NEEDED
+    limit = memory.FOR_TORCH
     monkeypatch.setattr(memory.resource, "getrlimit", lambda _: (limit, limit))
     memory.check_address_space()
     limit -= 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from workbench.errors import InputError, message_of
 
-NEEDED = 3 << 30  # bytes of address space that torch takes before the first tensor, with the stacks of its threads
+FOR_TORCH = 3 << 30  # bytes of address space that torch takes before the first tensor, with the stacks of its threads
 FOR_TEXT = 700 << 20  # bytes of address space with which tokenizers can start its threads and encode a text
 FOR_STATISTICS = 900 << 20  # bytes with which scipy's OpenBLAS finds its buffers; with fewer it tries for ever
 _WORDS = (
@@ -41,7 +41,7 @@ def address_space() -> int | None:
     return None if limit == resource.RLIM_INFINITY else limit
 
 
-def check_address_space(needed: int = NEEDED, what: str = "torch") -> None:
+def check_address_space(needed: int = FOR_TORCH, what: str = "torch") -> None:
     """Raise InputError if the limit is below what a library needs, which would end or block the process otherwise."""
     limit = address_space()
     if limit is not None and limit < needed:

@@ -25,10 +25,7 @@ from workbench.report.page import checks, document, rendering
 from workbench.report.report_options import ReportOptions
 from workbench.store.atomic import write_atomic
 
-AXES = {
-    "generator-size": "generator.width", "generator-size-wikipedia": "generator.width",
-    "weight-tying": "tying", "weight-tying-wikipedia": "tying",
-}  # that of the others is the objective  # fmt: skip
+AXES = {"generator-size": "generator.width", "weight-tying": "tying"}  # that of the others is the objective
 SECTION = r'<section id="{}">.*?</section>'
 ANSWERS = r'(?:<div class="answer">.*?</div>\n)+'
 WARNINGS = r"<aside>.*?</aside>"
@@ -41,10 +38,11 @@ def read(folder: Path) -> Frames:
     runs = with_columns(tables["runs"].astype({"arm": str}), RUN)
     baselines = tables["baselines"].query("task != 'mean'").assign(run_id="")
     text = (folder / "index.html").read_text(encoding="utf-8")
+    axis = AXES.get(folder.name.removesuffix("-wikipedia"), "objective")
     record = {
         "name": _between(text, '<p class="kicker">workbench report<span>', "</span>"),
         "question": _between(text, "<h1>", "</h1>"),
-        "experiment": folder.name, "axis": AXES.get(folder.name, "objective"), "command": "", "tasks": {}, "text": {},
+        "experiment": folder.name, "axis": axis, "command": "", "tasks": {}, "text": {},
         "updated": "", "contrasts": contrasts(pd.read_csv(folder / "pairs.csv", dtype={"contrast": str})),
     }  # fmt: skip
     points = folder / "points.csv"
