@@ -14,8 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from transformers import (
+    AlbertConfig,
+    AlbertForPreTraining,
     BertConfig,
     BertForMaskedLM,
+    BertForPreTraining,
     ElectraConfig,
     ElectraForMaskedLM,
     ElectraForPreTraining,
@@ -26,7 +29,7 @@ from transformers import (
 )  # fmt: skip
 
 from workbench.bench.turns import Enough, Turns, made_up
-from workbench.data.corpus import Corpus
+from workbench.data.corpus import corpus_of
 from workbench.data.prepare import bind
 from workbench.models.query_stream.permutation import pick_spans, visible_in_order
 from workbench.rng import row_keys
@@ -57,6 +60,14 @@ def masked(ids: Tensor, mask_id: int) -> tuple[Tensor, Tensor]:
     picks = torch.rand(ids.shape, device=ids.device) < RATE
     picks[:, 0] = picks[:, -1] = False
     return ids.masked_fill(picks, mask_id), ids.masked_fill(~picks, -100)
+
+
+def corrupted(ids: Tensor, mask_id: int, vocab: int) -> tuple[Tensor, Tensor]:
+    """The same as BERT corrupts them: of the picks, 80 % [MASK], 10 % a random word, 10 % left."""
+    inputs, labels = masked(ids, mask_id)
+    coin, picks = torch.rand(ids.shape, device=ids.device), labels != -100
+    words = torch.randint_like(ids, vocab)
+    return torch.where(picks & (coin > 0.8), torch.where(coin > 0.9, ids, words), inputs), labels
 
 
 class Pair(nn.Module):
@@ -154,7 +165,7 @@ class Package(nn.Module):
 
 
 class Bert(nn.Module):
-    """BERT MLM, logits at every position: 80 % [MASK], 10 % a random word, 10 % left. Its tables are as wide as it."""
+    """BERT MLM, logits at every position. Its tables are as wide as it."""
 
     def __init__(self, spec: RunSpec) -> None:
         super().__init__()
@@ -162,12 +173,51 @@ class Bert(nn.Module):
         self.mask_id, self.vocab = spec.data.special.mask, spec.encoder.vocab
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, **_: Any) -> dict[str, Tensor]:
-        inputs, labels = masked(input_ids, self.mask_id)
-        coin = torch.rand(input_ids.shape, device=input_ids.device)
-        picks = labels != -100
-        words = torch.randint_like(input_ids, self.vocab)
-        inputs = torch.where(picks & (coin > 0.8), torch.where(coin > 0.9, input_ids, words), inputs)
+        inputs, labels = corrupted(input_ids, self.mask_id, self.vocab)
         return {"loss": self.model(inputs, attention_mask=attention_mask, labels=labels).loss}
+
+
+class Segments(nn.Module):
+    """BERT or ALBERT with both losses, as `BertForPreTraining` and `AlbertForPreTraining` compute them.
+
+    Both keep the logits at every position. ALBERT picks single tokens here, which takes less time than spans.
+    """
+
+    def __init__(self, spec: RunSpec) -> None:
+        super().__init__()
+        self.albert = spec.encoder.family == "albert"
+        self.model: Any = (
+            AlbertForPreTraining(AlbertConfig(
+                **config(spec.encoder), embedding_size=spec.encoder.embedding_width, hidden_act="gelu"
+            ))
+            if self.albert else BertForPreTraining(BertConfig(**config(spec.encoder)))
+        )  # fmt: skip
+        self.mask_id, self.vocab = spec.data.special.mask, spec.encoder.vocab
+
+    def forward(self, input_ids: Tensor, broken: Tensor, **more: Tensor) -> dict[str, Tensor]:
+        inputs, labels = corrupted(input_ids, self.mask_id, self.vocab)
+        return {"loss": self.loss(inputs, labels, broken, **more)}
+
+    def loss(self, ids: Tensor, labels: Tensor, broken: Tensor, **more: Tensor) -> Tensor:
+        """The sum of both losses of ids (B, L), whose labels (B, L) are -100 where nothing is asked."""
+        name = "sentence_order_label" if self.albert else "next_sentence_label"
+        found: Tensor = self.model(ids, labels=labels, **{name: broken.long()}, **more).loss
+        return found
+
+    def take(self, ours: Any) -> None:
+        """The weights of our objective."""
+        words, pairs, model = ours.head, ours.pair_head, self.model
+        base = model.albert if self.albert else model.bert
+        base.load_state_dict(ours.encoder.model.state_dict(), strict=False)
+        pooler = base.pooler if self.albert else base.pooler.dense
+        last = model.sop_classifier.classifier if self.albert else model.cls.seq_relationship
+        predictions = model.predictions if self.albert else model.cls.predictions
+        transform = predictions if self.albert else predictions.transform
+        for target, source in (
+            (pooler, pairs.dense), (last, pairs.out), (transform.dense, words.dense), (transform.LayerNorm, words.norm),
+        ):  # fmt: skip
+            target.load_state_dict(source.state_dict())
+        predictions.decoder.bias.copy_(words.bias)
 
 
 def gpt2(spec: RunSpec) -> GPT2LMHeadModel:
@@ -228,6 +278,8 @@ def model_of(peer: str, spec: RunSpec) -> nn.Module:
         return Package(spec)
     if peer == "bert-mlm-trainer":
         return Bert(spec)
+    if peer in ("bert-hf", "albert-hf"):
+        return Segments(spec)
     if peer == "gpt2-hf":
         return Causal(spec)
     if peer == "xlnet-hf":
@@ -237,12 +289,21 @@ def model_of(peer: str, spec: RunSpec) -> nn.Module:
     return AllTokens(generator, main, spec.data.special.mask, spec.encoder.hidden)
 
 
-def rows(spec: RunSpec) -> Tensor:
-    """Token ids (ROWS, L) as our own benchmark makes them up."""
+def rows(spec: RunSpec) -> dict[str, Tensor]:
+    """Inputs of ROWS rows, (ROWS, L) and for `broken` (ROWS,), from what our own benchmark makes up."""
     with tempfile.TemporaryDirectory() as folder:
         prepared = made_up(Path(folder) / "data", spec, ROWS * spec.data.length)
-        bound = bind(spec, prepared)
-        return Corpus(prepared, bound.data.length, 0).batch(0, ROWS).ids
+        corpus = corpus_of(prepared, bind(spec, prepared))
+        return inputs_of(corpus.batch(0, min(ROWS, corpus.rows)))
+
+
+def inputs_of(batch: Batch) -> dict[str, Tensor]:
+    """A batch under the names that Hugging Face's models give it; `broken` is the label of a pair."""
+    attention = torch.ones_like(batch.ids) if batch.attention is None else batch.attention.long()
+    inputs = {"input_ids": batch.ids, "attention_mask": attention}
+    if batch.segments is not None and batch.broken is not None:
+        inputs |= {"token_type_ids": batch.segments, "broken": batch.broken}
+    return inputs
 
 
 def loop(model: nn.Module, spec: RunSpec, host: Host, every: int, held: Callable[..., None]) -> None:
@@ -251,10 +312,9 @@ def loop(model: nn.Module, spec: RunSpec, host: Host, every: int, held: Callable
     optimizer = torch.optim.AdamW(model.parameters(), lr=spec.optim.lr, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 10_000))
     autocast = torch.autocast(host.device.partition(":")[0], torch.bfloat16, enabled=host.precision == "bf16")
-    for step, ids in enumerate(batches(rows(spec), spec.batch.size), 1):
-        ids = ids.to(host.device)
+    for step, inputs in enumerate(batches(rows(spec), spec.batch.size), 1):
         with autocast:
-            loss = model(input_ids=ids, attention_mask=torch.ones_like(ids))["loss"]
+            loss = model(**{name: value.to(host.device) for name, value in inputs.items()})["loss"]
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
@@ -265,11 +325,12 @@ def loop(model: nn.Module, spec: RunSpec, host: Host, every: int, held: Callable
             held(step, 0, {})
 
 
-def batches(ids: Tensor, size: int) -> Iterator[Tensor]:
+def batches(inputs: dict[str, Tensor], size: int) -> Iterator[dict[str, Tensor]]:
+    count = len(inputs["input_ids"])
     while True:
-        order = torch.randperm(len(ids))
-        for start in range(0, len(ids) - size + 1, size):
-            yield ids[order[start : start + size]]
+        order = torch.randperm(count)
+        for start in range(0, count - size + 1, size):
+            yield {name: value[order[start : start + size]] for name, value in inputs.items()}
 
 
 def trainer(model: nn.Module, spec: RunSpec, host: Host, every: int, held: Callable[..., None]) -> None:
@@ -281,8 +342,8 @@ def trainer(model: nn.Module, spec: RunSpec, host: Host, every: int, held: Calla
             if state.global_step % every == 0:
                 held(state.global_step, 0, {})
 
-    ids = rows(spec)
-    data = [{"input_ids": row, "attention_mask": torch.ones_like(row)} for row in ids]
+    inputs = rows(spec)
+    data = [{name: value[row] for name, value in inputs.items()} for row in range(len(inputs["input_ids"]))]
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             output_dir=folder, max_steps=10**6, per_device_train_batch_size=spec.batch.size,

@@ -4,10 +4,11 @@
 
 Every contender is a whole optimizer step (data, forward, backward, clipping, AdamW, schedule, metrics) with the same
 sizes, batch and dropout, in a process of its own; they take turns (A B C A B C), and medians are compared. The base of
-all ratios is a pair of Hugging Face models in a plain fp32 loop, `hf-naive`, or another peer that --base names
-(`gpt2-hf`, a `GPT2LMHeadModel`, for causal language models; `xlnet-hf`, an `XLNetLMHeadModel` with true masks, for
-permutation language models), measured in the same turns; `processor_ratio` compares
-processor time, all threads together, which other work on the machine disturbs less.
+all ratios is a pair of Hugging Face models in a plain fp32 loop, `hf-naive`, or another peer that --base names,
+measured in the same turns: `gpt2-hf`, a `GPT2LMHeadModel`, for causal language models; `xlnet-hf`, an
+`XLNetLMHeadModel` with true masks, for permutation language models; `bert-hf` and `albert-hf`, a `BertForPreTraining`
+and an `AlbertForPreTraining`, for rows of two segments. `processor_ratio` compares processor time, all threads
+together, which other work on the machine disturbs less.
 Beforehand both sides compute the loss of the same batch from the same weights.
 
 `accelerate` (for HF Trainer) and `electra-pytorch` (pip install --no-deps electra-pytorch) are left out, and the reason
@@ -52,18 +53,22 @@ WORKLOADS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 CAUSAL = {"objective": "causal-lm", "encoder.embedding": None}  # GPT-2's embeddings are as wide as its layers
 PERMUTED = {"objective": "permutation-lm", "encoder.embedding": None}  # as XLNet's are
+BERT = {"objective": "bert", "encoder.embedding": None}  # as BERT's are
 OURS: dict[str, dict[str, Any]] = {
     "ours-rtd": {"objective": "rtd"}, "ours-bert-mlm": {"objective": "bert-mlm"},
     "ours-all-tokens-mlm": {"objective": "all-tokens-mlm"}, "ours-causal-lm": CAUSAL,
     "ours-gpt2": CAUSAL | {"encoder.family": "gpt2"},
     "ours-permutation-lm": PERMUTED, "ours-xlnet": PERMUTED | {"encoder.family": "xlnet"},
+    "ours-bert": BERT | {"encoder.family": "bert"}, "ours-albert": {"objective": "albert", "encoder.family": "albert"},
 }  # fmt: skip
 PEERS = {  # what each needs besides our own dependencies
     "hf-naive": "", "hf-trainer": "accelerate", "electra-pytorch": "electra_pytorch", "bert-mlm-trainer": "accelerate",
-    "all-tokens-hf": "", "gpt2-hf": "", "xlnet-hf": "",
+    "all-tokens-hf": "", "gpt2-hf": "", "xlnet-hf": "", "bert-hf": "", "albert-hf": "",
 }  # fmt: skip
 BASE = "hf-naive"
-SAME_SIZES = {"gpt2-hf": "ours-gpt2", "xlnet-hf": "ours-xlnet"}  # those of every other peer are ours-rtd's
+SAME_SIZES = {  # those of every other peer are ours-rtd's
+    "gpt2-hf": "ours-gpt2", "xlnet-hf": "ours-xlnet", "bert-hf": "ours-bert", "albert-hf": "ours-albert",
+}  # fmt: skip
 
 
 def spec_of(workload: str, peer: str = "ours-rtd", **more: Any) -> ResolvedSpec:
@@ -148,6 +153,32 @@ def same_permutation_loss(workload: str) -> dict[str, float]:
         values = {"ours_permutation": float(ours(batch).total), "hf_permutation": float(theirs.loss(batch))}
     if abs(values["ours_permutation"] - values["hf_permutation"]) > 1e-4:
         raise SystemExit(f"workload {workload}: the permutation losses differ: {values}")
+    return values
+
+
+def same_segment_losses(workload: str, peer: str) -> dict[str, float]:
+    """The same for BERT and ALBERT, whose masked rows are ours."""
+    import torch
+    from peer_models import Segments, inputs_of
+
+    from workbench.models.corruption import mask_tokens
+    from workbench.models.segments.pair_losses import pair_losses
+
+    name = peer.removesuffix("-hf")
+    spec, ours, batch = still(workload, f"ours-{name}")
+    with torch.no_grad():
+        theirs = Segments(spec).eval()
+        theirs.take(ours)
+        masked = mask_tokens(batch, spec, spec.corruption.mask, spec.corruption.random)
+        found = pair_losses(ours.encoder, ours.head, ours.pair_head, batch, masked, "pair").total
+        counted = masked.weights > 0
+        labels = torch.full_like(batch.ids, -100)
+        labels[counted.nonzero()[:, 0], masked.positions[counted]] = masked.targets[counted]
+        inputs = inputs_of(batch) | {"ids": masked.ids}
+        del inputs["input_ids"]
+        values = {f"ours_{name}": float(found), f"hf_{name}": float(theirs.loss(labels=labels, **inputs))}
+    if abs(values[f"ours_{name}"] - values[f"hf_{name}"]) > 1e-4:
+        raise SystemExit(f"workload {workload}: the losses of {name} differ: {values}")
     return values
 
 
@@ -250,7 +281,8 @@ def main() -> None:
     for workload in chosen.workload or list(WORKLOADS):
         result["same_loss"][workload] = (
             same_loss(workload) | same_causal_loss(workload) | same_permutation_loss(workload)
-        )
+            | same_segment_losses(workload, "bert-hf") | same_segment_losses(workload, "albert-hf")
+        )  # fmt: skip
         for precision in chosen.precision or ["fp32", "bf16"]:
             result["rows"] += measure(workload, precision, peers, chosen)
             chosen.out.write_text(json.dumps(result, indent=1) + "\n")

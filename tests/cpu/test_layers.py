@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from workbench import cpu
-from workbench.cpu import compiled, layers, portable
+from workbench.cpu import compiled, designs, layers, portable
 from workbench.models.electra import hugging_face
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.spec.presets import resolve
@@ -67,9 +67,16 @@ def distance(one: Tensor, other: Tensor) -> float:
 @pytest.mark.usefixtures("ops")
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 @pytest.mark.parametrize("causal", [False, True], ids=["", "causal"])
-@pytest.mark.parametrize("embedding", [24, WIDTH])
-def test_outputs_and_gradients_agree_with_hugging_face(embedding: int, causal: bool, padded: bool) -> None:
-    encoder = encoder_of(embedding=embedding, causal=causal)
+@pytest.mark.parametrize(
+    ("family", "embedding"),
+    [("electra", 24), ("electra", WIDTH), ("bert", None), ("roberta", None), ("albert", 24), ("albert", WIDTH)],
+)
+def test_outputs_and_gradients_agree_with_hugging_face(
+    family: str, embedding: int | None, causal: bool, padded: bool
+) -> None:
+    if causal and family == "albert":
+        pytest.skip("ALBERT has no causal mask")
+    encoder = encoder_of(family=family, embedding=embedding, causal=causal)
     assert layers.can(encoder.model, inputs(padded)[0])
     hidden, gradients = run(encoder, *inputs(padded))
     encoder.plain = True
@@ -80,6 +87,47 @@ def test_outputs_and_gradients_agree_with_hugging_face(embedding: int, causal: b
     for name, gradient in gradients.items():
         # The gradient of the bias of keys is 0 except for rounding.
         assert distance(gradient, theirs[name]) < 1e-5 or "key.bias" in name, name
+
+
+def test_groups_of_layers_share_their_weights_as_in_hugging_face() -> None:
+    """ALBERT may have several groups of several layers each; the published ones have one of one."""
+    from transformers import AlbertConfig, AlbertModel
+
+    sizes = {"vocab_size": 60, "embedding_size": 24, "hidden_size": WIDTH, "num_attention_heads": 3}
+    torch.manual_seed(0)
+    model = AlbertModel(AlbertConfig(
+        **sizes, intermediate_size=64, num_hidden_layers=5, num_hidden_groups=2, inner_group_num=2, hidden_act="gelu",
+        initializer_range=0.3,
+    )).eval()  # fmt: skip
+    ids, attention = inputs(True)
+    assert attention is not None and len(designs.layers_of(model)) == 10
+    with torch.no_grad():
+        expected = model(ids, attention.long()).last_hidden_state
+        found = layers.hidden_states(model, ids, attention)
+    torch.testing.assert_close(found[attention], expected[attention], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["electra", "bert", "roberta", "albert"])
+def test_every_state_and_states_at_one_position_agree_with_hugging_face(family: str) -> None:
+    encoder = encoder_of(family=family, embedding=24 if family in ("electra", "albert") else None).eval()
+    ids, _ = inputs(False)
+    places = torch.tensor([3, 0, 31, 7, 12])
+    model = hugging_face(encoder.model) if family == "electra" else encoder.model
+    with torch.no_grad():
+        expected = model.eval()(input_ids=ids, output_hidden_states=True)
+        states, at = layers.every_state(encoder.model, ids), encoder.states_at(ids, None, places)
+    for found, theirs in zip(states, expected.hidden_states, strict=True):
+        torch.testing.assert_close(found, theirs, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(at, expected.last_hidden_state[torch.arange(ROWS), places], rtol=1e-5, atol=1e-5)
+
+
+def test_encoders_of_another_design_or_activation_are_left_to_their_module() -> None:
+    ids, _ = inputs(False)
+    encoder = encoder_of(family="albert")
+    encoder.model.config.hidden_act = "gelu_new"
+    assert not layers.can(encoder.model, ids)
+    for family in ("deberta-v2", "modernbert", "gpt2", "xlnet"):
+        assert not layers.can(encoder_of(family=family, embedding=None).model, ids)
 
 
 @pytest.mark.usefixtures("ops")
@@ -113,9 +161,10 @@ def test_segments_are_added() -> None:
 
 
 @pytest.mark.usefixtures("ops")
-def test_dropout_follows_torchs_seed_and_keeps_the_mean() -> None:
+@pytest.mark.parametrize("family", ["electra", "albert"])  # which has no dropout after its feed-forward layers
+def test_dropout_follows_torchs_seed_and_keeps_the_mean(family: str) -> None:
     """Hidden states have the mean and variance of torch's dropout; a seed fixes the mask; evaluation has no dropout."""
-    encoder = encoder_of(dropout=0.2, attention_dropout=0.2, layers=1)
+    encoder = encoder_of(family=family, dropout=0.2, attention_dropout=0.2, layers=1)
     ids, _ = inputs(False)
 
     def hidden(seed: int) -> Tensor:

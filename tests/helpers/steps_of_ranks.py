@@ -45,18 +45,19 @@ CASES: dict[str, dict[str, Any]] = {
     "a pooling layer without a gradient": {"objective": "bert-mlm", "encoder.family": "bert"},
     "layers that are called": {
         "objective": "rtd",
-        "encoder.family": "bert",
+        "encoder.family": "modernbert",
         "encoder.layers": 2,
         "tying": "tokens",
         "generator.width": 1.0,
     },
     "layers of two passes": {
         "objective": "rtd",
-        "encoder.family": "roberta",
+        "encoder.family": "deberta-v2",
         "encoder.layers": 2,
         "tying": "all",
         "generator.width": 1.0,
     },
+    "layers whose weights our kernels read": {"objective": "rtd", "encoder.family": "albert", "encoder.layers": 2},
     "layers of GPT-2": {"objective": "causal-lm", "encoder.family": "gpt2", "encoder.layers": 2},
 }
 

@@ -42,7 +42,9 @@ def test_update_rules_of_whole_weights_are_refused(kind: str) -> None:
     [
         ("cpu", {"encoder.family": "electra"}, 0),
         ("cuda", {"encoder.family": "electra", "generator.depth": 0.5}, 6),
-        ("cpu", {"encoder.family": "bert", "tying": "all", "generator.width": 1.0}, 4),
+        ("cpu", {"encoder.family": "bert", "tying": "all", "generator.width": 1.0}, 0),
+        ("cuda", {"encoder.family": "bert", "tying": "all", "generator.width": 1.0}, 4),
+        ("cpu", {"encoder.family": "modernbert", "tying": "all", "generator.width": 1.0}, 4),
         ("cuda", {"encoder.family": "xlnet", "tying": "tokens", "generator.width": 1.0}, 0),
     ],
 )

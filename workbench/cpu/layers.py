@@ -1,7 +1,7 @@
-"""The layers of an ELECTRA encoder on a CPU, computed over the module that holds the weights.
+"""The layers of an encoder of BERT's design on a CPU, computed over the module that holds the weights.
 
-They compute the same function as `Electra.forward`, with its gradients written out. Query, key and value are one
-product; there is no mask if no row is padded; the operations between products take one pass over memory each
+They compute the same function as the module's own `forward`, with its gradients written out. Query, key and value are
+one product; there is no mask if no row is padded; the operations between products take one pass over memory each
 (`workbench/cpu/compiled.py`); and under bf16 autocast everything is in bf16 except sums, normalisation and the stored
 weights. Decision 7; docs/log.md has the time that each of these saves.
 
@@ -18,24 +18,24 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
 from workbench import cpu
+from workbench.cpu.designs import Rates, is_causal, is_known, layers_of, places_of, projection_of, rates_of
 from workbench.tensors import Drop, visible_keys
 
 
 def hidden_states(model: Any, ids: Tensor, attention: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-    """Return the last hidden states (B, L, D) of an `Electra` for ids (B, L), in the dtype of autocast or its weights.
+    """Return the last hidden states (B, L, D) of an encoder for ids (B, L), in the dtype of autocast or its weights.
 
     attention (B, L) is bool or 0/1, or None if no row is padded; segments (B, L) int64, or None if all are 0.
     """
     half = torch.is_autocast_enabled("cpu")
     with torch.autocast("cpu", enabled=False):
-        config = model.config
-        rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob) if model.training else (0.0, 0.0)
+        config, rates = model.config, rates_of(model)
         key = int(torch.randint(2**63 - 1, ())) if any(rates) else 0
         dtype = torch.bfloat16 if half else model.embeddings.word_embeddings.weight.dtype
-        hidden = _embed(model, ids, segments, Drop(key, rates[0]), dtype)
-        bias = _bias(ids, attention, config.is_decoder, dtype)
+        hidden = _embed(model, ids, segments, Drop(key, rates.embeddings), dtype)
+        bias = _bias(ids, attention, is_causal(config), dtype)
         apply: Any = Layers.apply
-        parameters = [tensor for layer in model.encoder.layer for tensor in weights(layer)]
+        parameters = [tensor for layer in layers_of(model) for tensor in layer]
         out: Tensor = apply(hidden, bias, config, rates, key, torch.is_grad_enabled(), *parameters)
         return out
 
@@ -48,10 +48,10 @@ def every_state(model: Any, ids: Tensor, attention: Tensor | None = None) -> lis
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         dtype = model.embeddings.word_embeddings.weight.dtype
         states = [_embed(model, ids, None, Drop(0, 0.0), dtype)]
-        bias = _bias(ids, attention, model.config.is_decoder, dtype)
+        bias = _bias(ids, attention, is_causal(model.config), dtype)
         apply: Any = Layers.apply
-        for layer in model.encoder.layer:
-            states.append(apply(states[-1], bias, model.config, (0.0, 0.0), 0, False, *weights(layer)))
+        for layer in layers_of(model):
+            states.append(apply(states[-1], bias, model.config, Rates(), 0, False, *layer))
         return states
 
 
@@ -72,14 +72,14 @@ def states_at(model: Any, ids: Tensor, places: Tensor) -> Tensor:
     """
     half = torch.is_autocast_enabled("cpu")
     with torch.autocast("cpu", enabled=False):
-        config, layers = model.config, list(model.encoder.layer)
+        config, layers = model.config, layers_of(model)
         dtype = torch.bfloat16 if half else model.embeddings.word_embeddings.weight.dtype
         hidden = _embed(model, ids, None, Drop(0, 0.0), dtype)
         apply: Any = Layers.apply
-        below = [tensor for layer in layers[:-1] for tensor in weights(layer)]
-        bias = _bias(ids, None, config.is_decoder, dtype)
-        hidden = apply(hidden, bias, config, (0.0, 0.0), 0, False, *below)
-        return _last_layer(hidden, places, config, *(each.to(dtype) for each in weights(layers[-1])))
+        below = [tensor for layer in layers[:-1] for tensor in layer]
+        bias = _bias(ids, None, is_causal(config), dtype)
+        hidden = apply(hidden, bias, config, Rates(), 0, False, *below)
+        return _last_layer(hidden, places, config, *(each.to(dtype) for each in layers[-1]))
 
 
 def _last_layer(
@@ -93,7 +93,7 @@ def _last_layer(
     query = F.linear(here, wq, bq).unflatten(1, (heads, -1))[:, :, None]  # (B, H, 1, d)
     key, value = F.linear(hidden, torch.cat([wk, wv]), torch.cat([bk, bv])).unflatten(2, (2, heads, -1)).unbind(2)
     scores = (query @ key.permute(0, 2, 3, 1)).float() * (width // heads) ** -0.5  # (B, H, 1, L)
-    if config.is_decoder:
+    if is_causal(config):
         later = torch.arange(hidden.shape[1]) > places[:, None]
         scores.masked_fill_(later[:, None, None], -torch.inf)
     context = (scores.softmax(-1).to(hidden.dtype) @ value.transpose(1, 2)).flatten(1)
@@ -103,34 +103,26 @@ def _last_layer(
 
 
 def can(model: Any, ids: Tensor) -> bool:
-    """Return whether `hidden_states` can replace `model` for ids: it is ELECTRA with GELU, on a CPU, not compiled."""
-    config = model.config
-    known = config.model_type == "electra" and config.hidden_act == "gelu"
-    known = known and not getattr(config, "add_cross_attention", False)
-    return known and ids.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
-def weights(layer: Any) -> list[Tensor]:
-    """Return the sixteen parameters of a layer in the order of `Layers.forward`."""
-    own = layer.attention.self
-    parts = (own.query, own.key, own.value, layer.attention.output.dense, layer.attention.output.LayerNorm,
-             layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm)  # fmt: skip
-    return [tensor for part in parts for tensor in (part.weight, part.bias)]
+    """Return whether `hidden_states` can replace `model` for ids: its design is known, on a CPU, not compiled."""
+    return is_known(model.config) and ids.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def _embed(model: Any, ids: Tensor, segments: Tensor | None, drop: Drop, dtype: torch.dtype) -> Tensor:
     """Return the input (B, L, D) of the first layer: the sum of three embeddings after norm, dropout and projection."""
     tables = model.embeddings
     words = F.embedding(ids, tables.word_embeddings.weight, tables.word_embeddings.padding_idx)
-    places = tables.position_embeddings.weight[: ids.shape[1]]
+    positions, places = tables.position_embeddings, places_of(model, ids)
+    where = positions.weight[: ids.shape[1]]
+    if places is not None:
+        where = F.embedding(places, positions.weight, positions.padding_idx)
     kinds = tables.token_type_embeddings.weight
-    added = words + (places + kinds[0]) if segments is None else words + places + F.embedding(segments, kinds)
+    added = words + (where + kinds[0]) if segments is None else words + where + F.embedding(segments, kinds)
     norm = tables.LayerNorm
     hidden = F.layer_norm(added, norm.normalized_shape, norm.weight, norm.bias, norm.eps).to(dtype)
     if drop.rate:
         apply: Any = Dropped.apply
         hidden = apply(hidden.flatten(0, 1), drop).view_as(hidden)
-    project = getattr(model, "embeddings_project", None)
+    project = projection_of(model)
     return hidden if project is None else F.linear(hidden, project.weight.to(dtype), project.bias.to(dtype))
 
 
@@ -158,7 +150,7 @@ class Layers(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, bias: Tensor | None, config: Any, rates: tuple[float, float], key: int,
+        ctx: Any, hidden: Tensor, bias: Tensor | None, config: Any, rates: Rates, key: int,
         with_grad: bool, *parameters: Tensor,
     ) -> Tensor:  # fmt: skip
         rows, _, width = hidden.shape
@@ -217,6 +209,7 @@ class Layers(torch.autograd.Function):
         return (torch.addmm(d_x, d_qkv, wqkv).view_as(grad), None, None, None, None, None, *grads)
 
 
-def drops_of(key: int, layer: int, rates: tuple[float, float]) -> list[Drop]:
+def drops_of(key: int, layer: int, rates: Rates) -> list[Drop]:
     """Return the dropouts of a layer: of attention probabilities, of attention output and of feed-forward output."""
-    return [Drop(key + 3 * layer + part + 1, rate) for part, rate in enumerate((rates[1], rates[0], rates[0]))]
+    parts = (rates.probabilities, rates.attention, rates.feed_forward)
+    return [Drop(key + 3 * layer + part + 1, rate) for part, rate in enumerate(parts)]

@@ -33,7 +33,7 @@ class Encoder(nn.Module):
     """A backbone without pooler or head.
 
     `model` is an `Electra` for that family and Hugging Face's module for any other. On a CPU, `cpu/layers.py` computes
-    an `Electra`; if `plain`, Hugging Face's module always does.
+    the families of BERT's design (`cpu/designs.py`); if `plain`, Hugging Face's module always does.
     """
 
     plain = False

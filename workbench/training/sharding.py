@@ -18,7 +18,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from workbench.models.electra import Electra
+from workbench.cpu.designs import is_known
 from workbench.models.encoder import Encoder
 from workbench.models.families import family_of
 from workbench.training.resume import MOMENTS, tensors_of
@@ -51,7 +51,8 @@ def split(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.devi
 def layers_of(model: nn.Module, device: torch.device) -> list[nn.Module]:
     """Return the layers of all encoders whose forward pass calls them, each once.
 
-    An `Electra` on a CPU, XLNet, and query streams read the weights of layers instead, and ALBERT has one layer.
+    Encoders that our own kernels compute, XLNet, and query streams read the weights of layers instead, and ALBERT has
+    one layer.
     """
     encoders = [part for part in model.modules() if isinstance(part, Encoder)]
     calling = [each for each in encoders if not (each.predicts_by_query or reads_layers(each, device))]
@@ -61,7 +62,8 @@ def layers_of(model: nn.Module, device: torch.device) -> list[nn.Module]:
 
 def reads_layers(encoder: Encoder, device: torch.device) -> bool:
     """Return whether an encoder computes with the weights of its layers without calling these on this device."""
-    return family_of(encoder.spec).distances or (isinstance(encoder.model, Electra) and device.type == "cpu")
+    kernels = device.type == "cpu" and is_known(encoder.model.config)
+    return family_of(encoder.spec).distances or kernels
 
 
 def _like(moment: Any, weight: Any) -> Any:
