@@ -86,6 +86,17 @@ def test_what_is_set_for_all_or_varies_overrules_the_objectives_own_rows(monkeyp
 # ---- equal amounts ----
 
 
+def test_what_one_variant_sets_leaves_the_rows_of_other_arms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(presets.OBJECTIVES, "nano", {"rtd": {"optim.lr": 3e-3}, "bert-mlm": {"optim.lr": 5e-3}})
+    base = presets.resolve("nano", {"budget.steps": 3})
+    variant = {"objective": "rtd", "optim.lr": 1e-3, "generator.width": 0.5}
+    swept = Experiment("own", "Which rate?", {"objective": ("rtd", "bert-mlm")}, variants=(variant,))
+    for seeds in (1, 2):
+        found = [(spec.objective, spec.seed, spec.optim.lr) for spec in job_of(swept, base, seeds, []).specs]
+        rates = [("rtd", 3e-3), ("bert-mlm", 5e-3), ("rtd", 1e-3)]
+        assert found == [(name, seed, rate) for seed in range(seeds) for name, rate in rates]
+
+
 @given(steps=st.integers(1, 2_000_000), unit=st.sampled_from(["flops", "tokens", "steps"]),
        convention=st.sampled_from(["paper", "paper-sparse", "matmul"]))  # fmt: skip
 @settings(deadline=None, max_examples=40)

@@ -127,8 +127,8 @@ def job_of(
         objectives.find(str(variant["objective"])) for variant in variants if "objective" in variant
     )
     specs = [spec.replace(source=sources[spec.objective]) for spec in experiment.runs(base, seeds, at_scale)]
-    keys = {*given, *experiment.axes, *(key for variant in experiment.variants for key in variant)}
-    runs = list(_with_presets(specs, keys))
+    own = [{*given, *cell} for cell in experiment.cells()]
+    runs = list(_with_presets(specs, own * seeds))
     return Job(experiment, base, distinct(runs), *_declared(experiment, runs))
 
 
@@ -181,14 +181,16 @@ def _whole(experiment: Experiment, contrast: Contrast, one: contrasts.Cell, two:
     return Contrast(a, b, contrast.label)
 
 
-def _with_presets(specs: list[RunSpec], given: Collection[str]) -> Iterator[ResolvedSpec]:
+def _with_presets(specs: list[RunSpec], given: Sequence[Collection[str]]) -> Iterator[ResolvedSpec]:
     """Yield each spec with the preset of its objective, and with only those options that its objective has.
+
+    `given` are for each spec the keys that the command or its own cell sets, which stay as they are.
 
     So `--set options.copy_loss=1` has an effect on those objectives alone that have the option `copy_loss`.
     """
     known = known_options(specs, [key for spec in specs for key in spec.options])
-    for spec in specs:
-        preset = presets.of_objective(spec, {*given, *(f"options.{key}" for key in spec.options)})
+    for spec, keys in zip(specs, given, strict=True):
+        preset = presets.of_objective(spec, {*keys, *(f"options.{key}" for key in spec.options)})
         arm = spec.changed(preset) if preset else spec
         options = {key: value for key, value in arm.options.items() if key in known[spec.objective]}
         yield objectives.with_options(arm.replace(options=options))
