@@ -77,6 +77,8 @@ format: $(READY)
 
 # An install that was cut short leaves UNFINISHED behind, and the next `make` starts over. torch goes first and alone:
 # it is by far the largest, and pip takes a local build of the pinned version (such as a CPU one) where it finds one.
+# --use-pep517: older versions of pip would build seqeval, which has no wheel, with build tools that lack their own
+# dependencies.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "workbench needs Python 3.11 or newer, which '$(PYTHON)' is not ($$($(PYTHON) --version 2>&1 || true));" \
@@ -88,7 +90,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "installing torch; where no build is at hand this loads one, up to gigabytes"
 	@$(PIP) install -q -c constraints.txt "$$(grep '^torch==' constraints.txt)"
 	@echo "installing the rest, a few hundred megabytes"
-	@$(PIP) install -q -c constraints.txt -e ".[dev]"
+	@$(PIP) install -q --use-pep517 -c constraints.txt -e ".[dev]"
 	@rm -f $(UNFINISHED); printf '%s\n' '$(CURDIR)' > $(READY)
 
 clean:

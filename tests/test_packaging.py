@@ -7,11 +7,12 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import PackageNotFoundError, distributions, requires
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -41,6 +42,18 @@ def test_pins_are_sorted_and_of_this_torch() -> None:
 def test_every_pin_is_within_its_range() -> None:
     for wanted in declared():
         assert wanted.specifier.contains(pins()[canonical(wanted.name)], prereleases=True), wanted
+
+
+def test_every_pin_is_for_the_oldest_python_too() -> None:
+    """Distributions of Linux stay at the first releases of a Python, where pip refuses a pin that needs a later one."""
+    oldest = PROJECT["requires-python"].removeprefix(">=") + ".0"
+    installed = {canonical(each.metadata["Name"]): each for each in distributions()}
+    pinned = [
+        installed[name] for name, version in pins().items() if name in installed and installed[name].version == version
+    ]
+    assert len(pinned) > 100
+    wanted = {each.metadata["Name"]: each.metadata["Requires-Python"] or "" for each in pinned}
+    assert not {name: python for name, python in wanted.items() if not SpecifierSet(python).contains(oldest)}
 
 
 def test_everything_that_gets_installed_is_pinned() -> None:

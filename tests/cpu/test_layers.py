@@ -126,6 +126,10 @@ def test_encoders_of_another_design_or_activation_are_left_to_their_module() -> 
     encoder = encoder_of(family="albert")
     encoder.model.config.hidden_act = "gelu_new"
     assert not layers.can(encoder.model, ids)
+    decoder = encoder_of(family="bert", embedding=None, causal=True)
+    assert layers.can(decoder.model, ids)
+    decoder.model.config.add_cross_attention = True
+    assert not layers.can(decoder.model, ids)
     for family in ("deberta-v2", "modernbert", "gpt2", "xlnet"):
         assert not layers.can(encoder_of(family=family, embedding=None).model, ids)
 
