@@ -2,10 +2,15 @@
 
     python experiments/benchmarks/finetune.py OUT.json --glue FOLDER [--encoder FOLDER] [--rows 2000] [--task MRPC] ...
 
-Both sides take turns with the same encoder, rows, epochs, batch and learning rate. `hf-trainer` pads every row to the
-maximum length, as the GLUE example of transformers does unless told otherwise; `hf-trainer-dynamic` pads to the longest
-of each batch. Ours counts everything from loading the encoder to its scores; the Trainer only training and predicting.
-Without `--encoder` it is an untrained one of 4 layers of width 128. `processor_ratio` compares processor time.
+Both sides take turns with the same encoder, rows, epochs, batch, learning rate and warm-up. The other side is
+`AutoModelForSequenceClassification` trained by the `Trainer` with its defaults, as in the example `run_glue` of
+transformers, which is not part of the package and so followed here. `hf-trainer` pads every row to the maximum length,
+as the example does unless told otherwise; `hf-trainer-dynamic` pads to the longest of each batch. Its head has a layer
+more than ours, which is that of the released code. Ours counts everything from loading the encoder to its scores; the
+Trainer no tokenizing. Both outputs are scored by the same functions, and `value` is the task's headline metric.
+Without `--encoder` it is an untrained one of 4 layers of width 128, or with `--size small` of ELECTRA-Small.
+`processor_ratio` compares processor time. Each turn has its own seed: `by_seed` are the scores of the turns, and
+`beyond` the difference of their means.
 """
 
 from __future__ import annotations
@@ -19,40 +24,33 @@ from typing import Any
 import numpy as np
 import torch
 from record import here
-from side_by_side import add_options, compared, host_of, turns, write
+from side_by_side import (
+    add_options,
+    chosen_sides,
+    compared,
+    encoder_name,
+    host_of,
+    trainer_arguments,
+    turns,
+    untrained,
+    write,
+)
 
 from workbench import cpu
-from workbench.data import subwords, tokenizer
-from workbench.models.encoder import build_encoder
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
-from workbench.spec.presets import resolve
 from workbench.tasks.finetuning import glue
-from workbench.tasks.finetuning.finetune import finetune
+from workbench.tasks.finetuning.finetune import finetune, points
 from workbench.tasks.task import Task
-
-PEERS = ("ours", "hf-trainer", "hf-trainer-dynamic")
-
-
-def untrained(folder: Path, texts: list[str]) -> Path:
-    """An encoder with its initial weights, and a vocabulary of the task's own texts."""
-    trained = subwords.train(texts, 4096)
-    tokenizer.save(trained, folder, True)
-    sizes = {"encoder.hidden": 128, "encoder.layers": 4, "encoder.embedding": 128, "encoder.positions": 128,
-             "encoder.vocab": tokenizer.size(trained), "encoder.init": 0.05}  # fmt: skip
-    spec = resolve("small", sizes)
-    build_encoder(spec).save(folder)
-    return folder
 
 
 def trainer(encoder: Path, task: Task, spec: TasksSpec, host: Host, dynamic: bool) -> Callable[[int], float]:
     """Training and predicting with transformers' own parts, texts encoded beforehand. Called with a seed: accuracy."""
     from transformers import (
+        AutoModelForSequenceClassification,
         AutoTokenizer,
         DataCollatorWithPadding,
-        ElectraForSequenceClassification,
         Trainer,
-        TrainingArguments,
     )
 
     words = AutoTokenizer.from_pretrained(encoder)
@@ -62,46 +60,46 @@ def trainer(encoder: Path, task: Task, spec: TasksSpec, host: Host, dynamic: boo
         rows = words(part.first, part.second, truncation=True, max_length=spec.length, padding=padding)
         return [{**{k: rows[k][i] for k in rows}, "labels": part.targets[i]} for i in range(len(part))]
 
-    train, dev = encoded(task.train), encoded(next(iter(task.tests.values())))
+    test = next(iter(task.tests.values()))
+    train, rows = encoded(task.train), encoded(test)
 
     def work(seed: int) -> float:
-        cpu.prepare(None, plain=True)  # tiny numbers are computed with, as they are where nobody asked for other
+        cpu.prepare(host.threads, plain=True)  # tiny numbers are computed with, as where nobody asked for other
         torch.manual_seed(seed)
-        model = ElectraForSequenceClassification.from_pretrained(encoder, num_labels=len(task.labels))
+        model = AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=task.outputs)
         with tempfile.TemporaryDirectory() as folder:
-            arguments = TrainingArguments(
-                output_dir=folder, num_train_epochs=spec.epochs or task.epochs, per_device_train_batch_size=spec.batch,
-                per_device_eval_batch_size=spec.batch, learning_rate=spec.lr, warmup_steps=spec.warmup, report_to=[],
-                save_strategy="no", disable_tqdm=True, bf16=host.resolved_precision() == "bf16", log_level="error",
-                use_cpu=host.resolved_device() == "cpu", logging_strategy="no", seed=seed,
-            )  # fmt: skip
+            arguments = trainer_arguments(folder, spec, host, seed, spec.epochs or task.epochs)
             made = Trainer(
                 model=model, args=arguments, train_dataset=train, data_collator=DataCollatorWithPadding(words)
             )
             made.train()
-            said = made.predict(dev)  # type: ignore[arg-type]  # a list of rows will do
-        return 100 * float((np.asarray(said.predictions).argmax(1) == said.label_ids).mean())
+            outputs = made.predict(rows).predictions  # type: ignore[arg-type]  # a list of rows will do
+        return points(task, np.asarray(outputs), test, seed)[task.metric]
 
     return work
 
 
-def measure(task: Task, encoder: Path, spec: TasksSpec, host: Host, repeats: int) -> list[dict[str, Any]]:
+def measure(
+    task: Task, encoder: Path, spec: TasksSpec, host: Host, repeats: int, peers: list[str] | None
+) -> list[dict[str, Any]]:
     """A row for each side, after turns A B C A B C."""
-    sides: dict[str, Callable[[int], float]] = {
-        "ours": lambda seed: float(next(iter(finetune(encoder, task, spec, seed, host).values.values()))["accuracy"]),
+    every: dict[str, Callable[[int], float]] = {
+        "ours": lambda seed: finetune(encoder, task, spec, seed, host).value,
         "hf-trainer": trainer(encoder, task, spec, host, dynamic=False),
         "hf-trainer-dynamic": trainer(encoder, task, spec, host, dynamic=True),
     }
+    sides = chosen_sides(every, peers)
     found, notes = turns(task.name, sides, repeats)
-    facts = {"task": task.name, "precision": host.resolved_precision(), "rows": len(task.train), "noise": notes}
-    return [{"peer": name, **facts, **row} for name, row in compared(found, "hf-trainer", "accuracy").items()]
+    facts = {"task": task.name, "precision": host.resolved_precision(), "rows": len(task.train), "noise": notes,
+             "metric": task.metric}  # fmt: skip
+    return [{"peer": name, **facts, **row} for name, row in compared(found, list(sides)[1], "value").items()]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--glue", required=True, help="folder of GLUE's tasks")
-    parser.add_argument("--task", action="append", choices=["MRPC", "SST-2"])
+    parser.add_argument("--task", action="append", help="MRPC and SST-2 by default")
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--epochs", type=float, default=2.0)
     parser.add_argument("--lr", type=float, default=1e-3)
@@ -110,22 +108,19 @@ def main() -> None:
     host = host_of(chosen)
     names = tuple(chosen.task or ["MRPC", "SST-2"])
     spec = TasksSpec(
-        names=names,
-        glue=chosen.glue,
-        rows=chosen.rows,
-        epochs=chosen.epochs,
-        lr=chosen.lr,
+        names=names, glue=chosen.glue, rows=chosen.rows, epochs=chosen.epochs, lr=chosen.lr, batch=chosen.batch,
         layer_decay=1.0,
-    )
+    )  # fmt: skip
     result = here(host.resolved_device(), chosen.threads) | {
-        "encoder": chosen.encoder.name if chosen.encoder else "untrained",
+        "encoder": encoder_name(chosen),
         "rows": [],
     }
     for task in glue.load(names, chosen.glue, chosen.rows).tasks:
         assert isinstance(task, Task)
         with tempfile.TemporaryDirectory() as folder:
-            encoder = chosen.encoder or untrained(Path(folder), task.train.first + (task.train.second or []))
-            result["rows"] += measure(task, encoder, spec, host, chosen.repeats)
+            texts = task.train.first + (task.train.second or [])
+            encoder = chosen.encoder or untrained(Path(folder), texts, spec.length, chosen.size)
+            result["rows"] += measure(task, encoder, spec, host, chosen.repeats, chosen.peer)
     write(chosen.out, result)
 
 

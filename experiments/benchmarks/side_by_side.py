@@ -21,7 +21,16 @@ from typing import Any
 import torch
 
 from workbench.bench.machine import Quiet
+from workbench.data import subwords, tokenizer
+from workbench.models.encoder import build_encoder
 from workbench.spec.host import Host
+from workbench.spec.parts import TasksSpec
+from workbench.spec.presets import resolve
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"encoder.hidden": 128, "encoder.layers": 4, "encoder.embedding": 128, "encoder.init": 0.05},
+    "small": {},  # ELECTRA-Small: 12 layers of 256
+}
 
 
 @dataclass(frozen=True)
@@ -81,13 +90,52 @@ def _error(one: list[float], other: list[float]) -> float | None:
     return round(math.sqrt(sum(statistics.variance(scores) / len(scores) for scores in (one, other))), 2)
 
 
+def untrained(folder: Path, texts: list[str], positions: int, size: str) -> Path:
+    """Write an encoder of a size with its initial weights and a vocabulary of these texts, and return its folder."""
+    trained = subwords.train(texts, 4096)
+    tokenizer.save(trained, folder, True)
+    sizes = SIZES[size] | {"encoder.positions": positions, "encoder.vocab": tokenizer.size(trained)}
+    build_encoder(resolve("small", sizes)).save(folder)
+    return folder
+
+
+def trainer_arguments(folder: str, spec: TasksSpec, host: Host, seed: int, epochs: float) -> Any:
+    """Return the Trainer's arguments with our settings, and its defaults for all else, as the examples have them."""
+    from transformers import TrainingArguments
+
+    return TrainingArguments(
+        output_dir=folder, num_train_epochs=epochs, per_device_train_batch_size=spec.batch,
+        per_device_eval_batch_size=spec.batch, learning_rate=spec.lr, warmup_steps=spec.warmup, report_to=[],
+        save_strategy="no", disable_tqdm=True, bf16=host.resolved_precision() == "bf16", log_level="error",
+        use_cpu=host.resolved_device() == "cpu", logging_strategy="no", seed=seed,
+    )  # fmt: skip
+
+
+def encoder_name(chosen: argparse.Namespace) -> str:
+    """Return the name of the encoder of these options, for the result."""
+    return chosen.encoder.name if chosen.encoder else f"untrained, {chosen.size}"
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that all of these benchmarks have."""
     parser.add_argument("--encoder", type=Path, help="folder of an ELECTRA encoder in the Hugging Face layout")
+    parser.add_argument("--size", choices=list(SIZES), default="tiny", help="of the encoder without --encoder")
+    parser.add_argument("--peer", action="append", help="time these sides beside ours alone; the first is compared to")
+    parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=3, help="turns of each side, each with another seed")
     parser.add_argument("--precision", choices=["auto", "fp32", "bf16"], default="fp32")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int)
+
+
+def chosen_sides(
+    sides: Mapping[str, Callable[[int], float]], peers: list[str] | None
+) -> dict[str, Callable[[int], float]]:
+    """Return the first of `sides`, ours, and those of `peers`, all by default. Exits if one is unknown."""
+    ours, *others = sides
+    if unknown := set(peers or ()) - set(others):
+        raise SystemExit(f"--peer {min(unknown)} is none of {', '.join(others)}")
+    return {name: sides[name] for name in (ours, *(peers or others))}
 
 
 def host_of(chosen: argparse.Namespace) -> Host:

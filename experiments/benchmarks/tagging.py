@@ -7,8 +7,8 @@ rate and schedule. The peer is written as the example `run_ner_no_trainer` of tr
 `word_ids`, -100 at all pieces but the first, `AutoModelForTokenClassification`, and padding to the longest row of a
 batch; gradients are clipped, as in `run_ner` itself. Its rows are tokenized beforehand, and it cuts off what is
 longer than a row; ours counts everything from loading the encoder to the scores. Both are scored by the same function,
-the peer on the words that it did not cut off. Without `--encoder` it is an untrained one of 4 layers of width 128.
-`processor_ratio` compares processor time.
+the peer on the words that it did not cut off. Without `--encoder` it is an untrained one of 4 layers of width 128,
+or with `--size small` of ELECTRA-Small. `processor_ratio` compares processor time.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from finetune import untrained
 from record import here
-from side_by_side import add_options, compared, host_of, turns, write
+from side_by_side import add_options, chosen_sides, compared, encoder_name, host_of, turns, untrained, write
 
 from workbench import cpu, tasks
 from workbench.spec.host import Host
@@ -103,12 +102,15 @@ def plain(encoder: Path, task: Tagging, spec: TasksSpec, host: Host) -> Callable
     return work
 
 
-def measure(task: Tagging, encoder: Path, spec: TasksSpec, host: Host, repeats: int) -> list[dict[str, Any]]:
+def measure(
+    task: Tagging, encoder: Path, spec: TasksSpec, host: Host, repeats: int, peers: list[str] | None
+) -> list[dict[str, Any]]:
     """A row for each side, after turns A B A B."""
-    sides: dict[str, Callable[[int], float]] = {
+    every: dict[str, Callable[[int], float]] = {
         "ours": lambda seed: tag(encoder, task, spec, seed, host).value,
         "run_ner": plain(encoder, task, spec, host),
     }
+    sides = chosen_sides(every, peers)
     found, notes = turns(task.name, sides, repeats)
     sentences = len(task.train) * task.settings(spec)["epochs"]
     facts = {"task": task.name, "precision": host.resolved_precision(), "sentences": len(task.train), "noise": notes,
@@ -130,17 +132,19 @@ def main() -> None:
     host = host_of(chosen)
     names = tuple(f"tag:{path}" for path in chosen.paths)
     spec = TasksSpec(
-        names=names, rows=chosen.rows, epochs=chosen.epochs, lr=chosen.lr, layer_decay=1.0, bias_correction=True
-    )
+        names=names, rows=chosen.rows, epochs=chosen.epochs, lr=chosen.lr, batch=chosen.batch, layer_decay=1.0,
+        bias_correction=True,
+    )  # fmt: skip
     result = here(host.resolved_device(), chosen.threads) | {
-        "encoder": chosen.encoder.name if chosen.encoder else "untrained",
+        "encoder": encoder_name(chosen),
         "rows": [],
     }
     for task in tasks.load(spec).tasks:
         assert isinstance(task, Tagging)
         with tempfile.TemporaryDirectory() as folder:
-            encoder = chosen.encoder or untrained(Path(folder), [" ".join(words) for words in task.train.words])
-            result["rows"] += measure(task, encoder, spec, host, chosen.repeats)
+            texts = [" ".join(words) for words in task.train.words]
+            encoder = chosen.encoder or untrained(Path(folder), texts, spec.length, chosen.size)
+            result["rows"] += measure(task, encoder, spec, host, chosen.repeats, chosen.peer)
     write(chosen.out, result)
 
 

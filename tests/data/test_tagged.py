@@ -184,3 +184,10 @@ def test_a_hashtag_with_an_equals_sign_is_a_word(tmp_path: Path) -> None:
     path = tmp_path / "tweets.conll"
     path.write_text("# id = 1\nsee\tO\n#a=b\tO\n#x=\tB-LOC\n#\tO\n\n# text = tabs\there\nend\tO\n\n")
     assert [sentence.words for sentence in read_raw(path)] == [("see", "#a=b", "#x=", "#"), ("end",)]
+
+
+def test_a_no_break_space_belongs_to_its_word(tmp_path: Path) -> None:
+    path = file(tmp_path, "a.txt", "10\u00a0000  O \nkr.\u3000 B-X\n\u00a0b O\n")
+    assert read_raw(path)[0].words == ("10\u00a0000", "kr.\u3000", "b") and read_raw(path)[0].tags == ("O", "B-X", "O")
+    with pytest.raises(InputError, match="line 1: one column"):
+        read_raw(file(tmp_path, "b.txt", "\u00a0 O\n"))

@@ -81,7 +81,7 @@ def test_targets_become_arrays_of_their_kind() -> None:
     assert several.kind == "multilabel" and several.outputs == 3
     assert several.array(Examples(["a", "b"], None, [[0, 2], []])).tolist() == [[1, 0, 1], [0, 0, 0]]
     number = replace(task, labels=())
-    assert number.kind == "regression" and number.outputs == 1 and number.array(rows).dtype == np.float32
+    assert number.kind == "regression" and number.outputs == 1 and number.array(rows).dtype == np.float64
     assert choice(2).kind == "choice" and choice(2).outputs == 1
     assert task.units(rows) == [[0], [1]]
 

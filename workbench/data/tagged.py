@@ -5,7 +5,8 @@ universal part of speech of column 4 (`pos`), the language's own of column 5 (`x
 keeps in column 10 (`ner`), as `name=B-PER`. Multiword tokens (`7-8`) and empty nodes (`51.1`) are skipped, so that the
 words are the syntactic words, which have the tags.
 
-Columns (all other files): a word in each line, in columns separated by tabs or by blanks, the same number in all lines.
+Columns (all other files): a word in each line, in columns separated by tabs or by blanks, the same number in all lines;
+no-break spaces separate nothing.
 The word is column 1, and the tag is the last column (CoNLL-2000 and -2003, WNUT). If column 1 numbers the words of each
 sentence from 1, the word is column 2, and the tag column 3 where that holds tags of spans (Universal NER). `-DOCSTART-`
 lines are skipped.
@@ -179,8 +180,10 @@ def _of_conllu(path: Path, column: str) -> Callable[[str], Parsed]:
 
 
 def _split(line: str) -> list[str]:
-    """Return the columns of a line, separated by tabs or else by blanks."""
-    return [column.strip() for column in line.split("\t")] if "\t" in line else line.split()
+    """Return the columns of a line, separated by tabs or else by blanks; a no-break space belongs to its word."""
+    if "\t" in line:
+        return [column.strip() for column in line.split("\t")]
+    return [column for column in line.strip().split(" ") if column]
 
 
 def _is_document(line: str) -> bool:
@@ -221,7 +224,7 @@ def _of_columns(path: Path, column: str, blocks: list[Block]) -> Callable[[str],
             return f"{len(columns)} columns, and the first word of the file has {width}"
         if numbered and NO_WORD.fullmatch(columns[0]):
             return None
-        if not columns[numbered]:
+        if not columns[numbered].strip():
             return "there is no word before the tag"
         return (columns[numbered], columns[place]) if columns[place] else f"column {place + 1} holds no tag"
 

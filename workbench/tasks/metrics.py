@@ -147,7 +147,7 @@ def judged(
     if kind == "choice":
         return {name: choice_accuracy(outputs[:, 0], true, groups) for name in names}
     if kind == "regression":
-        predicted = outputs[:, 0]
+        predicted = outputs[:, 0].astype(np.float64)  # as correlations of written predictions are computed
     elif kind == "multilabel":
         predicted = (outputs > 0).astype(np.int64)
     else:

@@ -160,11 +160,11 @@ class Task:
         return rows.questions() if self.choice else [[row] for row in range(len(rows))]
 
     def array(self, rows: Examples) -> Any:
-        """Return the targets of rows: labels (N,) int64, numbers (N,) float32, or 0 and 1 (N, labels) float32."""
+        """Return the targets of rows: labels (N,) int64, numbers (N,) float64, or 0 and 1 (N, labels) float32."""
         import numpy as np
 
         if not self.multilabel:
-            return np.array(rows.targets, dtype=np.float32 if self.regression else np.int64)
+            return np.array(rows.targets, dtype=np.float64 if self.regression else np.int64)
         array = np.zeros((len(rows), len(self.labels)), dtype=np.float32)
         for row, labels in enumerate(rows.targets):
             array[row, labels] = 1

@@ -6,12 +6,14 @@ import io
 import os
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from workbench.errors import InputError
 from workbench.execution.glue_submission import submit
 from workbench.execution.glue_submission.card import Card, Dev, Entry
+from workbench.execution.glue_submission.choice import SeedChoice
 
 
 def test_equal_predictions_make_an_equal_zip_in_the_order_of_the_server() -> None:
@@ -44,6 +46,15 @@ def test_the_card_stands_beside_the_zip_and_no_other_file_is_replaced(tmp_path: 
         submit._outputs(out)
     with pytest.raises(InputError, match=r"a submission is a zip file; name it as in --out glue\.zip"):
         submit._outputs(tmp_path / "glue.tar")
+
+
+def test_a_folder_that_is_missing_is_named_by_the_option_of_this_command() -> None:
+    class Run:
+        def scores(self) -> dict[str, Any]:
+            return {"s": {"task": "CoLA", "value": 1.0, "values": {"dev": {}}, "digest": "d", "seed": 0}}
+
+    planned = submit._plan(Run(), "someone/other", SeedChoice(), False)  # type: ignore[arg-type]
+    assert "give a folder with --glue=DIR" in planned.missing["CoLA.tsv"]
 
 
 def test_the_table_has_the_mean_of_the_seeds_on_dev() -> None:

@@ -31,6 +31,14 @@ def test_what_is_unusual_is_counted_and_named(tmp_path: Path) -> None:
     assert sum(map(len, task.tests["test"].targets)) == 5  # the gold standard keeps every word
 
 
+def test_a_dev_file_that_is_trained_on_is_named(tmp_path: Path) -> None:
+    (tmp_path / "xx-dev.conll").write_text("a O\nb B-X\n\n", encoding="utf-8")
+    (tmp_path / "xx-test.conll").write_text("c O\nb B-X\n\n", encoding="utf-8")
+    assert load(tmp_path / "xx-dev.conll").notes == ("xx-dev.conll is trained on, as there is no training file",)
+    (tmp_path / "xx-train.conll").write_text("d O\nb B-X\n\n", encoding="utf-8")
+    assert load(tmp_path / "xx-dev.conll").notes == ()
+
+
 def test_tags_that_training_lacks_are_errors(encoder: Path) -> None:
     task = task_of(100, 5)
     unseen = Tagged(task.tests["test"].words, [[5] * len(words) for words in task.tests["test"].words])

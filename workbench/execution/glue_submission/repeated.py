@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("workbench")
 ROUNDING = 1.0  # points by which a score may differ on another device or in another precision
+SAME = 1e-4  # points by which correlations differ from those of versions that computed them in 32-bit floats
 RECORD = "score.json"
 
 
@@ -150,7 +151,7 @@ def _read(folder: Path, parts: Mapping[str, Examples]) -> Repeated:
 
 def _compare(score: Mapping[str, Any], values: Mapping[str, Mapping[str, float]]) -> None:
     """Log a warning if the metrics on dev differ from the recorded ones. Raises InputError beyond rounding."""
-    if values == score["values"]:
+    if _same(values, score["values"]):
         return
     metric, part = score["metric"], next(iter(score["values"]))
     now, before = values[part][metric], score["value"]
@@ -163,3 +164,11 @@ def _compare(score: Mapping[str, Any], values: Mapping[str, Mapping[str, float]]
             f"it was measured, or measure it again here with workbench evaluate"
         )
     log.warning("%s, as another device, precision or number of threads rounds differently; the card says so", what)
+
+
+def _same(values: Mapping[str, Mapping[str, float]], recorded: Mapping[str, Mapping[str, float]]) -> bool:
+    """Return whether two sets of metrics have the same parts and names, and values that differ by no more than SAME."""
+    names = [{(part, name) for part, of_part in each.items() for name in of_part} for each in (values, recorded)]
+    return names[0] == names[1] and all(
+        abs(values[part][name] - recorded[part][name]) <= SAME for part, name in names[0]
+    )

@@ -103,7 +103,7 @@ def _encoder(run: RunDir) -> Path:
 def _plan(run: RunDir, place: str | None, choice: SeedChoice, majority: bool) -> Planned:
     """Return what can be submitted. Raises InputError for a test file that the server would refuse."""
     scores = scores_by_task(run, choice)
-    folder = glue.folder_of(place, dict.fromkeys(part.split[0] for part in PARTS.values()))
+    folder = glue.folder_of(place, dict.fromkeys(part.split[0] for part in PARTS.values()), "--glue")
     texts: dict[str, Examples] = {}
     missing: dict[str, str] = {}
     for part in PARTS.values():

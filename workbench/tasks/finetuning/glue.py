@@ -14,6 +14,7 @@ from workbench.store.atomic import user_path
 from workbench.tasks.rows import checked_text, rows_of, text_of
 from workbench.tasks.task import Examples, Suite, Task, sealed
 
+KEY = "--set tasks.glue"
 HUB = "nyu-mll/glue"
 _DEV = {"dev": ("dev", "validation")}
 _MATCHED = {
@@ -113,7 +114,7 @@ def load(names: Iterable[str], where: str | None, rows: int | None = None) -> Su
     folder = folder_of(where, [row.config for row in rows_of_tasks if row.name in ROWS])
     if isinstance(folder, str):
         return Suite((), {row.name: folder for row in rows_of_tasks})
-    local = user_path(where or HUB, "--set tasks.glue:").is_dir()
+    local = user_path(where or HUB, f"{KEY}:").is_dir()
     tasks: list[Task] = []
     missing: dict[str, str] = {}
     for row in rows_of_tasks:
@@ -127,17 +128,18 @@ def load(names: Iterable[str], where: str | None, rows: int | None = None) -> Su
     return Suite(tuple(tasks), missing)
 
 
-def folder_of(where: str | None, configs: Iterable[str]) -> Path | str:
+def folder_of(where: str | None, configs: Iterable[str], option: str = KEY) -> Path | str:
     """Return the folder `where`, or the local copy of these configs of a data set on the hub.
 
-    If there is none, return a sentence that says why. Raises InputError if `where` can be neither of the two.
+    If there is none, return a sentence that says why, with the option that names a folder. Raises InputError if `where`
+    can be neither of the two.
     """
     place = where or HUB
-    folder = user_path(place, "--set tasks.glue:")
+    folder = user_path(place, f"{option}:")
     if folder.is_dir():
         return folder
     patterns = [f"{config}/*.parquet" for config in configs]
-    return fetch(place, patterns, "--set tasks.glue", "the folder that holds CoLA, MRPC and the others")
+    return fetch(place, patterns, option, "the folder that holds CoLA, MRPC and the others")
 
 
 def _task(row: Row, parts: Mapping[str, Examples], rows: int | None) -> Task:

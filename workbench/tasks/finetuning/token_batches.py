@@ -37,7 +37,7 @@ class Encoded:
 
     ids: list[Any]  # arrays (length,) int64
     types: list[Any] | None
-    targets: Any  # (N,) int64, float32 in a regression, (N, labels) float32 with several labels a row
+    targets: Any  # (N,) int64, float64 in a regression, (N, labels) float32 with several labels a row
     pad: int
     spans: Any = None
 
@@ -50,7 +50,7 @@ class Encoded:
         return np.array([len(ids) for ids in self.ids])
 
     def batch(self, rows: Any, device: str) -> tuple[dict[str, Tensor], Tensor]:
-        """Return the inputs of the model by name, and the targets of these rows.
+        """Return the inputs of the model by name, and the targets of these rows, those of a regression as float32.
 
         Inputs of the encoder are tensors (B, longest); `spans` (B, 2, 2) are for a head.
         """
@@ -69,7 +69,8 @@ class Encoded:
         if self.spans is not None:
             inputs["spans"] = self.spans[rows]
         tensors = {name: to_device(torch.from_numpy(array), device) for name, array in inputs.items()}
-        return tensors, to_device(torch.from_numpy(self.targets[rows]), device)
+        targets = torch.from_numpy(self.targets[rows])
+        return tensors, to_device(targets.float() if targets.is_floating_point() else targets, device)
 
 
 def encode(folder: Path, task: Task, length: int) -> dict[str, Encoded]:

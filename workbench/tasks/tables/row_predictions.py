@@ -2,18 +2,21 @@
 
 A line has the row's texts, what is right (`gold`), what was predicted, and a column for each output: of a
 classification the probability of each label, else the output itself, which a regression has from 0 to 1. Numbers are
-32-bit floats, written so that reading them gives the same floats.
+32-bit floats, written so that reading them gives the same floats, and in a regression the same doubles. Several labels
+of a row are separated by `|`, or are a JSON list if that is part of a label.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from workbench.tasks.task import Examples, Task
 
+SEPARATOR = "|"  # of the labels of a row that has several
 MOST = 1_000_000  # outputs in a file, beyond which it has only what was predicted
 
 
@@ -34,6 +37,7 @@ def table_files(task: Task, part: str, rows: Examples, outputs: Any, folds: Sequ
 
 def _columns(task: Task, rows: Examples, outputs: Any, folds: Sequence[int]) -> dict[str, Sequence[Any]]:
     """Return the columns of the file by their names."""
+    import numpy as np
     from scipy.special import softmax
 
     columns: dict[str, Sequence[Any]] = {"text": rows.first}
@@ -51,7 +55,8 @@ def _columns(task: Task, rows: Examples, outputs: Any, folds: Sequence[int]) -> 
     else:
         names, scores = [f"output for {label}" for label in task.labels], outputs
     named = zip(names if len(names) == scores.shape[1] else ["output"], scores.T, strict=True)
-    return columns | {name: [str(score) for score in column] for name, column in named}
+    number = float if task.kind == "regression" else np.float32
+    return columns | {name: [str(number(score)) for score in column] for name, column in named}
 
 
 def _predicted(task: Task, outputs: Any) -> list[Any]:
@@ -60,7 +65,7 @@ def _predicted(task: Task, outputs: Any) -> list[Any]:
         return [None] * len(outputs)
     if task.kind == "regression":
         low, high = task.span
-        return [float(low + (high - low) * output) for output in outputs[:, 0]]
+        return [low + (high - low) * output for output in outputs[:, 0].tolist()]
     if task.kind == "multilabel":
         return [row.nonzero()[0].tolist() for row in outputs > 0]
     targets: list[Any] = outputs.argmax(1).tolist()
@@ -68,9 +73,12 @@ def _predicted(task: Task, outputs: Any) -> list[Any]:
 
 
 def _named(task: Task, targets: Sequence[Any]) -> list[Any]:
-    """Return targets as a table has them: the names of labels, separated by `|` if there are several, or numbers."""
+    """Return targets as a table has them: the names of labels, or numbers."""
     if task.kind in ("regression", "choice"):
         return ["" if target is None else target for target in targets]
     if task.kind == "multilabel":
-        return ["|".join(task.labels[label] for label in target) for target in targets]
+        join: Callable[[list[str]], str] = (
+            json.dumps if any(SEPARATOR in label for label in task.labels) else SEPARATOR.join
+        )
+        return [join([task.labels[label] for label in target]) for target in targets]
     return [task.labels[target] for target in targets]
