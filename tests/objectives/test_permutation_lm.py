@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,20 @@ def test_the_loss_is_that_of_xlnet_with_true_masks(lengths: tuple[int, ...] | No
         assert found.parts["lm_loss"] is found.total
         assert int(found.metrics["lm_accuracy"][1]) == int(found.metrics["mask_rate"][0]) == len(losses)
         assert int(found.metrics["mask_rate"][1]) == (144 if lengths is None else sum(LENGTHS))
+
+
+@FAMILY
+def test_rows_of_two_segments_train_what_tells_them_apart(family: dict[str, Any]) -> None:
+    """Else fine-tuning on pairs of texts would begin with the initial vector of the second segment."""
+    spec = tiny("permutation-lm", family | STILL | {"data.pairs": "next"})
+    objective, batch = shaken(spec), synthetic(spec, rows=6, lengths=LENGTHS)
+    assert objective(batch).total.item() != objective(replace(batch, segments=None)).total.item()
+    told = ("token_type_embeddings.weight", "seg_embed", "r_s_bias")
+    for name, mine, other in both_ways(objective, batch):
+        if mine.requires_grad:
+            torch.testing.assert_close(mine.grad, other.grad, rtol=1e-3, atol=1e-5, msg=name)
+        if name.endswith(told):
+            assert mine.grad is not None and mine.grad[-1].any(), name
 
 
 def test_the_options_reach_the_picks() -> None:

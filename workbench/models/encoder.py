@@ -44,7 +44,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.spec, self.special = spec, special
         self.model = _backbone(spec, special)
-        self.has_segments = getattr(self.model.config, "type_vocab_size", 0) > 1
+        self.has_segments = family_of(spec).distances or getattr(self.model.config, "type_vocab_size", 0) > 1
 
     def forward(
         self, ids: Tensor, attention: Tensor | None = None, segments: Tensor | None = None,
@@ -56,14 +56,14 @@ class Encoder(nn.Module):
         ignores segments. With `queries`, whose masks take the place of attention, these are the states (B, M, D) of the
         query stream.
         """
-        if queries is not None:
-            return self._query_states(ids, queries)
         if not self.has_segments:
             segments = None
+        if queries is not None:
+            return self._query_states(ids, queries, segments)
         if layers.can(self.model, ids) and not self.plain:
             return layers.hidden_states(self.model, ids, attention, segments)
         if family_of(self.spec).distances and not self.plain:
-            return xlnet.hidden_states(self.model, ids, attention)
+            return xlnet.hidden_states(self.model, ids, attention, segments)
         model = self._hugging_face() if self.plain else self.model
         mask = attention.long() if attention is not None and family_of(self.spec).distances else attention  # 1 - mask
         kinds = {} if segments is None else {"token_type_ids": segments}
@@ -98,11 +98,11 @@ class Encoder(nn.Module):
         self.predicts_by_query = True
         return self
 
-    def _query_states(self, ids: Tensor, queries: Queries) -> Tensor:
+    def _query_states(self, ids: Tensor, queries: Queries, segments: Tensor | None) -> Tensor:
         if family_of(self.spec).distances:
             compute = xlnet.plain_query_states if self.plain else xlnet.query_states
-            return compute(self.model, ids, queries)
-        return two_streams.electra_states(self.model, ids, queries, self.special.mask, self.plain)
+            return compute(self.model, ids, queries, segments)
+        return two_streams.electra_states(self.model, ids, queries, self.special.mask, self.plain, segments)
 
     def _hugging_face(self) -> Any:
         if not isinstance(self.model, Electra):
@@ -130,7 +130,14 @@ class Encoder(nn.Module):
 def build_encoder(spec: RunSpec) -> Encoder:
     """Return the main encoder with its initial weights, which depend only on the seed and the sizes of the encoder."""
     with seeded(spec.seed, "init", "encoder"):
-        return Encoder(spec.encoder, spec.data.special)
+        return _for_rows(Encoder(spec.encoder, spec.data.special), spec)
+
+
+def _for_rows(encoder: Encoder, spec: RunSpec) -> Encoder:
+    """Return the encoder, with its weights for segments trained if the rows of the spec have two."""
+    if spec.data.pairs is not None and family_of(encoder.spec).distances:
+        xlnet.train_segments(encoder.model)
+    return encoder
 
 
 def build_generator_body(encoder: Encoder, spec: RunSpec) -> Encoder:
@@ -157,7 +164,7 @@ def build_generator_body(encoder: Encoder, spec: RunSpec) -> Encoder:
             f"width of its layers; set tying=tokens or generator.width=1"
         )
     with seeded(spec.seed, "init", "generator"):
-        body = Encoder(sizes, spec.data.special)
+        body = _for_rows(Encoder(sizes, spec.data.special), spec)
     if spec.tying == "tokens" or (spec.tying == "embeddings" and family_of(spec.encoder).distances):
         body.model.set_input_embeddings(encoder.table)
     elif spec.tying == "embeddings":

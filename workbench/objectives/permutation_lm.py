@@ -69,7 +69,7 @@ class Objective(nn.Module):
         positions, weights = pick_spans(batch, special, self.options.alpha, self.options.longest)  # (B, K) each
         visible = visible_in_order(batch, special, positions, weights)  # (B, L, L)
         weights = weights * seeing(visible, positions)  # in a row of three tokens, one may see nothing
-        hidden = self.encoder(batch.ids, queries=Queries(visible, positions))  # (B, K, D)
+        hidden = self.encoder(batch.ids, segments=batch.segments, queries=Queries(visible, positions))  # (B, K, D)
         loss, right = self.head.loss(hidden, gather(batch.ids, positions), weights)
 
         picked = torch.zeros_like(batch.ids, dtype=torch.bool).scatter(1, positions, weights > 0)

@@ -7,10 +7,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import refused
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import save
 
 from workbench.data.foreign.entries import LARGEST_VOCABULARY
 from workbench.data.foreign.tokenizer_folder import (
@@ -21,6 +23,7 @@ from workbench.data.foreign.tokenizer_folder import (
     kind_of_tokenizer,
     longest_text,
 )
+from workbench.data.foreign.weights import INDEX, SINGLE
 from workbench.errors import InputError
 
 WORDS = {"model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1}}, "added_tokens": [{"id": 0, "content": "[UNK]"}]}
@@ -213,3 +216,15 @@ def test_the_kind_is_what_the_settings_beside_it_say(
     if settings is not None:
         tokenizer(tmp_path, config=settings)
     assert kind_of_tokenizer(tmp_path) == kind
+
+
+def test_the_kind_follows_from_the_weights_in_one_file_or_in_shards(tmp_path: Path) -> None:
+    tensors = {"electra.embeddings.word_embeddings.weight": np.ones((2, 2), "f")}
+    for folder, name in (("whole", SINGLE), ("shards", "part.safetensors")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_bytes(save(tensors))
+        tokenizer(tmp_path / folder, config={"hidden_size": 2})
+    places = dict.fromkeys(tensors, "part.safetensors")
+    (tmp_path / "shards" / INDEX).write_text(json.dumps({"weight_map": places}))
+    for folder in ("whole", "shards"):
+        assert kind_of_tokenizer(tmp_path / folder) == {"model_type": "electra"}

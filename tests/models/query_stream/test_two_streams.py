@@ -33,7 +33,9 @@ def made(family: dict[str, Any], lengths: tuple[int, ...] | None = LENGTHS) -> t
     )
 
 
-def slow_states(encoder: Any, ids: list[int], seen: np.ndarray, mask: int) -> dict[int, Tensor]:
+def slow_states(
+    encoder: Any, ids: list[int], seen: np.ndarray, mask: int, segments: list[int] | None = None
+) -> dict[int, Tensor]:
     """The last query state of each position of a row, for ELECTRA, in float64, one position after the other.
 
     Nothing is computed for a row as a whole: the attention of a position runs over a list of those that it sees.
@@ -43,7 +45,7 @@ def slow_states(encoder: Any, ids: list[int], seen: np.ndarray, mask: int) -> di
 
     def embedded(token: int, place: int) -> Tensor:
         total = tables.word_embeddings.weight[token] + tables.position_embeddings.weight[place]
-        out = tables.LayerNorm(total + tables.token_type_embeddings.weight[0])
+        out = tables.LayerNorm(total + tables.token_type_embeddings.weight[segments[place] if segments else 0])
         return model.embeddings_project(out) if hasattr(model, "embeddings_project") else out
 
     def attended(layer: Any, asking: Tensor, keys: list[Tensor]) -> Tensor:
@@ -68,15 +70,17 @@ def slow_states(encoder: Any, ids: list[int], seen: np.ndarray, mask: int) -> di
     return query
 
 
+@pytest.mark.parametrize("pairs", [None, "next"])
 @pytest.mark.parametrize("plain", [False, True])
-def test_states_of_electra_agree_with_a_recursion_over_positions(plain: bool) -> None:
-    objective, batch, queries = made({})
+def test_states_of_electra_agree_with_a_recursion_over_positions(plain: bool, pairs: str | None) -> None:
+    objective, batch, queries = made({"data.pairs": pairs})
     encoder, mask = objective.encoder, objective.spec.data.special.mask
     with torch.no_grad():
         encoder.plain = plain
-        found = encoder(batch.ids, queries=queries)
+        found = encoder(batch.ids, segments=batch.segments, queries=queries)
         for row in range(4):
-            states = slow_states(encoder, batch.ids[row].tolist(), queries.visible[row].numpy(), mask)
+            kinds = None if batch.segments is None else batch.segments[row].tolist()
+            states = slow_states(encoder, batch.ids[row].tolist(), queries.visible[row].numpy(), mask, kinds)
             for slot, place in enumerate(queries.places[row].tolist()):
                 if place in states:
                     torch.testing.assert_close(found[row, slot].double(), states[place], rtol=1e-4, atol=1e-5)

@@ -20,18 +20,21 @@ STILL = {"encoder.dropout": 0.0, "encoder.attention_dropout": 0.0}
 LENGTHS = (24, 24, 17, 9, 3, 24)
 
 
+@pytest.mark.parametrize("pairs", [None, "next"])
 @pytest.mark.parametrize("lengths", [None, LENGTHS])
-def test_states_and_gradients_are_those_of_hugging_face(lengths: tuple[int, ...] | None) -> None:
-    spec = tiny("bert-mlm", XLNET | STILL)
+def test_states_and_gradients_are_those_of_hugging_face(lengths: tuple[int, ...] | None, pairs: str | None) -> None:
+    spec = tiny("bert-mlm", XLNET | STILL | {"data.pairs": pairs})
     batch = synthetic(spec, rows=6, lengths=lengths)
     real = torch.ones_like(batch.ids, dtype=torch.bool) if batch.attention is None else batch.attention
     results = []
     for plain in (False, True):
         encoder = shaken(spec).encoder
         encoder.plain = plain
-        hidden = encoder(batch.ids, batch.attention)
+        hidden = encoder(batch.ids, batch.attention, batch.segments)
         (hidden * real[..., None] * torch.linspace(-1, 2, 32)).sum().backward()
         trained = {name: p.grad for name, p in encoder.named_parameters() if p.requires_grad}
+        assert pairs is None or all(grad.any() for name, grad in trained.items() if name.endswith("seg_embed"))
+        assert any(name.endswith("seg_embed") for name in trained) is (pairs is not None)
         results.append((hidden[real], trained))
     torch.testing.assert_close(results[0][0], results[1][0], rtol=1e-4, atol=1e-4)
     for name, grad in results[0][1].items():

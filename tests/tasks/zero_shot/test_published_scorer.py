@@ -146,3 +146,12 @@ def test_a_head_that_is_not_finite_is_refused(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "model")
     with pytest.raises(InputError, match=r"holds weights that are NaN or infinite"):
         measures.take(tmp_path / "model", pairs(), TasksSpec(), 0, CPU)
+
+
+def test_a_head_for_another_vocabulary_is_refused_by_its_name_and_shapes(tmp_path: Path) -> None:
+    """The library itself only points to a table that it prints."""
+    model = write(tmp_path / "model", "BertForMaskedLM", **SIZES)
+    weights = model.state_dict() | {"cls.predictions.bias": torch.zeros(10)}
+    model.save_pretrained(tmp_path / "model", state_dict=weights)
+    with pytest.raises(InputError, match=r"cls\.predictions\.bias has the shape \(10,\), and config.json describes "):
+        measures.take(tmp_path / "model", pairs(), TasksSpec(), 0, CPU)

@@ -10,7 +10,7 @@ from typing import Any
 
 from workbench.data.foreign.configuration import kind_of
 from workbench.data.foreign.entries import LARGEST_VOCABULARY, read_settings, regular_files
-from workbench.data.foreign.weights import SINGLE, check_weights
+from workbench.data.foreign.weights import INDEX, SINGLE, check_weights
 from workbench.errors import InputError
 from workbench.store.atomic import loads, read_bytes
 
@@ -119,7 +119,7 @@ def kind_of_tokenizer(folder: Path) -> dict[str, str] | None:
     files = regular_files(folder)
     raw = read_settings(folder, "config.json", files["config.json"]) if "config.json" in files else {}
     kind, name = raw.get("model_type"), raw.get("tokenizer_class")
-    if raw and kind is None and SINGLE in files:
+    if raw and kind is None and (SINGLE in files or INDEX in files):
         kind = kind_of(raw, check_weights(folder, files)[1])
     own = files.get("tokenizer_config.json")
     if own and name is None and "word_tokenizer_type" in read_settings(folder, "tokenizer_config.json", own):

@@ -42,15 +42,18 @@ class Queries(NamedTuple):
 
 @dataclass(frozen=True)
 class Relative:
-    """The weights by which attention scores depend on distances.
+    """The weights by which attention scores depend on distances and on segments.
 
-    keys (H, 2L, d) are those of distances: keys[:, k] belongs to positions that are L - k before the query. `content`
-    and `position` (H, d) are added to queries where these meet the keys of tokens, and those of distances.
+    keys (H, 2L, d) are those of distances: keys[:, k] belongs to positions that are L - k before the query. `content`,
+    `position` and `segment` (H, d) are added to queries where these meet the keys of tokens, those of distances, and
+    `other` (H, d): the key of a position in the other segment, less that of one in the same segment.
     """
 
     keys: Tensor
     content: Tensor
     position: Tensor
+    segment: Tensor
+    other: Tensor
 
 
 @dataclass(frozen=True)
@@ -77,11 +80,13 @@ class Stream:
     """One stream: states (B, Q, D); bias (B or 1, Q or 1, L), added to its attention scores; places (B, Q).
 
     Places are the positions of its states in the row, or None if the states are those of all positions in order.
+    apart (B, Q, L) bool is true at positions in another segment than that of the state; it is None for rows of one.
     """
 
     states: Tensor
     bias: Tensor
     places: Tensor | None = None
+    apart: Tensor | None = None
 
     @property
     def total(self) -> int:
@@ -89,15 +94,21 @@ class Stream:
         return self.states.shape[0] * self.states.shape[1]
 
 
-def content_stream(states: Tensor, visible: Tensor) -> Stream:
-    """Return the stream of states (B, L, D), of which each sees itself and visible (B or 1, L or 1, L) positions."""
+def content_stream(states: Tensor, visible: Tensor, segments: Tensor | None = None) -> Stream:
+    """Return the stream of states (B, L, D), of which each sees itself and visible (B or 1, L or 1, L) positions.
+
+    segments (B, L) are those of the positions, None if all are the same.
+    """
     own = torch.eye(states.shape[1], dtype=torch.bool, device=states.device)
-    return Stream(states, _bias(visible | own, states.dtype))
+    apart = None if segments is None else segments[:, :, None] != segments[:, None]
+    return Stream(states, _bias(visible | own, states.dtype), apart=apart)
 
 
-def query_stream(states: Tensor, queries: Queries) -> Stream:
-    """Return the stream of states (B, M, D) of queries."""
-    return Stream(states, _bias(gather(queries.visible, queries.places), states.dtype), queries.places)
+def query_stream(states: Tensor, queries: Queries, segments: Tensor | None = None) -> Stream:
+    """Return the stream of states (B, M, D) of queries; segments (B, L) are those of all positions."""
+    bias = _bias(gather(queries.visible, queries.places), states.dtype)
+    apart = None if segments is None else gather(segments, queries.places)[..., None] != segments[:, None]
+    return Stream(states, bias, queries.places, apart)
 
 
 def _bias(visible: Tensor, dtype: torch.dtype) -> Tensor:
@@ -135,7 +146,7 @@ def _layer(
     queries = F.linear(asking, *layer.query).split(sizes)
     contexts = []
     for each, (stream, query) in enumerate(zip(streams, queries, strict=True)):
-        scores = _scores(_divided(query, rows, heads), keys, layer.relative, stream.places)
+        scores = _scores(_divided(query, rows, heads), keys, layer.relative, stream)
         drop = drops[1]._replace(key=drops[1].key + 4 * each)
         probabilities = attention_probabilities(scores, stream.bias, keys.shape[-1] ** -0.5, drop, fast)
         contexts.append((probabilities @ values).unflatten(0, (rows, -1)).transpose(1, 2).flatten(2).flatten(0, 1))
@@ -150,7 +161,7 @@ def _divided(states: Tensor, rows: int, heads: int) -> Tensor:
     return states.view(rows, -1, heads, states.shape[1] // heads).transpose(1, 2).flatten(0, 1)
 
 
-def _scores(queries: Tensor, keys: Tensor, relative: Relative | None, places: Tensor | None) -> Tensor:
+def _scores(queries: Tensor, keys: Tensor, relative: Relative | None, stream: Stream) -> Tensor:
     """Return the attention scores (B * H, Q, L) of queries (B * H, Q, d) and keys (B * H, L, d), not yet scaled."""
     if relative is None:
         return torch.bmm(queries, keys.transpose(1, 2))
@@ -159,7 +170,11 @@ def _scores(queries: Tensor, keys: Tensor, relative: Relative | None, places: Te
     scores = (queries + relative.content[:, None]).flatten(0, 1) @ keys.transpose(1, 2)
     by_head = (queries + relative.position[:, None]).transpose(0, 1).flatten(1, 2)  # (H, B * Q, d)
     by_distance = (by_head @ relative.keys.transpose(1, 2)).unflatten(1, (len(queries), -1))  # (H, B, Q, 2L)
-    scores.unflatten(0, (-1, heads)).add_(_at_keys(by_distance, places))
+    scores.unflatten(0, (-1, heads)).add_(_at_keys(by_distance, stream.places))
+    if stream.apart is not None:
+        # What all keys of a query have in common changes no attention, so that one product for each query is enough.
+        by_segment = ((queries + relative.segment[:, None]) * relative.other[:, None]).sum(-1)  # (B, H, Q)
+        scores = scores + (by_segment[..., None] * stream.apart[:, None]).flatten(0, 1)
     return scores
 
 
@@ -178,8 +193,10 @@ def _at_keys(by_distance: Tensor, places: Tensor | None) -> Tensor:
     return by_distance.gather(-1, columns.expand(heads, -1, -1, -1)).transpose(0, 1)
 
 
-def electra_states(model: Any, ids: Tensor, queries: Queries, mask: int, plain: bool) -> Tensor:
-    """Return the last states (B, M, D) of the query stream of an `Electra` for ids (B, L).
+def electra_states(
+    model: Any, ids: Tensor, queries: Queries, mask: int, plain: bool, segments: Tensor | None = None
+) -> Tensor:
+    """Return the last states (B, M, D) of the query stream of an `Electra` for ids (B, L), segments (B, L).
 
     The query stream begins as [MASK], whose id is `mask`, would at these positions, so that its vector is learned and
     exported. If `plain`, torch computes everything.
@@ -187,7 +204,9 @@ def electra_states(model: Any, ids: Tensor, queries: Queries, mask: int, plain: 
     config, fast = model.config, can(ids) and not plain
     rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob) if model.training else (0.0, 0.0)
     with uncast(fast) as half:
-        content, start = model.embed(ids), model.embed(torch.full_like(queries.places, mask), places=queries.places)
+        kinds = None if segments is None else gather(segments, queries.places)
+        content = model.embed(ids, segments)
+        start = model.embed(torch.full_like(queries.places, mask), kinds, queries.places)
         dtype = half or content.dtype
         streams = [content_stream(content.to(dtype), queries.visible), query_stream(start.to(dtype), queries)]
         layers = [electra_layer(layer, dtype) for layer in model.encoder.layer]

@@ -3,7 +3,7 @@
 Yang et al. 2019, "XLNet: Generalized autoregressive pretraining for language understanding"; zihangdai/xlnet,
 `modeling.py`. Hugging Face's own forward pass computes attention in the query stream for all positions and projects
 distances for each row of a batch, and its masks and sums of scores take many passes over memory (docs/log.md has the
-times). Rows have one segment here, in which attention to segments adds the same to all scores of a query. Memory of
+times). In rows of one segment, attention to segments adds the same to all scores of a query, and is left out. Memory of
 former rows is not used.
 
 B rows, L positions, M queries, D width, H heads, d = D / H.
@@ -28,14 +28,16 @@ from workbench.models.query_stream.two_streams import (
     uncast,
 )
 
-IDLE = ("r_s_bias", "seg_embed", "mask_emb")  # get no gradient from one stream over rows of one segment
+OF_SEGMENTS = ("r_s_bias", "seg_embed")  # get no gradient from rows of one segment
+IDLE = (*OF_SEGMENTS, "mask_emb")  # nor does the last one from a single stream
 
 
 def initialise(model: Any, std: float) -> None:
     """Initialise the weights of an `XLNetModel` in place: normal, with biases 0 and norms that do nothing.
 
     The biases r_w, r_r and r_s of queries are normal as well (the released code, `modeling.py`). Weights that rows of
-    one segment do not train are frozen; an objective with a query stream releases `mask_emb`.
+    one segment do not train are frozen; an objective with a query stream releases `mask_emb`, and rows of two segments
+    release the others (`train_segments`).
     """
     for name, weight in model.named_parameters():
         if "layer_norm" in name or (weight.ndim == 1 and name.endswith("bias")):
@@ -45,33 +47,45 @@ def initialise(model: Any, std: float) -> None:
         weight.requires_grad_(name.rpartition(".")[2] not in IDLE)
 
 
-def hidden_states(model: Any, ids: Tensor, attention: Tensor | None) -> Tensor:
-    """Return the last hidden states (B, L, D) for ids (B, L); attention (B, L) is None if no row is padded."""
+def train_segments(model: Any) -> None:
+    """Let an `XLNetModel` train the weights that only rows of two segments train."""
+    for name, weight in model.named_parameters():
+        if name.rpartition(".")[2] in OF_SEGMENTS:
+            weight.requires_grad_(True)
+
+
+def hidden_states(model: Any, ids: Tensor, attention: Tensor | None, segments: Tensor | None = None) -> Tensor:
+    """Return the last hidden states (B, L, D) for ids (B, L).
+
+    attention (B, L) is None if no row is padded, segments (B, L) if all are the same.
+    """
     seen = torch.ones_like(ids[:1], dtype=torch.bool) if attention is None else attention.bool()
-    return _states(model, ids, seen[:, None], None)
+    return _states(model, ids, seen[:, None], None, segments)
 
 
-def query_states(model: Any, ids: Tensor, queries: Queries) -> Tensor:
-    """Return the last states (B, M, D) of the query stream for ids (B, L)."""
-    return _states(model, ids, queries.visible, queries)
+def query_states(model: Any, ids: Tensor, queries: Queries, segments: Tensor | None = None) -> Tensor:
+    """Return the last states (B, M, D) of the query stream for ids (B, L), segments (B, L)."""
+    return _states(model, ids, queries.visible, queries, segments)
 
 
-def plain_query_states(model: Any, ids: Tensor, queries: Queries) -> Tensor:
+def plain_query_states(model: Any, ids: Tensor, queries: Queries, segments: Tensor | None = None) -> Tensor:
     """Return what `query_states` does, as Hugging Face's module computes it, which tests compare with ours."""
     hidden, mapping = (~queries.visible).float(), F.one_hot(queries.places, ids.shape[1]).float()
-    states: Tensor = model(input_ids=ids, perm_mask=hidden, target_mapping=mapping).last_hidden_state
+    states: Tensor = model(
+        input_ids=ids, perm_mask=hidden, target_mapping=mapping, token_type_ids=segments
+    ).last_hidden_state
     return states
 
 
-def _states(model: Any, ids: Tensor, visible: Tensor, queries: Queries | None) -> Tensor:
+def _states(model: Any, ids: Tensor, visible: Tensor, queries: Queries | None, segments: Tensor | None) -> Tensor:
     fast, rate = can(ids), model.config.dropout if model.training else 0.0
     with uncast(fast) as half:
         dtype = half or model.word_embedding.weight.dtype
         content = F.dropout(model.word_embedding(ids).to(dtype), rate)
-        streams = [content_stream(content, visible)]
+        streams = [content_stream(content, visible, segments)]
         if queries is not None:
             start = F.dropout(model.mask_emb.to(dtype).expand(*queries.places.shape, -1), rate)
-            streams.append(query_stream(start, queries))
+            streams.append(query_stream(start, queries, segments))
         distances = F.dropout(sines(ids.shape[1], content), rate)
         layers = [_layer(each, distances, rate) for each in model.layer]
         return F.dropout(last_states(streams, layers, model.config.n_head, (rate, rate), fast), rate)
@@ -95,7 +109,9 @@ def _layer(layer: Any, distances: Tensor, rate: float) -> Layer:
         each.flatten(1).to(dtype) for each in (own.q, own.k, own.v, own.o, own.r)
     )  # (in, H * d), but `o` is (out, H * d)
     keys = (distances @ position).unflatten(1, own.r_r_bias.shape).transpose(0, 1)  # (H, 2L, d)
-    relative = Relative(keys, own.r_w_bias.to(dtype), own.r_r_bias.to(dtype))
+    content, place, segment = (bias.to(dtype) for bias in (own.r_w_bias, own.r_r_bias, own.r_s_bias))
+    same, other = own.seg_embed.to(dtype)
+    relative = Relative(keys, content, place, segment, other - same)
     return Layer(
         (query.t(), None), (key.t(), None), (value.t(), None), (out, own.r_w_bias.new_zeros(len(out))), own.layer_norm,
         (ff.layer_1.weight.to(dtype), ff.layer_1.bias), (ff.layer_2.weight.to(dtype), ff.layer_2.bias), ff.layer_norm,

@@ -127,7 +127,7 @@ def _with_head(files: foreign.EncoderFiles, config: Any) -> tuple[Any, str]:
         try:
             model, report = getattr(transformers, kind).from_pretrained(
                 clean, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False,
-                use_safetensors=True, local_files_only=True,
+                use_safetensors=True, local_files_only=True, ignore_mismatched_sizes=True,
             )  # fmt: skip
         except ValueError as error:
             if "Unrecognized configuration class" not in str(error):
@@ -135,6 +135,12 @@ def _with_head(files: foreign.EncoderFiles, config: Any) -> tuple[Any, str]:
             raise InputError(
                 f"{files.folder}: sentences cannot be scored by models of type {config.model_type}"
             ) from None
+    for name, shape, described in sorted(report["mismatched_keys"]):
+        if "pooler" not in name:
+            raise InputError(
+                f"{files.folder}: {name} has the shape {tuple(shape)}, and config.json describes {tuple(described)}, "
+                f"so this head cannot be loaded and no sentence can be scored"
+            )
     lacking = sorted(name for name in report["missing_keys"] if "pooler" not in name)
     if lacking:
         raise InputError(
