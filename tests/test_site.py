@@ -27,7 +27,7 @@ def test_every_command_and_every_setting_has_its_place(generated: dict[str, str]
     keys = set(re.findall(r"^\| `([\w.]+)` \|", generated["settings"], re.MULTILINE))
     assert {key for key in known_keys() if not key.startswith("data.special.")} <= keys
     assert (
-        "| `encoder.layers` | whole number, above 0, at most 1048576 | "
+        "| `encoder.layers` | whole number, above 0, at most 4096 | "
         "`1` (nano); `2` (micro); `4` (mini); `12` (small, base); `24` (large) |" in generated["settings"]
     )
     assert "| `encoder.attention` | `sdpa`, `eager` | `sdpa` |" in generated["settings"]

@@ -52,7 +52,14 @@ def test_rows_at_once_divide_the_part_of_each_device(batch: int, devices: int, m
 
 @pytest.mark.parametrize(
     ("device", "words"),
-    [("cuda:0", "has no CUDA device"), ("mps", "finds no Metal device"), ("tpu", "'tpu' is not one of auto, cpu,")],
+    [
+        ("cuda:0", "has no CUDA device"),
+        ("mps", "finds no Metal device"),
+        *(
+            (word, f"'{word}' is not one of auto, cpu,")
+            for word in ("tpu", "cpu:-1", "cpu:0", "cuda:", "cuda:x", "cuda:٣")
+        ),
+    ],
 )
 def test_a_device_that_is_not_here_is_refused(device: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
@@ -60,6 +67,14 @@ def test_a_device_that_is_not_here_is_refused(device: str, words: str, monkeypat
     with pytest.raises(InputError, match=words):
         Host(device=device).resolved_device()
     assert Host().resolved_device() == "cpu"
+
+
+def test_a_card_that_is_not_here_is_refused_before_anything_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert Host(device="cuda:1").resolved_device() == "cuda:1"
+    with pytest.raises(InputError, match="cuda:2: this machine has 2 CUDA devices, numbered from 0"):
+        Host(device="cuda:2").resolved_device()
 
 
 @pytest.mark.parametrize(

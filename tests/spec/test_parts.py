@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from workbench.spec.parts import UNITS, Budget, CorruptionSpec, DataSpec, PairSpec, Part, ScheduleSpec, TasksSpec
+from workbench.spec.parts import (
+    UNITS,
+    Budget,
+    CorruptionSpec,
+    DataSpec,
+    EncoderSpec,
+    PairSpec,
+    Part,
+    ScheduleSpec,
+    TasksSpec,
+)
 
 
 @given(st.sets(st.sampled_from(UNITS)))
@@ -34,6 +44,7 @@ def test_a_part_of_a_budget_has_its_unit_and_convention(amount: int, share: floa
 @pytest.mark.parametrize(
     ("part", "values", "words"),
     [
+        (EncoderSpec, {"layers": 5000}, "should be less than or equal to 4096"),  # to count its weights takes minutes
         (CorruptionSpec, {"mask": 0.8, "random": 0.3}, "mask (0.8) and random (0.3) together exceed 1"),
         (CorruptionSpec, {"generator_random": 0.1}, "lower generator_mask, as in generator_mask=0.8"),
         (ScheduleSpec, {"floor": 0.1}, "at which only a cosine ends"),

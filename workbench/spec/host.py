@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from workbench.errors import InputError
+from workbench.errors import InputError, plural
 from workbench.spec.launch import Launch
 
+DEVICE = re.compile(r"cpu|mps|cuda(:[0-9]{1,4})?")
 WIDE = 64  # the smallest width of an encoder that is computed faster in bf16 on a CPU
 
 
@@ -87,13 +89,16 @@ class Host:
 
         if self.device == "auto":
             return "cuda" if torch.cuda.is_available() else "cpu"
-        kind = self.device.partition(":")[0]
+        if not DEVICE.fullmatch(self.device):
+            raise InputError(f"--device {self.device[:80]!r} is not one of auto, cpu, cuda, cuda:N and mps")
+        kind, _, number = self.device.partition(":")
         if kind == "cuda" and not torch.cuda.is_available():
             raise InputError("--device cuda: this machine has no CUDA device that torch can use; leave --device out")
         if kind == "mps" and not torch.backends.mps.is_available():
             raise InputError("--device mps: torch finds no Metal device here; leave --device out")
-        if kind not in ("cpu", "cuda", "mps"):
-            raise InputError(f"--device {self.device!r} is not one of auto, cpu, cuda, cuda:N and mps")
+        if number and int(number) >= (count := torch.cuda.device_count()):
+            cards = plural(count, "CUDA device")
+            raise InputError(f"--device {self.device}: this machine has {cards}, numbered from 0; name another")
         return self.device
 
     def rows_at_once(self, batch: int) -> int:

@@ -11,6 +11,7 @@ from workbench.errors import encodable, plural
 
 Positive = Annotated[int, Field(gt=0, le=2**31 - 1)]
 Extent = Annotated[int, Field(gt=0, le=2**20)]  # of a model, so that the element count of every tensor fits in 64 bits
+Depth = Annotated[int, Field(gt=0, le=2**12)]  # of a model: one with many more layers takes minutes only to be counted
 Rate = Annotated[float, Field(ge=0, le=1)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 Tying = Literal["none", "tokens", "embeddings", "all", "gdes"]
@@ -61,7 +62,7 @@ class EncoderSpec(Part):
 
     family: str = "electra"
     hidden: Extent = 256
-    layers: Extent = 12
+    layers: Depth = 12
     heads: Extent | None = None
     ffn: Extent | None = None
     embedding: Extent | None = None
