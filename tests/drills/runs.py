@@ -149,12 +149,14 @@ def hung_up(folder: Path, count: int) -> str:
             break
         kind, cache = (signal.SIGHUP, signal.SIGQUIT)[number % 2], folder / f"cache-{number}"
         shutil.rmtree(broken, ignore_errors=True)
-        child, begun = fork(words(broken), folder, cache), time.monotonic()
-        time.sleep(draw.uniform(0.02, 0.7) * length)
+        share, begun = draw.uniform(0.02, 0.7), time.monotonic()
+        child = fork(words(broken), folder, cache)
+        while not child.ended() and time.monotonic() < begun + share * length:
+            time.sleep(0.01)
+        length = time.monotonic() - begun if child.ended() else length  # it was longer while the machine was busy
         child.kill(kind)
         code = child.wait(limit(60))
         hits += code != 0
-        length = min(length, time.monotonic() - begun) if code == 0 else length  # the machine had other work before
         if kind == signal.SIGHUP and code:
             assert code == 143 and "the same command goes on" in child.text, (code, child.text)
             left = [*cache.rglob(".*~*"), *broken.rglob("lease"), *broken.glob("*/.tmp-*")]
