@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from workbench import cpu
-from workbench.cpu import compiled, designs, layers, portable
+from workbench.cpu import compiled, layers, portable
 from workbench.models.electra import hugging_face
 from workbench.models.encoder import Encoder, build_encoder
 from workbench.spec.presets import resolve
@@ -89,24 +89,6 @@ def test_outputs_and_gradients_agree_with_hugging_face(
         assert distance(gradient, theirs[name]) < 1e-5 or "key.bias" in name, name
 
 
-def test_groups_of_layers_share_their_weights_as_in_hugging_face() -> None:
-    """ALBERT may have several groups of several layers each; the published ones have one of one."""
-    from transformers import AlbertConfig, AlbertModel
-
-    sizes = {"vocab_size": 60, "embedding_size": 24, "hidden_size": WIDTH, "num_attention_heads": 3}
-    torch.manual_seed(0)
-    model = AlbertModel(AlbertConfig(
-        **sizes, intermediate_size=64, num_hidden_layers=5, num_hidden_groups=2, inner_group_num=2, hidden_act="gelu",
-        initializer_range=0.3,
-    )).eval()  # fmt: skip
-    ids, attention = inputs(True)
-    assert attention is not None and len(designs.layers_of(model)) == 10
-    with torch.no_grad():
-        expected = model(ids, attention.long()).last_hidden_state
-        found = layers.hidden_states(model, ids, attention)
-    torch.testing.assert_close(found[attention], expected[attention], rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("family", ["electra", "bert", "roberta", "albert"])
 def test_every_state_and_states_at_one_position_agree_with_hugging_face(family: str) -> None:
     encoder = encoder_of(family=family, embedding=24 if family in ("electra", "albert") else None).eval()
@@ -119,19 +101,6 @@ def test_every_state_and_states_at_one_position_agree_with_hugging_face(family: 
     for found, theirs in zip(states, expected.hidden_states, strict=True):
         torch.testing.assert_close(found, theirs, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(at, expected.last_hidden_state[torch.arange(ROWS), places], rtol=1e-5, atol=1e-5)
-
-
-def test_encoders_of_another_design_or_activation_are_left_to_their_module() -> None:
-    ids, _ = inputs(False)
-    encoder = encoder_of(family="albert")
-    encoder.model.config.hidden_act = "gelu_new"
-    assert not layers.can(encoder.model, ids)
-    decoder = encoder_of(family="bert", embedding=None, causal=True)
-    assert layers.can(decoder.model, ids)
-    decoder.model.config.add_cross_attention = True
-    assert not layers.can(decoder.model, ids)
-    for family in ("deberta-v2", "modernbert", "gpt2", "xlnet"):
-        assert not layers.can(encoder_of(family=family, embedding=None).model, ids)
 
 
 @pytest.mark.usefixtures("ops")
