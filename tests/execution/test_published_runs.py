@@ -20,6 +20,7 @@ def test_a_model_is_known_by_its_name_on_the_hub_or_that_of_its_folder(tmp_path:
     known = PUBLISHED[0].name
     assert Model(known.upper(), tmp_path).known_as == known
     assert Model(str(tmp_path / "mine" / "."), tmp_path / "mine").known_as == "mine"
+    assert Model(str(tmp_path / "mine"), tmp_path / "converted" / "mine-0f0f0f").known_as == "mine"
     assert Model("someone/else", tmp_path).known_as == "someone/else"
 
 

@@ -40,7 +40,8 @@ class Model:
         """The name in the store: that on the hub, or the last part of a folder's path."""
         if known := known_model(self.name):
             return known.name
-        return self.folder.resolve().name if Path(self.name).expanduser().exists() else self.name
+        place = Path(self.name).expanduser()  # `folder` may be a copy in the cache, with weights in another format
+        return place.resolve().name if place.exists() else self.name
 
     @property
     def of_a_run(self) -> bool:
