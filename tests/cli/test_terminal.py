@@ -99,6 +99,13 @@ def test_a_plan_tells_the_rates_that_the_runs_have(
     assert f"32 rows a step, {told}\n" in terminal.plan_table(job, priced, matches, Host(device="cpu"))
 
 
+def test_the_constant_of_the_official_script_for_xlnet_stands_beside_our_count() -> None:
+    lines = CliRunner().invoke(app, ["flops", "--scale", "xlnet-large", "--objective", "permutation-lm"]).stdout
+    assert "3,610,795,736,498,176,000,000" in lines
+    assert "the official script gives xlnet-large as published 3.857e+21 FLOPs: a profiler's count of" in lines
+    assert "official script" not in CliRunner().invoke(app, ["flops", "--scale", "bert-base"]).stdout
+
+
 def test_the_list_prints_what_is_unknown_as_unknown() -> None:
     rows = json.loads(CliRunner().invoke(app, ["list", "published", "--json"]).stdout)
     by_name = {row["name"]: row for row in rows}

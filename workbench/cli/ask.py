@@ -41,7 +41,7 @@ def flops(
     from workbench.training.plan import price
 
     priced = price(base, objective)
-    emit(priced.to_json() if as_json else terminal.price_table(priced), as_json)
+    emit(priced.to_json() if as_json else terminal.price_table(priced, base.scale), as_json)
 
 
 def plan_study(

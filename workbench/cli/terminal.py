@@ -11,6 +11,7 @@ from workbench.progress import clock
 from workbench.spec.experiment import EQUAL_WITHIN, question_text
 from workbench.spec.host import Host, cores, threads_for_each
 from workbench.spec.parts import CONVENTIONS
+from workbench.spec.presets import STATED_FLOPS
 from workbench.spec.run_spec import RunSpec, value_at
 from workbench.spec.words_seen import by_source
 from workbench.training.plan import Plan, memory, with_parents
@@ -212,14 +213,18 @@ def score_rows(scores: Sequence[Row]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def price_table(plan: Plan) -> str:
-    """Return the tables of `workbench flops`."""
+def price_table(plan: Plan, scale: str) -> str:
+    """Return the tables of `workbench flops`, and what the official script states of the scale beside its formula."""
     rows = [
         {"convention": name, "a step": plan.flops_per_step[name], "the run": plan.flops[name]} for name in plan.flops
     ]
     parts = [{"part": name, "parameters": count} for name, count in plan.parameters.items()]
     words = f", {plan.words:,.0f} words in {plan.epochs:.3g} epochs" if plan.words and plan.epochs else ""
-    return f"{plan.steps:,} steps, {plan.tokens:,} tokens{words}\n\n{table(rows)}\n\n{table(parts)}"
+    text = f"{plan.steps:,} steps, {plan.tokens:,} tokens{words}\n\n{table(rows)}\n\n{table(parts)}"
+    if scale not in STATED_FLOPS:
+        return text
+    amount, source = STATED_FLOPS[scale]
+    return f"{text}\n\nthe official script gives {scale} as published {amount:.4g} FLOPs: {source}, not its formula"
 
 
 def bench_table(rows: Sequence[Row]) -> str:
