@@ -131,6 +131,18 @@ def test_what_cannot_be_measured_is_refused_in_one_sentence(
     assert done.stderr.count("\n") == 1 and not (tmp_path / "runs").exists()
 
 
+def test_a_tokenizer_that_keeps_capitals_beside_a_vocabulary_of_small_letters_is_named(
+    made: Path, table: Path, workbench: Command, tmp_path: Path
+) -> None:
+    shutil.copytree(made, tmp_path / "other")
+    words = json.loads((tmp_path / "other" / "tokenizer.json").read_text())
+    words["normalizer"]["lowercase"] = False
+    (tmp_path / "other" / "tokenizer.json").write_text(json.dumps(words))
+    done = workbench("evaluate", "other", made, "--tasks", table, *FAST, cwd=tmp_path)
+    assert done.returncode == 0 and done.stderr.count("capital letters") == 1, done.stderr
+    assert "other: texts keep capital letters, and no token of the vocabulary has one" in done.stderr
+
+
 def test_a_model_without_a_head_is_refused_before_anything_is_measured(
     made: Path, table: Path, workbench: Command, tmp_path: Path
 ) -> None:

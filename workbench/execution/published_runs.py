@@ -12,7 +12,9 @@ from typing import Any
 
 from workbench import progress
 from workbench.data import foreign
+from workbench.data.foreign.casing import contradiction
 from workbench.data.foreign.published_models import known_model
+from workbench.data.tokenizer import load_foreign
 from workbench.errors import InputError, encodable
 from workbench.spec.host import Host
 from workbench.spec.parts import PublishedSpec
@@ -185,6 +187,8 @@ def measure(
 
     The scores are written into the store, unless there is none or the folder is that of a run.
     """
+    if not model.of_a_run and (doubt := contradiction(load_foreign(model.folder))):
+        progress.warn_once(f"{model.name}: {doubt} in its tokenizer_config.json")
     if store is None or model.of_a_run:
         rows, failed = evaluate(model.folder, suite, base.tasks, base.scale, host, name=model.name)
     else:
