@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -126,3 +128,16 @@ def test_a_signal_while_handlers_are_restored_has_no_effect(monkeypatch: pytest.
 
         monkeypatch.setattr(signal, "signal", slow)
     assert sent and signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("entry", [["-m", "workbench"], ["-c", "from workbench.__main__ import main; main()"]])
+def test_ctrl_c_while_modules_are_loaded_prints_no_traceback(entry: list[str], tmp_path: Path) -> None:
+    """This `typer`, loaded before the modules that take long, stands for a user who is quick to press Ctrl-C."""
+    sent = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nfor _ in range(100):\n    pass\n"
+    (tmp_path / "typer.py").write_text(sent, encoding="utf-8")
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[1])])
+    ended = subprocess.run(
+        [sys.executable, *entry, "status"], capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONPATH": path},
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
