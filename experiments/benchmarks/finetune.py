@@ -24,17 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 from record import here
-from side_by_side import (
-    add_options,
-    chosen_sides,
-    compared,
-    encoder_name,
-    host_of,
-    trainer_arguments,
-    turns,
-    untrained,
-    write,
-)
+from side_by_side import add_options, encoder_name, host_of, measured, trainer_arguments, untrained, write
 
 from workbench import cpu
 from workbench.spec.host import Host
@@ -79,20 +69,15 @@ def trainer(encoder: Path, task: Task, spec: TasksSpec, host: Host, dynamic: boo
     return work
 
 
-def measure(
-    task: Task, encoder: Path, spec: TasksSpec, host: Host, repeats: int, peers: list[str] | None
-) -> list[dict[str, Any]]:
-    """A row for each side, after turns A B C A B C."""
-    every: dict[str, Callable[[int], float]] = {
+def measure(task: Task, encoder: Path, spec: TasksSpec, host: Host, chosen: argparse.Namespace) -> list[dict[str, Any]]:
+    """A row for each side."""
+    sides: dict[str, Callable[[int], float]] = {
         "ours": lambda seed: finetune(encoder, task, spec, seed, host).value,
         "hf-trainer": trainer(encoder, task, spec, host, dynamic=False),
         "hf-trainer-dynamic": trainer(encoder, task, spec, host, dynamic=True),
     }
-    sides = chosen_sides(every, peers)
-    found, notes = turns(task.name, sides, repeats)
-    facts = {"task": task.name, "precision": host.resolved_precision(), "rows": len(task.train), "noise": notes,
-             "metric": task.metric}  # fmt: skip
-    return [{"peer": name, **facts, **row} for name, row in compared(found, list(sides)[1], "value").items()]
+    facts = {"precision": host.resolved_precision(), "rows": len(task.train), "metric": task.metric}
+    return measured(task.name, sides, chosen, "value", facts)
 
 
 def main() -> None:
@@ -120,7 +105,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             texts = task.train.first + (task.train.second or [])
             encoder = chosen.encoder or untrained(Path(folder), texts, spec.length, chosen.size)
-            result["rows"] += measure(task, encoder, spec, host, chosen.repeats, chosen.peer)
+            result["rows"] += measure(task, encoder, spec, host, chosen)
     write(chosen.out, result)
 
 

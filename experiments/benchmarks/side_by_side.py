@@ -42,6 +42,26 @@ class Turns:
     scores: list[float]
 
 
+def measured(
+    task: str, sides: Mapping[str, Callable[[int], float]], chosen: argparse.Namespace, score: str,
+    facts: Mapping[str, Any],
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Return a row for each side after turns A B C A B C, of those that the options choose, with `facts` in each.
+
+    A side is a function that fine-tunes with a seed and returns its score, which has the name `score` in the rows.
+    Ours is the first, and the others are compared with the second.
+    """
+    timed = chosen_sides(sides, chosen.peer)
+    found, notes = turns(task, timed, chosen.repeats)
+    rows = compared(found, list(timed)[1], score)
+    return [{"peer": name, "task": task, **facts, "noise": notes, **row} for name, row in rows.items()]
+
+
+def rates(rows: list[dict[str, Any]], what: str, count: float) -> list[dict[str, Any]]:
+    """Return the rows with the number of `what` that each side gets through in a second, of `count` in all."""
+    return [row | {f"{what}_per_second": round(count / row["seconds"], 1)} for row in rows]
+
+
 def turns(task: str, sides: Mapping[str, Callable[[int], float]], repeats: int) -> tuple[dict[str, Turns], list[str]]:
     """Return the turns of each side, and notes on a busy machine.
 
@@ -118,7 +138,7 @@ def encoder_name(chosen: argparse.Namespace) -> str:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that all of these benchmarks have."""
-    parser.add_argument("--encoder", type=Path, help="folder of an ELECTRA encoder in the Hugging Face layout")
+    parser.add_argument("--encoder", type=Path, help="folder of an encoder in the Hugging Face layout")
     parser.add_argument("--size", choices=list(SIZES), default="tiny", help="of the encoder without --encoder")
     parser.add_argument("--peer", action="append", help="time these sides beside ours alone; the first is compared to")
     parser.add_argument("--batch", type=int, default=32)

@@ -27,17 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 from record import here
-from side_by_side import (
-    add_options,
-    chosen_sides,
-    compared,
-    encoder_name,
-    host_of,
-    trainer_arguments,
-    turns,
-    untrained,
-    write,
-)
+from side_by_side import add_options, encoder_name, host_of, measured, rates, trainer_arguments, untrained, write
 
 from workbench import cpu, tasks
 from workbench.spec.host import Host
@@ -121,24 +111,19 @@ def searched(test: Questions, places: list[Place], starts: Any, ends: Any) -> di
 
 
 def measure(
-    task: Squad, encoder: Path, spec: TasksSpec, host: Host, repeats: int, peers: list[str] | None
+    task: Squad, encoder: Path, spec: TasksSpec, host: Host, chosen: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """A row for each side, after turns A B C A B C."""
-    every: dict[str, Callable[[int], float]] = {
+    """A row for each side."""
+    sides: dict[str, Callable[[int], float]] = {
         "ours": lambda seed: answer(encoder, task, spec, seed, host).value,
         "hf-run-qa": run_qa(encoder, task, spec, host, dynamic=False),
         "hf-run-qa-dynamic": run_qa(encoder, task, spec, host, dynamic=True),
     }
-    sides = chosen_sides(every, peers)
     one = task.train.take([0])
     answer(encoder, replace(task, train=one, tests={"dev": one}), spec, 0, host)  # what is done on first use alone
-    found, notes = turns(task.name, sides, repeats)
     questions = (spec.epochs or EPOCHS) * len(task.train) + len(task.tests["dev"])
-    facts = {"task": task.name, "precision": host.resolved_precision(), "rows": len(task.train),
-             "tests": len(task.tests["dev"]), "noise": notes}  # fmt: skip
-    rows = compared(found, list(sides)[1], "f1").items()
-    each = {name: round(questions / side.seconds, 1) for name, side in found.items()}
-    return [{"peer": name, **facts, **row, "questions_per_second": each[name]} for name, row in rows]
+    facts = {"precision": host.resolved_precision(), "rows": len(task.train), "tests": len(task.tests["dev"])}
+    return rates(measured(task.name, sides, chosen, "f1", facts), "questions", questions)
 
 
 def main() -> None:
@@ -170,7 +155,7 @@ def main() -> None:
         encoder = chosen.encoder or untrained(Path(folder), task.train.paragraphs, chosen.length, chosen.size)
         result = here(host.resolved_device(), chosen.threads) | {
             "encoder": encoder_name(chosen),
-            "rows": measure(task, encoder, spec, host, chosen.repeats, chosen.peer),
+            "rows": measure(task, encoder, spec, host, chosen),
         }
     write(chosen.out, result)
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from record import here
-from side_by_side import add_options, chosen_sides, compared, encoder_name, host_of, turns, untrained, write
+from side_by_side import add_options, encoder_name, host_of, measured, rates, untrained, write
 
 from workbench import cpu, tasks
 from workbench.spec.host import Host
@@ -103,21 +103,16 @@ def plain(encoder: Path, task: Tagging, spec: TasksSpec, host: Host) -> Callable
 
 
 def measure(
-    task: Tagging, encoder: Path, spec: TasksSpec, host: Host, repeats: int, peers: list[str] | None
+    task: Tagging, encoder: Path, spec: TasksSpec, host: Host, chosen: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """A row for each side, after turns A B A B."""
-    every: dict[str, Callable[[int], float]] = {
+    """A row for each side."""
+    sides: dict[str, Callable[[int], float]] = {
         "ours": lambda seed: tag(encoder, task, spec, seed, host).value,
         "run_ner": plain(encoder, task, spec, host),
     }
-    sides = chosen_sides(every, peers)
-    found, notes = turns(task.name, sides, repeats)
     sentences = len(task.train) * task.settings(spec)["epochs"]
-    facts = {"task": task.name, "precision": host.resolved_precision(), "sentences": len(task.train), "noise": notes,
-             "metric": task.metric}  # fmt: skip
-    rows = compared(found, "run_ner", "value").items()
-    each = {name: round(sentences / side.seconds, 1) for name, side in found.items()}
-    return [{"peer": name, **facts, **row, "sentences_per_second": each[name]} for name, row in rows]
+    facts = {"precision": host.resolved_precision(), "sentences": len(task.train), "metric": task.metric}
+    return rates(measured(task.name, sides, chosen, "value", facts), "sentences", sentences)
 
 
 def main() -> None:
@@ -144,7 +139,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             texts = [" ".join(words) for words in task.train.words]
             encoder = chosen.encoder or untrained(Path(folder), texts, spec.length, chosen.size)
-            result["rows"] += measure(task, encoder, spec, host, chosen.repeats, chosen.peer)
+            result["rows"] += measure(task, encoder, spec, host, chosen)
     write(chosen.out, result)
 
 
