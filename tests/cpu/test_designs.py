@@ -25,10 +25,10 @@ def encoder_of(family: str, **keys: object) -> Encoder:
 
 def test_positions_of_roberta_are_those_of_its_own_embeddings() -> None:
     model = encoder_of("roberta").model
-    found = designs.places_of(model, IDS)
+    found = designs.position_numbers(model, IDS)
     expected = model.embeddings.create_position_ids_from_input_ids(IDS, model.embeddings.padding_idx)
     assert found is not None and torch.equal(found, expected)
-    assert designs.places_of(encoder_of("bert").model, IDS) is None
+    assert designs.position_numbers(encoder_of("bert").model, IDS) is None
 
 
 def test_rates_are_of_the_places_that_have_dropout_and_none_in_evaluation() -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-COUNTED = ("roberta", "xlm-roberta", "camembert")  # number the tokens that are not padding, from the id of padding + 1
+COUNTED = ("roberta", "xlm-roberta", "camembert")  # types whose positions count only tokens that are not padding
 KNOWN = ("electra", "bert", "albert", *COUNTED)  # types of models, as in config.json
 
 
@@ -35,7 +35,7 @@ def is_causal(config: Any) -> bool:
 
 
 def rates_of(model: Any) -> Rates:
-    """Return the rates of dropout that are in effect in a module: none while it evaluates."""
+    """Return the rates of dropout that are in effect: those of the configuration in training, else 0."""
     if not model.training:
         return Rates()
     config = model.config
@@ -44,7 +44,7 @@ def rates_of(model: Any) -> Rates:
 
 
 def projection_of(model: Any) -> nn.Linear | None:
-    """Return what projects embeddings to the width of the layers, or None if nothing does."""
+    """Return the linear layer from the width of the embeddings to that of the layers, or None if there is none."""
     albert = model.config.model_type == "albert"
     found: nn.Linear | None = (
         model.encoder.embedding_hidden_mapping_in if albert else getattr(model, "embeddings_project", None)
@@ -52,11 +52,11 @@ def projection_of(model: Any) -> nn.Linear | None:
     return found
 
 
-def places_of(model: Any, ids: Tensor) -> Tensor | None:
-    """Return the rows of the position table for ids (B, L), (B, L), or None if each row of ids begins at 0."""
+def position_numbers(model: Any, ids: Tensor) -> Tensor | None:
+    """Return the position (B, L) of each of ids (B, L) in the position table, or None if they are 0, 1, 2 and so on."""
     if model.config.model_type not in COUNTED:
         return None
-    padding: int = model.embeddings.padding_idx
+    padding: int = model.embeddings.padding_idx  # is also the position of padding; the first token has the next one
     real = ids != padding
     return real.cumsum(1) * real + padding
 

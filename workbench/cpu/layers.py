@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
 from workbench import cpu
-from workbench.cpu.designs import Rates, is_causal, is_known, layers_of, places_of, projection_of, rates_of
+from workbench.cpu.designs import Rates, is_causal, is_known, layers_of, position_numbers, projection_of, rates_of
 from workbench.tensors import Drop, visible_keys
 
 
@@ -111,12 +111,12 @@ def _embed(model: Any, ids: Tensor, segments: Tensor | None, drop: Drop, dtype: 
     """Return the input (B, L, D) of the first layer: the sum of three embeddings after norm, dropout and projection."""
     tables = model.embeddings
     words = F.embedding(ids, tables.word_embeddings.weight, tables.word_embeddings.padding_idx)
-    positions, places = tables.position_embeddings, places_of(model, ids)
-    where = positions.weight[: ids.shape[1]]
-    if places is not None:
-        where = F.embedding(places, positions.weight, positions.padding_idx)
+    positions, numbers = tables.position_embeddings, position_numbers(model, ids)
+    places = positions.weight[: ids.shape[1]]
+    if numbers is not None:
+        places = F.embedding(numbers, positions.weight, positions.padding_idx)
     kinds = tables.token_type_embeddings.weight
-    added = words + (where + kinds[0]) if segments is None else words + where + F.embedding(segments, kinds)
+    added = words + (places + kinds[0]) if segments is None else words + places + F.embedding(segments, kinds)
     norm = tables.LayerNorm
     hidden = F.layer_norm(added, norm.normalized_shape, norm.weight, norm.bias, norm.eps).to(dtype)
     if drop.rate:

@@ -9,7 +9,7 @@ of the sentences are tested on.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from workbench.data import tagged, tagged_parquet
@@ -87,6 +87,11 @@ def title(files: Mapping[str, Path]) -> str:
     return (_set(first)[0] if _part(first) else _whole(first)) or first.resolve().parent.name
 
 
+def trains_on_dev(parts: Collection[str]) -> bool:
+    """Return whether the dev file of these parts is trained on, since there is no training file."""
+    return "dev" in parts and "train" not in parts
+
+
 def sides(path: Path, parts: Sentences) -> Sentences:
     """Return the sentences of `train`, and of `test` or `dev` or both, in this order.
 
@@ -99,8 +104,9 @@ def sides(path: Path, parts: Sentences) -> Sentences:
         chosen = [seed_of(0, "linear", "test", *sentence.words) % TEST_SHARE == 0 for sentence in sentences]
         for part, side in (("train", False), ("test", True)):
             parts[part] = [s for s, test in zip(sentences, chosen, strict=True) if test is side]
-    if "train" not in parts:
-        parts["train"] = parts.pop("dev", [])
+    if trains_on_dev(parts):
+        parts["train"] = parts.pop("dev")
+    parts.setdefault("train", [])
     tested = [part for part in ("test", "dev") if parts.get(part)]
     if not parts["train"] or not tested:
         counts = ", ".join(f"{part}: {len(sentences):,}" for part, sentences in parts.items())

@@ -184,9 +184,8 @@ def _whole(experiment: Experiment, contrast: Contrast, one: contrasts.Cell, two:
 def _with_presets(specs: list[RunSpec], given: Sequence[Collection[str]]) -> Iterator[ResolvedSpec]:
     """Yield each spec with the preset of its objective, and with only those options that its objective has.
 
-    `given` are for each spec the keys that the command or its own cell sets, which stay as they are.
-
-    So `--set options.copy_loss=1` has an effect on those objectives alone that have the option `copy_loss`.
+    So `--set options.copy_loss=1` has an effect on those objectives alone that have the option `copy_loss`. `given` has
+    for each spec the keys that the command or the spec's own cell sets, which no preset replaces.
     """
     known = known_options(specs, [key for spec in specs for key in spec.options])
     for spec, keys in zip(specs, given, strict=True):

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from workbench.cpu.designs import rates_of
 from workbench.cpu.functions import attention_probabilities, can, dropout, gelu, residual_norm
 from workbench.models.losses import gather
 from workbench.tensors import Drop
@@ -201,8 +202,7 @@ def electra_states(
     The query stream begins as [MASK], whose id is `mask`, would at these positions, so that its vector is learned and
     exported. If `plain`, torch computes everything.
     """
-    config, fast = model.config, can(ids) and not plain
-    rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob) if model.training else (0.0, 0.0)
+    rates, fast = rates_of(model), can(ids) and not plain
     with uncast(fast) as half:
         kinds = None if segments is None else gather(segments, queries.places)
         content = model.embed(ids, segments)
@@ -210,7 +210,7 @@ def electra_states(
         dtype = half or content.dtype
         streams = [content_stream(content.to(dtype), queries.visible), query_stream(start.to(dtype), queries)]
         layers = [electra_layer(layer, dtype) for layer in model.encoder.layer]
-        return last_states(streams, layers, config.num_attention_heads, rates, fast)
+        return last_states(streams, layers, model.config.num_attention_heads, rates[:2], fast)
 
 
 def electra_layer(layer: Any, dtype: torch.dtype) -> Layer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from workbench.data import tagged, tagged_parquet, tagged_sets
@@ -26,7 +26,8 @@ def load(name: str, path: Path, column: str) -> Tagging:
         for part, sentences in read.items():
             tagged.refuse_untyped(files[part], sentences)
         scheme = scheme_of([sentence.tags for sentence in whole])
-    notes = [f"{files['dev'].name} is trained on, as there is no training file"] if _trains_on_dev(files) else []
+    on_dev = tagged_sets.trains_on_dev(files)
+    notes = [f"{files['dev'].name} is trained on, as there is no training file"] if on_dev else []
     notes += [note for part, file in files.items() for note in _faults(file, read[part], scheme)]
     parts = tagged_sets.sides(path, {part: _usable(sentences, spans) for part, sentences in read.items()})
     train = parts.pop("train")
@@ -38,11 +39,6 @@ def load(name: str, path: Path, column: str) -> Tagging:
         notes += [*_unseen(part, file, sentences, known), *_shared(part, file, sentences, train)]
     tests = {part: numbered(sentences, labels) for part, sentences in parts.items()}
     return Tagging(name, labels, len(known), scheme, numbered(train, labels), tests, tuple(notes))
-
-
-def _trains_on_dev(files: Mapping[str, Path]) -> bool:
-    """Return whether the dev file of these parts is trained on (`tagged_sets.sides`)."""
-    return "dev" in files and "train" not in files
 
 
 def _read(file: Path, column: str) -> list[Sentence]:
