@@ -56,14 +56,14 @@ def electra(sizes: EncoderSpec) -> ElectraConfig:
 
 
 def masked(ids: Tensor, mask_id: int) -> tuple[Tensor, Tensor]:
-    """Inputs and labels (-100 where nothing is asked) of a masked language model, all picks as [MASK]."""
+    """Inputs and labels (-100 where nothing is predicted) of a masked language model, all picks as [MASK]."""
     picks = torch.rand(ids.shape, device=ids.device) < RATE
     picks[:, 0] = picks[:, -1] = False
     return ids.masked_fill(picks, mask_id), ids.masked_fill(~picks, -100)
 
 
 def corrupted(ids: Tensor, mask_id: int, vocab: int) -> tuple[Tensor, Tensor]:
-    """The same as BERT corrupts them: of the picks, 80 % [MASK], 10 % a random word, 10 % left."""
+    """What `masked` returns, with picks corrupted as in BERT: 80 % [MASK], 10 % a random word, 10 % unchanged."""
     inputs, labels = masked(ids, mask_id)
     coin, picks = torch.rand(ids.shape, device=ids.device), labels != -100
     words = torch.randint_like(ids, vocab)
@@ -199,7 +199,7 @@ class Segments(nn.Module):
         return {"loss": self.loss(inputs, labels, broken, **more)}
 
     def loss(self, ids: Tensor, labels: Tensor, broken: Tensor, **more: Tensor) -> Tensor:
-        """The sum of both losses of ids (B, L), whose labels (B, L) are -100 where nothing is asked."""
+        """The sum of both losses of ids (B, L), whose labels (B, L) are -100 where nothing is predicted."""
         name = "sentence_order_label" if self.albert else "next_sentence_label"
         found: Tensor = self.model(ids, labels=labels, **{name: broken.long()}, **more).loss
         return found

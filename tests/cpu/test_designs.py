@@ -52,7 +52,7 @@ def test_embeddings_are_projected_where_the_module_does(family: str, path: str) 
 
 
 def test_groups_of_layers_share_their_weights_as_in_hugging_face() -> None:
-    """ALBERT may have several groups of several layers each; the published ones have one of one."""
+    """An ALBERT may have several groups of several layers; published ones have one group of one layer."""
     from transformers import AlbertConfig, AlbertModel
 
     sizes = {"vocab_size": 60, "embedding_size": 24, "hidden_size": WIDTH, "num_attention_heads": 3}

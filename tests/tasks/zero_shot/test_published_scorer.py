@@ -149,7 +149,7 @@ def test_a_head_that_is_not_finite_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_head_for_another_vocabulary_is_refused_by_its_name_and_shapes(tmp_path: Path) -> None:
-    """The library itself only points to a table that it prints."""
+    """The message of transformers itself refers to a table that users of the command do not see."""
     model = write(tmp_path / "model", "BertForMaskedLM", **SIZES)
     weights = model.state_dict() | {"cls.predictions.bias": torch.zeros(10)}
     model.save_pretrained(tmp_path / "model", state_dict=weights)

@@ -29,7 +29,7 @@ from workbench.models.query_stream.two_streams import (
 )
 
 OF_SEGMENTS = ("r_s_bias", "seg_embed")  # get no gradient from rows of one segment
-IDLE = (*OF_SEGMENTS, "mask_emb")  # nor does the last one from a single stream
+IDLE = (*OF_SEGMENTS, "mask_emb")  # get none from rows of one segment without a query stream
 
 
 def initialise(model: Any, std: float) -> None:

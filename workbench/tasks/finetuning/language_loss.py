@@ -53,8 +53,9 @@ class LanguageLoss(nn.Module):
             self.register_buffer("bias", torch.zeros(vocabulary), persistent=False)
         else:
             raise InputError(
-                f"tasks.lm_weight: {folder} has no head that predicts the next token and is read here: that of a "
-                f"causal-lm run, or a token table that is one, as GPT-2's; set tasks.lm_weight=0"
+                f"tasks.lm_weight: {folder} has no head that predicts the next token and can be used here, which "
+                f"are the head of a causal-lm run and a token table that is also the head, as in GPT-2; set "
+                f"tasks.lm_weight=0"
             )
 
     def forward(self, hidden: Tensor, inputs: dict[str, Tensor]) -> Tensor:
