@@ -25,6 +25,7 @@ from workbench.store.cache import is_whole, staged
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+SEGMENTS = "token_type_ids"  # the name of segment ids among the outputs of a tokenizer
 SENTENCE_ENDS = (".", "!", "?")
 BLANK_MARKS = ("\u2581", "\u0120")  # at the beginning of words, in SentencePiece and in byte-level BPE
 SAMPLE = 32_000_000  # characters of training text; on Wikipedia, twice as many give 0.05 % fewer tokens for a text
@@ -206,7 +207,7 @@ def save(tokenizer: Tokenizer, folder: Path, lowercase: bool) -> None:
         "tokenizer_class": "PreTrainedTokenizerFast",
         "do_lower_case": lowercase,
         **{f"{token.strip('[]').lower()}_token": token for token in SPECIALS},
-        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "model_input_names": ["input_ids", SEGMENTS, "attention_mask"],
     }
     (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -273,7 +274,11 @@ def _as_written(folder: Path) -> Any:
 
 
 def load_foreign(folder: Path) -> Any:
-    """Return a tokenizer that others made as a transformers tokenizer. Raises InputError if it cannot be used."""
+    """Return a tokenizer that others made as a transformers tokenizer. Raises InputError if it cannot be used.
+
+    It gives segment ids, unless its own settings name its outputs and leave them out. Whether they are used depends on
+    the encoder: RoBERTa, for instance, has no segments.
+    """
     files = foreign.check_tokenizer_folder(folder)
     with (
         foreign.refusing(folder, "holds no tokenizer that can be loaded"),
@@ -294,4 +299,8 @@ def load_foreign(folder: Path) -> Any:
         raise InputError(f"{folder}: tokenizer_config.json names a tokenizer_class that is not a tokenizer")
     if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
         raise InputError(f"{folder} holds no tokens besides special ones, so it cannot encode any text")
+    if (
+        "model_input_names" not in tokenizer.init_kwargs
+    ):  # by default, transformers 5 leaves out those of ALBERT and XLNet
+        tokenizer.model_input_names = list(dict.fromkeys((*tokenizer.model_input_names, SEGMENTS)))
     return tokenizer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import transformers
 
 from workbench import progress
 from workbench.spec.host import Host
@@ -32,6 +34,42 @@ def test_texts_of_a_pair_do_not_run_together_and_no_row_is_empty(make: Callable[
         make("gpt2"), sealed(Task("long", "table", ("a",), "accuracy", ("accuracy",), 1.0, long, {"dev": long})), 9
     )
     assert len(cut["train"].ids[0]) == 9 and cut["train"].ids[0].tolist().count(3) == 1
+
+
+VOCABULARY = [
+    "<pad>",
+    "<unk>",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "<sep>",
+    "<cls>",
+    "<s>",
+    "</s>",
+    "<mask>",
+    "\u2581a",
+    "\u2581b",
+]
+OUTPUTS = {"model_input_names": ["input_ids", "attention_mask"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "expected"),
+    [
+        ("AlbertTokenizer", {}, [0, 0, 0, 0, 1, 1]),  # [CLS] a b [SEP] b [SEP]
+        ("XLNetTokenizer", {}, [0, 0, 0, 1, 1, 2]),  # a b <sep> b <sep> <cls>
+        ("AlbertTokenizer", OUTPUTS, None),
+    ],
+)
+def test_pairs_have_the_segments_of_pre_training_unless_the_tokenizer_leaves_them_out(
+    tmp_path: Path, name: str, settings: dict[str, list[str]], expected: list[int] | None
+) -> None:
+    made = getattr(transformers, name)(vocab=[(word, -float(place)) for place, word in enumerate(VOCABULARY)])
+    made.save_pretrained(tmp_path)
+    stated = tmp_path / "tokenizer_config.json"
+    stated.write_text(json.dumps(json.loads(stated.read_text()) | settings))
+    types = encode_rows(tmp_path, Examples(["a b"], ["b"], [0]), 16).types
+    assert (None if types is None else types[0].tolist()) == expected
 
 
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1)
