@@ -22,8 +22,8 @@ def test_multi_word_selection(keys: dict[str, str], lengths: tuple[int, ...] | N
     for row in range(len(batch.ids)):
         for slot in np.flatnonzero(seen.weights[row] > 0):
             place = seen.positions[row, slot]
-            words = [int(batch.ids[row, place]), *drawn[row, slot].tolist()]
-            assert len(set(words)) == len(words) == 5
+            words = drawn[row, slot].tolist()
+            assert words[0] == int(batch.ids[row, place]) and len(set(words)) == len(words) == 5
             scores = np.array([features[row, place] @ table[word] for word in words])
             losses.append(slow_nll(scores, 0))
             right += bool(scores.argmax() == 0)

@@ -149,13 +149,14 @@ class Generator(nn.Module):
         states: Tensor = self.body(masked.ids, batch.attention, batch.segments)
         return self._replaced(batch, masked, self.guess_from(states, batch, masked)), states
 
-    def candidates(self, states: Tensor, keys: Tensor, count: int, without: Tensor | None = None) -> Tensor:
+    def candidates(self, states: Tensor, keys: Tensor, count: int, originals: Tensor | None = None) -> Tensor:
         """Return `count` sampled tokens (B, N, count) for each hidden state (B, N, D) of the generator.
 
-        With `without` (B, N), they differ from that token and from each other.
+        With `originals` (B, N), these come first, (B, N, 1 + count), and the samples differ from them and each other.
         """
         draws = uniform(keys, "candidates", states.shape[1] * count).unflatten(1, (-1, count))
-        return self.head.draw(states, draws, self.spec.generator.temperature, without)
+        samples = self.head.draw(states, draws, self.spec.generator.temperature, originals)
+        return samples if originals is None else torch.cat([originals[..., None], samples], -1)
 
     def _replaced(self, batch: Batch, masked: Corruption, guess: Guess) -> Corruption:
         ids = replace_tokens(batch, masked, guess.samples)

@@ -109,6 +109,13 @@ def binary_ratios(name: str, logits: Tensor, labels: Tensor, weights: Tensor) ->
     }
 
 
+def binary_loss_and_ratios(
+    name: str, logits: Tensor, labels: Tensor, weights: Tensor
+) -> tuple[Tensor, dict[str, Ratio]]:
+    """Return `binary_loss` and `binary_ratios` of the same logits, labels and weights (B, N)."""
+    return binary_loss(logits, labels, weights), binary_ratios(name, logits, labels, weights)
+
+
 def _auc(scores: Tensor, labels: Tensor, counted: Tensor) -> Ratio:
     """Return the ROC area as the Mann-Whitney statistic, a ratio of counts.
 

@@ -26,8 +26,7 @@ from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
 from workbench.models.heads import BinaryHead
 from workbench.models.losses import (
-    binary_loss,
-    binary_ratios,
+    binary_loss_and_ratios,
     cross_entropy,
     gather,
     is_most_probable,
@@ -88,7 +87,7 @@ class Objective(nn.Module):
 
         verdicts = self.head(self.encoder(ids, batch.attention, batch.segments))  # (B, L), above 0 means replaced
         replaced, real = ids != batch.ids, real_tokens(batch)
-        loss = binary_loss(verdicts, replaced, real)
+        loss, ratios = binary_loss_and_ratios("discriminator", verdicts, replaced, real)
         rewards = detection_losses(gather(verdicts, masked.positions), gather(replaced, masked.positions))
         guesses = self.baseline(states.detach())  # (B, K)
         sample_nll = cross_entropy(logits / temperature, samples)  # -log p(sample) (B, K)
@@ -107,7 +106,7 @@ class Objective(nn.Module):
             "generator_entropy": share(sample_nll, masked.weights),
             "replaced_rate": share(replaced, real),
         }
-        return StepLoss(total, parts, metrics | binary_ratios("discriminator", verdicts, replaced, real))
+        return StepLoss(total, parts, metrics | ratios)
 
     @property
     def detector(self) -> Detector:

@@ -18,7 +18,7 @@ from workbench.models.encoder import Encoder, seeded
 from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
 from workbench.models.heads import BinaryHead, MlmHead
-from workbench.models.losses import binary_loss, binary_ratios, share
+from workbench.models.losses import binary_loss_and_ratios, share
 from workbench.models.sentence_scores import Scorer, copy_mixture
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
@@ -71,9 +71,9 @@ class Objective(nn.Module):
 
         mixed = gate.detach() if self.options.stop_gradient else gate
         loss, right = self.head.copy_loss(hidden, batch.ids, real, mixed, untouched)
-        copying = binary_loss(gate, untouched, real)
+        copying, ratios = binary_loss_and_ratios("copy", gate, untouched, real)
         total = fake.loss + self.options.weight * loss + self.options.copy_loss * copying
-        metrics = fake.metrics | binary_ratios("copy", gate, untouched, real) | {"mlm_accuracy": share(right, real)}
+        metrics = fake.metrics | ratios | {"mlm_accuracy": share(right, real)}
         parts = {"generator_loss": fake.loss, "mlm_loss": loss, "copy_loss": copying}
         return StepLoss(total, parts, metrics)
 

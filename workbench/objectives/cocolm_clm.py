@@ -13,7 +13,7 @@ from workbench.models.encoder import Encoder, seeded
 from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
 from workbench.models.heads import BinaryHead, MlmHead
-from workbench.models.losses import binary_loss, binary_ratios, gather, share, weighted_mean
+from workbench.models.losses import binary_loss_and_ratios, gather, share, weighted_mean
 from workbench.models.sentence_scores import Scorer, copy_mixture
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
@@ -48,14 +48,13 @@ class Objective(nn.Module):
         fake = self.generator(batch)
         hidden = self.encoder(fake.ids, batch.attention, batch.segments)  # (B, L, D)
         gate, untouched, real = self.gate(hidden), fake.ids == batch.ids, real_tokens(batch)  # (B, L) each
-        copying = binary_loss(gate, untouched, real)
+        copying, ratios = binary_loss_and_ratios("copy", gate, untouched, real)
         written = (-gather(gate, fake.positions)).detach().float().sigmoid()  # (B, K), the probability not to copy
         loss, right = self.head.loss(gather(hidden, fake.positions), fake.targets, written * fake.weights)
         loss = loss * weighted_mean(written, fake.weights)  # a mean over picks, and not over the probabilities
-        metrics = fake.metrics | binary_ratios("copy", gate, untouched, real)
         parts = {"generator_loss": fake.loss, "mlm_loss": loss, "copy_loss": copying}
         total = fake.loss + self.options.copy_loss * copying + loss
-        return StepLoss(total, parts, metrics | {"mlm_accuracy": share(right, fake.weights)})
+        return StepLoss(total, parts, fake.metrics | ratios | {"mlm_accuracy": share(right, fake.weights)})
 
     def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
         """Return the sum (B,) of log(P(copy) + P(not) softmax(token)) over unchanged sentences ids (B, L)."""

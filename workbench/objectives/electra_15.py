@@ -14,7 +14,7 @@ from workbench.models.encoder import Encoder, seeded
 from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
 from workbench.models.heads import BinaryHead
-from workbench.models.losses import binary_loss, binary_ratios, gather
+from workbench.models.losses import binary_loss_and_ratios, gather
 from workbench.models.sentence_scores import Scorer
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
@@ -54,10 +54,9 @@ class Objective(nn.Module):
         hidden = gather(self.encoder(fake.ids, batch.attention, batch.segments), fake.positions)  # (B, K, D)
         logits = self.head(hidden)  # (B, K), above 0 means replaced
         replaced = gather(fake.ids, fake.positions) != fake.targets
-        loss = binary_loss(logits, replaced, fake.weights)
+        loss, metrics = binary_loss_and_ratios("discriminator", logits, replaced, fake.weights)
         total = fake.loss + self.options.weight * loss
-        metrics = fake.metrics | binary_ratios("discriminator", logits, replaced, fake.weights)
-        return StepLoss(total, {"generator_loss": fake.loss, "discriminator_loss": loss}, metrics)
+        return StepLoss(total, {"generator_loss": fake.loss, "discriminator_loss": loss}, fake.metrics | metrics)
 
     @property
     def detector(self) -> Detector:

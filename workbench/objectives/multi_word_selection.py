@@ -4,7 +4,6 @@ Shen et al. 2021, "Training ELECTRA augmented with multi-word selection", sectio
 out: a last layer of RTD's own, and the lower layers that generator and encoder share.
 """
 
-import torch
 from torch import Tensor, nn
 
 from workbench.models import flops
@@ -13,7 +12,7 @@ from workbench.models.detection import Detector
 from workbench.models.encoder import Encoder, seeded
 from workbench.models.frequencies import Frequencies
 from workbench.models.heads import BinaryHead, SelectionHead
-from workbench.models.losses import binary_loss, binary_ratios, cross_entropy, gather, share, weighted_mean
+from workbench.models.losses import binary_loss_and_ratios, gather, share, weighted_mean
 from workbench.models.sentence_scores import Scorer
 from workbench.spec.parts import Extent, Part
 from workbench.spec.run_spec import RunSpec
@@ -30,10 +29,9 @@ class Options(Part):
 
 def cost(spec: RunSpec) -> flops.Flops:
     """Return the cost of one forward pass over one row; the generator's logits are computed twice, for candidates."""
-    again = flops.lm_head(spec.generator_encoder, spec.data.length, spec.picks).frozen()
-    heads = flops.lm_head(spec.encoder, spec.data.length, spec.picks, 1 + Options(**spec.options).others)
-    heads += flops.binary_head(spec, "all")
-    return flops.generator(spec) + again + flops.encoder(spec.encoder, spec.data.length) + heads
+    more = flops.lm_head(spec.generator_encoder, spec.data.length, spec.picks).frozen() + flops.binary_head(spec, "all")
+    more += flops.lm_head(spec.encoder, spec.data.length, spec.picks, 1 + Options(**spec.options).others)
+    return flops.generator(spec) + flops.encoder(spec.encoder, spec.data.length) + more
 
 
 def floors(words: Frequencies) -> dict[str, float]:
@@ -50,20 +48,17 @@ class Objective(nn.Module):
             self.head, self.selection = BinaryHead(encoder, spec.head), SelectionHead(encoder, encoder.table)
 
     def forward(self, batch: Batch) -> StepLoss:
-        fake, states = self.generator.with_states(batch)
+        (fake, states), count = self.generator.with_states(batch), self.options.others
         hidden = self.encoder(fake.ids, batch.attention, batch.segments)  # (B, L, D)
         logits, replaced, real = self.head(hidden), fake.ids != batch.ids, real_tokens(batch)  # (B, L) each
-        detection = binary_loss(logits, replaced, real)
-        at_picks, others = gather(states, fake.positions), self.options.others
-        candidates = self.generator.candidates(at_picks, batch.keys, others, without=fake.targets)
-        candidates = torch.cat([fake.targets[..., None], candidates], -1)
-        scores = self.selection(gather(hidden, fake.positions), candidates)  # (B, K, 1 + C), the first one is right
-        selection = weighted_mean(cross_entropy(scores, torch.zeros_like(fake.targets)), fake.weights)
-        metrics = fake.metrics | binary_ratios("discriminator", logits, replaced, real)
+        detecting, metrics = binary_loss_and_ratios("discriminator", logits, replaced, real)
+        words = self.generator.candidates(gather(states, fake.positions), batch.keys, count, fake.targets)
+        scores = self.selection(gather(hidden, fake.positions), words)  # (B, K, 1 + C), the first one is right
+        selecting = weighted_mean(-scores.float().log_softmax(-1)[..., 0], fake.weights)
         metrics["selection_accuracy"] = share(scores.argmax(-1) == 0, fake.weights)
-        parts = {"generator_loss": fake.loss, "discriminator_loss": detection, "selection_loss": selection}
-        weighted = self.options.weight * detection + self.options.selection * selection
-        return StepLoss(fake.loss + weighted, parts, metrics)
+        parts = {"generator_loss": fake.loss, "discriminator_loss": detecting, "selection_loss": selecting}
+        weighted = self.options.weight * detecting + self.options.selection * selecting
+        return StepLoss(fake.loss + weighted, parts, fake.metrics | metrics)
 
     def score(self, ids: Tensor, attention: Tensor | None) -> Tensor:
         """Return the sum (B,) of log P(original) over the tokens of sentences ids (B, L), in one pass."""

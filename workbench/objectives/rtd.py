@@ -16,7 +16,7 @@ from workbench.models.encoder import Encoder, seeded
 from workbench.models.flops import Flops
 from workbench.models.frequencies import Frequencies
 from workbench.models.heads import BinaryHead
-from workbench.models.losses import binary_loss, binary_ratios
+from workbench.models.losses import binary_loss_and_ratios
 from workbench.models.sentence_scores import Scorer
 from workbench.spec.parts import Part
 from workbench.spec.run_spec import RunSpec
@@ -52,10 +52,9 @@ class Objective(nn.Module):
         fake = self.generator(batch)
         logits = self.head(self.encoder(fake.ids, batch.attention, batch.segments))  # (B, L), above 0 means replaced
         replaced, real = fake.ids != batch.ids, real_tokens(batch)
-        loss = binary_loss(logits, replaced, real)
+        loss, metrics = binary_loss_and_ratios("discriminator", logits, replaced, real)
         total = fake.loss + self.options.weight * loss
-        metrics = fake.metrics | binary_ratios("discriminator", logits, replaced, real)
-        return StepLoss(total, {"generator_loss": fake.loss, "discriminator_loss": loss}, metrics)
+        return StepLoss(total, {"generator_loss": fake.loss, "discriminator_loss": loss}, fake.metrics | metrics)
 
     @property
     def detector(self) -> Detector:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from workbench.models.corruption import real_tokens
 from workbench.models.encoder import Encoder, initialise
 from workbench.models.heads import MlmHead
-from workbench.models.losses import binary_loss, binary_ratios, gather, share
+from workbench.models.losses import binary_loss_and_ratios, gather, share
 from workbench.tensors import Batch, Corruption, Ratio, StepLoss
 
 
@@ -40,9 +40,8 @@ class PairHead(nn.Module):
         """
         logits = self(hidden).float()
         margin, counted = logits[:, 1:] - logits[:, :1], torch.ones_like(broken)[:, None]  # (B, 1) each
-        metrics = binary_ratios(name, margin, broken[:, None], counted)
-        metrics[f"{name}_broken_rate"] = share(broken[:, None], counted)
-        return binary_loss(margin, broken[:, None], counted), metrics
+        loss, metrics = binary_loss_and_ratios(name, margin, broken[:, None], counted)
+        return loss, metrics | {f"{name}_broken_rate": share(broken[:, None], counted)}
 
 
 def pair_losses(
