@@ -28,6 +28,7 @@ class Hub(ThreadingHTTPServer):
         self.repositories: dict[str, dict[str, bytes]] = {}
         self.private: dict[str, bool] = {}
         self.stored: dict[str, bytes] = {}
+        self.done: dict[str, Any] = {}  # keys of the answer to a commit that are to be other than the hub's
         self.address = f"http://127.0.0.1:{self.server_port}"
 
 
@@ -84,7 +85,7 @@ class Answers(BaseHTTPRequestHandler):
             elif line["key"] == "lfsFile":
                 self.server.repositories[name][value["path"]] = self.server.stored[value["oid"]]
         done = {"commitUrl": f"{self.server.address}/{name}/commit/{'0' * 40}", "commitOid": "0" * 40, "success": True}
-        self._answer(200, done)
+        self._answer(200, done | self.server.done)
 
     def _body(self) -> bytes:
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -162,3 +163,12 @@ def test_a_hub_that_cannot_be_reached_is_one_sentence(store: Path, cache: Path) 
     [run] = (store / "runs").glob("rtd-*")
     done = push(store, cache, run.name, "owner/mine", HF_ENDPOINT="http://127.0.0.1:9", HF_TOKEN=TOKEN)
     assert done.returncode == 2 and "could not be uploaded" in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("url", ["not an address", None, 7])
+def test_a_malformed_answer_is_one_sentence(url: object, store: Path, cache: Path, hub: Hub) -> None:
+    hub.done = {"commitUrl": url}
+    [run] = (store / "runs").glob("rtd-*")
+    done = push(store, cache, run.name, "owner/mine", HF_ENDPOINT=hub.address, HF_TOKEN=TOKEN)
+    assert done.returncode == 2 and "not a model hub's" in done.stderr.splitlines()[-1], done.stderr
+    assert "Traceback" not in done.stderr and "internal error" not in done.stderr

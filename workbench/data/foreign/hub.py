@@ -68,12 +68,21 @@ def upload(folder: Path, name: str, private: bool) -> str:
         api.create_repo(name, private=private, exist_ok=True)
         api.upload_folder(repo_id=name, folder_path=folder, commit_message=f"Upload {name} with workbench")
     except (http, errors.HFValidationError, errors.LocalTokenNotFoundError, errors.OfflineModeIsEnabled) as error:
-        reason = message_of(error).strip().partition("\n")[0][:200]
         raise InputError(
-            f"{name} could not be uploaded ({type(error).__name__}: {reason}); log in with: hf auth login, or set "
+            f"{name} could not be uploaded ({_reason(error)}); log in with: hf auth login, or set "
             f"HF_TOKEN to a token that may write"
         ) from None
+    except (AttributeError, LookupError, TypeError, ValueError) as error:  # for an answer of another form
+        raise InputError(
+            f"{name}: {api.endpoint} gave an answer that is not a model hub's ({_reason(error)}), so it is not known "
+            f"what was uploaded; look there, check HF_ENDPOINT, and push again"
+        ) from None
     return f"{api.endpoint}/{name}"
+
+
+def _reason(error: BaseException) -> str:
+    """Return the type of an error and the first line of its message."""
+    return f"{type(error).__name__}: {message_of(error).strip().partition(chr(10))[0][:200]}"
 
 
 def _snapshot(name: str, kind: str, patterns: Sequence[str]) -> Path | str:
