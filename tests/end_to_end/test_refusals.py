@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from workbench import __version__
+
 from .conftest import SETS, Command
 
 CASES: dict[str, tuple[list[str], str]] = {
@@ -393,3 +395,19 @@ def test_a_reader_that_closes_the_pipe_ends_the_command_silently(words: list[str
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == "" and process.wait(60) == 0
+
+
+@pytest.mark.parametrize("words", [[], ["data"]])
+def test_no_words_give_the_whole_help(words: list[str], workbench: Command, tmp_path: Path) -> None:
+    done, asked = workbench(*words, cwd=tmp_path), workbench(*words, "--help", cwd=tmp_path)
+    assert (done.returncode, asked.returncode) == (2, 0) and "Commands:" in done.stderr
+    assert (
+        done.stderr.split() == asked.stdout.split()
+        and done.stderr.count("\n") > 7
+        and "...\n" not in asked.stdout.partition("\n")[2]
+    )
+
+
+def test_the_version_is_that_of_the_package(workbench: Command, tmp_path: Path) -> None:
+    done = workbench("--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"workbench {__version__}\n", "")

@@ -16,9 +16,11 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+from workbench import __version__
 from workbench.cli import ask, read, train
 from workbench.cli.options import with_results_alone
 from workbench.errors import InputError, Interrupted, message_of, one_line
@@ -49,12 +51,35 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "list": ask.list_,
     "evaluate": train.evaluate,
 }
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"workbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _add(group: typer.Typer, name: str, command: Callable[..., None]) -> None:
+    """Add a command to a group, whose help shows the whole first line of the command's, where typer would cut it."""
+    summary = (command.__doc__ or "").partition("\n")[0]
+    group.command(name, short_help=summary)(with_results_alone(command))
+
+
 for name, command in COMMANDS.items():
-    app.command(name)(with_results_alone(command))
+    _add(app, name, command)
 app.command("worker", hidden=True)(train.worker)
 app.command("rank", hidden=True)(train.rank)
 app.command("encode-slices", hidden=True)(train.encode_slices)
-data_app.command("prepare")(with_results_alone(train.prepare))
+_add(data_app, "prepare", train.prepare)
 app.add_typer(data_app, name="data")
 
 NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR)  # errors of a path that the user named
@@ -86,7 +111,7 @@ def main() -> None:
         if is_memory(error):
             code = _fail(_no_memory(), 2)
         elif hasattr(error, "format_message") and hasattr(error, "exit_code"):  # typer's error for a wrong option
-            code = _fail(error.format_message().replace("\n", " "), error.exit_code)
+            code = _wrong_words(error)
         elif type(error).__name__ == "Abort":  # typer's exception for Ctrl-C
             code = _fail(INTERRUPTED, 130)
         elif type(error).__name__ == "Exit":
@@ -115,6 +140,14 @@ def _refuse_empty_words(words: list[str]) -> None:
         if not word or (option.startswith("--") and sign and not value):
             place = f"after {before}" if not word else f"after {option}="
             raise InputError(f"nothing is written {place}, as if a variable of the shell were not set; give a value")
+
+
+def _wrong_words(error: Any) -> int:
+    """Print an error of typer on one line, or the whole help if the command line has no words."""
+    if type(error).__name__ != "NoArgsIsHelpError":
+        return _fail(error.format_message().replace("\n", " "), error.exit_code)
+    sys.stderr.write(f"{error.format_message()}\n")
+    return int(error.exit_code)
 
 
 def _fail(sentence: str, code: int) -> int:
