@@ -6,11 +6,13 @@ Both sides take turns with the same encoder, questions, epochs, batch, learning 
 start and end independently. The other side is `AutoModelForQuestionAnswering` trained by the `Trainer` with its
 defaults, as in the example `run_qa` of transformers, which is not part of the package and so followed here: windows of
 up to 384 tokens that overlap by 128, each padded to 384 as run_qa does unless told otherwise (`hf-run-qa`), or to the
-longest of its batch (`hf-run-qa-dynamic`); the answer is the span of at most 30 tokens among the 20 best starts and
-ends with the largest sum of logits. Ours has windows of that length with about that overlap, and an answerability
-head, which run_qa lacks. `--length` and `--overlap` are for encoders of fewer positions. Texts are encoded beforehand
-there and within the time here; both count loading, training, predicting and the search for the best answers. Without
-`--encoder` it is an untrained one of 4 layers of width 128, or with `--size small` of ELECTRA-Small.
+longest of its batch (`hf-run-qa-dynamic`), or so and with the head of our side (`hf-run-qa-our-head`): its initial
+weights are Glorot's, and logits count only where an answer can begin or end, as in the released code. The answer is the
+span of at most 30 tokens among the 20 best starts and ends with the largest sum of logits. Ours has windows of that
+length with about that overlap, and an answerability head, which run_qa lacks. `--length` and `--overlap` are for
+encoders of fewer positions. Texts are encoded beforehand there and within the time here; both count loading, training,
+predicting and the search for the best answers. Without `--encoder` it is an untrained one of 4 layers of width 128, or
+with `--size small` of ELECTRA-Small.
 `questions_per_second` counts training questions once an epoch, and test questions; `processor_ratio` compares processor
 time. Each turn has its own seed: `by_seed` are F1 of the turns, and `beyond` the difference of their means.
 """
@@ -28,6 +30,8 @@ import numpy as np
 import torch
 from record import here
 from side_by_side import add_options, encoder_name, host_of, measured, rates, trainer_arguments, untrained, write
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
 from workbench import cpu, tasks
 from workbench.spec.host import Host
@@ -35,12 +39,15 @@ from workbench.spec.parts import TasksSpec
 from workbench.tasks.squad.answering import answer
 from workbench.tasks.squad.official_metrics import answerable_metrics
 from workbench.tasks.squad.questions import EPOCHS, Questions, Squad
+from workbench.tasks.squad.span_model import NEVER
 
 BEST, LONGEST = 20, 30  # the defaults of run_qa
 QUERY = 24  # tokens of a question, as a rough mean, by which our stride gets the same overlap
 
 
-def run_qa(encoder: Path, task: Squad, spec: TasksSpec, host: Host, dynamic: bool) -> Callable[[int], float]:
+def run_qa(
+    encoder: Path, task: Squad, spec: TasksSpec, host: Host, dynamic: bool, our_head: bool = False
+) -> Callable[[int], float]:
     """Training and predicting by the Trainer as in run_qa, texts encoded beforehand. Called with a seed: F1."""
     from transformers import (
         AutoModelForQuestionAnswering,
@@ -57,15 +64,44 @@ def run_qa(encoder: Path, task: Squad, spec: TasksSpec, host: Host, dynamic: boo
     def work(seed: int) -> float:
         cpu.prepare(host.threads, plain=True)
         torch.manual_seed(seed)
-        model = AutoModelForQuestionAnswering.from_pretrained(encoder)
+        model: nn.Module = AutoModelForQuestionAnswering.from_pretrained(encoder)
+        model = OurHead(model, words.sep_token_id) if our_head else model
         with tempfile.TemporaryDirectory() as folder:
             arguments = trainer_arguments(folder, spec, host, seed, spec.epochs or EPOCHS)
             made = Trainer(model=model, args=arguments, train_dataset=train, data_collator=collate)
             made.train()
-            logits: Any = made.predict(windows).predictions  # type: ignore[arg-type]  # a list of rows will do
+            logits: Any = made.predict(windows).predictions[-2:]  # type: ignore[arg-type]  # a list of rows will do
         return answerable_metrics(test, searched(test, places, *logits))["f1"]
 
     return work
+
+
+class OurHead(nn.Module):
+    """A model for question answering with Glorot's initial weights for each logit, counted where answers can be.
+
+    These are the tokens of the paragraph, whose segment is 1, and [CLS] for windows without the answer. Segments and
+    separators are those of BERT.
+    """
+
+    def __init__(self, model: Any, separator: int) -> None:
+        super().__init__()
+        self.model, self.separator = model, separator
+        for side in range(2):
+            nn.init.xavier_uniform_(model.qa_outputs.weight.data[side : side + 1])
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor,
+        start_positions: Tensor | None = None, end_positions: Tensor | None = None,
+    ) -> dict[str, Tensor]:  # fmt: skip
+        """Return the logits (B, L) and, with positions (B,), the loss () of windows (B, L)."""
+        out = self.model(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
+        allowed = (token_type_ids == 1) & (input_ids != self.separator)
+        allowed[:, 0] = True
+        starts, ends = (logits.float().masked_fill(~allowed, NEVER) for logits in (out.start_logits, out.end_logits))
+        loss = {}
+        if start_positions is not None and end_positions is not None:
+            loss = {"loss": (F.cross_entropy(starts, start_positions) + F.cross_entropy(ends, end_positions)) / 2}
+        return loss | {"start_logits": starts, "end_logits": ends}
 
 
 Place = tuple[int, list[tuple[int, int] | None]]  # a window's question, and the characters of its paragraph's tokens
@@ -118,6 +154,7 @@ def measure(
         "ours": lambda seed: answer(encoder, task, spec, seed, host).value,
         "hf-run-qa": run_qa(encoder, task, spec, host, dynamic=False),
         "hf-run-qa-dynamic": run_qa(encoder, task, spec, host, dynamic=True),
+        "hf-run-qa-our-head": run_qa(encoder, task, spec, host, dynamic=True, our_head=True),
     }
     one = task.train.take([0])
     answer(encoder, replace(task, train=one, tests={"dev": one}), spec, 0, host)  # what is done on first use alone
