@@ -6,8 +6,9 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
+from workbench.api.arguments import EvaluateArguments, RunArguments, SubmitArguments, SweepArguments, checked
 from workbench.errors import InputError, suggest
 from workbench.execution.cluster.job_options import launch_of
 from workbench.execution.request import (
@@ -198,40 +199,44 @@ def _known(word: str, known: Sequence[str], problem: str) -> str:
     return word
 
 
-def run(experiment: str, **words: Any) -> Study:
+def run(experiment: str, **arguments: Unpack[RunArguments]) -> Study:
     """Carry out an experiment, as `workbench run` does, and return it. A repeated call continues where it stopped.
 
-    `words` are the command's options by name: objectives (names or files), scale, corpus, tasks, evaluate_at, budget,
-    match, seeds (a number or "auto"), most_seeds, most_compute, most_epochs; settings (a mapping, as with --set); store
-    (default "runs"), out (the folder of the report, default reports/NAME), workers; device, devices, shard, precision,
-    threads, micro_batch, `compile_`, plain, save_every, track; launcher ("local" or "slurm"). Raises InputError, before
-    anything is spent, if they cannot be used.
+    `arguments` are the command's options by name, as `workbench.api.arguments.RunArguments` lists them: objectives
+    (names or files), scale, corpus, tasks, evaluate_at, budget, match, seeds (a number or "auto"), most_seeds,
+    most_compute, most_epochs; settings (a mapping, as with --set); store (default "runs"), out (the folder of the
+    report, default reports/NAME), workers; device, devices, shard, precision, threads, micro_batch, `compile_`, plain,
+    save_every, track; launcher ("local" or "slurm"). Raises InputError, before anything is spent, if they cannot be
+    used.
 
         study = wb.run("ablation", objectives=["rtd", "bert-mlm"], budget="flops=1e12", seeds=4, tasks="pairs")
         print(study.compare("rtd", "bert-mlm"))
     """
-    given = dict(words)
+    given = checked(arguments, RunArguments)
     root, workers, out = _place(given)
-    host = replace(host_of(**_taken(given, HOST), launch=_launch(given)), command=_called("run", experiment, words))
+    host = replace(host_of(**_taken(given, HOST), launch=_launch(given)), command=_called("run", experiment, arguments))
     return _study(root, carry_out(*run_job(_request(given), experiment), root, host, workers, out))
 
 
-def sweep(axis: str | None = None, over: Mapping[str, Iterable[Any] | str] | None = None, **words: Any) -> Study:
+def sweep(
+    axis: str | None = None, over: Mapping[str, Iterable[Any] | str] | None = None, **arguments: Unpack[SweepArguments]
+) -> Study:
     """Compare settings at equal compute, as `workbench sweep` does: those of an experiment, of `over`, or of both.
 
     `over` maps keys to values, as in {"generator.width": (0.25, 0.5, 1)}. With `trials`, or with the axis "tune", they
     are the space of a search, in which a text may be a range, as in {"optim.lr": "1e-4..1e-3:log"}; sampler,
-    tuning_seeds and storage are then the command's options too. The other `words` are those of `run`. Raises InputError
-    if they cannot be used.
+    tuning_seeds and storage are then the command's options too. The other `arguments` are those of `run`. Raises
+    InputError if they cannot be used.
     """
     from workbench.spec.axes import parse_over
 
-    given = dict(words)
+    given = checked(arguments, SweepArguments)
     root, workers, out = _place(given)
-    called = {"over": {key: _word(values) for key, values in (over or {}).items()}, **words}
+    spaces = {key: _word(values) for key, values in (over or {}).items()}
+    called = {"over": spaces, **arguments}
     trials = Trials(**_taken(given, TRIALS))
     host = replace(host_of(**_taken(given, HOST), launch=_launch(given)), command=_called("sweep", axis, called))
-    space = parse_over([f"{key}={values}" for key, values in called["over"].items()])
+    space = parse_over([f"{key}={values}" for key, values in spaces.items()])
     request = _request(given)
     if not trials.searches(axis):
         return _study(root, carry_out(*sweep_job(request, axis, space), root, host, workers, out))
@@ -239,17 +244,17 @@ def sweep(axis: str | None = None, over: Mapping[str, Iterable[Any] | str] | Non
     return _study(root, carry_out_search(jobs, search, count, root, host, workers, out))
 
 
-def plan(experiment: str, **words: Any) -> pd.DataFrame:
+def plan(experiment: str, **arguments: Unpack[RunArguments]) -> pd.DataFrame:
     """Return the plan of `run` with a row for each run: steps, tokens, FLOPs, parameters and memory.
 
-    `words` are those of `run`; the ones on where and how runs are carried out have no effect. Nothing is run, and text
-    is prepared only if its words must be counted. Raises InputError if the options cannot be used.
+    `arguments` are those of `run`; the ones on where and how runs are carried out have no effect. Nothing is run, and
+    text is prepared only if its words must be counted. Raises InputError if the options cannot be used.
     """
     import pandas as pd
 
     from workbench.execution.run_list import plan_rows, plans
 
-    given = dict(words)
+    given = checked(arguments, RunArguments)
     _place(given)
     _taken(given, HOST)
     _launch(given)
@@ -257,20 +262,21 @@ def plan(experiment: str, **words: Any) -> pd.DataFrame:
     return pd.DataFrame(plan_rows(plans(job)[0]))
 
 
-def evaluate(encoder: Path | str, tasks: str = "probes", scale: str | None = None, **words: Any) -> pd.DataFrame:
+def evaluate(
+    encoder: Path | str, tasks: str = "probes", scale: str | None = None, **arguments: Unpack[EvaluateArguments]
+) -> pd.DataFrame:
     """Fine-tune any encoder in the Hugging Face layout on tasks, as `workbench evaluate` does; return a row per score.
 
-    `words` are settings (a mapping), device and precision. Raises InputError if the encoder or the tasks cannot be
+    `arguments` are settings (a mapping), device and precision. Raises InputError if the encoder or the tasks cannot be
     used, or if a fine-tuning fails.
     """
     import pandas as pd
 
     from workbench.execution.request import scores_of_encoders
 
-    given = dict(words)
+    given = checked(arguments, EvaluateArguments)
     host = host_of(**_taken(given, ("device", "precision")))
     settings = _settings(given)
-    _refuse_others(given)
     scores, failed = scores_of_encoders([str(encoder)], scale, settings, tasks, host)
     if failed:
         raise InputError(f"{failed} of the scores of {encoder} could not be taken; see the log")
@@ -280,19 +286,18 @@ def evaluate(encoder: Path | str, tasks: str = "probes", scale: str | None = Non
 def submit(
     name: str, out: Path | str, arm: str | None = None, seed: int | None = None, ensemble: int = 1,
     glue: str | None = None, wnli_majority: bool = False, partial: bool = False, store: Path | str = "runs",
-    **words: Any,
+    **arguments: Unpack[SubmitArguments],
 ) -> dict[str, Any]:  # fmt: skip
     """Write a submission to GLUE's server, as `workbench submit` does; return the card that is written beside it.
 
-    `name` is that of an experiment or of a run; the other arguments are the command's options, and `words` are device,
+    `name` is that of an experiment or of a run; the others are the command's options, and `arguments` are device,
     precision and threads. Raises InputError, before anything is fine-tuned, if a file cannot be made.
     """
     from workbench.execution.glue_submission import submit as submission
     from workbench.execution.glue_submission.choice import SeedChoice, source_of
 
-    given = dict(words)
+    given = checked(arguments, SubmitArguments)
     host = host_of(**_taken(given, ("device", "precision", "threads")))
-    _refuse_others(given, ("device", "precision", "threads"))
     choice, source = SeedChoice(seed, ensemble), source_of(RunStore.existing(store), name, arm)
     return submission.submit(source, Path(out), choice, glue, wnli_majority, partial, host).to_json()
 
@@ -301,9 +306,9 @@ def _study(root: Path, outcome: Outcome) -> Study:
     return Study(RunStore.existing(root), outcome.record, outcome)
 
 
-def _called(name: str, experiment: str | None, words: Mapping[str, Any]) -> tuple[str, ...]:
+def _called(name: str, experiment: str | None, arguments: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the call as words, which the record and every run store in place of a command line."""
-    return ("workbench", f"wb.{name}", experiment or "", *(f"{key}={value}" for key, value in words.items()))
+    return ("workbench", f"wb.{name}", experiment or "", *(f"{key}={value}" for key, value in arguments.items()))
 
 
 def _place(given: dict[str, Any]) -> tuple[Path, int, Path | None]:
@@ -336,19 +341,12 @@ def _word(value: Any) -> str:
 
 
 def _request(given: dict[str, Any]) -> Request:
-    """Return the request of these keyword arguments. Raises InputError for an unknown argument."""
+    """Return the request of these keyword arguments."""
     settings = _settings(given)
     for name in ("objectives", "corpus"):
         if isinstance(given.get(name), str):
             given[name] = (given[name],)
     if given.get("seeds") is not None:
         given["seeds"] = str(given["seeds"])
-    known = [name for name in Request.__dataclass_fields__ if name != "settings"]
-    chosen = _taken(given, known)
-    _refuse_others(given, (*known, "settings", "store", "out", "workers", "launcher", *HOST))
+    chosen = _taken(given, [name for name in Request.__dataclass_fields__ if name != "settings"])
     return Request(settings=settings, **{name: value for name, value in chosen.items() if value is not None})
-
-
-def _refuse_others(given: Mapping[str, Any], known: Iterable[str] = ("settings", "device", "precision")) -> None:
-    for name in given:
-        raise InputError(f"unknown argument {name!r}{suggest(name, known)}")
