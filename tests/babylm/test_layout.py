@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from babylm_made import run_of
 
-from workbench.babylm.layout import export
-from workbench.babylm.layout import whole as whole_runs
+from workbench.babylm.layout import export, undamaged
 from workbench.errors import InputError
 from workbench.spec import presets
 from workbench.spec.stages import BoundRun
@@ -19,10 +18,10 @@ def test_damaged_and_unfinished_runs_are_named_and_left_out(tmp_path: Path, capl
     good, bad = run_of(tmp_path, 1e6), run_of(tmp_path, 1e6, seed=1)
     begun = RunStore(tmp_path / "runs").open(BoundRun(presets.resolve("nano", {"seed": 2})))
     (bad.path / "encoder" / "model.safetensors").write_bytes(b"weighty")  # as many bytes
-    assert whole_runs([good, bad, begun], verify=True) == [good]
+    assert undamaged([good, bad, begun], verify=True) == [good]
     assert f"{bad.run_id} is damaged and left out: encoder/model.safetensors has changed" in caplog.text
     assert f"{begun.run_id} is not trained to its end" in caplog.text
-    assert whole_runs([good, bad, begun], verify=False) == [good, bad]
+    assert undamaged([good, bad, begun], verify=False) == [good, bad]
 
 
 def test_a_place_that_holds_something_is_refused_before_the_store_is_read(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from workbench import objectives
 from workbench.data import tokenizer
 from workbench.data.prepare import Prepared
 from workbench.errors import DamagedRun
-from workbench.execution.wanted_scores import Wanted, place_of, plan_of, usable, weighed
+from workbench.execution.wanted_scores import Wanted, place_of, plan_of, points_with_weights, usable
 from workbench.spec.parts import Special
 from workbench.spec.presets import resolve
 from workbench.spec.run_spec import RunSpec
@@ -91,14 +91,17 @@ def test_without_prepared_text_only_the_end_counts(run: RunDir, pairs: PairSet) 
     found = list(wanted.expected(run))
     assert found == list(measures.expected(wanted.suite, wanted.tasks))
     assert [(measure.name, seed) for measure, seed, _ in found] == [("toy", 0), ("größe", 0), ("größe", 1)]
-    assert not wanted.along and wanted.unmeasured(run) == 0
+    assert not wanted.during_training and wanted.unmeasured(run) == 0
     assert wanted.points(run.spec(), plan_of(run)) == wanted.series(run.spec(), plan_of(run)) == []
 
 
 def test_what_trains_the_encoder_is_measured_at_the_end_only(run: RunDir, pairs: PairSet, prepared: Prepared) -> None:
     tasks = run.spec().tasks
-    assert not Wanted(tasks, Suite(()), prepared).along and not Wanted(tasks, Suite((TUNED,)), prepared).along
-    assert Wanted(tasks, Suite((TUNED, pairs)), prepared).along
+    assert (
+        not Wanted(tasks, Suite(()), prepared).during_training
+        and not Wanted(tasks, Suite((TUNED,)), prepared).during_training
+    )
+    assert Wanted(tasks, Suite((TUNED, pairs)), prepared).during_training
     keep(run, *STEPS)
     assert [place_of(name) for name in names(Wanted(tasks, Suite((TUNED,)), prepared), run)] == ["", ""]
 
@@ -115,7 +118,7 @@ def test_the_scores_of_the_end_come_first_then_those_of_the_points_in_order(
     assert names(wanted, run) == at_end, "no point was kept"
     keep(run, 4, 1, 3)  # the third is none of this schedule
     assert names(wanted, run) == [*at_end, place(1) + of_pairs, place(4) + of_pairs]
-    assert weighed(run) == [place(step) for step in (1, 3, 4)]
+    assert points_with_weights(run) == [place(step) for step in (1, 3, 4)]
 
 
 @pytest.mark.parametrize("part", ["encoder", "heads"])
@@ -126,7 +129,7 @@ def test_of_a_point_without_weights_only_the_scores_that_are_there_are_expected(
     keep(run, *STEPS)
     shutil.rmtree(run.path / place(1) / part)
     name = score_name(pairs, wanted.tasks, 0)
-    assert weighed(run) == [place(4)]
+    assert points_with_weights(run) == [place(4)]
     assert names(wanted, run) == [name, place(4) + name]
     measured(run, name, place(1))
     assert names(wanted, run) == [name, place(1) + name, place(4) + name]

@@ -212,5 +212,5 @@ def test_fine_tuning_is_never_done_along_training(prepared: Prepared, toy: Suite
     spec = experiment_runner.bind(spec_of(), prepared)
     both = one_run.Wanted(spec.tasks, replace(toy, tasks=(*toy.tasks, task)), prepared)
     assert [one.suite for one in both.series(spec, plan(spec))] == ["minimal-pairs"]
-    assert not one_run.Wanted(spec.tasks, Suite((task,)), prepared).along
+    assert not one_run.Wanted(spec.tasks, Suite((task,)), prepared).during_training
     assert isinstance(toy.tasks[0], PairSet)

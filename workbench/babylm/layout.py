@@ -44,7 +44,7 @@ def export(store: RunStore, record: str, out: Path, verify: bool = True) -> list
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise taken
     experiment = store.experiment(record)
-    runs = whole(map(store.get, experiment.runs), verify)
+    runs = undamaged(map(store.get, experiment.runs), verify)
     if not runs:
         raise InputError(f"{record} has no trained run to export; run its command again, which trains what is missing")
     pairs = _pairs(experiment.base_spec().tasks)
@@ -63,17 +63,17 @@ def export(store: RunStore, record: str, out: Path, verify: bool = True) -> list
     return table
 
 
-def whole(runs: Iterable[RunDir], verify: bool) -> list[RunDir]:
+def undamaged(runs: Iterable[RunDir], verify: bool) -> list[RunDir]:
     """Return the trained runs whose files are undamaged, and name the others in warnings."""
-    undamaged = []
+    left = []
     for run in runs:
         if not run.trained:
             log.warning("%s is not trained to its end, so it is left out", run.run_id)
         elif fault := validation.fault(run.path, full=verify):
             log.warning("%s is damaged and left out: %s", run.run_id, fault)
         else:
-            undamaged.append(run)
-    return undamaged
+            left.append(run)
+    return left
 
 
 def _pairs(tasks: TasksSpec) -> dict[str, PairSet]:

@@ -203,7 +203,7 @@ def begin(job: Job, root: Path, host: Host, workers: int = 1) -> Session:
 def points_of(job: Job, prepared: Prepared, suite: Suite) -> list[dict[str, Any]]:
     """Return the number of points during training at which each suite is measured, and their cost (`series.rows`)."""
     wanted = Wanted(job.base.tasks, suite, prepared)
-    if not wanted.along or not job.specs:
+    if not wanted.during_training or not job.specs:
         return []
     arms, _ = bound_runs(job.experiment, [spec for spec in job.specs if spec.seed == job.specs[0].seed], prepared)
     return series.rows(wanted.series(run.spec, plan(run.spec)) for run in distinct_runs(arms.values()))
@@ -213,7 +213,7 @@ def planned_points(job: Job) -> tuple[str, list[dict[str, Any]]]:
     """Return the points of a job before it begins, as a sentence and as rows; no rows if its text is not prepared."""
     from workbench import tasks
 
-    if not tasks.along(job.base.tasks):
+    if not tasks.any_during_training(job.base.tasks):
         return "", []
     prepared = already(job.base)
     if prepared is None:
@@ -232,7 +232,7 @@ def planned_tuning(job: Job, host: Host, workers: int = 1) -> tuple[str, list[di
     from workbench import tasks
     from workbench.tasks.finetuning import tuning_time
 
-    chosen = tasks.tuned(job.base.tasks)
+    chosen = tasks.fine_tuned_only(job.base.tasks)
     if not chosen.chosen:
         return "", []
     if not tasks.local(chosen):

@@ -86,11 +86,11 @@ def terminal() -> bool:
 
 
 @contextmanager
-def watching(runs: Sequence[RunDir], voices: Sequence[IO[str]]) -> Iterator[Callable[[], None]]:
+def watching(runs: Sequence[RunDir], error_streams: Sequence[IO[str]]) -> Iterator[Callable[[], None]]:
     """Yield a function that shows the progress of these runs whenever it is called.
 
-    It shows a live table on a terminal, and elsewhere a line for each change. `voices` are the standard errors of the
-    workers, whose warnings are shown above the table.
+    It shows a live table on a terminal, and elsewhere a line for each change. `error_streams` are what the workers
+    write as their standard error; the warnings in them are shown above the table.
     """
     rows: dict[str, dict[str, Any]] = {}
 
@@ -121,8 +121,8 @@ def watching(runs: Sequence[RunDir], voices: Sequence[IO[str]]) -> Iterator[Call
     console = Console(stderr=True)
     begun = time.monotonic()
     with Live(console=console, auto_refresh=False) as shown:
-        for voice in voices:
-            threading.Thread(target=_repeat, args=(voice, console), daemon=True).start()
+        for stream in error_streams:
+            threading.Thread(target=_print_warnings, args=(stream, console), daemon=True).start()
         first = [row["state"] for row in look()].count("done")
 
         def show() -> None:
@@ -133,9 +133,9 @@ def watching(runs: Sequence[RunDir], voices: Sequence[IO[str]]) -> Iterator[Call
         show()
 
 
-def _repeat(voice: IO[str], console: Any) -> None:
-    """Print the warnings of a worker; its progress is in the table."""
-    for text in voice:
+def _print_warnings(stream: IO[str], console: Any) -> None:
+    """Print the warnings in the standard error of a worker, and leave out its progress, which the table shows."""
+    for text in stream:
         if text.startswith("workbench: "):
             console.print(text.rstrip(), markup=False, highlight=False)
 

@@ -33,11 +33,11 @@ class Wanted:
     prepared: Prepared | None
 
     @property
-    def along(self) -> bool:
+    def during_training(self) -> bool:
         """Whether some measure may also be taken during training."""
-        from workbench.tasks.price import measured_along
+        from workbench.tasks.price import measured_during_training
 
-        return self.prepared is not None and any(map(measured_along, self.suite.tasks))
+        return self.prepared is not None and any(map(measured_during_training, self.suite.tasks))
 
     def points(self, spec: RunSpec, plan: Plan) -> list[Point]:
         """Return the points of a run at which some measure is taken."""
@@ -55,13 +55,13 @@ class Wanted:
 
         yield from expected(self.suite, self.tasks)
         saved = {step_of(place): place for place in run.points()}
-        if not saved or not self.along:
+        if not saved or not self.during_training:
             return
-        weighed_points = set(weighed(run))
+        measurable = set(points_with_weights(run))
         for series in self.series(run.spec(), plan_of(run)):
             for place in (saved[point.step] for point in series.points if point.step in saved):
                 for measure, seed, name in expected(Suite(series.measures), self.tasks):
-                    if place in weighed_points or (run.path / inside("scores", place + name)).is_file():
+                    if place in measurable or (run.path / inside("scores", place + name)).is_file():
                         yield measure, seed, place + name
 
     def missing(self, run: RunDir) -> Iterator[tuple[Measure, int, str]]:
@@ -70,7 +70,7 @@ class Wanted:
 
     def unmeasured(self, run: RunDir) -> int:
         """Return how many requested points of a trained run have neither weights nor all their scores."""
-        if not self.along or not run.trained:
+        if not self.during_training or not run.trained:
             return 0
         requested = {
             (point.step, name)
@@ -97,7 +97,7 @@ def _names(series: Series, tasks: TasksSpec) -> list[str]:
     return [name for _, _, name in expected(Suite(series.measures), tasks)]
 
 
-def weighed(run: RunDir) -> list[str]:
+def points_with_weights(run: RunDir) -> list[str]:
     """Return the points of a run whose weights still exist."""
     return [place for place in run.points() if run.has_weights(place)]
 

@@ -46,7 +46,7 @@ def write_plan(flops: Mapping[str, float], out: Path) -> Path:
     from workbench.store.atomic import write_atomic
 
     out.mkdir(parents=True, exist_ok=True)
-    figure = svg.alone(planned.figure(flops), rendering.template("colours.css"))
+    figure = svg.standalone(planned.figure(flops), rendering.template("colours.css"))
     write_atomic(out / "plan.svg", figure.encode("utf-8", "replace"))
     return out / "plan.svg"
 

@@ -164,7 +164,7 @@ def _pairs(kind: str, name: str, tasks: TasksSpec, text: HeldOut | None) -> Meas
     return blimp.load(name, tasks.blimp) if kind == "blimp" else blimp.load_path(name)
 
 
-def tuned(tasks: TasksSpec) -> TasksSpec:
+def fine_tuned_only(tasks: TasksSpec) -> TasksSpec:
     """Return the settings with the names alone that train an encoder further. Raises InputError for an unknown name."""
     kinds = {"glue", "probes", "babylm", "superglue", "table", "own questions", "tagging", SQUAD}
     kinds |= {"embedding"} if tasks.embeddings != "frozen" else set()
@@ -182,7 +182,7 @@ def of_corpus(tasks: TasksSpec) -> bool:
     return any(kind_of(name) == "pairs" for name in tasks.names if name != "none")
 
 
-def along(tasks: TasksSpec) -> bool:
+def any_during_training(tasks: TasksSpec) -> bool:
     """Return whether any measure is also taken during training. Raises InputError for an unknown name."""
     kinds = {kind_of(name) for name in tasks.names if name != "none"}
     return tasks.at != "none" and not kinds.isdisjoint(_train_none(tasks))

@@ -27,7 +27,7 @@ SLOWER = 10  # times: a readout consists of products with a vector, which are li
 USUAL_SCORERS = 2  # the objective's and the generator's, which together cost at most one pseudo-log-likelihood
 
 
-def measured_along(measure: Measure) -> bool:
+def measured_during_training(measure: Measure) -> bool:
     """Return whether a measure is also taken during training, as all are that train no weights of the encoder."""
     return isinstance(measure, PairSet | LinearProbe | Embedding) and measure.act != "fine-tuning"
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
-from workbench.tasks.price import measured_along, price
+from workbench.tasks.price import measured_during_training, price
 from workbench.tasks.task import Measure, Suite
 from workbench.training import points
 from workbench.training.plan import Plan
@@ -51,7 +51,7 @@ def series(spec: RunSpec, plan: Plan, tasks: TasksSpec, suite: Suite, tokenizer:
     """
     suites: dict[str, list[Measure]] = {}
     for measure in suite.tasks:
-        if measured_along(measure):
+        if measured_during_training(measure):
             suites.setdefault(measure.suite, []).append(measure)
     if not suites or plan.steps == plan.first or tasks.at == "none" or tasks.held_out:
         return []  # a search compares the scores at the ends of its runs

@@ -159,7 +159,7 @@ def gradients(
     first = ranks.first_row(spec.batch.size)
     for start in range(first, first + rows, micro):
         batch = _batch(corpus, spec, step, start, micro, device)
-        with apart(forward, ranks) if start + micro < first + rows else contextlib.nullcontext():
+        with without_gradient_sync(forward, ranks) if start + micro < first + rows else contextlib.nullcontext():
             sums.add(_backward(forward, batch, share * ranks.count, autocast), share)
     return sums
 
@@ -176,7 +176,7 @@ def set_aside_unused(model: nn.Module, batch: Batch, autocast: Autocast) -> None
         weight.requires_grad_(gradient is not None)
 
 
-def apart(forward: nn.Module, ranks: Ranks) -> AbstractContextManager[None]:
+def without_gradient_sync(forward: nn.Module, ranks: Ranks) -> AbstractContextManager[None]:
     """Return a context in which gradients are added up in this process, without exchanging them with others."""
     if ranks.count == 1:
         return contextlib.nullcontext()

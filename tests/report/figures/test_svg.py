@@ -122,7 +122,7 @@ def test_letters_that_the_font_lacks_are_left_to_the_browser() -> None:
 
 def test_a_file_of_its_own_has_its_colours_and_no_links() -> None:
     text = drawn(marked, **{"tip-0": ("a run", "run-3")})
-    alone = svg.alone(text, ".k-s0 { stroke: red }\n")
+    alone = svg.standalone(text, ".k-s0 { stroke: red }\n")
     root = ElementTree.fromstring(alone)
     space = "{http://www.w3.org/2000/svg}"
     assert root.tag == f"{space}svg" and (root.attrib["width"], root.attrib["height"]) == ("200", "100")

@@ -156,6 +156,6 @@ def test_a_task_on_which_no_arm_beats_the_most_frequent_answer_is_named() -> Non
         cells, baselines={"majority": {"order": 50.0, "next": 50.0}},
         task_cells=(of_task("order", "rtd", 49.0), of_task("order", "bert-mlm", 50.0), of_task("next", "rtd", 51.0)),
     )  # fmt: skip
-    (told,) = checks.mute(found)
+    (told,) = checks.uninformative_tasks(found)
     assert told.startswith(f"On order, no arm at {by_hand.BUDGET} scores higher than always giving the most frequent")
-    assert checks.mute(replace(found, baselines={})) == []
+    assert checks.uninformative_tasks(replace(found, baselines={})) == []

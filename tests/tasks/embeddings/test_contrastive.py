@@ -25,7 +25,7 @@ from workbench.tasks.embeddings.embed import embed
 from workbench.tasks.embeddings.embedding_task import Embedding, Relevant, Similar, sealed
 from workbench.tasks.finetuning.unfinished import Unfinished
 from workbench.tasks.measures import expected, take
-from workbench.tasks.price import measured_along
+from workbench.tasks.price import measured_during_training
 from workbench.tasks.score import score_digest, score_name
 
 library = pytest.importorskip("sentence_transformers")
@@ -271,7 +271,7 @@ def test_it_has_seeds_and_is_not_taken_along_training(collection: Path) -> None:
     spec = TasksSpec(names=(f"retrieval:{collection}",), seeds=4, embeddings="contrastive")
     suite = tasks.load(spec)
     assert [seed for _, seed, _ in expected(suite, spec)] == [0, 1, 2, 3]
-    assert not any(map(measured_along, suite.tasks)) and not tasks.along(spec)
+    assert not any(map(measured_during_training, suite.tasks)) and not tasks.any_during_training(spec)
     assert suite.tasks[0].act == "fine-tuning"
 
 

@@ -11,7 +11,7 @@ from workbench import tasks
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.measures import expected
-from workbench.tasks.price import measured_along
+from workbench.tasks.price import measured_during_training
 
 
 def test_a_table_is_tested_whole_unless_it_has_parts(tmp_path: Path) -> None:
@@ -69,4 +69,8 @@ def test_every_name_is_listed_and_taken_once_along_training(collection: Path) ->
     assert rows["similarity:STS-B"] == rows["similarity:FILE"] == "spearman" and rows["retrieval:DIR"] == "ndcg_10"
     spec = TasksSpec(names=(f"retrieval:{collection}",), seeds=5)
     suite = tasks.load(spec)
-    assert len(list(expected(suite, spec))) == 1 and all(map(measured_along, suite.tasks)) and tasks.along(spec)
+    assert (
+        len(list(expected(suite, spec))) == 1
+        and all(map(measured_during_training, suite.tasks))
+        and tasks.any_during_training(spec)
+    )

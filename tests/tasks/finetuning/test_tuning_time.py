@@ -69,7 +69,7 @@ def test_the_plan_counts_encoders_seeds_and_workers(
 
 def test_only_names_that_train_an_encoder_are_priced(tmp_path: Path) -> None:
     names = ("linear", "similarity:STS-B", "probes", "RTE", "pairs", f"tag:{tmp_path}")
-    assert tasks.tuned(TasksSpec(names=names)).names == ("probes", "RTE", f"tag:{tmp_path}")
-    contrastive = tasks.tuned(TasksSpec(names=names, embeddings="contrastive"))
+    assert tasks.fine_tuned_only(TasksSpec(names=names)).names == ("probes", "RTE", f"tag:{tmp_path}")
+    contrastive = tasks.fine_tuned_only(TasksSpec(names=names, embeddings="contrastive"))
     assert contrastive.names == ("similarity:STS-B", "probes", "RTE", f"tag:{tmp_path}")
-    assert not tasks.tuned(TasksSpec(names=("pairs",))).chosen
+    assert not tasks.fine_tuned_only(TasksSpec(names=("pairs",))).chosen

@@ -203,7 +203,7 @@ def electra_states(
     exported. If `plain`, torch computes everything.
     """
     rates, fast = rates_of(model), can(ids) and not plain
-    with uncast(fast) as half:
+    with without_autocast(fast) as half:
         kinds = None if segments is None else gather(segments, queries.places)
         content = model.embed(ids, segments)
         start = model.embed(torch.full_like(queries.places, mask), kinds, queries.places)
@@ -224,7 +224,7 @@ def electra_layer(layer: Any, dtype: torch.dtype) -> Layer:
 
 
 @contextmanager
-def uncast(fast: bool) -> Iterator[torch.dtype | None]:
+def without_autocast(fast: bool) -> Iterator[torch.dtype | None]:
     """Disable autocast inside the block if `fast`, and return the dtype that it has set; None if it has set none.
 
     Our own kernels take bf16 and fp32 where autocast would convert.

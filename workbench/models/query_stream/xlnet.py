@@ -25,7 +25,7 @@ from workbench.models.query_stream.two_streams import (
     content_stream,
     last_states,
     query_stream,
-    uncast,
+    without_autocast,
 )
 
 OF_SEGMENTS = ("r_s_bias", "seg_embed")  # get no gradient from rows of one segment
@@ -79,7 +79,7 @@ def plain_query_states(model: Any, ids: Tensor, queries: Queries, segments: Tens
 
 def _states(model: Any, ids: Tensor, visible: Tensor, queries: Queries | None, segments: Tensor | None) -> Tensor:
     fast, rate = can(ids), model.config.dropout if model.training else 0.0
-    with uncast(fast) as half:
+    with without_autocast(fast) as half:
         dtype = half or model.word_embedding.weight.dtype
         content = F.dropout(model.word_embedding(ids).to(dtype), rate)
         streams = [content_stream(content, visible, segments)]

@@ -135,12 +135,12 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
     missing = {r: tuple(t for t in tasks if t not in by_task) for r, by_task in tuned.items()}
     scores = {r: plain.fmean(score_of(tuned, r, t, statistic) for t in tasks) for r in tuned if not missing[r]}
     runs = frames.by_id()
-    groups, bare = _groups(runs, scores), _bare(frames, runs, tuned)
+    groups, untrained = _groups(runs, scores), _untrained_runs(frames, runs, tuned)
     arms = {key: ids for key, ids in groups.items() if key[1] != UNTRAINED}
     if not arms:
         return None
     seeds = {r: int(runs[r]["seed"]) for r in tuned}
-    gained = gains(arms, scores, seeds, bare)
+    gained = gains(arms, scores, seeds, untrained)
     cells = [_cell(key, ids, runs, scores, gained.get(key)) for key, ids in groups.items()]
     trained = tuple(c for c in cells if c.arm != UNTRAINED)
     budgets = _by_compute(trained)
@@ -156,7 +156,7 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
         cells=trained,
         untrained=next((c for c in cells if c.arm == UNTRAINED), None),
         pairs={b: compare([c for c in trained if c.budget == b], order, family[b]) for b in budgets},
-        task_cells=tuple(task_cells(tuned, metrics, _groups(runs, tuned), seeds, bare, statistic)),
+        task_cells=tuple(task_cells(tuned, metrics, _groups(runs, tuned), seeds, untrained, statistic)),
         noise={
             b: tuple(noise(tuned, tasks, metrics, at[b], seeds, examples, family[b].pairs, statistic, family[b].plan))
             for b in budgets
@@ -231,13 +231,13 @@ def _groups(runs: Mapping[str, Mapping[str, Any]], ids: Iterable[str]) -> Groups
     groups: dict[tuple[str, str], list[str]] = {}
     place = {r: i for i, r in enumerate(runs)}
     for r in sorted(ids, key=lambda r: (runs[r]["seed"], place[r])):
-        bare = runs[r]["role"] == UNTRAINED
-        key = (NO_BUDGET, UNTRAINED) if bare else (runs[r]["budget"], runs[r]["arm"])
+        is_untrained = runs[r]["role"] == UNTRAINED
+        key = (NO_BUDGET, UNTRAINED) if is_untrained else (runs[r]["budget"], runs[r]["arm"])
         groups.setdefault(key, []).append(r)
     return {key: tuple(members) for key, members in groups.items()}
 
 
-def _bare(frames: Frames, runs: Mapping[str, Mapping[str, Any]], ids: Iterable[str]) -> dict[str, str]:
+def _untrained_runs(frames: Frames, runs: Mapping[str, Mapping[str, Any]], ids: Iterable[str]) -> dict[str, str]:
     """Return for each run the untrained run with the same seed, sizes and data."""
 
     def start(r: str) -> tuple[Any, ...]:

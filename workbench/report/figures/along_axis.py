@@ -170,12 +170,12 @@ def _caption(several: bool, scale: Scale, published: Finding | None, cut: bool) 
 
 def _untrained(ax: Axes, below: Sequence[Axes], board: Board) -> None:
     """Draw a line at the mean of the untrained encoders."""
-    bare = levels(board).get("untrained")
-    if bare is None:
+    untrained = levels(board).get("untrained")
+    if untrained is None:
         return
     for one in (ax, *below):
-        one.axhline(bare, color=COLOURS["muted"], lw=1.2, zorder=1)
-    ax.annotate("untrained encoder", (0.995, bare), xycoords=("axes fraction", "data"), ha="right", va="bottom",
+        one.axhline(untrained, color=COLOURS["muted"], lw=1.2, zorder=1)
+    ax.annotate("untrained encoder", (0.995, untrained), xycoords=("axes fraction", "data"), ha="right", va="bottom",
                 fontsize=11, color=COLOURS["muted"])  # fmt: skip
 
 

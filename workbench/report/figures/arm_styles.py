@@ -98,11 +98,11 @@ def styles(arms: Iterable[str]) -> dict[str, Style]:
 def levels(board: Board) -> dict[str, float]:
     """Return the scores of the untrained encoder and of baselines near enough to be on one axis with the runs."""
     baselines = {name: board.baseline(name) for name in board.baselines}
-    bare = {} if board.untrained is None else {"untrained": board.untrained.estimate.mean}
-    near = [*board.run_scores.values(), *bare.values()]
+    untrained = {} if board.untrained is None else {"untrained": board.untrained.estimate.mean}
+    near = [*board.run_scores.values(), *untrained.values()]
     low, high = min(near), max(near)
     room = 0.7 * max(high - low, 1.0)
-    return bare | {n: v for n, v in baselines.items() if v is not None and low - room <= v <= high + room}
+    return untrained | {n: v for n, v in baselines.items() if v is not None and low - room <= v <= high + room}
 
 
 def off_axis(board: Board) -> list[str]:

@@ -163,9 +163,9 @@ def _scores(
     Returns whether an interval is cut off.
     """
     lines = levels(board)
-    bare = board.untrained.estimate if board.untrained else None
-    if bare is not None and bare.low is not None and bare.high is not None:
-        ax.axvspan(bare.low, bare.high, color=COLOURS["band"], lw=0, zorder=0)
+    untrained = board.untrained.estimate if board.untrained else None
+    if untrained is not None and untrained.low is not None and untrained.high is not None:
+        ax.axvspan(untrained.low, untrained.high, color=COLOURS["band"], lw=0, zorder=0)
     for line, value in lines.items():
         style: Any = "-" if line == "untrained" else (0, (1.5, 2.5))
         ax.axvline(value, color=COLOURS["muted"], lw=1.2, ls=style, zorder=1)

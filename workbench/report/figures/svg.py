@@ -100,7 +100,7 @@ def write(picture: Figure, name: str, label: str, tips: Mapping[str, tuple[str, 
     return text.replace("<svg", head, 1)
 
 
-def alone(text: str, colours: str) -> str:
+def standalone(text: str, colours: str) -> str:
     """Return a figure of the page as a separate file, such as for a README: with colours, and without links."""
     view = re.search(r'viewBox="0 0 (\S+) (\S+)"', text)
     assert view is not None

@@ -31,7 +31,7 @@ def warnings(frames: Frames, boards: Iterable[Board], missing: Mapping[str, str]
     sentences += data_differs(frames)
     sentences += environments_differ(frames)
     for board in boards:
-        sentences += [*mute(board), *uneven(board)]
+        sentences += [*uninformative_tasks(board), *uneven(board)]
     sentences += collapsed(frames)
     return [*sentences, *frames.notes]
 
@@ -129,19 +129,19 @@ def spread(cells: list[Cell], column: str, tolerance: float = TOLERANCE) -> tupl
     return low.arm, high.arm, high.spent[column] / low.spent[column]
 
 
-def mute(board: Board) -> list[str]:
+def uninformative_tasks(board: Board) -> list[str]:
     """Return a sentence on the tasks where no arm at the largest budget scores above the most frequent answer."""
     chance = {**board.baselines.get("chance", {}), **board.baselines.get("majority", {})}
     best: dict[str, float] = {}
     for cell in board.task_cells:
         if cell.budget == board.budget:
             best[cell.task] = max(best.get(cell.task, cell.estimate.mean), cell.estimate.mean)
-    silent = [task for task, value in best.items() if task in chance and value <= chance[task]]
-    if not silent:
+    uninformative = [task for task, value in best.items() if task in chance and value <= chance[task]]
+    if not uninformative:
         return []
     return [
-        f"On {listing(silent)}, no arm at {board.budget} scores higher than always giving the most frequent answer, so "
-        f"these scores show nothing about pre-training."
+        f"On {listing(uninformative)}, no arm at {board.budget} scores higher than always giving the most frequent "
+        f"answer, so these scores show nothing about pre-training."
     ]
 
 

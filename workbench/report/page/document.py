@@ -110,7 +110,7 @@ def _warn_of_replaced(table: Path, loaded: Frames, store: RunStore) -> None:
 
 def picture(loaded: Frames, board: Board) -> str:
     """Return the main figure of a board as the text of an SVG file."""
-    return svg.alone(selection.drawing(loaded).picture(board), rendering.template("colours.css"))
+    return svg.standalone(selection.drawing(loaded).picture(board), rendering.template("colours.css"))
 
 
 def render(

@@ -10,18 +10,20 @@ Groups = Mapping[tuple[str, str], tuple[str, ...]]  # (budget, arm) -> run ids
 
 
 def gains(
-    groups: Groups, scores: Mapping[str, float], seeds: Mapping[str, int], bare: Mapping[str, str]
+    groups: Groups, scores: Mapping[str, float], seeds: Mapping[str, int], untrained: Mapping[str, str]
 ) -> dict[tuple[str, str], Compared]:
     """Compare the arms of each budget with their own untrained encoders, and correct p for all arms of the budget.
 
     `groups` maps (budget, arm) to run ids, `scores` and `seeds` map a run id to its score and its pre-training seed,
-    and `bare` maps a run id to that of the untrained run with the same initial weights. An arm without untrained runs
+    and `untrained` maps a run id to that of the untrained run with the same initial weights. An arm without such runs
     is left out.
     """
     comparisons: dict[tuple[str, str], Compared] = {}
     for budget in dict.fromkeys(budget for budget, _ in groups):
         runs_of = {arm: runs for (other, arm), runs in groups.items() if other == budget}
-        starts = {arm: frozenset(bare[r] for r in runs if bare.get(r) in scores) for arm, runs in runs_of.items()}
+        starts = {
+            arm: frozenset(untrained[r] for r in runs if untrained.get(r) in scores) for arm, runs in runs_of.items()
+        }
         merged = _merged(starts.values())
         place = {arm: next(i for i, joined in enumerate(merged) if start <= joined) for arm, start in starts.items()}
         arms: dict[str, Scores] = {arm: {seeds[r]: scores[r] for r in runs} for arm, runs in runs_of.items()}

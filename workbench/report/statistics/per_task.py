@@ -94,18 +94,18 @@ def score_of(tuned: Tuned, run_id: str, task: str, statistic: str) -> float:
 
 
 def task_cells(
-    tuned: Tuned, metrics: Mapping[str, str], groups: Groups, seeds: Mapping[str, int], bare: Mapping[str, str],
+    tuned: Tuned, metrics: Mapping[str, str], groups: Groups, seeds: Mapping[str, int], untrained: Mapping[str, str],
     statistic: str = "mean",
 ) -> Iterator[TaskCell]:  # fmt: skip
     """Yield the result of every task, budget and arm; `statistic` is that over the fine-tuning seeds of a run.
 
     `metrics` maps a task to its headline metric, `groups` (budget, arm) to run ids, `seeds` a run id to its
-    pre-training seed, and `bare` a run id to that of the untrained run with the same initial weights.
+    pre-training seed, and `untrained` a run id to that of the untrained run with the same initial weights.
     """
     for task, metric in metrics.items():
         scores = {run: score_of(tuned, run, task, statistic) for run in tuned if task in tuned[run]}
         measured = {key: tuple(r for r in runs if r in scores) for key, runs in groups.items()}
-        all_gains = gains({key: runs for key, runs in measured.items() if runs}, scores, seeds, bare)
+        all_gains = gains({key: runs for key, runs in measured.items() if runs}, scores, seeds, untrained)
         for (budget, arm), run_ids in measured.items():
             if not run_ids:
                 continue
