@@ -22,7 +22,7 @@ from workbench.execution.several_devices.shared_scoring import scoring_together
 from workbench.execution.wanted_scores import Wanted, place_of, plan_of, usable
 from workbench.models.frequencies import frequencies
 from workbench.signals import heed
-from workbench.spec import collapse
+from workbench.spec import loss_floors
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec
@@ -209,8 +209,8 @@ def pretrain(run: RunDir, spec: ResolvedSpec, prepared: Prepared, host: Host, wa
 def judged(run: RunDir, spec: RunSpec, corpus: Corpus) -> dict[str, Any]:
     """Return the losses that token frequencies alone reach, and warn of losses of a trained run that are no better."""
     rows = run.metrics()
-    reached = floors(spec, corpus, collapse.mean_rates(rows)) if rows else {}
-    warnings = [reach.sentence() for reach in collapse.reaches(rows, reached) if reach.flagged]
+    reached = floors(spec, corpus, loss_floors.mean_rates(rows)) if rows else {}
+    warnings = [each.sentence() for each in loss_floors.floor_checks(rows, reached) if each.flagged]
     for warning in warnings:
         log.warning("%s: %s", run.run_id, warning)
     return {"floors": reached, "warnings": warnings}

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.report.load import training_curves
-from workbench.spec import collapse
+from workbench.spec import loss_floors
 
 
 def written(path: Path, rows: list[object]) -> Path:
@@ -102,10 +102,10 @@ def test_a_thinned_curve_keeps_the_end_of_training_apart(tmp_path: Path, most: i
     assert max(gaps) < 1.05 * min(gaps) + 1, "spread evenly, but for the lengths of lines"
     for row in found.rows:
         assert row["loss"] == 1 / row["step"] and row["first_step"] == row["last_step"] == row["step"]
-    whole = collapse.reaches(training_curves.read(path).rows, {"loss": 1.0})
-    thin = collapse.reaches(found.rows, {"loss": 1.0})
-    values = {reach.metric: reach.value for reach in whole}
-    assert {reach.metric: reach.value for reach in thin} == pytest.approx(values, rel=0.02)
+    whole = loss_floors.floor_checks(training_curves.read(path).rows, {"loss": 1.0})
+    thin = loss_floors.floor_checks(found.rows, {"loss": 1.0})
+    values = {check.metric: check.value for check in whole}
+    assert {check.metric: check.value for check in thin} == pytest.approx(values, rel=0.02)
 
 
 def test_a_bad_line_of_a_thinned_log_is_counted(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from workbench.report.formatting import listing, seeds
 from workbench.report.load.frames import Frames
 from workbench.report.load.run_files import FINISHED
 from workbench.report.statistics.paired_comparison import Estimate, t_interval
-from workbench.spec import collapse
-from workbench.spec.collapse import Reach
+from workbench.spec import loss_floors
+from workbench.spec.loss_floors import FloorCheck
 
 
 @dataclass(frozen=True)
@@ -19,12 +19,12 @@ class Reached:
     arm: str
     budget: str
     metric: str
-    runs: dict[str, Reach]
+    runs: dict[str, FloorCheck]
 
     @property
     def value(self) -> Estimate:
         """Return the mean over seeds of the mean over the last tenth of training, with its t interval."""
-        return t_interval([reach.value for reach in self.runs.values()])
+        return t_interval([check.value for check in self.runs.values()])
 
     @property
     def floor(self) -> float:
@@ -32,28 +32,28 @@ class Reached:
 
         It differs a little between runs, because their rates of replaced tokens do.
         """
-        return t_interval([reach.floor for reach in self.runs.values()]).mean
+        return t_interval([check.floor for check in self.runs.values()]).mean
 
     @property
     def flagged(self) -> list[str]:
         """Return the runs that are no better than token frequencies alone."""
-        return [run_id for run_id, reach in self.runs.items() if reach.flagged]
+        return [run_id for run_id, check in self.runs.items() if check.flagged]
 
     @property
     def slight(self) -> str:
         """Return the clause on a gain that is too small to count; "" if some flagged run has no gain at all."""
         flagged = [self.runs[run_id] for run_id in self.flagged]
-        return flagged[0].too_little if flagged and all(reach.slight for reach in flagged) else ""
+        return flagged[0].too_little if flagged and all(check.slight for check in flagged) else ""
 
     @property
     def within(self) -> float | None:
         """Return the widest of the runs' own intervals (half the width) over the last tenth of training."""
-        return max((reach.half for reach in self.runs.values() if reach.half is not None), default=None)
+        return max((check.half for check in self.runs.values() if check.half is not None), default=None)
 
     @property
     def label(self) -> str:
         """Return the name of the metric in words."""
-        return collapse.name(self.metric)
+        return loss_floors.name(self.metric)
 
     @property
     def verdict(self) -> str:
@@ -81,12 +81,12 @@ def reached(frames: Frames) -> list[Reached]:
 
     A damaged run enters no average of scores, but its logged metrics are used here.
     """
-    groups: dict[tuple[str, str, str], dict[str, Reach]] = {}
+    groups: dict[tuple[str, str, str], dict[str, FloorCheck]] = {}
     for run in frames.rows("runs"):
         if run["state"] not in (*FINISHED, "damaged") or run["run_id"] not in frames.logged:
             continue
-        for reach in collapse.reaches(frames.logged[run["run_id"]], frames.floors.get(run["run_id"], {})):
-            groups.setdefault((run["arm"], run["budget"], reach.metric), {})[run["run_id"]] = reach
+        for check in loss_floors.floor_checks(frames.logged[run["run_id"]], frames.floors.get(run["run_id"], {})):
+            groups.setdefault((run["arm"], run["budget"], check.metric), {})[run["run_id"]] = check
     return [Reached(*key, runs) for key, runs in groups.items()]
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from workbench.spec import collapse
-from workbench.spec.collapse import Reach, half_width, mean_rates, reaches
+from workbench.spec import loss_floors
+from workbench.spec.loss_floors import FloorCheck, floor_checks, half_width, mean_rates
 
 FLOORS = {"generator_loss": 6.16, "discriminator_loss": 0.59, "discriminator_auc": 0.55}
 
@@ -32,7 +32,7 @@ def logged(steps: int = 1000, seed: int = 0, **means: float) -> list[dict[str, f
 
 
 def flagged(rows: list[dict[str, float]], floors: dict[str, float]) -> list[str]:
-    return [reach.metric for reach in reaches(rows, floors) if reach.flagged]
+    return [check.metric for check in floor_checks(rows, floors) if check.flagged]
 
 
 SILENT = {"discriminator_recall": 0.011, "discriminator_positive_rate": 0.006, "discriminator_precision": 0.55}
@@ -88,8 +88,8 @@ def test_an_interval_that_reaches_the_floor_is_no_proof() -> None:
 
 def test_gaps_in_the_log_and_metrics_without_a_floor_are_passed_over() -> None:
     rows = [{"discriminator_auc": None if step % 2 else 0.8, "mine_loss": 3.0} for step in range(100)]
-    assert [reach.metric for reach in reaches(rows, FLOORS)] == ["discriminator_auc"]
-    assert reaches([], FLOORS) == [] and mean_rates([]) == {}
+    assert [check.metric for check in floor_checks(rows, FLOORS)] == ["discriminator_auc"]
+    assert floor_checks([], FLOORS) == [] and mean_rates([]) == {}
     assert mean_rates([{"mask_rate": 0.3}] * 9 + [{"mask_rate": 0.1}]) == {"mask_rate": pytest.approx(0.275)}
 
 
@@ -111,20 +111,20 @@ def test_false_alarms_and_missed_collapses_are_rare(memory: float) -> None:
 
 
 def test_the_sentence_says_what_is_wrong() -> None:
-    told = Reach("discriminator_auc", 0.5231, 0.0042, 0.5497).sentence()
+    told = FloorCheck("discriminator_auc", 0.5231, 0.0042, 0.5497).sentence()
     assert "ROC area is 0.523 ± 0.004" in told and "0.550 that token frequencies alone give" in told
-    assert collapse.name("mine_loss") == "its mine loss"
+    assert loss_floors.name("mine_loss") == "its mine loss"
 
 
 def test_a_gain_that_does_not_count_is_not_called_none() -> None:
     """An area of .576 ± .006 beside a floor of .549 is better, but by less than what the formulas leave out."""
-    told = Reach("discriminator_auc", 0.576, 0.006, 0.549).sentence()
+    told = FloorCheck("discriminator_auc", 0.576, 0.006, 0.549).sentence()
     assert told.endswith(
         "is 0.576 ± 0.006 at the end of training, hardly better than the 0.549 that token frequencies alone give: "
         "a gain below 0.030 does not count"
     )
-    told = Reach("generator_loss", 5.55, 0.02, 5.60).sentence()
+    told = FloorCheck("generator_loss", 5.55, 0.02, 5.60).sentence()
     assert "hardly better" in told and "a gain below 0.112 does not count" in told
     for value, half in ((0.56, 0.012), (0.549, None), (0.53, 0.001)):
-        told = Reach("discriminator_auc", value, half, 0.549).sentence()
+        told = FloorCheck("discriminator_auc", value, half, 0.549).sentence()
         assert "no better than the 0.549" in told and "count" not in told

@@ -34,7 +34,7 @@ NAMES = {
 
 
 @dataclass(frozen=True)
-class Reach:
+class FloorCheck:
     """The value of one metric at the end of a run, and its floor.
 
     `half` is the half-width of the value's confidence interval; None for a single row.
@@ -88,7 +88,7 @@ def name(metric: str) -> str:
     return NAMES.get(metric, f"its {metric.replace('_', ' ')}")
 
 
-def reaches(rows: Sequence[Mapping[str, Any]], floors: Mapping[str, float]) -> list[Reach]:
+def floor_checks(rows: Sequence[Mapping[str, Any]], floors: Mapping[str, float]) -> list[FloorCheck]:
     """Return the final value and the floor of each metric that has a floor.
 
     `rows` are the logged rows of a run, or means over consecutive ones.
@@ -97,7 +97,7 @@ def reaches(rows: Sequence[Mapping[str, Any]], floors: Mapping[str, float]) -> l
     for metric, floor in (base_rate(rows) | dict(floors)).items():
         values = tail(rows, metric)
         if values and math.isfinite(floor):
-            result.append(Reach(metric, mean(values), half_width(values), floor))
+            result.append(FloorCheck(metric, mean(values), half_width(values), floor))
     return result
 
 
