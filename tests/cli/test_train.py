@@ -27,7 +27,7 @@ def test_what_set_names_on_the_command_line_is_set_for_all(command: str, monkeyp
 
     monkeypatch.setattr(presets, "OBJECTIVES", ROWS)
     jobs: list[Job] = []
-    monkeypatch.setattr(train, "_carry_out", lambda job, *rest: jobs.append(job))
+    monkeypatch.setattr(train, "_print_plan", lambda job, *rest: jobs.append(job))
     own = {"rtd": 3e-3, "bert-mlm": 2e-3}
     for sets, expected in (([], own), ([f"optim.lr={NANO.optim.lr:g}"], dict.fromkeys(own, NANO.optim.lr))):
         if command == "run":

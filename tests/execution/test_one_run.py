@@ -66,7 +66,7 @@ def command(run: RunDir, *tasks: Task, since: str = "2000-01-01T00:00:00+00:00")
     """What a command that asks for these tasks does with the run, and how the run ends."""
     suite = Suite(tasks)
     one_run.carry_out_all(RunStore(run.path.parent), [run.run_id], TASKS, suite, ANY, Host(device="cpu"), since)
-    return experiment_runner.state_of(run, TASKS, suite)
+    return experiment_runner.state_of(run, one_run.Wanted(TASKS, suite, None))
 
 
 def test_a_fine_tuning_that_diverges_is_no_fault_of_the_run(run: RunDir, tuning: Tuning) -> None:

@@ -14,7 +14,7 @@ from workbench.execution.cluster.job_options import launch_of
 from workbench.execution.request import (
     Request,
     Trials,
-    carry_out,
+    carry_out_job,
     carry_out_search,
     host_of,
     run_job,
@@ -215,7 +215,7 @@ def run(experiment: str, **arguments: Unpack[RunArguments]) -> Study:
     given = checked(arguments, RunArguments)
     root, workers, out = _place(given)
     host = replace(host_of(**_taken(given, HOST), launch=_launch(given)), command=_called("run", experiment, arguments))
-    return _study(root, carry_out(*run_job(_request(given), experiment), root, host, workers, out))
+    return _study(root, carry_out_job(*run_job(_request(given), experiment), root, host, workers, out))
 
 
 def sweep(
@@ -239,7 +239,7 @@ def sweep(
     space = parse_over([f"{key}={values}" for key, values in spaces.items()])
     request = _request(given)
     if not trials.searches(axis):
-        return _study(root, carry_out(*sweep_job(request, axis, space), root, host, workers, out))
+        return _study(root, carry_out_job(*sweep_job(request, axis, space), root, host, workers, out))
     jobs, search, count = search_jobs(request, axis, space, trials)
     return _study(root, carry_out_search(jobs, search, count, root, host, workers, out))
 

@@ -47,7 +47,7 @@ from workbench.execution.request import (
     Request,
     Trials,
     base_spec,
-    carry_out,
+    carry_out_job,
     carry_out_search,
     host_of,
     run_job,
@@ -73,7 +73,7 @@ def by_first(command: Callable[P, None]) -> Callable[P, None]:
     """Return a command that the first process of `torchrun` carries out, while the others compute their parts."""
 
     @functools.wraps(command)
-    def carry_out(*args: P.args, **kwargs: P.kwargs) -> None:
+    def by_rank(*args: P.args, **kwargs: P.kwargs) -> None:
         if launched() == 1:
             command(*args, **kwargs)
             return
@@ -88,7 +88,7 @@ def by_first(command: Callable[P, None]) -> Callable[P, None]:
         finally:
             dismiss()
 
-    return carry_out
+    return by_rank
 
 
 @by_first
@@ -217,7 +217,7 @@ def sweep_(
         return
     jobs, search, count = search_jobs(request, axis, space, search_options)
     if dry_run:
-        _carry_out(jobs[0], runs, host, workers, out, dry_run, as_json)
+        _print_plan(jobs[0], host, workers, out, as_json)
         return
     outcome = carry_out_search(jobs, search, count, runs, host, workers, out)
     emit(outcome.to_json() if as_json else outcome.summary(), as_json)
@@ -225,36 +225,40 @@ def sweep_(
 
 
 def _carry_out(
-    job: Job, runs: Path, host: Host, workers: int, out: Path | None, dry_run: bool, as_json: bool,
-    limit: Limit | None = None,
-) -> None:  # fmt: skip
+    job: Job, runs: Path, host: Host, workers: int, out: Path | None, dry_run: bool, as_json: bool, limit: Limit | None
+) -> None:
     """Print the plan of a job, or carry the job out: as it is, or with seeds added up to a limit."""
-    from workbench.execution import experiment_runner
-
     if dry_run:
-        from workbench.cli import terminal
-        from workbench.execution import auto_seeds
-        from workbench.execution.run_list import plans
-
-        experiment_runner.check(host, job.specs)
-        job = auto_seeds.whole(job, limit, host, workers) if limit else job
-        priced, matches = plans(job)
-        job.warn()
-        text = experiment_runner.text_facts(experiment_runner.prepare(job.base)[1]) if job.base.data.words else {}
-        sentence, rows = experiment_runner.planned_points(job)
-        tuning, fine_tunings = experiment_runner.planned_tuning(job, host, workers)
-        if as_json:
-            costs = {"points": rows, "fine_tuning": fine_tunings}
-            emit(terminal.plan_json(job, priced, matches, text) | costs, as_json)
-        else:
-            table = terminal.plan_table(job, priced, matches, host, workers, text)
-            emit("\n".join([table, *filter(None, (tuning, sentence))]), as_json)
-        if out is not None:
-            say(f"figure: {_draw_plan(job, priced, out)}")
+        _print_plan(job, host, workers, out, as_json, limit)
         return
-    outcome = carry_out(job, limit, runs, host, workers, out)
+    outcome = carry_out_job(job, limit, runs, host, workers, out)
     emit(outcome.to_json() if as_json else outcome.summary(), as_json)
     raise typer.Exit(outcome.exit_code)
+
+
+def _print_plan(
+    job: Job, host: Host, workers: int, out: Path | None, as_json: bool, limit: Limit | None = None
+) -> None:
+    """Print the plan of a job, with all seeds up to a limit, and draw it if there is a folder `out`."""
+    from workbench.cli import terminal
+    from workbench.execution import auto_seeds, experiment_runner
+    from workbench.execution.run_list import plans
+
+    experiment_runner.check(host, job.specs)
+    job = auto_seeds.whole(job, limit, host, workers) if limit else job
+    priced, matches = plans(job)
+    job.warn()
+    text = experiment_runner.text_facts(experiment_runner.prepare(job.base)[1]) if job.base.data.words else {}
+    sentence, rows = experiment_runner.planned_points(job)
+    tuning, fine_tunings = experiment_runner.planned_tuning(job, host, workers)
+    if as_json:
+        costs = {"points": rows, "fine_tuning": fine_tunings}
+        emit(terminal.plan_json(job, priced, matches, text) | costs, as_json)
+    else:
+        table = terminal.plan_table(job, priced, matches, host, workers, text)
+        emit("\n".join([table, *filter(None, (tuning, sentence))]), as_json)
+    if out is not None:
+        say(f"figure: {_draw_plan(job, priced, out)}")
 
 
 def _draw_plan(job: Job, priced: Sequence[Priced], out: Path) -> Path:

@@ -17,6 +17,7 @@ from workbench.errors import InputError
 from workbench.execution import experiment_runner
 from workbench.execution.experiment_runner import Outcome, Session
 from workbench.execution.run_list import Job, Priced, bound_runs, plans
+from workbench.execution.wanted_scores import Wanted
 from workbench.report.comparison.boards import Board, boards
 from workbench.report.formatting import listing
 from workbench.report.formatting import seeds as count
@@ -173,8 +174,8 @@ def _record(session: Session) -> dict[str, Any]:
 
 def _settled(session: Session, run_ids: Sequence[str], count: int) -> bool:
     """Return whether all runs have ended, since a look must not be taken at a part of the runs."""
-    tasks, suite = session.base.tasks, session.suite
-    states = {run_id: experiment_runner.state_of(session.store.get(run_id), tasks, suite)[0] for run_id in run_ids}
+    wanted = Wanted(session.base.tasks, session.suite, None)
+    states = {run_id: experiment_runner.state_of(session.store.get(run_id), wanted)[0] for run_id in run_ids}
     waiting = [run_id for run_id, state in states.items() if state not in SETTLED]
     if waiting:
         log.warning(

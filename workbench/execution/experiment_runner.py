@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import objectives
-from workbench.data.prepare import Prepared, already, bind, counted
+from workbench.data.prepare import Prepared, already, bind
 from workbench.data.prepare import prepare as prepare_data
 from workbench.data.slices.slice_workers import encode_with
 from workbench.execution import one_run
@@ -31,7 +31,6 @@ from workbench.execution.workers import Assignment, share
 from workbench.progress import say
 from workbench.spec.host import Host
 from workbench.spec.launch import Launch
-from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import RunSpec, merge, parse
 from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.environment import code_version
@@ -97,11 +96,6 @@ def prepare(
     encode = encode_with if launch is None else partial(jobs_of_text.encode, launch=launch)
     prepared = prepare_data(base, cache=cache, workers=workers, encode_slices=encode)
     return bind(base, prepared), prepared
-
-
-def with_words(base: RunSpec) -> RunSpec:
-    """Return the base spec with the words of its text counted, which prepares the text."""
-    return base if base.data.words else counted(base, prepare_data(base))
 
 
 def text_facts(prepared: Prepared) -> dict[str, Any]:
@@ -314,7 +308,7 @@ def _files(runs: Sequence[BoundRun]) -> tuple[str, ...]:
 
 def conclude(session: Session, todo: Sequence[str], out: Path | None) -> Outcome:
     """Write the report on the record, and return it with the states of these runs."""
-    states = {run_id: _state(session.store.get(run_id), session.wanted) for run_id in todo}
+    states = {run_id: state_of(session.store.get(run_id), session.wanted) for run_id in todo}
     _warn_of_missing_points([session.store.get(run_id) for run_id in todo], session.wanted)
 
     from workbench.report import write
@@ -347,7 +341,7 @@ def work(assignment: Assignment) -> bool:
     _, prepared = prepare(store.get(todo[0]).spec())
     one_run.carry_out_all(store, todo, base.tasks, suite, prepared, assignment.host, assignment.since)
     wanted = Wanted(base.tasks, suite, prepared)
-    return any(_state(store.get(run_id), wanted)[0] not in ("done", "trained", "running") for run_id in todo)
+    return any(state_of(store.get(run_id), wanted)[0] not in ("done", "trained", "running") for run_id in todo)
 
 
 def score(session: Session, run_id: str) -> float | None:
@@ -364,12 +358,7 @@ def score(session: Session, run_id: str) -> float | None:
     return math.fsum(means) / len(means) if means else None
 
 
-def state_of(run: RunDir, tasks: TasksSpec, suite: Suite) -> tuple[str, str]:
-    """Return the state of a run and a note on it; "done" is a trained run with all scores of its end."""
-    return _state(run, Wanted(tasks, suite, None))
-
-
-def _state(run: RunDir, wanted: Wanted) -> tuple[str, str]:
+def state_of(run: RunDir, wanted: Wanted) -> tuple[str, str]:
     """Return the state of a run and a note on it; "done" is a trained run with all wanted scores."""
     state = run.state
     if state in ("done", "trained"):

@@ -120,7 +120,8 @@ def experiment_job(
     from workbench.execution.run_list import job_of
     from workbench.spec.axes import grid
 
-    chosen = in_effect(grid(experiment, space, request.match, base, words), request.settings)
+    chosen = grid(experiment, space, request.match, base, words)
+    warn_of_overruled(chosen, request.settings)
     if chosen.scales:
         base = request.at_scale(chosen.scales[0])
         if os.environ.get(REHEARSAL):  # the few steps of a small scale are less than one of a large scale
@@ -156,7 +157,8 @@ def search_jobs(
         if not space:
             raise InputError("--trials needs --over with a space to search, as in --over optim.lr=1e-4..1e-3:log")
         search = Search(space, number, trials.sampler, count, trials.storage)
-        experiment = in_effect(grid(axis, space, request.match, base, words), request.settings)
+        experiment = grid(axis, space, request.match, base, words)
+        warn_of_overruled(experiment, request.settings)
         if experiment.scales:
             raise InputError(
                 f"{axis or '--over'} has several scales, and a search is for one; give --scale, and --over the keys to "
@@ -187,7 +189,7 @@ def refuse_epochs(job: Job, most: float | None) -> None:
         check_epochs(plans(job)[0], most)
 
 
-def carry_out(
+def carry_out_job(
     job: Job, limit: Limit | None, root: Path, host: Host, workers: int = 1, out: Path | None = None
 ) -> Outcome:
     """Carry out a job as it is, or with seeds added up to a limit. Raises InputError before anything is spent."""
@@ -318,11 +320,11 @@ def with_words(
     units = (base.budget.unit, unit, experiment and experiment.match, *(key.removeprefix("budget.") for key in keys))
     from workbench.data.sources import is_babylm
 
-    if not (always or "words" in units or is_babylm(base.data)):
+    if base.data.words or not (always or "words" in units or is_babylm(base.data)):
         return base
-    from workbench.execution import experiment_runner
+    from workbench.data.prepare import counted, prepare
 
-    return experiment_runner.with_words(base)
+    return counted(base, prepare(base))
 
 
 def given_keys(sets: Sequence[str] | None) -> set[str]:
@@ -372,8 +374,8 @@ def compute_of(text: str | None) -> Budget | None:
         raise InputError(str(error).replace("--budget", "--most-compute")) from None
 
 
-def in_effect(experiment: Experiment, sets: Sequence[str] | None) -> Experiment:
-    """Return the experiment unchanged, and log a warning for each --set that one of its axes overrules."""
+def warn_of_overruled(experiment: Experiment, sets: Sequence[str] | None) -> None:
+    """Log a warning for each --set that an axis of the experiment overrules."""
     from workbench.spec.run_spec import parse_overrides
 
     for key, value in parse_overrides(sets or []).items():
@@ -385,7 +387,6 @@ def in_effect(experiment: Experiment, sets: Sequence[str] | None) -> Experiment:
                 "--set %s=%s has no effect on %s, whose runs have %s=%s; leave it out, or give --over %s=%s to a sweep",
                 key, value, experiment.name, key, used, key, value,
             )  # fmt: skip
-    return experiment
 
 
 def host_of(
