@@ -102,9 +102,9 @@ def read(tasks: TasksSpec, text: HeldOut | None = None) -> Suite:
         return Suite(())
     if "none" in names:
         raise InputError(f"--tasks {','.join(names)}: 'none' cannot be combined with other tasks")
-    places = [_place(name) for name in names]
+    kinds = [_kind_and_name(name) for name in names]
     selected: dict[str, list[str]] = defaultdict(list)  # kind of task -> names
-    for kind, name in places:
+    for kind, name in kinds:
         selected[kind].append(name)
 
     loaded, missing = _glue(selected["glue"], tasks)
@@ -121,7 +121,7 @@ def read(tasks: TasksSpec, text: HeldOut | None = None) -> Suite:
     measures += tag_names.load(selected["tagging"], tasks)
     measures += linear.load([probe for name in selected["linear"] for probe in linear.place(name) or []], tasks)
     measures += embedding_names.load(selected["embedding"], tasks)
-    measures += [_pairs(kind, name, tasks, text) for kind, name in places if kind in ("pairs", "blimp", "sentences")]
+    measures += [_pairs(kind, name, tasks, text) for kind, name in kinds if kind in ("pairs", "blimp", "sentences")]
     _distinct(measures)
     return Suite(tuple(measures), missing)
 
@@ -207,38 +207,35 @@ def local(tasks: TasksSpec) -> bool:
 
 def kind_of(name: str) -> str:
     """Return the kind of task that a name selects. Raises InputError for an unknown name."""
-    return _place(name)[0]
+    return _kind_and_name(name)[0]
 
 
-def _place(name: str) -> tuple[str, str]:
+def _kind_and_name(name: str) -> tuple[str, str]:
     """Return the kind of task that a name selects, and the name as that kind's module spells it. Raises InputError."""
     from workbench.tasks.embeddings import embedding_names
     from workbench.tasks.finetuning import babylm_glue, glue, table
     from workbench.tasks.linear import names as linear
-    from workbench.tasks.rows import FORMATS
     from workbench.tasks.squad import squad_names
     from workbench.tasks.superglue import own_questions, superglue_names
     from workbench.tasks.tagging import tag_names
     from workbench.tasks.zero_shot import blimp, held_out_pairs
 
-    words = {"glue": ("glue", "glue"), "probes": ("probes", "probes")} | {p: ("probes", p) for p in PROBES}
-    words |= {each: ("pairs", each) for each in held_out_pairs.NAMES} | {each: ("blimp", each) for each in blimp.NAMED}
-    if name.lower() in words:
-        return words[name.lower()]
-    if name.lower() == babylm_glue.SUITE or name.lower().startswith(babylm_glue.PREFIX):
-        babylm_glue.names_of(name)  # raises InputError if there is no such task
-        return "babylm", name.lower()
-    if name.lower() == superglue_names.SUITE or name.lower().startswith(superglue_names.PREFIX):
-        superglue_names.names_of(name)  # raises InputError if there is no such task
-        return "superglue", name.lower()
-    if embedding_names.is_embedding(name):
-        return "embedding", name
-    if own_questions.is_own(name):
-        return "own questions", name
-    if tag_names.is_tagging(name):
-        return "tagging", name
-    if linear.place(name):
-        return "linear", name
+    lower = name.lower()
+    kinds = {"glue": "glue", **dict.fromkeys(("probes", *PROBES), "probes")}
+    kinds |= dict.fromkeys(held_out_pairs.NAMES, "pairs") | dict.fromkeys(blimp.NAMED, "blimp")
+    if lower in kinds:
+        return kinds[lower], lower
+    for suite in (babylm_glue, superglue_names):
+        if lower == suite.SUITE or lower.startswith(suite.PREFIX):
+            suite.names_of(name)  # raises InputError if there is no such task
+            return suite.SUITE, lower
+    recognised = {
+        "embedding": embedding_names.is_embedding, "own questions": own_questions.is_own,
+        "tagging": tag_names.is_tagging, "linear": linear.place,
+    }  # fmt: skip
+    for kind, recognises in recognised.items():
+        if recognises(name):
+            return kind, name
     if squad := squad_names.place(name):
         return SQUAD, squad
     if blimp.holds_pairs(name):
@@ -249,28 +246,28 @@ def _place(name: str) -> tuple[str, str]:
         return "glue", row.name
     if user_path(name, "--tasks").is_dir():
         return "sentences", name
+    raise InputError(_unknown(name))
+
+
+def _unknown(name: str) -> str:
+    """Return the message for a name that selects no task."""
+    from workbench.tasks.finetuning import babylm_glue, glue
+    from workbench.tasks.rows import FORMATS
+    from workbench.tasks.squad import squad_names
+    from workbench.tasks.superglue import superglue_names
+    from workbench.tasks.tagging import tag_names
+    from workbench.tasks.zero_shot import blimp, held_out_pairs
+
     if user_path(name, "--tasks").is_file():
-        raise InputError(
+        return (
             f"--tasks {name}: a table ends in {', '.join(FORMATS)}, and sentences of tagged words are named "
             f"tag:{name}; rename the file, or name it so"
         )
+    suites = ("none", "glue", babylm_glue.SUITE, superglue_names.SUITE, "probes", "linear")
     known = [
-        "none",
-        "glue",
-        babylm_glue.SUITE,
-        superglue_names.SUITE,
-        "probes",
-        "linear",
-        *glue.ROWS,
-        *PROBES,
-        *held_out_pairs.NAMES,
-        *blimp.NAMED,
-        *tag_names.NAMED,
-        *squad_names.SUMMARIES,
-    ]
-    raise InputError(
-        f"--tasks names an unknown task {name!r}{suggest(name, known)}, or the path of a table or of minimal pairs"
-    )
+        *suites, *glue.ROWS, *PROBES, *held_out_pairs.NAMES, *blimp.NAMED, *tag_names.NAMED, *squad_names.SUMMARIES,
+    ]  # fmt: skip
+    return f"--tasks names an unknown task {name!r}{suggest(name, known)}, or the path of a table or of minimal pairs"
 
 
 def _distinct(tasks: list[Measure]) -> None:
