@@ -161,29 +161,8 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
     import pandas as pd
 
     experiment = store.experiment(name)
-    texts = {k: str(getattr(experiment, k)) for k in ("name", "experiment", "question", "axis", "command", "updated")}
-    record: dict[str, Any] = {
-        **texts,
-        "tasks": dict(experiment.tasks),
-        "match": list(experiment.match),
-        "tuning": list(experiment.tuning),
-        "contrasts": list(experiment.contrasts),
-        "design": dict(experiment.design),
-        "looks": list(experiment.looks),
-        "text": dict(experiment.text),
-        "runs": list(experiment.runs),
-        "untrained": list(experiment.untrained),
-    }
-    gathered = _Gathered()
-    roles = dict.fromkeys(record["runs"], "arm") | {
-        run_id: "untrained" for run_id in record["untrained"] if run_id not in set(record["runs"])
-    }
-    files_of_runs = run_files.every_run(store, roles, verify, rows_of_each(len(roles)))
-    files = next(files_of_runs, None)
-    for run_id, role in roles.items():
-        files_of_run = files if files is not None and files.run_id == run_id else None
-        _add(gathered, store, run_id, role, files_of_run)
-        files = next(files_of_runs, None) if files_of_run is not None else files
+    record = _plain(experiment)
+    gathered = _gathered(store, record, verify)
     gathered.notes += unverified(experiment, gathered.uncovered, verify)
     arms = arm_names(record["axis"], gathered.runs, gathered.settings)
     for row in gathered.runs:
@@ -216,6 +195,31 @@ def read(store: RunStore, name: str, verify: bool = True) -> Frames:
         pd.DataFrame(_along(gathered, chosen), columns=list(POINT)),
         published,
     )
+
+
+def _plain(experiment: ExperimentRecord) -> dict[str, Any]:
+    """Return what a report uses of an experiment's record, as plain data."""
+    texts = {k: str(getattr(experiment, k)) for k in ("name", "experiment", "question", "axis", "command", "updated")}
+    tables = {k: dict(getattr(experiment, k)) for k in ("tasks", "design", "text")}
+    lists = {k: list(getattr(experiment, k)) for k in ("match", "tuning", "contrasts", "looks", "runs", "untrained")}
+    return texts | tables | lists
+
+
+def _gathered(store: RunStore, record: Mapping[str, Any], verify: bool) -> _Gathered:
+    """Return what is read of all runs of a record, in its order, with those that have no folder."""
+    gathered = _Gathered()
+    roles = dict.fromkeys(record["runs"], "arm")
+    for run_id in record["untrained"]:
+        roles.setdefault(run_id, "untrained")
+    files_of_runs = run_files.every_run(store, roles, verify, rows_of_each(len(roles)))
+    files = next(files_of_runs, None)  # those of the next run of `roles` that has a folder
+    for run_id, role in roles.items():
+        if files is not None and files.run_id == run_id:
+            _add(gathered, store, run_id, role, files)
+            files = next(files_of_runs, None)
+        else:
+            _add(gathered, store, run_id, role, None)
+    return gathered
 
 
 def warn_of_damage(experiment: Frames, store: Path) -> None:
