@@ -84,10 +84,9 @@ def training(name: str) -> Iterator[Callable[[int, int, dict[str, Any]], None]]:
             return
         last = time.monotonic()
         seconds_per_step = (last - start) / max(1, step - first[0] + 1)
-        say(
-            f"{name}: step {step:,} of {steps:,}, loss {row['loss']:.3f}, {row['tokens_per_second']:,.0f} tokens/s, "
-            f"about {clock(seconds_per_step * (steps - step))} left"
-        )
+        left = f", about {clock(seconds_per_step * (steps - step))} left" if step < steps else ""
+        rate = f"{row['tokens_per_second']:,.0f} tokens/s"
+        say(f"{name}: step {step:,} of {steps:,}, loss {row['loss']:.3f}, {rate}{left}")
 
     yield line
 

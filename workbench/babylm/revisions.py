@@ -16,9 +16,9 @@ MARKS = {mark_of_words(amount): amount // MILLION for amount in WORDS}  # of poi
 
 @dataclass(frozen=True)
 class Revision:
-    """Revision of a model, and the place of its weights in the run's folder.
+    """One of BabyLM's revisions of a model, such as `chck_10M`, and where its weights are in the run's folder.
 
-    The place is "" for the end of training, else "points/STEP/".
+    `place` is "" for the end of training, else "points/STEP/".
     """
 
     name: str

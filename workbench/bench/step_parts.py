@@ -40,9 +40,9 @@ SAMPLING = {
 
 
 class Parts:
-    """A clock that adds all time between `start` and `stop` to one of NAMES.
+    """A clock that divides the time between `start` and `stop` among NAMES.
 
-    `recorded` says that steps are launched as a whole, so that hooks see nothing inside them.
+    If steps are `recorded` as a CUDA graph, no hooks of modules are called within a step, so none are installed.
     """
 
     def __init__(self, host: Host, recorded: bool = False) -> None:

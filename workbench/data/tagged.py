@@ -92,7 +92,8 @@ def read_raw(path: Path, column: str = "") -> list[Sentence]:
     """Return the sentences of a file with the tags of a column as they are written.
 
     `column` is a word of CONLLU_TAGS, or the number of a column from 1; by default it is chosen as described above. A
-    sentence without words that the file names has no words and tags, and the line of its name. Raises InputError.
+    sentence that the file names, but without words, is returned with no words and the line of its name. Raises
+    InputError.
     """
     conllu, text = unpacked_suffix(path) == CONLLU, list(lines(path))
     blocks = list(_blocks(text, _is_hash if conllu else _remarks(text)))

@@ -348,7 +348,7 @@ def initialise_gpt2(model: Any, std: float, layers: int) -> None:
     Weights are drawn from a normal distribution of standard deviation `std`, except positions, of half of that (the
     released code, openai/gpt-2, `src/model.py`), and the projections at the end of each of the two residual branches of
     a layer, of std / sqrt(2 layers) (Radford et al. 2019, "Language models are unsupervised multitask learners",
-    section 2.3, where N is the number of residual layers). Biases are 0 and norms do nothing.
+    section 2.3, where N is the number of residual layers). Biases are 0, and the weights of layer norms 1.
     """
     for part in model.modules():
         if isinstance(part, nn.LayerNorm):

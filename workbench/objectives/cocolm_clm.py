@@ -2,7 +2,8 @@
 
 Meng et al. 2021, "COCO-LM", section 3.2, without its contrast of sequences. As in the released code (COCO-LM of
 microsoft), the log-likelihood of a pick is weighted by the probability that it is not copied, without gradient, and the
-binary loss has weight 50. The head is that of the other objectives; the one of the code is the token table alone.
+binary loss has weight 50. The MLM head has a dense layer before the token table, as in the other objectives; that of
+the code has none.
 """
 
 from torch import Tensor, nn

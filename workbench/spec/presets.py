@@ -225,6 +225,6 @@ def rehearsed(base: RunSpec, steps: int, rows: int) -> RunSpec:
     Text, encoder, objective and tasks stay the same, so that errors of the real command also occur in the trial.
     """
     cut: dict[str, float] = {"batch.size": rows, "tasks.seeds": 1, "tasks.epochs": 1, "tasks.rows": 40}
-    if (base.schedule.warmup or 0) >= 1:  # steps, of which a trial has few
+    if (base.schedule.warmup or 0) >= 1:  # a number of steps, which a trial does not reach
         cut["schedule.warmup"] = 0.25
     return base.replace(budget={"steps": steps, "convention": base.budget.convention}).changed(cut)

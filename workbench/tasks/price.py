@@ -23,7 +23,7 @@ from workbench.tasks.zero_shot.minimal_pairs import PairSet
 
 SPECIAL = 2  # [CLS] and [SEP] of each text
 ITERATIONS = 100  # of L-BFGS that one fit of a readout is counted as
-SLOWER = 10  # times: a readout consists of products with a vector, which are limited by the speed of memory
+SLOWER = 10  # times as slow as products of matrices: a readout multiplies by vectors, limited by memory bandwidth
 USUAL_SCORERS = 2  # the objective's and the generator's, which together cost at most one pseudo-log-likelihood
 
 

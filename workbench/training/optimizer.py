@@ -144,7 +144,7 @@ def set_rate(optimizer: torch.optim.Optimizer, spec: OptimSpec, rate: float, ste
     for group in optimizer.param_groups:
         own = rate * group["ratio"]
         if group["rule"] == "muon" or spec.bias_correction == (group["rule"] == "adamw"):
-            value = own  # the rule corrects, or does not, as is set
+            value = own  # the update rule itself does what `bias_correction` says
         elif group["rule"] == "adamw":
             value, group["eps"], group["weight_decay"] = own * factor, spec.eps / root, group["decay"] / factor
         else:

@@ -241,8 +241,14 @@ def test_csv_errors(tmp_path: Path, text: str, spec: dict[str, Any], message: st
         ('{"text": "a", "label": 1}\n{"text": 7, "label": 2}\n', r"m\.jsonl, line 2: column 'text' holds no text"),
         ('{"text": "a", "label": null}\n', r"m\.jsonl, line 1: there is no label"),
         ('{"text": "a", "label": NaN}\n', r"m\.jsonl, line 1: there is no label"),
-        ('{"text": "a", "label": Infinity}\n', r"m\.jsonl, line 1: the size of the label is above 1e\+30, the limit"),
-        (f'{{"text": "a", "label": {"9" * 400}}}\n', r"m\.jsonl, line 1: the size of the label is above 1e\+30, the"),
+        (
+            '{"text": "a", "label": Infinity}\n',
+            r"m\.jsonl, line 1: the absolute value of the label is above 1e\+30, the limit",
+        ),
+        (
+            f'{{"text": "a", "label": {"9" * 400}}}\n',
+            r"m\.jsonl, line 1: the absolute value of the label is above 1e\+30, the",
+        ),
         ('{"text": "a", "label": [[1]]}\n', r"m\.jsonl, line 1: a label must be a word or a number, got \[1\]"),
         ('{"text": "a", "label": {"b": 1}}\n', r"m\.jsonl, line 1: a label must be a word or a number, got \{'b'"),
         ('{"text": "a", "label": [1, null]}\n', r"m\.jsonl, line 1: there is no label"),

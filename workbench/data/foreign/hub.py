@@ -31,8 +31,9 @@ def fetch(name: str, patterns: Sequence[str], option: str, folder: str) -> Path 
 def model_folder(name: str, allow_bin: bool = False) -> Path:
     """Return the folder of a model: `name` itself if it is a folder, else its snapshot in the cache of the hub.
 
-    A model on the hub is downloaded if it is not there; its pickled weights are only with `allow_bin`. Raises
-    InputError if the name is neither a folder nor a model that can be had.
+    A model that is not in the cache is downloaded, its pickled weights only with `allow_bin` and if it has no others. A
+    name that cannot be one on the hub is returned as a path, which the caller checks. Raises InputError if the download
+    fails.
     """
     path = user_path(name, "model")
     if path.exists() or not NAME.fullmatch(name) or "/" not in name:

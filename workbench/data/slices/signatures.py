@@ -47,11 +47,12 @@ def bands_of(threshold: float) -> tuple[int, int]:
 
 
 def write(folder: Path, documents: Iterable[str | None], threshold: float) -> tuple[list[int], NDArray[np.bool_]]:
-    """Write the bands of all documents into a folder; return each band's entries, and which documents are repeated.
+    """Write the bands of all n documents into a folder, and return their sizes and which documents are repeated, (n,).
 
-    A document that is None, or has no word, has no bands and is not counted as repeated. A document is repeated if it
-    has a band of an earlier one; the array (n,) is for all documents. The entries of a band, which are counted, are the
-    first document with each hash. Memory grows by one byte for each document, besides that of sorting one band.
+    A document is repeated if one of its bands has the same hash as that of an earlier document. One that is None, or
+    has no word, has no bands and is not repeated. A band is written as its different hashes, sorted, and the first
+    document with each; its size is the number of these. Memory grows by one byte for each document, besides that of
+    sorting one band.
     """
     from datasketch import MinHash
 

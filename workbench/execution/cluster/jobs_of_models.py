@@ -47,7 +47,10 @@ def measure(
     """
     slurm.check()
     if len(names) > MOST:
-        raise InputError(f"--launcher slurm: an array has at most {MOST:,} jobs, and {len(names):,} models are named")
+        raise InputError(
+            f"--launcher slurm: an array has at most {MOST:,} jobs, and {len(names):,} models are named; "
+            "give several commands"
+        )
     home = RunStore(root).root / JOBS
     parts = tuple(shlex.join([name, *options]) for name in names)
     array = in_queue(home, parts, "measure these models")

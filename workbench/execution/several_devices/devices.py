@@ -108,7 +108,7 @@ def check(host: Host) -> None:
 
 
 def refuse(spec: RunSpec, host: Host) -> None:
-    """Raise InputError for a run that several devices do not compute.
+    """Raise InputError for a run that several devices cannot compute.
 
     A budget in seconds is timed beforehand by one device alone. LAMB and Muon update a weight by norms or products of
     all of it, of which a sharded process has a part.
@@ -159,7 +159,7 @@ def _announcing(training: Training) -> Iterator[Any]:
     except ORDERLY:
         raise
     except BaseException as error:
-        log.warning("%s was not finished, and ends this command: %s", Path(training.run).name, error)
+        log.warning("%s was not finished, so this command ends: %s", Path(training.run).name, error)
         raise Interrupted(signal.SIGTERM) from error
 
 

@@ -35,7 +35,11 @@ Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class Context(NamedTuple):
-    """Facts on contexts: where their pairs start in the table, the count before these, their n(c) and t(c)."""
+    """What a `Side` has counted for contexts c, as tensors of the shape of the contexts.
+
+    `first` is the index of the first pair of c in the table, `before` the sum of all counts above it, `total` is n(c),
+    and `kinds` is t(c).
+    """
 
     first: Tensor
     before: Tensor

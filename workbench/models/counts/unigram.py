@@ -76,7 +76,10 @@ class WordFrequencies(nn.Module):
 
 
 def count_words(model: nn.Module, counts: Callable[[], NDArray[np.int64]]) -> None:
-    """Pass the counts (V,) of tokens to each generator without weights in `model`; only then is `counts` called."""
+    """Give each generator without weights in `model` the counts (V,) of the tokens in the training text.
+
+    `counts`, which may have to read the whole text, is called only if there is such a generator.
+    """
     for part in model.modules():
         if isinstance(part, WordFrequencies):
             part.count(torch.from_numpy(counts()))

@@ -32,9 +32,9 @@ HIDDEN = -1e30  # is added to the scores of keys that a query may not see; with 
 
 
 class Queries(NamedTuple):
-    """A query stream: visible (B, L, L) bool, which positions each one sees, and its own positions places (B, M).
+    """A query stream at the positions places (B, M), int64, and which keys each query may see, visible (B, L, L) bool.
 
-    A state of a position that sees none has no meaning.
+    The state of a query that may see no key has no meaning.
     """
 
     visible: Tensor

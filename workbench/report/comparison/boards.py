@@ -129,7 +129,7 @@ def boards(frames: Frames, order: bool = False) -> list[Board]:
 
 def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
     """Return the results of a suite; None if no trained run has a score for each of its tasks."""
-    (tuned, metrics), statistic = _tuned(frames, suite), frames.statistic
+    (tuned, metrics), statistic = _scores_of(frames, suite), frames.statistic
     tasks = counted(suite, metrics)
     metrics = {task: metrics[task] for task in (*tasks, *(t for t in metrics if t not in tasks))}
     missing = {r: tuple(t for t in tasks if t not in by_task) for r, by_task in tuned.items()}
@@ -176,8 +176,8 @@ def board(frames: Frames, suite: str, order: bool = False) -> Board | None:
     )
 
 
-def _tuned(frames: Frames, suite: str) -> tuple[dict[str, dict[str, dict[int, float]]], dict[str, str]]:
-    """Run -> task -> fine-tuning seed -> its score, and task -> the metric that this is."""
+def _scores_of(frames: Frames, suite: str) -> tuple[dict[str, dict[str, dict[int, float]]], dict[str, str]]:
+    """Return the scores of a suite by run, task and fine-tuning seed, and the metric of each task."""
     tuned: dict[str, dict[str, dict[int, float]]] = {}
     metrics: dict[str, str] = {}
     for score in frames.rows("scores"):

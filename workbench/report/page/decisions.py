@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from workbench.errors import plural
 from workbench.report.comparison.boards import Board, Pair
 from workbench.report.formatting import interval, listing, seeds
 from workbench.report.page.phrases import gap_text, how, mean_label
@@ -31,21 +30,18 @@ def sentence(board: Board, names: Names) -> str:
     unsure = [pair for pair in pairs if not pair.compared.claimed]
     paired = how([pair.compared for pair in pairs])
     undecided = "; ".join(_undecided(board, pair, names) for pair in unsure)
+    several = f"{len(pairs):,} comparisons that were declared beforehand"
+    if not sure and len(pairs) == 1:
+        return f"The comparison that was declared beforehand is not decided ({paired}): {undecided}."
     if not sure:
-        none = "None" if len(pairs) > 1 else "Not one"
-        return f"{none} of the {_many(len(pairs))} is decided ({paired}): {undecided}."
+        return f"None of the {several} is decided ({paired}): {undecided}."
     ahead = f"{_ahead(sure, names)} points of {board.label} ({paired})"
     if not unsure:
         if len(pairs) == 1:
             return f"{ahead}, the comparison that was declared beforehand."
-        return f"All {len(pairs)} comparisons that were declared beforehand are decided: {ahead}."
+        return f"All {several} are decided: {ahead}."
     verb = "is" if len(sure) == 1 else "are"
-    return f"{len(sure)} of the {_many(len(pairs))} {verb} decided: {ahead}. Not decided: {undecided}."
-
-
-def _many(count: int) -> str:
-    """Return `1 comparison that was declared beforehand`, or the plural."""
-    return f"{plural(count, 'comparison')} that {'were' if count > 1 else 'was'} declared beforehand"
+    return f"{len(sure)} of the {several} {verb} decided: {ahead}. Not decided: {undecided}."
 
 
 def _ahead(pairs: Sequence[Pair], names: Names) -> str:

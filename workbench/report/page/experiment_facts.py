@@ -107,7 +107,7 @@ def scale_note(frames: Frames) -> str:
     layers, width = spec.get("encoder.layers", 0), spec.get("encoder.hidden", 0)
     size = f"The encoder here has {size_in_words(layers, width)}. The" if layers else "The encoder, the"
     return (
-        f"{size} score, the text and the budget may be others than those of the published numbers: compare the order "
+        f"{size} score, the text and the budget may differ from those of the published numbers: compare the order "
         f"of the arms and the signs of differences, not their size."
     )
 

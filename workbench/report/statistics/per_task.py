@@ -189,7 +189,7 @@ def noise(
 def _smallest(sd: float | None, arms: int, seeds: int, family: Family | None, plan: Plan | None) -> float | None:
     """Return the smallest gap if all arms have the same noise, `sd`: at so many seeds, or over all looks of a plan.
 
-    Returns None if there is no noise to go by: if it is not known, or 0, which does not mean that there is none.
+    Returns None if the noise is not known, or 0, since equal scores do not show that there is no noise.
     """
     if not sd:
         return None

@@ -97,13 +97,13 @@ def almost_order(a: Sequence[float], b: Sequence[float], level: float = 0.95, dr
         return None
     random = np.random.default_rng(0)
     resampled = _violation(np.sort(random.choice(x, (draws, len(x)))), np.sort(random.choice(y, (draws, len(y)))))
-    ratios = resampled[np.isfinite(resampled)]  # bootstrap samples that are all one value have no ratio
+    ratios = resampled[np.isfinite(resampled)]  # two equal samples have no ratio
     scatter = float(ratios.std()) if len(ratios) else 0.0  # the factor sqrt(nm/(n+m)) of the theory cancels
     return float(min(1.0, max(0.0, violated - scatter * stats.norm.ppf(1 - level))))
 
 
 def _violation(x: Array, y: Array) -> Array:
-    """Return the violation ratio (draws,) of sorted samples (draws, n) and (draws, m); NaN if both are the same."""
+    """Return the violation ratio (draws,) of sorted samples (draws, n) and (draws, m); NaN for two equal samples."""
     import numpy as np
 
     n, m = x.shape[1], y.shape[1]

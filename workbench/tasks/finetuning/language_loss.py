@@ -53,9 +53,8 @@ class LanguageLoss(nn.Module):
             self.register_buffer("bias", torch.zeros(vocabulary), persistent=False)
         else:
             raise InputError(
-                f"tasks.lm_weight: {folder} has no head that predicts the next token and can be used here, which "
-                f"are the head of a causal-lm run and a token table that is also the head, as in GPT-2; set "
-                f"tasks.lm_weight=0"
+                f"tasks.lm_weight: {folder} has no head that predicts the next token: neither that of a causal-lm run, "
+                f"nor a token table that is also the output layer, as in GPT-2; set tasks.lm_weight=0"
             )
 
     def forward(self, hidden: Tensor, inputs: dict[str, Tensor]) -> Tensor:

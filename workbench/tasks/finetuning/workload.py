@@ -53,7 +53,9 @@ def workload(measure: Measure, spec: TasksSpec, tokenizer: Path, positions: int)
     share = (folds - 1) / folds if folds else 1
     steps = step_count(round(number * share), float(measure.settings(spec)["epochs"]), spec)
     tests = [example for part in _tests(measure) for example in part]
-    twice = 2 if isinstance(measure, Embedding) else 1  # tests before training and after it, and both sides of a batch
+    twice = (
+        2 if isinstance(measure, Embedding) else 1
+    )  # it is tested before and after training, on both texts of a pair
     return Workload(steps * max(1, folds), spec.batch, train, count(_some(tests)), twice * len(tests), twice)
 
 

@@ -17,9 +17,10 @@ PARADIGMS = 3  # one paradigm in so many is tested on
 
 
 def of_task(task: Task) -> LinearProbe:
-    """Return a linear probe with the rows of a task. Raises InputError for any other than a plain classification.
+    """Return a linear probe with the rows of a task, each of which must have one label.
 
-    Its metrics are those of labels: a readout gives no probabilities, and of two labels F1 stands for both.
+    Its metrics are those that predicted labels have, as a readout gives no probabilities; macro F1 is left out where
+    there is F1. Raises InputError for a regression, several labels a row, and folds.
     """
     if task.regression:
         raise InputError(

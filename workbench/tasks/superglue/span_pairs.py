@@ -13,8 +13,8 @@ from workbench.tasks.finetuning.classifier import has_segments, states
 class SpanPairClassifier(nn.Module):
     """One linear layer on the states of two spans, each a mean weighted by a softmax of one linear layer.
 
-    SuperGLUE's baseline reads WSC so (Wang et al. 2019, section 4.1; the pooling is that of Lee et al. 2017). In a
-    causal encoder the states of a span see only what stands before them.
+    This is how SuperGLUE's baseline reads WSC (Wang et al. 2019, section 4.1; the pooling is that of Lee et al. 2017).
+    In a causal encoder the states of a span depend only on the text before them.
     """
 
     def __init__(self, encoder: nn.Module, outputs: int, dropout: float) -> None:

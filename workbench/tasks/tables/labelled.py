@@ -17,7 +17,7 @@ from workbench.tasks.task import Examples, Task, sealed
 
 LONGEST_LABEL = 200  # characters
 LARGEST_LABEL = 1e30  # squares and differences of larger labels may overflow 32-bit floats
-CLOSEST = 1e-5  # least distance between the smallest and the largest label, as a share of the larger size
+CLOSEST = 1e-5  # least difference of the largest and the smallest label, as a share of the larger absolute value
 MOST_LABELS = 1000  # in a classification; with more, the head and the baselines may not fit into memory
 SEPARATORS = "|,"  # of several labels in one field; a column that has the first somewhere is separated by it
 
@@ -50,7 +50,7 @@ def checked(value: Any, where: str) -> Any:
         if not encodable(value):
             raise InputError(f"{where}: the label holds half of a surrogate pair, which is not valid text")
     elif isinstance(value, (int, float)) and abs(value) > LARGEST_LABEL:
-        raise InputError(f"{where}: the size of the label is above {LARGEST_LABEL:g}, the limit")
+        raise InputError(f"{where}: the absolute value of the label is above {LARGEST_LABEL:g}, the limit")
     if value is None or value == "" or value != value or str(value).lower() == "nan":
         raise InputError(f"{where}: there is no label")
     if not isinstance(value, (str, int, float)):

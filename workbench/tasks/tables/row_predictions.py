@@ -60,7 +60,10 @@ def _columns(task: Task, rows: Examples, outputs: Any, folds: Sequence[int]) -> 
 
 
 def _predicted(task: Task, outputs: Any) -> list[Any]:
-    """Return what is predicted for each row, as targets are held: none for the answers of a choice, which compete."""
+    """Return the prediction for each row, in the form of `Examples.targets`.
+
+    It is None for the rows of a choice, since they are answers to one question, of which only one can be right.
+    """
     if task.kind == "choice":
         return [None] * len(outputs)
     if task.kind == "regression":

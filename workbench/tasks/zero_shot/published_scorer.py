@@ -114,7 +114,10 @@ def _logits(model: Any, ids: Tensor) -> Iterator[tuple[list[int], Tensor]]:
 
 
 def _with_head(files: foreign.EncoderFiles, config: Any) -> tuple[Any, str]:
-    """Return the model with the head that its files hold, and the name of its class. Raises InputError if none is."""
+    """Return the model with the head that its files hold, and the name of its class.
+
+    Raises InputError if they hold no head, or one that does not fit the configuration or has weights that are NaN.
+    """
     import transformers
 
     tensors = check_weights(files.folder, regular_files(files.folder))[1]
