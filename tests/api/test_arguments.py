@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from workbench.api.arguments import EvaluateArguments, RunArguments, SweepArguments, checked
@@ -31,6 +33,12 @@ def test_values_of_every_type_are_taken() -> None:
         "workers": 2, "most_epochs": 10, "tasks": "pairs", "threads": None,
     }  # fmt: skip
     assert checked(given, RunArguments) == given
+
+
+def test_paths_and_numbers_of_numpy_are_taken() -> None:
+    given = {"objectives": Path("idea.py"), "corpus": [Path("a.txt"), "docs"], "workers": np.int64(2)}
+    assert checked(given, RunArguments) == {"objectives": "idea.py", "corpus": ("a.txt", "docs"), "workers": 2}
+    assert type(checked(given, RunArguments)["workers"]) is int
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ They are the options of the commands, under the same names; those that are left 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -34,10 +36,10 @@ class EvaluateArguments(Computation, total=False):
 class RunArguments(Computation, total=False):
     """The keyword arguments of `run` and `plan`."""
 
-    objectives: str | Sequence[str]  #: names or files of objectives, by default those of the experiment
+    objectives: str | Path | Sequence[str | Path]  #: names or files of objectives, by default those of the experiment
     settings: Mapping[str, Any] | None  #: fields of the spec and their values, as with --set
     scale: str | None  #: the size of the encoder: nano, micro, mini, small, base, large or a published size
-    corpus: str | Sequence[str]  #: text: docs, files, folders, globs or names on the hub
+    corpus: str | Path | Sequence[str | Path]  #: text: docs, files, folders, globs or names on the hub
     tasks: str | None  #: tasks that measure the encoders, separated by commas
     evaluate_at: str | None  #: points of training that are measured as well: auto, log:N, words or none
     budget: str | None  #: flops=1e17, tokens=2e6, words=1e8, steps=1000 or seconds=600
@@ -82,14 +84,27 @@ MAPPINGS = ("settings",)
 def checked(arguments: Mapping[str, Any], kind: type) -> dict[str, Any]:
     """Return a copy of the arguments of a function, of which `kind` is the TypedDict.
 
-    Raises InputError for an unknown name, and for a value of another type or out of its range.
+    Paths become texts, and whole numbers of other types, such as numpy's, become ints. Raises InputError for an unknown
+    name, and for a value of another type or out of its range.
     """
-    for name, value in arguments.items():
+    plain = {name: _plain(name, value) for name, value in arguments.items()}
+    for name, value in plain.items():
         if name not in kind.__annotations__:
             raise InputError(f"unknown argument {name!r}{suggest(name, kind.__annotations__)}")
         if value is not None:
             _check(name, value)
-    return dict(arguments)
+    return plain
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return the value of an argument with texts for paths and ints for whole numbers, where these are expected."""
+    if name in WHOLE and isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value)
+    if name in LISTS and isinstance(value, PathLike):
+        return fspath(value)
+    if name in LISTS and isinstance(value, Sequence) and any(isinstance(each, PathLike) for each in value):
+        return tuple(fspath(each) if isinstance(each, PathLike) else each for each in value)
+    return value
 
 
 def _check(name: str, value: Any) -> None:
