@@ -176,3 +176,11 @@ def test_a_comparison_of_noisy_arms_needs_a_larger_gap(study: wb.Study) -> None:
         assert gap == pytest.approx(max(noise.gap, gap_by_own_noise(own[pair], 4, reach=4)))
     assert gaps[frozenset((noise.widest.a, noise.widest.b))] == pytest.approx(noise.widest.gap)
     assert noise.gap < noise.widest.gap
+
+
+def test_a_damaged_run_is_named_when_a_study_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store, name = made.study(tmp_path / "runs", made.noisy(LEVELS), ("rtd", "bert-mlm"), seeds=2, tunings=1)
+    run = store.runs()[0]
+    (run.path / "env.json").write_text("{")
+    assert list(wb.Store(store.root).study(name).runs()["state"]).count("damaged") == 1
+    assert f"{run.path} is damaged and is left out: env.json cannot be read" in caplog.text

@@ -63,6 +63,15 @@ def test_only_what_differs_between_two_runs_is_printed(store: RunStore, capsys: 
     assert {"state"} <= {row["key"] for row in document["result"]}
 
 
+def test_a_damaged_run_is_not_compared(store: RunStore) -> None:
+    one, two = store.runs()
+    (one.path / "env.json").write_text("{")
+    for pair in ((one, two), (two, one)):
+        with pytest.raises(InputError) as caught:
+            read.diff(*(run.run_id for run in pair), store.root)
+        assert str(caught.value).startswith(f"{one.path} is damaged: env.json cannot be read")
+
+
 def test_the_exit_code_of_a_check_says_whether_a_file_differs(
     store: RunStore, capsys: pytest.CaptureFixture[str]
 ) -> None:

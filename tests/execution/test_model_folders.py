@@ -19,6 +19,15 @@ def test_a_run_that_is_not_trained_has_no_model(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_a_damaged_run_is_called_damaged_and_not_untrained(tmp_path: Path) -> None:
+    run = written_runs.finished(RunStore(tmp_path / "runs"), 0)
+    (run.path / "env.json").unlink()
+    with pytest.raises(InputError) as caught:
+        model_folders.write(run, tmp_path / "out")
+    assert str(caught.value).startswith(f"{run.path} is damaged: env.json is missing; move that folder away")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_place_that_holds_something_is_refused(tmp_path: Path) -> None:
     run = written_runs.finished(RunStore(tmp_path / "runs"), 0)
     (tmp_path / "file").write_text("x")

@@ -72,3 +72,11 @@ def test_a_store_without_noise_is_refused(tmp_path: Path) -> None:
         study_plan.measured(store, "ablation")
     with pytest.raises(InputError, match="holds no experiment 'weight-tying'"):
         study_plan.measured(RunStore(tmp_path / "runs"), "weight-tying")
+
+
+def test_a_damaged_run_gives_no_noise_and_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store, _ = made.study(tmp_path / "runs", made.noisy(made.LEVELS), ("rtd", "bert-mlm"), seeds=4, tunings=1)
+    run = next(run for run in store.runs() if run.run_id.startswith("rtd"))
+    (run.path / "env.json").write_text("{")
+    [found] = study_plan.measured(store, "ablation")
+    assert found.df == 2 and f"{run.path} is damaged and is left out: env.json cannot be read" in caplog.text

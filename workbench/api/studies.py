@@ -85,7 +85,9 @@ class Study:
     def _frames(self) -> Frames:
         from workbench.report.load import frames
 
-        return frames.read(self._store, self.name)
+        study = frames.read(self._store, self.name)
+        frames.warn_of_damage(study, self._store.root)
+        return study
 
     @functools.cached_property
     def _boards(self) -> list[Board]:

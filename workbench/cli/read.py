@@ -119,13 +119,16 @@ def diff(
     runs: Runs = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
-    """Print only what differs between two runs: first in their specs, then in their results."""
+    """Print only what differs between two runs: first in their specs, then in their results.
+
+    A damaged run is refused.
+    """
     from workbench.cli import terminal
     from workbench.report.load import ledger
     from workbench.store.run_store import RunStore
 
     store = RunStore.existing(runs)
-    one, two = (ledger.row_of(ledger.find_run(store, word)) for word in (a, b))
+    one, two = (ledger.whole_row(ledger.find_run(store, word)) for word in (a, b))
     spec, results = ledger.differences(one, two)
     both = {"a": one["run_id"], "b": two["run_id"], "spec": spec, "result": results}
     emit(both if as_json else ledger.as_text(one, two, terminal.table), as_json)

@@ -31,12 +31,11 @@ def write(run: RunDir, out: Path) -> list[Path]:
     """Write the models of a trained run into the new folder `out`, and return their folders.
 
     These are a discriminator and its generator, or one masked language model, each with head, tokenizer and model card.
-    Raises InputError if the run is not trained or its objective has no such part, and OSError.
+    Raises InputError if the run is damaged or not trained, or its objective has no such part, and OSError.
     """
     from workbench.tasks.zero_shot.scorer import put_together
 
-    if run.damage or not run.trained:
-        raise InputError(f"{run.run_id} is not trained ({run.damage or run.state}), so there is no model to export")
+    run.check_trained("no model to export")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"--checkpoint {out} exists and is not an empty folder; name a new one")
     spec, model = put_together(run.path / "encoder", "cpu")

@@ -66,8 +66,10 @@ def measured(store: RunStore, word: str) -> list[Noise]:
     from scipy import stats
 
     name = find_record(store, word)
+    study = frames.read(store, name, verify=False)
+    frames.warn_of_damage(study, store.root)
     noises = []
-    for board in boards(frames.read(store, name, verify=False)):
+    for board in boards(study):
         noise = board.noise[board.budget][0]
         if noise.paired and noise.df:
             low, high = (noise.paired * math.sqrt(noise.df / stats.chi2.ppf(p, noise.df)) for p in (0.975, 0.025))

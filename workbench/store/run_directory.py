@@ -476,6 +476,15 @@ class RunDir:
         """Whether training has finished; scores may still be missing."""
         return self._has("done.json")
 
+    def check_trained(self, lacking: str) -> None:
+        """Raise InputError, with what is `lacking` therefore, if the run is damaged or its training is not finished."""
+        if damage := self.damage:
+            raise DamagedRun(
+                f"{self.path} is damaged: {damage}; move that folder away and give the command that trained it again"
+            )
+        if not self.trained:
+            raise InputError(f"{self.run_id} is not trained ({self.state}), so there is {lacking}")
+
     @property
     def leased(self) -> bool:
         """Whether there is a lease, of a process that may have ended."""

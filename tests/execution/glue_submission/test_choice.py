@@ -87,3 +87,14 @@ def test_scores_of_other_settings_held_out_rows_and_stand_ins_are_not_mixed_in(t
     assert [score["digest"] for score in scores] == ["0a0b0c0d"]
     assert rule == "the best on dev of 1 fine-tuning seed, under the best of 2 settings"
     assert seeds(run, SeedChoice(ensemble=2)) == {"CoLA": [1, 0]}
+
+
+def test_a_damaged_run_of_the_arm_is_named_before_another_one_is_chosen(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, _ = made.study(tmp_path / "runs", truth, ("rtd",), seeds=2, tasks=("CoLA",))
+    best = source_of(store, "ablation", "rtd").run
+    assert "damaged" not in caplog.text
+    (best.path / "env.json").write_text("{")
+    assert source_of(store, "ablation", "rtd").run.run_id != best.run_id
+    assert f"{best.path} is damaged and is left out: env.json cannot be read" in caplog.text

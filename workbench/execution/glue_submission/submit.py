@@ -54,8 +54,7 @@ def submit(
     """
     cards = _outputs(out)
     run, place = source.run, glue_place or source.run.spec().tasks.glue
-    if run.damage or not run.trained:
-        raise InputError(f"{run.run_id} is not trained ({run.damage or run.state}), so there is nothing to submit")
+    run.check_trained("nothing to submit")
     encoder = _encoder(run)
     planned = _plan(run, place, choice, majority)
     if not planned.texts or (planned.missing and not partial_zip):

@@ -69,6 +69,16 @@ def row_of(run: RunDir) -> Row:
     return row | scores(run, records)
 
 
+def whole_row(run: RunDir) -> Row:
+    """Return the row of one run. Raises InputError if the run is damaged, since its row then lacks most values."""
+    row = row_of(run)
+    if row["state"] == "damaged":
+        raise InputError(
+            f"{run.path} is damaged: {row['note']}; move that folder away and give the command that trained it again"
+        )
+    return row
+
+
 def kind(run: RunDir, records: Records = NONE) -> str | None:
     """Return the kind of a run (see `naming.kind_of`); None if its spec cannot be read."""
     spec = part(optional(run.path / "spec.json", records), "spec")
