@@ -87,6 +87,7 @@ def test_override_given_twice() -> None:
     ("overrides", "message"),
     [
         ({"encoder.hidden": "wide"}, "encoder.hidden='wide' cannot be used"),
+        ({"encoder.hidden": "9" * 5000}, f"encoder.hidden='{'9' * 199} cannot be used"),
         ({"encoder.hidden": "-1"}, "encoder.hidden='-1' cannot be used"),
         ({"optim.lr": "nan"}, "optim.lr='nan' cannot be used"),
         ({"optim.lr": "inf"}, "optim.lr='inf' cannot be used"),

@@ -157,6 +157,28 @@ def test_a_folder_replaces_another_and_what_was_left_is_swept_up(tmp_path: Path)
     assert (tmp_path / "folder" / "two").read_text() == "two"
 
 
+def test_only_old_files_of_ours_are_removed_from_a_folder_that_others_use_too(tmp_path: Path) -> None:
+    kept, left = tmp_path / "kept", tmp_path / "left"
+    for folder in (kept, left):
+        folder.mkdir()
+    begun = atomic.draft_in(kept)  # a folder that is still being filled
+    (begun / "models").mkdir(parents=True)
+    atomic.draft_in(kept).write_text("just written")
+    (kept / ".tmp-of-another-program").write_text("x")
+    (kept / f"{atomic.STAGE}{'0' * 33}").write_text("x")
+    (begun / "models" / "new.bin").write_text("x")
+    atomic.draft_in(left).write_text("x")
+    (atomic.draft_in(left) / "models").mkdir(parents=True)
+    (left / f"{atomic.TRASH}{'0' * 32}").symlink_to(kept)
+    for path in (*kept.iterdir(), *left.rglob("*")):
+        if path.is_dir() or path.is_symlink() or path.read_text() != "just written":
+            os.utime(path, (0, 0), follow_symlinks=False)
+    before = sorted(kept.rglob("*"))
+    for folder in (kept, left):
+        atomic.sweep_old(folder)
+    assert sorted(kept.rglob("*")) == before and list(left.iterdir()) == []
+
+
 def test_nothing_is_written_through_a_link_in_the_place_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")

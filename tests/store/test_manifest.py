@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,10 @@ def test_a_manifest_of_another_run_or_without_a_hash_is_refused(run: Path) -> No
     (run / manifest.NAME).write_text('{"format":1,"run_id":"x","files":{}}')
     with pytest.raises(ValueError, match=r"manifest\.json has changed since it was written"):
         manifest.read(run)
+
+
+def test_a_link_or_pipe_is_named_when_files_are_listed(run: Path) -> None:
+    (run / "heads").mkdir(exist_ok=True)
+    os.mkfifo(run / "heads" / "pipe")
+    with pytest.raises(ValueError, match="heads/pipe is not a regular file"):
+        manifest.entries(run)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from workbench import objectives
 from workbench.data.prepare import Prepared
-from workbench.errors import Interrupted
+from workbench.errors import DamagedRun, Interrupted
 from workbench.models.encoder import build_encoder
 from workbench.spec.stages import BoundRun
 from workbench.store import checkpoint, validation
@@ -139,3 +139,28 @@ def test_points_after_the_step_that_training_continues_from_are_taken_away(tmp_p
     assert (point["mark"], point["seconds"], point["tokens"]) == ("20 %", 2.0, 4 * 64)
     assert point["heads"] == validation.hashes(run.path / "points/00000004/heads") != {}
     assert (run.path / "points/00000004/encoder/vocab.txt").read_text() == "x" * 100
+
+
+def test_a_damaged_point_is_found_before_training_goes_on(tmp_path: Path) -> None:
+    spec = spec_of()
+    run = RunStore(tmp_path / "runs").open(BoundRun(spec))
+    tokenizer = tmp_path / "words"
+    tokenizer.mkdir()
+    (tokenizer / "vocab.txt").write_text("x" * 100)
+    kept = snapshots.Snapshots(run, spec, plan(spec), tokenizer, [Point(n, f"{5 * n} %") for n in (2, 4)])
+    for step in (2, 4):
+        kept.keep(objectives.build(spec, build_encoder(spec)), step, seconds=1.0)
+    words = run.path / "points/00000002/encoder/vocab.txt"
+    words.write_text("y" * 100)
+    with pytest.raises(DamagedRun) as caught:
+        kept.begin(4)
+    assert str(caught.value).startswith(f"{run.path} is damaged: points/00000002/encoder/vocab.txt has changed since ")
+    assert "move points/00000002 away and give the same command again" in str(caught.value)
+    words.unlink()
+    words.mkdir()
+    with pytest.raises(DamagedRun, match=r"points/00000002/encoder/vocab\.txt is not a regular file; move points/"):
+        kept.begin(4)
+    (run.path / "points/00000002").rename(tmp_path / "aside")
+    (run.path / "points/00000004/heads/model.safetensors").write_bytes(b"after the step")
+    kept.begin(2)  # whose points after it are kept anew
+    assert run.points() == []

@@ -23,7 +23,7 @@ from workbench.babylm.revisions import Revision, missing, revisions, track
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.store import validation
-from workbench.store.atomic import disk_errors, draft_in, place_first, sync_tree
+from workbench.store.atomic import disk_errors, draft_in, place_first, sweep_old, sync_tree
 from workbench.store.run_directory import RunDir
 from workbench.store.run_store import RunStore
 from workbench.tasks import load
@@ -49,6 +49,7 @@ def export(store: RunStore, record: str, out: Path, verify: bool = True) -> list
         raise InputError(f"{record} has no trained run to export; run its command again, which trains what is missing")
     pairs = _pairs(experiment.base_spec().tasks)
     existing = next(place for place in out.absolute().parents if place.is_dir())  # folders below are made at the end
+    sweep_old(existing)
     draft = draft_in(existing)
     with disk_errors(out):
         try:

@@ -185,13 +185,14 @@ def export(
     store = RunStore.existing(runs)
     record = find_record(store, experiment)
     from workbench.report import long_table
-    from workbench.store.atomic import write_atomic
+    from workbench.store.atomic import sweep_old, write_atomic
 
     data = long_table.export(store, record, form, not no_verify)
     if out is None:
         emit(data.decode(), False)
         return
     out.parent.mkdir(parents=True, exist_ok=True)
+    sweep_old(out.parent)
     write_atomic(out, data)
     emit(out, False)
 

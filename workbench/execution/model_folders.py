@@ -14,7 +14,7 @@ from workbench.errors import InputError, plural
 from workbench.models.export import export_discriminator, export_masked_lm, masked_lm
 from workbench.models.heads import BinaryHead
 from workbench.spec.run_spec import RunSpec
-from workbench.store.atomic import disk_errors, draft_in, place_first, sync_tree
+from workbench.store.atomic import disk_errors, draft_in, place_first, sweep_old, sync_tree
 from workbench.store.run_directory import RunDir
 
 DISCRIMINATOR, GENERATOR, MASKED_LM = "discriminator", "generator", "masked-lm"
@@ -40,6 +40,7 @@ def write(run: RunDir, out: Path) -> list[Path]:
         raise InputError(f"--checkpoint {out} exists and is not an empty folder; name a new one")
     spec, model = put_together(run.path / "encoder", "cpu")
     above = next(place for place in out.absolute().parents if place.is_dir())
+    sweep_old(above)
     draft = draft_in(above)
     try:
         with disk_errors(out):

@@ -340,7 +340,7 @@ def _sentence(error: ValidationError, prefix: str = "") -> str:
         return f"unknown key '{where}'{suggest(where, known_keys())}"
     if first["type"] == "value_error":
         return text if not where or text.startswith(where) else f"{where}: {text}"
-    return f"{where}={first['input']!r} cannot be used: {text[0].lower()}{text[1:]}"
+    return f"{where}={first['input']!r:.200} cannot be used: {text[0].lower()}{text[1:]}"
 
 
 def known_keys(kind: type[BaseModel] = RunSpec, prefix: str = "") -> list[str]:

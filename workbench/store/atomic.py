@@ -17,6 +17,7 @@ import re
 import resource
 import shutil
 import stat
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -26,6 +27,8 @@ from workbench.errors import InputError, encodable
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 STAGE, TRASH = ".tmp-", ".trash-"
+_TEMPORARY = re.compile(rf"({re.escape(STAGE)}|{re.escape(TRASH)})[0-9a-f]{{32}}")
+ABANDONED = 3600.0  # seconds after which a temporary file that is not written any more counts as left behind
 LARGEST = 64 << 20  # bytes of a JSON file; real ones are a thousand times smaller
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 DISK = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO)  # errors of the disk, which end a whole command
@@ -380,6 +383,23 @@ def discard(path: Path, into: Path | None = None) -> None:
         shutil.rmtree(trash, ignore_errors=True)
     else:
         trash.unlink(missing_ok=True)
+
+
+def sweep_old(folder: Path) -> None:
+    """Remove the temporary files that killed processes left in `folder`, which other processes may be using too.
+
+    Only names that `draft_in` and `discard` make are removed, and only if nothing was written there for an hour.
+    """
+    for name in os.listdir(folder):
+        with contextlib.suppress(OSError):
+            if _TEMPORARY.fullmatch(name) and time.time() - _last_written(folder / name) > ABANDONED:
+                discard(folder / name)
+
+
+def _last_written(path: Path) -> float:
+    """Return the newest modification time of a file, or of a folder and all that it contains. Raises OSError."""
+    below = path.rglob("*") if path.is_dir() and not path.is_symlink() else ()
+    return max(os.lstat(each).st_mtime for each in (path, *below))
 
 
 def sweep(folder: Path, keep: str = "") -> None:

@@ -54,7 +54,11 @@ def entries(folder: Path) -> Entries:
     """Return the entries of all files that are in a run's folder now. Raises ValueError or OSError."""
     result = {}
     for name in listing(folder):
-        with open_regular(folder / name) as file:
+        try:
+            file = open_regular(folder / name)
+        except ValueError as error:
+            raise ValueError(f"{name} {error}") from None
+        with file:
             size = os.fstat(file.fileno()).st_size
             result[name] = {"bytes": size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
     return result

@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import os
 import shutil
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -23,11 +22,8 @@ from workbench.errors import InputError, suggest
 from workbench.spec.run_spec import RunSpec, digest, parse
 from workbench.spec.stages import BoundRun
 from workbench.store.atomic import (
-    STAGE,
-    TRASH,
     can_hold_files,
     checked_name,
-    discard,
     draft_in,
     dumps,
     loads,
@@ -37,6 +33,7 @@ from workbench.store.atomic import (
     read_object,
     read_sealed,
     sealed,
+    sweep_old,
     sync_folder,
     user_path,
     write_atomic,
@@ -225,11 +222,7 @@ class RunStore:
         if self._swept:
             return
         self._swept = True
-        for name in os.listdir(self.root):
-            path = self.root / name
-            with contextlib.suppress(OSError):
-                if name.startswith((STAGE, TRASH)) and time.time() - os.lstat(path).st_mtime > 3600:
-                    discard(path)
+        sweep_old(self.root)
 
     def runs(self) -> list[RunDir]:
         """Return all runs, sorted by name, including damaged ones, which have the reason in `damage`."""

@@ -312,12 +312,21 @@ def _point_fault(contents: Contents, place: str, must: bool) -> str | None:
 
 
 def weights_fault(folder: Path, place: str) -> str | None:
-    """Return how the weights of a point differ from the hashes in its record, or None. Never raises an error."""
+    """Return which file of the weights of a point differs from the point's record, and how, or None.
+
+    Never raises an error.
+    """
     try:
         point = read(folder, f"{place}point.json", must=True)
         for part in ("encoder", "heads"):
-            if hashes(folder / place / part) != point[part]:
-                return f"{place}{part} has changed since it was written"
+            for file in sorted({*os.listdir(folder / place / part), *point[part]}):
+                name = f"{place}{part}/{file}"
+                try:
+                    changed = atomic.sha256(folder / name) != point[part].get(file)
+                except ValueError as error:
+                    return f"{name} {error}"
+                if changed:
+                    return f"{name} has changed since it was written"
     except (ValueError, OSError) as error:
         return reason(error)
     return None

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from torch import nn
 
+from workbench.errors import DamagedRun
 from workbench.models.export import export, export_heads
 from workbench.spec.run_spec import RunSpec
 from workbench.store import validation
@@ -39,10 +40,18 @@ class Snapshots:
     points: Sequence[Point]
 
     def begin(self, done: int) -> None:
-        """Delete the points after step `done`, from which training continues."""
+        """Delete the points after step `done`, from which training continues.
+
+        Raises DamagedRun if an earlier point is damaged: found only at the end, it would cost all of training.
+        """
         for place in self.run.points():
             if step_of(place) > done:
                 self.run.remove(place.rstrip("/"))
+            elif fault := validation.weights_fault(self.run.path, place):
+                raise DamagedRun(
+                    f"{self.run.path} is damaged: {fault}; move {place.rstrip('/')} away and give the same command "
+                    f"again, which goes on without scores at this point"
+                )
 
     def due(self, step: int) -> bool:
         """Return whether the weights are kept at this step."""

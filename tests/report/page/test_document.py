@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from workbench.report.page import document
 from workbench.report.page.answer import Answer
 from workbench.report.page.section import Section
 from workbench.report.report_options import ReportOptions
+from workbench.store.atomic import STAGE
 from workbench.store.run_store import RunStore
 
 EMPTY = made.in_memory(lambda *_: 0.0, ("rtd", "bert-mlm"), 2)
@@ -118,6 +121,25 @@ def test_a_report_of_another_store_is_replaced_with_a_warning(tmp_path: Path, ca
     [told] = caplog.messages
     assert str(out) in told and str(other[0].root) in told
     assert [row["run_id"] for row in parsed.sheet(out / "runs.csv")] == [run.run_id for run in other[0].runs()]
+
+
+def test_a_report_that_cannot_be_written_leaves_the_one_before_as_it_was(
+    tmp_path: Path, study: tuple[RunStore, str]
+) -> None:
+    page = write(study, tmp_path)
+    for table in tmp_path.glob("*.csv"):
+        table.write_text("of the report before")
+    (left := tmp_path / f"{STAGE}{'0' * 32}").write_text("of a process that was killed")
+    os.utime(left, (0, 0))
+    before = {path: path.read_bytes() for path in tmp_path.iterdir() if path != left}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (page.stat().st_size - 1, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            write(study, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 @pytest.mark.parametrize(

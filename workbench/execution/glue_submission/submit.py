@@ -24,7 +24,7 @@ from workbench.execution.glue_submission.choice import Score, SeedChoice, Source
 from workbench.execution.glue_submission.repeated import repeat, task_of
 from workbench.execution.published_runs import folder_of
 from workbench.spec.host import Host
-from workbench.store.atomic import dumps, write_together
+from workbench.store.atomic import dumps, sweep_old, write_together
 from workbench.store.environment import code_version
 from workbench.store.run_directory import RunDir
 from workbench.tasks.finetuning import glue, glue_server
@@ -72,6 +72,7 @@ def submit(
         str((code_version() or {}).get("commit", "")),
     )  # fmt: skip
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
+    sweep_old(out.absolute().parent)
     page = card.to_markdown().encode()
     write_together({cards[0]: (dumps(card.to_json()) + "\n").encode(), cards[1]: page, out: content})
     return card

@@ -26,7 +26,7 @@ from workbench.report.page.phrases import several
 from workbench.report.page.section import Section, section
 from workbench.report.report_options import ReportOptions
 from workbench.report.statistics.noise import LEAST_DF
-from workbench.store.atomic import write_atomic
+from workbench.store.atomic import sweep_old, write_together
 
 if TYPE_CHECKING:
     from workbench.store.run_store import RunStore
@@ -85,13 +85,14 @@ def write(store: RunStore, record_name: str, out: Path, missing: Mapping[str, st
     page = out if out.suffix == ".html" else out / "index.html"
     prefix = "" if page.name == "index.html" else f"{page.stem}-"
     page.parent.mkdir(parents=True, exist_ok=True)
+    sweep_old(page.parent)
     _warn_of_replaced(page.parent / f"{prefix}runs.csv", loaded, store)
-    for name, sheet in csv_tables.sheets(loaded, results).items():
-        write_atomic(page.parent / f"{prefix}{name}", csv_tables.text(sheet).encode("utf-8", "replace"))
+    texts = {name: csv_tables.text(sheet) for name, sheet in csv_tables.sheets(loaded, results).items()}
     html = render(loaded, results, missing, options, prefix)
     if results:
-        write_atomic(page.parent / f"{prefix}compute.svg", picture(loaded, results[0]).encode("utf-8", "replace"))
-    write_atomic(page, html.encode("utf-8", "replace"))
+        texts["compute.svg"] = picture(loaded, results[0])
+    files = {page.parent / f"{prefix}{name}": text for name, text in texts.items()} | {page: html}
+    write_together({path: text.encode("utf-8", "replace") for path, text in files.items()})
     return page
 
 
