@@ -72,6 +72,16 @@ def test_a_damaged_run_is_not_compared(store: RunStore) -> None:
         assert str(caught.value).startswith(f"{one.path} is damaged: env.json cannot be read")
 
 
+def test_an_export_does_not_replace_a_file_of_the_store(store: RunStore) -> None:
+    before = (store.root / "store.json").read_bytes()
+    with pytest.raises(InputError, match=r"--out .*store\.json lies in the store"):
+        read.export("ablation", runs=store.root, out=store.root / "store.json")
+    run = next(run for run in store.runs() if run.trained)
+    with pytest.raises(InputError, match=r"--checkpoint .*new lies in the store"):
+        read.export(run.run_id, runs=store.root, checkpoint=store.root / "new")
+    assert (store.root / "store.json").read_bytes() == before
+
+
 def test_the_exit_code_of_a_check_says_whether_a_file_differs(
     store: RunStore, capsys: pytest.CaptureFixture[str]
 ) -> None:

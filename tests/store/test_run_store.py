@@ -17,7 +17,7 @@ from workbench.errors import InputError
 from workbench.spec.run_spec import RunSpec, digest
 from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.atomic import dumps, read_object, sealed
-from workbench.store.run_store import SINCE_HASHES, ExperimentRecord, RunDir, RunStore
+from workbench.store.run_store import SINCE_HASHES, ExperimentRecord, RunDir, RunStore, check_outside
 
 # -- runs and their identity
 
@@ -300,3 +300,14 @@ def test_many_runs_are_opened_in_order_and_the_folder_is_listed_once(
     (store.root / bounds[30].run_id / "spec.json").write_text("{")
     with pytest.raises(InputError, match=bounds[30].run_id):
         store.open_all(bounds)
+
+
+def test_what_is_written_for_others_lies_outside_of_the_store(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    RunStore(root)
+    (tmp_path / "link").symlink_to(root)
+    for out in (root, root / "store.json", root / "experiments" / "x.json", tmp_path / "link" / "run" / "spec.json"):
+        with pytest.raises(InputError, match=r"lies in the store .*; name a place outside of it"):
+            check_outside(root, out, "--out")
+    for out in (tmp_path / "runs.csv", tmp_path / "runs-2" / "scores.csv"):
+        check_outside(root, out, "--out")

@@ -25,7 +25,7 @@ from workbench.spec.parts import TasksSpec
 from workbench.store import validation
 from workbench.store.atomic import disk_errors, draft_in, place_first, sweep_old, sync_tree
 from workbench.store.run_directory import RunDir
-from workbench.store.run_store import RunStore
+from workbench.store.run_store import RunStore, check_outside
 from workbench.tasks import load
 from workbench.tasks.finetuning.babylm_glue import SUITE
 from workbench.tasks.zero_shot.minimal_pairs import PairSet
@@ -43,6 +43,7 @@ def export(store: RunStore, record: str, out: Path, verify: bool = True) -> list
     taken = InputError(f"--babylm {out}: this path is a file or a folder that is not empty; name a new folder")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise taken
+    check_outside(store.root, out, "--babylm")
     experiment = store.experiment(record)
     runs = undamaged(map(store.get, experiment.runs), verify)
     if not runs:

@@ -180,9 +180,11 @@ def export(
         if os.path.lexists(out) and not out.is_file():
             raise InputError(f"--out {out} exists and is not a regular file; name another file")
     from workbench.report import find_record
-    from workbench.store.run_store import RunStore
+    from workbench.store.run_store import RunStore, check_outside
 
     store = RunStore.existing(runs)
+    if out is not None:
+        check_outside(store.root, out, "--out")
     record = find_record(store, experiment)
     from workbench.report import long_table
     from workbench.store.atomic import sweep_old, write_atomic

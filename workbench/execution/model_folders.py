@@ -16,6 +16,7 @@ from workbench.models.heads import BinaryHead
 from workbench.spec.run_spec import RunSpec
 from workbench.store.atomic import disk_errors, draft_in, place_first, sweep_old, sync_tree
 from workbench.store.run_directory import RunDir
+from workbench.store.run_store import check_outside
 
 DISCRIMINATOR, GENERATOR, MASKED_LM = "discriminator", "generator", "masked-lm"
 CLASSES = {DISCRIMINATOR: "ElectraForPreTraining", GENERATOR: "ElectraForMaskedLM", MASKED_LM: "ElectraForMaskedLM"}
@@ -36,6 +37,7 @@ def write(run: RunDir, out: Path) -> list[Path]:
     from workbench.tasks.zero_shot.scorer import put_together
 
     run.check_trained("no model to export")
+    check_outside(run.path.parent, out, "--checkpoint")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"--checkpoint {out} exists and is not an empty folder; name a new one")
     spec, model = put_together(run.path / "encoder", "cpu")

@@ -336,6 +336,16 @@ def _parsed_record(path: Path) -> ExperimentRecord:
     return ExperimentRecord(**values, covered=has_seal)
 
 
+def check_outside(root: Path, out: Path, option: str) -> None:
+    """Raise InputError if `out` lies in the store at `root`, where it could replace a file of a run, or seem a run."""
+    place, store = os.path.realpath(out), os.path.realpath(root)
+    if os.path.commonpath([place, store]) == store:
+        raise InputError(
+            f"{option} {str(out)[:200]} lies in the store {root}, whose files belong to its runs; name a place outside "
+            f"of it"
+        )
+
+
 def _resolved(root: Path | str) -> Path:
     try:
         return user_path(root, "--runs").resolve()

@@ -27,6 +27,7 @@ from workbench.spec.host import Host
 from workbench.store.atomic import dumps, sweep_old, write_together
 from workbench.store.environment import code_version
 from workbench.store.run_directory import RunDir
+from workbench.store.run_store import check_outside
 from workbench.tasks.finetuning import glue, glue_server
 from workbench.tasks.finetuning.glue_server import PARTS, Part
 from workbench.tasks.task import Examples, Task
@@ -53,6 +54,7 @@ def submit(
     WNLI gets its most frequent training label. Raises InputError if a file is missing, unless `partial_zip`.
     """
     cards = _outputs(out)
+    check_outside(source.run.path.parent, out, "--out")
     run, place = source.run, glue_place or source.run.spec().tasks.glue
     run.check_trained("nothing to submit")
     encoder = _encoder(run)
