@@ -124,6 +124,14 @@ def test_a_host_that_cannot_be_is_refused(options: dict[str, Any], words: str) -
         request.host_of(**options)
 
 
+def test_threads_whose_stacks_the_address_space_cannot_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenMP would end the process, without a word of ours."""
+    monkeypatch.setattr("workbench.memory.address_space", lambda: 6 << 30)
+    assert request.host_of(threads=64).threads == 64
+    with pytest.raises(InputError, match=r"limited to 6\.4 GB \(ulimit -v\), and torch with 4,096 threads needs 37\.6"):
+        request.host_of(threads=4096)
+
+
 def test_a_setting_that_an_axis_overrules_is_named(caplog: pytest.LogCaptureFixture) -> None:
     found = Experiment("x", "?", {"optim.lr": (1e-3, 2e-3), "tying": ("none",)})
     with caplog.at_level(logging.WARNING, "workbench"):

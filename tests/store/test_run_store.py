@@ -311,3 +311,9 @@ def test_what_is_written_for_others_lies_outside_of_the_store(tmp_path: Path) ->
             check_outside(root, out, "--out")
     for out in (tmp_path / "runs.csv", tmp_path / "runs-2" / "scores.csv"):
         check_outside(root, out, "--out")
+
+
+@pytest.mark.parametrize("folder", ["/proc/runs", "/sys/runs", "/sys"])
+def test_a_folder_of_the_kernel_holds_no_runs(folder: str) -> None:
+    with pytest.raises(InputError, match=r"cannot (be created|hold runs); choose another folder with --runs"):
+        RunStore(folder)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import InputError
-from workbench.memory import check_address_space
+from workbench.errors import InputError, plural
+from workbench.memory import FOR_TORCH, STACK, check_address_space
 from workbench.spec.host import Host, launched
 from workbench.spec.parts import COUNTS
 from workbench.store.atomic import can_hold_files, user_path
@@ -406,7 +406,8 @@ def host_of(
         save_every=save_every, track=track, plain=plain, devices=launched() if devices is None else devices,
         shard=shard, launch=launch,
     )  # fmt: skip
-    check_address_space()
+    more = "" if threads is None else f" with {plural(threads, 'thread')}"
+    check_address_space(FOR_TORCH + STACK * (threads or 0), f"torch{more}")
     if device != "auto" and launch is None:
         host.resolved_device()
     return host

@@ -127,7 +127,8 @@ class RunStore:
                 raise InputError(f"there are no runs in {self.root}: no such folder; give their folder with --runs")
             try:
                 self.root.mkdir(parents=True, exist_ok=True)
-            except (FileNotFoundError, NotADirectoryError, RecursionError):  # /proc raises the first
+            # /proc raises the first, and /sys the last, although it says that root may write there.
+            except (FileNotFoundError, NotADirectoryError, RecursionError, PermissionError):
                 raise InputError(f"{self.root} cannot be created; choose another folder with --runs") from None
         try:
             read_object(mark, format=FORMAT)
@@ -146,7 +147,7 @@ class RunStore:
         """Make the folder a store by its file `store.json`. Raises InputError if it takes no files, or OSError."""
         try:
             write_atomic(mark, (dumps({"format": FORMAT}) + "\n").encode())
-        except FileNotFoundError:  # /proc raises this
+        except (FileNotFoundError, PermissionError):  # /proc and /sys raise these
             raise InputError(f"{self.root} cannot hold runs; choose another folder with --runs") from None
 
     @classmethod
