@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import lzma
 import os
 import sys
@@ -56,6 +57,27 @@ def test_long_text_is_cut_so_that_memory_is_bounded(tmp_path: Path, monkeypatch:
     assert "".join(read(tmp_path / "unbroken.txt")).replace("\n", "") == "é" * 3000
     (tmp_path / "lines.txt").write_text("\n".join(words))
     assert "\n".join(read(tmp_path / "lines.txt")).split("\n") == words
+
+
+def test_a_glob_enters_a_folder_once_however_many_links_lead_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two links to a folder from within it would make 2 ** 40 paths."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("in/a.txt", "in/deep/b.txt", "in/deep/c.md", "in/.hidden/d.txt", "other/en/e.txt", "in/[x]/f.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    (tmp_path / "in/other").symlink_to(tmp_path / "other")
+    patterns = ["**", "**/*", "in/**/*.txt", f"{tmp_path}/i?/**", "in/**/en/*", "**/**/b.txt", "*/**/de*/*", "in/*.txt"]
+    for pattern in patterns:
+        expected = {os.path.realpath(path) for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)}
+        assert {os.path.realpath(p) for p in sources._matches(pattern) if os.path.isfile(p)} == expected, pattern
+    for name in ("one", "two"):
+        (tmp_path / "in" / name).symlink_to(tmp_path / "in")
+    found = sources._resolve("in/**/*.txt", None)
+    assert sorted({source.path.name for source in found if isinstance(source, sources.File)}) == [
+        "a.txt", "b.txt", "e.txt", "f.txt",
+    ]  # fmt: skip
 
 
 def test_folders_globs_and_several_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -6,6 +6,7 @@ folder that exists, as a glob (`*`, `?`, `[`), and as a hub name "owner/name" or
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import glob
 import os
@@ -176,7 +177,7 @@ def _resolve(name: str, revision: str | None) -> list[Source]:
             raise InputError(f"corpus {name!r} is a type of file that cannot be read; these types can: {KINDS}")
         return [_file(path)]
     if any(sign in name for sign in "*?["):
-        matches = [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]
+        matches = [Path(match) for match in sorted(set(_matches(str(path))))]
         matches = [match for match in matches if match.is_file() and formats.kind_of(match)]
         if not matches:
             raise InputError(
@@ -191,6 +192,32 @@ def _resolve(name: str, revision: str | None) -> list[Source]:
         f"corpus {name!r} is neither {' nor '.join(map(repr, BUILT_IN))} nor a file, folder or glob (relative paths "
         f"start at {Path.cwd()}) nor a hub name such as owner/name"
     )
+
+
+def _matches(pattern: str) -> Iterator[str]:
+    """Yield the paths that a glob matches. Below `**` each folder is entered once, however many links lead to it.
+
+    `glob` would follow links that lead back to a folder above them again and again.
+    """
+    parts = pattern.split(os.sep)
+    if "**" not in parts:
+        yield from glob.iglob(pattern)
+        return
+    place = parts.index("**")
+    before, after = os.sep.join(parts[:place]) or os.sep[: place > 0], parts[place + 1 :]
+    while after[:1] == ["**"]:
+        del after[0]
+    entered: set[tuple[int, int]] = set()
+    for base in sorted(glob.iglob(before)) if before else [os.curdir]:
+        for folder, names, _ in os.walk(base, followlinks=True):
+            names[:] = sorted(name for name in names if not name.startswith("."))
+            with contextlib.suppress(OSError):  # of a folder that has just been removed
+                info = os.stat(folder)
+                if (info.st_dev, info.st_ino) in entered:
+                    names.clear()
+                    continue
+                entered.add((info.st_dev, info.st_ino))
+            yield from _matches(os.sep.join([glob.escape(folder.rstrip(os.sep)), *(after or ["*"])]))
 
 
 def _remote(name: str) -> list[Remote]:
