@@ -127,8 +127,9 @@ class RunStore:
                 raise InputError(f"there are no runs in {self.root}: no such folder; give their folder with --runs")
             try:
                 self.root.mkdir(parents=True, exist_ok=True)
-            # /proc raises the first, and /sys the last, although it says that root may write there.
-            except (FileNotFoundError, NotADirectoryError, RecursionError, PermissionError):
+            except (FileNotFoundError, NotADirectoryError, RecursionError, PermissionError) as error:
+                if _no_permission(error, self.root):
+                    raise
                 raise InputError(f"{self.root} cannot be created; choose another folder with --runs") from None
         try:
             read_object(mark, format=FORMAT)
@@ -147,7 +148,9 @@ class RunStore:
         """Make the folder a store by its file `store.json`. Raises InputError if it takes no files, or OSError."""
         try:
             write_atomic(mark, (dumps({"format": FORMAT}) + "\n").encode())
-        except (FileNotFoundError, PermissionError):  # /proc and /sys raise these
+        except (FileNotFoundError, PermissionError) as error:
+            if _no_permission(error, self.root):
+                raise
             raise InputError(f"{self.root} cannot hold runs; choose another folder with --runs") from None
 
     @classmethod
@@ -335,6 +338,16 @@ def _parsed_record(path: Path) -> ExperimentRecord:
     except InputError as error:
         raise ValueError(f"{path.name}: {error}") from None
     return ExperimentRecord(**values, covered=has_seal)
+
+
+def _no_permission(error: BaseException, folder: Path) -> bool:
+    """Return whether this user may not write where `folder` is or would be.
+
+    The folders of the kernel take no files although they say that root may write there: /sys raises PermissionError,
+    and /proc FileNotFoundError.
+    """
+    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    return isinstance(error, PermissionError) and not os.access(existing, os.W_OK)
 
 
 def check_outside(root: Path, out: Path, option: str) -> None:
