@@ -7,13 +7,14 @@ import functools
 import json
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec, TextIO
 
 import typer
 
+from workbench.errors import InputError
 from workbench.store.atomic import user_path
 
 P = ParamSpec("P")
@@ -142,11 +143,20 @@ def emit(value: Any, as_json: bool) -> None:
     (_results.get() or sys.stdout).write(text + "\n")
 
 
+def _refuse_options_as_values(arguments: Mapping[str, Any]) -> None:
+    """Raise InputError if the value of an option is another option, which the command would then not see."""
+    for name, value in arguments.items():
+        for each in value if isinstance(value, list | tuple) else [value]:
+            if str(each).startswith("--"):
+                raise InputError(f"--{name.strip('_').replace('_', '-')} is followed by {each}; give it a value")
+
+
 def with_results_alone(command: Callable[P, None]) -> Callable[P, None]:
     """Return a command that writes only its results (`emit`) to stdout; what a user's code prints goes to stderr."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        _refuse_options_as_values(kwargs)
         token = _results.set(sys.stdout)
         try:
             with contextlib.redirect_stdout(sys.stderr):

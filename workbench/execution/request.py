@@ -85,8 +85,17 @@ class Trials:
                 raise InputError(f"{name}={value!r} is not a whole number from 1 to {most:,}")
 
     def searches(self, axis: str | None) -> bool:
-        """Return whether a sweep of this axis is a search, instead of a comparison of all values."""
-        return self.trials is not None or axis == TUNE
+        """Return whether a sweep of this axis is a search, instead of a comparison of all values.
+
+        Raises InputError if it is none and there are settings of a search.
+        """
+        search = self.trials is not None or axis == TUNE
+        if not search and self != Trials():
+            raise InputError(
+                "--sampler, --tuning-seeds and --storage belong to a search, and this sweep compares all values; give "
+                "--trials N, or leave them out"
+            )
+        return search
 
 
 def run_job(request: Request, experiment: str) -> tuple[Job, Limit | None]:
@@ -406,6 +415,8 @@ def host_of(
         save_every=save_every, track=track, plain=plain, devices=launched() if devices is None else devices,
         shard=shard, launch=launch,
     )  # fmt: skip
+    if plain and compile_:
+        raise InputError("--plain and --compile contradict each other, since --plain uses no faster code; keep one")
     more = "" if threads is None else f" with {plural(threads, 'thread')}"
     check_address_space(FOR_TORCH + STACK * (threads or 0), f"torch{more}")
     if device != "auto" and launch is None:

@@ -39,6 +39,7 @@ SHARE = "budget.share"
 EQUAL_WITHIN = 0.02  # largest relative difference of FLOPs called equal; whole steps cannot give exactly equal FLOPs
 _AT_EQUAL = re.compile(r",?\s*\bat (an )?equal (compute|cost|budget|time|flops|number of \w+)\b,?", re.IGNORECASE)
 
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # but for tabs and ends of lines
 NAMES = ("QUESTION", "AXES", "VARIANTS", "MATCH", "CONTRASTS")
 LARGEST = 1 << 20  # bytes of an experiment file
 MOST_RUNS = 100_000
@@ -179,6 +180,8 @@ def load(word: str) -> Experiment:
             raise InputError(
                 f"experiment file {path}: {name} contains half of a surrogate pair, which is not valid text"
             )
+        if sign := next(filter(CONTROL.search, _texts(content[name])), None):
+            raise InputError(f"experiment file {path}: {name} contains control characters, as in {sign!r:.200}")
     for key, values in axes.items():
         check_key(key, f"AXES of experiment file {path}")
         if not isinstance(values, tuple) or not values:
