@@ -91,7 +91,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     "no task": (["run", "ablation", "--tasks", ","], "--tasks names no task"),
     "report in the store": (
         ["run", "ablation", "--runs", "here", "--out", "here/x"],
-        "here/x, which lies in the store",
+        "here/x lies in the store",
     ),
     "report in the store by default": (["run", "ablation", "--runs", "."], "--out"),
     "report of old in the store": (["report", "ablation", "--runs", "here", "--out", "here/../here"], "lies in the"),

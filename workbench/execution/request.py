@@ -213,15 +213,13 @@ def carry_out_job(
 def report_folder(out: Path | None, store: Path) -> Path | None:
     """Return the folder `out` of a report after a check that it can be written and lies outside of the store.
 
-    A folder in a store counts as a run. Without `out` this is the default, a folder in `reports`. Raises InputError.
+    Without `out` this is the default, a folder in `reports`. Raises InputError.
     """
+    from workbench.store.run_store import check_outside
+
     out = None if out is None else user_path(out, "--out")
-    place, root = (os.path.realpath(path) for path in (out or "reports", user_path(store, "--runs")))
-    if os.path.commonpath([place, root]) == root:
-        raise InputError(
-            f"the report would be written to {str(out or 'reports')[:200]}, which lies in the store {store}, where "
-            f"every folder counts as a run; give a folder outside of it with --out"
-        )
+    named = "--out" if out else "without --out, the report's folder"
+    check_outside(user_path(store, "--runs"), out or Path("reports"), named)
     return writable(out)
 
 

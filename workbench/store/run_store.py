@@ -351,7 +351,10 @@ def _no_permission(error: BaseException, folder: Path) -> bool:
 
 
 def check_outside(root: Path, out: Path, option: str) -> None:
-    """Raise InputError if `out` lies in the store at `root`, where it could replace a file of a run, or seem a run."""
+    """Raise InputError if `out` lies in the store at `root`: it could replace a file of a run, or count as a run.
+
+    `option` is what the message calls it.
+    """
     place, store = os.path.realpath(out), os.path.realpath(root)
     if os.path.commonpath([place, store]) == store:
         raise InputError(
