@@ -26,19 +26,25 @@ def some(step: int, size: int = 40) -> dict[str, dict[str, torch.Tensor]]:
 
 
 def killed(work: Callable[[Callable[[int], None]], None], seconds: float) -> int:
-    """Fork, let the child `work`, and kill it after so long. The last number it acknowledged, 0 if none."""
+    """Fork, let the child `work`, and kill it so long after it began. The last number it acknowledged, 0 if none."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
         os.close(reader)
-        work(lambda number: os.write(writer, number.to_bytes(4, "little")) and None)
+
+        def acknowledge(number: int) -> None:
+            os.write(writer, number.to_bytes(4, "little"))
+
+        acknowledge(0)  # which says that the child computes: on a busy machine it may have to wait for that
+        work(acknowledge)
         os._exit(0)
     os.close(writer)
-    time.sleep(seconds)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    with os.fdopen(reader, "rb") as pipe:
-        return int.from_bytes(pipe.read()[-4:], "little")
+    with os.fdopen(reader, "rb", buffering=0) as pipe:
+        begun = pipe.read(4)
+        time.sleep(seconds)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return int.from_bytes((begun + pipe.readall())[-4:], "little")
 
 
 def killed_while_saving(folder: Path, count: int) -> str:
@@ -93,7 +99,7 @@ def flipped_and_cut(folder: Path, count: int) -> str:
 
 def killed_while_logging(folder: Path, count: int) -> str:
     """Goal 6: of rows logged at 100 Hz or faster at most the one in writing is lost, and a torn end is repaired."""
-    draw, path, logged = random.Random(count), folder / "metrics.jsonl", 0
+    draw, path, logged, kills = random.Random(count), folder / "metrics.jsonl", 0, 0
 
     def log_for_ever(acknowledge: Callable[[int], None]) -> None:
         metrics = Metrics(path)
@@ -105,7 +111,9 @@ def killed_while_logging(folder: Path, count: int) -> str:
             acknowledge(step)
             time.sleep(0.002)
 
-    for _ in range(count):
+    while kills < count or logged < count:  # on a busy machine few rows are logged between two kills
+        kills += 1
+        assert kills < 50 * count, f"only {logged} rows were logged"
         last = killed(log_for_ever, draw.uniform(0.01, 0.06)) or logged
         steps = [row["step"] for row in rows(path)]
         assert steps == list(range(1, len(steps) + 1)), "rows are missing or double"
@@ -114,5 +122,4 @@ def killed_while_logging(folder: Path, count: int) -> str:
         if draw.random() < 0.3:  # what a power cut may leave
             with path.open("ab") as file:
                 file.write(b'{"step": %d, "lo' % (logged + 1))
-    assert logged > count
-    return f"{count} kills over {logged} rows: none that was acknowledged is lost"
+    return f"{kills} kills over {logged} rows: none that was acknowledged is lost"
