@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
 
-from workbench.api.arguments import EvaluateArguments, RunArguments, SweepArguments, checked
+from workbench.api.arguments import WHOLE, EvaluateArguments, RunArguments, SweepArguments, checked
 from workbench.cli import train
 from workbench.errors import InputError
 
@@ -25,6 +25,12 @@ PRINTED = {"dry_run", "as_json"}  # what a command prints; `plan` returns it
 def test_the_arguments_are_the_options_of_the_command(command: Any, positional: set[str], arguments: Any) -> None:
     options = set(inspect.signature(command).parameters) - PRINTED - positional
     assert set(arguments.__annotations__) == {NAMES.get(option, option) for option in options}
+
+
+def test_whole_numbers_have_the_bounds_of_the_options() -> None:
+    options = get_type_hints(train.run, include_extras=True)
+    bounds = {name: next(each for each in options[name].__metadata__ if hasattr(each, "max")) for name in WHOLE}
+    assert {name: (option.min, option.max) for name, option in bounds.items()} == WHOLE
 
 
 def test_values_of_every_type_are_taken() -> None:

@@ -111,11 +111,15 @@ Launcher = Annotated[
         "--set launch.time=04:00:00 and the like are options of the jobs."
     ),
 ]
-MicroBatch = Annotated[int | None, typer.Option(min=1, help="Rows computed at once (default: all of a device's).")]
+MicroBatch = Annotated[
+    int | None, typer.Option(min=1, max=1 << 31, help="Rows computed at once (default: all of a device's).")
+]
 Threads = Annotated[int | None, typer.Option(min=1, max=4096, help="CPU threads of each run.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Use plain PyTorch in fp32, without faster code, for comparison.")]
 Compile = Annotated[bool, typer.Option("--compile", help="Use torch.compile.")]
-SaveEvery = Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints (default: one each 5 min).")]
+SaveEvery = Annotated[
+    int | None, typer.Option(min=1, max=1 << 31, help="Steps between checkpoints (default: one each 5 min).")
+]
 Track = Annotated[str | None, typer.Option(help="Copy metrics to a tracker: wandb.")]
 MatchText = Annotated[
     str | None,
