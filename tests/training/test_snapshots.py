@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import pytest
 import torch
 from point_runs import STEPS, carried_out, spec_of, values, weights
 from safetensors.torch import load_file
+from torch import nn
 
 from workbench import objectives
 from workbench.data.prepare import Prepared
@@ -118,14 +119,21 @@ def test_room_for_points_is_checked_beforehand(
     assert asked[0][0] >= 2 * 12 * weights + 4 * weights, "two checkpoints and the weights that are exported"
 
 
-def test_points_after_the_step_that_training_continues_from_are_taken_away(tmp_path: Path) -> None:
+def points_at(steps: Sequence[int], folder: Path) -> tuple[snapshots.Snapshots, nn.Module]:
+    """The snapshots of a new run with points at these steps, and a model of the run."""
     spec = spec_of()
-    run = RunStore(tmp_path / "runs").open(BoundRun(spec))
-    tokenizer = tmp_path / "words"
+    run = RunStore(folder / "runs").open(BoundRun(spec))
+    tokenizer = folder / "words"
     tokenizer.mkdir()
     (tokenizer / "vocab.txt").write_text("x" * 100)
-    made, model = plan(spec), objectives.build(spec, build_encoder(spec))
-    kept = snapshots.Snapshots(run, spec, made, tokenizer, [Point(n, f"{5 * n} %") for n in (2, 4, 6)])
+    points = [Point(step, f"{5 * step} %") for step in steps]
+    kept = snapshots.Snapshots(run, spec, plan(spec), tokenizer, points)
+    return kept, objectives.build(spec, build_encoder(spec))
+
+
+def test_points_after_the_step_that_training_continues_from_are_taken_away(tmp_path: Path) -> None:
+    kept, model = points_at((2, 4, 6), tmp_path)
+    run, made = kept.run, kept.plan
     assert [step for step in range(8) if kept.due(step)] == [2, 4, 6]
     weights = made.parameters["total"]
     assert kept.room(0, weights) == 3 * (4 * weights + 2 * 100) and kept.room(4, weights) * 3 == kept.room(0, weights)
@@ -142,14 +150,10 @@ def test_points_after_the_step_that_training_continues_from_are_taken_away(tmp_p
 
 
 def test_a_damaged_point_is_found_before_training_goes_on(tmp_path: Path) -> None:
-    spec = spec_of()
-    run = RunStore(tmp_path / "runs").open(BoundRun(spec))
-    tokenizer = tmp_path / "words"
-    tokenizer.mkdir()
-    (tokenizer / "vocab.txt").write_text("x" * 100)
-    kept = snapshots.Snapshots(run, spec, plan(spec), tokenizer, [Point(n, f"{5 * n} %") for n in (2, 4)])
+    kept, model = points_at((2, 4), tmp_path)
+    run = kept.run
     for step in (2, 4):
-        kept.keep(objectives.build(spec, build_encoder(spec)), step, seconds=1.0)
+        kept.keep(model, step, seconds=1.0)
     words = run.path / "points/00000002/encoder/vocab.txt"
     words.write_text("y" * 100)
     with pytest.raises(DamagedRun) as caught:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from workbench.api.arguments import EvaluateArguments, RunArguments, SubmitArguments, SweepArguments, checked
+from workbench.api.arguments import LISTS, EvaluateArguments, RunArguments, SubmitArguments, SweepArguments, checked
 from workbench.errors import InputError, suggest
 from workbench.execution.cluster.job_options import launch_of
 from workbench.execution.request import (
@@ -85,9 +85,7 @@ class Study:
     def _frames(self) -> Frames:
         from workbench.report.load import frames
 
-        study = frames.read(self._store, self.name)
-        frames.warn_of_damage(study, self._store.root)
-        return study
+        return frames.read_and_warn(self._store, self.name)
 
     @functools.cached_property
     def _boards(self) -> list[Board]:
@@ -345,7 +343,7 @@ def _word(value: Any) -> str:
 def _request(given: dict[str, Any]) -> Request:
     """Return the request of these keyword arguments."""
     settings = _settings(given)
-    for name in ("objectives", "corpus"):
+    for name in LISTS:
         if isinstance(given.get(name), str):
             given[name] = (given[name],)
     if given.get("seeds") is not None:

@@ -299,8 +299,6 @@ def load_foreign(folder: Path) -> Any:
         raise InputError(f"{folder}: tokenizer_config.json names a tokenizer_class that is not a tokenizer")
     if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
         raise InputError(f"{folder} holds no tokens besides special ones, so it cannot encode any text")
-    if (
-        "model_input_names" not in tokenizer.init_kwargs
-    ):  # by default, transformers 5 leaves out those of ALBERT and XLNet
+    if "model_input_names" not in tokenizer.init_kwargs:  # transformers 5 leaves out the segments of ALBERT and XLNet
         tokenizer.model_input_names = list(dict.fromkeys((*tokenizer.model_input_names, SEGMENTS)))
     return tokenizer

@@ -66,10 +66,8 @@ def measured(store: RunStore, word: str) -> list[Noise]:
     from scipy import stats
 
     name = find_record(store, word)
-    study = frames.read(store, name, verify=False)
-    frames.warn_of_damage(study, store.root)
     noises = []
-    for board in boards(study):
+    for board in boards(frames.read_and_warn(store, name, verify=False)):
         noise = board.noise[board.budget][0]
         if noise.paired and noise.df:
             low, high = (noise.paired * math.sqrt(noise.df / stats.chi2.ppf(p, noise.df)) for p in (0.975, 0.025))

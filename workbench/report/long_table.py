@@ -39,8 +39,7 @@ def table(experiment: Frames) -> pd.DataFrame:
 
 def export(store: RunStore, record: str, form: str, verify: bool = True) -> bytes:
     """Return the table as a file of a form: a key of FORMS. Raises InputError if there is no such record."""
-    experiment = frames.read(store, record, verify)
-    frames.warn_of_damage(experiment, store.root)
+    experiment = frames.read_and_warn(store, record, verify)
     return FORMS[form](table(experiment))
 
 

@@ -47,6 +47,11 @@ class Examined(NamedTuple):
     records: dict[str, dict[str, Any]]
 
 
+def damaged(path: Path, fault: str) -> DamagedRun:
+    """Return the error for a finished run that is damaged and was to be used."""
+    return DamagedRun(f"{path} is damaged: {fault}; move that folder away and give the command that trained it again")
+
+
 class RunDir:
     """A run on disk. Any process may read it; the process that trains holds the `lease`, which every write checks."""
 
@@ -479,9 +484,7 @@ class RunDir:
     def check_trained(self, lacking: str) -> None:
         """Raise InputError, with what is `lacking` therefore, if the run is damaged or its training is not finished."""
         if damage := self.damage:
-            raise DamagedRun(
-                f"{self.path} is damaged: {damage}; move that folder away and give the command that trained it again"
-            )
+            raise damaged(self.path, damage)
         if not self.trained:
             raise InputError(f"{self.run_id} is not trained ({self.state}), so there is {lacking}")
 

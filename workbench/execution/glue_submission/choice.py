@@ -71,9 +71,7 @@ def source_of(store: RunStore, word: str, arm: str | None) -> Source:
         if arm is not None:
             raise InputError(f"--arm {arm} chooses among the arms of an experiment, and {run.run_id} is a run")
         return Source(run, "named by its user")
-    study = frames.read(store, find_record(store, word), verify=False)
-    frames.warn_of_damage(study, store.root)
-    return _best_of_arm(store, study, arm)
+    return _best_of_arm(store, frames.read_and_warn(store, find_record(store, word), verify=False), arm)
 
 
 def _best_of_arm(store: RunStore, experiment: frames.Frames, arm: str | None) -> Source:

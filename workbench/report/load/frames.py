@@ -222,6 +222,13 @@ def _gathered(store: RunStore, record: Mapping[str, Any], verify: bool) -> _Gath
     return gathered
 
 
+def read_and_warn(store: RunStore, name: str, verify: bool = True) -> Frames:
+    """Return what `read` does, and log a warning for each run that is left out because it is damaged."""
+    experiment = read(store, name, verify)
+    warn_of_damage(experiment, store.root)
+    return experiment
+
+
 def warn_of_damage(experiment: Frames, store: Path) -> None:
     """Log a warning for each run of a record that is left out because its files are damaged or missing."""
     for run in experiment.rows("runs"):

@@ -15,6 +15,7 @@ from workbench.report.load.run_files import NONE, Records, flatten, number, opti
 from workbench.spec.run_spec import with_later_settings
 from workbench.spec.scoring import mean_score, place_of
 from workbench.store.index import Index
+from workbench.store.run_directory import damaged
 from workbench.store.run_store import RunDir, RunStore
 
 Row = dict[str, Any]
@@ -73,9 +74,7 @@ def whole_row(run: RunDir) -> Row:
     """Return the row of one run. Raises InputError if the run is damaged, since its row then lacks most values."""
     row = row_of(run)
     if row["state"] == "damaged":
-        raise InputError(
-            f"{run.path} is damaged: {row['note']}; move that folder away and give the command that trained it again"
-        )
+        raise damaged(run.path, row["note"])
     return row
 
 

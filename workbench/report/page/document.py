@@ -79,8 +79,7 @@ class Page:
 
 def write(store: RunStore, record_name: str, out: Path, missing: Mapping[str, str], options: ReportOptions) -> Path:
     """Write the page and its CSV files; the parameters and errors are those of `workbench.report.write`."""
-    loaded = frames.read(store, record_name, options.verify)
-    frames.warn_of_damage(loaded, store.root)
+    loaded = frames.read_and_warn(store, record_name, options.verify)
     results = boards(loaded, options.order)
     page = out if out.suffix == ".html" else out / "index.html"
     prefix = "" if page.name == "index.html" else f"{page.stem}-"
