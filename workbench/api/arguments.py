@@ -108,7 +108,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _check(name: str, value: Any) -> None:
-    """Raise InputError if an argument does not have this value."""
+    """Raise InputError if an argument cannot have this value."""
     if name in WHOLE:
         least, most = WHOLE[name]
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:

@@ -39,7 +39,7 @@ SHARE = "budget.share"
 EQUAL_WITHIN = 0.02  # largest relative difference of FLOPs called equal; whole steps cannot give exactly equal FLOPs
 _AT_EQUAL = re.compile(r",?\s*\bat (an )?equal (compute|cost|budget|time|flops|number of \w+)\b,?", re.IGNORECASE)
 
-CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # but for tabs and ends of lines
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # except tabs and line breaks
 NAMES = ("QUESTION", "AXES", "VARIANTS", "MATCH", "CONTRASTS")
 LARGEST = 1 << 20  # bytes of an experiment file
 MOST_RUNS = 100_000

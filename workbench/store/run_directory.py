@@ -482,7 +482,10 @@ class RunDir:
         return self._has("done.json")
 
     def check_trained(self, lacking: str) -> None:
-        """Raise InputError, with what is `lacking` therefore, if the run is damaged or its training is not finished."""
+        """Raise InputError if the run is damaged or its training is not finished.
+
+        `lacking` ends the message on unfinished training, as in "so there is no model to export".
+        """
         if damage := self.damage:
             raise damaged(self.path, damage)
         if not self.trained:

@@ -73,7 +73,12 @@ def upload(folder: Path, name: str, private: bool) -> str:
             f"{name} could not be uploaded ({_reason(error)}); log in with: hf auth login, or set "
             f"HF_TOKEN to a token that may write"
         ) from None
-    except (AttributeError, LookupError, TypeError, ValueError) as error:  # for an answer of another form
+    except (
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:  # raised by the client if a field is missing or wrong
         raise InputError(
             f"{name}: {api.endpoint} gave an answer that is not a model hub's ({_reason(error)}), so it is not known "
             f"what was uploaded; look there, check HF_ENDPOINT, and push again"
