@@ -16,7 +16,7 @@ from typing import Any
 from workbench import objectives, progress
 from workbench.data.corpus import Corpus, corpus_of
 from workbench.data.prepare import Prepared, check
-from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, ParentFailed, RankLost, one_line
+from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, ParentFailed, RankLost, one_line, plural
 from workbench.execution.several_devices.devices import host_of_each, refuse, together
 from workbench.execution.several_devices.shared_scoring import scoring_together
 from workbench.execution.wanted_scores import Wanted, place_of, plan_of, usable
@@ -58,7 +58,7 @@ def carry_out_all(
         leased = [run_id for run_id in left if not _settle(store.get(run_id), wanted, prepared, host, since)]
         if leased and leased == left:
             if not waited:
-                log.warning("waiting for %d runs that other processes carry out", len(leased))
+                log.warning("waiting for %s that other processes carry out", plural(len(leased), "run"))
             waited = True
             time.sleep(WAIT)
         left = leased
