@@ -35,7 +35,7 @@ from workbench.spec.presets import resolve
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunStore
 from workbench.tasks.zero_shot import blimp, preferences
-from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
+from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
 from workbench.training.loop import build
 
 WHOLE = 59_875
@@ -68,7 +68,7 @@ def finished(folder: Path, objective: str, words: Path) -> Path:
 def taken(pairs: PairSet, every: int) -> PairSet:
     """Every so manieth pair."""
     groups = {level: each[::every] for level, each in pairs.groups.items()}
-    return sealed(pairs.name, pairs.suite, pairs.good[::every], pairs.bad[::every], groups)
+    return pair_set(pairs.name, pairs.suite, pairs.good[::every], pairs.bad[::every], groups)
 
 
 def hf_loop(words: Path, vocab: int) -> Callable[[PairSet], None]:

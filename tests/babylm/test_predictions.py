@@ -9,7 +9,7 @@ import pytest
 from babylm_made import pairs_of
 
 from workbench.babylm.predictions import of_pairs
-from workbench.tasks.zero_shot.minimal_pairs import sealed
+from workbench.tasks.zero_shot.minimal_pairs import pair_set
 from workbench.tasks.zero_shot.preferences import as_signs
 
 
@@ -43,5 +43,5 @@ def test_scorers_have_backends_of_their_own() -> None:
 
 
 def test_identical_sentences_are_right_whatever_was_chosen() -> None:
-    pairs = sealed("blimp-filtered", "blimp", ["same", "x"], ["same", "y"], {"paradigm": ["a", "a"]})
+    pairs = pair_set("blimp-filtered", "blimp", ["same", "x"], ["same", "y"], {"paradigm": ["a", "a"]})
     assert of_pairs(pairs, "pll", "--", 0.0).value == 50.0

@@ -139,7 +139,7 @@ GOALS = (
     Goal(
         22,
         "90 damaged or hostile encoder folders: refused in a sentence, before anything is built",
-        tests=("tests/data/test_foreign_folders.py",),
+        tests=("tests/data/test_hugging_face_folders.py",),
     ),
     Goal(22, "no pickle, eval, yaml.load or torch.load in the tree", tests=("tests/test_static.py",)),
     Goal(23, "40 YAML, deep, huge or endless files: refused at once within 200 MB", "hostile.endless", 44, 11),

@@ -21,7 +21,7 @@ from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunDir, RunStore
 from workbench.tasks import Examples, Suite, Task, measures
 from workbench.tasks.score import score_name
-from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
+from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
 from workbench.training.plan import plan
 
 TINY: dict[str, Any] = {
@@ -43,7 +43,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 
 @pytest.fixture(scope="module")
 def pairs() -> PairSet:
-    return sealed("toy", "minimal-pairs", ["red green"] * 5, ["green red"] * 5, {"paradigm": ["a"] * 5})
+    return pair_set("toy", "minimal-pairs", ["red green"] * 5, ["green red"] * 5, {"paradigm": ["a"] * 5})
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_what_is_missing_is_what_is_expected_and_has_no_file(run: RunDir, pairs:
 
 
 def test_points_with_neither_weights_nor_scores_are_counted(run: RunDir, pairs: PairSet, prepared: Prepared) -> None:
-    other = sealed("other", "pairs", ["green"] * 5, ["red"] * 5, {"paradigm": ["a"] * 5})  # of a suite of its own
+    other = pair_set("other", "pairs", ["green"] * 5, ["red"] * 5, {"paradigm": ["a"] * 5})  # of a suite of its own
     wanted = Wanted(run.spec().tasks, Suite((pairs, other)), prepared)
     assert wanted.unmeasured(run) == 0, "training is not over"
     end(run)

@@ -11,7 +11,7 @@ import pytest
 
 from workbench.data import tokenizer
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.task import Examples, Task, sealed
+from workbench.tasks.task import Examples, Task, fingerprinted
 
 WORDS = [f"{a}{b}" for a in ("ba", "ke", "lo", "mi") for b in ("da", "fe", "go", "ni", "tu")]
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.1)
@@ -67,7 +67,7 @@ def keyword() -> Task:
             targets.append(i % 2)
         return Examples(texts, None, targets)
 
-    return sealed(Task("keyword", "table", ("no", "yes"), "accuracy", ("accuracy", "matthews"), 6.0, part(256),
+    return fingerprinted(Task("keyword", "table", ("no", "yes"), "accuracy", ("accuracy", "matthews"), 6.0, part(256),
                        {"dev": part(101), "test": part(50)}, baselines={"majority": 50.0}))  # fmt: skip
 
 
@@ -81,5 +81,5 @@ def lengths() -> Task:
         first, second = (list(column) for column in zip(*pairs, strict=True))
         return Examples(first, second, [float(max(len(a.split()), len(b.split()))) for a, b in pairs])
 
-    return sealed(Task("lengths", "table", (), "spearman", ("spearman", "pearson"), 10.0, part(192),
+    return fingerprinted(Task("lengths", "table", (), "spearman", ("spearman", "pearson"), 10.0, part(192),
                        {"dev": part(64)}, span=(3.0, 11.0), symmetric=True))  # fmt: skip

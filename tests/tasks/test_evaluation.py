@@ -18,12 +18,12 @@ from workbench.tasks.score import Score
 from workbench.tasks.squad.questions import Question, Questions, Squad
 from workbench.tasks.tagging.tagging_task import Tagging
 from workbench.tasks.task import Examples, Measure, Suite, Tagged, Task
-from workbench.tasks.zero_shot.minimal_pairs import sealed
+from workbench.tasks.zero_shot.minimal_pairs import pair_set
 
 SPEC = TasksSpec(seeds=2, lr=3e-4, length=128)
 CPU = Host(device="cpu", threads=1)
 ROWS = Examples(["a", "b"], None, [0, 1])
-PAIRS = sealed("pairs", "minimal-pairs", ["a b"] * 3, ["b a"] * 3, {"paradigm": ["x"] * 3})
+PAIRS = pair_set("pairs", "minimal-pairs", ["a b"] * 3, ["b a"] * 3, {"paradigm": ["x"] * 3})
 
 
 def task(name: str) -> Task:

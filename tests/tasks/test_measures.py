@@ -23,7 +23,7 @@ from workbench.tasks.tagging import tagger
 from workbench.tasks.tagging.tagging_task import Tagging
 from workbench.tasks.task import Examples, Measure, Suite, Tagged, Task
 from workbench.tasks.zero_shot import preferences
-from workbench.tasks.zero_shot.minimal_pairs import sealed
+from workbench.tasks.zero_shot.minimal_pairs import pair_set
 
 ROWS = Examples(["a", "b"], None, [0, 1])
 WORDS = Tagged([["a"]], [[0]])
@@ -32,7 +32,7 @@ KINDS: list[tuple[Measure, ModuleType, str]] = [
     (Tagging("tag:x", ("A",), 1, "", WORDS, {"test": WORDS}), tagger, "tag"),
     (LinearProbe("linear:x", "texts", ("x", "y"), "accuracy", ("accuracy",), ROWS, {"dev": ROWS}), linear, "probe"),
     (Embedding("similarity:x", SIMILARITY, {"test": Similar(("a",), ("b",), (1.0,))}), embed, "embed"),
-    (sealed("pairs:x", "minimal-pairs", ["a"], ["b"], {"paradigm": ["p"]}), preferences, "zero_shot"),
+    (pair_set("pairs:x", "minimal-pairs", ["a"], ["b"], {"paradigm": ["p"]}), preferences, "zero_shot"),
     (Squad("squad1", False, Questions((), ()), {"dev": Questions((), ())}), answering, "answer"),
 ]
 SPEC = TasksSpec(seeds=3)

@@ -14,10 +14,10 @@ from workbench.data import tokenizer
 from workbench.models.sentence_scores import Sentences
 from workbench.spec.presets import resolve
 from workbench.tasks.linear.problem import LinearProbe
-from workbench.tasks.linear.problem import sealed as sealed_probe
+from workbench.tasks.linear.problem import pair_set as sealed_probe
 from workbench.tasks.price import price
 from workbench.tasks.task import Examples
-from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
+from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
 from workbench.training.loop import build
 
 
@@ -30,7 +30,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pairs() -> PairSet:
-    return sealed("toy", "pairs", sentences(50), sentences(50, 400), {"kind": ["a"] * 50})
+    return pair_set("toy", "pairs", sentences(50), sentences(50, 400), {"kind": ["a"] * 50})
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_the_price_is_the_same_for_every_objective(words: Path, pairs: PairSet, 
 def test_a_word_more_costs_the_square(words: Path) -> None:
     def of(length: int) -> float:
         texts = [" ".join(text.split()[:length]) for text in sentences(10)]
-        made = sealed("toy", "pairs", texts, texts, {"kind": ["a"] * 10})
+        made = pair_set("toy", "pairs", texts, texts, {"kind": ["a"] * 10})
         return price(made, spec_of(), spec_of().tasks, words) / len(set(texts))
 
     assert of(6) / of(3) == pytest.approx((7 * 8) / (4 * 5), rel=0.15)

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from workbench.data import foreign
-from workbench.data.foreign.hub import model_folder
-from workbench.data.tokenizer import load_foreign
+from workbench.data import hugging_face
+from workbench.data.hugging_face.hub import model_folder
+from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import InputError
 from workbench.tasks.encoder_facts import encoder_facts
 from workbench.tasks.finetuning.classifier import load_encoder
@@ -142,7 +142,7 @@ TOKENS = {  # text, and the tokens that the authors' tokenizer gives
 
 
 def read(folder: Path) -> Path:
-    return foreign.with_safetensors(model_folder(str(folder)))
+    return hugging_face.with_safetensors(model_folder(str(folder)))
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -169,7 +169,7 @@ def test_each_tokenizer_gives_the_tokens_that_its_authors_trained_on(name: str, 
         pytest.importorskip("ipadic")
     LAYOUTS[name](tmp_path / "model")
     text, tokens = TOKENS[name]
-    tokenizer = load_foreign(read(tmp_path / "model"))
+    tokenizer = load_published_tokenizer(read(tmp_path / "model"))
     assert tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"]) == tokens
 
 
@@ -279,14 +279,14 @@ def test_what_lacks_something_is_refused_in_one_sentence(case: str, tmp_path: Pa
     change(tmp_path / "model")
     with pytest.raises(InputError, match=told):
         load_encoder(tmp_path / "model", 0.0)
-        load_foreign(tmp_path / "model")
+        load_published_tokenizer(tmp_path / "model")
 
 
 def test_a_missing_mecab_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "fugashi", None)
     izumi_bert(tmp_path / "model")
     with pytest.raises(InputError, match=r"workbench\[japanese\]"):
-        load_foreign(read(tmp_path / "model"))
+        load_published_tokenizer(read(tmp_path / "model"))
 
 
 @pytest.mark.parametrize("name", [name for name in LAYOUTS if "izumi" in name or "mELECTRA" in name])

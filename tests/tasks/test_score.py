@@ -17,7 +17,7 @@ from workbench.store.manifest import entry
 from workbench.store.run_directory import RunDir
 from workbench.tasks.finetuning.finetune import finetune
 from workbench.tasks.score import Score, keep, score_digest, score_name
-from workbench.tasks.task import Task, sealed
+from workbench.tasks.task import Task, fingerprinted
 
 SCORE = Score(
     "tag:x", "tagging", "accuracy", 0, 50.0, {"test": {"accuracy": 50.0}}, {}, 1, 2, 3, 0.1, {}, "d", "12345678",
@@ -79,7 +79,7 @@ def test_score_names_follow_what_decides_the_score(keyword: Task) -> None:
     assert score_name(keyword, same, 3) == name
     for changes in ({"lr": 1e-3}, {"epochs": 2.0}, {"rows": 5}, {"doubled": True}, {"batch": 16}):
         assert score_name(keyword, SPEC.model_copy(update=changes), 3) != name
-    assert score_name(sealed(keyword, rows=99), SPEC, 3) != name
+    assert score_name(fingerprinted(keyword, rows=99), SPEC, 3) != name
     assert "/" not in score_name(replace(keyword, name="../a b"), SPEC, 0)
 
 

@@ -11,9 +11,9 @@ from workbench.data import tokenizer
 from workbench.spec.presets import resolve
 from workbench.tasks import Suite, series
 from workbench.tasks.linear.problem import LinearProbe
-from workbench.tasks.linear.problem import sealed as sealed_probe
+from workbench.tasks.linear.problem import pair_set as sealed_probe
 from workbench.tasks.task import Examples
-from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
+from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
 from workbench.training.plan import plan
 
 
@@ -26,7 +26,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pairs() -> PairSet:
-    return sealed("toy", "pairs", sentences(50), sentences(50, 400), {"kind": ["a"] * 50})
+    return pair_set("toy", "pairs", sentences(50), sentences(50, 400), {"kind": ["a"] * 50})
 
 
 @pytest.fixture(scope="module")

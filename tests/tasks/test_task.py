@@ -11,7 +11,7 @@ from glue_lines import HEADERS, load, rte, write, write_both
 
 from workbench.data.tagged import Sentence
 from workbench.spec.parts import TasksSpec
-from workbench.tasks.task import Examples, Task, held_out, numbered, sealed
+from workbench.tasks.task import Examples, Task, fingerprinted, held_out, numbered
 
 
 def test_rows_held_out_come_from_training_and_are_no_longer_learnt(keyword: Task) -> None:
@@ -59,12 +59,12 @@ def choice(questions: int) -> Task:
 def test_a_question_is_kept_or_left_out_with_all_of_its_answers() -> None:
     task = choice(30)
     assert [len(rows) for rows in task.units(task.train)] == [2, 3] * 15
-    for part in (sealed(task, 7).train, held_out(task, 0.25).train, held_out(task, 0.25).tests["held-out"]):
+    for part in (fingerprinted(task, 7).train, held_out(task, 0.25).train, held_out(task, 0.25).tests["held-out"]):
         answers = {group: sum(other == group for other in part.groups or ()) for group in part.groups or ()}
         assert all(count == 2 + group % 2 for group, count in answers.items())
         assert sum(part.targets) == len(answers)
-    assert len(sealed(task, 7).train.questions()) == 7
-    assert sealed(task, 30).train == task.train and sealed(task, 7) == sealed(task, 7)
+    assert len(fingerprinted(task, 7).train.questions()) == 7
+    assert fingerprinted(task, 30).train == task.train and fingerprinted(task, 7) == fingerprinted(task, 7)
 
 
 def test_a_part_is_held_out_however_small_the_share_and_never_all() -> None:

@@ -8,7 +8,7 @@ from point_runs import WORDS, spec_of
 from workbench.data.prepare import Prepared
 from workbench.execution import experiment_runner
 from workbench.tasks import Suite
-from workbench.tasks.zero_shot.minimal_pairs import sealed
+from workbench.tasks.zero_shot.minimal_pairs import pair_set
 
 
 @pytest.fixture(scope="module")
@@ -26,4 +26,4 @@ def toy() -> Suite:
     """Nineteen minimal pairs of these words."""
     good = [" ".join(WORDS[(i * j) % 10] for j in range(1, 6)) for i in range(1, 20)]
     bad = [" ".join(reversed(text.split())) for text in good]
-    return Suite((sealed("toy", "minimal-pairs", good, bad, {"paradigm": ["a"] * len(good)}),))
+    return Suite((pair_set("toy", "minimal-pairs", good, bad, {"paradigm": ["a"] * len(good)}),))

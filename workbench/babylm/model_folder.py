@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torch import nn
 
-from workbench.data.foreign import TOKENIZER_FILES
+from workbench.data.hugging_face import TOKENIZER_FILES
 from workbench.models.export import export_masked_lm, masked_lm, save_tensors
 from workbench.models.heads import BinaryHead
 from workbench.spec.run_spec import RunSpec

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.data.foreign import in_time
+from workbench.data.hugging_face import in_time
 from workbench.data.tokenizer import pieces
 from workbench.errors import InputError
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.data import foreign
+from workbench.data import hugging_face
 from workbench.data.subwords import SPECIALS, TRAINED, train
 from workbench.errors import InputError, message_of, plural
 from workbench.memory import FOR_TEXT, check_address_space
@@ -220,7 +220,7 @@ def _fetch(name: str, root: Path) -> Path:
     """Return a cached copy, in its fast form, of a tokenizer in a folder or on the hub. Its own code is never run."""
     path = user_path(name, "--set data.tokenizer:")
     if path.is_dir():
-        files = foreign.check_tokenizer_folder(path)
+        files = hugging_face.check_tokenizer_folder(path)
         key = digest([[name, hashlib.sha256(files[name].read_bytes()).hexdigest()] for name in sorted(files)], 16)
     else:
         key = digest(name, 16)
@@ -228,9 +228,9 @@ def _fetch(name: str, root: Path) -> Path:
     if is_whole(folder):
         return folder
     if path.is_dir():
-        tokenizer = load_foreign(path)
+        tokenizer = load_published_tokenizer(path)
     else:
-        with foreign.refusing(
+        with hugging_face.refusing(
             repr(name), f"is neither {' nor '.join(map(repr, TRAINED))} nor a tokenizer that can be loaded"
         ):
             from transformers import AutoTokenizer
@@ -273,16 +273,16 @@ def _as_written(folder: Path) -> Any:
     return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
 
 
-def load_foreign(folder: Path) -> Any:
+def load_published_tokenizer(folder: Path) -> Any:
     """Return a tokenizer that others made as a transformers tokenizer. Raises InputError if it cannot be used.
 
     It gives segment ids, unless its own settings name its outputs and leave them out. Whether they are used depends on
     the encoder: RoBERTa, for instance, has no segments.
     """
-    files = foreign.check_tokenizer_folder(folder)
+    files = hugging_face.check_tokenizer_folder(folder)
     with (
-        foreign.refusing(folder, "holds no tokenizer that can be loaded"),
-        foreign.view(folder, files, foreign.kind_of_tokenizer(folder)) as clean,
+        hugging_face.refusing(folder, "holds no tokenizer that can be loaded"),
+        hugging_face.view(folder, files, hugging_face.kind_of_tokenizer(folder)) as clean,
     ):
         from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
@@ -293,7 +293,7 @@ def load_foreign(folder: Path) -> Any:
                 f"{folder}: its tokenizer needs a package that is not installed ({message_of(error)[:60]}); those of "
                 f"Japanese models come with: pip install 'workbench[japanese]'"
             ) from None
-        if "tokenizer.json" in files and _kind(tokenizer) not in (None, foreign.kind_in(files["tokenizer.json"])):
+        if "tokenizer.json" in files and _kind(tokenizer) not in (None, hugging_face.kind_in(files["tokenizer.json"])):
             tokenizer = _as_written(clean)
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise InputError(f"{folder}: tokenizer_config.json names a tokenizer_class that is not a tokenizer")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.data.foreign import TOKENIZER_FILES, hub
+from workbench.data.hugging_face import TOKENIZER_FILES, hub
 from workbench.errors import InputError, plural
 from workbench.models.export import export_discriminator, export_masked_lm, masked_lm
 from workbench.models.heads import BinaryHead

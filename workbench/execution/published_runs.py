@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from workbench import progress
-from workbench.data import foreign
-from workbench.data.foreign.casing import contradiction
-from workbench.data.foreign.published_models import known_model
-from workbench.data.tokenizer import load_foreign
+from workbench.data import hugging_face
+from workbench.data.hugging_face.casing import contradiction
+from workbench.data.hugging_face.published_models import known_model
+from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import InputError, encodable
 from workbench.spec.host import Host
 from workbench.spec.parts import PublishedSpec
@@ -53,12 +53,12 @@ class Model:
 
 def models(names: Sequence[str], allow_bin: bool) -> list[Model]:
     """Return the models of these names or folders, downloaded if needed. Raises InputError."""
-    from workbench.data.foreign.hub import model_folder
+    from workbench.data.hugging_face.hub import model_folder
 
     opened = []
     for name in dict.fromkeys(names):
         folder = model_folder(name, allow_bin)
-        opened.append(Model(name, foreign.with_safetensors(folder) if allow_bin else folder))
+        opened.append(Model(name, hugging_face.with_safetensors(folder) if allow_bin else folder))
     return opened
 
 
@@ -150,8 +150,8 @@ def _hashes(folder: Path) -> dict[str, str]:
     progress.say(f"reading {folder}")
     files = {
         "config.json": Path(os.path.realpath(folder / "config.json")),
-        **foreign.check_encoder_folder(folder).weights,
-        **foreign.check_tokenizer_folder(folder),
+        **hugging_face.check_encoder_folder(folder).weights,
+        **hugging_face.check_tokenizer_folder(folder),
     }
     return {name: sha256(path) for name, path in sorted(files.items())}
 
@@ -187,7 +187,7 @@ def measure(
 
     The scores are written into the store, unless there is none or the folder is that of a run.
     """
-    if not model.of_a_run and (doubt := contradiction(load_foreign(model.folder))):
+    if not model.of_a_run and (doubt := contradiction(load_published_tokenizer(model.folder))):
         progress.warn_once(f"{model.name}: {doubt} in its tokenizer_config.json")
     if store is None or model.of_a_run:
         rows, failed = evaluate(model.folder, suite, base.tasks, base.scale, host, name=model.name)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench import __version__
-from workbench.data.foreign import TOKENIZER_FILES
+from workbench.data.hugging_face import TOKENIZER_FILES
 from workbench.errors import InputError, plural
 from workbench.models.corruption import Generator
 from workbench.models.counts.ngram import Ngrams

@@ -16,8 +16,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from workbench.data import foreign
-from workbench.data.foreign.hub import model_folder
+from workbench.data import hugging_face
+from workbench.data.hugging_face.hub import model_folder
 from workbench.errors import InputError
 from workbench.spec.parts import PairSpec
 from workbench.spec.run_spec import RunSpec, digest
@@ -46,13 +46,13 @@ class Pair:
     """The checked files of a discriminator and its generator."""
 
     names: tuple[str, ...]
-    discriminator: foreign.EncoderFiles
-    generator: foreign.EncoderFiles
+    discriminator: hugging_face.EncoderFiles
+    generator: hugging_face.EncoderFiles
 
     @property
     def files(self) -> str:
         """One SHA-256 over the weights and sizes of both, and the tokenizer of the discriminator."""
-        tokenizer = foreign.check_tokenizer_folder(self.discriminator.folder)
+        tokenizer = hugging_face.check_tokenizer_folder(self.discriminator.folder)
         paths = [*self.discriminator.weights.values(), *self.generator.weights.values()]
         paths += [path for _, path in sorted(tokenizer.items())]
         return digest([[sha256(path) for path in paths], _sizes(self.discriminator), _sizes(self.generator)], 64)
@@ -63,8 +63,8 @@ def find(spec: PairSpec) -> Pair:
     parts = []
     for name in spec.names:
         folder = model_folder(name, spec.allow_bin)
-        folder = foreign.with_safetensors(folder) if spec.allow_bin else folder
-        files = foreign.check_encoder_folder(folder)
+        folder = hugging_face.with_safetensors(folder) if spec.allow_bin else folder
+        files = hugging_face.check_encoder_folder(folder)
         unusual = next((key for key, value in USUAL.items() if files.config.get(key, value) != value), None)
         if files.config["model_type"] != "electra" or unusual or files.config.get("is_decoder"):
             what = (
@@ -167,7 +167,7 @@ def _given(name: str, by_place: Mapping[str, Mapping[str, Any]]) -> Any:
     return None
 
 
-def _sizes(files: foreign.EncoderFiles) -> dict[str, int]:
+def _sizes(files: hugging_face.EncoderFiles) -> dict[str, int]:
     """Return the sizes of an ELECTRA in config.json, with the library's defaults for those that are left out."""
     from transformers import ElectraConfig
 
@@ -177,7 +177,7 @@ def _sizes(files: foreign.EncoderFiles) -> dict[str, int]:
     return {key: int(files.config.get(key) or getattr(defaults, key)) for key in keys}
 
 
-def _shapes(files: foreign.EncoderFiles) -> dict[str, list[int]]:
+def _shapes(files: hugging_face.EncoderFiles) -> dict[str, list[int]]:
     """Return the shapes of all tensors of a model by name."""
     shapes: dict[str, list[int]] = {}
     for path in _paths(files):
@@ -186,7 +186,7 @@ def _shapes(files: foreign.EncoderFiles) -> dict[str, list[int]]:
     return shapes
 
 
-def _weights(files: foreign.EncoderFiles, start: str = "") -> dict[str, Tensor]:
+def _weights(files: hugging_face.EncoderFiles, start: str = "") -> dict[str, Tensor]:
     """Return the tensors of a model whose names begin with `start`, in float32."""
     weights: dict[str, Tensor] = {}
     for path in _paths(files):
@@ -196,5 +196,5 @@ def _weights(files: foreign.EncoderFiles, start: str = "") -> dict[str, Tensor]:
     return weights
 
 
-def _paths(files: foreign.EncoderFiles) -> list[Path]:
+def _paths(files: hugging_face.EncoderFiles) -> list[Path]:
     return [path for name, path in files.weights.items() if name.endswith(".safetensors")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.data import foreign
+from workbench.data import hugging_face
 from workbench.errors import InputError
 from workbench.tasks.finetuning.classifier import configured, reads_last, row_length
 
@@ -28,7 +28,7 @@ class EncoderFacts:
 
 def encoder_facts(folder: Path) -> EncoderFacts:
     """Return the facts of an encoder from config.json and its tokenizer. Raises InputError for a folder without one."""
-    config = configured(foreign.check_encoder_folder(folder))
+    config = configured(hugging_face.check_encoder_folder(folder))
     layers, hidden = (getattr(config, name, None) for name in ("num_hidden_layers", "hidden_size"))
     if not isinstance(layers, int) or not isinstance(hidden, int):
         raise InputError(

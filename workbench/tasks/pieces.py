@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.data import foreign
-from workbench.data.tokenizer import load_foreign
+from workbench.data import hugging_face
+from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import InputError
 from workbench.tasks.finetuning.classifier import row_length
 from workbench.tasks.finetuning.token_batches import Encoded
@@ -43,12 +43,12 @@ def open_splitter(folder: Path, config: Any, length: int, use: str) -> Splitter:
 
     `config` holds the encoder's settings; `use` names what needs the rows in the message. Raises InputError.
     """
-    return splitter(folder, load_foreign(folder), row_length(folder, config, length), use)
+    return splitter(folder, load_published_tokenizer(folder), row_length(folder, config, length), use)
 
 
 def splitter(folder: Path, tokenizer: Any, length: int, use: str) -> Splitter:
     """Return the tokenizer of a folder, for rows of exactly this many tokens at most. Raises InputError."""
-    with foreign.refusing(folder, REFUSED):
+    with hugging_face.refusing(folder, REFUSED):
         before, after = _frame(tokenizer)
     room = length - len(before) - len(after)
     if room < SHORTEST:
@@ -115,7 +115,7 @@ def _ids(splitter: Splitter, texts: list[str]) -> list[list[int]]:
     Raises InputError for a tokenizer that takes too long.
     """
     work = partial(splitter.tokenizer, texts, add_special_tokens=False, verbose=False)
-    ids: list[list[int]] = foreign.in_time(work, sum(map(len, texts)), splitter.folder)["input_ids"]
+    ids: list[list[int]] = hugging_face.in_time(work, sum(map(len, texts)), splitter.folder)["input_ids"]
     return ids
 
 

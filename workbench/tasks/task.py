@@ -197,7 +197,7 @@ class Suite:
     missing: Mapping[str, str] = field(default_factory=dict)
 
 
-def sealed(task: Task, rows: int | None = None) -> Task:
+def fingerprinted(task: Task, rows: int | None = None) -> Task:
     """Return the task with its fingerprint and at most `rows` training rows, the same ones every time.
 
     A question with all of its answers counts as one row.
@@ -221,7 +221,7 @@ def held_out(task: Task, share: float) -> Task:
     order = np.random.default_rng(seed_of(0, "held out", task.name)).permutation(len(questions)).tolist()
     count = min(max(1, round(share * len(order))), len(order) - 1)
     train, test = (_taken(task.train, questions, numbers) for numbers in (order[count:], order[:count]))
-    return sealed(replace(task, train=train, tests={"held-out": test}, folds=()))
+    return fingerprinted(replace(task, train=train, tests={"held-out": test}, folds=()))
 
 
 def _taken(rows: Examples, questions: list[list[int]], numbers: list[int]) -> Examples:

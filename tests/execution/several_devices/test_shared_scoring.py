@@ -18,10 +18,10 @@ from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.store.run_store import RunDir
 from workbench.tasks.task import Examples, Task
-from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
+from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
 from workbench.training.ranks import ALONE
 
-PAIRS = sealed("toy", "minimal-pairs", ["a b"] * 3, ["b a"] * 3, {"paradigm": ["x"] * 3})
+PAIRS = pair_set("toy", "minimal-pairs", ["a b"] * 3, ["b a"] * 3, {"paradigm": ["x"] * 3})
 
 
 def test_pairs_are_shared_by_processes_that_run_already_or_have_a_gpu_each(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,19 +19,21 @@ from workbench.tasks.finetuning import token_batches
 from workbench.tasks.finetuning.classifier import load_encoder, longest
 from workbench.tasks.finetuning.finetune import finetune
 from workbench.tasks.finetuning.token_batches import by_length, doubled, encode, encode_rows, shuffled
-from workbench.tasks.task import Examples, Task, sealed
+from workbench.tasks.task import Examples, Task, fingerprinted
 
 
 def test_texts_of_a_pair_do_not_run_together_and_no_row_is_empty(make: Callable[[str], Path], encoder: Path) -> None:
     rows = Examples(["bada kego", ""], ["mida", ""], [0, 1])
-    task = sealed(Task("pairs", "table", ("a", "b"), "accuracy", ("accuracy",), 1.0, rows, {"dev": rows}))
+    task = fingerprinted(Task("pairs", "table", ("a", "b"), "accuracy", ("accuracy",), 1.0, rows, {"dev": rows}))
     ids = encode(make("gpt2"), task, 8)["train"].ids
-    apart = encode(make("gpt2"), sealed(Task("one", "table", ("a", "b"), "accuracy", ("accuracy",), 1.0,
+    apart = encode(make("gpt2"), fingerprinted(Task("one", "table", ("a", "b"), "accuracy", ("accuracy",), 1.0,
                    Examples(["bada kego", "mida"], None, [0, 1]), {"dev": rows})), 8)["train"].ids  # fmt: skip
     assert ids[0].tolist() == [*apart[0], 3, *apart[1]] and ids[1].tolist() == [3]
     long = Examples(["bada " * 30], ["mida " * 30], [0])
     cut = encode(
-        make("gpt2"), sealed(Task("long", "table", ("a",), "accuracy", ("accuracy",), 1.0, long, {"dev": long})), 9
+        make("gpt2"),
+        fingerprinted(Task("long", "table", ("a",), "accuracy", ("accuracy",), 1.0, long, {"dev": long})),
+        9,
     )
     assert len(cut["train"].ids[0]) == 9 and cut["train"].ids[0].tolist().count(3) == 1
 
@@ -106,9 +108,11 @@ def test_pairs_are_cut_longest_first_within_the_encoders_positions(electra: Call
     assert longest(load_encoder(folder, 0.0).config, 128) == 12
     train = keyword.train
     pair = replace(train, first=["bada " * 30] * 256, second=["kego"] * 256)
-    task = sealed(replace(keyword, name="pairs", train=pair, tests={"dev": pair}))
+    task = fingerprinted(replace(keyword, name="pairs", train=pair, tests={"dev": pair}))
     ids = encode(folder, task, 12)["dev"].ids[0]
-    short = encode(folder, sealed(replace(task, tests={"dev": replace(pair, first=["kego"] * 256)})), 12)["dev"].ids[0]
+    short = encode(folder, fingerprinted(replace(task, tests={"dev": replace(pair, first=["kego"] * 256)})), 12)[
+        "dev"
+    ].ids[0]
     assert len(ids) == 12 and ids[-2] == short[-2]  # the second text is whole
     assert finetune(folder, replace(task, epochs=0.1), SPEC, 0, CPU).steps == 1
 

@@ -19,7 +19,7 @@ from workbench.tasks.squad.questions import Question, Questions, Squad
 from workbench.tasks.squad.windows import limits, windows
 from workbench.tasks.tagging.tagging_task import Tagging
 from workbench.tasks.tagging.word_windows import word_windows
-from workbench.tasks.task import Examples, Tagged, Task, sealed
+from workbench.tasks.task import Examples, Tagged, Task, fingerprinted
 
 SPEC = TasksSpec(lr=3e-3, length=32, batch=8, seeds=2)
 CPU = Host(device="cpu", threads=1, precision="fp32")
@@ -47,7 +47,9 @@ def test_folds_and_doubled_pairs_are_counted(encoder: Path, keyword: Task, lengt
 
 def test_a_choice_counts_questions_with_all_their_answers(encoder: Path) -> None:
     rows = Examples(["bada"] * 30, ["keda kefe"] * 30, [1, 0, 0] * 10, [n // 3 for n in range(30)])
-    choice = sealed(Task("c", "table", ("a", "b"), "accuracy", ("accuracy",), 10.0, rows, {"dev": rows}, choice=True))
+    choice = fingerprinted(
+        Task("c", "table", ("a", "b"), "accuracy", ("accuracy",), 10.0, rows, {"dev": rows}, choice=True)
+    )
     work = workload(choice, SPEC, encoder, 48)
     assert work.steps == 10 * 2 and [len(each) for each in work.train] == [3] * 10 and work.tested == 10
 

@@ -73,7 +73,7 @@ def test_the_windows_of_a_long_paragraph_take_memory_in_proportion_to_its_tokens
 
 
 def test_short_rows_have_short_limits(encoder: Path) -> None:
-    config = configured(module.foreign.check_encoder_folder(encoder))
+    config = configured(module.hugging_face.check_encoder_folder(encoder))
     assert limits(encoder, config, TasksSpec()) == Limits(48, 12, 24)  # the toy encoder has 48 positions
     assert limits(encoder, config, TasksSpec(squad_length=32, squad_stride=5)) == Limits(32, 8, 5)
     config.max_position_embeddings = 512
@@ -192,7 +192,7 @@ def test_blanks_are_no_part_of_an_answer_and_a_tokenizer_without_special_tokens_
 
 def test_a_causal_encoder_has_no_answer_at_its_last_token(electra: Callable[..., Path], toy: Questions) -> None:
     folder = electra(is_decoder=True)
-    config = configured(module.foreign.check_encoder_folder(folder))
+    config = configured(module.hugging_face.check_encoder_folder(folder))
     part = windows(folder, config, {"train": toy}, Limits(48, 12, 24))["train"]
     batch = part.batch([0, 1, 2], "cpu")
     assert batch.none.tolist() == (part.lengths[:3] - 1).tolist()
@@ -202,7 +202,7 @@ def test_a_causal_encoder_has_no_answer_at_its_last_token(electra: Callable[...,
 def test_a_tokenizer_without_offsets_and_rows_that_are_too_short_are_refused(
     encoder: Path, toy: Questions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = configured(module.foreign.check_encoder_folder(encoder))
+    config = configured(module.hugging_face.check_encoder_folder(encoder))
     with pytest.raises(
         InputError, match="rows of 16 tokens hold too little of a paragraph beside a question of up to 10"
     ):
@@ -211,7 +211,7 @@ def test_a_tokenizer_without_offsets_and_rows_that_are_too_short_are_refused(
     class Slow:
         is_fast = False
 
-    monkeypatch.setattr(module, "load_foreign", lambda folder: Slow())
+    monkeypatch.setattr(module, "load_published_tokenizer", lambda folder: Slow())
     with pytest.raises(InputError, match=r"gives no character offsets of its tokens.*tokenizer\.json$"):
         windows(encoder, config, {"train": toy}, Limits(48, 12, 24))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.data.tokenizer import load_foreign
+from workbench.data.tokenizer import load_published_tokenizer
 from workbench.tasks.pieces import splitter
 from workbench.tasks.superglue.marked_spans import encode_marked, nearest, parts_of
 from workbench.tasks.task import Examples, Task
@@ -32,7 +32,7 @@ def test_marked_rows_hold_the_pieces_of_their_spans(encoder: Path) -> None:
     rows = Examples([text], None, [0], None, [spans])
     task = Task("x", "table", ("a", "b"), "accuracy", ("accuracy",), 1.0, rows, {"dev": rows})
     data = encode_marked(encoder, task, 64)["train"]
-    reader = splitter(encoder, load_foreign(encoder), 64, "x")
+    reader = splitter(encoder, load_published_tokenizer(encoder), 64, "x")
     words = [reader.tokenizer.decode(data.ids[0][start:end]).replace(" ", "") for start, end in data.spans[0].tolist()]
     assert words == ["kegolofe", "bago"]
     inputs, _ = data.batch([0], "cpu")

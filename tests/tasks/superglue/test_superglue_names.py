@@ -24,7 +24,7 @@ from workbench.tasks.finetuning.finetune import choice_loss, finetune
 from workbench.tasks.finetuning.unfinished import Unfinished
 from workbench.tasks.metrics import choice_accuracy, exact_match, f1a_em
 from workbench.tasks.superglue import superglue_names
-from workbench.tasks.task import Examples, Task, held_out, sealed
+from workbench.tasks.task import Examples, Task, fingerprinted, held_out
 
 SPEC = TasksSpec(lr=5e-3, layer_decay=0.9, batch=16, epochs=8.0, length=32, dropout=0.0, seeds=1)
 CPU = Host(device="cpu", threads=1)
@@ -149,7 +149,7 @@ def test_the_loss_is_the_cross_entropy_over_the_answers_of_each_question() -> No
 def task_of_choices(train: int = 150) -> Task:
     task = Task("choice:toy", "table", ("wrong", "right"), "accuracy", ("accuracy",), 8.0, choices(train, 1),
                 {"dev": choices(60, 2)}, choice=True)  # fmt: skip
-    return sealed(task)
+    return fingerprinted(task)
 
 
 def test_bag_of_words_of_choices_is_a_conditional_logit() -> None:
@@ -174,7 +174,7 @@ def test_baselines_are_honest() -> None:
     task = Task("x", "table", ("wrong", "right"), "accuracy", ("accuracy",), 1.0, made, {"dev": made}, choice=True)
     assert baselines.majority(task) == pytest.approx(200 / 3)
     judged = replace(task, choice=False, metric="f1a_em", metrics=("f1a_em",), suite="superglue")
-    found = baselines.added(sealed(judged)).baselines
+    found = baselines.added(fingerprinted(judged)).baselines
     assert list(found) == ["majority", "all-right", "bag-of-words"]
     assert found["all-right"] == pytest.approx(100 * (2 / 3 + 0) / 2)
 
@@ -207,7 +207,7 @@ def test_a_batch_holds_whole_questions(encoder: Path, monkeypatch: pytest.Monkey
 
 def test_rows_and_held_out_parts_keep_questions_whole() -> None:
     task = task_of_choices()
-    few = sealed(task, 20)
+    few = fingerprinted(task, 20)
     assert len(few.train.questions()) == 20
     aside = held_out(task, 0.2)
     assert [len(rows.questions()) for rows in (aside.train, aside.tests["held-out"])] == [120, 30]
@@ -253,7 +253,7 @@ def test_spans_are_learned_where_the_text_alone_says_nothing(encoder: Path, tmp_
     unmarked = replace(
         task, train=replace(task.train, spans=None), tests={"test": replace(task.tests["test"], spans=None)}
     )
-    assert finetune(encoder, sealed(unmarked), SPEC, 0, CPU).value < 75
+    assert finetune(encoder, fingerprinted(unmarked), SPEC, 0, CPU).value < 75
 
 
 # ---- tables of one's own ----

@@ -25,7 +25,7 @@ from workbench.tasks.finetuning import table
 from workbench.tasks.finetuning.unfinished import Unfinished
 from workbench.tasks.score import score_name
 from workbench.tasks.tables.folds import PART, divided, of_folds, over_folds
-from workbench.tasks.task import Examples, Task, held_out, sealed
+from workbench.tasks.task import Examples, Task, fingerprinted, held_out
 
 SPEC = TasksSpec(lr=3e-3, layer_decay=0.9, length=32, dropout=0.0, seeds=1, epochs=4)
 CPU = Host(device="cpu")
@@ -37,7 +37,7 @@ def whole(pairs: list[tuple[str, Any]], **changes: Any) -> Task:
     usual = Task(
         "t", "table", ("a", "b", "c"), "accuracy", ("accuracy", "macro_f1"), 3.0, Examples(texts, None, targets), {}
     )
-    return sealed(replace(usual, **changes))
+    return fingerprinted(replace(usual, **changes))
 
 
 ROWS = st.lists(st.tuples(st.integers(0, 30).map(lambda n: f"text {n}"), st.integers(0, 2)), min_size=12, max_size=90)

@@ -16,7 +16,7 @@ from workbench.models.export import export, export_heads
 from workbench.spec.presets import resolve
 from workbench.spec.stages import BoundRun
 from workbench.store.run_store import RunDir, RunStore
-from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
+from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
 from workbench.training.loop import build
 
 
@@ -24,7 +24,7 @@ from workbench.training.loop import build
 def toy() -> PairSet:
     random = np.random.default_rng(0)
     texts = [sentence(random) for _ in range(80)]
-    return sealed("toy", "minimal-pairs", texts[:40], texts[40:], {"paradigm": ["a"] * 10 + ["b"] * 30})
+    return pair_set("toy", "minimal-pairs", texts[:40], texts[40:], {"paradigm": ["a"] * 10 + ["b"] * 30})
 
 
 @pytest.fixture(scope="session")

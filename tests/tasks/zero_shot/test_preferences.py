@@ -20,7 +20,7 @@ from workbench.spec.parts import TasksSpec
 from workbench.store.run_store import RunDir
 from workbench.tasks import measures
 from workbench.tasks.zero_shot import preferences
-from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
+from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
 from workbench.tasks.zero_shot.scorer import load
 from workbench.training.ranks import Ranks
 
@@ -31,7 +31,7 @@ def test_a_tie_counts_half_and_is_counted() -> None:
 
 
 def test_a_scorer_that_knows_nothing_is_at_chance(finished: Callable[..., RunDir], toy: PairSet) -> None:
-    same = sealed("same", "minimal-pairs", toy.good, toy.good, {"paradigm": ["a"] * len(toy.good)})
+    same = pair_set("same", "minimal-pairs", toy.good, toy.good, {"paradigm": ["a"] * len(toy.good)})
     score = scored(finished("bert-mlm"), same)
     assert score.value == 50.0 and score.details["ties"] == score.details["pairs"] == 40
 

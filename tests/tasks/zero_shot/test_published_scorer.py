@@ -15,7 +15,7 @@ from workbench.data import tokenizer
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.tasks import measures
-from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
+from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
 from workbench.tasks.zero_shot.preferences import Tokenized
 from workbench.tasks.zero_shot.scorer import of_folder
 
@@ -42,7 +42,7 @@ def write(folder: Path, kind: str, **sizes: Any) -> Any:
 
 
 def pairs() -> PairSet:
-    return sealed("toy", "minimal-pairs", GOOD, BAD, {"paradigm": ["a"] * len(GOOD)})
+    return pair_set("toy", "minimal-pairs", GOOD, BAD, {"paradigm": ["a"] * len(GOOD)})
 
 
 def by_hand(kind: str, model: Any, folder: Path, text: str) -> float:

@@ -17,7 +17,7 @@ from workbench.data.streams import lines, packed_or_not
 from workbench.errors import InputError, suggest
 from workbench.store.atomic import user_path
 from workbench.tasks.rows import checked_text
-from workbench.tasks.task import Examples, Task, sealed
+from workbench.tasks.task import Examples, Task, fingerprinted
 
 SUITE: Literal["babylm"] = "babylm"
 PREFIX = "babylm:"
@@ -94,7 +94,7 @@ def load(words: Iterable[str], where: str | None, rows: int | None = None) -> tu
         if lacking:
             missing[PREFIX + name] = f"no {' or '.join(lacking)} in {folder}"
         else:
-            loaded.append(sealed(_task(name, {part: path for part, path in parts.items() if path}), rows))
+            loaded.append(fingerprinted(_task(name, {part: path for part, path in parts.items() if path}), rows))
     alone = [PREFIX + name for word in words if word.lower() != SUITE for name in names_of(word)]
     if fault := next((name for name in (alone or list(missing)) if name in missing and (alone or not loaded)), None):
         raise InputError(f"task {fault} is not available: {missing[fault]}; give their folder with {KEY}=DIR")

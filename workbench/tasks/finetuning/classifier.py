@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.cpu import layers
-from workbench.data import foreign
+from workbench.data import hugging_face
 from workbench.errors import InputError
 from workbench.models import electra
 
@@ -92,10 +92,10 @@ def has_segments(encoder: Any) -> bool:
 def load_encoder(folder: Path, dropout: float, device: str = "cpu") -> nn.Module:
     """Load the encoder of a folder in float32, with all of its dropout rates set to `dropout`.
 
-    The folder is checked first (`workbench.data.foreign`), and the loaded encoder is tested on a few tokens. Raises
-    InputError if it holds no encoder, or one that cannot be computed with.
+    The folder is checked first (`workbench.data.hugging_face`), and the loaded encoder is tested on a few tokens.
+    Raises InputError if it holds no encoder, or one that cannot be computed with.
     """
-    files = foreign.check_encoder_folder(folder)
+    files = hugging_face.check_encoder_folder(folder)
     needed = files.elements * (4 if device.startswith("cuda") else 16)  # weights; gradients and Adam's moments
     if needed > (free := psutil.virtual_memory().available):
         raise InputError(
@@ -103,7 +103,7 @@ def load_encoder(folder: Path, dropout: float, device: str = "cpu") -> nn.Module
             f"{free >> 20:,} MiB are free"
         )
     model: nn.Module | None = electra.load(folder, dropout)
-    with contextlib.nullcontext() if model is not None else foreign.refusing(folder, REFUSED):
+    with contextlib.nullcontext() if model is not None else hugging_face.refusing(folder, REFUSED):
         model = model if model is not None else _load_hugging_face(files, dropout)
     for name, weight in model.named_parameters():
         if whole := next(
@@ -118,11 +118,11 @@ def load_encoder(folder: Path, dropout: float, device: str = "cpu") -> nn.Module
     return model
 
 
-def configured(files: foreign.EncoderFiles) -> Any:
+def configured(files: hugging_face.EncoderFiles) -> Any:
     """Return the transformers configuration of a checked folder. Raises InputError if its settings are refused."""
     from transformers import AutoConfig
 
-    with foreign.refusing(files.folder, REFUSED):
+    with hugging_face.refusing(files.folder, REFUSED):
         kind = files.config["model_type"]
         return AutoConfig.for_model(kind, **{key: value for key, value in files.config.items() if key != "model_type"})
 
@@ -138,7 +138,7 @@ def load_frozen(folder: Path, device: str) -> Any:
     return model.to(device)
 
 
-def _load_hugging_face(files: foreign.EncoderFiles, dropout: float) -> nn.Module:
+def _load_hugging_face(files: hugging_face.EncoderFiles, dropout: float) -> nn.Module:
     """Return an encoder that transformers loads from a view of the folder. Raises what transformers raises."""
     from transformers import AutoModel
 
@@ -148,7 +148,7 @@ def _load_hugging_face(files: foreign.EncoderFiles, dropout: float) -> nn.Module
             setattr(config, name, dropout)
     config.use_cache = False
     _check_total(files, config)
-    with foreign.view(files.folder, files.weights, files.config) as clean:
+    with hugging_face.view(files.folder, files.weights, files.config) as clean:
         model, report = AutoModel.from_pretrained(
             clean, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False,
             use_safetensors=True, local_files_only=True, ignore_mismatched_sizes=True,
@@ -168,7 +168,7 @@ def _load_hugging_face(files: foreign.EncoderFiles, dropout: float) -> nn.Module
     return encoder
 
 
-def _check_total(files: foreign.EncoderFiles, config: Any) -> None:
+def _check_total(files: hugging_face.EncoderFiles, config: Any) -> None:
     """Raise InputError if the settings describe far more weights than the files hold, before any is allocated."""
     from transformers import AutoModel
 
@@ -205,13 +205,13 @@ def reads_last(config: Any) -> bool:
 
     Causal models are, because their first tokens do not attend to what follows, and so is XLNet.
     """
-    return is_causal(config) or config.model_type in foreign.LAST
+    return is_causal(config) or config.model_type in hugging_face.LAST
 
 
 def is_causal(config: Any) -> bool:
     """Return whether no position of an encoder sees a later one."""
     causal = getattr(config, "is_decoder", False) or getattr(config, "causal", False)
-    return bool(causal) or config.model_type in foreign.CAUSAL
+    return bool(causal) or config.model_type in hugging_face.CAUSAL
 
 
 # These families count positions from the id after that of padding, which is 1 in published checkpoints.
@@ -228,4 +228,4 @@ def longest(config: Any, length: int) -> int:
 
 def row_length(folder: Path, config: Any, length: int) -> int:
     """Return how many tokens a row may have: `longest`, or the tokenizer's model_max_length if that is less."""
-    return min(longest(config, length), foreign.longest_text(folder) or length)
+    return min(longest(config, length), hugging_face.longest_text(folder) or length)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.data.foreign.hub import fetch
+from workbench.data.hugging_face.hub import fetch
 from workbench.errors import InputError
 from workbench.store.atomic import user_path
 from workbench.tasks.rows import checked_text, rows_of, text_of
-from workbench.tasks.task import Examples, Suite, Task, sealed
+from workbench.tasks.task import Examples, Suite, Task, fingerprinted
 
 KEY = "--set tasks.glue"
 HUB = "nyu-mll/glue"
@@ -148,7 +148,7 @@ def _task(row: Row, parts: Mapping[str, Examples], rows: int | None) -> Task:
         train=parts["train"], tests={k: v for k, v in parts.items() if k != "train"},
         span=row.span or (0.0, 1.0), symmetric=row.symmetric,
     )  # fmt: skip
-    return sealed(task, rows)
+    return fingerprinted(task, rows)
 
 
 def _files(row: Row) -> dict[str, tuple[str, str]]:

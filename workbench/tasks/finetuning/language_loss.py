@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from workbench import objectives
 from workbench.cpu import vocabulary_loss
-from workbench.data import foreign
+from workbench.data import hugging_face
 from workbench.errors import InputError
 from workbench.models.export import WEIGHTS
 from workbench.store.run_directory import home_of
@@ -92,4 +92,4 @@ def _head_of_run(folder: Path) -> dict[str, Tensor]:
 
 def _predicts_by_table(config: Any) -> bool:
     """Return whether a language model of this configuration multiplies its states by its token table."""
-    return config.model_type in foreign.CAUSAL and bool(getattr(config, "tie_word_embeddings", False))
+    return config.model_type in hugging_face.CAUSAL and bool(getattr(config, "tie_word_embeddings", False))

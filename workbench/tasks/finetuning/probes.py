@@ -25,7 +25,7 @@ from workbench.errors import InputError
 from workbench.rng import seed_of
 from workbench.store.atomic import cache_root
 from workbench.store.cache import read_entry, write_entry
-from workbench.tasks.task import Examples, Task, sealed
+from workbench.tasks.task import Examples, Task, fingerprinted
 
 TEST_ROWS = 1000  # of a probe at most; fewer if the text gives fewer
 TRAIN_SHARE = 0.3  # of the pre-training modules: it gives more than enough sentences, in a third of the time
@@ -79,7 +79,8 @@ def load(names: Iterable[str], rows: int | None = None, part: Literal["test", "d
     train, test_entries = docs.entries("train"), docs.entries("test")
     seen = hashlib.sha256(Path(__file__).read_bytes() + repr((train, test_entries)).encode()).hexdigest()[:16]
     return [
-        sealed(_remembered(PROBES[name], train, test_entries, part, f"{name}-{part}-{seen}"), rows) for name in names
+        fingerprinted(_remembered(PROBES[name], train, test_entries, part, f"{name}-{part}-{seen}"), rows)
+        for name in names
     ]
 
 

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.data import foreign
-from workbench.data.tokenizer import load_foreign
+from workbench.data import hugging_face
+from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import InputError
 from workbench.progress import counted
 from workbench.rng import seed_of
-from workbench.tasks.task import Examples, Task, sealed
+from workbench.tasks.task import Examples, Task, fingerprinted
 from workbench.tensors import to_device
 
 POOL = 16  # number of batches whose rows are sorted by length together
@@ -79,13 +79,13 @@ def encode(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
     Rows are truncated to `length` tokens, the longer text of a pair first. Raises InputError for a folder without a
     usable tokenizer.
     """
-    files = foreign.check_tokenizer_folder(folder)
+    files = hugging_face.check_tokenizer_folder(folder)
     key = (_content(files), task.fingerprint, length)
     if not task.fingerprint or key not in _memory:
         parts = {"train": task.train, **task.tests}
         while len(_memory) >= _CACHED:
             _memory.pop(next(iter(_memory)))
-        tokenizer = load_foreign(folder)
+        tokenizer = load_published_tokenizer(folder)
         _memory[key] = {
             part: _encode(tokenizer, rows, task.array(rows), length, folder) for part, rows in parts.items()
         }
@@ -94,7 +94,7 @@ def encode(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
 
 def encode_rows(folder: Path, rows: Examples, length: int) -> Encoded:
     """Return rows without labels as token ids; their targets are all 0. Nothing is cached."""
-    return _encode(load_foreign(folder), rows, np.zeros(len(rows), dtype=np.int64), length, folder)
+    return _encode(load_published_tokenizer(folder), rows, np.zeros(len(rows), dtype=np.int64), length, folder)
 
 
 def check_ids(folder: Path, parts: Mapping[str, Encoded], vocabulary: int) -> None:
@@ -122,7 +122,7 @@ def _encode(tokenizer: Any, examples: Examples, targets: Any, length: int, folde
     segments: list[list[int]] = []
     for part, characters in pieces(examples, folder):
         work = partial(tokenizer, part.first, part.second, truncation="longest_first", max_length=room)
-        encoding = foreign.in_time(work, characters, folder)
+        encoding = hugging_face.in_time(work, characters, folder)
         ids = encoding["input_ids"]
         if apart is not None:
             ids = [_separated(row, encoding.sequence_ids(number), apart) for number, row in enumerate(ids)]
@@ -179,7 +179,7 @@ def doubled(task: Task) -> Task:
     assert rows.second is not None
     targets = [*rows.targets, *rows.targets]
     both = Examples(rows.first + rows.second, rows.second + rows.first, targets)
-    return sealed(replace(task, train=both))
+    return fingerprinted(replace(task, train=both))
 
 
 def shuffled(lengths: Any, size: int, seed: int) -> Iterator[Any]:

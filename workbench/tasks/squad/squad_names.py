@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from workbench.data.foreign.hub import fetch
+from workbench.data.hugging_face.hub import fetch
 from workbench.data.streams import packed_or_not
 from workbench.errors import InputError, suggest
 from workbench.progress import warn_once

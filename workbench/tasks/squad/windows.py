@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.data import foreign
-from workbench.data.tokenizer import load_foreign
+from workbench.data import hugging_face
+from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.finetuning.classifier import reads_last, row_length
@@ -181,7 +181,7 @@ class Windows:
 
 def windows(folder: Path, config: Any, parts: dict[str, Questions], limit: Limits) -> dict[str, Windows]:
     """Return the windows of each part for the encoder in a folder. Raises InputError."""
-    tokenizer = load_foreign(folder)
+    tokenizer = load_published_tokenizer(folder)
     if not tokenizer.is_fast:
         raise InputError(
             f"{folder}: its tokenizer gives no character offsets of its tokens, which SQuAD's answers need; "
@@ -198,7 +198,7 @@ def windows(folder: Path, config: Any, parts: dict[str, Questions], limit: Limit
 
 def _frame(folder: Path, tokenizer: Any, config: Any) -> Frame:
     """Return the special tokens that a tokenizer puts around a pair of texts, or its end-of-text token."""
-    with foreign.refusing(folder, "holds a tokenizer that cannot encode pairs of texts"):
+    with hugging_face.refusing(folder, "holds a tokenizer that cannot encode pairs of texts"):
         encoding = tokenizer(TEXT, TEXT)
         ids, owners = np.array(encoding["input_ids"], dtype=np.int64), encoding.sequence_ids()
         question, paragraph = ([i for i, owner in enumerate(owners) if owner == side] for side in (0, 1))
@@ -276,7 +276,7 @@ def _tokens(folder: Path, tokenizer: Any, texts: list[str]) -> list[tuple[Any, A
         work = functools.partial(
             tokenizer, part.first, add_special_tokens=False, return_offsets_mapping=True, verbose=False
         )  # fmt: skip
-        encoding = foreign.in_time(work, characters, folder)
+        encoding = hugging_face.in_time(work, characters, folder)
         for text, ids, offsets in zip(part.first, encoding["input_ids"], encoding["offset_mapping"], strict=True):
             spans = [_trimmed(text, start, end) for start, end in offsets]
             made.append((np.array(ids, dtype=np.int64), np.array(spans, dtype=np.int64).reshape(-1, 2)))

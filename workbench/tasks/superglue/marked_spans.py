@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.data.tokenizer import load_foreign
+from workbench.data.tokenizer import load_published_tokenizer
 from workbench.tasks.finetuning.token_batches import Encoded
 from workbench.tasks.pieces import Splitter, aligned, pieces_of_words, splitter, unknown
 from workbench.tasks.task import Examples, Span, Spans, Task
@@ -25,7 +25,7 @@ def encode_marked(folder: Path, task: Task, length: int) -> dict[str, Encoded]:
 
     Raises InputError for a folder without a usable tokenizer, or rows that are too short.
     """
-    reader = splitter(folder, load_foreign(folder), length, "a task of marked spans")
+    reader = splitter(folder, load_published_tokenizer(folder), length, "a task of marked spans")
     parts = {"train": task.train, **task.tests}
     return {part: _marked(reader, rows, task.array(rows)) for part, rows in parts.items()}
 

@@ -23,7 +23,7 @@ from workbench.tasks.superglue.span_places import spans_of
 from workbench.tasks.tables import labelled
 from workbench.tasks.tables.folds import divided
 from workbench.tasks.tables.labelled import Line
-from workbench.tasks.task import Task, sealed
+from workbench.tasks.task import Task, fingerprinted
 
 CHOICE, SPANS = "choice:", "spans:"
 ANSWER = re.compile(r"(?:choice|ending|answer|option|alternative|sol|solution)_?(\d{1,4})", re.IGNORECASE)
@@ -78,7 +78,7 @@ def _choices(name: str, path: Path, spec: TasksSpec) -> Task:
         name, "table", ("wrong", "right"), "accuracy", ("accuracy",), 10.0, made.pop("train"), made,
         choice=True, notes=_warned(name, parts),
     )  # fmt: skip
-    return sealed(task, spec.rows)
+    return fingerprinted(task, spec.rows)
 
 
 def _spans(name: str, path: Path, spec: TasksSpec) -> Task:
@@ -92,7 +92,7 @@ def _spans(name: str, path: Path, spec: TasksSpec) -> Task:
         task, train=replace(task.train, spans=marks["train"]), notes=(*task.notes, *_warned(name, rows, shared=False)),
         tests={part: replace(each, spans=marks[part]) for part, each in task.tests.items()},
     )  # fmt: skip
-    return divided(sealed(task, spec.rows), spec.folds) if spec.folds else sealed(task, spec.rows)
+    return divided(fingerprinted(task, spec.rows), spec.folds) if spec.folds else fingerprinted(task, spec.rows)
 
 
 def _warned(name: str, parts: Mapping[str, Sequence[Row]], shared: bool = True) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
 from workbench.tasks.superglue.questions_of_files import Row, examples, id_of, label, notes, text
 from workbench.tasks.superglue.span_places import in_two_sentences, spans_of
-from workbench.tasks.task import Task, sealed
+from workbench.tasks.task import Task, fingerprinted
 
 SUITE: Literal["superglue"] = "superglue"
 PREFIX = "superglue:"
@@ -183,7 +183,7 @@ def _task(name: str, files: Mapping[str, Path], spec: TasksSpec) -> Task:
         PREFIX + name, SUITE, form.labels, form.metrics[0], form.metrics, form.epochs, train, parts,
         choice=form.choice, notes=tuple(sentences),
     )  # fmt: skip
-    return sealed(task, spec.rows)
+    return fingerprinted(task, spec.rows)
 
 
 def _rows(path: Path, form: Form) -> list[Row]:

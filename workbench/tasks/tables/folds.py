@@ -18,7 +18,7 @@ from workbench.errors import InputError, plural
 from workbench.progress import warn_once
 from workbench.rng import seed_of
 from workbench.tasks.metrics import OF_ORDER, judged
-from workbench.tasks.task import Task, sealed
+from workbench.tasks.task import Task, fingerprinted
 
 PART = "out-of-fold"
 
@@ -50,7 +50,7 @@ def divided(task: Task, count: int) -> Task:
         )
     folds = tuple(tuple(sorted(rows)) for rows in dealt)
     tests = {PART: task.train.take([row for rows in folds for row in rows])}
-    return sealed(replace(task, tests=tests, folds=folds, notes=(*task.notes, *_left_out(task, groups, alone))))
+    return fingerprinted(replace(task, tests=tests, folds=folds, notes=(*task.notes, *_left_out(task, groups, alone))))
 
 
 def _order(labels_of: Mapping[str, set[int]]) -> list[str]:

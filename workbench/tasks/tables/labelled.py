@@ -13,7 +13,7 @@ from workbench.errors import InputError, encodable, plural
 from workbench.progress import warn_once
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.rows import first_of
-from workbench.tasks.task import Examples, Task, sealed
+from workbench.tasks.task import Examples, Task, fingerprinted
 
 LONGEST_LABEL = 200  # characters
 LARGEST_LABEL = 1e30  # squares and differences of larger labels may overflow 32-bit floats
@@ -100,7 +100,7 @@ def task(name: str, path: Path, kind: str, parts: Mapping[str, Sequence[Line]], 
     notes = [note for note in (_unseen(parts, kind), repeated(parts)) if note]
     for note in notes:
         warn_once(f"{name}: {note}")
-    return sealed(replace(made, metric=spec.metric or made.metric, notes=tuple(notes)), spec.rows)
+    return fingerprinted(replace(made, metric=spec.metric or made.metric, notes=tuple(notes)), spec.rows)
 
 
 def _classification(name: str, path: Path, parts: Mapping[str, Sequence[Line]], several: bool) -> Task:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from workbench import progress
 from workbench.data import tagged, tagged_parquet, tagged_sets
-from workbench.data.foreign.hub import fetch
+from workbench.data.hugging_face.hub import fetch
 from workbench.data.streams import PACKINGS
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec

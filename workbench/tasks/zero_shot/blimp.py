@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.data.foreign.hub import fetch
 from workbench.data.formats import json_rows
+from workbench.data.hugging_face.hub import fetch
 from workbench.data.streams import lines, packed_or_not, unpacked_suffix
 from workbench.errors import InputError, encodable
 from workbench.store.atomic import user_path
 from workbench.tasks.rows import rows_of
-from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
+from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
 
 HUB = "nyu-mll/blimp"
 LONGEST = 1 << 16  # characters of a sentence
@@ -116,7 +116,7 @@ def read(name: str, suite: str, files: list[Path]) -> PairSet:
                 labels[level].append(_label(row, key, where, stem(path) if level == "paradigm" else ""))
     if not good:
         raise InputError(f"{files[0]} holds no rows")
-    return sealed(name, suite, good, bad, {level: each for level, each in labels.items() if all(each)})
+    return pair_set(name, suite, good, bad, {level: each for level, each in labels.items() if all(each)})
 
 
 def _files(path: Path) -> list[Path]:

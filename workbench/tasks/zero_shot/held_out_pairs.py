@@ -21,7 +21,7 @@ from workbench.errors import InputError
 from workbench.rng import seed_of
 from workbench.spec.parts import DataSpec
 from workbench.tasks.finetuning.probes import halves
-from workbench.tasks.zero_shot.minimal_pairs import PairSet, sealed
+from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
 
 MOST, LEAST = 1000, 100  # pairs of a kind, at most and at least
 ALONE = 4000  # pairs at most if one kind is selected by its name
@@ -53,7 +53,7 @@ def load(name: str, data: DataSpec, prepared: Path, tuning: bool) -> PairSet:
         )
     most = MOST if name == SUITE else ALONE
     chosen = [(kind, pair) for kind, pairs in pairs_of.items() for pair in hashed(pairs)[:most]]
-    return sealed(
+    return pair_set(
         name,
         SUITE,
         [good for _, (good, _) in chosen],

@@ -19,7 +19,7 @@ class PairSet:
 
     In each group of the first level, the accuracy is the share of pairs whose `good` sentence has the higher score;
     a tie counts half. The headline is the unweighted mean over these groups. `fingerprint` is filled in by
-    `sealed`.
+    `pair_set`.
     """
 
     name: str
@@ -51,7 +51,7 @@ class PairSet:
         return cls(**{**raw, "good": tuple(raw["good"]), "bad": tuple(raw["bad"]), "groups": groups})
 
 
-def sealed(
+def pair_set(
     name: str, suite: str, good: Sequence[str], bad: Sequence[str], groups: Mapping[str, Sequence[str]]
 ) -> PairSet:
     """Return the pairs with a fingerprint over everything that decides a score."""

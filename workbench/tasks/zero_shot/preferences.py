@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 
 from workbench import cpu
-from workbench.data import foreign
-from workbench.data.tokenizer import load_foreign
+from workbench.data import hugging_face
+from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import Diverged
 from workbench.models.sentence_scores import Scorer, Sentences
 from workbench.signals import heed
@@ -111,12 +111,12 @@ class Tokenized:
 
     def __init__(self, encoder: Path, texts: Sequence[str], length: int) -> None:
         unique = list(dict.fromkeys(texts))
-        tokenizer = load_foreign(encoder)
+        tokenizer = load_published_tokenizer(encoder)
         read, characters = partial(tokenizer, unique, verbose=False), sum(map(len, unique))
-        whole = foreign.in_time(partial(read, truncation=False), characters, encoder)
+        whole = hugging_face.in_time(partial(read, truncation=False), characters, encoder)
         self.cut = sum(len(row) > length for row in whole["input_ids"])
         short = partial(read, truncation=True, max_length=length)
-        encoding = foreign.in_time(short, characters, encoder) if self.cut else whole
+        encoding = hugging_face.in_time(short, characters, encoder) if self.cut else whole
         self.ids = [np.array(row, dtype=np.int64) for row in encoding["input_ids"]]
         # A tokenizer in Python does not say which tokens are of one word.
         self._words = encoding.word_ids if encoding.is_fast else lambda row: [None] * len(self.ids[row])

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from workbench.data import foreign
-from workbench.data.foreign.entries import regular_files
-from workbench.data.foreign.weights import check_weights
-from workbench.data.tokenizer import load_foreign
+from workbench.data import hugging_face
+from workbench.data.hugging_face.entries import regular_files
+from workbench.data.hugging_face.weights import check_weights
+from workbench.data.tokenizer import load_published_tokenizer
 from workbench.errors import InputError
 from workbench.models.sentence_scores import Scorer, pseudo_log_likelihood, summed
 from workbench.spec.parts import Special
@@ -55,8 +55,8 @@ class MaskedLM:
 def load(folder: Path, device: str) -> Published:
     """Return the model of a folder with its head. Raises InputError if the folder holds no head to score with."""
     load_encoder(folder, 0.0, device)  # for its checks of a folder that others made
-    files = foreign.check_encoder_folder(folder)
-    config, tokenizer = configured(files), load_foreign(folder)
+    files = hugging_face.check_encoder_folder(folder)
+    config, tokenizer = configured(files), load_published_tokenizer(folder)
     special = special_of(tokenizer)
     model, kind = _with_head(files, config)
     model = model.to(device).eval().requires_grad_(False)
@@ -113,7 +113,7 @@ def _logits(model: Any, ids: Tensor) -> Iterator[tuple[list[int], Tensor]]:
         yield part, model(input_ids=ids[part], attention_mask=torch.ones_like(ids[part])).logits
 
 
-def _with_head(files: foreign.EncoderFiles, config: Any) -> tuple[Any, str]:
+def _with_head(files: hugging_face.EncoderFiles, config: Any) -> tuple[Any, str]:
     """Return the model with the head that its files hold, and the name of its class.
 
     Raises InputError if they hold no head, or one that does not fit the configuration or has weights that are NaN.
@@ -126,7 +126,10 @@ def _with_head(files: foreign.EncoderFiles, config: Any) -> tuple[Any, str]:
     else:
         kind = "AutoModelForCausalLM" if is_causal(config) else "AutoModelForMaskedLM"
     config.use_cache = False
-    with foreign.refusing(files.folder, REFUSED), foreign.view(files.folder, files.weights, files.config) as clean:
+    with (
+        hugging_face.refusing(files.folder, REFUSED),
+        hugging_face.view(files.folder, files.weights, files.config) as clean,
+    ):
         try:
             model, report = getattr(transformers, kind).from_pretrained(
                 clean, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False,

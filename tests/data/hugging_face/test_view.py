@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from transformers.utils import logging
 
-from workbench.data.foreign.view import refusing, view
-from workbench.data.foreign.weights import INDEX
+from workbench.data.hugging_face.view import refusing, view
+from workbench.data.hugging_face.weights import INDEX
 from workbench.errors import InputError, Interrupted
 
 

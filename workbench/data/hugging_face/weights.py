@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.data.foreign.entries import LARGEST_VOCABULARY, read_settings
+from workbench.data.hugging_face.entries import LARGEST_VOCABULARY, read_settings
 from workbench.errors import InputError
 from workbench.store.atomic import loads, open_regular
 

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from workbench.data.foreign import weights
-from workbench.data.foreign.entries import regular_files
-from workbench.data.foreign.weights import INDEX, SINGLE, check_weights
+from workbench.data.hugging_face import weights
+from workbench.data.hugging_face.entries import regular_files
+from workbench.data.hugging_face.weights import INDEX, SINGLE, check_weights
 from workbench.errors import InputError
 
 Found = tuple[dict[str, Path], dict[str, int], frozenset[str]]

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.data.foreign.configuration import kind_of
-from workbench.data.foreign.entries import LARGEST_VOCABULARY, read_settings, regular_files
-from workbench.data.foreign.weights import INDEX, SINGLE, check_weights
+from workbench.data.hugging_face.configuration import kind_of
+from workbench.data.hugging_face.entries import LARGEST_VOCABULARY, read_settings, regular_files
+from workbench.data.hugging_face.weights import INDEX, SINGLE, check_weights
 from workbench.errors import InputError
 from workbench.store.atomic import loads, read_bytes
 

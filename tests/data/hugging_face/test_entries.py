@@ -12,8 +12,8 @@ import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.data.foreign import entries
-from workbench.data.foreign.entries import read_settings, regular_files
+from workbench.data.hugging_face import entries
+from workbench.data.hugging_face.entries import read_settings, regular_files
 from workbench.errors import InputError
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.data.foreign.hub import fetch, model_folder
+from workbench.data.hugging_face.hub import fetch, model_folder
 from workbench.errors import InputError
 
 FOLDER = "the folder that holds größe"

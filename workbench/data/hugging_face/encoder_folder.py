@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.data.foreign.configuration import check_configuration, first_of, kind_of, layers_of
-from workbench.data.foreign.entries import read_settings, regular_files
-from workbench.data.foreign.weights import check_weights
+from workbench.data.hugging_face.configuration import check_configuration, first_of, kind_of, layers_of
+from workbench.data.hugging_face.entries import read_settings, regular_files
+from workbench.data.hugging_face.weights import check_weights
 from workbench.errors import InputError
 
 WIDTHS = ("embedding_size", "hidden_size", "n_embd", "d_model", "dim", "word_embed_proj_dim")

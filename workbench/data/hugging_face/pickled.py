@@ -10,10 +10,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from workbench.data.foreign.entries import regular_files
-from workbench.data.foreign.tokenizer_folder import TOKENIZER_FILES
-from workbench.data.foreign.view import refusing
-from workbench.data.foreign.weights import INDEX, PICKLED_FILE, SINGLE
+from workbench.data.hugging_face.entries import regular_files
+from workbench.data.hugging_face.tokenizer_folder import TOKENIZER_FILES
+from workbench.data.hugging_face.view import refusing
+from workbench.data.hugging_face.weights import INDEX, PICKLED_FILE, SINGLE
 from workbench.errors import InputError
 from workbench.spec.run_spec import slug
 from workbench.store.atomic import cache_root, sha256

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from workbench.data.foreign import patience
+from workbench.data.hugging_face import patience
 from workbench.errors import InputError
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from workbench.data.foreign import MODEL_FILES, PICKLED_FILE
+from workbench.data.hugging_face import MODEL_FILES, PICKLED_FILE
 from workbench.errors import InputError, message_of
 from workbench.store.atomic import user_path
 

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from workbench.data import tokenizer
-from workbench.data.foreign import check_encoder_folder, check_tokenizer_folder
+from workbench.data.hugging_face import check_encoder_folder, check_tokenizer_folder
 from workbench.errors import InputError
 from workbench.models.electra import Config, Electra
 from workbench.spec.host import Host

@@ -10,7 +10,7 @@ import torch
 from refused import refusal
 from safetensors.torch import load_file
 
-from workbench.data.foreign.pickled import with_safetensors
+from workbench.data.hugging_face.pickled import with_safetensors
 
 
 @pytest.fixture(autouse=True)

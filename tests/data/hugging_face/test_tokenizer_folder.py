@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from workbench.data.foreign.entries import LARGEST_VOCABULARY
-from workbench.data.foreign.tokenizer_folder import (
+from workbench.data.hugging_face.entries import LARGEST_VOCABULARY
+from workbench.data.hugging_face.tokenizer_folder import (
     MOST_GROWTH,
     NO_LIMIT,
     TOKENIZER_FILES,
@@ -23,7 +23,7 @@ from workbench.data.foreign.tokenizer_folder import (
     kind_of_tokenizer,
     longest_text,
 )
-from workbench.data.foreign.weights import INDEX, SINGLE
+from workbench.data.hugging_face.weights import INDEX, SINGLE
 from workbench.errors import InputError
 
 WORDS = {"model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1}}, "added_tokens": [{"id": 0, "content": "[UNK]"}]}

@@ -10,8 +10,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from workbench.data.foreign.entries import LARGEST_VOCABULARY, read_settings
-from workbench.data.foreign.weights import INDEX
+from workbench.data.hugging_face.entries import LARGEST_VOCABULARY, read_settings
+from workbench.data.hugging_face.weights import INDEX
 from workbench.errors import InputError, message_of
 from workbench.store.atomic import disk_errors
 
