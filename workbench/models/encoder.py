@@ -10,7 +10,6 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from workbench.cpu import layers
 from workbench.errors import InputError
 from workbench.models.electra import Config, Electra, hugging_face
 from workbench.models.families import FAMILIES, Family, family_of
+from workbench.models.positions import PROJECTIONS, initialise_positions
 from workbench.models.query_stream import two_streams, xlnet
 from workbench.models.query_stream.two_streams import Queries
 from workbench.rng import seed_of
@@ -258,8 +258,7 @@ def _backbone(spec: EncoderSpec, special: Special) -> Any:
         xlnet.initialise(model, spec.init)
     else:
         initialise(model, spec.init)
-    if spec.position_init == "sinusoidal":
-        start_from_sines(model, spec)
+    initialise_positions(model, spec)
     return model
 
 
@@ -284,26 +283,6 @@ def _no_warning(*_: Any) -> None:
     pass
 
 
-def start_from_sines(model: Any, spec: EncoderSpec) -> None:
-    """Initialise the position table with sines of standard deviation `spec.init`.
-
-    A family that tells positions by distances alone is left as it is. Raises InputError for one without a table.
-    """
-    path = family_of(spec).positions
-    if path is None:
-        return
-    table = attrgetter(path)(model)
-    if table is None:
-        raise InputError(f"encoder.position_init=sinusoidal: encoder.family={spec.family} has no position table")
-    if table.weight.is_meta:  # a meta tensor holds no numbers, and the sines would import torch's compiler
-        return
-    places, width = table.weight.shape
-    angles = torch.arange(places)[:, None] / 10_000 ** (torch.arange(0, width, 2) / width)
-    sines = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
-    with torch.no_grad():
-        table.weight.copy_(sines * spec.init * math.sqrt(2))
-
-
 def initialise(module: nn.Module, std: float) -> None:
     """Initialise the weights of a module in place (docs/electra.md 2).
 
@@ -312,7 +291,7 @@ def initialise(module: nn.Module, std: float) -> None:
     """
     for name, part in module.named_modules():
         if isinstance(part, nn.Linear):
-            if name.endswith(("embeddings_project", "embedding_hidden_mapping_in", "embed_proj")):
+            if name.endswith(PROJECTIONS):
                 nn.init.xavier_uniform_(part.weight)
             else:
                 nn.init.trunc_normal_(part.weight, std=std, a=-2 * std, b=2 * std)

@@ -29,7 +29,7 @@ PAPER_SCALES = ("small", "base", "large")
 SCALES: dict[str, dict[str, Any]] = {
     "nano": {
         "encoder.hidden": 64, "encoder.layers": 1, "encoder.heads": 2, "encoder.vocab": 2048, "encoder.positions": 64,
-        "encoder.init": 0.12, "encoder.position_init": "sinusoidal", "encoder.dropout": 0.0,
+        "encoder.init": 0.12, "encoder.position_init": "local", "encoder.dropout": 0.0,
         "encoder.attention_dropout": 0.0, "corruption.rate": 0.3, "corruption.generator_mask": 0.8,
         "corruption.generator_random": 0.1, "data.length": 32, "batch.size": 32, "optim.lr": 3e-3,
         "generator.width": 0.25, "budget.flops": 1.4e12,
@@ -37,14 +37,14 @@ SCALES: dict[str, dict[str, Any]] = {
     },
     "micro": {
         "encoder.hidden": 128, "encoder.layers": 2, "encoder.heads": 2, "encoder.vocab": 8192, "encoder.positions": 64,
-        "encoder.init": 0.08, "encoder.position_init": "sinusoidal", "encoder.dropout": 0.0,
+        "encoder.init": 0.08, "encoder.position_init": "local", "encoder.dropout": 0.0,
         "encoder.attention_dropout": 0.0, "corruption.generator_mask": 0.8, "corruption.generator_random": 0.1,
         "data.length": 64, "batch.size": 32, "optim.lr": 1.5e-3, "generator.width": 1.0, "budget.flops": 2e14,
         "tasks.lr": 1e-3, "tasks.layer_decay": 0.7, "tasks.length": 64, "tasks.dropout": 0.0, "tasks.seeds": 3,
     },
     "mini": {
         "encoder.hidden": 128, "encoder.layers": 4, "encoder.heads": 2, "encoder.vocab": 8192, "encoder.positions": 128,
-        "encoder.init": 0.08, "encoder.position_init": "sinusoidal", "encoder.dropout": 0.0,
+        "encoder.init": 0.08, "encoder.position_init": "local", "encoder.dropout": 0.0,
         "encoder.attention_dropout": 0.0, "corruption.generator_mask": 0.8, "corruption.generator_random": 0.1,
         "data.length": 128, "batch.size": 32, "optim.lr": 7e-4, "generator.width": 1.0, "budget.flops": 6e14,
         "tasks.lr": 1e-3, "tasks.layer_decay": 0.7, "tasks.dropout": 0.0, "tasks.seeds": 3,
