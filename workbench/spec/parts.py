@@ -56,9 +56,9 @@ class EncoderSpec(Part):
     Sizes that are left out follow the paper's ratios. `init` is the standard deviation of the initial weights, 0.02 as
     in the released code. If `position_init` is sinusoidal, the learned position table starts from sinusoids (Vaswani et
     al. 2017) with this standard deviation: attention to neighbouring tokens is then learnt from a tenth of the tokens.
-    If it is local, they have three times this deviation, and the heads of the first layer begin by attending to neighbouring
-    tokens (`workbench/models/positions.py`). Both matter only for runs far shorter than the paper's. If `causal`, no
-    position attends to a later one; if it is left out, the objective decides.
+    If it is local, they have three times this deviation, and the heads of the first layer begin by attending to
+    neighbouring tokens (`workbench/models/positions.py`). Both matter only for runs far shorter than the paper's. If
+    `causal`, no position attends to a later one; if it is left out, the objective decides.
     """
 
     family: str = "electra"
