@@ -57,6 +57,7 @@ def test_paths_and_numbers_of_numpy_are_taken() -> None:
         ({"save_every": 0.5}, "save_every=0.5 is not"),
         ({"most_epochs": "ten"}, "most_epochs='ten' is not a number above 0"),
         ({"most_epochs": 0}, "most_epochs=0 is not a number above 0"),
+        ({"most_epochs": float("nan")}, "most_epochs=nan is not a number above 0"),
         ({"budget": 100}, "budget=100 is not a text"),
         ({"tasks": ["pairs", "glue"]}, r"tasks=\['pairs', 'glue'\] is not a text; give it as 'pairs,glue'"),
         ({"objectives": 3}, "objectives=3 is neither a name nor a list of names"),

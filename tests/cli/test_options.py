@@ -96,6 +96,18 @@ def test_numbers_out_of_range_are_refused_before_anything_is_done(kind: Any, num
     assert found.exit_code == 2 and found.stdout == "" and "--value" in found.stderr
 
 
+@pytest.mark.parametrize("words", ["nan", "inf", "-inf", "1e400", "-1", "0", "ten"])
+@pytest.mark.parametrize(
+    "command",
+    ["plan-study ablation --sd", "bench --seconds", "evaluate x --flops", "run ablation --most-epochs"],
+)
+def test_a_number_that_cannot_be_used_is_named_with_its_range(command: str, words: str) -> None:
+    found = CliRunner().invoke(cli.app, [*command.split(), words])
+    option = command.rpartition(" ")[2]
+    assert found.exit_code == 2 and found.stdout == ""
+    assert f"Invalid value for '{option}'" in found.stderr and f"'{words}' is not a number from " in found.stderr
+
+
 LOUD = '''"""Prints wherever it is called."""
 from workbench.objectives import bert_mlm
 from workbench.objectives.bert_mlm import Objective, Options

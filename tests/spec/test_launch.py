@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import InputError
-from workbench.spec.launch import OPTIONS, Launch, checked
+from workbench.spec.launch import OPTIONS, Launch, checked, seconds
 
 
 def test_every_option_is_a_field_of_a_launch_or_names_the_file_of_several() -> None:
@@ -47,3 +47,27 @@ def test_a_name_has_no_control_characters_and_no_blanks(value: str) -> None:
 def test_an_unknown_option_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(InputError, match=r"unknown key 'launch.tiem' in --set; did you mean 'launch.time'"):
         checked({"tiem": "1"}, "--set")
+
+
+@pytest.mark.parametrize(
+    ("time", "length"),
+    [
+        ("0", 0), ("90", 5400), ("90:30", 5430), ("04:00:00", 14400), ("100:00:59", 360059), ("1-0", 86400),
+        ("2-23", 255600), ("1-2:30", 95400), ("1-02:30:05", 95405),
+    ],
+)  # fmt: skip
+def test_a_time_is_taken_as_sbatch_takes_it(time: str, length: int) -> None:
+    assert checked({"time": time}, "--set") == {"time": time} and seconds(time) == length
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("time", "99:99:99"), ("time", "1:60"), ("time", "1-24"), ("time", "1-2:60"), ("time", "99999999"),
+        ("time", "\u0663:\u0663"), ("time", "1-2-3"), ("time", "1:2:3:4"), ("memory", "\u0663G"), ("memory", "1e3"),
+        ("memory", "99999T"), ("gpus", "1\u0663"), ("cpus", "0"),
+    ],
+)  # fmt: skip
+def test_a_time_or_an_amount_that_no_job_has_is_refused(name: str, value: str) -> None:
+    with pytest.raises(InputError, match=rf"^--set: launch\.{name}=.* cannot be used; a usable value is '"):
+        checked({name: value}, "--set")

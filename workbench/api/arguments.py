@@ -113,7 +113,7 @@ def _check(name: str, value: Any) -> None:
         least, most = WHOLE[name]
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise InputError(f"{name}={value!r} is not a whole number from {least} to {most:,}")
-    elif name == "most_epochs" and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
+    elif name == "most_epochs" and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
         raise InputError(f"{name}={value!r} is not a number above 0")
     elif name in TEXTS and not isinstance(value, str):
         raise InputError(f"{name}={value!r} is not a text{_as_text(value)}")

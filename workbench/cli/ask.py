@@ -22,6 +22,7 @@ from workbench.cli.options import (
     Threads,
     Workers,
     emit,
+    number,
     typed_path,
 )
 from workbench.errors import InputError, suggest
@@ -49,7 +50,9 @@ def plan_study(
     sd: Annotated[
         float | None,
         typer.Option(
-            min=1e-9, max=1e9, help="Assumed standard deviation of paired differences, in points; no store is read."
+            parser=number(1e-9, 1e9),
+            metavar="FLOAT",
+            help="Assumed standard deviation of paired differences, in points; no store is read.",
         ),
     ] = None,
     noise_of: Annotated[
@@ -97,7 +100,10 @@ def bench(
         list[str] | None, typer.Option(help="nano, micro, mini, small, base or large (default all); repeatable.")
     ] = None,
     set_: Sets = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Length of a timed turn; at least one step.")] = 3.0,
+    seconds: Annotated[
+        float,
+        typer.Option(parser=number(0.1, 3600), metavar="FLOAT", help="Length of a timed turn; at least one step."),
+    ] = 3.0,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of a timed turn, instead of --seconds.")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Timed turns of each objective; the objectives take turns.")] = 3,
     device: Device = "auto",

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import logging
+import math
 import sys
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -27,6 +28,21 @@ def typed_path(param: typer.CallbackParam, value: Path | None) -> Path | None:
     Raises InputError if there is no such user.
     """
     return None if value is None else user_path(value, param.opts[0])
+
+
+def number(least: float, most: float) -> Any:
+    """Return an option's parser of a number from `least` to `most`, so that NaN is refused and the value is named."""
+
+    def parse(text: str | float) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:
+            raise typer.BadParameter(f"{str(text)!r:.80} is not a number from {least:g} to {most:g}")
+        return value
+
+    return parse
 
 
 Objectives = Annotated[
@@ -131,7 +147,11 @@ MatchText = Annotated[
 ]
 MostEpochs = Annotated[
     float | None,
-    typer.Option(min=1e-9, help="Refuse runs with more epochs of the text; BabyLM's challenge allows 10."),
+    typer.Option(
+        parser=number(1e-9, 1e9),
+        metavar="FLOAT",
+        help="Refuse runs with more epochs of the text; BabyLM's challenge allows 10.",
+    ),
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the plan and stop; with --out, draw it beside published scores.")

@@ -10,11 +10,15 @@ from typing import Any
 from workbench.errors import InputError, suggest
 
 KEY = "launch."
-WORD, LINE, COUNT = r"[^\s\x00-\x1f\x7f]{1,200}", r"[^\x00-\x1f\x7f]{1,2000}", r"[1-9]\d{0,4}"
+WORD, LINE, COUNT = r"[^\s\x00-\x1f\x7f]{1,200}", r"[^\x00-\x1f\x7f]{1,2000}", r"[1-9][0-9]{0,4}"
+HOUR, SIXTIETH = r"([01]?[0-9]|2[0-3])", r"[0-5]?[0-9]"
+# Minutes, minutes:seconds or hours:minutes:seconds, or days-hours, to which minutes and seconds may be added.
+TIME = rf"[0-9]{{1,6}}(:{SIXTIETH}){{0,2}}|[0-9]{{1,4}}-{HOUR}(:{SIXTIETH}){{0,2}}"
+MEMORY = r"[0-9]{1,9}[KM]?|[0-9]{1,6}G|[0-9]{1,3}T"
 # What the value of each option looks like, and an example for messages.
 OPTIONS = {
-    "partition": (WORD, "gpu"), "time": (r"\d+(-\d+)?(:\d+){0,2}", "04:00:00"), "gpus": (COUNT, "1"),
-    "cpus": (COUNT, "4"), "memory": (r"\d+[KMGT]?", "16G"), "constraint": (WORD, "a100"), "account": (WORD, "nlp"),
+    "partition": (WORD, "gpu"), "time": (TIME, "04:00:00"), "gpus": (COUNT, "1"),
+    "cpus": (COUNT, "4"), "memory": (MEMORY, "16G"), "constraint": (WORD, "a100"), "account": (WORD, "nlp"),
     "qos": (WORD, "normal"), "options": (LINE, "--exclude=node7 --nice"), "setup": (LINE, "module load cuda"),
     "seconds_before": (COUNT, "120"), "profile": (LINE, "cluster.toml"),
 }  # fmt: skip
@@ -40,6 +44,14 @@ class Launch:
     options: str | None = None
     setup: str | None = None
     seconds_before: int = 120
+
+
+def seconds(time: str) -> int:
+    """Return the seconds of a time limit, which is written as sbatch takes it; 0 is no limit."""
+    days, dash, rest = time.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    units = (3600, 60, 1) if dash or len(parts) == 3 else (60, 1)
+    return 86400 * int(days or 0) + sum(unit * part for unit, part in zip(units, parts, strict=False))
 
 
 def checked(values: dict[str, Any], where: str) -> dict[str, Any]:

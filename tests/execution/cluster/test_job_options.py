@@ -68,3 +68,10 @@ def test_a_profile_gives_options_over_which_set_takes_precedence(tmp_path: Path)
         file.write_text(content)
         with pytest.raises(InputError, match=words):
             launch_of("slurm", [f"launch.profile={file}"])
+
+
+@pytest.mark.parametrize("settings", [["time=2"], ["time=00:01:00"], ["time=5", "seconds_before=300"]])
+def test_a_time_within_which_a_job_would_only_save_is_refused(settings: list[str]) -> None:
+    with pytest.raises(InputError, match=r"^launch\.time=\S+ is not longer than launch\.seconds_before=\d+, so each"):
+        launch_of("slurm", [f"launch.{setting}" for setting in settings])
+    assert launch_of("slurm", ["launch.time=0"])[1] == Launch(time="0"), "no limit"

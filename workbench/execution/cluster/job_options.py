@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from workbench.errors import InputError, one_line
-from workbench.spec.launch import KEY, Launch, checked
+from workbench.spec.launch import KEY, Launch, checked, seconds
 from workbench.store.atomic import read_bytes, user_path
 
 LARGEST = 1 << 20  # bytes of a profile
@@ -36,7 +36,13 @@ def launch_of(launcher: str, settings: Sequence[str]) -> tuple[list[str], Launch
         given |= checked({key: value}, "--set")
     name = given.pop("profile", None)
     profile = checked(_toml(name), f"--set launch.profile={name}") if name else {}
-    return rest, Launch(**(profile | given))
+    launch = Launch(**(profile | given))
+    if launch.time is not None and 0 < seconds(launch.time) <= launch.seconds_before:
+        raise InputError(
+            f"launch.time={launch.time} is not longer than launch.seconds_before={launch.seconds_before}, so each job "
+            f"would end as it begins; give it more time"
+        )
+    return rest, launch
 
 
 def _toml(name: str) -> dict[str, Any]:
