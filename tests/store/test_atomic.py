@@ -95,6 +95,40 @@ def test_files_that_belong_together_are_all_replaced_or_none(tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("call", ["rename", "fsync", "write"])
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.ENOSPC])
+def test_an_error_names_the_file_that_was_to_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    """The system names the temporary file for a rename, and none for a flush or a write."""
+
+    def failing(*words: Any) -> None:
+        raise OSError(number, os.strerror(number), *(words if call == "rename" else ()))
+
+    monkeypatch.setattr(atomic.os, call, failing)
+    for write in (write_atomic, lambda path, data: write_together({path: data})):
+        with pytest.raises(OSError) as caught:
+            write(tmp_path / "table.csv", b"x")
+        assert (caught.value.errno, caught.value.filename) == (number, str(tmp_path / "table.csv"))
+    monkeypatch.undo()
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_that_belong_together_are_renamed_before_any_is_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flush takes long, and a kill during it would leave some files new and some old."""
+    paths = [tmp_path / name for name in ("a.csv", "b.csv", "index.html")]
+    written: list[int] = []
+
+    def sync(folder: Path) -> None:
+        written.append(sum(path.exists() for path in paths))
+
+    monkeypatch.setattr(atomic, "sync_folder", sync)
+    write_together(dict.fromkeys(paths, b"new"))
+    assert written == [3]
+
+
 def test_what_is_sealed_is_read_only_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     written = atomic.sealed({"format": 1, "value": [1, None]})

@@ -226,13 +226,17 @@ def free(folder: Path) -> int:
 def disk_errors(path: Path, needed: int | None = None) -> Iterator[None]:
     """Add path, needed and free bytes to an error about a full disk that is raised inside the block.
 
-    A block that removes what it wrote, when it fails, thus names the bytes that are free afterwards.
+    A block that removes what it wrote, when it fails, thus names the bytes that are free afterwards. An error that
+    names no file, or a temporary one, names `path` instead.
     """
     try:
         yield
     except OSError as error:
-        complete = str(error.strerror).endswith(ADVICE)
-        raise (no_room(path, needed, error) if error.errno in FULL and not complete else error) from None
+        if error.errno in FULL and not str(error.strerror).endswith(ADVICE):
+            raise no_room(path, needed, error) from None
+        if error.filename is None or any(map(_TEMPORARY.fullmatch, Path(str(error.filename)).parts)):
+            error.filename, error.filename2 = str(path), None
+        raise
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:
@@ -259,7 +263,8 @@ def write_parts(path: Path, parts: Iterable[bytes | memoryview]) -> None:
             write_all(fd, part)
         os.fsync(fd)
     except BaseException:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the first error says more
+            path.unlink(missing_ok=True)
         raise
     finally:
         os.close(fd)
@@ -318,24 +323,32 @@ def write_atomic(path: Path, data: bytes, stage: Path | None = None, check: Call
     try:
         place(draft, path, check)
     except BaseException:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
         raise
 
 
 def write_together(files: Mapping[Path, bytes]) -> None:
     """Replace several files after all of them were written under temporary names, so that a full disk changes none.
 
-    Raises OSError.
+    They are renamed one right after the other, and flushed afterwards, so that a kill hardly finds some new and some
+    old. Raises OSError.
     """
     drafts = {path: draft_in(path.parent) for path in files}
     try:
         for path, draft in drafts.items():
             write_new(draft, files[path], path)
         for path, draft in drafts.items():
-            place(draft, path)
-    finally:
+            with disk_errors(path):
+                os.rename(draft, path)
+    except BaseException:
         for draft in drafts.values():
-            draft.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+        raise
+    for folder in {path.parent for path in files}:
+        with disk_errors(folder):
+            sync_folder(folder)
 
 
 def draft_in(folder: Path) -> Path:
@@ -351,10 +364,11 @@ def place(draft: Path, path: Path, check: Callable[[], None] | None = None, tras
     """
     if check is not None:
         check()
-    if draft.is_dir() and path.exists():
-        discard(path, trash)
-    os.rename(draft, path)
-    sync_folder(path.parent)
+    with disk_errors(path):
+        if draft.is_dir() and path.exists():
+            discard(path, trash)
+        os.rename(draft, path)
+        sync_folder(path.parent)
 
 
 def place_first(draft: Path, path: Path) -> bool:

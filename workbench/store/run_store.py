@@ -42,7 +42,7 @@ from workbench.store.atomic import (
 from workbench.store.lease import LeaseHeld, LeaseLost, acquire
 from workbench.store.redact import redact
 from workbench.store.run_directory import RunDir, State, now
-from workbench.store.validation import FORMAT
+from workbench.store.validation import FORMAT, reason
 
 __all__ = ["FORMAT", "ExperimentRecord", "LeaseHeld", "LeaseLost", "RunDir", "RunStore", "State"]
 
@@ -309,7 +309,7 @@ class RunStore:
         except PermissionError:
             fault = "cannot be read: you have no permission; change its permissions"
         except (OSError, ValueError) as error:
-            fault = f"is damaged: {_shortage(path) or error}; move it away"
+            fault = f"is damaged: {_shortage(path) or reason(error)}; move it away"
         return ExperimentRecord(path.name.removesuffix(".json"), damage=fault)
 
 
