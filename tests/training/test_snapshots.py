@@ -19,7 +19,7 @@ from workbench.errors import DamagedRun, Interrupted
 from workbench.models.encoder import build_encoder
 from workbench.spec.stages import BoundRun
 from workbench.store import checkpoint, validation
-from workbench.store.run_store import RunStore
+from workbench.store.run_store import RunDir, RunStore
 from workbench.store.verify import verify
 from workbench.tasks import Suite
 from workbench.training import points, snapshots
@@ -88,6 +88,38 @@ def test_a_killed_run_keeps_the_same_points(
     assert all(weights(cut, place) == weights(whole, place) for place in ["", *whole.points()])
     assert values(cut) == values(whole) and len(values(cut)) == 3
     assert verify(RunStore(tmp_path / "cut")).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "moved", "told"),
+    [
+        ("points/00000001/encoder/model.safetensors", "points/00000001", "model.safetensors has changed"),
+        ("points/00000001/point.json", "points/00000001", "point.json has changed"),
+        ("checkpoints/step-00000018/model.safetensors", "checkpoints/step-00000018", "model.safetensors has changed"),
+        ("metrics.jsonl", "", "metrics.jsonl has changed in the rows before step-00000020"),
+    ],
+)
+def test_what_is_damaged_during_training_is_not_listed_as_right(
+    prepared: Prepared, toy: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    name: str, moved: str, told: str,
+) -> None:  # fmt: skip
+    """The damage comes after the last check that is made while training goes on."""
+    real = RunDir.finish
+
+    def damaged(run: RunDir, facts: Any) -> None:
+        content = bytearray((run.path / name).read_bytes())
+        content[content.index(b"6")] += 1  # a digit of a number that is written, or a byte of weights
+        (run.path / name).write_bytes(content)
+        real(run, facts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDir, "finish", damaged)
+        run = carried_out(spec_of(), prepared, toy, tmp_path / "runs")
+    assert not run.trained and not run.covered and told in caplog.text
+    assert "and give the same command again" in caplog.text and f"move {moved or 'that folder'} away" in caplog.text
+    (run.path / moved).rename(tmp_path / "aside")
+    run = carried_out(spec_of(), prepared, toy, tmp_path / "runs")
+    assert run.state == "done" and verify(RunStore(tmp_path / "runs")).exit_code == 0
 
 
 def test_points_of_another_setting_beyond_the_checkpoint_are_taken_away(

@@ -209,7 +209,7 @@ class RunDir:
         `facts` may hold the hashes of an `encoder` that is not in this folder, as that of a published model is not.
         Time and final metrics are added from the log. The manifest, with the size and SHA-256 of every file, is written
         first, so that later damage can be detected. Raises InputError if the log lacks a step, since then data was lost
-        and the run is not complete.
+        and the run is not complete, or if a file that was written earlier in training was changed meanwhile.
         """
         steps = int(facts["steps"])
         first = self.read_json("plan.json").get("first", 0) if self._has("plan.json") else 0
@@ -233,6 +233,7 @@ class RunDir:
             files = manifest.entries(self.path)
         except (ValueError, OSError) as error:
             raise DamagedRun(f"{self.path}: {validation.reason(error)}; move that folder away") from None
+        self._check_progress()  # after the files were hashed, so that no hash is one of a damaged file
         self._list(files | {"done.json": manifest.entry(done)})
         self._put("done.json", done)
 
@@ -364,6 +365,28 @@ class RunDir:
                     f"move its folder away and give the same command again"
                 )
         return rows
+
+    def check_point(self, place: str) -> None:
+        """Raise DamagedRun if a file of a point's weights differs from the point's record."""
+        if fault := validation.weights_fault(self.path, place):
+            raise DamagedRun(
+                f"{self.path} is damaged: {fault}; move {place.rstrip('/')} away and give the same command again, "
+                f"which goes on without scores at this point"
+            )
+
+    def _check_progress(self) -> None:
+        """Raise DamagedRun if a point, a checkpoint, or the log up to the newest checkpoint is damaged."""
+        for point in self.points():
+            self.check_point(point)
+        folder = self.path / "checkpoints"
+        for step in checkpoint.steps(folder):
+            name = f"step-{step:08d}"
+            if fault := checkpoint.problem(folder / name):
+                raise DamagedRun(
+                    f"{self.path} is damaged: {fault}; move checkpoints/{name} away and give the same command again"
+                )
+        if fault := self.progress_damage():
+            raise DamagedRun(f"{self.path} is damaged: {fault}; move that folder away and give the same command again")
 
     def progress_damage(self) -> str | None:
         """Return how an unfinished run's checkpoints, or the log up to the newest good one, are damaged, or None."""

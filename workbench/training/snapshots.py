@@ -17,7 +17,6 @@ from pathlib import Path
 
 from torch import nn
 
-from workbench.errors import DamagedRun
 from workbench.models.export import export, export_heads
 from workbench.spec.run_spec import RunSpec
 from workbench.store import validation
@@ -47,11 +46,8 @@ class Snapshots:
         for place in self.run.points():
             if step_of(place) > done:
                 self.run.remove(place.rstrip("/"))
-            elif fault := validation.weights_fault(self.run.path, place):
-                raise DamagedRun(
-                    f"{self.run.path} is damaged: {fault}; move {place.rstrip('/')} away and give the same command "
-                    f"again, which goes on without scores at this point"
-                )
+            else:
+                self.run.check_point(place)
 
     def due(self, step: int) -> bool:
         """Return whether the weights are kept at this step."""
