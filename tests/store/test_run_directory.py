@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import resource
@@ -100,6 +101,17 @@ def test_no_run_is_done_with_rows_missing(store: RunStore, logged: str | None, t
     with pytest.raises(InputError, match=told):
         run.finish({"steps": 4, "tokens": 1, "flops": {}})
     assert not run.trained
+
+
+def test_no_run_is_done_with_another_copy_of_its_objective(store: RunStore) -> None:
+    source = hashlib.sha256(b"class Objective: ...").hexdigest()[:16]
+    run = store.open(BoundRun(SPEC.replace(objective="mine", source=source)))
+    run.write("objective.py", b"class 0bjective: ...")
+    with pytest.raises(InputError, match=r"objective\.py has changed since it was written; give the same command"):
+        finish(run)
+    assert not run.trained and not run.covered
+    run.write("objective.py", b"class Objective: ...")  # as the command does when it goes on
+    assert finish(run).state == "trained"
 
 
 def test_writes_of_a_lost_owner_are_refused(store: RunStore) -> None:

@@ -375,7 +375,7 @@ class RunDir:
             )
 
     def _check_progress(self) -> None:
-        """Raise DamagedRun if a point, a checkpoint, or the log up to the newest checkpoint is damaged."""
+        """Raise DamagedRun if a point, a checkpoint, the log up to the last one, or the objective's copy is damaged."""
         for point in self.points():
             self.check_point(point)
         folder = self.path / "checkpoints"
@@ -385,6 +385,9 @@ class RunDir:
                 raise DamagedRun(
                     f"{self.path} is damaged: {fault}; move checkpoints/{name} away and give the same command again"
                 )
+        copy, source = self.path / "objective.py", self.spec().source
+        if source and copy.exists() and not validation.sha256(copy).startswith(source):
+            raise DamagedRun(f"{copy} has changed since it was written; give the same command again")
         if fault := self.progress_damage():
             raise DamagedRun(f"{self.path} is damaged: {fault}; move that folder away and give the same command again")
 
