@@ -103,6 +103,16 @@ def test_no_run_is_done_with_rows_missing(store: RunStore, logged: str | None, t
     assert not run.trained
 
 
+@pytest.mark.parametrize("name", ["spec.json", "plan.json"])
+def test_a_damaged_file_is_named_with_what_to_do(store: RunStore, name: str) -> None:
+    run = store.open(BoundRun(SPEC))
+    (run.path / name).write_text("{")
+    with pytest.raises(InputError) as caught:
+        RunDir(run.path).spec() if name == "spec.json" else run.read_json(name)
+    assert one_line(caught).startswith(f"{run.path} is damaged: {name} cannot be read: ")
+    assert str(caught.value).endswith("; move that folder away and give the command that trained it again")
+
+
 def test_no_run_is_done_with_another_copy_of_its_objective(store: RunStore) -> None:
     source = hashlib.sha256(b"class Objective: ...").hexdigest()[:16]
     run = store.open(BoundRun(SPEC.replace(objective="mine", source=source)))

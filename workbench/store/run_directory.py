@@ -48,7 +48,7 @@ class Examined(NamedTuple):
 
 
 def damaged(path: Path, fault: str) -> DamagedRun:
-    """Return the error for a finished run that is damaged and was to be used."""
+    """Return the error for a run that is damaged and was to be used."""
     return DamagedRun(f"{path} is damaged: {fault}; move that folder away and give the command that trained it again")
 
 
@@ -73,7 +73,7 @@ class RunDir:
             self.file("spec.json")
             return ResolvedSpec(parse(validation.spec_record(self.path)[0]["spec"]))
         except (ValueError, OSError) as error:
-            raise DamagedRun(f"{self.path}: {validation.reason(error)}") from None
+            raise damaged(self.path, validation.reason(error)) from None
 
     # -- files
 
@@ -98,7 +98,7 @@ class RunDir:
             self.file(name)
             return validation.read(self.path, name)
         except (ValueError, OSError) as error:
-            raise DamagedRun(f"{self.path}: {validation.reason(error)}") from None
+            raise damaged(self.path, validation.reason(error)) from None
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> Path:
         """Replace a JSON file in one step, with the run's id and a hash of the content added.
