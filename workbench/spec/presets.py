@@ -21,10 +21,9 @@ from workbench.spec.run_spec import RunSpec, merge, parse
 PAPER_SCALES = ("small", "base", "large")
 
 # Below Small, generators get the same input as BERT MLM: with [MASK] at all picked positions they take long to become
-# better than token frequencies. The generators of micro and mini are as wide as the encoder: at a half or a quarter of
-# the width they were no better than token frequencies after 7 to 15 million tokens. That of nano is a quarter as wide:
-# its discriminator learns from this generator, and hardly from a stronger one. nano has one layer, with which every arm
-# learns sooner than with two (docs/log.md, 2026-11-22).
+# better than token frequencies. The first layer begins by attending to neighbouring tokens, without which runs of this
+# size mostly learn to do so (docs/log.md, 2026-11-25). Generators are as wide as the encoder: within such budgets
+# narrower ones are little better than token frequencies. nano has one layer, with which every arm learns sooner.
 
 SCALES: dict[str, dict[str, Any]] = {
     "nano": {
@@ -32,7 +31,7 @@ SCALES: dict[str, dict[str, Any]] = {
         "encoder.init": 0.12, "encoder.position_init": "local", "encoder.dropout": 0.0,
         "encoder.attention_dropout": 0.0, "corruption.rate": 0.3, "corruption.generator_mask": 0.8,
         "corruption.generator_random": 0.1, "data.length": 32, "batch.size": 32, "optim.lr": 3e-3,
-        "generator.width": 0.25, "budget.flops": 1.4e12,
+        "generator.width": 1.0, "budget.flops": 1.4e12,
         "tasks.lr": 2e-3, "tasks.layer_decay": 0.6, "tasks.length": 32, "tasks.dropout": 0.0, "tasks.seeds": 2,
     },
     "micro": {
@@ -137,11 +136,11 @@ STATED_FLOPS = {
 # uses (`workbench sweep tune`; those of micro and mini on English Wikipedia, chosen by minimal pairs: docs/log.md).
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "nano": {
-        "rtd": {"optim.lr": 3.78e-3, "options.weight": 6.99},
-        "electra-15": {"optim.lr": 4.13e-3, "options.weight": 6.71},
-        "replace-mlm": {"optim.lr": 4.18e-3, "options.weight": 1.24},
-        "all-tokens-mlm": {"optim.lr": 3.9e-3, "options.weight": 3.98},
-        "bert-mlm": {"optim.lr": 3.15e-3},
+        "rtd": {"optim.lr": 2.73e-3, "options.weight": 3.79},
+        "electra-15": {"optim.lr": 3.36e-3, "options.weight": 12.1},
+        "replace-mlm": {"optim.lr": 5.21e-3, "options.weight": 14.6},
+        "all-tokens-mlm": {"optim.lr": 4.76e-3, "options.weight": 11.4},
+        "bert-mlm": {"optim.lr": 6.28e-3},
     },
     "micro": {
         "rtd": {"optim.lr": 9.19e-4, "options.weight": 3.62},
