@@ -37,6 +37,7 @@ MAIN_PART = {name: "discriminator_loss" if name in ("rtd", "electra-15") else "m
 PAD, UNK, CLS, SEP, MASK = range(5)
 
 TINY: dict[str, Any] = {
+    "encoder.position_init": "sinusoidal",
     "encoder.hidden": 32, "encoder.layers": 2, "encoder.heads": 2, "encoder.embedding": 16, "encoder.vocab": 40,
     "encoder.positions": 32, "generator.width": 0.5, "data.length": 24, "batch.size": 6, "corruption.rate": 0.3,
     "data.special.pad": PAD, "data.special.unk": UNK, "data.special.cls": CLS, "data.special.sep": SEP,

@@ -154,8 +154,8 @@ def test_each_scale_suits_its_own_encoder() -> None:
 
 def test_settings_that_were_given_stay_in_place_of_those_of_the_objective() -> None:
     rtd = presets.resolve("nano")
-    assert presets.of_objective(rtd, []) == {"optim.lr": 3.78e-3, "options.weight": 6.99}
-    assert presets.of_objective(rtd, ["optim.lr"]) == {"options.weight": 6.99}
+    assert presets.of_objective(rtd, []) == {"optim.lr": 2.73e-3, "options.weight": 3.79}
+    assert presets.of_objective(rtd, ["optim.lr"]) == {"options.weight": 3.79}
     assert presets.of_objective(presets.resolve("small"), []) == {}  # where the paper's settings are
 
 
