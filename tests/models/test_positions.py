@@ -51,6 +51,32 @@ def test_heads_of_the_first_layer_attend_to_neighbours(family: str, width: int, 
     assert offsets(4, causal) == ([-1, -2, -3, -4] if causal else [1, -1, 2, -2])
 
 
+def test_causal_heads_attend_to_tokens_before() -> None:
+    attention = attention_of(build_encoder(spec_of(encoder__causal=True, encoder__position_init="local", **EAGER)))
+    places = torch.arange(4, LENGTH)
+    for head, offset in enumerate(offsets(2, causal=True)):
+        assert offset == -1 - head
+        assert attention[head, places, places + offset].mean() > 0.4
+
+
+def test_as_many_sinusoids_as_a_head_has_room_for() -> None:
+    """Each row of a head's queries and keys reads one sinusoid of the table, and what is left stays as it was drawn."""
+    for width, heads, pairs in ((64, 2, 6), (16, 2, 4), (18, 2, 4), (64, 1, 6)):
+        sizes = {"encoder__hidden": width, "encoder__heads": heads}
+        specs = [spec_of(encoder__position_init=start, **sizes) for start in ("local", "normal")]
+        local, drawn = (build_encoder(spec).model.encoder.layer[0].attention.self for spec in specs)
+        size = width // heads
+        for head in range(heads):
+            rows = slice(head * size, head * size + 2 * pairs)
+            key = local.key.weight[rows]
+            scale = (1.125 * size**0.5) ** 0.5
+            torch.testing.assert_close(key, scale * torch.eye(2 * pairs, width))
+            torch.testing.assert_close(local.query.weight[rows].norm(dim=-1), torch.full((2 * pairs,), scale))
+            rest = slice(head * size + 2 * pairs, (head + 1) * size)
+            for name in ("query", "key"):
+                assert torch.equal(getattr(local, name).weight[rest], getattr(drawn, name).weight[rest])
+
+
 def test_without_it_heads_attend_to_no_position_in_particular() -> None:
     for start in ("normal", "sinusoidal"):
         attention = attention_of(build_encoder(spec_of(encoder__position_init=start, encoder__init=0.1, **EAGER)))
