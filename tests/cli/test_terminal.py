@@ -40,7 +40,7 @@ def test_a_plan_asks_at_equal_compute_only_where_it_is(match: str | None, monkey
     document = terminal.plan_json(job, priced, matches)
     assert ("At equal compute, what does" in text) == document["equal_compute"] == (match is None)
     assert document["question"].startswith("At equal compute, what" if match is None else "What does each step")
-    assert ("not at equal compute: an arm spends up to 2.46" in text) == (match is not None)
+    assert ("not at equal compute: an arm spends up to 2.97" in text) == (match is not None)
     assert "FLOPs (matmul)" in text
 
 

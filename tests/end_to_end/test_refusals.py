@@ -80,7 +80,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     "two values": (["run", "ablation", "--set", "seed=1", "--set", "seed=2"], "twice"),
     "two tasks": (["run", "ablation", "--tasks", "CoLA", "--set", "tasks.names=RTE"], "contradict"),
     "corpus": (["run", "ablation", "--corpus", "/no/such/file.txt", "--tasks", "none"], "/no/such/file.txt"),
-    "tying": (["run", "ablation", "--set", "tying=all"], "generator.width"),
+    "tying": (["run", "ablation", "--set", "tying=all", "--set", "generator.width=0.5"], "generator.width"),
     "device": (["run", "ablation", "--device", "cuda"], "CUDA"),
     "precision": (["run", "ablation", "--precision", "fp8"], "fp8"),
     "warm-up": (["run", "ablation", "--budget", "steps=10", "--set", "schedule.warmup=20"], "schedule.warmup"),

@@ -17,7 +17,9 @@ KNOWN = {"data.fingerprint": "f" * 16, "budget.steps": 20}
 
 def bound(**keys: Any) -> BoundRun:
     given = {key.replace("__", "."): value for key, value in keys.items()}
-    return BoundRun(with_options(resolve("nano", KNOWN | {"objective": "rtd"} | given)))
+    return BoundRun(
+        with_options(resolve("nano", KNOWN | {"objective": "rtd", "encoder.position_init": "sinusoidal"} | given))
+    )
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_a_scale_may_prefer_another_weight_and_gives_way_to_what_is_asked_for() 
     """nano and mini have weights of their own from a search, small has the paper's 50."""
     words = ["electra-15", "rtd", "bert-mlm"]
     by_name = {spec.objective: spec.options for spec in plan_job("ablation", NANO, 1, words).specs}
-    assert by_name["electra-15"] == {"weight": 6.71} and by_name["rtd"]["weight"] == 6.99
+    assert by_name["electra-15"] == {"weight": 12.1} and by_name["rtd"]["weight"] == 3.79
     assert "weight" not in by_name["bert-mlm"]
     asked = presets.resolve("nano", {"budget.steps": 100, "options.weight": 7.0})
     assert [spec.options["weight"] for spec in plan_job("ablation", asked, 1, words[:2]).specs] == [7.0, 7.0]
@@ -125,7 +125,12 @@ def test_without_a_match_budgets_stay_as_given() -> None:
 
 @pytest.mark.parametrize(
     ("scale", "budget"),
-    [("nano", {}), ("nano", {"budget.tokens": 2e7}), ("nano", {"budget.steps": 5_000}), ("small", {})],
+    [
+        ("nano", {"budget.flops": 5e12}),
+        ("nano", {"budget.tokens": 2e7}),
+        ("nano", {"budget.steps": 5_000}),
+        ("small", {}),
+    ],
 )
 def test_run_matches_flops_whatever_the_unit_of_the_budget(scale: str, budget: dict[str, float]) -> None:
     base = presets.resolve(scale, budget)

@@ -40,17 +40,17 @@ def tagger(rule: Callable[[list[str]], list[int]] = by_end, train: int = 120, te
     return sealed(probe, SPEC)
 
 
-def pair_set(paradigms: int, rows: int = 30) -> minimal_pairs.PairSet:
+def toy_pair_set(paradigms: int, rows: int = 30) -> minimal_pairs.PairSet:
     """Return pairs whose right sentence has `bada` where the wrong one has `kefe`."""
     texts = [[" ".join(words) for words in sentences(rows, number)] for number in range(paradigms)]
     flat = [text for each in texts for text in each]
     names = [f"paradigm {number}" for number, each in enumerate(texts) for _ in each]
     good, bad = [f"{text} bada" for text in flat], [f"{text} kefe" for text in flat]
-    return minimal_pairs.sealed("toy", "minimal-pairs", good, bad, {"paradigm": names})
+    return minimal_pairs.pair_set("toy", "minimal-pairs", good, bad, {"paradigm": names})
 
 
 def pairs(paradigms: int = 6) -> LinearProbe:
-    return sealed(datasets.of_pairs(pair_set(paradigms)), SPEC)
+    return sealed(datasets.of_pairs(toy_pair_set(paradigms)), SPEC)
 
 
 def conllu(path: Path, count: int, seed: int) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_probes import SPEC, conllu, pair_set, tagger
+from toy_probes import SPEC, conllu, tagger, toy_pair_set
 
 from workbench import tasks
 from workbench.errors import InputError
@@ -46,7 +46,7 @@ def test_what_cannot_be_probed_is_said_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="every training word has the tag 'O'"):
         datasets.of_tagged(str(tmp_path / "one.iob2"))
     with pytest.raises(InputError, match="2 paradigms, and at least 3 are needed"):
-        datasets.of_pairs(pair_set(2))
+        datasets.of_pairs(toy_pair_set(2))
     number = Task("n", "table", (), "spearman", ("spearman",), 1.0, Examples(["a"], None, [1.0]), {})
     with pytest.raises(InputError, match="linear probes classify"):
         datasets.of_task(number)

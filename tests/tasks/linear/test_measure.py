@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_probes import CPU, SPEC, WORDS, by_end, conllu, pair_set, pairs, sentences, tagger
+from toy_probes import CPU, SPEC, WORDS, by_end, conllu, pairs, sentences, tagger, toy_pair_set
 
 from workbench import tasks
 from workbench.spec.parts import TasksSpec
@@ -108,7 +108,7 @@ def test_names_choose_linear_probes(tmp_path: Path) -> None:
     ]  # fmt: skip
     folder = tmp_path / "zorro"
     folder.mkdir()
-    made = pair_set(3)
+    made = toy_pair_set(3)
     for paradigm in sorted(set(made.groups["paradigm"])):
         of = [row for row, name in enumerate(made.groups["paradigm"]) if name == paradigm]
         found = [{"sentence_good": made.good[row], "sentence_bad": made.bad[row]} for row in of]
