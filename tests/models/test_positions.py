@@ -94,6 +94,14 @@ def test_all_other_initial_weights_are_the_same() -> None:
     torch.testing.assert_close(local, 3 * sinusoidal)
 
 
+def test_sines_are_those_of_older_runs_to_the_last_bit() -> None:
+    """Runs that began before there was another way go on, and can be repeated, with the same numbers."""
+    angles = torch.arange(128)[:, None] / 10_000 ** (torch.arange(0, 96, 2) / 96)
+    expected = torch.zeros(128, 96)
+    expected[:, 0::2], expected[:, 1::2] = angles.sin(), angles.cos()
+    assert torch.equal(sines(128, 96), expected)
+
+
 def test_sines_depend_on_the_distance_alone() -> None:
     table = sines(40, 32)
     products = table @ table.T

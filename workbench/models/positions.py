@@ -47,14 +47,14 @@ def initialise_positions(model: Any, spec: EncoderSpec) -> None:
             _attend_to_neighbours(model, spec, width)
 
 
-def frequencies(width: int) -> Tensor:
-    """Return the angles (width / 2,) by which the sinusoids of a table of this width advance from token to token."""
-    return 1 / BASE ** (torch.arange(0, width, 2) / width)
+def periods(width: int) -> Tensor:
+    """Return the number of tokens (width / 2,) in which each sinusoid of a table of this width advances by one radian."""
+    return BASE ** (torch.arange(0, width, 2) / width)
 
 
 def sines(places: int, width: int) -> Tensor:
     """Return sines and cosines (places, width) in turn, the highest frequency first."""
-    angles = torch.arange(places)[:, None] * frequencies(width)
+    angles = torch.arange(places)[:, None] / periods(width)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
 
 
@@ -78,7 +78,7 @@ def _attend_to_neighbours(model: Any, spec: EncoderSpec, width: int) -> None:
     copied = torch.eye(2 * pairs)
     causal = bool(spec.causal) or family_of(spec).always_causal
     for head, offset in enumerate(offsets(spec.head_count, causal)):
-        angles = frequencies(width)[:pairs] * offset
+        angles = offset / periods(width)[:pairs]
         turns = torch.stack([angles.cos(), angles.sin(), -angles.sin(), angles.cos()], dim=-1).view(pairs, 2, 2)
         rows = slice(head * size, head * size + 2 * pairs)
         for matrix, part in ((query, torch.block_diag(*turns)), (key, copied)):
