@@ -22,7 +22,7 @@ from workbench.cli.options import (
     Threads,
     Workers,
     emit,
-    number,
+    number_option,
     typed_path,
 )
 from workbench.errors import InputError, suggest
@@ -49,11 +49,7 @@ def plan_study(
     experiment: Annotated[str, typer.Argument(help="Name or file of an experiment, such as ablation.")],
     sd: Annotated[
         float | None,
-        typer.Option(
-            parser=number(1e-9, 1e9),
-            metavar="FLOAT",
-            help="Assumed standard deviation of paired differences, in points; no store is read.",
-        ),
+        number_option(1e-9, 1e9, "Assumed standard deviation of paired differences, in points; no store is read."),
     ] = None,
     noise_of: Annotated[
         str | None, typer.Option(help="Experiment or record whose runs give the noise of scores (default: EXPERIMENT).")
@@ -100,10 +96,7 @@ def bench(
         list[str] | None, typer.Option(help="nano, micro, mini, small, base or large (default all); repeatable.")
     ] = None,
     set_: Sets = None,
-    seconds: Annotated[
-        float,
-        typer.Option(parser=number(0.1, 3600), metavar="FLOAT", help="Length of a timed turn; at least one step."),
-    ] = 3.0,
+    seconds: Annotated[float, number_option(0.1, 3600, "Length of a timed turn; at least one step.")] = 3.0,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of a timed turn, instead of --seconds.")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Timed turns of each objective; the objectives take turns.")] = 3,
     device: Device = "auto",

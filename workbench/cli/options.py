@@ -30,8 +30,8 @@ def typed_path(param: typer.CallbackParam, value: Path | None) -> Path | None:
     return None if value is None else user_path(value, param.opts[0])
 
 
-def number(least: float, most: float) -> Any:
-    """Return an option's parser of a number from `least` to `most`, so that NaN is refused and the value is named."""
+def number_option(least: float, most: float, help: str) -> Any:
+    """Return an option for a number from `least` to `most` that refuses NaN and names an unusable value."""
 
     def parse(text: str | float) -> float:
         try:
@@ -42,7 +42,7 @@ def number(least: float, most: float) -> Any:
             raise typer.BadParameter(f"{str(text)!r:.80} is not a number from {least:g} to {most:g}")
         return value
 
-    return parse
+    return typer.Option(parser=parse, metavar="FLOAT", help=help)
 
 
 Objectives = Annotated[
@@ -147,11 +147,7 @@ MatchText = Annotated[
 ]
 MostEpochs = Annotated[
     float | None,
-    typer.Option(
-        parser=number(1e-9, 1e9),
-        metavar="FLOAT",
-        help="Refuse runs with more epochs of the text; BabyLM's challenge allows 10.",
-    ),
+    number_option(1e-9, 1e9, "Refuse runs with more epochs of the text; BabyLM's challenge allows 10."),
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the plan and stop; with --out, draw it beside published scores.")

@@ -39,7 +39,7 @@ from workbench.cli.options import (
     Track,
     Workers,
     emit,
-    number,
+    number_option,
     typed_path,
 )
 from workbench.errors import InputError
@@ -290,11 +290,7 @@ def evaluate(
     runs: Runs = Path("runs"),
     flops: Annotated[
         float | None,
-        typer.Option(
-            parser=number(1, 1e30),
-            metavar="FLOAT",
-            help="Training FLOPs that are stated of the model (paper convention).",
-        ),
+        number_option(1, 1e30, "Training FLOPs that are stated of the model (paper convention)."),
     ] = None,
     allow_bin: Annotated[
         bool, typer.Option("--allow-bin", help="Read pytorch_model.bin, by a reader that runs no code of the file.")

@@ -48,7 +48,7 @@ def initialise_positions(model: Any, spec: EncoderSpec) -> None:
 
 
 def periods(width: int) -> Tensor:
-    """Return the number of tokens (width / 2,) in which each sinusoid of a table of this width advances by one radian."""
+    """Return the tokens (width / 2,) in which each sinusoid of a table of this width advances by one radian."""
     return BASE ** (torch.arange(0, width, 2) / width)
 
 
