@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from refused import refused_sentence
 from safetensors.torch import load_file, save_file
 
 from workbench.data import tokenizer
 from workbench.data.hugging_face import check_encoder_folder, check_tokenizer_folder
-from workbench.errors import InputError
 from workbench.models.electra import Config, Electra
 from workbench.spec.host import Host
 from workbench.spec.parts import DataSpec, TasksSpec
@@ -257,18 +257,9 @@ def test_a_bad_encoder_folder_is_refused_in_one_sentence(case: str, folder: Path
     change, told = BAD[case]
     change(folder)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    said = refusal(lambda: check_encoder_folder(folder))
+    said = refused_sentence(lambda: check_encoder_folder(folder))
     assert told in said and str(folder) in said
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 200 << 10
-
-
-def refusal(attempt: Callable[[], object]) -> str:
-    with pytest.raises(InputError) as caught:
-        attempt()
-    said = str(caught.value)
-    assert "\n" not in said and len(said) < 700
-    said.encode()  # what cannot be written to a terminal was escaped
-    return said
 
 
 POSITIONS = "embeddings.position_embeddings.weight"
@@ -309,7 +300,7 @@ UNUSABLE: dict[str, tuple[Change, str]] = {
 def test_weights_that_cannot_be_computed_with_are_refused_in_one_sentence(case: str, folder: Path) -> None:
     change, told = UNUSABLE[case]
     change(folder)
-    said = refusal(lambda: load_encoder(folder, 0.0))
+    said = refused_sentence(lambda: load_encoder(folder, 0.0))
     assert told in said and str(folder) in said
 
 
@@ -347,7 +338,7 @@ def test_a_bad_tokenizer_is_refused_wherever_it_is_named(case: str, folder: Path
     change(folder)
     spec = DataSpec(tokenizer=str(folder))
     for attempt in (lambda: encode(folder, TASK, 16), lambda: tokenizer.train_or_load(spec, 0, [], cache=tmp_path)):
-        said = refusal(attempt)
+        said = refused_sentence(attempt)
         assert told in said and str(folder) in said
 
 
@@ -370,7 +361,7 @@ def split_by(pattern: str) -> Change:
 def test_a_tokenizer_that_panics_leaves_nothing_but_a_sentence(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     split_by("(a+)+$")(folder)
     rows = Examples(["a" * 40 + "!"] * 4, None, [0, 1] * 2)
-    said = refusal(lambda: encode(folder, replace(TASK, train=rows), 16))
+    said = refused_sentence(lambda: encode(folder, replace(TASK, train=rows), 16))
     assert "cannot encode these texts" in said and "retry-limit" in said and str(folder) in said
     assert capfd.readouterr().err == ""
 
@@ -393,14 +384,14 @@ def test_ids_beyond_the_vocabulary_are_refused_before_training(folder: Path) -> 
     held["embeddings.word_embeddings.weight"] = held["embeddings.word_embeddings.weight"][:6].clone()
     save_file(held, folder / WEIGHTS, {"format": "pt"})
     settings(vocab_size=6)(folder)
-    said = refusal(lambda: finetune(folder, TASK, TasksSpec(), 0, Host(device="cpu")))
+    said = refused_sentence(lambda: finetune(folder, TASK, TasksSpec(), 0, Host(device="cpu")))
     assert "the encoder has ids 0 to 5" in said
 
 
 def test_padding_beyond_the_vocabulary_is_refused_before_training(folder: Path) -> None:
     tokens(pad_token="<new>")(folder)
     rows = load_encoder(folder, 0.0).get_input_embeddings().num_embeddings
-    said = refusal(lambda: finetune(folder, TASK, TasksSpec(), 0, Host(device="cpu")))
+    said = refused_sentence(lambda: finetune(folder, TASK, TasksSpec(), 0, Host(device="cpu")))
     assert f"gives the id {rows}, and the encoder has ids 0 to {rows - 1}" in said
 
 

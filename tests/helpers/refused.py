@@ -19,3 +19,13 @@ def refusal(folder: Path, attempt: Callable[[], object]) -> str:
     message = str(caught.value)
     assert str(folder) in message and message.isprintable() and message.isascii() and len(message) < LONGEST
     return message
+
+
+def refused_sentence(attempt: Callable[[], object]) -> str:
+    """Return the message with which `attempt` refuses its input: one line that can be encoded as UTF-8."""
+    with pytest.raises(InputError) as caught:
+        attempt()
+    said = str(caught.value)
+    assert "\n" not in said and len(said) < 700
+    said.encode()  # what cannot be written to a terminal was escaped
+    return said

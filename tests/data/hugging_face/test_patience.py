@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
+from refused import refused_sentence
 
 from workbench.data.hugging_face import patience
-from workbench.errors import InputError
-
-
-def refusal(attempt: Callable[[], object]) -> str:
-    with pytest.raises(InputError) as caught:
-        attempt()
-    said = str(caught.value)
-    assert "\n" not in said and len(said) < 700
-    said.encode()  # what cannot be written to a terminal was escaped
-    return said
 
 
 def test_a_tokenizer_that_takes_minutes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "LEAST", 0.05)
-    said = refusal(lambda: patience.in_time(lambda: time.sleep(20), 1000, "mine"))
+    said = refused_sentence(lambda: patience.in_time(lambda: time.sleep(20), 1000, "mine"))
     assert said.startswith("mine: its tokenizer took more than") and "1,000 characters" in said
     assert patience.in_time(lambda: 7, 1000, "mine") == 7
 
@@ -40,6 +30,6 @@ def test_a_fault_of_a_tokenizer_is_a_sentence_with_its_name() -> None:
     def failing() -> None:
         raise ValueError("no such model\nand more")
 
-    said = refusal(lambda: patience.in_time(failing, 10, "mine"))
+    said = refused_sentence(lambda: patience.in_time(failing, 10, "mine"))
     assert said.startswith("mine") and "holds a tokenizer that cannot encode these texts" in said
     assert "no such model" in said
