@@ -10,7 +10,7 @@ import numpy as np
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.linear import datasets
-from workbench.tasks.linear.problem import LinearProbe, sealed
+from workbench.tasks.linear.problem import LinearProbe, fingerprinted
 from workbench.tasks.task import Tagged
 from workbench.tasks.zero_shot import minimal_pairs
 
@@ -37,7 +37,7 @@ def tagger(rule: Callable[[list[str]], list[int]] = by_end, train: int = 120, te
     probe = LinearProbe(
         "linear:toy", "words", labels, "accuracy", ("accuracy", "macro_f1"), parts[0], {"test": parts[1]}
     )
-    return sealed(probe, SPEC)
+    return fingerprinted(probe, SPEC)
 
 
 def toy_pair_set(paradigms: int, rows: int = 30) -> minimal_pairs.PairSet:
@@ -50,7 +50,7 @@ def toy_pair_set(paradigms: int, rows: int = 30) -> minimal_pairs.PairSet:
 
 
 def pairs(paradigms: int = 6) -> LinearProbe:
-    return sealed(datasets.of_pairs(toy_pair_set(paradigms)), SPEC)
+    return fingerprinted(datasets.of_pairs(toy_pair_set(paradigms)), SPEC)
 
 
 def conllu(path: Path, count: int, seed: int) -> None:

@@ -14,7 +14,7 @@ from workbench.data import tokenizer
 from workbench.models.sentence_scores import Sentences
 from workbench.spec.presets import resolve
 from workbench.tasks.linear.problem import LinearProbe
-from workbench.tasks.linear.problem import sealed as sealed_probe
+from workbench.tasks.linear.problem import fingerprinted as sealed_probe
 from workbench.tasks.price import price
 from workbench.tasks.task import Examples
 from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set

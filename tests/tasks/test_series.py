@@ -11,7 +11,7 @@ from workbench.data import tokenizer
 from workbench.spec.presets import resolve
 from workbench.tasks import Suite, series
 from workbench.tasks.linear.problem import LinearProbe
-from workbench.tasks.linear.problem import sealed as sealed_probe
+from workbench.tasks.linear.problem import fingerprinted as sealed_probe
 from workbench.tasks.task import Examples
 from workbench.tasks.zero_shot.minimal_pairs import PairSet, pair_set
 from workbench.training.plan import plan

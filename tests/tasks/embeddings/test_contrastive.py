@@ -22,7 +22,7 @@ from workbench.store.run_directory import RunDir
 from workbench.tasks.embeddings import pair_batches
 from workbench.tasks.embeddings.contrastive import batches, loss_named, tune_and_embed
 from workbench.tasks.embeddings.embed import embed
-from workbench.tasks.embeddings.embedding_task import Embedding, Relevant, Similar, sealed
+from workbench.tasks.embeddings.embedding_task import Embedding, Relevant, Similar, fingerprinted
 from workbench.tasks.finetuning.unfinished import Unfinished
 from workbench.tasks.measures import expected, take
 from workbench.tasks.price import measured_during_training
@@ -61,7 +61,7 @@ def keyword_pairs() -> Embedding:
         (first, one), (second, two) = side(count, seed), side(count, seed + 1)
         return Similar(tuple(first), tuple(second), tuple((one == two).astype(float).tolist()))
 
-    return sealed(Embedding("similarity:keyword", "similarity", {"dev": part(120, 50)}, train=part(192, 80)))
+    return fingerprinted(Embedding("similarity:keyword", "similarity", {"dev": part(120, 50)}, train=part(192, 80)))
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_training_is_that_of_sentence_transformers(encoder: Path, keyword_pairs:
     """One batch of all pairs, three times: by the library's own model and loss, and by ours."""
     from sentence_transformers.sentence_transformer import losses, modules
 
-    small = sealed(replace(keyword_pairs, train=keyword_pairs.train.take(range(24))))  # type: ignore[union-attr]
+    small = fingerprinted(replace(keyword_pairs, train=keyword_pairs.train.take(range(24))))  # type: ignore[union-attr]
     assert isinstance(small.train, Similar)
     which = "contrastive" if pooling == "mean" else "contrastive-cls"
     spec = SPEC.model_copy(

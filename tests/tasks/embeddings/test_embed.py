@@ -14,7 +14,7 @@ from transformers import AutoModel, AutoTokenizer
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.embeddings.embed import embed, embeddings
-from workbench.tasks.embeddings.embedding_task import Embedding, Similar, sealed
+from workbench.tasks.embeddings.embedding_task import Embedding, Similar, fingerprinted
 
 SPEC = TasksSpec(length=32)
 CPU = Host(device="cpu", threads=1)
@@ -51,7 +51,7 @@ def test_the_mean_is_that_of_sentence_transformers(encoder: Path) -> None:
 def test_similarity_is_the_rank_correlation_of_cosines(encoder: Path) -> None:
     first, second = texts(40, 2), texts(40, 3)
     targets = np.random.default_rng(0).random(40).round(1)
-    task = sealed(
+    task = fingerprinted(
         Embedding("similarity:x", "similarity", {"dev": Similar(tuple(first), tuple(second), tuple(targets.tolist()))})
     )
     score = embed(encoder, task, SPEC, 0, CPU)

@@ -14,7 +14,7 @@ from workbench.tasks.embeddings.embedding_task import (
     Embedding,
     Relevant,
     Similar,
-    sealed,
+    fingerprinted,
 )
 
 PAIRS = Similar(("a", "b"), ("c", "d"), (1.0, 2.0))
@@ -51,6 +51,6 @@ def test_the_metric_follows_the_suite_and_one_score_is_enough() -> None:
     ],
 )
 def test_the_fingerprint_covers_all_that_decides_a_score(other: Embedding) -> None:
-    task = sealed(Embedding("x", SIMILARITY, {"test": PAIRS, "all": FOUND}))
-    assert len(task.fingerprint) == 16 and sealed(replace(task, notes=("odd",))).fingerprint == task.fingerprint
-    assert sealed(other).fingerprint != task.fingerprint
+    task = fingerprinted(Embedding("x", SIMILARITY, {"test": PAIRS, "all": FOUND}))
+    assert len(task.fingerprint) == 16 and fingerprinted(replace(task, notes=("odd",))).fingerprint == task.fingerprint
+    assert fingerprinted(other).fingerprint != task.fingerprint

@@ -13,7 +13,7 @@ from workbench import tasks
 from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.linear import datasets, measure, problem
-from workbench.tasks.linear.problem import sealed
+from workbench.tasks.linear.problem import fingerprinted
 from workbench.tasks.task import Examples, Tagged, Task
 
 
@@ -54,6 +54,6 @@ def test_what_cannot_be_probed_is_said_in_a_sentence(tmp_path: Path) -> None:
                           ("linear:packge", "did you mean 'package'")):  # fmt: skip
         with pytest.raises(InputError, match=message):
             tasks.load(TasksSpec(names=(name,)))
-    few = sealed(replace(tagger(), train=Tagged([["bada"]], [[0]])), SPEC)
+    few = fingerprinted(replace(tagger(), train=Tagged([["bada"]], [[0]])), SPEC)
     with pytest.raises(InputError, match="1 rows to train on are too few or too alike"):
         measure.read_out(np.zeros((1, 2)), np.zeros(1), np.array(problem.held(few)), [])

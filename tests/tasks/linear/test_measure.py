@@ -13,7 +13,7 @@ from toy_probes import CPU, SPEC, WORDS, by_end, conllu, pairs, sentences, tagge
 from workbench import tasks
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.linear import measure, problem, readout, word_baselines
-from workbench.tasks.linear.problem import LinearProbe, sealed
+from workbench.tasks.linear.problem import LinearProbe, fingerprinted
 from workbench.tasks.measures import expected, take
 from workbench.tasks.task import Suite, Tagged
 
@@ -51,7 +51,7 @@ def test_labels_of_test_rows_choose_nothing(encoder: Path) -> None:
 
 def test_copies_of_a_row_choose_the_penalty_together() -> None:
     rows = [["bada"], ["kefe", "logo"]] * 10 + sentences(30, 3)
-    probe = sealed(replace(tagger(), train=Tagged(rows, [by_end(words) for words in rows])), SPEC)
+    probe = fingerprinted(replace(tagger(), train=Tagged(rows, [by_end(words) for words in rows])), SPEC)
     marks = problem.held(probe)
     assert len(set(marks[:20:2])) == len(set(marks[1:20:2])) == 1
     assert 0.1 < np.mean(marks) < 0.5
@@ -133,7 +133,7 @@ def test_real_sentences(name: str, count: int, bag: float, encoder: Path, real_d
     (task,) = suite.tasks
     assert isinstance(task, LinearProbe) and isinstance(task.train, Tagged)
     assert task.train.count() == count and task.baselines["bag-of-words"] == pytest.approx(bag, abs=0.1)
-    few = sealed(
+    few = fingerprinted(
         replace(task, tests={"test": task.tests["test"].take(list(range(20)))}), SPEC.model_copy(update={"rows": 60})
     )
     assert 0 <= take(encoder, few, SPEC, 0, CPU).value <= 100

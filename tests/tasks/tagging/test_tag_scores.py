@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tagged_made import SPEC
 
 from workbench.tasks.tagging.tag_scores import by_type, columns, points, with_baselines
-from workbench.tasks.tagging.tagging_task import Tagging, sealed
+from workbench.tasks.tagging.tagging_task import Tagging, fingerprinted
 from workbench.tasks.task import Tagged
 
 
@@ -84,7 +84,7 @@ def test_baselines_are_the_most_frequent_tags(tmp_path: Path) -> None:
         Tagged([["a", "b", "a"], ["a", "c", "c"]], [[0, 1, 0], [1, 1, 1]]),
         Tagged([["a", "c", "d"]], [[0, 1, 0]]),
     )
-    task = sealed(Tagging("n", ("A", "B"), 2, "", train, {"test": test}), SPEC)
+    task = fingerprinted(Tagging("n", ("A", "B"), 2, "", train, {"test": test}), SPEC)
     assert with_baselines(task, tmp_path) == pytest.approx({"majority": 100 / 3, "word-lookup": 200 / 3})
     assert with_baselines(task, tmp_path) == pytest.approx(
         {"majority": 100 / 3, "word-lookup": 200 / 3}

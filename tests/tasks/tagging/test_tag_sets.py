@@ -11,7 +11,7 @@ from tagged_made import CPU, SPEC, load, task_of
 from workbench import tasks
 from workbench.spec.parts import TasksSpec
 from workbench.tasks.measures import take
-from workbench.tasks.tagging.tagging_task import Tagging, sealed
+from workbench.tasks.tagging.tagging_task import Tagging, fingerprinted
 from workbench.tasks.task import Tagged
 
 
@@ -42,7 +42,7 @@ def test_a_dev_file_that_is_trained_on_is_named(tmp_path: Path) -> None:
 def test_tags_that_training_lacks_are_errors(encoder: Path) -> None:
     task = task_of(100, 5)
     unseen = Tagged(task.tests["test"].words, [[5] * len(words) for words in task.tests["test"].words])
-    with_unseen = sealed(replace(task, labels=(*task.labels, "ZZ"), tests={"test": unseen}), SPEC)
+    with_unseen = fingerprinted(replace(task, labels=(*task.labels, "ZZ"), tests={"test": unseen}), SPEC)
     score = take(encoder, with_unseen, SPEC, 0, CPU)
     assert score.value == 0.0 and " ZZ ZZ" not in score.files[".test.conll"]
 
@@ -59,7 +59,7 @@ def test_real_sentences(name: str, labels: int, lookup: float, real_data: Path, 
     assert isinstance(task, Tagging) and task.known == labels
     full = load_baseline(task, spec, tmp_path, real_data / name)
     assert full == pytest.approx(lookup, abs=0.1)
-    few = sealed(replace(task, tests={"test": task.tests["test"].take(list(range(30)))}), spec)
+    few = fingerprinted(replace(task, tests={"test": task.tests["test"].take(list(range(30)))}), spec)
     score = take(encoder, few, spec, 0, CPU)
     assert score.test_rows == few.tests["test"].count() == sum(len(words) for words in few.tests["test"].words)
 

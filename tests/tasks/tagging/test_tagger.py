@@ -19,7 +19,7 @@ from workbench.tasks.finetuning.unfinished import Unfinished
 from workbench.tasks.measures import take
 from workbench.tasks.pieces import open_splitter
 from workbench.tasks.tagging import tagger
-from workbench.tasks.tagging.tagging_task import sealed
+from workbench.tasks.tagging.tagging_task import fingerprinted
 from workbench.tasks.tagging.word_windows import word_windows
 from workbench.tasks.task import Tagged
 
@@ -30,7 +30,7 @@ def test_a_long_sentence_is_read_whole(encoder: Path) -> None:
     task = replace(
         task_of(100, 4, 40), tests={"test": Tagged([WORDS * 20], [[WORDS.index(w) % 5 for w in WORDS * 20]])}
     )
-    score = take(encoder, sealed(task, SPEC), SPEC, 0, CPU)
+    score = take(encoder, fingerprinted(task, SPEC), SPEC, 0, CPU)
     assert score.test_rows == 400 and score.details["windows"]["test"] > 20
     assert score.value > 90 and score.files[".test.conll"].count("\n") == 401
 
@@ -120,7 +120,7 @@ def test_words_without_pieces_are_counted_and_predicted(encoder: Path) -> None:
     task = task_of(40, 6)
     words = [["\u200d", *each] for each in task.tests["test"].words]
     test = Tagged(words, [[0, *targets] for targets in task.tests["test"].targets])
-    score = take(encoder, sealed(replace(task, tests={"test": test}), SPEC), SPEC, 0, CPU)
+    score = take(encoder, fingerprinted(replace(task, tests={"test": test}), SPEC), SPEC, 0, CPU)
     assert score.details["words_without_pieces"] == {"train": 0, "test": 40} and score.test_rows == test.count()
     assert score.details["notes"] == [
         "40 of the words have no pieces in this tokenizer and are read as the unknown token"

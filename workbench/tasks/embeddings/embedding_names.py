@@ -16,7 +16,7 @@ from workbench.tasks.embeddings.embedding_task import (
     Embedding,
     Relevant,
     Similar,
-    sealed,
+    fingerprinted,
 )
 from workbench.tasks.finetuning import glue, table
 from workbench.tasks.rows import FORMATS, first_of
@@ -66,7 +66,7 @@ def load(names: Sequence[str], spec: TasksSpec) -> list[Embedding]:
         )
     if names and trains(spec):
         pair_batches.check_installed(spec)
-    tasks = [sealed(_task(name, spec), spec.rows) for name in dict.fromkeys(names)]
+    tasks = [fingerprinted(_task(name, spec), spec.rows) for name in dict.fromkeys(names)]
     for task in tasks:
         if isinstance(task.train, Relevant):  # raises InputError if its pairs make no batch
             next(pair_batches.apart(task.train.pairs(), spec.batch, 0))

@@ -125,7 +125,7 @@ class Embedding:
         }  # fmt: skip
 
 
-def sealed(task: Embedding, rows: int | None = None) -> Embedding:
+def fingerprinted(task: Embedding, rows: int | None = None) -> Embedding:
     """Return the task with at most `rows` training pairs, the same ones every time, and with its fingerprint.
 
     The fingerprint is 16 hex digits of a hash over everything that decides a score.

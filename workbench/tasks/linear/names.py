@@ -11,7 +11,7 @@ from workbench.spec.scoring import LINEAR, PROBES
 from workbench.store.atomic import user_path
 from workbench.tasks.finetuning import glue, probes, table
 from workbench.tasks.linear.datasets import PREFIX, is_tagged, of_pairs, of_tagged, of_task
-from workbench.tasks.linear.problem import LinearProbe, sealed
+from workbench.tasks.linear.problem import LinearProbe, fingerprinted
 from workbench.tasks.task import Task
 from workbench.tasks.zero_shot import blimp
 
@@ -62,7 +62,7 @@ def needs_blimp(name: str) -> bool:
 
 def load(names: Sequence[str], spec: TasksSpec) -> list[LinearProbe]:
     """Return the probes of names that `place` returned. Raises InputError."""
-    return [sealed(_probe(name, spec), spec) for name in dict.fromkeys(names)]
+    return [fingerprinted(_probe(name, spec), spec) for name in dict.fromkeys(names)]
 
 
 def _probe(name: str, spec: TasksSpec) -> LinearProbe:

@@ -47,7 +47,7 @@ class LinearProbe:
         return {"length": spec.length, "control": spec.control and self.kind == "words", "version": VERSION}
 
 
-def sealed(probe: LinearProbe, spec: TasksSpec) -> LinearProbe:
+def fingerprinted(probe: LinearProbe, spec: TasksSpec) -> LinearProbe:
     """Return the probe as `spec` measures it, with its fingerprint.
 
     With `spec.held_out` it is tested on that share of its training rows. At most ROWS texts, words or pairs are

@@ -98,7 +98,7 @@ class Squad:
         }  # fmt: skip
 
 
-def sealed(task: Squad, spec: TasksSpec) -> Squad:
+def fingerprinted(task: Squad, spec: TasksSpec) -> Squad:
     """Return the task as `spec` measures it, with its fingerprint.
 
     With `spec.held_out` it is tested on about that share of its training questions, those of some paragraphs. At most

@@ -18,7 +18,7 @@ from workbench.rng import seed_of
 from workbench.spec.parts import TasksSpec
 from workbench.spec.scoring import SQUAD
 from workbench.store.atomic import user_path
-from workbench.tasks.squad.questions import Question, Questions, Squad, sealed
+from workbench.tasks.squad.questions import Question, Questions, Squad, fingerprinted
 from workbench.tasks.squad.squad_files import misplaced, read
 
 KEY = "--set tasks.squad"
@@ -73,7 +73,7 @@ def load(names: Sequence[str], spec: TasksSpec) -> list[Squad]:
             f"--tasks {names[0]} cannot be combined with tasks.lm_weight={spec.lm_weight:g}: a language loss is added "
             f"only where texts are classified; set tasks.lm_weight=0"
         )
-    return [sealed(_task(name, spec), spec) for name in dict.fromkeys(names)]
+    return [fingerprinted(_task(name, spec), spec) for name in dict.fromkeys(names)]
 
 
 def _task(name: str, spec: TasksSpec) -> Squad:

@@ -15,7 +15,7 @@ from workbench.errors import InputError
 from workbench.spec.parts import TasksSpec
 from workbench.store.atomic import user_path
 from workbench.tasks.tagging import tag_sets
-from workbench.tasks.tagging.tagging_task import Tagging, sealed
+from workbench.tasks.tagging.tagging_task import Tagging, fingerprinted
 
 PREFIX = "tag:"
 KEY = "--set tasks.tagging"
@@ -64,7 +64,7 @@ def load(names: Sequence[str], spec: TasksSpec) -> list[Tagging]:
     for task in tasks:
         for note in task.notes:
             progress.warn_once(f"{task.name}: {note}")
-    return [sealed(task, spec) for task in tasks]
+    return [fingerprinted(task, spec) for task in tasks]
 
 
 def _at_path(name: str) -> Tagging:

@@ -61,7 +61,7 @@ class Tagging:
         return values | {"epochs": spec.epochs or self.epochs}
 
 
-def sealed(task: Tagging, spec: TasksSpec) -> Tagging:
+def fingerprinted(task: Tagging, spec: TasksSpec) -> Tagging:
     """Return the task as `spec` measures it, with its fingerprint.
 
     With `spec.held_out` it is tested on that share of its training sentences. At most `spec.rows` sentences are
