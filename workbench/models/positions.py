@@ -18,9 +18,10 @@ from workbench.models.families import family_of
 from workbench.spec.parts import EncoderSpec
 
 BASE = 10_000  # of the sinusoids' wavelengths (Vaswani et al. 2017, section 3.5)
-# Of `local`, chosen by measurement (docs/log.md, 2026-11-25): the standard deviation of positions as a multiple of that
-# of tokens, the number of sinusoids by which the first layer attends, the highest ones, and the factor of their sum.
-AMPLITUDE, PAIRS, FACTOR = 3.0, 6, 1.125
+# Of `local`, chosen by measurement (docs/log.md, 2026-11-25).
+AMPLITUDE = 3.0  # standard deviation of the position table, as a multiple of that of the token table
+PAIRS = 6  # pairs of a sine and a cosine, those of the highest frequencies, by which a head of the first layer attends
+FACTOR = 1.125  # of the sum of the pairs' products, which is a head's attention logit where tokens add nothing to it
 PROJECTIONS = ("embeddings_project", "embedding_hidden_mapping_in", "embed_proj")  # of embeddings, in all families
 
 
