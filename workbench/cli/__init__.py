@@ -22,6 +22,7 @@ import typer
 
 from workbench import __version__
 from workbench.cli import ask, read, train
+from workbench.cli.help import SectionedCommand
 from workbench.cli.options import with_results_alone
 from workbench.errors import InputError, Interrupted, message_of, one_line
 from workbench.memory import address_space, is_memory
@@ -71,7 +72,7 @@ def _options(
 def _add(group: typer.Typer, name: str, command: Callable[..., None]) -> None:
     """Add a command to a group, whose help shows the whole first line of the command's, where typer would cut it."""
     summary = (command.__doc__ or "").partition("\n")[0]
-    group.command(name, short_help=summary)(with_results_alone(command))
+    group.command(name, short_help=summary, cls=SectionedCommand)(with_results_alone(command))
 
 
 for name, command in COMMANDS.items():
