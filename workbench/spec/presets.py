@@ -37,8 +37,9 @@ SCALES: dict[str, dict[str, Any]] = {
     "micro": {
         "encoder.hidden": 128, "encoder.layers": 2, "encoder.heads": 2, "encoder.vocab": 8192, "encoder.positions": 64,
         "encoder.init": 0.08, "encoder.position_init": "local", "encoder.dropout": 0.0,
-        "encoder.attention_dropout": 0.0, "corruption.generator_mask": 0.8, "corruption.generator_random": 0.1,
-        "data.length": 64, "batch.size": 32, "optim.lr": 1.5e-3, "generator.width": 1.0, "budget.flops": 2e14,
+        "encoder.attention_dropout": 0.0, "corruption.rate": 0.3, "corruption.generator_mask": 0.8,
+        "corruption.generator_random": 0.1, "data.length": 64, "batch.size": 16, "optim.lr": 1.5e-3,
+        "generator.width": 1.0, "budget.flops": 2e14,
         "tasks.lr": 1e-3, "tasks.layer_decay": 0.7, "tasks.length": 64, "tasks.dropout": 0.0, "tasks.seeds": 3,
     },
     "mini": {
@@ -143,11 +144,11 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
         "bert-mlm": {"optim.lr": 6.28e-3},
     },
     "micro": {
-        "rtd": {"optim.lr": 9.19e-4, "options.weight": 3.62},
-        "electra-15": {"optim.lr": 1.4e-3, "options.weight": 5.26},
-        "replace-mlm": {"optim.lr": 8.4e-4, "options.weight": 15.8},
-        "all-tokens-mlm": {"optim.lr": 2.01e-3, "options.weight": 13.2},
-        "bert-mlm": {"optim.lr": 8.89e-4},
+        "rtd": {"optim.lr": 1.5e-3, "options.weight": 7.0},
+        "electra-15": {"optim.lr": 1.3e-3, "options.weight": 7.71},
+        "replace-mlm": {"optim.lr": 1.76e-3, "options.weight": 9.88},
+        "all-tokens-mlm": {"optim.lr": 2.27e-3, "options.weight": 4.58},
+        "bert-mlm": {"optim.lr": 1.89e-3},
     },
     "mini": {
         "rtd": {"optim.lr": 4.15e-4, "options.weight": 48.9},
