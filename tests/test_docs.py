@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 
@@ -74,3 +75,15 @@ def test_every_decision_is_listed() -> None:
     listed = (ROOT / "docs/decisions/README.md").read_text(encoding="utf-8")
     pages = {path.name for path in (ROOT / "docs/decisions").glob("0*.md")}
     assert pages == set(re.findall(r"\((0[\w-]+\.md)\)", listed))
+
+
+def test_kept_reports_are_read_with_the_number_of_pairs_that_they_have() -> None:
+    kept = ROOT / "reports/kept"
+    parts = re.split(r"^## ", (kept / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    read = [(part.partition(":")[0], re.findall(r"([\d,]+) held-out (?:sentences|pairs)", part)) for part in parts]
+    named = {name: {int(number.replace(",", "")) for number in numbers} for name, numbers in read if numbers}
+    assert named
+    for name, numbers in named.items():
+        with open(kept / name / "scores.csv", encoding="utf-8", newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["suite"] == "pairs"]
+        assert {int(row["test_rows"]) for row in rows} == numbers, name
