@@ -204,6 +204,27 @@ def test_scores_that_were_there_before_are_no_test(machine: Callable[..., Machin
     assert record.design["first"] == 50 and record.looks
 
 
+def job_of_other_tasks(most: int) -> Job:
+    return job_of(experiment.load("ablation"), BASE.changed({"tasks.seeds": 2}), most, ("rtd", "bert-mlm"))
+
+
+def test_a_contrast_that_was_declared_before_training_is_declared_for_later_tasks_as_well(
+    machine: Callable[..., Machine],
+) -> None:
+    one = machine(scattered({}))
+    first = experiment_runner.execute(job(2), one.root, Host()).record
+    second = experiment_runner.execute(job_of_other_tasks(2), one.root, Host()).record
+    rows = [RunStore(one.root).experiment(name).contrasts for name in (first, second)]
+    assert first != second and [row["seen"] for row in (*rows[0], *rows[1])] == [0, 0]
+
+
+def test_a_plan_of_looks_declares_nothing_for_later_tasks(machine: Callable[..., Machine]) -> None:
+    one = machine(scattered({"rtd": 60.0}))
+    go(one)
+    record = experiment_runner.execute(job_of_other_tasks(4), one.root, Host()).record
+    assert [row["seen"] for row in RunStore(one.root).experiment(record).contrasts] == [4]
+
+
 def test_nothing_declared_is_refused(machine: Callable[..., Machine]) -> None:
     with pytest.raises(InputError, match="mask-rate declares none among these runs; declare some, or give a number"):
         go(machine(scattered({})), job=job_of(experiment.load("mask-rate"), BASE, 4, []))

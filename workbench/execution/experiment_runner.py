@@ -6,12 +6,13 @@ share the runs through leases.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -250,22 +251,43 @@ def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> lis
     named, matches = bound_runs(session.job.experiment, specs, session.prepared)
     runs = distinct_runs(named.values())
     baselines = distinct_runs(map(untrained, runs)) if session.suite.tasks else []
-    facts = {"match": [match.to_json() for match in matches], "contrasts": contrasts_of(session, named), **facts}
+    contrasts = contrasts_of(session, named, declared_in_other_records(session))
+    facts = {"match": [match.to_json() for match in matches], "contrasts": contrasts, **facts}
     session.store.extend_experiment(_record(session, runs, baselines, facts))
     session.store.open_all([*baselines, *runs])
     return sorted([*baselines, *runs], key=lambda run: run.spec.seed)
 
 
-def contrasts_of(session: Session, named: Mapping[str, BoundRun]) -> list[dict[str, Any]]:
+def declared_in_other_records(session: Session) -> set[frozenset[str]]:
+    """Return the pairs of runs that other records of the store declared as contrasts before both were trained.
+
+    A command with other --tasks has a record of its own, and its runs may be trained already. Records with a plan of
+    looks are left out, because their results decided how many seeds were trained.
+    """
+    return {
+        frozenset(pair)
+        for record in session.store.experiments()
+        if record.name != session.record and not record.design
+        for contrast in record.contrasts
+        if contrast["seen"] == 0
+        for pair in itertools.product(contrast["runs_a"], contrast["runs_b"])
+    }
+
+
+def contrasts_of(
+    session: Session, named: Mapping[str, BoundRun], declared_before: Collection[frozenset[str]] = ()
+) -> list[dict[str, Any]]:
     """Return the declared contrasts of these runs, as rows of the record.
 
     `named` are the runs by the names of their specs (`run_list.bound_runs`). `seen` is the number of seeds for which
-    both arms are trained by now: if it is 0, a contrast is declared beforehand.
+    both arms are trained by now, without the pairs of runs in `declared_before`: if it is 0, a contrast is declared
+    beforehand.
     """
     rows = []
     for declared in session.job.declared:
         pairs = [(named[a].run_id, named[b].run_id) for a, b in declared.runs if a in named and b in named]
-        seen = sum(all((session.store.root / run_id / "done.json").exists() for run_id in pair) for pair in pairs)
+        new = [pair for pair in pairs if frozenset(pair) not in declared_before]
+        seen = sum(all((session.store.root / run_id / "done.json").exists() for run_id in pair) for pair in new)
         contrast = declared.contrast
         rows.append({
             "label": contrast.label, "a": dict(contrast.a), "b": dict(contrast.b),
