@@ -129,6 +129,31 @@ def test_files_that_belong_together_are_renamed_before_any_is_flushed(
     assert written == [3]
 
 
+def test_after_a_kill_between_two_renames_the_page_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old page beside new tables would contradict them without a word."""
+    paths = [tmp_path / name for name in ("a.csv", "b.csv", "index.html")]
+    real = os.rename
+    for number in range(3):
+        monkeypatch.undo()
+        write_together(dict.fromkeys(paths, b"old"))
+        renamed: list[Path] = []
+
+        def rename(draft: Path, path: Path, number: int = number, renamed: list[Path] = renamed) -> None:
+            if len(renamed) == number:
+                raise KeyboardInterrupt
+            real(draft, path)
+            renamed.append(path)
+
+        monkeypatch.setattr(atomic.os, "rename", rename)
+        with pytest.raises(KeyboardInterrupt):
+            write_together(dict.fromkeys(paths, b"new"))
+        assert not paths[2].exists()
+        assert [path.read_bytes() for path in paths[:2]] == [b"new"] * number + [b"old"] * (2 - number)
+    monkeypatch.undo()
+    write_together(dict.fromkeys(paths, b"new"))
+    assert [path.read_bytes() for path in paths] == [b"new"] * 3
+
+
 def test_what_is_sealed_is_read_only_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     written = atomic.sealed({"format": 1, "value": [1, None]})

@@ -331,13 +331,17 @@ def write_atomic(path: Path, data: bytes, stage: Path | None = None, check: Call
 def write_together(files: Mapping[Path, bytes]) -> None:
     """Replace several files after all of them were written under temporary names, so that a full disk changes none.
 
-    They are renamed one right after the other, and flushed afterwards, so that a kill hardly finds some new and some
-    old. Raises OSError.
+    They are renamed one right after the other, and flushed afterwards. The last one, such as the page that shows the
+    others, is removed first and renamed last: after a kill between two renames it is missing, and never stands beside
+    files of another content. Raises OSError.
     """
     drafts = {path: draft_in(path.parent) for path in files}
+    last = next(reversed(drafts))
     try:
         for path, draft in drafts.items():
             write_new(draft, files[path], path)
+        with disk_errors(last):
+            last.unlink(missing_ok=True)
         for path, draft in drafts.items():
             with disk_errors(path):
                 os.rename(draft, path)

@@ -90,7 +90,8 @@ def write(store: RunStore, record_name: str, out: Path, missing: Mapping[str, st
     html = render(loaded, results, missing, options, prefix)
     if results:
         texts["compute.svg"] = picture(loaded, results[0])
-    files = {page.parent / f"{prefix}{name}": text for name, text in texts.items()} | {page: html}
+    tables = {page.parent / f"{prefix}{name}": text for name, text in texts.items()}
+    files = tables | {page: html}  # the page last, so that it is missing where some tables are new and some old
     write_together({path: text.encode("utf-8", "replace") for path, text in files.items()})
     return page
 
