@@ -7,6 +7,7 @@ import hashlib
 import math
 import os
 import resource
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,15 @@ def test_a_disk_without_inodes_is_told_from_one_without_bytes(tmp_path: Path) ->
                 write_atomic(disk / f"{number}.json", b"{}")
         assert caught.value.errno == errno.ENOSPC
         assert "one more file is needed and 0 of 8 inodes are free; delete files" in str(caught.value)
+        (disk / "5.json").unlink()
+        unfinished = disk / "unfinished"
+        with pytest.raises(OSError) as caught, disk_errors(unfinished):  # which is removed, as in the cache
+            try:
+                unfinished.mkdir()
+                (unfinished / "a").touch()
+            finally:
+                shutil.rmtree(unfinished)
+        assert "more than 1 inodes are needed and 1 of 8 are free; delete files" in str(caught.value)
     finally:
         subprocess.run(["umount", disk], check=True)
 

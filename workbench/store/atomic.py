@@ -36,6 +36,7 @@ SEAL = "content_sha256"  # the last key of a sealed object
 _SEAL = re.compile(rb',"content_sha256":"([0-9a-f]{64})"\}\n')
 _SEAL_BYTES = len(f',"{SEAL}":"') + 64 + len('"}\n')
 DEEPEST = 256  # levels of nested folders; Python creates them recursively
+FEW = 1000  # free inodes; so many are used and removed by one command at most
 ADVICE = " and give the same command again"
 
 
@@ -211,9 +212,18 @@ def no_room(path: Path, needed: int | None = None, error: OSError | None = None)
         reason = f"{more} are needed than your quota leaves, although {available} are free; see quota -s, delete files"
     elif disk.f_files and not disk.f_favail:  # some file systems do not count inodes
         reason = f"one more file is needed and 0 of {disk.f_files} inodes are free; delete files"
+    elif _lacks_inodes(disk) and (needed or 0) <= available:  # some are free again, as unfinished files were removed
+        reason = (
+            f"more than {disk.f_favail} inodes are needed and {disk.f_favail} of {disk.f_files} are free; delete files"
+        )
     else:
         reason = f"{need} and {available} are free; free some disk space"
     return OSError(code, f"{os.strerror(code)}: {reason}{ADVICE}", str(path))
+
+
+def _lacks_inodes(disk: os.statvfs_result) -> bool:
+    """Return whether a disk that was full lacks inodes rather than bytes: few are left, and a smaller part of all."""
+    return disk.f_favail < FEW and disk.f_favail * disk.f_blocks < disk.f_bavail * disk.f_files
 
 
 def free(folder: Path) -> int:

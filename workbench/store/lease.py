@@ -51,9 +51,9 @@ class Lease:
             seen = read(self.folder)
             self.lost = seen is None or seen.token != self.token or not self.stage.is_dir()
         if self.lost:
-            raise LeaseLost(
-                f"{self.folder} was taken over by another process while this one was paused; nothing more is written"
-            )
+            taken = "taken over by another process while this one was paused"
+            how = taken if self.folder.is_dir() else "moved or removed"
+            raise LeaseLost(f"{self.folder} was {how}; nothing more is written")
 
     def release(self) -> None:
         """Release the lease. Nothing happens if it is already lost."""
@@ -184,17 +184,22 @@ def acquire(folder: Path, patience: float | None = None, beat: float = BEAT, gra
     while True:
         seen = read(folder)
         lease = Lease(folder, beat)
-        if seen is None:
-            won = lease._claim()
-        else:
-            first = first or seen.changed
-            known, silent, limit = fate(seen), silence(folder, seen), max(grace, 5 * seen.beat)
-            gone = known == "dead" or silent >= limit
-            staged = bool(seen.token) and (folder / f"{STAGE}{seen.token}").is_dir()
-            won = gone and staged and lease._take(seen)
-            if gone and not staged and silent >= min(5.0, limit):  # another process may be in the middle of `_take`
-                _salvage(folder, seen)
-                continue
+        try:
+            with disk_errors(folder / "lease"):
+                if seen is None:
+                    won = lease._claim()
+                else:
+                    first = first or seen.changed
+                    known, silent, limit = fate(seen), silence(folder, seen), max(grace, 5 * seen.beat)
+                    gone = known == "dead" or silent >= limit
+                    staged = bool(seen.token) and (folder / f"{STAGE}{seen.token}").is_dir()
+                    won = gone and staged and lease._take(seen)
+                    if gone and not staged and silent >= min(5.0, limit):  # another process may be inside `_take`
+                        _salvage(folder, seen)
+                        continue
+        except BaseException:
+            lease.release()  # the disk failed, or a signal arrived: nothing of this lease stays behind
+            raise
         if won:
             sweep(folder, keep=lease.stage.name)
             lease._thread.start()
