@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_runs import finished
+from child_runs import branch
+from written_runs import SPEC, finished
 
 from workbench.errors import DamagedRun, Diverged, InputError, Interrupted
 from workbench.execution import experiment_runner, one_run
+from workbench.execution.workers import Assignment
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
+from workbench.spec.stages import BoundRun
 from workbench.store.atomic import sealed
-from workbench.store.run_store import RunDir, RunStore
+from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
 from workbench.tasks import Examples, Suite, Task
 from workbench.tasks.finetuning import finetune as module
 from workbench.tasks.score import Score, score_name
@@ -148,6 +151,46 @@ def test_a_damaged_run_is_named_and_the_others_go_on(
     one_run.carry_out_all(store, ids, TASKS, Suite((GOOD,)), ANY, Host(device="cpu"), "2000-01-01")
     assert "model.safetensors has changed since it was written" in caplog.text
     assert not run.scores() and len(other.scores()) == 2
+
+
+def test_a_run_whose_parent_is_damaged_is_named_and_the_others_go_on(
+    tuning: Tuning, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = RunStore(tmp_path / "runs")
+    child, other = BoundRun(branch()), finished(store, 1, tuning=0)
+    parent = child.parent()
+    assert parent is not None
+    (store.open(parent).path / "spec.json").write_text("{")
+    ids = [store.open(child).run_id, other.run_id]
+    one_run.carry_out_all(store, ids, TASKS, Suite((GOOD,)), ANY, Host(device="cpu"), "2000-01-01")
+    assert f"{parent.run_id} is damaged: spec.json cannot be read" in caplog.text
+    assert len(other.scores()) == 2
+
+
+def test_a_run_that_cannot_be_read_is_not_complete(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its points depend on its spec. A command that looks for runs without scores goes on with the others."""
+    wanted = one_run.Wanted(TASKS, Suite(()), None)
+    assert one_run.complete(run, wanted)
+    monkeypatch.setattr(one_run.Wanted, "expected", lambda wanted, run: iter([run.spec()]))
+    (run.path / "spec.json").write_text("{")
+    assert not one_run.complete(RunDir(run.path), wanted)
+
+
+def test_a_worker_goes_on_if_its_first_run_is_damaged(
+    tuning: Tuning, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RunStore(tmp_path / "runs")
+    runs = [finished(store, seed, tuning=0) for seed in range(2)]
+    ids = tuple(run.run_id for run in runs)
+    record = ExperimentRecord("ablation-nano-1", "ablation", runs=list(ids), base=SPEC.model_dump(mode="json"))
+    store.extend_experiment(record)
+    (runs[0].path / "spec.json").write_text("{")
+    monkeypatch.setattr(experiment_runner, "prepare", lambda spec: (spec, ANY))
+    monkeypatch.setattr(experiment_runner, "load_suite", lambda base: Suite((GOOD,)))
+    monkeypatch.setattr(experiment_runner, "stay_local", lambda *words, **options: None)
+    host = Host(device="cpu")
+    assert experiment_runner.work(Assignment(store.root, record.name, ids, (), host, "2000-01-01", 0))
+    assert runs[1].scores()
 
 
 def test_what_other_workers_have_or_had_is_not_examined(

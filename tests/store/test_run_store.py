@@ -297,8 +297,23 @@ def test_many_runs_are_opened_in_order_and_the_folder_is_listed_once(
     assert [run.run_id for run in store.open_all(bounds)] == [bound.run_id for bound in bounds]
     assert listed.count(str(store.root)) == 1
     assert {run.run_id for run in store.runs()} == {bound.run_id for bound in bounds} and store.open_all([]) == []
-    (store.root / bounds[30].run_id / "spec.json").write_text("{")
-    with pytest.raises(InputError, match=bounds[30].run_id):
+
+
+@pytest.mark.parametrize("place", [0, 2])
+def test_of_many_runs_a_damaged_one_is_left_as_it_is(store: RunStore, place: int) -> None:
+    """A command that carries out the others names and skips it, as it does for damage to any other file."""
+    bounds = [BoundRun(ResolvedSpec(SPEC.replace(seed=seed))) for seed in range(4)]
+    spec = store.open(bounds[place]).path / "spec.json"
+    whole = spec.read_text()
+    spec.write_text("{")
+    assert [run.run_id for run in store.open_all(bounds)] == [bound.run_id for bound in bounds]
+    assert [bool(run.damage) for run in store.runs()].count(True) == 1 and spec.read_text() == "{"
+    spec.write_text(whole)
+    other = store.open(bounds[1]).path / "spec.json"
+    raw = json.loads(other.read_text())
+    raw["identity_sha"] = "0" * 64
+    other.write_bytes(sealed({key: value for key, value in raw.items() if key != "content_sha256"}))
+    with pytest.raises(InputError, match="contains a run that differs"):
         store.open_all(bounds)
 
 

@@ -360,7 +360,7 @@ def work(assignment: Assignment) -> bool:
     stay_local(base, own_process=True)
     suite = load_suite(base)
     todo = assignment.runs
-    _, prepared = prepare(store.get(todo[0]).spec())
+    _, prepared = prepare(base)
     one_run.carry_out_all(store, todo, base.tasks, suite, prepared, assignment.host, assignment.since)
     wanted = Wanted(base.tasks, suite, prepared)
     return any(state_of(store.get(run_id), wanted)[0] not in ("done", "trained", "running") for run_id in todo)

@@ -98,10 +98,12 @@ def _settle(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since: 
         return True
     if settled(run, wanted, since):
         return True
-    parent = None if run.trained else parent_of(run)
-    if parent is not None and not _settle(parent, Wanted(parent.spec().tasks, Suite(()), None), prepared, host, since):
-        return False
     try:
+        parent = None if run.trained else parent_of(run)
+        if parent is not None and not _settle(
+            parent, Wanted(parent.spec().tasks, Suite(()), None), prepared, host, since
+        ):
+            return False
         with run.lease(patience=0):
             if not settled(run, wanted, since):  # another process may have carried it out before we got the lease
                 carry_out(run, wanted, prepared, host, since)
@@ -335,5 +337,8 @@ def _note_score(
 
 
 def complete(run: RunDir, wanted: Wanted) -> bool:
-    """Return whether a run is trained and has all wanted scores."""
-    return run.trained and not any(True for _ in wanted.missing(run))
+    """Return whether a run is trained and has all wanted scores. A damaged run is not complete."""
+    try:
+        return run.trained and not any(True for _ in wanted.missing(run))
+    except DamagedRun:
+        return False

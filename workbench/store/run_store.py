@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import InputError, suggest
+from workbench.errors import DamagedRun, InputError, suggest
 from workbench.spec.run_spec import RunSpec, digest, parse
 from workbench.spec.stages import BoundRun
 from workbench.store.atomic import (
@@ -187,19 +187,27 @@ class RunStore:
         return run
 
     def open_all(self, bounds: Sequence[BoundRun]) -> list[RunDir]:
-        """Return the folders of runs in order, as `open` does for each.
+        """Return the folders of runs in order, as `open` does for each, and those of damaged runs as they are.
 
-        Each new folder waits for the disk several times; OPENED_AT_ONCE of them wait together. Raises as `open`.
+        Each new folder waits for the disk several times; OPENED_AT_ONCE of them wait together. Raises as `open` for a
+        run with another spec. A damaged run does not keep the others from being carried out, which name and skip it.
         """
         if not bounds:
             return []
-        first = self.open(bounds[0])  # a store that cannot be written is found before threads begin
+        first = self._opened(bounds[0])  # a store that cannot be written is found before threads begin
         with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
             try:
-                return [first, *pool.map(self.open, bounds[1:])]
+                return [first, *pool.map(self._opened, bounds[1:])]
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
+
+    def _opened(self, bound: BoundRun) -> RunDir:
+        """Return what `open` returns, or the folder of a damaged run as it is."""
+        try:
+            return self.open(bound)
+        except DamagedRun:
+            return RunDir(self.root / bound.run_id)
 
     def _create(self, run: RunDir, spec: RunSpec) -> None:
         """Create the folder of a run together with its spec, in one step, unless another process has just done so."""
