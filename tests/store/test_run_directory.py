@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from short_runs import SPEC, finish, one_line, rows, score
+from written_runs import begun
 
 from workbench.errors import InputError
 from workbench.spec.stages import BoundRun
@@ -52,6 +53,21 @@ def test_every_state_is_read_from_files(store: RunStore) -> None:
     assert run.scores() == {"package-0.json": told, "order-0.json": told}
     summary = run.summary()
     assert (summary["run_id"], summary["state"], summary["note"]) == (run.run_id, "trained", "")
+
+
+def test_a_damaged_checkpoint_of_an_unfinished_run_is_told_with_its_state(store: RunStore) -> None:
+    """The next command goes on from the one before, which costs the steps in between."""
+    run = begun(store, 0)
+    assert (run.state, run.note) == ("interrupted", "")
+    weights = run.path / "checkpoints" / "step-00000004" / "model.safetensors"
+    os.truncate(weights, 5)
+    told = "step-00000004 is damaged: model.safetensors has 5 bytes instead of "
+    assert run.state == "interrupted" and run.note.startswith(told), run.note
+    run.fail("failed", "RuntimeError: no")
+    assert run.state == "failed" and run.note.startswith("RuntimeError: no; step-00000004 is damaged: model.safe")
+    run.clear_error()
+    weights.unlink()
+    assert run.note == "step-00000004 is damaged: model.safetensors is missing"
 
 
 def test_without_tasks_trained_is_done(store: RunStore) -> None:

@@ -487,10 +487,23 @@ class RunDir:
         if done is not None:  # a later failure is one of evaluation, not of the run
             failures = [_failure(contents.records[name]) for name in contents.named("failures")]
             return "done" if self._scored(contents) else "trained", "; ".join([*failures, *_warnings(done)])
+        if error is not None and error["kind"] == "diverged":
+            return "diverged", error["message"]
+        faults = self._checkpoint_faults()
         if error is not None:
-            return "diverged" if error["kind"] == "diverged" else "failed", error["message"]
+            return "failed", "; ".join([error["message"], *faults])
         begun = any(map(self._has, ("metrics.jsonl", "checkpoints", "plan.json", "env.json", "lease")))
-        return "interrupted" if begun else "new", ""
+        return "interrupted" if begun else "new", "; ".join(faults)
+
+    def _checkpoint_faults(self) -> list[str]:
+        """Return a phrase about each checkpoint with a file that is missing or has another size.
+
+        Hashes are not compared, which would read gigabytes: `progress_damage` does that.
+        """
+        folder = self.path / "checkpoints"
+        names = [f"step-{step:08d}" for step in checkpoint.steps(folder)]
+        faults = {name: checkpoint.problem(folder / name, hashes=False) for name in names}
+        return [f"{name} is damaged: {fault}" for name, fault in faults.items() if fault]
 
     @property
     def damage(self) -> str | None:
