@@ -89,7 +89,8 @@ def _note(number: int) -> None:
 
 def _end(number: int) -> None:
     if number == signal.SIGINT:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # another one would only disturb the cleaning up
+        if threading.current_thread() is threading.main_thread():  # other threads cannot set handlers, nor get signals
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # another one would only disturb the cleaning up
         raise KeyboardInterrupt
     raise Interrupted(signal.SIGTERM)
 

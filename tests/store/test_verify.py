@@ -6,6 +6,10 @@ import json
 import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -401,3 +405,27 @@ def test_a_file_that_was_changed_and_sealed_again_differs_from_the_manifest(
     assert path.stat().st_size == before
     summary = run.summary(full)
     assert summary["state"] == "damaged" and path.name in summary["note"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs Linux's /proc, which shows what a process reads")
+def test_ctrl_c_ends_the_reading_of_a_large_file(tmp_path: Path) -> None:
+    """Files are read in threads, which no signal reaches: a command would have to wait for hours of them."""
+    run = finished(RunStore(tmp_path / "runs"), 0)
+    weights, size = run.path / "encoder" / "model.safetensors", 1 << 40
+    os.truncate(weights, size)  # without any blocks on the disk
+    listed = manifest.read(run.path)
+    assert listed is not None
+    run._list(listed | {"encoder/model.safetensors": {"bytes": size, "sha256": "0" * 64}})
+    child = subprocess.Popen(
+        [sys.executable, "-m", "workbench", "verify", str(run.path.parent)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        while weights not in [path.resolve() for path in Path(f"/proc/{child.pid}/fd").iterdir()]:
+            assert child.poll() is None
+            time.sleep(0.01)
+        child.send_signal(signal.SIGINT)
+        out, errors = child.communicate(timeout=60)
+    finally:
+        child.kill()
+    assert (child.returncode, out) == (130, "") and errors.count("\n") == 1 and "interrupted" in errors

@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from workbench.signals import heed
 from workbench.store.atomic import open_regular, read_sealed
 
 NAME = "manifest.json"
 FORMAT = 1
+BLOCK = 1 << 20  # bytes that are read at a time, between two looks at whether a signal has arrived
 FILES = ("spec.json", "plan.json", "env.json", "metrics.jsonl", "objective.py", "wanted.json", "done.json")
 FOLDERS = ("checkpoints", "encoder", "failures", "heads", "points", "predictions", "scores")
 # Folders that a user may delete to save space, also those of a point.
@@ -168,5 +170,10 @@ def _size(path: str) -> int | None:
 
 
 def _sha256(path: str) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """Return the SHA-256 of a file. A signal ends it also in a thread, for which a command would have to wait."""
+    sha, block = hashlib.sha256(), bytearray(BLOCK)
+    with open(path, "rb", buffering=0) as file:
+        while size := file.readinto(block):
+            heed()
+            sha.update(memoryview(block)[:size])
+    return sha.hexdigest()
