@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,10 @@ import pytest
 import written_runs
 from typer import Exit
 
-from workbench.cli import read
+from workbench.cli import main, read
 from workbench.errors import InputError
-from workbench.store.run_store import RunStore
+from workbench.store.lease import LeaseLost, acquire
+from workbench.store.run_store import RunDir, RunStore
 
 
 @pytest.fixture
@@ -93,3 +97,42 @@ def test_the_exit_code_of_a_check_says_whether_a_file_differs(
         assert (done.run_id in capsys.readouterr().out) or expected == 0
         weights = done.path / "encoder" / "model.safetensors"
         weights.write_bytes(weights.read_bytes()[::-1])
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    """The exit code of a command line."""
+    monkeypatch.setattr(sys, "argv", ["workbench", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return int(str(end.value.code))
+
+
+def test_a_store_that_is_removed_while_it_is_read_is_named(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = RunStore.runs
+
+    def runs(store: RunStore) -> list[RunDir]:
+        shutil.rmtree(store.root)
+        return real(store)
+
+    monkeypatch.setattr(RunStore, "runs", runs)
+    assert ended(monkeypatch, "status", "--runs", str(store.root)) == 74
+    told = f"{store.root} is missing; if it was moved or removed meanwhile, give the same command again"
+    assert capsys.readouterr().err == f"workbench: {told}\n"
+
+
+def test_what_another_process_holds_is_named(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A stopped process keeps its lease, of a record for instance, for longer than another one waits."""
+    (store.root.parent / "held").mkdir()
+    held = acquire(store.root.parent / "held")
+    monkeypatch.setattr(RunStore, "runs", lambda store: [acquire(held.folder, patience=0)])
+    assert ended(monkeypatch, "status", "--runs", str(store.root)) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f"workbench: {held.folder} is in use by process {os.getpid()}") and told.count("\n") == 1
+    shutil.rmtree(held.folder)
+    with pytest.raises(LeaseLost, match="held was moved or removed; nothing more is written"):
+        held.check()
+    held.release()

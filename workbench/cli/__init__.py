@@ -28,6 +28,7 @@ from workbench.errors import InputError, Interrupted, message_of, one_line
 from workbench.memory import address_space, is_memory
 from workbench.signals import interrupting
 from workbench.store.atomic import ADVICE, DISK, FULL, no_room
+from workbench.store.lease import LeaseHeld, LeaseLost
 
 app = typer.Typer(
     help="Which pre-training objective, generator size and weight tying make the best text encoder?",
@@ -108,6 +109,8 @@ def main() -> None:
     except OSError as error:
         code = _system_error(error)
         _end_output()
+    except (LeaseHeld, LeaseLost) as error:
+        code = _fail(f"{error}; give the same command again", 1)
     except Exception as error:
         if is_memory(error):
             code = _fail(_no_memory(), 2)
@@ -171,6 +174,8 @@ def _system_error(error: OSError) -> int:
         return _fail(f"{name} cannot be read: you have no permission; change its permissions or name another file", 2)
     if error.errno in (errno.EACCES, errno.EPERM) and (closed := _closed_folder(name)):
         return _fail(f"{name} cannot be reached: you have no permission to enter {closed}; name another path", 2)
+    if error.errno == errno.ENOENT and (gone := _missing(name)):
+        return _fail(f"{gone} is missing; if it was moved or removed meanwhile, give the same command again", 74)
     if error.errno in (*DISK, *NO_PATH):
         where = f" ({name})" if name and name not in str(error.strerror) else ""
         return _fail(f"{error.strerror or error}{where}", 74 if error.errno in DISK else 2)
@@ -181,6 +186,13 @@ def _closed_folder(name: str) -> str:
     """Return the folder above a path that this user must not enter, "" if there is none."""
     above = Path(name).absolute().parents if name else ()
     return next((str(place) for place in reversed(above) if place.is_dir() and not os.access(place, os.X_OK)), "")
+
+
+def _missing(name: str) -> str:
+    """Return the first part of a path that does not exist, or "" if all of it does."""
+    path = Path(name).absolute()
+    places = (*reversed(path.parents), path) if name else ()
+    return next((str(place) for place in places if not os.path.lexists(place)), "")
 
 
 def _no_reader() -> int:
