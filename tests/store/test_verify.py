@@ -416,16 +416,14 @@ def test_ctrl_c_ends_the_reading_of_a_large_file(tmp_path: Path) -> None:
     listed = manifest.read(run.path)
     assert listed is not None
     run._list(listed | {"encoder/model.safetensors": {"bytes": size, "sha256": "0" * 64}})
-    child = subprocess.Popen(
-        [sys.executable, "-m", "workbench", "verify", str(run.path.parent)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        while weights not in [path.resolve() for path in Path(f"/proc/{child.pid}/fd").iterdir()]:
-            assert child.poll() is None
-            time.sleep(0.01)
-        child.send_signal(signal.SIGINT)
-        out, errors = child.communicate(timeout=60)
-    finally:
-        child.kill()
+    words = [sys.executable, "-m", "workbench", "verify", str(run.path.parent)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        try:
+            while weights not in [path.resolve() for path in Path(f"/proc/{child.pid}/fd").iterdir()]:
+                assert child.poll() is None
+                time.sleep(0.01)
+            child.send_signal(signal.SIGINT)
+            out, errors = child.communicate(timeout=60)
+        finally:
+            child.kill()
     assert (child.returncode, out) == (130, "") and errors.count("\n") == 1 and "interrupted" in errors
