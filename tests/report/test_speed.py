@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -121,3 +122,18 @@ def test_a_page_is_not_written_in_the_place_of_a_file(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         speed.write([row()], tmp_path / "out")
     assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_the_page_and_its_numbers_are_replaced_together_or_not_at_all(tmp_path: Path) -> None:
+    """The page is larger, so that a limit between the two sizes stops it after the numbers were written."""
+    page = speed.write([row("rtd")], tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before["bench.json"]) * 2, limits[1]))
+    try:
+        with pytest.raises(OSError, match="bytes are needed"):
+            speed.write([row("bert-mlm")], tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert speed.write([row("bert-mlm")], tmp_path) == page and b"bert-mlm" in page.read_bytes()

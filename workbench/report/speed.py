@@ -11,7 +11,7 @@ from workbench.report.figures.arm_styles import styles
 from workbench.report.figures.svg import COLOURS, SERIES
 from workbench.report.formatting import count, power, short
 from workbench.report.page import rendering
-from workbench.store.atomic import dumps, write_atomic
+from workbench.store.atomic import dumps, sweep_old, write_together
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,8 +23,9 @@ BAR, HEAD = 26, 74  # CSS pixels: the height of one bar, and of everything aroun
 def write(rows: Sequence[Row], out: Path) -> Path:
     """Write `out`/index.html and `out`/bench.json. Returns the path of the page. Raises OSError if the disk fails."""
     out.mkdir(parents=True, exist_ok=True)
-    write_atomic(out / "bench.json", (dumps(list(rows)) + "\n").encode())
-    write_atomic(out / "index.html", render(rows).encode("utf-8", "replace"))
+    sweep_old(out)
+    page, numbers = render(rows), dumps(list(rows)) + "\n"
+    write_together({out / "bench.json": numbers.encode(), out / "index.html": page.encode("utf-8", "replace")})
     return out / "index.html"
 
 
