@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -297,6 +298,24 @@ def test_many_runs_are_opened_in_order_and_the_folder_is_listed_once(
     assert [run.run_id for run in store.open_all(bounds)] == [bound.run_id for bound in bounds]
     assert listed.count(str(store.root)) == 1
     assert {run.run_id for run in store.runs()} == {bound.run_id for bound in bounds} and store.open_all([]) == []
+
+
+@pytest.mark.parametrize(("call", "file"), [("write", "spec.json"), ("mkdir", ""), ("fsync", "spec.json")])
+def test_a_run_that_cannot_be_made_is_named_and_leaves_nothing(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, call: str, file: str
+) -> None:
+    """The user knows the name of the run, and not that of the temporary folder in which it begins."""
+
+    def full(*words: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), *(words[:1] if call == "mkdir" else ()))
+
+    bound = BoundRun(SPEC)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, full)
+        with pytest.raises(OSError, match=r"bytes are needed and \d+ are free") as caught:
+            store.open(bound)
+    assert caught.value.filename == str(store.root / bound.run_id / file).rstrip("/")
+    assert sorted(path.name for path in store.root.iterdir()) == ["store.json"]
 
 
 @pytest.mark.parametrize("place", [0, 2])

@@ -24,6 +24,7 @@ from workbench.spec.stages import BoundRun
 from workbench.store.atomic import (
     can_hold_files,
     checked_name,
+    disk_errors,
     draft_in,
     dumps,
     loads,
@@ -221,13 +222,14 @@ class RunStore:
             "spec": raw,
         }
         draft = draft_in(self.root)
-        draft.mkdir()
-        try:
-            write_new(draft / "spec.json", sealed(record))
-            sync_folder(draft)
-            place_first(draft, run.path)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+        with disk_errors(run.path):
+            try:
+                draft.mkdir()
+                write_new(draft / "spec.json", sealed(record), run.path / "spec.json")
+                sync_folder(draft)
+                place_first(draft, run.path)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
 
     def _sweep(self) -> None:
         """Remove temporary files that are older than an hour, which killed processes left; once for each object."""
