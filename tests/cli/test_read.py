@@ -15,6 +15,7 @@ from typer import Exit
 
 from workbench.cli import main, read
 from workbench.errors import InputError
+from workbench.store.atomic import cache_root
 from workbench.store.lease import LeaseLost, acquire
 from workbench.store.run_store import RunDir, RunStore
 
@@ -136,3 +137,15 @@ def test_what_another_process_holds_is_named(
     with pytest.raises(LeaseLost, match="held was moved or removed; nothing more is written"):
         held.check()
     held.release()
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs Linux's /proc, where no folder can be made")
+@pytest.mark.parametrize("words", [("status", "--runs"), ("runs", "--runs"), ("verify",)])
+def test_a_cache_that_takes_no_files_is_no_obstacle_to_reading(
+    words: tuple[str, ...], store: RunStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that was prepared for many users is often read-only for them."""
+    monkeypatch.setenv("WORKBENCH_CACHE", "/proc/self")
+    assert ended(monkeypatch, *words, str(store.root)) == 0, capsys.readouterr().err
+    with pytest.raises(InputError, match="'/proc/self' takes no files; set WORKBENCH_CACHE to another one"):
+        cache_root()

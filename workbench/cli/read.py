@@ -58,7 +58,7 @@ def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
     from workbench.execution.cluster import job_array
     from workbench.progress import say
     from workbench.report.load import ledger
-    from workbench.store.atomic import cache_root
+    from workbench.store.atomic import cache_path
     from workbench.store.run_store import JOBS, RunStore
 
     store = RunStore.existing(runs)
@@ -66,7 +66,7 @@ def status(runs: Runs = Path("runs"), as_json: AsJson = False) -> None:
     for record in store.experiments():
         if record.damage:
             log.warning("%s.json %s", store.root / "experiments" / record.name, record.damage)
-    for sentence in job_array.queued(store.root / JOBS, cache_root() / JOBS):
+    for sentence in job_array.queued(store.root / JOBS, cache_path() / JOBS):
         say(f"workbench: {sentence}")
     notes = [live.line(row) for row in rows]
     lines = [
@@ -86,10 +86,10 @@ def verify(
     The exit code is 1 if any file differs. Runs of older versions, and unfinished runs, are printed as not covered.
     """
     from workbench.store import verify as verifying
-    from workbench.store.atomic import cache_root
+    from workbench.store.atomic import cache_path
     from workbench.store.run_store import RunStore
 
-    result = verifying.verify(RunStore.existing(store), cache_root())
+    result = verifying.verify(RunStore.existing(store), cache_path())
     emit(result.to_json() if as_json else result.text(), as_json)
     raise typer.Exit(result.exit_code)
 

@@ -48,12 +48,17 @@ def checked_name(name: str, what: str) -> str:
     return name
 
 
+def cache_path() -> Path:
+    """Return $WORKBENCH_CACHE, or else ~/.cache/workbench, for reading: it may not exist, or take no files."""
+    return user_path(os.environ.get("WORKBENCH_CACHE") or "~/.cache/workbench", "WORKBENCH_CACHE").absolute()
+
+
 def cache_root() -> Path:
-    """Return $WORKBENCH_CACHE, or else ~/.cache/workbench. Raises InputError if this folder cannot be created."""
-    chosen = os.environ.get("WORKBENCH_CACHE")
-    root = user_path(chosen or "~/.cache/workbench", "WORKBENCH_CACHE").absolute()
+    """Return the folder of `cache_path`. Raises InputError if no files can be written there."""
+    root = cache_path()
     if not can_hold_files(root) or not encodable(str(root)):  # libraries in Rust take paths in UTF-8 only
-        raise InputError(f"the cache folder {str(root)[:200]!r} cannot be created; set WORKBENCH_CACHE to another one")
+        fault = "takes no files" if os.path.isdir(root) else "cannot be created"
+        raise InputError(f"the cache folder {str(root)[:200]!r} {fault}; set WORKBENCH_CACHE to another one")
     return root
 
 
