@@ -117,7 +117,9 @@ class Frames:
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
+    """Return a table as dictionaries, which `to_dict` also does and takes three times as long for (docs/log.md)."""
+    names, columns = list(map(str, frame)), (frame[name].tolist() for name in frame)
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 @dataclass
