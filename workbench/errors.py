@@ -29,6 +29,14 @@ class ParentFailed(RuntimeError):
     """The failure of a parent run, from whose result another run was to start."""
 
 
+class LeaseHeld(RuntimeError):
+    """The error that another process holds the lease of a folder."""
+
+
+class LeaseLost(RuntimeError):
+    """The error that another process took a lease over, after which this process must not write any more."""
+
+
 class RankLost(RuntimeError):
     """The end, or the silence, of one of the processes that together compute a run on several devices."""
 

@@ -14,9 +14,9 @@ import written_runs
 from typer import Exit
 
 from workbench.cli import main, read
-from workbench.errors import InputError
+from workbench.errors import InputError, LeaseLost
 from workbench.store.atomic import cache_root
-from workbench.store.lease import LeaseLost, acquire
+from workbench.store.lease import acquire
 from workbench.store.run_store import RunDir, RunStore
 
 

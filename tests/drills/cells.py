@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.errors import LeaseHeld, LeaseLost
 from workbench.store import lease as leases
 from workbench.store import owner
 from workbench.store.atomic import write_atomic
-from workbench.store.lease import Lease, LeaseHeld, LeaseLost, acquire
+from workbench.store.lease import Lease, acquire
 from workbench.store.owner import process
 
 BEAT, GRACE = 0.05, 0.4

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import InputError
+from workbench.errors import InputError, LeaseHeld
 from workbench.store import cache, owner
 from workbench.store.cache import alone, differences, faults, is_whole, read_entry, staged, write_entry
-from workbench.store.lease import LeaseHeld, acquire
+from workbench.store.lease import acquire
 from workbench.store.run_store import RunStore
 from workbench.store.verify import verify
 

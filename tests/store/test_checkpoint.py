@@ -19,9 +19,9 @@ import pytest
 import torch
 from drills.disk import some
 
-from workbench.errors import InputError
+from workbench.errors import InputError, LeaseLost
 from workbench.store import atomic, checkpoint
-from workbench.store.lease import LeaseLost, acquire
+from workbench.store.lease import acquire
 
 
 def names(folder: Path) -> list[str]:

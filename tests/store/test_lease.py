@@ -20,9 +20,10 @@ import pytest
 from drills.cells import BEAT, GRACE, take
 from pretended_lease import pretend
 
+from workbench.errors import LeaseHeld, LeaseLost
 from workbench.store import owner
 from workbench.store.atomic import dumps, write_atomic
-from workbench.store.lease import Lease, LeaseHeld, LeaseLost
+from workbench.store.lease import Lease
 from workbench.store.owner import alive, machine, read
 
 

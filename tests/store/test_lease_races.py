@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
+from workbench.errors import LeaseHeld, LeaseLost
 from workbench.store import lease as leases
 from workbench.store import owner
 from workbench.store.atomic import dumps
-from workbench.store.lease import Lease, LeaseHeld, LeaseLost, acquire
+from workbench.store.lease import Lease, acquire
 from workbench.store.owner import machine, process, read
 
 GONE = {"machine": machine(), "pid": 2**22 + 1}  # an owner on this machine that has died

@@ -16,11 +16,11 @@ import pytest
 from short_runs import SPEC, finish, one_line, rows, score
 from written_runs import begun
 
-from workbench.errors import InputError
+from workbench.errors import InputError, LeaseHeld, LeaseLost
 from workbench.spec.stages import BoundRun
 from workbench.store import manifest
 from workbench.store.run_directory import home_of
-from workbench.store.run_store import LeaseHeld, LeaseLost, RunDir, RunStore
+from workbench.store.run_store import RunDir, RunStore
 
 
 def test_every_state_is_read_from_files(store: RunStore) -> None:

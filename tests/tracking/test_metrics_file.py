@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from workbench.store.lease import LeaseLost, acquire
+from workbench.errors import LeaseLost
+from workbench.store.lease import acquire
 from workbench.tracking.metrics_file import Metrics
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)  # JSON in UTF-8 has no half surrogates

@@ -12,11 +12,10 @@ import torch
 from objective_oracle import shaken, synthetic, tiny
 from torch import nn
 
-from workbench.errors import DamagedRun, InputError
+from workbench.errors import DamagedRun, InputError, LeaseLost
 from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec
 from workbench.store import checkpoint
-from workbench.store.lease import LeaseLost
 from workbench.store.run_store import RunDir
 from workbench.training.optimizer import make_optimizer
 from workbench.training.resume import check_log, due, inherit, restore, save, tensors_of

@@ -24,11 +24,10 @@ from workbench import __version__
 from workbench.cli import ask, read, train
 from workbench.cli.help import SectionedCommand
 from workbench.cli.options import with_results_alone
-from workbench.errors import InputError, Interrupted, message_of, one_line
+from workbench.errors import InputError, Interrupted, LeaseHeld, LeaseLost, message_of, one_line
 from workbench.memory import address_space, is_memory
 from workbench.signals import interrupting
 from workbench.store.atomic import ADVICE, DISK, FULL, no_room
-from workbench.store.lease import LeaseHeld, LeaseLost
 
 app = typer.Typer(
     help="Which pre-training objective, generator size and weight tying make the best text encoder?",

@@ -251,7 +251,8 @@ def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> lis
     named, matches = bound_runs(session.job.experiment, specs, session.prepared)
     runs = distinct_runs(named.values())
     baselines = distinct_runs(map(untrained, runs)) if session.suite.tasks else []
-    contrasts = contrasts_of(session, named, declared_in_other_records(session))
+    declared_before = declared_in_other_records(session) if session.job.declared else ()
+    contrasts = contrasts_of(session, named, declared_before)
     facts = {"match": [match.to_json() for match in matches], "contrasts": contrasts, **facts}
     session.store.extend_experiment(_record(session, runs, baselines, facts))
     session.store.open_all([*baselines, *runs])

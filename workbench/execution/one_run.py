@@ -16,7 +16,18 @@ from typing import Any
 from workbench import objectives, progress
 from workbench.data.corpus import Corpus, corpus_of
 from workbench.data.prepare import Prepared, check
-from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, ParentFailed, RankLost, one_line, plural
+from workbench.errors import (
+    DamagedRun,
+    Diverged,
+    InputError,
+    Interrupted,
+    LeaseHeld,
+    LeaseLost,
+    ParentFailed,
+    RankLost,
+    one_line,
+    plural,
+)
 from workbench.execution.several_devices.devices import host_of_each, refuse, together
 from workbench.execution.several_devices.shared_scoring import scoring_together
 from workbench.execution.wanted_scores import Wanted, place_of, plan_of, usable
@@ -30,7 +41,6 @@ from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store import checkpoint
 from workbench.store.atomic import DISK
 from workbench.store.environment import changes, environment
-from workbench.store.lease import LeaseHeld, LeaseLost
 from workbench.store.redact import redact
 from workbench.store.run_store import RunDir, RunStore
 from workbench.store.validation import check_fields

@@ -15,14 +15,13 @@ from workbench.data import hugging_face
 from workbench.data.hugging_face.casing import contradiction
 from workbench.data.hugging_face.published_models import known_model
 from workbench.data.tokenizer import load_published_tokenizer
-from workbench.errors import InputError, encodable
+from workbench.errors import InputError, LeaseHeld, encodable
 from workbench.spec.host import Host
 from workbench.spec.parts import PublishedSpec
 from workbench.spec.run_spec import RunSpec, digest
 from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.atomic import sha256
 from workbench.store.environment import environment
-from workbench.store.lease import LeaseHeld
 from workbench.store.run_directory import home_of
 from workbench.store.run_store import RunDir, RunStore
 from workbench.tasks import Suite

@@ -26,7 +26,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from workbench import objectives
 from workbench.data.prepare import bind
-from workbench.errors import InputError, message_of
+from workbench.errors import InputError, LeaseHeld, message_of
 from workbench.execution import experiment_runner
 from workbench.execution.experiment_runner import Outcome, Session
 from workbench.execution.run_list import Job, Match, bound_runs, job_of, known_options, plans
@@ -38,7 +38,7 @@ from workbench.spec.host import Host
 from workbench.spec.run_spec import RunSpec, value_at
 from workbench.spec.stages import BoundRun, ResolvedSpec
 from workbench.store.atomic import disk_errors
-from workbench.store.lease import LeaseHeld, acquire
+from workbench.store.lease import acquire
 from workbench.store.redact import redact
 
 log = logging.getLogger("workbench")

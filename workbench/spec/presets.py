@@ -133,7 +133,8 @@ STATED_FLOPS = {
 }
 
 # Settings that replace those of the scale, by scale and objective; any dotted key. The rows of each scale come from one
-# search over the same space for all objectives, with equally many trials for each, on rows and a seed that no report
+# search over the same space for all objectives, with equally many trials for each (at micro ELECTRA 15% has one, the
+# others four, and RTD's row is from an earlier run: docs/log.md, 2026-11-25), on rows and a seed that no report
 # uses (`workbench sweep tune`; those of micro and mini on English Wikipedia, chosen by minimal pairs: docs/log.md).
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "nano": {

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import InputError
+from workbench.errors import InputError, LeaseHeld
 from workbench.progress import warn_once
 from workbench.store import atomic, owner
-from workbench.store.lease import Lease, LeaseHeld, acquire
+from workbench.store.lease import Lease, acquire
 
 SEAL = "seal.json"
 BLOCK = 1 << 20  # bytes of each block of a large file, which has its own hash

@@ -200,6 +200,14 @@ def problem(path: Path, hashes: bool = True) -> str | None:
     return None
 
 
+def faults(folder: Path, hashes: bool = True) -> Iterator[tuple[str, str]]:
+    """Yield the name of each damaged checkpoint in `folder` and how it is damaged, as `problem` says."""
+    for step in steps(folder):
+        name = f"step-{step:08d}"
+        if fault := problem(folder / name, hashes):
+            yield name, fault
+
+
 def steps(folder: Path) -> list[int]:
     """Return the steps of all checkpoints in `folder`, also of damaged ones, in ascending order."""
     try:

@@ -18,19 +18,12 @@ import time
 import uuid
 from pathlib import Path
 
+from workbench.errors import LeaseHeld, LeaseLost
 from workbench.store.atomic import STAGE, TRASH, disk_errors, dumps, sweep, write_all
 from workbench.store.owner import BEAT, GRACE, Seen, fate, machine, process, read, silence
 
 NO_FILE = -1  # in place of a file descriptor
 HANGING = 5.0  # seconds for which `release` waits for a heartbeat that is blocked by the disk
-
-
-class LeaseHeld(RuntimeError):
-    """The error that another process holds the lease of a folder."""
-
-
-class LeaseLost(RuntimeError):
-    """The error that another process took a lease over, after which this process must not write any more."""
 
 
 class Lease:

@@ -378,13 +378,10 @@ class RunDir:
         """Raise DamagedRun if a point, a checkpoint, the log up to the last one, or the objective's copy is damaged."""
         for point in self.points():
             self.check_point(point)
-        folder = self.path / "checkpoints"
-        for step in checkpoint.steps(folder):
-            name = f"step-{step:08d}"
-            if fault := checkpoint.problem(folder / name):
-                raise DamagedRun(
-                    f"{self.path} is damaged: {fault}; move checkpoints/{name} away and give the same command again"
-                )
+        for name, damage in checkpoint.faults(self.path / "checkpoints"):
+            raise DamagedRun(
+                f"{self.path} is damaged: {damage}; move checkpoints/{name} away and give the same command again"
+            )
         copy, source = self.path / "objective.py", self.spec().source
         if source and copy.exists() and not validation.sha256(copy).startswith(source):
             raise DamagedRun(f"{copy} has changed since it was written; give the same command again")
@@ -500,10 +497,8 @@ class RunDir:
 
         Hashes are not compared, which would read gigabytes: `progress_damage` does that.
         """
-        folder = self.path / "checkpoints"
-        names = [f"step-{step:08d}" for step in checkpoint.steps(folder)]
-        faults = {name: checkpoint.problem(folder / name, hashes=False) for name in names}
-        return [f"{name} is damaged: {fault}" for name, fault in faults.items() if fault]
+        faults = checkpoint.faults(self.path / "checkpoints", hashes=False)
+        return [f"{name} is damaged: {fault}" for name, fault in faults]
 
     @property
     def damage(self) -> str | None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import DamagedRun, InputError, suggest
+from workbench.errors import DamagedRun, InputError, LeaseHeld, LeaseLost, suggest
 from workbench.spec.run_spec import RunSpec, digest, parse
 from workbench.spec.stages import BoundRun
 from workbench.store.atomic import (
@@ -40,7 +40,7 @@ from workbench.store.atomic import (
     write_atomic,
     write_new,
 )
-from workbench.store.lease import LeaseHeld, LeaseLost, acquire
+from workbench.store.lease import acquire
 from workbench.store.redact import redact
 from workbench.store.run_directory import RunDir, State, now
 from workbench.store.validation import FORMAT, reason

@@ -161,10 +161,8 @@ def _unlisted(run: RunDir) -> Iterator[Difference]:
     folder = run.path / "checkpoints"
     if run.path.is_symlink() or not run.path.is_dir() or folder.is_symlink() or folder.is_file():
         return  # `RunDir.damage` names it
-    for step in checkpoint.steps(folder):
-        name = f"checkpoints/step-{step:08d}"
-        if damage := checkpoint.problem(run.path / name):
-            yield Difference(name, "changed", f"{name} is damaged: {damage}")
+    for step, fault in checkpoint.faults(folder):
+        yield Difference(f"checkpoints/{step}", "changed", f"checkpoints/{step} is damaged: {fault}")
     for place in validation.points(run.path):
         if damage := validation.weights_fault(run.path, place):
             yield Difference(place.rstrip("/"), "changed", damage)

@@ -25,9 +25,10 @@ from workbench.data.slices.documents import Removed, documents, unsuitable
 from workbench.data.slices.slice_plan import Plan
 from workbench.data.sources import check_unchanged
 from workbench.data.streams import Advance, ignore
+from workbench.errors import LeaseHeld
 from workbench.store.atomic import read_object
 from workbench.store.cache import discard, is_whole, make_folder, staged
-from workbench.store.lease import LeaseHeld, acquire
+from workbench.store.lease import acquire
 
 FACTS, FLAGS = "slice.json", "left-out.bin"
 DUPLICATES = "duplicates"  # folder of the cache with the flags of texts

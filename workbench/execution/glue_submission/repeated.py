@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import workbench
-from workbench.errors import Diverged, InputError
+from workbench.errors import Diverged, InputError, LeaseLost
 from workbench.progress import warn_once
 from workbench.spec.host import Host
 from workbench.spec.parts import TasksSpec
 from workbench.spec.run_spec import digest, parse_part
 from workbench.store.atomic import cache_root, dumps, loads
 from workbench.store.cache import alone, discard, is_whole, staged
-from workbench.store.lease import Lease, LeaseLost
+from workbench.store.lease import Lease
 from workbench.tasks.finetuning import glue, glue_server
 from workbench.tasks.score import score_digest
 from workbench.tasks.task import Examples, Task

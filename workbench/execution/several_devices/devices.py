@@ -22,11 +22,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, RankLost
+from workbench.errors import DamagedRun, Diverged, InputError, Interrupted, LeaseLost, RankLost
 from workbench.signals import heed
 from workbench.spec.host import PARENT, Host, launched, threads_for_each, visible_cards
 from workbench.spec.run_spec import RunSpec
-from workbench.store.lease import LeaseLost
 from workbench.store.run_store import RunDir
 
 if TYPE_CHECKING:
