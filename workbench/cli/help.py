@@ -20,7 +20,7 @@ SECTIONS = {
     ),
     "What is written": ("--runs", "--out", "--track", "--json", "--dry-run", "--help"),
 }  # fmt: skip
-FEW = 16  # options that are shown in one list
+FEW = 16  # a command with no more options than this shows them in one list
 
 
 class SectionedCommand(TyperCommand):

@@ -36,7 +36,7 @@ SEAL = "content_sha256"  # the last key of a sealed object
 _SEAL = re.compile(rb',"content_sha256":"([0-9a-f]{64})"\}\n')
 _SEAL_BYTES = len(f',"{SEAL}":"') + 64 + len('"}\n')
 DEEPEST = 256  # levels of nested folders; Python creates them recursively
-FEW = 1000  # free inodes; so many are used and removed by one command at most
+FEW = 1000  # inodes; a command that fails for lack of them frees fewer by removing its unfinished files
 ADVICE = " and give the same command again"
 
 
@@ -227,7 +227,7 @@ def no_room(path: Path, needed: int | None = None, error: OSError | None = None)
 
 
 def _lacks_inodes(disk: os.statvfs_result) -> bool:
-    """Return whether a disk that was full lacks inodes rather than bytes: few are left, and a smaller part of all."""
+    """Return whether a full disk lacks inodes rather than bytes: few are free, and a smaller share than of bytes."""
     return disk.f_favail < FEW and disk.f_favail * disk.f_blocks < disk.f_bavail * disk.f_files
 
 

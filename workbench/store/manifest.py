@@ -21,7 +21,7 @@ from workbench.store.atomic import open_regular, read_sealed
 
 NAME = "manifest.json"
 FORMAT = 1
-BLOCK = 1 << 20  # bytes that are read at a time, between two looks at whether a signal has arrived
+BLOCK = 1 << 20  # bytes that are read between two checks for a signal
 FILES = ("spec.json", "plan.json", "env.json", "metrics.jsonl", "objective.py", "wanted.json", "done.json")
 FOLDERS = ("checkpoints", "encoder", "failures", "heads", "points", "predictions", "scores")
 # Folders that a user may delete to save space, also those of a point.
@@ -170,7 +170,7 @@ def _size(path: str) -> int | None:
 
 
 def _sha256(path: str) -> str:
-    """Return the SHA-256 of a file. A signal ends it also in a thread, for which a command would have to wait."""
+    """Return the SHA-256 of a file. A signal to the command also interrupts it in a thread."""
     sha, block = hashlib.sha256(), bytearray(BLOCK)
     with open(path, "rb", buffering=0) as file:
         while size := file.readinto(block):

@@ -91,7 +91,7 @@ def write(store: RunStore, record_name: str, out: Path, missing: Mapping[str, st
     if results:
         texts["compute.svg"] = picture(loaded, results[0])
     tables = {page.parent / f"{prefix}{name}": text for name, text in texts.items()}
-    files = tables | {page: html}  # the page last, so that it is missing where some tables are new and some old
+    files = tables | {page: html}  # the page is last: after a kill it is missing, not old
     write_together({path: text.encode("utf-8", "replace") for path, text in files.items()})
     return page
 
