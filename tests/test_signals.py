@@ -6,14 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from workbench.errors import Interrupted
-from workbench.signals import heed, interrupting, stop_signals
+from workbench.errors import InputError, Interrupted
+from workbench.signals import heed, in_threads, interrupting, stop_signals
 
 
 class Loses:
@@ -141,3 +142,42 @@ def test_ctrl_c_while_modules_are_loaded_prints_no_traceback(entry: list[str], t
         env=os.environ | {"PYTHONPATH": path},
     )  # fmt: skip
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_results_of_threads_are_in_order() -> None:
+    assert in_threads(lambda n: n * n, range(100), 4) == [n * n for n in range(100)]
+    assert in_threads(str, [], 4) == []
+
+
+def test_an_error_in_a_thread_ends_the_others_before_it_is_raised() -> None:
+    begun: list[int] = []
+    before = threading.active_count()
+
+    def work(number: int) -> None:
+        begun.append(number)
+        if number == 0:
+            raise InputError("the first")
+        time.sleep(0.05)
+
+    with pytest.raises(InputError, match="the first"):
+        in_threads(work, range(1000), 2)
+    assert len(begun) < 500 and threading.active_count() == before
+
+
+def test_a_signal_while_threads_start_leaves_none_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python notes a thread of a pool only after it has begun, and waits for those alone that it has noted."""
+    start, before = threading.Thread.start, threading.active_count()
+
+    def started(thread: threading.Thread) -> None:
+        start(thread)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def work(_: int) -> None:
+        while True:
+            time.sleep(0.01)
+            heed()
+
+    monkeypatch.setattr(threading.Thread, "start", started)
+    with pytest.raises(Interrupted), interrupting():
+        in_threads(work, range(3), 2)
+    assert threading.active_count() == before

@@ -13,14 +13,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from workbench.errors import Interrupted
 
 log = logging.getLogger("workbench")
+S = TypeVar("S")
 T = TypeVar("T")
 PR_SET_PDEATHSIG = 1  # see prctl(2)
 REPEATS = 10.0  # seconds in which another SIGTERM means the same request to stop
@@ -156,6 +157,32 @@ def interruptible(work: Callable[[], T], seconds: float | None = None) -> T:
 
     threading.Thread(target=carry_out, daemon=True).start()
     return result.result(seconds)
+
+
+def in_threads(work: Callable[[S], T], items: Iterable[S], most: int) -> list[T]:
+    """Return `work` of each item, in order, computed by up to `most` threads.
+
+    After an error or a signal, no further item is begun, and the others are waited for; they end at their next call of
+    `heed`. A signal is held back while threads start, since it could leave one that nothing waits for.
+    """
+    with ThreadPoolExecutor(most) as pool:
+        try:
+            with _held_back():
+                results = [pool.submit(work, item) for item in items]
+            return [each.result() for each in results]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """Let signals that stop a command wait until the end of the block; threads that begin in it never get them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _kinds())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def end_with_parent(parent: int) -> None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,7 @@ from workbench.report.load import frames
 from workbench.spec.scoring import score_file
 from workbench.spec.stages import BoundRun
 from workbench.store import manifest
-from workbench.store.atomic import sealed
+from workbench.store.atomic import dumps, sealed
 from workbench.store.run_store import ExperimentRecord, RunDir, RunStore
 from workbench.store.verify import Verified, verify
 
@@ -407,16 +407,46 @@ def test_a_file_that_was_changed_and_sealed_again_differs_from_the_manifest(
     assert summary["state"] == "damaged" and path.name in summary["note"]
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs Linux's /proc, which shows what a process reads")
-def test_ctrl_c_ends_the_reading_of_a_large_file(tmp_path: Path) -> None:
-    """Files are read in threads, which no signal reaches: a command would have to wait for hours of them."""
-    run = finished(RunStore(tmp_path / "runs"), 0)
-    weights, size = run.path / "encoder" / "model.safetensors", 1 << 40
-    os.truncate(weights, size)  # without any blocks on the disk
+def large_weights(store: RunStore, size: int) -> Path:
+    """Make the weights of a finished run as large as its manifest says."""
+    run = finished(store, 0)
     listed = manifest.read(run.path)
     assert listed is not None
     run._list(listed | {"encoder/model.safetensors": {"bytes": size, "sha256": "0" * 64}})
-    words = [sys.executable, "-m", "workbench", "verify", str(run.path.parent)]
+    return run.path / "encoder" / "model.safetensors"
+
+
+def large_checkpoint(store: RunStore, size: int) -> Path:
+    """Make the newest checkpoint of an unfinished run as large as its manifest says."""
+    newest = begun(store, 0).path / "checkpoints" / "step-00000004"
+    raw = json.loads((newest / "manifest.json").read_text())
+    raw["files"]["model.safetensors"]["bytes"] = size
+    (newest / "manifest.json").write_text(dumps(raw) + "\n")
+    return newest / "model.safetensors"
+
+
+def large_point(store: RunStore, size: int) -> Path:
+    """Make the weights of a point of an unfinished run large; a point states no sizes."""
+    run = begun(store, 0)
+    place = run.path / "points" / "00000002"
+    for part in ("encoder", "heads"):
+        (place / part).mkdir(parents=True)
+    weights = place / "encoder" / "model.safetensors"
+    weights.write_bytes(b"")
+    point = {"format": 1, "step": 2, "mark": "50 %", "tokens": 256, "seconds": 1.0, "flops": {}}
+    point |= {"encoder": {weights.name: "0" * 64}, "heads": {}}
+    (place / "point.json").write_bytes(sealed(point | {"run_id": run.run_id}))
+    return weights
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs Linux's /proc, which shows what a process reads")
+@pytest.mark.parametrize("large", [large_weights, large_checkpoint, large_point])
+def test_ctrl_c_ends_the_reading_of_a_large_file(tmp_path: Path, large: Callable[[RunStore, int], Path]) -> None:
+    """Files are read in threads, which no signal reaches: a command would have to wait for hours of them."""
+    store, size = RunStore(tmp_path / "runs"), 1 << 40
+    weights = large(store, size)
+    os.truncate(weights, size)  # without any blocks on the disk
+    words = [sys.executable, "-m", "workbench", "verify", str(store.root)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         try:
             while weights not in [path.resolve() for path in Path(f"/proc/{child.pid}/fd").iterdir()]:

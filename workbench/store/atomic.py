@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import InputError, encodable
+from workbench.signals import heed
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 STAGE, TRASH = ".tmp-", ".trash-"
@@ -36,6 +37,7 @@ SEAL = "content_sha256"  # the last key of a sealed object
 _SEAL = re.compile(rb',"content_sha256":"([0-9a-f]{64})"\}\n')
 _SEAL_BYTES = len(f',"{SEAL}":"') + 64 + len('"}\n')
 DEEPEST = 256  # levels of nested folders; Python creates them recursively
+BLOCK = 1 << 20  # bytes that are read between two checks for a signal
 FEW = 1000  # inodes; a command that fails for lack of them frees fewer by removing its unfinished files
 ADVICE = " and give the same command again"
 
@@ -143,7 +145,24 @@ def open_regular(path: Path) -> io.BufferedReader:
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a regular file in hexadecimal. Raises ValueError for a link, pipe or device, or OSError."""
     with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_of(file)
+
+
+def sha256_of(file: io.BufferedIOBase | io.RawIOBase) -> str:
+    """Return the SHA-256 of an open file from its position on, in hexadecimal. Raises OSError."""
+    return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_unless_stopped(file: io.BufferedIOBase | io.RawIOBase) -> str:
+    """Return the same as `sha256_of`, in a thread that is to end when the command gets a signal to stop.
+
+    Signals reach the main thread alone, so that others ask for them. Raises the signal's exception or OSError.
+    """
+    sha, block = hashlib.sha256(), bytearray(BLOCK)
+    while size := file.readinto(block):
+        heed()
+        sha.update(memoryview(block)[:size])
+    return sha.hexdigest()
 
 
 def read_bytes(path: Path, largest: int = LARGEST) -> bytes:

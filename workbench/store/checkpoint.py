@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import os
 import re
 import shutil
@@ -38,6 +39,8 @@ from workbench.store.atomic import (
     place,
     read_bytes,
     read_object,
+    sha256_of,
+    sha256_unless_stopped,
     sweep,
     sync_folder,
     write_parts,
@@ -53,6 +56,7 @@ _STEP = re.compile(r"step-(\d{8,})")
 _PART = re.compile(r"(.+)-\d{5}-of-\d{5}\.safetensors")
 Files = dict[str, dict[str, Any]]  # the size and SHA-256 of each file
 Offsets = Mapping[str, Sequence[int]]
+Digest = Callable[[io.BufferedReader], str]
 
 
 @dataclass(frozen=True)
@@ -162,7 +166,7 @@ def newest(folder: Path) -> Checkpoint | None:
     warnings: list[str] = []
     for step in reversed(steps(folder)):
         path = folder / f"step-{step:08d}"
-        fault = problem(path)
+        fault = problem(path, sha256_unless_stopped)
         if fault is None:
             return Checkpoint(path, step, read_object(path / "state.json")["state"], tuple(warnings))
         warnings.append(f"{path} is damaged ({fault}); the previous checkpoint is used")
@@ -174,8 +178,8 @@ def newest(folder: Path) -> Checkpoint | None:
     return None
 
 
-def problem(path: Path, hashes: bool = True) -> str | None:
-    """Return how a checkpoint is damaged, or None; without `hashes` only presence and sizes of files are checked."""
+def problem(path: Path, sha256: Digest | None = sha256_of) -> str | None:
+    """Return how a checkpoint is damaged, or None; without `sha256` only presence and sizes of files are checked."""
     try:
         if path.is_symlink():
             return "it is a symbolic link"
@@ -187,7 +191,7 @@ def problem(path: Path, hashes: bool = True) -> str | None:
             with open_regular(path / checked_name(name, "a file of a checkpoint")) as file:
                 if os.fstat(file.fileno()).st_size != entry["bytes"]:
                     return f"{name} has {os.fstat(file.fileno()).st_size} bytes instead of {entry['bytes']}"
-                if hashes and hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
+                if sha256 is not None and sha256(file) != entry["sha256"]:
                     return f"{name} has changed since it was written"
         if "state.json" not in manifest["files"] or not isinstance(read_object(path / "state.json")["state"], dict):
             return "state.json has no state"
@@ -204,7 +208,7 @@ def faults(folder: Path, hashes: bool = True) -> Iterator[tuple[str, str]]:
     """Yield the name of each damaged checkpoint in `folder` and how it is damaged, as `problem` says."""
     for step in steps(folder):
         name = f"step-{step:08d}"
-        if fault := problem(folder / name, hashes):
+        if fault := problem(folder / name, sha256_unless_stopped if hashes else None):
             yield name, fault
 
 
@@ -225,7 +229,7 @@ def _prune(folder: Path, step: int, keep: int, trash: Path) -> None:
         if other > step and problem(path) is not None:
             discard(path, trash)
         elif other < step:
-            if good >= keep or problem(path, hashes=False) is not None:
+            if good >= keep or problem(path, None) is not None:
                 discard(path, trash)
             else:
                 good += 1

@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench.signals import heed
-from workbench.store.atomic import open_regular, read_sealed
+from workbench.store.atomic import open_regular, read_sealed, sha256_unless_stopped
 
 NAME = "manifest.json"
 FORMAT = 1
-BLOCK = 1 << 20  # bytes that are read between two checks for a signal
 FILES = ("spec.json", "plan.json", "env.json", "metrics.jsonl", "objective.py", "wanted.json", "done.json")
 FOLDERS = ("checkpoints", "encoder", "failures", "heads", "points", "predictions", "scores")
 # Folders that a user may delete to save space, also those of a point.
@@ -170,10 +168,6 @@ def _size(path: str) -> int | None:
 
 
 def _sha256(path: str) -> str:
-    """Return the SHA-256 of a file. A signal to the command also interrupts it in a thread."""
-    sha, block = hashlib.sha256(), bytearray(BLOCK)
+    """Return the SHA-256 of a file. Raises OSError, or the exception of a signal to the command."""
     with open(path, "rb", buffering=0) as file:
-        while size := file.readinto(block):
-            heed()
-            sha.update(memoryview(block)[:size])
-    return sha.hexdigest()
+        return sha256_unless_stopped(file)

@@ -12,13 +12,13 @@ import contextlib
 import dataclasses
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from workbench.errors import DamagedRun, InputError, LeaseHeld, LeaseLost, suggest
+from workbench.signals import in_threads
 from workbench.spec.run_spec import RunSpec, digest, parse
 from workbench.spec.stages import BoundRun
 from workbench.store.atomic import (
@@ -48,6 +48,8 @@ from workbench.store.validation import FORMAT, reason
 __all__ = ["FORMAT", "ExperimentRecord", "LeaseHeld", "LeaseLost", "RunDir", "RunStore", "State"]
 
 OPENED_AT_ONCE = 16  # new folders of runs
+READ_AT_ONCE = 8  # runs
+T = TypeVar("T")
 EXPERIMENTS, JOBS = "experiments", "jobs"  # folders of a store that are not runs
 COUNTED = (
     "runs",
@@ -196,12 +198,7 @@ class RunStore:
         if not bounds:
             return []
         first = self._opened(bounds[0])  # a store that cannot be written is found before threads begin
-        with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
-            try:
-                return [first, *pool.map(self._opened, bounds[1:])]
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        return [first, *in_threads(self._opened, bounds[1:], OPENED_AT_ONCE)]
 
     def _opened(self, bound: BoundRun) -> RunDir:
         """Return what `open` returns, or the folder of a damaged run as it is."""
@@ -321,6 +318,11 @@ class RunStore:
         except (OSError, ValueError) as error:
             fault = f"is damaged: {_shortage(path) or reason(error)}; move it away"
         return ExperimentRecord(path.name.removesuffix(".json"), damage=fault)
+
+
+def of_each(work: Callable[[RunDir], T], runs: Iterable[RunDir]) -> list[T]:
+    """Return `work` of each run, in order; several runs are read at the same time, until a signal to the command."""
+    return in_threads(work, runs, min(READ_AT_ONCE, os.cpu_count() or 1))
 
 
 def _parsed_record(path: Path) -> ExperimentRecord:

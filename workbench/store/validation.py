@@ -322,7 +322,8 @@ def weights_fault(folder: Path, place: str) -> str | None:
             for file in sorted({*os.listdir(folder / place / part), *point[part]}):
                 name = f"{place}{part}/{file}"
                 try:
-                    changed = atomic.sha256(folder / name) != point[part].get(file)
+                    with atomic.open_regular(folder / name) as content:
+                        changed = atomic.sha256_unless_stopped(content) != point[part].get(file)
                 except ValueError as error:
                     return f"{name} {error}"
                 if changed:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from workbench.store import cache, checkpoint, manifest, validation
 from workbench.store.atomic import STAGE, TRASH
 from workbench.store.manifest import Difference
 from workbench.store.run_directory import RunDir
-from workbench.store.run_store import RunStore
+from workbench.store.run_store import RunStore, of_each
 
 OTHERS = (manifest.NAME, "error.json", "error.log", "lease", "unfinished", "wandb")  # of a run's folder, in no manifest
 UNFINISHED = "is not finished, so no manifest covers it"
@@ -70,8 +69,7 @@ def verify(store: RunStore, cache_root: Path | None = None) -> Verified:
     With `cache_root`, all files of that cache are read and compared as well.
     """
     runs, records = store.runs(), store.experiments()
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        checked = list(pool.map(_of_run, runs))
+    checked = of_each(_of_run, runs)
     differences = [(run.run_id, each) for run, (each_of, _) in zip(runs, checked, strict=True) for each in each_of]
     uncovered = [(run.run_id, why) for run in runs if (why := _uncovered(run))]
     present = {run.run_id for run in runs}

@@ -10,7 +10,6 @@ import itertools
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from workbench.report.load import training_curves
 from workbench.spec.parts import CONVENTIONS, UNITS, DataSpec
 from workbench.spec.words_seen import epochs_of_words, words_of_tokens
 from workbench.store.atomic import read_object
-from workbench.store.run_store import RunDir, RunStore
+from workbench.store.run_store import RunDir, RunStore, of_each
 
 Records = Mapping[str, dict[str, Any]]
 NONE: Records = {}
@@ -89,9 +88,9 @@ def every_run(store: RunStore, run_ids: Iterable[str], verify: bool, most_rows: 
     """
     runs = (RunDir(store.root / run_id) for run_id in run_ids)
     existing = (run for run in runs if os.path.lexists(run.path))
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        while some := list(itertools.islice(existing, AT_A_TIME)):
-            yield from pool.map(partial(_files, verify=verify, most_rows=most_rows), some)
+    read = partial(_files, verify=verify, most_rows=most_rows)
+    while some := list(itertools.islice(existing, AT_A_TIME)):
+        yield from of_each(read, some)
 
 
 def _files(run: RunDir, verify: bool, most_rows: int) -> RunFiles:
