@@ -50,7 +50,7 @@ def counted(workbench_cache: Path) -> Iterator[ctypes.CDLL]:
         compiled._library.cache_clear()
         torch.set_num_threads(2)
         try:
-            if not (compiled.available(BF16) and compiled.has_tiles(BF16)):
+            if not (compiled.available(BF16) and compiled.products(BF16)):
                 pytest.skip("emulated tile registers need a CPU with AVX-512 and a C compiler")
             yield loaded[-1]
         finally:
@@ -204,7 +204,7 @@ def empty(path: Path) -> None:
 
 def another(path: Path) -> None:
     source = path.with_name("other.c")
-    source.write_text("int tiles(void) { return 1; }")
+    source.write_text("int products(void) { return 1; }")
     subprocess.run(["cc", "-shared", "-fPIC", str(source), "-o", str(path)], check=True)
     source.unlink()
 

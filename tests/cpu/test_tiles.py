@@ -1,4 +1,4 @@
-"""Kernels on tile registers against float64 and, under dropout, against the separate kernels with the same draws."""
+"""Kernels with matrix products against float64 and, under dropout, against the separate kernels with the same draws."""
 
 from __future__ import annotations
 
@@ -25,21 +25,20 @@ rates = st.sampled_from([0.0, 0.1])
 seeds = st.integers(0, 1000)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def registers(workbench_cache: Path) -> Iterator[None]:
-    """Tile registers: those of this CPU or, if it has none, emulated ones, for which it needs AVX-512."""
-    if compiled.available(BF16) and compiled.has_tiles(BF16):
-        yield
-        return
+@pytest.fixture(autouse=True, scope="module", params=["tiles", "avx512"])
+def way(request: pytest.FixtureRequest, workbench_cache: Path) -> Iterator[str]:
+    """The instructions that multiply: tile registers, emulated by AVX-512 if this CPU has none, and AVX-512 itself."""
+    wanted: str = request.param
+    emulated = f"-mamx-tile -mamx-bf16 -include {shlex.quote(str(EMULATED))}"
+    own = compiled.products(BF16) if compiled.available(BF16) else ""
+    more = "" if own == wanted else "-mno-amx-bf16" if wanted == "avx512" else emulated
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(
-            "CC", f"{os.environ.get('CC') or 'cc'} -mamx-tile -mamx-bf16 -include {shlex.quote(str(EMULATED))}"
-        )
+        patch.setenv("CC", f"{os.environ.get('CC') or 'cc'} {more}")
         compiled._library.cache_clear()
         try:
-            if not (compiled.available(BF16) and compiled.has_tiles(BF16)):
-                pytest.skip("this CPU has neither tile registers (AMX) nor AVX-512, or there is no C compiler")
-            yield
+            if not compiled.available(BF16) or compiled.products(BF16) != wanted:
+                pytest.skip(f"this CPU has no instructions for {wanted}, or there is no C compiler")
+            yield wanted
         finally:
             compiled._library.cache_clear()
 

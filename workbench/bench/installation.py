@@ -27,6 +27,7 @@ OPTIONAL = {
 }  # fmt: skip
 SPACE = 5 << 30  # bytes; with less free space, a night of runs may fill the disk
 HUB = ("huggingface.co", 443)
+PRODUCTS = {"": "without matrix products", "tiles": "with tile registers", "avx512": "with AVX-512 BF16"}
 State = Literal["ok", "missing", "problem"]
 
 
@@ -102,8 +103,8 @@ def _kernels() -> Iterator[Check]:
     elif not available:
         yield Check("kernels", "missing", "not compiled; steps take up to twice as long")
     else:
-        tiles = "with" if compiled.available(torch.bfloat16) and compiled.has_tiles(torch.bfloat16) else "without"
-        yield Check("kernels", "ok", f"compiled for this CPU, {tiles} tile registers")
+        way = compiled.products(torch.bfloat16) if compiled.available(torch.bfloat16) else ""
+        yield Check("kernels", "ok", f"compiled for this CPU, {PRODUCTS[way]}")
 
 
 def _compiler() -> Check:

@@ -2,8 +2,8 @@
 
 This takes fewer passes over memory. `portable.py` computes the operations between the products by torch, for any dtype,
 and its docstrings define them; `compiled.py` computes the same in C, for fp32 and bf16. The functions below combine
-both with the products. If the CPU has tile registers for bf16 (AMX) and all sizes are multiples of 32, one kernel
-computes a product and what follows it; otherwise torch computes the product.
+both with the products. If the CPU multiplies numbers in bf16 (AMX, or AVX-512 BF16) and all sizes are multiples of 32,
+one kernel computes a product and what follows it; otherwise torch computes the product.
 
 B rows, L positions, D width, H heads, d = D / H, N = B * L, I inner width, V size of the vocabulary, E width of the
 token table. Weights are (out, in). `grad` is the gradient of the loss with respect to the output of a function.
@@ -79,7 +79,7 @@ def kernels_for(x: Tensor) -> ModuleType:
 
 def tiled(x: Tensor, *sizes: int) -> bool:
     """Return whether `tiles.c` can compute a product of x in which these sizes occur."""
-    return kernels_for(x) is compiled and compiled.has_tiles(x.dtype) and not any(size % 32 for size in sizes)
+    return kernels_for(x) is compiled and bool(compiled.products(x.dtype)) and not any(size % 32 for size in sizes)
 
 
 def linear_split(x: Tensor, weight: Tensor, bias: Tensor, rows: int, heads: int) -> Tensor:

@@ -32,9 +32,10 @@ from workbench.tensors import Drop
 
 log = logging.getLogger("workbench")
 HERE = Path(__file__).parent
-SOURCES = (HERE / "kernels.c", HERE / "tiles.c")  # the first includes the second
+SOURCES = (HERE / "kernels.c", HERE / "tiles.c", HERE / "products.c")  # each includes the next
 HEADERS = (HERE / "kernels.h", HERE / "tiles.h")
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
+PRODUCTS = ("", "tiles", "avx512")  # by the value of `products` in products.c
 LIBRARY = "kernels.so"
 SETTING = "WORKBENCH_CPU_KERNELS"  # environment variable
 WIDE = "-mprefer-vector-width=512"
@@ -69,9 +70,13 @@ def available(dtype: torch.dtype) -> bool:
     return _library(dtype) is not None
 
 
-def has_tiles(dtype: torch.dtype) -> bool:
-    """Return whether the kernels of `tiles.c` can be used with this dtype, for which `available` must be true."""
-    return "outer" in (_library(dtype) or ())
+def products(dtype: torch.dtype) -> str:
+    """Return how the kernels of `tiles.c` multiply numbers of this dtype: "tiles" (AMX), "avx512", or "" without them.
+
+    `available` must be true for the dtype.
+    """
+    library = _library(dtype)
+    return "" if library is None else str(library["products"])
 
 
 def setting() -> str:
@@ -89,7 +94,10 @@ def is_loaded() -> bool:
 
 @functools.cache
 def _library(dtype: torch.dtype) -> dict[str, Any] | None:
-    """Return the kernels for a dtype by name, or None if there are none. Raises InputError if they are required."""
+    """Return the kernels for a dtype by name, and `products`, or None if there are none.
+
+    Raises InputError if they are required.
+    """
     mode = setting()
     if dtype not in KINDS or mode == "off":
         return None
@@ -102,8 +110,8 @@ def _library(dtype: torch.dtype) -> dict[str, Any] | None:
         lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
         _without(next((line for line in lines if "error" in line), lines[-1] if lines else str(error)), mode)
         return None
-    kernels = {}
-    for kernel, arguments in (KERNELS | (TILED if library.tiles() else {})).items():
+    kernels: dict[str, Any] = {"products": PRODUCTS[library.products()]}
+    for kernel, arguments in (KERNELS | (TILED if kernels["products"] else {})).items():
         kernels[kernel] = getattr(library, kernel)
         kernels[kernel].argtypes = [*arguments, ctypes.c_int]
     return kernels

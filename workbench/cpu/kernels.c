@@ -489,8 +489,8 @@ int vocabulary(number *logits, const float *bias, const int64_t *targets, const 
     return 0;
 }
 
-#if defined(HALF) && defined(__AMX_BF16__)
+#if defined(HALF) && (defined(__AMX_BF16__) || defined(__AVX512BF16__))
 #include "tiles.c"
 #else
-int tiles(void) { return 0; }
+int products(void) { return 0; }
 #endif

@@ -1,81 +1,12 @@
-/* Matrix products in bfloat16 on the tile registers (AMX) of a CPU, 32 rows at a time, each joined with the operations
-   that follow it, so that these read the results from the cache. Included by kernels.c. All sizes are multiples of 32,
-   except the number of rows of the batch and the size of the vocabulary.
-
-   A tile of a left matrix holds 16 rows of 32 numbers; a tile of a right matrix holds 16 pairs of rows by 16 columns.
-   Both take 1 KiB, which is contiguous in a packed matrix. */
+/* Kernels in bfloat16 that compute a matrix product 32 rows at a time (products.c), each joined with the operations that
+   follow it, so that these read the results from the cache. Included by kernels.c. All sizes are multiples of 32, except
+   the number of rows of the batch and the size of the vocabulary. */
 
 #include "tiles.h"
 
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-enum { TILE = 512 }; /* numbers in a tile */
-
-/* Return 1 if this process may use tile registers, else 0. Linux grants them only on request. */
-int tiles(void) {
-    return syscall(SYS_arch_prctl, 0x1023, 18) == 0; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
-}
-
-static const struct {
-    uint8_t palette, start, zero[14];
-    uint16_t bytes[16];
-    uint8_t rows[16];
-} SHAPE = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
-
-static inline void tiles_on(void) { _tile_loadconfig(&SHAPE); }
-
-/* A barrier for the compiler, since the intrinsics do not declare that they read and write memory. */
-#define MEMORY __asm__ volatile("" ::: "memory")
-
-/* A left matrix, stored as rows or as packed tiles. `row`, `step` and `lower` are the distances, in numbers, to the
-   next row, to the next 32 columns and to the next 16 rows. */
-typedef struct {
-    const number *at;
-    size row, step, lower;
-} left;
-
-static inline left rows_of(const number *x, size width) { return (left){x, width, 32, 16 * width}; }
-static inline left tiles_of(const number *x, size k) { return (left){x, 32, TILE, k * 16}; }
-
-/* out (32, n) = a (32, k) times b (k, n), where b is packed; if `more`, the product is added to the numbers in out. The
-   function is inlined, because arguments that pass through memory would wait for all earlier writes. */
-static inline __attribute__((always_inline)) void product(left a, const number *b, size k, size n, float *out,
-                                                          size width, int more) {
-    MEMORY;
-    for (size j = 0; j < n; j += 32) {
-        const number *one = b + j * k, *two = one + 16 * k;
-        float *to = out + j;
-        if (more) {
-            _tile_loadd(0, to, width * 4);
-            _tile_loadd(1, to + 16, width * 4);
-            _tile_loadd(2, to + 16 * width, width * 4);
-            _tile_loadd(3, to + 16 * width + 16, width * 4);
-        } else {
-            _tile_zero(0);
-            _tile_zero(1);
-            _tile_zero(2);
-            _tile_zero(3);
-        }
-        for (size i = 0; i < k / 32; i++) {
-            const number *upper = a.at + i * a.step;
-            _tile_loadd(4, upper, a.row * 2);
-            _tile_loadd(6, one + i * TILE, 64);
-            _tile_loadd(7, two + i * TILE, 64);
-            _tile_loadd(5, upper + a.lower, a.row * 2);
-            _tile_dpbf16ps(0, 4, 6);
-            _tile_dpbf16ps(1, 4, 7);
-            _tile_dpbf16ps(2, 5, 6);
-            _tile_dpbf16ps(3, 5, 7);
-        }
-        _tile_stored(0, to, width * 4);
-        _tile_stored(1, to + 16, width * 4);
-        _tile_stored(2, to + 16 * width, width * 4);
-        _tile_stored(3, to + 16 * width + 16, width * 4);
-    }
-    MEMORY;
-}
+#include "products.c"
 
 /* Transpose a matrix of 16 x 16 elements of 32 bits, a vector for each row. */
 static inline void turn16(__m512i *x) {
@@ -174,7 +105,7 @@ static inline void *take(char **memory, size bytes) {
                 }                                                                                                       \
             }                                                                                                           \
         }                                                                                                               \
-        _tile_release();                                                                                                \
+        tiles_off();                                                                                                \
     }                                                                                                                   \
     free_all(memory, threads), free(packed);
 
@@ -265,7 +196,7 @@ int attention(const number *qkv, const float *bias, number *probs, number *conte
                 }
             }
         }
-        _tile_release();
+        tiles_off();
     }
     free_all(memory, threads);
     return 0;
@@ -324,7 +255,7 @@ int attention_backward(const number *d_context, const number *qkv, const number 
                 }
             }
         }
-        _tile_release();
+        tiles_off();
     }
     free_all(memory, threads);
     return 0;
@@ -365,7 +296,7 @@ int outer(const number *x, const number *y, float *out, size rows, size m, size 
             for (size i = 0; i < high; i += 32)
                 product(tiles_of(across + i * k, k), right, k, wide, out + (top + i) * n + from, n, start > 0);
         }
-        _tile_release();
+        tiles_off();
     }
     free_all(memory, threads);
     return 0;
@@ -403,7 +334,7 @@ int linear_words(const number *x, const number *w, number *out, size rows, size 
                 for (size i = 0; i < 32; i++) store(out + (top + i) * width + start, value + i * many, many);
             }
         }
-        _tile_release();
+        tiles_off();
     }
     free_all(memory, threads);
     return 0;
@@ -443,7 +374,7 @@ int linear_words_backward(const number *grads, const number *x, const number *w,
                 if (j + 32 > vocab) memcpy(d_w + j * k, last, bytes);
             }
         }
-        _tile_release();
+        tiles_off();
     }
     free_all(memory, threads), free(right);
     return 0;

@@ -1,4 +1,5 @@
-/* The functions of tiles.c as compiled.py calls them; see kernels.h. They exist on CPUs with tile registers only. */
+/* The functions of tiles.c as compiled.py calls them; see kernels.h. They exist on CPUs
+   that multiply numbers in bfloat16 (AMX, or AVX-512 BF16). */
 
 int linear_split(const number *x, const number *w, const float *bias, number *out, size rows, size k, size n,
                  size batch, size heads, size length, int threads);

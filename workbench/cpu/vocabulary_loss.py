@@ -61,7 +61,7 @@ def log_likelihood(features: Tensor, table: Tensor, bias: Tensor, targets: Tenso
 
 
 def _rows_at_once(table: Tensor) -> int:
-    """Return how many rows of logits over a table (V, E) are held at once: a multiple of 32, for tile registers."""
+    """Return how many rows of logits over a table (V, E) are held at once: a multiple of 32, for `tiles.c`."""
     fit = max(1, CHUNK.get(table.device.type, CHUNK["cpu"]) // table.element_size() // len(table))
     return fit // 32 * 32 or fit
 

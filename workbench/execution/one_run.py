@@ -250,7 +250,7 @@ def parent_of(run: RunDir) -> RunDir | None:
 
 
 def _kernels(host: Host, precision: str) -> str:
-    """Return the kernels of pre-training, which round differently: "torch", or on a CPU also "compiled" or "tiles"."""
+    """Return the kernels of pre-training, which round differently: torch, or on a CPU compiled, tiles or avx512."""
     import torch
 
     from workbench.cpu import compiled
@@ -258,7 +258,7 @@ def _kernels(host: Host, precision: str) -> str:
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     if host.plain or host.compile or host.resolved_device() != "cpu" or not compiled.available(dtype):
         return "torch"
-    return "tiles" if compiled.has_tiles(dtype) else "compiled"
+    return compiled.products(dtype) or "compiled"
 
 
 def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
