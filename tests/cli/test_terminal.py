@@ -45,6 +45,24 @@ def test_a_plan_asks_at_equal_compute_only_where_it_is(match: str | None, monkey
 
 
 @pytest.mark.parametrize(
+    ("trained", "told"),
+    [
+        (0, "one run at a time)"),
+        (1, "1 of them is trained already, and the others take about 9 s"),
+        (10, "10 of them are trained already"),
+    ],
+)
+def test_a_plan_says_what_is_left_of_it(trained: int, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "training_seconds", lambda plans, host: [1.0] * len(plans))
+    job = run_job("ablation", presets.resolve("nano", {"budget.steps": 9}), seeds=2)
+    priced, matches = plans(job)
+    names = [spec.name for spec, _ in priced][:trained]
+    assert terminal.plan_table(job, priced, matches, Host(device="cpu"), trained=names).endswith(told)
+    document = terminal.plan_json(job, priced, matches, trained=names)
+    assert [row["trained"] for row in document["runs"]] == [True] * trained + [False] * (10 - trained)
+
+
+@pytest.mark.parametrize(
     ("host", "columns"),
     [
         (Host(device="cpu"), {"memory": (1, False)}),

@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from short_runs import finish
 
-from workbench.execution.experiment_runner import Outcome, untrained
+from workbench.execution.experiment_runner import Outcome, prepare, trained_already, untrained
+from workbench.execution.run_list import bound_runs, job_of
 from workbench.objectives import with_options
+from workbench.spec.axes import grid
 from workbench.spec.presets import resolve
 from workbench.spec.stages import BoundRun
+from workbench.store.run_store import RunStore
 
 KNOWN = {"data.fingerprint": "f" * 16, "budget.steps": 20}
 
@@ -76,3 +80,17 @@ def test_the_summary_names_what_is_not_done_and_counts_what_is_doubtful() -> Non
         "report: out/index.html",
     ]  # fmt: skip
     assert Outcome("x-1", {}, None, Path("runs")).summary().endswith("no report was written")
+
+
+def test_runs_that_are_trained_already_are_known_once_the_text_is_prepared(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("".join(f"one two {number} four\n\n" for number in range(400)))
+    base = resolve("nano", {"budget.steps": 2, "data.corpus": str(tmp_path / "text.txt"), "tasks.names": "none"})
+    job = job_of(grid("ablation", {}, None, base), base, 2, ["bert-mlm"])
+    names = [spec.name for spec in job.specs]
+    store = RunStore(tmp_path / "runs")
+    assert trained_already(job, tmp_path) == trained_already(job, store.root) == set()
+    bound, _ = bound_runs(job.experiment, job.specs, prepare(base)[1])
+    runs = {name: store.open(run) for name, run in bound.items()}
+    assert trained_already(job, store.root) == set()
+    finish(runs[names[1]], steps=2)
+    assert trained_already(job, store.root) == {names[1]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -43,10 +43,12 @@ def plan_json(
     plans: Sequence[Priced],
     matches: Sequence[Match],
     text: Mapping[str, Any] | None = None,
+    trained: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return the plan as a JSON document.
 
-    `text` are the facts about the training text, empty if it is not prepared yet.
+    `text` are the facts about the training text, empty if it is not prepared yet; `trained` are the names of the specs
+    of which the store has trained runs.
     """
     from workbench.execution.run_list import flops_ratio, is_equal, plan_rows
 
@@ -56,7 +58,10 @@ def plan_json(
         "base": job.base.model_dump(mode="json"), "match": [match.to_json() for match in matches],
         "convention": job.base.budget.convention, "flops_ratio": ratio, "equal_compute": is_equal(ratio),
         "text": dict(text or {}),
-        "runs": [row | {"cell": _cell_of(job, spec)} for row, (spec, _) in zip(plan_rows(plans), plans, strict=True)],
+        "runs": [
+            row | {"cell": _cell_of(job, spec), "trained": spec.name in trained}
+            for row, (spec, _) in zip(plan_rows(plans), plans, strict=True)
+        ],
     }  # fmt: skip
 
 
@@ -81,11 +86,12 @@ def _cell_of(job: Job, spec: RunSpec) -> dict[str, Any]:
 
 def plan_table(
     job: Job, plans: Sequence[Priced], matches: Sequence[Match], host: Host, workers: int = 1,
-    text: Mapping[str, Any] | None = None,
+    text: Mapping[str, Any] | None = None, trained: Collection[str] = (),
 ) -> str:  # fmt: skip
     """Return the plan as text: the runs, and their cost here with this number of workers.
 
-    `text` are the facts about the training text, empty if it is not prepared yet.
+    `text` are the facts about the training text, empty if it is not prepared yet; `trained` are the names of the specs
+    of which the store has trained runs.
     """
     from workbench.bench.estimate import training_seconds
     from workbench.execution.run_list import flops_ratio, is_equal
@@ -115,6 +121,8 @@ def plan_table(
         })  # fmt: skip
     base = job.base
     total = sum(seconds.values()) / min(workers, len(everything))
+    left = with_parents([(spec, plan) for spec, plan in plans if spec.name not in trained])
+    rest = sum(seconds[spec.name] for spec, _ in left) / min(workers, max(1, len(left)))
     count = f"{len(plans)} runs" + (f" and {len(everything) - len(plans)} that they start from" if parents else "")
     lines = [
         question_text(job.experiment.question, is_equal(ratio)),
@@ -129,6 +137,9 @@ def plan_table(
         f"pre-training time for all {count}: about {clock(total)} here ({_how(host, plans)}, a few steps timed, "
         f"{_runs_at_once(workers)})",
     ]
+    if trained:
+        ending = f", and the others take about {clock(rest)}" if left else ""
+        lines.append(f"{len(trained)} of them {'is' if len(trained) == 1 else 'are'} trained already{ending}")
     return "\n".join(lines)
 
 

@@ -218,7 +218,7 @@ def sweep_(
         return
     jobs, search, count = search_jobs(request, axis, space, search_options)
     if dry_run:
-        _print_plan(jobs[0], host, workers, out, as_json)
+        _print_plan(jobs[0], runs, host, workers, out, as_json)
         return
     outcome = carry_out_search(jobs, search, count, runs, host, workers, out)
     emit(outcome.to_json() if as_json else outcome.summary(), as_json)
@@ -230,7 +230,7 @@ def _carry_out(
 ) -> None:
     """Print the plan of a job, or carry the job out: as it is, or with seeds added up to a limit."""
     if dry_run:
-        _print_plan(job, host, workers, out, as_json, limit)
+        _print_plan(job, runs, host, workers, out, as_json, limit)
         return
     outcome = carry_out_job(job, limit, runs, host, workers, out)
     emit(outcome.to_json() if as_json else outcome.summary(), as_json)
@@ -238,9 +238,12 @@ def _carry_out(
 
 
 def _print_plan(
-    job: Job, host: Host, workers: int, out: Path | None, as_json: bool, limit: Limit | None = None
+    job: Job, runs: Path, host: Host, workers: int, out: Path | None, as_json: bool, limit: Limit | None = None
 ) -> None:
-    """Print the plan of a job, with all seeds up to a limit, and draw it if there is a folder `out`."""
+    """Print the plan of a job, with all seeds up to a limit, and draw it if there is a folder `out`.
+
+    The runs that are trained already are those of the store `runs`.
+    """
     from workbench.cli import terminal
     from workbench.execution import auto_seeds, experiment_runner
     from workbench.execution.run_list import plans
@@ -252,11 +255,12 @@ def _print_plan(
     text = experiment_runner.text_facts(experiment_runner.prepare(job.base)[1]) if job.base.data.words else {}
     sentence, rows = experiment_runner.planned_points(job)
     tuning, fine_tunings = experiment_runner.planned_tuning(job, host, workers)
+    trained = experiment_runner.trained_already(job, runs)
     if as_json:
         costs = {"points": rows, "fine_tuning": fine_tunings}
-        emit(terminal.plan_json(job, priced, matches, text) | costs, as_json)
+        emit(terminal.plan_json(job, priced, matches, text, trained) | costs, as_json)
     else:
-        table = terminal.plan_table(job, priced, matches, host, workers, text)
+        table = terminal.plan_table(job, priced, matches, host, workers, text, trained)
         emit("\n".join([table, *filter(None, (tuning, sentence))]), as_json)
     if out is not None:
         say(f"figure: {_draw_plan(job, priced, out)}")

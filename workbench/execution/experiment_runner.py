@@ -242,6 +242,15 @@ def planned_tuning(job: Job, host: Host, workers: int = 1) -> tuple[str, list[di
     return tuning_time.planned([run.spec for run in encoders], suite, chosen, prepared.tokenizer, host, workers)
 
 
+def trained_already(job: Job, root: Path) -> set[str]:
+    """Return the names of the specs of which the store at `root` has trained runs; none if the text is not prepared."""
+    prepared = already(job.base) if root.is_dir() else None
+    if prepared is None:
+        return set()
+    named, _ = bound_runs(job.experiment, job.specs, prepared)
+    return {name for name, bound in named.items() if RunDir(root / bound.run_id).trained}
+
+
 def enroll(session: Session, specs: Sequence[ResolvedSpec], **facts: Any) -> list[BoundRun]:
     """Add the runs of these specs and their baselines to the store and the record, and return them.
 
