@@ -240,6 +240,14 @@ def test_a_folder_in_the_place_of_an_entry_is_replaced(tmp_path: Path) -> None:
     assert read_entry(tmp_path / "made.json") == 1
 
 
+def test_what_a_killed_process_left_beside_an_entry_is_removed_after_an_hour(tmp_path: Path) -> None:
+    for name, age in ((f".tmp-{'a' * 32}", 2 * 3600), (f".tmp-{'b' * 32}", 60), (f".trash-{'c' * 32}", 2 * 3600)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    write_entry(tmp_path / "made.json", 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f".tmp-{'b' * 32}", "made.json"]
+
+
 def test_an_entry_whose_name_is_too_long_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / ("9" * 5000)
     assert read_entry(path) is None

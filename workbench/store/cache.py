@@ -72,8 +72,12 @@ def _checked(path: Path) -> Any:
 
 
 def write_entry(path: Path, value: Any) -> None:
-    """Write a JSON value with its hash, in one step. Raises OSError."""
+    """Write a JSON value with its hash, in one step. Raises OSError.
+
+    What killed processes left beside it, an hour ago or earlier, is removed.
+    """
     make_folder(path.parent)
+    atomic.sweep_old(path.parent)
     if path.is_dir() and not path.is_symlink():
         atomic.discard(path)
     atomic.write_atomic(path, _with_hash(path.name, value))
