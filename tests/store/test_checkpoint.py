@@ -300,6 +300,22 @@ def test_a_disk_that_is_full_at_the_last_files(tmp_path: Path, monkeypatch: pyte
     assert names(tmp_path) == ["step-00000001"]
 
 
+def test_a_disk_without_inodes_names_the_checkpoint_and_not_its_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mkdir = Path.mkdir
+
+    def full(path: Path, *given: Any, **more: Any) -> None:
+        if path.name.startswith(".tmp-"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        mkdir(path, *given, **more)
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(OSError, match="are free") as caught:
+        checkpoint.save(tmp_path / "checkpoints", 2, some(2), {})
+    assert caught.value.filename == str(tmp_path / "checkpoints" / "step-00000002")
+
+
 def test_room(tmp_path: Path) -> None:
     checkpoint.room(tmp_path / "not" / "there" / "yet", 1000)
     with pytest.raises(OSError) as caught:

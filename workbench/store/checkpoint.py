@@ -138,7 +138,8 @@ def save(
         if final.exists() and problem(final) is None:
             return final
         draft = draft_in(owner.stage if owner else folder)
-        draft.mkdir()
+        with disk_errors(final):
+            draft.mkdir()
         try:
             others = beside(draft) if beside is not None else dict
             _fill(draft, step, tensors, state, final, others, offsets)
