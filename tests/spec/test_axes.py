@@ -46,6 +46,9 @@ def test_values_and_ranges() -> None:
         (["optim.lr=1..x"], "a range is two numbers"),
         (["optim.lr=2..1"], "must be below"),
         (["optim.lr=0..1:log"], "must begin above 0"),
+        (["optim.lr=1..1e400"], "too wide to be searched"),
+        (["optim.lr=-1e400..1"], "too wide to be searched"),
+        (["optim.lr=-1e308..1e308"], "too wide to be searched"),
         (["optim.lr=1,2", "optim.lr=3"], "given twice"),
     ],
 )

@@ -62,8 +62,10 @@ def _range(text: str, value: str) -> Range:
     if not match:
         raise InputError(f"--over {text!r}: a range is two numbers, as in optim.lr=1e-4..1e-3:log")
     low, high = float(match[1]), float(match[2])
-    if not low < high or not math.isfinite(high):
+    if not low < high:
         raise InputError(f"--over {text!r}: {match[1]} must be below {match[2]}")
+    if not math.isfinite(high - low):
+        raise InputError(f"--over {text!r}: the range is too wide to be searched; give numbers that are less far apart")
     if match[3] and low <= 0:
         raise InputError(f"--over {text!r}: a logarithmic range must begin above 0")
     return Range(low, high, bool(match[3]), all(re.fullmatch(r"[+-]?\d+", match[i]) for i in (1, 2)))
