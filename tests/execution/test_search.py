@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +22,7 @@ from workbench.execution.search import (
     Study,
     Trial,
     default_space,
+    open_storage,
     own_spaces,
     search_job,
     tried,
@@ -33,6 +37,15 @@ SPACE = {
     "batch.size": Range(8, 32, log=False, whole=True),
     "tying": ("none", "tokens"),
 }
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_a_storage_that_cannot_be_a_file_is_refused_unopened(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """Opening a pipe would wait for ever, and reading a device would not end."""
+    make(tmp_path / "trials.log")
+    with pytest.raises(InputError, match=r"--storage .*trials\.log is a folder, pipe, device or broken link; name"):
+        open_storage(Search(SPACE, 2, storage=str(tmp_path / "trials.log")))
+    assert [path.name for path in tmp_path.iterdir()] == ["trials.log"]
 
 
 def score(trial: Trial) -> Trial:

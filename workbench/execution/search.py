@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import time
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -365,6 +366,10 @@ def open_storage(search: Search) -> None:
     if not search.storage:
         return
     place = redact(search.storage)
+    if "://" not in search.storage and os.path.lexists(search.storage) and not os.path.isfile(search.storage):
+        raise InputError(
+            f"--storage {place} is a folder, pipe, device or broken link; name a file, or the address of a database"
+        )
     try:
         with _storage(search.storage):
             pass
