@@ -316,6 +316,18 @@ def test_a_disk_without_inodes_names_the_checkpoint_and_not_its_draft(
     assert caught.value.filename == str(tmp_path / "checkpoints" / "step-00000002")
 
 
+def test_a_disk_that_is_full_for_another_process_names_the_checkpoint_and_not_its_draft(tmp_path: Path) -> None:
+    def beside(draft: Path) -> Any:
+        def files() -> Any:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(draft / "part.safetensors"))
+
+        return files
+
+    with pytest.raises(OSError, match="are needed") as caught:
+        checkpoint.save(tmp_path, 2, some(2), {}, beside=beside)
+    assert caught.value.filename == str(tmp_path / "step-00000002") and names(tmp_path) == []
+
+
 def test_room(tmp_path: Path) -> None:
     checkpoint.room(tmp_path / "not" / "there" / "yet", 1000)
     with pytest.raises(OSError) as caught:

@@ -138,11 +138,11 @@ def save(
         if final.exists() and problem(final) is None:
             return final
         draft = draft_in(owner.stage if owner else folder)
-        with disk_errors(final):
-            draft.mkdir()
         try:
-            others = beside(draft) if beside is not None else dict
-            _fill(draft, step, tensors, state, final, others, offsets)
+            with disk_errors(final):
+                draft.mkdir()
+                others = beside(draft) if beside is not None else dict
+                _fill(draft, step, tensors, state, final, others, offsets)
             place(draft, final, owner.check if owner is not None else None, draft.parent)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
