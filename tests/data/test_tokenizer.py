@@ -134,6 +134,15 @@ def test_the_cache_is_used_and_keyed(texts: list[str], tmp_path: Path):
     assert not [leaf for leaf in (tmp_path / "tokenizers").iterdir() if leaf.name.startswith(".")]
 
 
+@pytest.mark.parametrize("name", ["/dev/null", "a/folder/that/is/nowhere", "./words.json"])
+def test_a_file_or_what_is_no_name_on_the_hub_is_refused_without_asking_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "transformers", None)  # which asks the hub, for a minute without a network
+    with pytest.raises(InputError, match="nor the folder of a tokenizer, nor can it be a name on the hub; choose"):
+        tokenizer.train_or_load(DataSpec(tokenizer=name), 9, [], "k", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("spec", "vocab", "words"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.data import hugging_face
+from workbench.data.hugging_face.hub import NAME
 from workbench.data.subwords import SPECIALS, TRAINED, train
 from workbench.errors import InputError, message_of, plural
 from workbench.memory import FOR_TEXT, check_address_space
@@ -219,6 +221,12 @@ def save(tokenizer: Tokenizer, folder: Path, lowercase: bool) -> None:
 def _fetch(name: str, root: Path) -> Path:
     """Return a cached copy, in its fast form, of a tokenizer in a folder or on the hub. Its own code is never run."""
     path = user_path(name, "--set data.tokenizer:")
+    kinds = f"neither {' nor '.join(map(repr, TRAINED))}"
+    if not path.is_dir() and (os.path.lexists(path) or not NAME.fullmatch(name)):
+        raise InputError(
+            f"data.tokenizer={name!r} is {kinds} nor the folder of a tokenizer, nor can it be a name on the hub; "
+            f"choose one of these with --set data.tokenizer=NAME"
+        )
     if path.is_dir():
         files = hugging_face.check_tokenizer_folder(path)
         key = digest([[name, hashlib.sha256(files[name].read_bytes()).hexdigest()] for name in sorted(files)], 16)
@@ -230,9 +238,7 @@ def _fetch(name: str, root: Path) -> Path:
     if path.is_dir():
         tokenizer = load_published_tokenizer(path)
     else:
-        with hugging_face.refusing(
-            repr(name), f"is neither {' nor '.join(map(repr, TRAINED))} nor a tokenizer that can be loaded"
-        ):
+        with hugging_face.refusing(repr(name), f"is {kinds} nor a tokenizer that can be loaded"):
             from transformers import AutoTokenizer
 
             tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
