@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import math
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,33 @@ def test_a_path_in_a_folder_that_the_user_must_not_enter_is_bad_input(
     assert f"no permission to enter {tmp_path / 'closed'}; name another path" in capsys.readouterr().err
     error = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "runs"))
     assert cli._system_error(error) == 74
+
+
+@pytest.mark.parametrize("name", ["EIO", "ESTALE", "ENODEV", "EUCLEAN", "EREMOTEIO", "ENOTCONN", "ETIMEDOUT"])
+def test_a_disk_that_fails_or_is_gone_is_told_and_no_internal_error(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    number = getattr(errno, name, errno.EIO)
+    assert cli._system_error(OSError(number, os.strerror(number), "/mnt/runs/lease")) == 74
+    said = f"{os.strerror(number)}; see that the disk and the connection to it work and give the same command again"
+    assert capsys.readouterr().err == f"workbench: /mnt/runs/lease: {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [(errno.EMFILE, "raise ulimit -n and"), (errno.ENFILE, "end other"), (errno.EAGAIN, "ulimit -u")],
+)
+def test_limits_of_the_system_are_told_and_no_internal_error(
+    capsys: pytest.CaptureFixture[str], number: int, says: str
+) -> None:
+    assert cli._system_error(OSError(number, os.strerror(number))) == 2
+    told = capsys.readouterr().err
+    assert says in told and told.endswith(" and give the same command again\n") and told.count("\n") == 1
+
+
+def test_a_folder_in_the_place_of_a_file_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli._system_error(IsADirectoryError(errno.EISDIR, "Is a directory", "/mnt/x.json")) == 2
+    assert capsys.readouterr().err == "workbench: Is a directory (/mnt/x.json)\n"
 
 
 OUTPUTS = [["report", "ablation", "--out"], ["export", "ablation", "--out"], ["export", "ablation", "--babylm"],

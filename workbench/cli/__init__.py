@@ -27,7 +27,7 @@ from workbench.cli.options import with_results_alone
 from workbench.errors import InputError, Interrupted, LeaseHeld, LeaseLost, message_of, one_line
 from workbench.memory import address_space, is_memory
 from workbench.signals import interrupting
-from workbench.store.atomic import ADVICE, DISK, FULL, no_room
+from workbench.store.atomic import ADVICE, DISK, FAILING, FULL, no_room
 
 app = typer.Typer(
     help="Which pre-training objective, generator size and weight tying make the best text encoder?",
@@ -83,7 +83,12 @@ app.command("encode-slices", hidden=True)(train.encode_slices)
 _add(data_app, "prepare", train.prepare)
 app.add_typer(data_app, name="data")
 
-NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR)  # errors of a path that the user named
+NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)  # errors of a path that the user named
+LIMITS = {  # what is limited, and the command that shows and raises the limit
+    errno.EMFILE: "a process may open no more files; raise ulimit -n",
+    errno.ENFILE: "the system opens no more files; end other programs",
+    errno.EAGAIN: "the system starts no more processes; end other programs, or raise ulimit -u",
+}
 INTERRUPTED = "interrupted; the same command goes on from what is saved"
 
 
@@ -175,6 +180,11 @@ def _system_error(error: OSError) -> int:
         return _fail(f"{name} cannot be reached: you have no permission to enter {closed}; name another path", 2)
     if error.errno == errno.ENOENT and (gone := _missing(name)):
         return _fail(f"{gone} is missing; if it was moved or removed meanwhile, give the same command again", 74)
+    if error.errno in FAILING and error.strerror == os.strerror(error.errno):  # else the text says what to do
+        where = f"{name}: " if name else ""
+        return _fail(f"{where}{error.strerror}; see that the disk and the connection to it work{ADVICE}", 74)
+    if error.errno in LIMITS:
+        return _fail(f"{error.strerror}: {LIMITS[error.errno]}{ADVICE}", 2)
     if error.errno in (*DISK, *NO_PATH):
         where = f" ({name})" if name and name not in str(error.strerror) else ""
         return _fail(f"{error.strerror or error}{where}", 74 if error.errno in DISK else 2)

@@ -32,7 +32,10 @@ _TEMPORARY = re.compile(rf"({re.escape(STAGE)}|{re.escape(TRASH)})[0-9a-f]{{32}}
 ABANDONED = 3600.0  # seconds after which a temporary file that is not written any more counts as left behind
 LARGEST = 64 << 20  # bytes of a JSON file; real ones are a thousand times smaller
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-DISK = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO)  # errors of the disk, which end a whole command
+# Errors of disks that fail, are damaged, taken away or not reached, by name: some systems lack some of them.
+_FAILING = ("EIO", "EUCLEAN", "EBADMSG", "ENODEV", "ESTALE", "EREMOTEIO", "ENOTCONN", "EHOSTDOWN", "ETIMEDOUT")
+FAILING: tuple[int, ...] = tuple(getattr(errno, name) for name in _FAILING if hasattr(errno, name))
+DISK = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS, *FAILING)  # errors of the disk, which end a whole command
 SEAL = "content_sha256"  # the last key of a sealed object
 _SEAL = re.compile(rb',"content_sha256":"([0-9a-f]{64})"\}\n')
 _SEAL_BYTES = len(f',"{SEAL}":"') + 64 + len('"}\n')
