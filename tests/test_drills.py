@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from drills import fuzz, grammar
+from drills import fuzz, grammar, training_lines
 from drills.__main__ import GOALS, ROOT, apart
 
 QUICK = [
     goal for goal in GOALS if goal.drill.partition(".")[0] in ("disk", "cells", "hostile", "fuzz", "grammar", "damage")
 ]
-WHOLE = [goal for goal in GOALS if goal.drill.startswith(("runs.", "injected.", "lost_ranks."))]
+WHOLE = [goal for goal in GOALS if goal.drill.startswith(("runs.", "injected.", "lost_ranks.", "training_lines."))]
 
 QUICKEST = ("runs.killed_and_resumed", "runs.changed_settings", "runs.stopped_by_signals")
 
@@ -61,6 +63,15 @@ def test_words_of_a_drill_are_what_a_process_gets() -> None:
     assert fuzz.as_typed("ünï") == "ünï"
     for word in fuzz.ODD:
         os.fsencode(fuzz.as_typed(word))
+
+
+def test_training_lines_set_no_key_twice_and_keep_what_makes_them_short() -> None:
+    options, draw = dict(grammar.commands()), random.Random(0)
+    for name in training_lines.SHARES * 20:
+        words = training_lines.line(name, options[name], draw)
+        keys = [word.partition("=")[0] for before, word in itertools.pairwise(words) if before == "--set"]
+        assert len(keys) - len(set(keys)) <= 1  # two changes may be of the same key
+        assert name.startswith(words[0]) and (name in ("evaluate", "data prepare") or "steps=4" in words)
 
 
 def test_the_grammar_drill_goes_on_after_a_fault(

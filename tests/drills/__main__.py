@@ -114,6 +114,13 @@ GOALS = (
     Goal(18, "1,000 random command lines: the same", "fuzz.command_lines", 1000, 100),
     Goal(18, "2,000 command lines by the grammar of the real options: the same", "grammar.command_lines", 2000, 60),
     Goal(
+        18,
+        "400 command lines that train, search, measure or prepare: the same, and nothing half-written",
+        "training_lines.training_lines",
+        400,
+        20,
+    ),
+    Goal(
         19,
         "damaged run folders are named, the others stay readable",
         tests=(STORE, PAGE, VALIDATION, "tests/store/test_verify.py", "-k", "damage or ruins or thousand"),
