@@ -191,6 +191,12 @@ def test_sizes_heads_and_tokenizer_are_those_of_the_pair(pair: Path, text: Path)
     assert spec.generator_encoder.head_count == 1 and spec.data.special.mask == 4
 
 
+def test_a_generator_may_have_other_heads_than_its_width_suggests(text: Path, tmp_path: Path) -> None:
+    make_pair(tmp_path, text.read_text(), num_attention_heads=4)
+    assert spec_of(tmp_path, text)[0].generator_encoder.head_count == 4
+    assert len(trained(tmp_path, text, tmp_path / "runs", 2)) == 2
+
+
 def lacking(name: str) -> Callable[[Path], None]:
     """Return a function that removes a tensor from one file of the pair."""
 

@@ -98,6 +98,11 @@ def test_override_given_twice() -> None:
         ),
         ({"data.length": 600}, "data.length=600 must not exceed encoder.positions=512"),
         ({"tying": "all"}, "tying=all shares every weight, so it needs generator.width=1"),
+        (
+            {"tying": "all", "generator.width": 1.0, "generator.heads": 8},
+            "so the generator has the encoder's 4 heads; leave generator.heads=8 out",
+        ),
+        ({"generator.heads": 3}, "generator.heads=3: Value error, a width of 64 cannot be divided equally among 3"),
         ({"tying": "everything"}, "tying='everything' cannot be used"),
         ({"corruption.mask": 0.9, "corruption.random": 0.2}, "mask (0.9) and random (0.2) together exceed 1"),
         ({"corruption.generator_random": 0.1}, "generator_mask (1) and generator_random (0.1) together exceed 1"),
@@ -196,6 +201,19 @@ def test_fields_that_came_later_leave_older_runs_their_names() -> None:
     found = presets.resolve("small").identity()
     assert "generator_random" not in found["corruption"] and "generator_lr" not in found["optim"]
     assert presets.resolve("small").name == "rtd-small-s0-4ed670dfbdd2"
+
+
+def test_a_generator_has_a_head_for_each_64_of_its_width_unless_told_otherwise() -> None:
+    """A number that says what holds anyway, or a generator without weights, does not make another run."""
+    spec = presets.resolve("micro", {"generator.width": 0.5})
+    assert spec.generator_encoder.head_count == 1 and spec.encoder.head_count == 2
+    two = spec.replace(generator={"width": 0.5, "heads": 2})
+    assert two.generator_encoder.head_count == 2 and two.name != spec.name
+    assert spec.replace(generator={"width": 0.5, "heads": 1}).name == spec.name
+    whole = presets.resolve("micro", {"tying": "all"})
+    assert whole.replace(generator={"width": 1.0, "heads": 2}).generator_encoder == whole.generator_encoder
+    names = {presets.resolve("micro", {"generator.kind": "unigram", "generator.heads": n}).name for n in (None, 4)}
+    assert len(names) == 1
 
 
 def test_run_id_is_a_readable_folder_name() -> None:

@@ -92,6 +92,7 @@ def settings(pair: Pair) -> dict[str, Any]:
         "encoder.positions": main["max_position_embeddings"], "encoder.vocab": main["vocab_size"],
         "generator.kind": "transformer", "generator.width": small["hidden_size"] / main["hidden_size"],
         "generator.depth": small["num_hidden_layers"] / main["num_hidden_layers"],
+        "generator.heads": small["num_attention_heads"],
         "head": "dense", "tying": "embeddings", "data.tokenizer": str(pair.discriminator.folder),
     }  # fmt: skip
 

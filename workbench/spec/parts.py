@@ -78,8 +78,8 @@ class EncoderSpec(Part):
 
     @property
     def head_count(self) -> int:
-        """The number of attention heads; by default one for each 64 of the width, as in the official code."""
-        return self.heads or max(1, self.hidden // 64)
+        """The number of attention heads; by default `heads_of` the width."""
+        return self.heads or heads_of(self.hidden)
 
     @property
     def ffn_width(self) -> int:
@@ -99,6 +99,11 @@ class EncoderSpec(Part):
         return self
 
 
+def heads_of(width: int) -> int:
+    """Return the attention heads of layers of this width, one for each 64 of it and at least one, as officially."""
+    return max(1, width // 64)
+
+
 def size_in_words(layers: int, width: int) -> str:
     """Return the size of an encoder for reports and messages, such as `2 layers of 64`."""
     return f"{plural(layers, 'layer')} of {width}"
@@ -111,11 +116,14 @@ class GeneratorSpec(Part):
     (`unigram`); the released code has one that samples all tokens with equal probability (`uniform`). `ngram` samples
     tokens by how often they occur beside the left or the right neighbour, as the generators of CodeBERT do (Feng et al.
     2020, section 3.3). None of these three has weights.
+
+    Without `heads`, it has an attention head for each 64 of its width, as in the released code, and at least one.
     """
 
     kind: Literal["transformer", "ngram", "unigram", "uniform"] = "transformer"
     width: Annotated[float, Field(gt=0, le=4)] = 0.25
     depth: Annotated[float, Field(gt=0, le=4)] = 1.0
+    heads: Extent | None = None
     temperature: Annotated[float, Field(gt=0)] = 1.0
 
     @model_validator(mode="after")

@@ -33,6 +33,7 @@ from workbench.spec.parts import (
     StartSpec,
     TasksSpec,
     Tying,
+    heads_of,
 )
 
 P = TypeVar("P", bound="Part")
@@ -83,10 +84,16 @@ class RunSpec(Part):
                 f"tying=all shares every weight, so it needs generator.width=1 and generator.depth=1, "
                 f"got {self.generator.width:g} and {self.generator.depth:g}"
             )
+        if self.tying == "all" and self.generator.heads not in (None, self.encoder.head_count):
+            raise ValueError(
+                f"tying=all shares every weight, so the generator has the encoder's {self.encoder.head_count} heads; "
+                f"leave generator.heads={self.generator.heads} out"
+            )
         try:
             self.generator_encoder  # noqa: B018 - raises an error if the sizes are not valid
         except ValidationError as error:
-            raise ValueError(f"generator.width={self.generator.width:g}: {error.errors()[0]['msg']}") from None
+            key = "width" if self.generator.heads is None else "heads"
+            raise ValueError(f"generator.{key}={getattr(self.generator, key):g}: {error.errors()[0]['msg']}") from None
         if self.start is not None:
             self._start_fits(self.start)
         return self
@@ -161,20 +168,31 @@ class RunSpec(Part):
         """The generator's sizes; inner width and heads follow from its width as in the official `get_generator_config`.
 
         If it shares no embeddings, they are as wide as its layers. A generator as wide as the encoder has the encoder's
-        inner width, heads and embedding width.
+        inner width, heads and embedding width. `generator.heads` is another number of heads.
         """
-        hidden = max(1, round(self.encoder.hidden * self.generator.width))
+        hidden = self._generator_width
         same = hidden == self.encoder.hidden
+        usual = self.encoder.heads if same else None
         return EncoderSpec(
             **{
                 **self.encoder.model_dump(),
                 "hidden": hidden,
                 "layers": max(1, round(self.encoder.layers * self.generator.depth)),
-                "heads": self.encoder.heads if same else None,
+                "heads": usual if self.generator.heads in (None, self._usual_heads) else self.generator.heads,
                 "ffn": self.encoder.ffn if same else None,
                 "embedding": hidden if self.tying == "none" and not same else self.encoder.embedding_width,
             }
         )
+
+    @property
+    def _generator_width(self) -> int:
+        return max(1, round(self.encoder.hidden * self.generator.width))
+
+    @property
+    def _usual_heads(self) -> int:
+        """The attention heads of a generator without `generator.heads`."""
+        same = self._generator_width == self.encoder.hidden
+        return self.encoder.head_count if same else heads_of(self._generator_width)
 
     @property
     def encoder_sizes(self) -> EncoderSpec:
@@ -234,10 +252,12 @@ class RunSpec(Part):
             part, key = name.split(".")
             if full[part][key] == former:
                 del full[part][key]
+        if self.generator.heads == self._usual_heads:
+            del full["generator"]["heads"]
         if self.generator.kind == "transformer":
             del full["generator"]["kind"]
         else:
-            del full["generator"]["width"], full["generator"]["depth"]
+            full["generator"] = {key: value for key, value in full["generator"].items() if key not in _NETWORK}
         if self.schedule.kind not in ("linear", "wsd"):
             del full["schedule"]["decay"]
         del full["data"]["words"], full["data"]["tokens"]  # they follow from the text, as does the fingerprint
@@ -273,6 +293,7 @@ _ADDED_LATER: dict[str, Any] = {
     "schedule.floor": 0.0,
     "schedule.until": 1.0,
     "corruption.generator_random": 0.0,
+    "generator.heads": None,
     "optim.kind": "adamw",
     "optim.generator_lr": None,
     "data.held_out": 0.0,
@@ -286,6 +307,7 @@ _ADDED_LATER: dict[str, Any] = {
     "budget.words": None,
 }
 
+_NETWORK = ("width", "depth", "heads")  # fields of a generator that is a network
 _BRANCHES = ("schedule", "budget", "start", "tasks", "scale")  # fields in which a branch may differ from its trunk
 
 
