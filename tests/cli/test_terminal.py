@@ -86,7 +86,12 @@ def test_a_plan_prices_the_memory_of_each_device_with_and_without_shard(
 
 @pytest.mark.parametrize(
     ("tasks", "told"),
-    [(("none",), "\ntasks none: nothing is measured\n"), (("RTE",), "\ntasks RTE: 3 fine-tuning seeds each\n")],
+    [
+        (("none",), "\ntasks none: nothing is measured\n"),
+        (("RTE", "CoLA"), "\ntasks RTE, CoLA: 3 fine-tuning seeds each\n"),
+        (("pairs", "linear:next"), "\ntasks pairs, linear:next: nothing is fine-tuned\n"),
+        (("pairs", "RTE"), "\ntasks pairs, RTE: 3 fine-tuning seeds on RTE\n"),
+    ],
 )
 def test_a_plan_counts_fine_tunings_only_where_there_are_some(
     tasks: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch

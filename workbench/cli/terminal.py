@@ -10,7 +10,7 @@ from workbench.errors import plural
 from workbench.progress import clock
 from workbench.spec.experiment import EQUAL_WITHIN, question_text
 from workbench.spec.host import Host, cores, threads_for_each
-from workbench.spec.parts import CONVENTIONS
+from workbench.spec.parts import CONVENTIONS, TasksSpec
 from workbench.spec.presets import STATED_FLOPS
 from workbench.spec.run_spec import RunSpec, value_at
 from workbench.spec.words_seen import by_source
@@ -133,7 +133,7 @@ def plan_table(
         *text_lines(text or {}),
         *(match.sentence() for match in matches),
         *_spending(ratio, stated),
-        _measured(base.tasks.names, base.tasks.seeds),
+        _measured(base.tasks),
         f"pre-training time for all {count}: about {clock(total)} here ({_how(host, plans)}, a few steps timed, "
         f"{_runs_at_once(workers)})",
     ]
@@ -177,11 +177,17 @@ def _rates(specs: Sequence[RunSpec]) -> str:
     )
 
 
-def _measured(tasks: Sequence[str], seeds: int) -> str:
-    """Return a line on what is measured of every run."""
-    if set(tasks) <= {"none"}:
+def _measured(spec: TasksSpec) -> str:
+    """Return a line on what is measured of every run, and of what it is fine-tuned on."""
+    from workbench import tasks
+
+    if not spec.chosen:
         return "tasks none: nothing is measured"
-    return f"tasks {', '.join(tasks)}: {seeds} fine-tuning seeds each"
+    line, tuned = f"tasks {', '.join(spec.names)}", tasks.fine_tuned_only(spec)
+    if not tuned.chosen:
+        return f"{line}: nothing is fine-tuned"
+    which = "each" if tuned.names == spec.names else f"on {', '.join(tuned.names)}"
+    return f"{line}: {spec.seeds} fine-tuning seeds {which}"
 
 
 def _spending(ratio: float | None, convention: str) -> list[str]:
