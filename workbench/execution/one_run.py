@@ -141,12 +141,15 @@ def carry_out(run: RunDir, wanted: Wanted, prepared: Prepared, host: Host, since
     A failed training is recorded in error.json, and a failed measurement in a file of its own, which changes neither
     the run nor its other scores.
     """
+    from workbench import cpu
+
     run.clear_error()
     if not run.trained:
         with _noted(run.run_id, run.fail, run.path / "error.log"):
             pretrain(run, run.spec(), prepared, host, wanted)
     if run.trained:
         measure(run, wanted, host, since)
+        cpu.release_memory()  # scores may need several times the memory of training
 
 
 @contextlib.contextmanager
