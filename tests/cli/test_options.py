@@ -153,9 +153,9 @@ def test_a_disk_that_fails_or_is_gone_is_told_and_no_internal_error(
     capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     number = getattr(errno, name, errno.EIO)
-    assert cli._system_error(OSError(number, os.strerror(number), "/mnt/runs/lease")) == 74
+    assert cli._system_error(OSError(number, os.strerror(number), "/disk/runs/lease")) == 74
     said = f"{os.strerror(number)}; see that the disk and the connection to it work and give the same command again"
-    assert capsys.readouterr().err == f"workbench: /mnt/runs/lease: {said}\n"
+    assert capsys.readouterr().err == f"workbench: /disk/runs/lease: {said}\n"
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,8 @@ def test_limits_of_the_system_are_told_and_no_internal_error(
 
 
 def test_a_folder_in_the_place_of_a_file_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli._system_error(IsADirectoryError(errno.EISDIR, "Is a directory", "/mnt/x.json")) == 2
-    assert capsys.readouterr().err == "workbench: Is a directory (/mnt/x.json)\n"
+    assert cli._system_error(IsADirectoryError(errno.EISDIR, "Is a directory", "/disk/x.json")) == 2
+    assert capsys.readouterr().err == "workbench: Is a directory (/disk/x.json)\n"
 
 
 OUTPUTS = [["report", "ablation", "--out"], ["export", "ablation", "--out"], ["export", "ablation", "--babylm"],
