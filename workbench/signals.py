@@ -177,12 +177,17 @@ def in_threads(work: Callable[[S], T], items: Iterable[S], most: int) -> list[T]
 
 @contextmanager
 def _held_back() -> Iterator[None]:
-    """Let signals that stop a command wait until the end of the block; threads that begin in it never get them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _kinds())
+    """Let a signal that stops a command take effect at the end of the block.
+
+    It is noted by a handler, since a signal that the main thread blocks is delivered through any other thread.
+    """
+    arrived: list[int] = []
     try:
-        yield
+        with _handled(lambda number, frame: arrived.append(number), *_kinds()):
+            yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if arrived:
+            signal.raise_signal(arrived[0])
 
 
 def end_with_parent(parent: int) -> None:
