@@ -162,8 +162,9 @@ def interruptible(work: Callable[[], T], seconds: float | None = None) -> T:
 def in_threads(work: Callable[[S], T], items: Iterable[S], most: int) -> list[T]:
     """Return `work` of each item, in order, computed by up to `most` threads.
 
-    After an error or a signal, no further item is begun, and the others are waited for; they end at their next call of
-    `heed`. A signal is held back while threads start, since it could leave one that nothing waits for.
+    After an error or a signal, no further item is begun, and those in progress are waited for, which end at their next
+    call of `heed` after a signal. A signal is held back while threads start, since it could leave one that nothing
+    waits for. Raises the error of the first item that failed, or the exception of the signal.
     """
     with ThreadPoolExecutor(most) as pool:
         try:

@@ -107,7 +107,7 @@ def test_every_state_and_states_at_one_position_agree_with_hugging_face(family: 
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 @pytest.mark.parametrize("tiles", [False, True])
 def test_bf16_is_as_near_as_autocast_is(tiles: bool, padded: bool) -> None:
-    """This holds for a size that tile registers cannot compute, and for one that they can."""
+    """This holds for a size that the kernels with matrix products cannot compute, and for one that they can."""
     encoder = encoder_of(**({"hidden": 64, "heads": 2, "embedding": 32} if tiles else {}))
     if tiles and cpu.kernels_for(torch.zeros(1)) is compiled and compiled.products(torch.bfloat16):
         assert cpu.tiled(torch.zeros(1, dtype=torch.bfloat16), ROWS * LENGTH, LENGTH, 64 // 2)

@@ -84,7 +84,7 @@ _add(data_app, "prepare", train.prepare)
 app.add_typer(data_app, name="data")
 
 NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)  # errors of a path that the user named
-LIMITS = {  # what is limited, and the command that shows and raises the limit
+LIMITS = {  # what the system refuses, and what to do
     errno.EMFILE: "a process may open no more files; raise ulimit -n",
     errno.ENFILE: "the system opens no more files; end other programs",
     errno.EAGAIN: "the system starts no more processes; end other programs, or raise ulimit -u",

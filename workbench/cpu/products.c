@@ -85,11 +85,11 @@ int products(void) { return BY_AVX512; }
 static inline void tiles_on(void) {}
 static inline void tiles_off(void) {}
 
-enum { STRIP = 8 }; /* rows whose sums stay in registers; those of 32 columns take two registers a row */
+enum { STRIP = 8 }; /* rows whose sums stay in registers, two for the 32 columns of each row */
 
 static inline __m512bh pairs_of(const number *x) { return (__m512bh)_mm512_loadu_si512(x); }
 
-/* The same as above, by the instruction that multiplies pairs of numbers. */
+/* The same product, by the instruction that multiplies pairs of numbers and adds the results. */
 static inline __attribute__((always_inline)) void product(left a, const number *b, size k, size n, float *out,
                                                           size width, int more) {
     for (size j = 0; j < n; j += 32)

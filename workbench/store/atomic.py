@@ -159,7 +159,8 @@ def sha256_of(file: io.BufferedIOBase | io.RawIOBase) -> str:
 def sha256_unless_stopped(file: io.BufferedIOBase | io.RawIOBase) -> str:
     """Return the same as `sha256_of`, in a thread that is to end when the command gets a signal to stop.
 
-    Signals reach the main thread alone, so that others ask for them. Raises the signal's exception or OSError.
+    Python handles signals in the main thread alone, so other threads have to ask for them. Raises the signal's
+    exception or OSError.
     """
     sha, block = hashlib.sha256(), bytearray(BLOCK)
     while size := file.readinto(block):

@@ -321,7 +321,7 @@ class RunStore:
 
 
 def of_each(work: Callable[[RunDir], T], runs: Iterable[RunDir]) -> list[T]:
-    """Return `work` of each run, in order; several runs are read at the same time, until a signal to the command."""
+    """Return `work` of each run, in order; several runs are read at the same time. Raises as `signals.in_threads`."""
     return in_threads(work, runs, min(READ_AT_ONCE, os.cpu_count() or 1))
 
 
