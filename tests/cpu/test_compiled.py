@@ -62,12 +62,19 @@ def half(*shape: int) -> torch.Tensor:
     return torch.ones(shape, dtype=BF16)
 
 
+_MATRIX, _VECTOR = torch.ones(32, 32), torch.ones(32)
+LAYER = [*[_MATRIX, _VECTOR] * 4, _VECTOR, _VECTOR, *[_MATRIX, _VECTOR] * 2, _VECTOR, _VECTOR]
+SAVED = [half(each * 2 * 32 * 32) for each in (1, 3, 1, 1, 1, 1, 1, 1, 1)] + [torch.ones(4 * 64)]
 CALLS: dict[str, Callable[[], Any]] = {
     "linear_split": lambda: cpu.linear_split(half(32, 32), half(96, 32), torch.ones(96), 1, 1),
     "linear_gelu": lambda: cpu.linear_gelu(half(32, 32), half(64, 32), torch.ones(64)),
     "attention": lambda: cpu.attention(half(3, 2, 32, 32), None, 1, 1.0, NONE),
     "attention_backward": lambda: cpu.attention_backward(
         half(32, 64), half(3, 2, 32, 32), half(2, 32, 32), 1, 1.0, NONE
+    ),
+    "layers_forward": lambda: compiled.layers(half(2, 32, 32), None, LAYER, 1, 1e-6, 1.0, [NONE] * 3, True),
+    "layers_backward": lambda: compiled.layers_backward(
+        half(2, 32, 32), half(2, 32, 32), SAVED, LAYER, 1, 1.0, [NONE] * 3
     ),
     "outer": lambda: cpu.outer(half(32, 64), half(32, 32)),
     "linear_words": lambda: cpu.linear_words(half(32, 32), half(70, 32)),

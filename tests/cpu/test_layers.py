@@ -122,6 +122,26 @@ def test_bf16_is_as_near_as_autocast_is(tiles: bool, padded: bool) -> None:
     assert ours < 2 * theirs < 0.1
 
 
+@pytest.mark.parametrize(("sequences", "length", "half"), [(4, 32, True), (5, 32, True), (4, 24, True), (4, 32, False)])
+def test_one_kernel_computes_all_layers_where_threads_have_as_many_sequences(
+    sequences: int, length: int, half: bool
+) -> None:
+    """Five sequences on two threads would take as long as six, and so are divided by rows, layer by layer."""
+    if not (compiled.available(torch.bfloat16) and compiled.products(torch.bfloat16)):
+        pytest.skip("this CPU has no products in bf16, or there is no C compiler")
+    encoder = encoder_of(hidden=64, heads=2, embedding=32)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            hidden = layers.hidden_states(encoder.model, torch.ones(sequences, length, dtype=torch.int64))
+    finally:
+        torch.set_num_threads(threads)
+    node: Any = hidden.grad_fn
+    together = (sequences, length, half) == (4, 32, True)
+    assert node.name() == ("LayersTogetherBackward" if together else "LayersBackward")
+
+
 @pytest.mark.usefixtures("ops")
 def test_segments_are_added() -> None:
     encoder = encoder_of().eval()

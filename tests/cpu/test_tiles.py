@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from torch import Tensor
 
 from workbench import cpu
 from workbench.cpu import compiled
+from workbench.cpu.designs import Rates
+from workbench.cpu.layers import Layers, LayersTogether
 from workbench.tensors import Drop
 
 BF16 = torch.bfloat16
@@ -155,6 +158,51 @@ def test_linear_words_and_its_backward(rows: int, k: int, words: int, seed: int)
 def test_other_sizes_use_torch() -> None:
     x = numbers(0, 64, 32)
     assert cpu.tiled(x, 64, 32) and not cpu.tiled(x, 64, 48) and not cpu.tiled(x.float(), 64, 32)
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    rows=st.integers(1, 5), layers=st.integers(1, 3), length=many, heads=st.integers(1, 2),
+    width=st.sampled_from([32, 64]), wide=many, rates=st.tuples(rates, rates, rates), threads=st.integers(1, 4),
+    seen=st.sampled_from(["all", "tokens", "before"]), seed=seeds,
+)  # fmt: skip
+def test_layers_together_are_the_layers_one_by_one(
+    rows: int, layers: int, length: int, heads: int, width: int, wide: int, rates: tuple[float, float, float],
+    threads: int, seed: int, seen: str,
+) -> None:  # fmt: skip
+    """One kernel for all layers rounds every state as the separate kernels do, and sums gradients in another order."""
+    width *= heads
+    draws = torch.Generator().manual_seed(seed)
+    shapes = [(width, width), (width,)] * 4 + [(width,)] * 2 + [(wide, width), (wide,), (width, wide)] + [(width,)] * 3
+    parameters = [
+        (torch.randn(shape, generator=draws) / shape[-1] ** 0.5).requires_grad_() for shape in shapes * layers
+    ]
+    hidden = numbers(seed, rows, length, width).requires_grad_()
+    aim = numbers(seed + 1, rows, length, width)
+    tokens = torch.ones(rows, 1, length, dtype=torch.bool)
+    tokens[0, 0, length - 7 :] = False
+    visible = {"all": None, "tokens": tokens, "before": torch.ones(1, length, length, dtype=torch.bool).tril()}[seen]
+    bias = None if visible is None else torch.zeros(visible.shape).masked_fill_(~visible, -torch.inf)
+    config = SimpleNamespace(num_attention_heads=heads, layer_norm_eps=1e-6)
+    before = torch.get_num_threads()
+
+    def computed(way: Any, with_grad: bool) -> tuple[Tensor, ...]:
+        out = way.apply(hidden, bias, config, Rates(0.0, *rates), seed, with_grad, *parameters)
+        return (out, *torch.autograd.grad(out, [hidden, *parameters], aim)) if with_grad else (out,)
+
+    try:
+        torch.set_num_threads(threads)
+        found, expected = computed(LayersTogether, True), computed(Layers, True)
+        with torch.no_grad():
+            (alone,) = computed(LayersTogether, False)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0], expected[0]) and torch.equal(alone, expected[0])
+    for number, (one, other) in enumerate(zip(found[1:], expected[1:], strict=True)):
+        assert one.shape == other.shape and one.dtype == other.dtype
+        # The gradient of the bias of keys is 0 except for rounding.
+        largest = 1.0 if number % 16 == 4 else float(other.float().norm())
+        assert float((one.float() - other.float()).norm()) < 5e-3 * largest, number
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])

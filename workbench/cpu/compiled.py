@@ -19,6 +19,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from workbench.tensors import Drop
 
 log = logging.getLogger("workbench")
 HERE = Path(__file__).parent
-SOURCES = (HERE / "kernels.c", HERE / "tiles.c", HERE / "products.c")  # each includes the next
+SOURCES = tuple(HERE / f"{name}.c" for name in ("kernels", "tiles", "products", "layers"))  # the first includes all
 HEADERS = (HERE / "kernels.h", HERE / "tiles.h")
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
 PRODUCTS = ("", "tiles", "avx512")  # by the value of `products` in products.c
@@ -441,3 +442,56 @@ def linear_words_backward(grad: Tensor, x: Tensor, table: Tensor, d_table: Tenso
     _call("linear_words_backward", x.dtype, grad, x, table, sums, d_table, *x.shape, len(table), grad.shape[1],
           int(accumulate))  # fmt: skip
     return sums.sum(0).to(x.dtype)
+
+
+def layers(
+    hidden: Tensor, bias: Tensor | None, parameters: Sequence[Tensor], heads: int, eps: float, scale: float,
+    drops: Sequence[Drop], with_grad: bool,
+) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
+    """Compute all layers of an encoder in one kernel: (B, L, D) from hidden (B, L, D), and what the gradient needs.
+
+    parameters are the sixteen of each layer in fp32 (`designs.layers_of`); drops are those of the first layer. What is
+    returned for the gradient is that of one layer only, and of no use, unless `with_grad`.
+    """
+    (rows, length, width), wide, many = hidden.shape, len(parameters[10]), len(parameters) // 16
+    kept, places, units = many if with_grad else 1, rows * length, rows * heads
+    saved = [
+        hidden.new_empty(shape)
+        for shape in (
+            (max(1, kept - 1), places, width), (kept, 3, units, length, width // heads), (kept, units, length, length),
+            (kept, places, width), (kept, places, width), (kept, places, width), (kept, places, wide),
+            (kept, places, wide), (kept, places, width),
+        )
+    ]  # fmt: skip
+    saved.append(torch.empty(kept, 4, places))
+    out = torch.empty_like(hidden)
+    each, queries = _spread(bias, units)
+    _call("layers_forward", hidden.dtype, _pointers(parameters), bias, hidden, *saved, out, many, int(with_grad), rows,
+          heads, length, width, wide, each, queries, scale, eps, *drops)  # fmt: skip
+    return out, saved
+
+
+def layers_backward(
+    grad: Tensor, hidden: Tensor, saved: Sequence[Tensor], parameters: Sequence[Tensor], heads: int, scale: float,
+    drops: Sequence[Drop],
+) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
+    """Return the gradients with respect to hidden (B, L, D) and to the parameters of `layers`."""
+    (rows, length, width), wide, many = hidden.shape, len(parameters[10]), len(parameters) // 16
+    d_hidden, sums = torch.empty_like(hidden), _sums(many, 9 * width + wide)
+    d_weights = torch.empty(many, width * (4 * width + 2 * wide))
+    _call("layers_backward", hidden.dtype, _pointers(parameters), hidden, *saved, grad, d_hidden, sums, d_weights, many,
+          rows, heads, length, width, wide, scale, *drops)  # fmt: skip
+    square, outer = width * width, width * wide
+    grads: list[Tensor] = []
+    for d_matrices, d_vectors in zip(d_weights, sums.sum(0), strict=True):
+        wq, wk, wv, wo, w1, w2 = d_matrices.split([square, square, square, square, outer, outer])
+        g1, c1, bo, b1, bq, bk, bv, g2, c2, b2 = d_vectors.split([*[width] * 3, wide, *[width] * 6])
+        flat = (wq, bq, wk, bk, wv, bv, wo, bo, g1, c1, w1, b1, w2, b2, g2, c2)
+        grads += [grad.view_as(each) for grad, each in zip(flat, parameters[len(grads) :], strict=False)]
+    return d_hidden, grads
+
+
+def _pointers(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the addresses of contiguous tensors in fp32, as a kernel reads an array of pointers."""
+    assert all(tensor.is_contiguous() and tensor.dtype == torch.float32 for tensor in tensors)
+    return torch.tensor([tensor.data_ptr() for tensor in tensors])

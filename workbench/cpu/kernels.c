@@ -348,20 +348,29 @@ int residual_norm(const number *branch, const float *bias, const number *residua
     return 0;
 }
 
+static void residual_norm_backward_rows(const number *grads, const number *extra_grads, const number *added,
+                                        const float *means, const float *rstds, const float *norm_weight,
+                                        number *d_added, number *d_branch, float *sums, size width, dropout drop,
+                                        size from, size to) {
+    for (size row = from; row < to; row++) {
+        float grad[width];
+        const size at = row * width;
+        load(grad, grads + at, width);
+        if (extra_grads)
+            for (size j = 0; j < width; j++) grad[j] += get(extra_grads[at + j]);
+        norm_backward_row(grad, added + at, means[row], rstds[row], norm_weight, d_added + at, d_branch + at, sums,
+                          width, drop, row);
+    }
+}
+
 int residual_norm_backward(const number *grads, const number *extra_grads, const number *added, const float *means,
                            const float *rstds, const float *norm_weight, number *d_added, number *d_branch,
                            float *sums, size rows, size width, dropout drop, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int thread = 0; thread < threads; thread++)
-        for (size row = rows * thread / threads; row < rows * (thread + 1) / threads; row++) {
-            float grad[width];
-            const size at = row * width;
-            load(grad, grads + at, width);
-            if (extra_grads)
-                for (size j = 0; j < width; j++) grad[j] += get(extra_grads[at + j]);
-            norm_backward_row(grad, added + at, means[row], rstds[row], norm_weight, d_added + at, d_branch + at,
-                              sums + thread * 3 * width, width, drop, row);
-        }
+        residual_norm_backward_rows(grads, extra_grads, added, means, rstds, norm_weight, d_added, d_branch,
+                                    sums + thread * 3 * width, width, drop, rows * thread / threads,
+                                    rows * (thread + 1) / threads);
     return 0;
 }
 
@@ -491,6 +500,8 @@ int vocabulary(number *logits, const float *bias, const int64_t *targets, const 
 
 #if defined(HALF) && (defined(__AMX_BF16__) || defined(__AVX512BF16__))
 #include "tiles.c"
+
+#include "layers.c"
 #else
 int products(void) { return 0; }
 #endif

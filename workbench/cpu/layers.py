@@ -18,8 +18,11 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
 from workbench import cpu
+from workbench.cpu import compiled
 from workbench.cpu.designs import Rates, is_causal, is_known, layers_of, position_numbers, projection_of, rates_of
 from workbench.tensors import Drop, visible_keys
+
+MOST_UNEVEN = 1.125  # sequences of the thread with most of them over the mean, for which one kernel computes all layers
 
 
 def hidden_states(model: Any, ids: Tensor, attention: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
@@ -34,10 +37,30 @@ def hidden_states(model: Any, ids: Tensor, attention: Tensor | None = None, segm
         dtype = torch.bfloat16 if half else model.embeddings.word_embeddings.weight.dtype
         hidden = _embed(model, ids, segments, Drop(key, rates.embeddings), dtype)
         bias = _bias(ids, attention, is_causal(config), dtype)
-        apply: Any = Layers.apply
         parameters = [tensor for layer in layers_of(model) for tensor in layer]
-        out: Tensor = apply(hidden, bias, config, rates, key, torch.is_grad_enabled(), *parameters)
-        return out
+        return _computed(hidden, bias, config, rates, key, torch.is_grad_enabled(), parameters)
+
+
+def _computed(
+    hidden: Tensor, bias: Tensor | None, config: Any, rates: Rates, key: int, with_grad: bool, parameters: list[Tensor]
+) -> Tensor:
+    """Return the output (B, L, D) of layers with these parameters, from their input hidden (B, L, D)."""
+    way = LayersTogether if _can_join(hidden, config, parameters) else Layers
+    out: Tensor = way.apply(hidden.contiguous(), bias, config, rates, key, with_grad, *parameters)  # type: ignore[no-untyped-call]
+    return out
+
+
+def _can_join(hidden: Tensor, config: Any, parameters: list[Tensor]) -> bool:
+    """Return whether one kernel computes all layers: in bf16, with enough sequences for the threads to have as many."""
+    rows, length, width = hidden.shape
+    threads = torch.get_num_threads()
+    most = -(-rows // threads)  # sequences of one thread
+    return (
+        bool(parameters)
+        and most * threads <= MOST_UNEVEN * rows
+        and cpu.tiled(hidden, length, width // config.num_attention_heads, width, config.intermediate_size)
+        and all(each.dtype == torch.float32 and each.is_contiguous() for each in parameters)
+    )
 
 
 def every_state(model: Any, ids: Tensor, attention: Tensor | None = None) -> list[Tensor]:
@@ -49,9 +72,8 @@ def every_state(model: Any, ids: Tensor, attention: Tensor | None = None) -> lis
         dtype = model.embeddings.word_embeddings.weight.dtype
         states = [_embed(model, ids, None, Drop(0, 0.0), dtype)]
         bias = _bias(ids, attention, is_causal(model.config), dtype)
-        apply: Any = Layers.apply
         for layer in layers_of(model):
-            states.append(apply(states[-1], bias, model.config, Rates(), 0, False, *layer))
+            states.append(_computed(states[-1], bias, model.config, Rates(), 0, False, layer))
         return states
 
 
@@ -75,10 +97,9 @@ def states_at(model: Any, ids: Tensor, places: Tensor) -> Tensor:
         config, layers = model.config, layers_of(model)
         dtype = torch.bfloat16 if half else model.embeddings.word_embeddings.weight.dtype
         hidden = _embed(model, ids, None, Drop(0, 0.0), dtype)
-        apply: Any = Layers.apply
         below = [tensor for layer in layers[:-1] for tensor in layer]
         bias = _bias(ids, None, is_causal(config), dtype)
-        hidden = apply(hidden, bias, config, Rates(), 0, False, *below)
+        hidden = _computed(hidden, bias, config, Rates(), 0, False, below)
         return _last_layer(hidden, places, config, *(each.to(dtype) for each in layers[-1]))
 
 
@@ -207,6 +228,37 @@ class Layers(torch.autograd.Function):
         assert above is not None
         d_qkv, wqkv, d_x = above
         return (torch.addmm(d_x, d_qkv, wqkv).view_as(grad), None, None, None, None, None, *grads)
+
+
+class LayersTogether(torch.autograd.Function):
+    """The same in one kernel for all layers, in bf16, if all sizes are multiples of 32 (`layers.c`).
+
+    Each thread computes its own sequences from the first layer to the last. Threads wait for each other once or twice a
+    layer instead of some forty times, which matters most beside other processes (docs/log.md).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, bias: Tensor | None, config: Any, rates: Rates, key: int,
+        with_grad: bool, *parameters: Tensor,
+    ) -> Tensor:  # fmt: skip
+        heads = config.num_attention_heads
+        ctx.heads, ctx.scale, ctx.drops = heads, (hidden.shape[-1] // heads) ** -0.5, drops_of(key, 0, rates)
+        out, saved = compiled.layers(
+            hidden, bias, parameters, heads, config.layer_norm_eps, ctx.scale, ctx.drops, with_grad
+        )
+        if with_grad:
+            ctx.save_for_backward(hidden, *saved, *parameters)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        hidden, saved, parameters = ctx.saved_tensors[0], ctx.saved_tensors[1:11], ctx.saved_tensors[11:]
+        d_hidden, grads = compiled.layers_backward(
+            grad.contiguous(), hidden, saved, parameters, ctx.heads, ctx.scale, ctx.drops
+        )
+        return (d_hidden, None, None, None, None, None, *grads)
 
 
 def drops_of(key: int, layer: int, rates: Rates) -> list[Drop]:

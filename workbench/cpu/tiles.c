@@ -81,221 +81,289 @@ static inline void *take(char **memory, size bytes) {
     return taken;
 }
 
-/* Run `body` for every row of the product of x (rows, k) and w, which is (n, k) and transposed if `turn`, else (k, n).
-   The product is computed for 32 rows at a time, in `value` (32, n); `own` is the row of `value` that `row` names. */
-#define LINEAR(turn, body)                                                                                              \
-    void *memory[threads];                                                                                              \
-    number *packed = room(2 * k * n);                                                                                   \
-    if (!packed || rooms(memory, threads, 4 * 32 * n)) return free(packed), 1;                                          \
-    _Pragma("omp parallel num_threads(threads)") {                                                                      \
-        tiles_on();                                                                                                     \
-        _Pragma("omp for schedule(static)") for (size j = 0; j < n; j += 16) {                                          \
-            if (turn) pack_turned(w + j * k, k, k, packed + j * k);                                                     \
-            else pack(w + j, n, k, packed + j * k);                                                                     \
-        }                                                                                                               \
-        _Pragma("omp for schedule(static, 1)") for (int thread = 0; thread < threads; thread++) {                       \
-            float *value = memory[thread];                                                                              \
-            const size strips = rows / 32;                                                                              \
-            for (size strip = strips * thread / threads; strip < strips * (thread + 1) / threads; strip++) {            \
-                product(rows_of(x + strip * 32 * k, k), packed, k, n, value, n, 0);                                     \
-                for (size row = strip * 32; row < strip * 32 + 32; row++) {                                             \
-                    float *own = value + row % 32 * n;                                                                  \
-                    const size at = row * n;                                                                            \
-                    body                                                                                                \
-                }                                                                                                       \
-            }                                                                                                           \
-        }                                                                                                               \
-        tiles_off();                                                                                                \
-    }                                                                                                                   \
-    free_all(memory, threads), free(packed);
+/* Each kernel has a function for a part of its rows, which one thread computes: `linear_gelu_rows` for rows `from` to
+   `to` of `linear_gelu`. `layers.c` calls these functions one after the other. */
 
-int linear_split(const number *x, const number *w, const float *bias, number *out, size rows, size k, size n,
-                 size batch, size heads, size length, int threads) {
+/* Run `body` for rows `from` to `to` of the product of x (rows, k) and a packed matrix (k, n). The product is computed
+   for 32 rows at a time, in `value` (32, n); `own` is the row of `value` that `row` names. */
+#define EACH_ROW(body)                                                                                                 \
+    for (size top = from; top < to; top += 32) {                                                                       \
+        product(rows_of(x + top * k, k), packed, k, n, value, n, 0);                                                   \
+        for (size row = top; row < top + 32; row++) {                                                                  \
+            float *own = value + (row - top) * n;                                                                      \
+            const size at = row * n;                                                                                   \
+            body                                                                                                       \
+        }                                                                                                              \
+    }
+
+/* Pack w, which is (n, k) and transposed if `turn`, else (k, n), and then run `call` for the rows of each thread. */
+#define LINEAR(turn, call)                                                                                             \
+    void *memory[threads];                                                                                             \
+    number *packed = room(2 * k * n);                                                                                  \
+    if (!packed || rooms(memory, threads, 4 * 32 * n)) return free(packed), 1;                                         \
+    _Pragma("omp parallel num_threads(threads)") {                                                                     \
+        tiles_on();                                                                                                    \
+        _Pragma("omp for schedule(static)") for (size j = 0; j < n; j += 16) {                                         \
+            if (turn) pack_turned(w + j * k, k, k, packed + j * k);                                                    \
+            else pack(w + j, n, k, packed + j * k);                                                                    \
+        }                                                                                                              \
+        _Pragma("omp for schedule(static, 1) nowait") for (int thread = 0; thread < threads; thread++) {               \
+            float *value = memory[thread];                                                                             \
+            const size from = rows / 32 * thread / threads * 32, to = rows / 32 * (thread + 1) / threads * 32;         \
+            call;                                                                                                      \
+        }                                                                                                              \
+        tiles_off();                                                                                                   \
+    }                                                                                                                  \
+    free_all(memory, threads), free(packed);                                                                           \
+    return 0;
+
+static void linear_split_rows(const number *x, const number *packed, const float *bias, number *out, size k, size n,
+                              size batch, size heads, size length, size from, size to, float *value) {
     const size width = n / 3 / heads;
-    LINEAR(1, {
+    EACH_ROW({
         (void)at;
         for (size unit = 0; unit < 3 * heads; unit++) {
-            const size to = unit / heads * batch * heads + row / length * heads + unit % heads;
-            number *there = out + (to * length + row % length) * width;
+            const size head = unit / heads * batch * heads + row / length * heads + unit % heads;
+            number *there = out + (head * length + row % length) * width;
             for (size j = 0; j < width; j++) own[unit * width + j] += bias[unit * width + j];
             store(there, own + unit * width, width);
         }
     })
-    return 0;
+}
+
+int linear_split(const number *x, const number *w, const float *bias, number *out, size rows, size k, size n,
+                 size batch, size heads, size length, int threads) {
+    LINEAR(1, linear_split_rows(x, packed, bias, out, k, n, batch, heads, length, from, to, value))
+}
+
+static void linear_gelu_rows(const number *x, const number *packed, const float *bias, number *inner, number *out,
+                             size k, size n, size from, size to, float *value) {
+    EACH_ROW({
+        store(inner + at, own, n);
+        gelu_row(own, bias, out + at, n);
+    })
 }
 
 int linear_gelu(const number *x, const number *w, const float *bias, number *inner, number *out, size rows, size k,
                 size n, int threads) {
-    LINEAR(1, {
-        store(inner + at, own, n);
-        gelu_row(own, bias, out + at, n);
-    })
-    return 0;
+    LINEAR(1, linear_gelu_rows(x, packed, bias, inner, out, k, n, from, to, value))
+}
+
+static void linear_gelu_backward_rows(const number *x, const number *packed, const number *inner, const float *bias,
+                                      number *out, float *sums, size k, size n, size from, size to, float *value) {
+    EACH_ROW({ gelu_backward_row(own, inner + at, bias, out + at, sums, n); })
 }
 
 int linear_gelu_backward(const number *x, const number *w, const number *inner, const float *bias, number *out,
                          float *sums, size rows, size k, size n, int threads) {
-    LINEAR(0, { gelu_backward_row(own, inner + at, bias, out + at, sums + thread * n, n); })
-    return 0;
+    LINEAR(0, linear_gelu_backward_rows(x, packed, inner, bias, out, sums + thread * n, k, n, from, to, value))
+}
+
+static void linear_norm_rows(const number *x, const number *packed, const float *bias, const number *residual,
+                             const float *norm_weight, const float *norm_bias, number *added, number *out,
+                             float *means, float *rstds, size k, size n, float eps, dropout drop, size from, size to,
+                             float *value) {
+    EACH_ROW({
+        norm_row(own, bias, residual + at, norm_weight, norm_bias, added + at, out + at, means + row, rstds + row, n,
+                 eps, drop, row);
+    })
 }
 
 int linear_norm(const number *x, const number *w, const float *bias, const number *residual, const float *norm_weight,
                 const float *norm_bias, number *added, number *out, float *means, float *rstds, size rows, size k,
                 size n, float eps, dropout drop, int threads) {
-    LINEAR(1, {
-        norm_row(own, bias, residual + at, norm_weight, norm_bias, added + at, out + at, means + row, rstds + row, n,
-                 eps, drop, row);
+    LINEAR(1, linear_norm_rows(x, packed, bias, residual, norm_weight, norm_bias, added, out, means, rstds, k, n, eps,
+                               drop, from, to, value))
+}
+
+static void linear_norm_backward_rows(const number *x, const number *packed, const number *extra_grads,
+                                      const number *added, const float *means, const float *rstds,
+                                      const float *norm_weight, number *d_added, number *d_branch, float *sums, size k,
+                                      size n, dropout drop, size from, size to, float *value) {
+    EACH_ROW({
+        for (size j = 0; j < n; j++) own[j] += get(extra_grads[at + j]);
+        norm_backward_row(own, added + at, means[row], rstds[row], norm_weight, d_added + at, d_branch + at, sums, n,
+                          drop, row);
     })
-    return 0;
 }
 
 int linear_norm_backward(const number *x, const number *w, const number *extra_grads, const number *added,
                          const float *means, const float *rstds, const float *norm_weight, number *d_added,
                          number *d_branch, float *sums, size rows, size k, size n, dropout drop, int threads) {
-    LINEAR(0, {
-        for (size j = 0; j < n; j++) own[j] += get(extra_grads[at + j]);
-        norm_backward_row(own, added + at, means[row], rstds[row], norm_weight, d_added + at, d_branch + at,
-                          sums + thread * 3 * n, n, drop, row);
-    })
-    return 0;
+    LINEAR(0, linear_norm_backward_rows(x, packed, extra_grads, added, means, rstds, norm_weight, d_added, d_branch,
+                                        sums + thread * 3 * n, k, n, drop, from, to, value))
 }
 
-/* Each thread computes one head of one row of the batch at a time; qkv is (3, batch * heads, length, width), and bias
-   (batch * heads / each, queries, length), where queries is 1 or length. */
+/* A unit of attention is one head of one row of the batch; qkv is (3, units, length, width), and bias
+   (units / each, queries, length), where queries is 1 or length. */
+static size attention_bytes(size length, size width) {
+    return whole_lines(2 * length * width) * 2 + whole_lines(64 * length) + 128 * (length > width ? length : width);
+}
+
+static void attention_units(const number *qkv, const float *bias, number *probs, number *context, size units,
+                            size heads, size each, size queries, size length, size width, float scale, dropout drop,
+                            size from, size to, char *memory) {
+    const size area = length * width, all = heads * width;
+    number *keys = take(&memory, 2 * area), *values = take(&memory, 2 * area);
+    number *after_dropout = take(&memory, 64 * length);
+    float *value = (float *)memory;
+    for (size unit = from; unit < to; unit++) {
+        const number *q = qkv + unit * area, *k = q + units * area, *v = k + units * area;
+        for (size j = 0; j < length; j += 16) pack_turned(k + j * width, width, width, keys + j * width);
+        for (size j = 0; j < width; j += 16) pack(v + j, width, length, values + j * length);
+        for (size top = 0; top < length; top += 32) {
+            number *block_probs = probs + (unit * length + top) * length;
+            product(rows_of(q + top * width, width), keys, width, length, value, length, 0);
+            for (size i = 0; i < 32; i++)
+                claim(context + (unit / heads * length + top + i) * all + unit % heads * width, width);
+            for (size i = 0; i < 32; i++) {
+                const size first = (unit / each * queries + (top + i) % queries) * length;
+                softmax_row(value + i * length, bias ? bias + first : NULL, length, scale, drop,
+                            unit * length + top + i, block_probs + i * length, after_dropout + i * length);
+            }
+            product(rows_of(drop.below ? after_dropout : block_probs, length), values, length, width, value, width, 0);
+            for (size i = 0; i < 32; i++) {
+                number *there = context + (unit / heads * length + top + i) * all + unit % heads * width;
+                store(there, value + i * width, width);
+            }
+        }
+    }
+}
+
+/* Run `call` for the units of each thread, which has so many bytes of `memory`. */
+#define UNITS(bytes, call)                                                                                             \
+    void *memory[threads];                                                                                             \
+    if (rooms(memory, threads, bytes)) return 1;                                                                       \
+    _Pragma("omp parallel for num_threads(threads) schedule(static, 1)") for (int thread = 0; thread < threads;        \
+                                                                              thread++) {                              \
+        const size from = batch * heads * thread / threads, to = batch * heads * (thread + 1) / threads;               \
+        tiles_on();                                                                                                    \
+        call;                                                                                                          \
+        tiles_off();                                                                                                   \
+    }                                                                                                                  \
+    free_all(memory, threads);                                                                                         \
+    return 0;
+
 int attention(const number *qkv, const float *bias, number *probs, number *context, size batch, size heads, size each,
               size queries, size length, size width, float scale, dropout drop, int threads) {
-    const size units = batch * heads, area = length * width, all = heads * width;
-    const size wide = length > width ? length : width;
-    void *memory[threads];
-    if (rooms(memory, threads, 4 * area + 2 * 32 * length + 4 * 32 * wide)) return 1;
-#pragma omp parallel for num_threads(threads) schedule(static, 1)
-    for (int thread = 0; thread < threads; thread++) {
-        char *own = memory[thread];
-        number *keys = take(&own, 2 * area), *values = take(&own, 2 * area), *after_dropout = take(&own, 64 * length);
-        float *value = take(&own, 4 * 32 * wide);
-        tiles_on();
-        for (size unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
-            const number *q = qkv + unit * area, *k = q + units * area, *v = k + units * area;
-            for (size j = 0; j < length; j += 16) pack_turned(k + j * width, width, width, keys + j * width);
-            for (size j = 0; j < width; j += 16) pack(v + j, width, length, values + j * length);
+    UNITS(attention_bytes(length, width),
+          attention_units(qkv, bias, probs, context, batch * heads, heads, each, queries, length, width, scale, drop,
+                          from, to, memory[thread]))
+}
+
+static size attention_backward_bytes(size length, size width) {
+    return whole_lines(2 * length * width) + 3 * whole_lines(2 * length * length) +
+           128 * (length > width ? length : width);
+}
+
+static void attention_backward_units(const number *d_context, const number *qkv, const number *probs, number *out,
+                                     float *sums, size units, size heads, size length, size width, float scale,
+                                     dropout drop, size from, size to, char *memory) {
+    const size area = length * width, all = heads * width, square = length * length;
+    number *packed = take(&memory, 2 * area), *grads = take(&memory, 2 * square);
+    number *after_dropout = take(&memory, 2 * square), *across = take(&memory, 2 * square);
+    float *value = (float *)memory;
+    for (size unit = from; unit < to; unit++) {
+        const number *q = qkv + unit * area, *k = q + units * area, *v = k + units * area;
+        const number *unit_probs = probs + unit * square, *used_probs = drop.below ? after_dropout : unit_probs;
+        const size place = unit / heads * length, column = unit % heads * width;
+        const number *d_unit = d_context + place * all + column;
+        for (size j = 0; j < length; j += 16) pack_turned(v + j * width, width, width, packed + j * width);
+        for (size top = 0; top < length; top += 32) {
+            product(rows_of(d_unit + top * all, all), packed, width, length, value, length, 0);
+            for (size i = 0; i < 32; i++) {
+                const size at = (top + i) * length;
+                for (int part = 0; part < 3; part++)
+                    claim(out + (place + top + i) * 3 * all + part * all + column, width);
+                softmax_backward_row(value + i * length, unit_probs + at, after_dropout + at, grads + at, length,
+                                     scale, drop, unit * length + top + i);
+            }
+        }
+        for (int part = 0; part < 3; part++) { /* gradients with respect to query, key and value */
+            const number *other = part == 0 ? k : part == 1 ? q : d_unit;
+            const size wide = part == 2 ? all : width;
+            for (size j = 0; j < width; j += 16) pack(other + j, wide, length, packed + j * length);
+            if (part)
+                for (size j = 0; j < length; j += 16)
+                    turned((part == 1 ? grads : used_probs) + j, length, length, across + j * length);
             for (size top = 0; top < length; top += 32) {
-                number *block_probs = probs + (unit * length + top) * length;
-                product(rows_of(q + top * width, width), keys, width, length, value, length, 0);
-                for (size i = 0; i < 32; i++)
-                    claim(context + (unit / heads * length + top + i) * all + unit % heads * width, width);
+                const size at = top * length;
+                const left a = part ? tiles_of(across + at, length) : rows_of(grads + at, length);
+                product(a, packed, length, width, value, width, 0);
                 for (size i = 0; i < 32; i++) {
-                    const size first = (unit / each * queries + (top + i) % queries) * length;
-                    softmax_row(value + i * length, bias ? bias + first : NULL, length, scale, drop,
-                                unit * length + top + i, block_probs + i * length, after_dropout + i * length);
+                    number *there = out + (place + top + i) * 3 * all + part * all + column;
+                    store(there, value + i * width, width);
                 }
-                product(rows_of(drop.below ? after_dropout : block_probs, length), values, length, width, value, width,
-                        0);
-                for (size i = 0; i < 32; i++) {
-                    number *to = context + (unit / heads * length + top + i) * all + unit % heads * width;
-                    store(to, value + i * width, width);
+                for (size j = 0; j < width; j += 16) {
+                    lanes added = {0};
+                    for (size i = 0; i < 32; i++) added += some(value + i * width + j);
+                    *(lanes *)(sums + part * all + column + j) += added;
                 }
             }
         }
-        tiles_off();
     }
-    free_all(memory, threads);
-    return 0;
 }
 
 int attention_backward(const number *d_context, const number *qkv, const number *probs, number *out, float *sums,
                        size batch, size heads, size length, size width, float scale, dropout drop, int threads) {
-    const size units = batch * heads, each = length * width, all = heads * width, square = length * length;
-    const size longest = length > width ? length : width;
-    void *memory[threads];
-    if (rooms(memory, threads, 2 * each + 6 * square + 4 * 32 * longest)) return 1;
-#pragma omp parallel for num_threads(threads) schedule(static, 1)
-    for (int thread = 0; thread < threads; thread++) {
-        char *own = memory[thread];
-        number *packed = take(&own, 2 * each), *grads = take(&own, 2 * square), *after_dropout = take(&own, 2 * square);
-        number *across = take(&own, 2 * square);
-        float *value = take(&own, 4 * 32 * longest);
-        float *sum = sums + thread * 3 * all;
-        tiles_on();
-        for (size unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
-            const number *q = qkv + unit * each, *k = q + units * each, *v = k + units * each;
-            const number *unit_probs = probs + unit * square, *used_probs = drop.below ? after_dropout : unit_probs;
-            const size place = unit / heads * length, column = unit % heads * width;
-            const number *d_unit = d_context + place * all + column;
-            for (size j = 0; j < length; j += 16) pack_turned(v + j * width, width, width, packed + j * width);
-            for (size top = 0; top < length; top += 32) {
-                product(rows_of(d_unit + top * all, all), packed, width, length, value, length, 0);
-                for (size i = 0; i < 32; i++) {
-                    const size at = (top + i) * length;
-                    for (int part = 0; part < 3; part++)
-                        claim(out + (place + top + i) * 3 * all + part * all + column, width);
-                    softmax_backward_row(value + i * length, unit_probs + at, after_dropout + at, grads + at, length,
-                                         scale, drop, unit * length + top + i);
-                }
-            }
-            for (int part = 0; part < 3; part++) { /* gradients with respect to query, key and value */
-                const number *other = part == 0 ? k : part == 1 ? q : d_unit;
-                const size wide = part == 2 ? all : width;
-                for (size j = 0; j < width; j += 16) pack(other + j, wide, length, packed + j * length);
-                if (part)
-                    for (size j = 0; j < length; j += 16)
-                        turned((part == 1 ? grads : used_probs) + j, length, length, across + j * length);
-                for (size top = 0; top < length; top += 32) {
-                    const size at = top * length;
-                    const left a = part ? tiles_of(across + at, length) : rows_of(grads + at, length);
-                    product(a, packed, length, width, value, width, 0);
-                    for (size i = 0; i < 32; i++) {
-                        number *to = out + (place + top + i) * 3 * all + part * all + column;
-                        store(to, value + i * width, width);
-                    }
-                    for (size j = 0; j < width; j += 16) {
-                        lanes added = {0};
-                        for (size i = 0; i < 32; i++) added += some(value + i * width + j);
-                        *(lanes *)(sum + part * all + column + j) += added;
-                    }
-                }
-            }
-        }
-        tiles_off();
-    }
-    free_all(memory, threads);
-    return 0;
+    UNITS(attention_backward_bytes(length, width),
+          attention_backward_units(d_context, qkv, probs, out, sums + thread * 3 * heads * width, batch * heads, heads,
+                                   length, width, scale, drop, from, to, memory[thread]))
 }
 
 /* out (m, n) = x.T @ y, where x is (rows, m) and y is (rows, n). Each thread computes a rectangle of the result, and
    packs the numbers that it needs by itself, since numbers packed by another thread would lie in the cache of another
    core. As many rows are packed at once as fit into the cache of one core. */
-int outer(const number *x, const number *y, float *out, size rows, size m, size n, int threads) {
-    size down = 1; /* the number of rectangles along m; there are threads / down of them along n */
+typedef struct {
+    size down, along, tall, broad, most; /* rectangles along m and n, the size of the largest, and rows at once */
+} rectangles;
+
+static rectangles rectangles_of(size m, size n, int threads) {
+    size down = 1;
     for (size way = 2; way <= threads; way++)
         if (threads % way == 0 && m / way + n * way / threads <= m / down + n * down / threads) down = way;
     const size along = threads / down;
     const size tall = (m / 32 + down - 1) / down * 32, broad = (n / 32 + along - 1) / along * 32;
     const size fit = (1 << 18) / (tall + broad) / 32 * 32, most = fit < 128 ? 128 : fit;
+    return (rectangles){down, along, tall, broad, most};
+}
+
+static size outer_bytes(size m, size n, int threads) {
+    const rectangles cut = rectangles_of(m, n, threads);
+    return whole_lines(2 * cut.most * cut.broad) + 2 * cut.most * cut.tall;
+}
+
+static void outer_rectangle(const number *x, const number *y, float *out, size rows, size m, size n, int thread,
+                            int threads, char *memory) {
+    const rectangles cut = rectangles_of(m, n, threads);
+    const size row = thread / cut.along, column = thread % cut.along, most = cut.most;
+    const size top = m / 32 * row / cut.down * 32, bottom = m / 32 * (row + 1) / cut.down * 32;
+    const size from = n / 32 * column / cut.along * 32, to = n / 32 * (column + 1) / cut.along * 32;
+    const size high = bottom - top, wide = to - from;
+    if (!high || !wide) return;
+    number *right = take(&memory, 2 * most * wide), *across = (number *)memory;
+    for (size start = 0; start < rows; start += most) {
+        const size k = rows - start < most ? rows - start : most;
+        for (size here = 0; here < k; here += 32) { /* memory is read fastest along rows */
+            for (size next = start + here + 32; next < start + here + 64; next++)
+                ahead(y + next * n + from, wide), ahead(x + next * m + top, high);
+            for (size j = 0; j < wide; j += 16)
+                pack(y + (start + here) * n + from + j, n, 32, right + j * k + here * 16);
+            for (size i = 0; i < high; i += 16)
+                turned(x + (start + here) * m + top + i, m, 32, across + i * k + here * 16);
+        }
+        for (size i = 0; i < high; i += 32)
+            product(tiles_of(across + i * k, k), right, k, wide, out + (top + i) * n + from, n, start > 0);
+    }
+}
+
+int outer(const number *x, const number *y, float *out, size rows, size m, size n, int threads) {
     void *memory[threads];
-    if (rooms(memory, threads, 2 * most * (tall + broad))) return 1;
+    if (rooms(memory, threads, outer_bytes(m, n, threads))) return 1;
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int thread = 0; thread < threads; thread++) {
-        const size row = thread / along, column = thread % along;
-        const size top = m / 32 * row / down * 32, bottom = m / 32 * (row + 1) / down * 32;
-        const size from = n / 32 * column / along * 32, to = n / 32 * (column + 1) / along * 32;
-        const size high = bottom - top, wide = to - from;
-        if (!high || !wide) continue;
-        char *own = memory[thread];
-        number *right = take(&own, 2 * most * wide), *across = take(&own, 2 * most * high);
         tiles_on();
-        for (size start = 0; start < rows; start += most) {
-            const size k = rows - start < most ? rows - start : most;
-            for (size here = 0; here < k; here += 32) { /* memory is read fastest along rows */
-                for (size next = start + here + 32; next < start + here + 64; next++)
-                    ahead(y + next * n + from, wide), ahead(x + next * m + top, high);
-                for (size j = 0; j < wide; j += 16)
-                    pack(y + (start + here) * n + from + j, n, 32, right + j * k + here * 16);
-                for (size i = 0; i < high; i += 16)
-                    turned(x + (start + here) * m + top + i, m, 32, across + i * k + here * 16);
-            }
-            for (size i = 0; i < high; i += 32)
-                product(tiles_of(across + i * k, k), right, k, wide, out + (top + i) * n + from, n, start > 0);
-        }
+        outer_rectangle(x, y, out, rows, m, n, thread, threads, memory[thread]);
         tiles_off();
     }
     free_all(memory, threads);
