@@ -88,9 +88,11 @@ def test_runs_that_are_trained_already_are_known_once_the_text_is_prepared(tmp_p
     job = job_of(grid("ablation", {}, None, base), base, 2, ["bert-mlm"])
     names = [spec.name for spec in job.specs]
     store = RunStore(tmp_path / "runs")
-    assert trained_already(job, tmp_path) == trained_already(job, store.root) == set()
-    bound, _ = bound_runs(job.experiment, job.specs, prepare(base)[1])
+    assert trained_already(job, None, store.root) == set()
+    prepared = prepare(base)[1]
+    assert trained_already(job, prepared, store.root) == set()
+    bound, _ = bound_runs(job.experiment, job.specs, prepared)
     runs = {name: store.open(run) for name, run in bound.items()}
-    assert trained_already(job, store.root) == set()
+    assert trained_already(job, prepared, store.root) == set()
     finish(runs[names[1]], steps=2)
-    assert trained_already(job, store.root) == {names[1]}
+    assert trained_already(job, prepared, store.root) == {names[1]}

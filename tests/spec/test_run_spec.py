@@ -102,7 +102,7 @@ def test_override_given_twice() -> None:
             {"tying": "all", "generator.width": 1.0, "generator.heads": 8},
             "so the generator has the encoder's 4 heads; leave generator.heads=8 out",
         ),
-        ({"generator.heads": 3}, "generator.heads=3: Value error, a width of 64 cannot be divided equally among 3"),
+        ({"generator.heads": 3}, "generator.heads=3: a width of 64 cannot be divided equally among 3"),
         ({"tying": "everything"}, "tying='everything' cannot be used"),
         ({"corruption.mask": 0.9, "corruption.random": 0.2}, "mask (0.9) and random (0.2) together exceed 1"),
         ({"corruption.generator_random": 0.1}, "generator_mask (1) and generator_random (0.1) together exceed 1"),

@@ -245,6 +245,7 @@ def _print_plan(
     The runs that are trained already are those of the store `runs`.
     """
     from workbench.cli import terminal
+    from workbench.data.prepare import already
     from workbench.execution import auto_seeds, experiment_runner
     from workbench.execution.run_list import plans
 
@@ -253,9 +254,10 @@ def _print_plan(
     priced, matches = plans(job)
     job.warn()
     text = experiment_runner.text_facts(experiment_runner.prepare(job.base)[1]) if job.base.data.words else {}
-    sentence, rows = experiment_runner.planned_points(job)
-    tuning, fine_tunings = experiment_runner.planned_tuning(job, host, workers)
-    trained = experiment_runner.trained_already(job, runs)
+    prepared = already(job.base)
+    sentence, rows = experiment_runner.planned_points(job, prepared)
+    tuning, fine_tunings = experiment_runner.planned_tuning(job, prepared, host, workers)
+    trained = experiment_runner.trained_already(job, prepared, runs)
     if as_json:
         costs = {"points": rows, "fine_tuning": fine_tunings}
         emit(terminal.plan_json(job, priced, matches, text, trained) | costs, as_json)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import objectives
-from workbench.data.prepare import Prepared, already, bind
+from workbench.data.prepare import Prepared, bind
 from workbench.data.prepare import prepare as prepare_data
 from workbench.data.slices.slice_workers import encode_with
 from workbench.execution import one_run
@@ -204,13 +204,12 @@ def points_of(job: Job, prepared: Prepared, suite: Suite) -> list[dict[str, Any]
     return series.rows(wanted.series(run.spec, plan(run.spec)) for run in distinct_runs(arms.values()))
 
 
-def planned_points(job: Job) -> tuple[str, list[dict[str, Any]]]:
+def planned_points(job: Job, prepared: Prepared | None) -> tuple[str, list[dict[str, Any]]]:
     """Return the points of a job before it begins, as a sentence and as rows; no rows if its text is not prepared."""
     from workbench import tasks
 
     if not tasks.any_during_training(job.base.tasks):
         return "", []
-    prepared = already(job.base)
     if prepared is None:
         return "scores during training: how many is known once the text is prepared (workbench data prepare)", []
     base = bind(job.base, prepared)
@@ -219,7 +218,9 @@ def planned_points(job: Job) -> tuple[str, list[dict[str, Any]]]:
     return series.sentence(rows, base.tasks.at), rows
 
 
-def planned_tuning(job: Job, host: Host, workers: int = 1) -> tuple[str, list[dict[str, Any]]]:
+def planned_tuning(
+    job: Job, prepared: Prepared | None, host: Host, workers: int = 1
+) -> tuple[str, list[dict[str, Any]]]:
     """Return the time of fine-tuning here before a job begins, as a sentence and as a row for each task and encoder.
 
     The rows are empty if nothing is fine-tuned, or if it is not known yet on what, as the sentence says.
@@ -232,7 +233,6 @@ def planned_tuning(job: Job, host: Host, workers: int = 1) -> tuple[str, list[di
         return "", []
     if not tasks.local(chosen):
         return "fine-tuning time: not estimated, because tasks have to be downloaded first", []
-    prepared = already(job.base)
     if prepared is None:
         return "fine-tuning time: estimated once the text is prepared (workbench data prepare)", []
     suite = tasks.read(chosen)
@@ -242,10 +242,9 @@ def planned_tuning(job: Job, host: Host, workers: int = 1) -> tuple[str, list[di
     return tuning_time.planned([run.spec for run in encoders], suite, chosen, prepared.tokenizer, host, workers)
 
 
-def trained_already(job: Job, root: Path) -> set[str]:
+def trained_already(job: Job, prepared: Prepared | None, root: Path) -> set[str]:
     """Return the names of the specs of which the store at `root` has trained runs; none if the text is not prepared."""
-    prepared = already(job.base) if root.is_dir() else None
-    if prepared is None:
+    if prepared is None or not root.is_dir():
         return set()
     named, _ = bound_runs(job.experiment, job.specs, prepared)
     return {name for name, bound in named.items() if RunDir(root / bound.run_id).trained}

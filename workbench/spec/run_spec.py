@@ -93,7 +93,7 @@ class RunSpec(Part):
             self.generator_encoder  # noqa: B018 - raises an error if the sizes are not valid
         except ValidationError as error:
             key = "width" if self.generator.heads is None else "heads"
-            raise ValueError(f"generator.{key}={getattr(self.generator, key):g}: {error.errors()[0]['msg']}") from None
+            raise ValueError(f"generator.{key}={getattr(self.generator, key):g}: {_text_of(error)}") from None
         if self.start is not None:
             self._start_fits(self.start)
         return self
@@ -357,12 +357,17 @@ def _sentence(error: ValidationError, prefix: str = "") -> str:
     first = error.errors()[0]
     where = ".".join([prefix] * bool(prefix) + [str(part) for part in first["loc"]])
     where = next((key for key, spelled in SPELLINGS.items() if spelled == where), where)
-    text = first["msg"].removeprefix("Value error, ")
+    text = _text_of(error)
     if first["type"] == "extra_forbidden":
         return f"unknown key '{where}'{suggest(where, known_keys())}"
     if first["type"] == "value_error":
         return text if not where or text.startswith(where) else f"{where}: {text}"
     return f"{where}={first['input']!r:.200} cannot be used: {text[0].lower()}{text[1:]}"
+
+
+def _text_of(error: ValidationError) -> str:
+    """Return what the first error of a validation says, without the words that pydantic puts before our own."""
+    return str(error.errors()[0]["msg"]).removeprefix("Value error, ")
 
 
 def known_keys(kind: type[BaseModel] = RunSpec, prefix: str = "") -> list[str]:
