@@ -60,7 +60,7 @@ def facts(frames: Frames, results: list[Board]) -> list[tuple[str, str]]:
         ("Text", text(frames, str(spec.get("data.corpus") or "unknown"))),
         *([("Words seen by a run", seen)] if (seen := words_seen(frames)) else []),
         ("Pre-training in all", f"{formatting.power(flops)} FLOPs ({convention}), {formatting.duration(seconds)}"),
-        ("Fine-tuning in all", formatting.duration(tuning)),
+        ("Fine-tuning and scoring in all", formatting.duration(tuning)),
     ]
 
 
