@@ -1,5 +1,7 @@
 """The functions of `portable.py` in one pass over memory each, written in C and compiled on first use (`kernels.c`).
 
+On CPUs that multiply numbers in bf16 there are also functions that compute products, and all layers of an encoder.
+
 Nothing needs to be installed: a machine without a C compiler computes with `portable.py`, which takes longer. If the
 environment variable WORKBENCH_CPU_KERNELS is "required", kernels that cannot be compiled are an error; if it is "off",
 nothing is compiled. The compiled library is kept in the cache folder, separately for each kind of CPU, so that the
@@ -448,10 +450,10 @@ def layers(
     hidden: Tensor, bias: Tensor | None, parameters: Sequence[Tensor], heads: int, eps: float, scale: float,
     drops: Sequence[Drop], with_grad: bool,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
-    """Compute all layers of an encoder in one kernel: (B, L, D) from hidden (B, L, D), and what the gradient needs.
+    """Return the output of all layers for hidden, (B, L, D) each, and the tensors that `layers_backward` needs.
 
-    parameters are the sixteen of each layer in fp32 (`designs.layers_of`); drops are those of the first layer. What is
-    returned for the gradient is that of one layer only, and of no use, unless `with_grad`.
+    parameters are the sixteen of each layer in fp32 (`designs.layers_of`); drops are those of the first layer. Unless
+    `with_grad`, the tensors that are returned for the gradient are of no use: every layer has overwritten them.
     """
     (rows, length, width), wide, many = hidden.shape, len(parameters[10]), len(parameters) // 16
     kept, places, units = many if with_grad else 1, rows * length, rows * heads

@@ -1,6 +1,9 @@
 /* All layers of an encoder of BERT's design in bfloat16, forward and backward, by the kernels of tiles.c. A thread
    computes its own sequences from the first layer to the last, so that threads wait for each other only after weights
-   have been packed and, in the backward pass, once a layer before the gradients of its weights. Included by kernels.c. */
+   have been packed and, in the backward pass, once a layer before the gradients of its weights. Included by kernels.c.
+
+   `width` is the width of hidden states, and `wide` that of the feed-forward part between its two products. All sizes
+   are multiples of 32, except the numbers of layers, sequences (`batch`) and heads. */
 
 int omp_get_thread_num(void);
 int omp_get_num_threads(void);
@@ -17,14 +20,14 @@ static inline size outputs(int weight, size width, size wide) { return weight ==
 static inline size inputs(int weight, size width, size wide) { return weight == W2 ? wide : width; }
 
 /* Pack the weights of a layer, each transposed, one after the other. The threads divide the work and do not wait. */
-static void pack_layer_turned(const float *const *parameters, number *packed, size width, size wide, number *copy) {
+static void pack_layer_transposed(const float *const *parameters, number *packed, size width, size wide, number *copy) {
     for (int matrix = 0; matrix < MATRICES; matrix++) {
         const float *w = parameters[WEIGHTS[matrix]];
         const size n = outputs(WEIGHTS[matrix], width, wide), k = inputs(WEIGHTS[matrix], width, wide);
 #pragma omp for schedule(static) nowait
         for (size j = 0; j < n; j += 16) {
             store(copy, w + j * k, 16 * k);
-            pack_turned(copy, k, k, packed + j * k);
+            pack_transposed(copy, k, k, packed + j * k);
         }
         packed += n * k;
     }
@@ -45,9 +48,10 @@ static void pack_layer(const float *const *parameters, number *packed, size widt
     }
 }
 
-/* hidden and out are (rows, width), where rows = batch * length. If `kept`, every layer writes into its own part of the
-   other tensors, for the backward pass: x (layers - 1, rows, width) holds the input of each layer but the first, and
-   norms (layers, 4, rows) mean and reciprocal standard deviation of two norms. Otherwise all write into one part. */
+/* hidden and out are (rows, width), where rows = batch * length; `each` and `queries` describe the bias as in
+   `attention_units`. If `kept`, every layer writes into its own part of the other tensors, for the backward pass: x
+   (layers - 1, rows, width) holds the input of each layer but the first, and norms (layers, 4, rows) mean and reciprocal
+   standard deviation of two norms. Otherwise all write into one part. */
 int layers_forward(const float *const *parameters, const float *bias, const number *hidden, number *x, number *qkv,
                    number *probs, number *context, number *added1, number *middle, number *inner, number *activated,
                    number *added2, float *norms, number *out, size layers, size kept, size batch, size heads,
@@ -66,7 +70,7 @@ int layers_forward(const float *const *parameters, const float *bias, const numb
         float *split_bias = take(&own, 12 * width), *value = (float *)own;
         tiles_on();
         for (size layer = 0; layer < layers; layer++)
-            pack_layer_turned(parameters + layer * PARAMETERS, packed + layer * weights, width, wide, (number *)own);
+            pack_layer_transposed(parameters + layer * PARAMETERS, packed + layer * weights, width, wide, (number *)own);
 #pragma omp barrier
         const size first = batch * thread / team, last = batch * (thread + 1) / team; /* sequences of this thread */
         const size from = first * length, to = last * length;
@@ -98,6 +102,7 @@ int layers_forward(const float *const *parameters, const float *bias, const numb
     return 0;
 }
 
+/* out (rows, n) = x (rows, k) times a packed matrix (k, n), plus the numbers of `more` (rows, n) unless it is NULL. */
 static void linear_rows(const number *x, const number *packed, const number *more, number *out, size k, size n,
                         size from, size to, float *value) {
     EACH_ROW({
@@ -125,21 +130,21 @@ int layers_backward(const float *const *parameters, const number *hidden, const 
                     dropout of_attention, dropout of_output, int threads) {
     const size rows = batch * length, area = rows * width, square = batch * heads * length * length;
     const size weights = width * (4 * width + 2 * wide);
-    const size each = rows * (5 * width + wide), columns = 9 * width + wide;
+    const size branch_size = rows * (5 * width + wide), columns = 9 * width + wide;
     const size outer_most = larger(larger(outer_bytes(wide, width, threads), outer_bytes(width, wide, threads)),
                                    larger(outer_bytes(width, width, threads), outer_bytes(3 * width, width, threads)));
     const size bytes = larger(outer_most, larger(attention_backward_bytes(length, width / heads),
                                                  128 * larger(width, wide)));
     void *memory[threads];
-    number *packed = room(2 * layers * weights), *grads = room(2 * (2 * each + 2 * area));
+    number *packed = room(2 * layers * weights), *grads = room(2 * (2 * branch_size + 2 * area));
     if (!packed || !grads || rooms(memory, threads, bytes))
         return free(packed), free(grads), 1;
     branches both[2];
     for (int i = 0; i < 2; i++) {
-        number *begin = grads + i * each;
+        number *begin = grads + i * branch_size;
         both[i] = (branches){begin, begin + area, begin + area + rows * wide, begin + 2 * area + rows * wide};
     }
-    number *d_context = grads + 2 * each, *residual = d_context + area;
+    number *d_context = grads + 2 * branch_size, *residual = d_context + area;
 #pragma omp parallel num_threads(threads)
     {
         const int thread = omp_get_thread_num(), team = omp_get_num_threads();

@@ -22,7 +22,8 @@ from workbench.cpu import compiled
 from workbench.cpu.designs import Rates, is_causal, is_known, layers_of, position_numbers, projection_of, rates_of
 from workbench.tensors import Drop, visible_keys
 
-MOST_UNEVEN = 1.125  # sequences of the thread with most of them over the mean, for which one kernel computes all layers
+# One kernel computes all layers unless some thread would have more than this many times the mean number of sequences.
+MOST_UNEVEN = 1.125
 
 
 def hidden_states(model: Any, ids: Tensor, attention: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
@@ -51,7 +52,7 @@ def _computed(
 
 
 def _can_join(hidden: Tensor, config: Any, parameters: list[Tensor]) -> bool:
-    """Return whether one kernel computes all layers: in bf16, with enough sequences for the threads to have as many."""
+    """Return whether one kernel computes all layers: in bf16, if the threads have nearly equal numbers of sequences."""
     rows, length, width = hidden.shape
     threads = torch.get_num_threads()
     most = -(-rows // threads)  # sequences of one thread
@@ -231,7 +232,7 @@ class Layers(torch.autograd.Function):
 
 
 class LayersTogether(torch.autograd.Function):
-    """The same in one kernel for all layers, in bf16, if all sizes are multiples of 32 (`layers.c`).
+    """The same as `Layers` in one kernel, in bf16, for widths and lengths that are multiples of 32 (`layers.c`).
 
     Each thread computes its own sequences from the first layer to the last. Threads wait for each other once or twice a
     layer instead of some forty times, which matters most beside other processes (docs/log.md).
@@ -254,7 +255,8 @@ class LayersTogether(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        hidden, saved, parameters = ctx.saved_tensors[0], ctx.saved_tensors[1:11], ctx.saved_tensors[11:]
+        hidden, *rest = ctx.saved_tensors
+        saved, parameters = rest[:10], rest[10:]  # ten tensors of `compiled.layers`
         d_hidden, grads = compiled.layers_backward(
             grad.contiguous(), hidden, saved, parameters, ctx.heads, ctx.scale, ctx.drops
         )

@@ -9,7 +9,7 @@
 #include "products.c"
 
 /* Transpose a matrix of 16 x 16 elements of 32 bits, a vector for each row. */
-static inline void turn16(__m512i *x) {
+static inline void transpose16(__m512i *x) {
     __m512i y[16];
     for (int i = 0; i < 16; i += 2) {
         y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
@@ -44,33 +44,33 @@ static void pack(const number *x, size width, size k, number *to) {
 }
 
 /* Pack 16 columns of a right matrix, given transposed as x (16, k). */
-static void pack_turned(const number *x, size width, size k, number *to) {
+static void pack_transposed(const number *x, size width, size k, number *to) {
     for (size i = 0; i < k; i += 32) {
         __m512i block[16];
         for (int j = 0; j < 16; j++) block[j] = _mm512_loadu_si512(x + j * width + i);
-        turn16(block);
+        transpose16(block);
         for (int j = 0; j < 16; j++) _mm512_storeu_si512(to + i * 16 + j * 32, block[j]);
     }
 }
 
 /* Pack 16 rows of a left matrix, given transposed as x (k, 16). */
-static void turned(const number *x, size width, size k, number *to) {
+static void pack_left_transposed(const number *x, size width, size k, number *to) {
     for (size i = 0; i < k; i += 32) {
         __m512i block[16];
         for (int j = 0; j < 16; j++) block[j] = paired(x + (i + 2 * j) * width, width);
-        turn16(block);
+        transpose16(block);
         for (int j = 0; j < 16; j++) _mm512_storeu_si512(to + i * 16 + j * 32, block[j]);
     }
 }
 
 /* Prefetch a row that will be read soon into the cache of this core; the row may lie past the end of the matrix. */
-static inline void ahead(const number *x, size width) {
+static inline void prefetch_read(const number *x, size width) {
     for (size j = 0; j < width; j += 32) _mm_prefetch(x + j, _MM_HINT_T1);
 }
 
 /* Prefetch a row that will be written: a CPU reads a cache line before it writes to it, and stalls when its queue of
    writes is full. */
-static inline void claim(const number *x, size width) {
+static inline void prefetch_write(const number *x, size width) {
     for (size j = 0; j < width; j += 32) __builtin_prefetch(x + j, 1);
 }
 
@@ -96,15 +96,15 @@ static inline void *take(char **memory, size bytes) {
         }                                                                                                              \
     }
 
-/* Pack w, which is (n, k) and transposed if `turn`, else (k, n), and then run `call` for the rows of each thread. */
-#define LINEAR(turn, call)                                                                                             \
+/* Pack w, which is (n, k) if `is_transposed`, else (k, n), and then run `call` for the rows of each thread. */
+#define LINEAR(is_transposed, call)                                                                                    \
     void *memory[threads];                                                                                             \
     number *packed = room(2 * k * n);                                                                                  \
     if (!packed || rooms(memory, threads, 4 * 32 * n)) return free(packed), 1;                                         \
     _Pragma("omp parallel num_threads(threads)") {                                                                     \
         tiles_on();                                                                                                    \
         _Pragma("omp for schedule(static)") for (size j = 0; j < n; j += 16) {                                         \
-            if (turn) pack_turned(w + j * k, k, k, packed + j * k);                                                    \
+            if (is_transposed) pack_transposed(w + j * k, k, k, packed + j * k);                                       \
             else pack(w + j, n, k, packed + j * k);                                                                    \
         }                                                                                                              \
         _Pragma("omp for schedule(static, 1) nowait") for (int thread = 0; thread < threads; thread++) {               \
@@ -209,13 +209,13 @@ static void attention_units(const number *qkv, const float *bias, number *probs,
     float *value = (float *)memory;
     for (size unit = from; unit < to; unit++) {
         const number *q = qkv + unit * area, *k = q + units * area, *v = k + units * area;
-        for (size j = 0; j < length; j += 16) pack_turned(k + j * width, width, width, keys + j * width);
+        for (size j = 0; j < length; j += 16) pack_transposed(k + j * width, width, width, keys + j * width);
         for (size j = 0; j < width; j += 16) pack(v + j, width, length, values + j * length);
         for (size top = 0; top < length; top += 32) {
             number *block_probs = probs + (unit * length + top) * length;
             product(rows_of(q + top * width, width), keys, width, length, value, length, 0);
             for (size i = 0; i < 32; i++)
-                claim(context + (unit / heads * length + top + i) * all + unit % heads * width, width);
+                prefetch_write(context + (unit / heads * length + top + i) * all + unit % heads * width, width);
             for (size i = 0; i < 32; i++) {
                 const size first = (unit / each * queries + (top + i) % queries) * length;
                 softmax_row(value + i * length, bias ? bias + first : NULL, length, scale, drop,
@@ -268,13 +268,13 @@ static void attention_backward_units(const number *d_context, const number *qkv,
         const number *unit_probs = probs + unit * square, *used_probs = drop.below ? after_dropout : unit_probs;
         const size place = unit / heads * length, column = unit % heads * width;
         const number *d_unit = d_context + place * all + column;
-        for (size j = 0; j < length; j += 16) pack_turned(v + j * width, width, width, packed + j * width);
+        for (size j = 0; j < length; j += 16) pack_transposed(v + j * width, width, width, packed + j * width);
         for (size top = 0; top < length; top += 32) {
             product(rows_of(d_unit + top * all, all), packed, width, length, value, length, 0);
             for (size i = 0; i < 32; i++) {
                 const size at = (top + i) * length;
                 for (int part = 0; part < 3; part++)
-                    claim(out + (place + top + i) * 3 * all + part * all + column, width);
+                    prefetch_write(out + (place + top + i) * 3 * all + part * all + column, width);
                 softmax_backward_row(value + i * length, unit_probs + at, after_dropout + at, grads + at, length,
                                      scale, drop, unit * length + top + i);
             }
@@ -285,7 +285,7 @@ static void attention_backward_units(const number *d_context, const number *qkv,
             for (size j = 0; j < width; j += 16) pack(other + j, wide, length, packed + j * length);
             if (part)
                 for (size j = 0; j < length; j += 16)
-                    turned((part == 1 ? grads : used_probs) + j, length, length, across + j * length);
+                    pack_left_transposed((part == 1 ? grads : used_probs) + j, length, length, across + j * length);
             for (size top = 0; top < length; top += 32) {
                 const size at = top * length;
                 const left a = part ? tiles_of(across + at, length) : rows_of(grads + at, length);
@@ -346,11 +346,11 @@ static void outer_rectangle(const number *x, const number *y, float *out, size r
         const size k = rows - start < most ? rows - start : most;
         for (size here = 0; here < k; here += 32) { /* memory is read fastest along rows */
             for (size next = start + here + 32; next < start + here + 64; next++)
-                ahead(y + next * n + from, wide), ahead(x + next * m + top, high);
+                prefetch_read(y + next * n + from, wide), prefetch_read(x + next * m + top, high);
             for (size j = 0; j < wide; j += 16)
                 pack(y + (start + here) * n + from + j, n, 32, right + j * k + here * 16);
             for (size i = 0; i < high; i += 16)
-                turned(x + (start + here) * m + top + i, m, 32, across + i * k + here * 16);
+                pack_left_transposed(x + (start + here) * m + top + i, m, 32, across + i * k + here * 16);
         }
         for (size i = 0; i < high; i += 32)
             product(tiles_of(across + i * k, k), right, k, wide, out + (top + i) * n + from, n, start > 0);
@@ -396,7 +396,7 @@ int linear_words(const number *x, const number *w, number *out, size rows, size 
         for (size start = from; start < to; start += VOCAB_BLOCK) {
             const size many = to - start < VOCAB_BLOCK ? to - start : VOCAB_BLOCK;
             const number *own = some_rows(w, start, many, vocab, k, copy);
-            for (size j = 0; j < many; j += 16) pack_turned(own + j * k, k, k, packed + j * k);
+            for (size j = 0; j < many; j += 16) pack_transposed(own + j * k, k, k, packed + j * k);
             for (size top = 0; top < rows; top += 32) {
                 product(rows_of(x + top * k, k), packed, k, many, value, many, 0);
                 for (size i = 0; i < 32; i++) store(out + (top + i) * width + start, value + i * many, many);
@@ -433,8 +433,8 @@ int linear_words_backward(const number *grads, const number *x, const number *w,
                 product(rows_of(grads + top * width + start, width), packed, many, k,
                         sums + (thread * rows + top) * k, k, 1);
             for (size j = start; j < start + many; j += 32) {
-                turned(grads + j, width, rows, across);
-                turned(grads + j + 16, width, rows, across + 16 * rows);
+                pack_left_transposed(grads + j, width, rows, across);
+                pack_left_transposed(grads + j + 16, width, rows, across + 16 * rows);
                 float *there = d_w + j * k;
                 const size bytes = 4 * (vocab - j) * k;
                 if (j + 32 > vocab) there = more ? memcpy(last, there, bytes) : last;
