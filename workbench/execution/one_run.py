@@ -291,7 +291,7 @@ def _write_environment(run: RunDir, spec: RunSpec, host: Host) -> None:
 
 
 def _plan_once(run: RunDir, spec: ResolvedSpec, corpus: Corpus, host: Host, parent: RunDir | None) -> Plan:
-    """Return the plan in the run directory, made when the run first begins: seconds become steps only once."""
+    """Return the plan in the run directory; the first call makes it, so that a budget in seconds is timed only once."""
     if (run.path / "plan.json").is_file():
         return plan_of(run)
     from workbench.training import loop

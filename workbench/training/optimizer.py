@@ -119,7 +119,7 @@ NORMS_OF_GPT2 = ("ln_1", "ln_2", "ln_f")
 
 
 def exempt(name: str) -> bool:
-    """Return whether a weight of this name is a bias or belongs to a norm (the released rule, used in pre-training)."""
+    """Return whether a weight has no decay by the released rule, used in pre-training: if it is a bias or of a norm."""
     last = name.split(".")[-2:]
     return last[-1] == "bias" or any("norm" in part.lower() or part in NORMS_OF_GPT2 for part in last)
 

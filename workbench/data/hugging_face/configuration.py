@@ -47,9 +47,9 @@ _DROPPED = {*HOW, "auto_map", "_name_or_path", "name_or_path", "transformers_ver
 
 
 def kind_of(raw: Mapping[str, Any], tensors: Iterable[str]) -> str | None:
-    """Return the model type that config.json names, or else its weights or its class; None if none of them does.
+    """Return the model type by config.json, or else by the names of weights or of the class; None if none says it.
 
-    Configurations of 2020 may lack it, where the names of weights begin with the type: `electra.embeddings...`.
+    Configurations of 2020 may lack `model_type`; their weights have names such as `electra.embeddings...`.
     """
     named = raw.get("model_type")
     if named is not None:

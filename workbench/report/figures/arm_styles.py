@@ -46,7 +46,7 @@ class Style:
 
     @property
     def colour(self) -> str:
-        """Return the stand-in for the colour (see `svg.COLOURS`)."""
+        """Return the placeholder of the colour, which the page replaces (see `svg.COLOURS`)."""
         return COLOURS[self.name]
 
     @property

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SERIES = 8
-# Stand-in colours for matplotlib. The page replaces each by the CSS variable of its name.
+# Placeholder colours for matplotlib. The page replaces each by the CSS variable of its name.
 COLOURS = {f"s{i}": f"#a1b2c{i}" for i in range(SERIES)} | {
     "ink": "#a1b2d0", "muted": "#a1b2d1", "grid": "#a1b2d2", "paper": "#a1b2d3", "band": "#a1b2d4",
 }  # fmt: skip

@@ -224,7 +224,7 @@ def _hardest(pairs: Iterable[tuple[str, str, OwnNoise]]) -> Iterator[tuple[str, 
 
 
 def gap_of(arms: Mapping[str, Scores], a: str, b: str, seeds: int, family: Family | None, plan: Plan | None) -> float:
-    """Return the gap between two arms that their own noise allows to show; 0 if they share fewer than two seeds.
+    """Return the gap that two arms can show with the noise of these two alone; 0 if they share fewer than two seeds.
 
     `arms` maps each arm of the comparisons to its scores by seed.
     """
@@ -232,7 +232,7 @@ def gap_of(arms: Mapping[str, Scores], a: str, b: str, seeds: int, family: Famil
 
 
 def _gap(own: OwnNoise | None, arms: int, seeds: int, family: Family | None, plan: Plan | None) -> float:
-    """Return the gap that the noise of two of so many arms allows to show; 0 if that noise is unknown."""
+    """Return the gap that two of `arms` arms can show with the noise of these two alone; 0 if it is unknown."""
     last, share = (seeds, 1.0) if plan is None else (plan.most, plan.shares[-1])
     return 0.0 if own is None else gap_by_own_noise(own, last, reach_in(arms, family), share)
 
