@@ -45,7 +45,7 @@ class Plan:
         return self.root / ("signatures" if self.vocabulary is None else "slices") / self.name(number)
 
     def lock(self, number: int) -> Path:
-        """Return the folder whose lease the process holds that encodes a slice."""
+        """Return the folder of the lease of a slice, which the process that encodes the slice holds."""
         return self.root / "locks" / self.name(number)
 
     def write(self) -> None:

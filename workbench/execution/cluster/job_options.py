@@ -1,4 +1,4 @@
-"""From --launcher and the settings `launch.*` to the options of jobs."""
+"""The options of jobs on a cluster, read from --launcher and the settings `launch.*`."""
 
 from __future__ import annotations
 

@@ -94,11 +94,11 @@ class Repeating:
     owner: Lease | None
 
     def file(self, name: str) -> Path:
-        """Return the path of a file or folder within."""
+        """Return the path of a file or folder of this name in the folder."""
         return self.folder / name
 
     def remove(self, name: str) -> None:
-        """Delete a file or folder within, if it exists."""
+        """Delete a file or folder of this name in the folder, if it exists."""
         discard(self.file(name))
 
 
