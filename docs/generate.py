@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from settings_facts import SOURCES, UNITS
 from typer.testing import CliRunner
 
 from workbench.cli import COMMANDS, app
@@ -33,7 +34,8 @@ def commands() -> Iterator[str]:
 def settings() -> Iterator[str]:
     """Every key of --set, with what it takes and its default."""
     yield (
-        "# Settings\n\nEvery key of `--set key=value`, with what it takes and its default. Where scales differ, it is\n"
+        "# Settings\n\nEvery key of `--set key=value`, with what it takes, its unit, its default and its\n"
+        "source: sections, tables and the released code are those of ELECTRA. Where scales differ, it is\n"
         "the default at each scale, which `--scale` chooses. Recipes and objectives change some of them: `workbench\n"
         "run ablation --dry-run --json` shows the values in effect. `unset` leaves a field without a value of its\n"
         "own, so that it follows from others. The objective's own options are `options.NAME`.\n"
@@ -63,10 +65,11 @@ def _table(
     title: str, description: str, fields: Mapping[str, Any], prefix: str, values: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[str]:
     yield f"## {title}\n\n{_line(description)}\n"
-    yield "| key | takes | default |\n|---|---|---|"
+    yield "| key | takes | unit | default | source |\n|---|---|---|---|---|"
     for name, field in fields.items():
         key = f"{prefix}{name}"
-        yield f"| `{key}` | {_takes(field)} | {_defaults({scale: spec.get(key) for scale, spec in values.items()})} |"
+        default = _defaults({scale: spec.get(key) for scale, spec in values.items()})
+        yield f"| `{key}` | {_takes(field)} | {UNITS.get(key, '')} | {default} | {SOURCES.get(key, '')} |"
     yield ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -27,10 +28,19 @@ def test_every_command_and_every_setting_has_its_place(generated: dict[str, str]
     keys = set(re.findall(r"^\| `([\w.]+)` \|", generated["settings"], re.MULTILINE))
     assert {key for key in known_keys() if not key.startswith("data.special.")} <= keys
     assert (
-        "| `encoder.layers` | whole number, above 0, at most 4096 | "
-        "`1` (nano); `2` (micro); `4` (mini); `12` (small, base); `24` (large) |" in generated["settings"]
+        "| `encoder.layers` | whole number, above 0, at most 4096 | layers | "
+        "`1` (nano); `2` (micro); `4` (mini); `12` (small, base); `24` (large) | table 6 |" in generated["settings"]
     )
-    assert "| `encoder.attention` | `sdpa`, `eager` | `sdpa` |" in generated["settings"]
+    assert "| `encoder.attention` | `sdpa`, `eager` |  | `sdpa` |  |" in generated["settings"]
+
+
+def test_every_number_has_a_unit_and_no_unit_or_source_is_of_another_key(generated: dict[str, str]) -> None:
+    rows = re.findall(r"^\| `([\w.]+)` \| (.*?) \| (.*?) \| .*? \| .*? \|$", generated["settings"], re.MULTILINE)
+    keys = {key for key, _, _ in rows}
+    assert len(keys) > 100
+    assert [key for key, takes, unit in rows if re.search(r"\bnumber\b", takes) and not unit] == []
+    listed = runpy.run_path(str(ROOT / "docs" / "settings_facts.py"))
+    assert {*listed["UNITS"], *listed["SOURCES"]} <= keys
 
 
 def kept_pages() -> set[str]:
