@@ -84,6 +84,19 @@ def test_a_plan_prices_the_memory_of_each_device_with_and_without_shard(
     assert all(f"{name}  " in text and value in text for name, value in given.items())
 
 
+@pytest.mark.parametrize("devices", [1, 4])
+def test_a_plan_prices_the_rows_that_are_computed_at_once(devices: int) -> None:
+    """Activations are those of a micro-batch; weights, gradients and moments stay."""
+    priced, _ = plans(run_job("ablation", presets.resolve("mini", {"budget.steps": 100}), ["rtd"]))
+    spec, plan = priced[0]
+    column = "memory" if devices == 1 else "memory each"
+    given = terminal._memory_of(spec, plan, Host(device="cpu", devices=devices, micro_batch=2))[column]
+    state = 16 * plan.parameters["total"]
+    activations = memory(spec, plan.parameters) - state
+    assert given == terminal._bytes(state + activations * 2 // spec.batch.size)
+    assert given != terminal._memory_of(spec, plan, Host(device="cpu", devices=devices))[column]
+
+
 @pytest.mark.parametrize(
     ("tasks", "told"),
     [

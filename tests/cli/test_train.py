@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from workbench.cli import train
+from workbench.cli import main, train
+from workbench.errors import RankLost
 from workbench.execution.run_list import Job
 from workbench.execution.several_devices import devices, followers
 from workbench.spec import presets
@@ -19,6 +21,21 @@ ROWS = {"nano": {"rtd": {"optim.lr": 3e-3, "options.weight": 7.0}, "bert-mlm": {
 
 def rates(job: Job) -> dict[str, float]:
     return {spec.objective: spec.optim.lr for spec in job.specs}
+
+
+def test_a_process_whose_others_are_gone_says_so_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first process repeats what the others said last, so it must be no internal error."""
+
+    def lose() -> None:
+        raise RankLost("another process ended")
+
+    monkeypatch.setattr(followers, "follow_all", lose)
+    monkeypatch.setattr(sys, "argv", ["workbench", "rank"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 1 and capsys.readouterr().err == "workbench: another process ended\n"
 
 
 @pytest.mark.parametrize("command", ["run", "sweep", "tune"])

@@ -55,8 +55,9 @@ def test_two_processes_take_the_steps_of_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_that_share_the_weights_take_the_steps_of_one(tmp_path: Path) -> None:
-    alike(tmp_path, 2, 6, "sharded")
+@pytest.mark.parametrize("how", ["whole", "sharded"])
+def test_two_processes_take_twenty_steps_of_one_also_where_they_share_the_weights(how: str, tmp_path: Path) -> None:
+    alike(tmp_path, 2, 20, *(["sharded"] if how == "sharded" else []))
 
 
 @pytest.mark.gpu

@@ -24,7 +24,7 @@ from workbench import __version__
 from workbench.cli import ask, read, train
 from workbench.cli.help import SectionedCommand
 from workbench.cli.options import with_results_alone
-from workbench.errors import InputError, Interrupted, LeaseHeld, LeaseLost, message_of, one_line
+from workbench.errors import InputError, Interrupted, LeaseHeld, LeaseLost, RankLost, message_of, one_line
 from workbench.memory import address_space, is_memory
 from workbench.signals import interrupting
 from workbench.store.atomic import ADVICE, DISK, FAILING, FULL, no_room
@@ -115,6 +115,8 @@ def main() -> None:
         _end_output()
     except (LeaseHeld, LeaseLost) as error:
         code = _fail(f"{error}; give the same command again", 1)
+    except RankLost as error:
+        code = _fail(str(error), 1)
     except Exception as error:
         if is_memory(error):
             code = _fail(_no_memory(), 2)

@@ -67,12 +67,13 @@ def plan_json(
 
 def _memory_of(spec: RunSpec, plan: Plan, host: Host) -> dict[str, str]:
     """Return the estimated memory of each device by column; of several devices also with, or without, --shard."""
+    at_once = host.rows_at_once(spec.batch.size)
     if host.devices == 1:
-        return {"memory": _bytes(memory(spec, plan.parameters))}
+        return {"memory": _bytes(memory(spec, plan.parameters, at_once=at_once))}
     other = f"{'without' if host.shard else 'with'} --shard"
     return {
-        "memory each": _bytes(memory(spec, plan.parameters, host.devices, host.shard)),
-        other: _bytes(memory(spec, plan.parameters, host.devices, not host.shard)),
+        "memory each": _bytes(memory(spec, plan.parameters, host.devices, host.shard, at_once)),
+        other: _bytes(memory(spec, plan.parameters, host.devices, not host.shard, at_once)),
     }
 
 

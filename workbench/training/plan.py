@@ -330,14 +330,18 @@ def _steps(
     return steps
 
 
-def memory(spec: RunSpec, parameters: Mapping[str, int], devices: int = 1, shard: bool = False) -> int:
+def memory(
+    spec: RunSpec, parameters: Mapping[str, int], devices: int = 1, shard: bool = False, at_once: int | None = None
+) -> int:
     """Return an estimate of the peak memory of a step on each of several devices, in bytes.
+
+    Each computes `at_once` of its rows at a time, all of them if it is None.
 
     It consists of weights, gradients and two Adam moments in fp32, and of activations kept for the backward pass. With
     `shard` each device has a part of these four, and at most whole weights and gradients as well while it computes a
     step: those of layers are whole one after another where that is possible (`sharding.layers_of`).
     """
-    rows, length = spec.batch.size // devices, spec.data.length
+    rows, length = at_once or spec.batch.size // devices, spec.data.length
     each = 16 / devices + 8 if shard else 16
 
     def layer_bytes(width: int, layers: int, heads: int) -> int:

@@ -94,6 +94,27 @@ def test_ten_kills_over_two_workers_change_no_byte(book: Path, tmp_path: Path, f
     assert content(cache) == content(tmp_path / "calm")
 
 
+def test_a_worker_that_is_stopped_is_not_waited_for_when_others_have_made_all_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(slice_workers, "PATIENCE", 0.3)
+    monkeypatch.setattr(slice_workers, "LOOK", 0.05)
+    sizes: list[int] = []
+    plan = SimpleNamespace(slices=[SimpleNamespace(size=7)], path=tmp_path / "plan", folder=lambda _: tmp_path)
+    made: list[subprocess.Popen[bytes]] = []
+
+    def stopped(*_: object) -> slice_workers.Child:
+        made.append(child := subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]))
+        child.send_signal(signal.SIGSTOP)
+        return child, io.BytesIO()
+
+    monkeypatch.setattr(slice_workers, "_started", stopped)
+    begun = time.monotonic()
+    slice_workers._share(plan, 1, sizes.append)  # type: ignore[arg-type]
+    assert time.monotonic() - begun < 30 and made[0].returncode == -signal.SIGKILL and sizes == [7]
+    assert "a worker does not answer" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("code", "expected", "words"),
     [

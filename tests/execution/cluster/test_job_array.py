@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -92,6 +93,18 @@ def test_the_script_is_valid_shell_and_has_every_option(tmp_path: Path) -> None:
     }  # fmt: skip
     assert expected <= set(directives)
     assert text.index("#SBATCH --requeue") < text.index("limit=no") < text.index("module load cuda")
+
+
+def test_blanks_and_signs_in_options_and_folders_reach_sbatch_as_they_are(tmp_path: Path) -> None:
+    """sbatch takes quotes as a shell does, and %x in the name of a log as the name of the job."""
+    folder = tmp_path / "it's 100%x #1"
+    _, launch = launch_of("slurm", ["launch.options=--comment='two words' --exclude node7"])
+    assert launch is not None
+    text = job_array.script(folder, launch, Work(("a",), "true", 1))
+    lines = [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH ")]
+    words = [word for line in lines for word in shlex.split(line)]
+    assert f"--output={tmp_path}/it's 100%%x #1/%A_%a.log" in words
+    assert words[-3:] == ["--comment=two words", "--exclude", "node7"]
 
 
 def test_options_that_are_not_given_are_left_to_the_cluster(tmp_path: Path) -> None:

@@ -73,6 +73,8 @@ def test_each_process_has_its_share_of_the_threads(monkeypatch: pytest.MonkeyPat
 def test_the_ends_of_processes_are_told_with_their_last_line() -> None:
     children = [subprocess.Popen(["sh", "-c", command], text=True) for command in ("exit 0", "exit 3", "kill -9 $$")]
     errors = io.StringIO("first\n  the disk is full \n\n")
-    assert devices._ends_of(children, errors) == (
+    assert devices._ends_of(children, errors, "lost") == (
         "; process 2 ended with exit code 3; process 3 ended with signal 9; the disk is full"
     )
+    assert devices._ends_of([], io.StringIO("memory ran out\nworkbench: lost\n"), "lost") == "; memory ran out"
+    assert devices._ends_of([], io.StringIO("workbench: lost\n"), "lost") == ""

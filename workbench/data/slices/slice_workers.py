@@ -21,6 +21,7 @@ from workbench.spec.host import threads_for_each
 
 log = logging.getLogger("workbench")
 LOOK = 0.5  # seconds between two looks at the processes
+PATIENCE = 10.0  # seconds for a process to end when nothing is left to do, or when it is told to
 Child = tuple[subprocess.Popen[bytes], IO[bytes]]  # a process, and the file that takes its messages
 
 
@@ -49,10 +50,7 @@ def _share(plan: Plan, workers: int, advance: Advance) -> None:
                 children.append(_started(plan, workers, files.enter_context(tempfile.TemporaryFile())))
             _wait(plan, children, advance)
         finally:
-            for child, _ in children:
-                child.terminate()
-            for child, _ in children:
-                child.wait()
+            _end([child for child, _ in children])
 
 
 def _started(plan: Plan, workers: int, messages: IO[bytes]) -> Child:
@@ -66,14 +64,34 @@ def _started(plan: Plan, workers: int, messages: IO[bytes]) -> Child:
     ), messages
 
 
+def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Tell the processes to end, and kill those that do not, such as one that was stopped: nothing is lost by it."""
+    for child in children:
+        child.terminate()
+    until = time.monotonic() + PATIENCE
+    for child in children:
+        try:
+            child.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
 def _wait(plan: Plan, children: Sequence[Child], advance: Advance) -> None:
-    """Report progress until all processes have ended. Raises the error that ended one of them."""
-    left, running = set(range(len(plan.slices))), list(children)
+    """Report progress until all processes have ended, or all slices are there and one still does not answer.
+
+    Raises the error that ended one of them.
+    """
+    left, running, last = set(range(len(plan.slices))), list(children), time.monotonic()
     while running:
+        if not left and time.monotonic() - last > PATIENCE:
+            log.warning("all slices are there, and a worker does not answer; it is ended")
+            return
         time.sleep(LOOK)
         for number in [number for number in left if plan.folder(number).is_dir()]:
             left.remove(number)
             advance(plan.slices[number].size)
+            last = time.monotonic()
         for child in [child for child in running if child[0].poll() is not None]:
             running.remove(child)
             _judge(*child)

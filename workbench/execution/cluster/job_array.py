@@ -141,14 +141,16 @@ def submit(folder: Path, launch: Launch, work: Work) -> Submitted:
 def script(folder: Path, launch: Launch, work: Work) -> str:
     """Return the script of each job of an array."""
     most = f"%{work.at_once}" if work.at_once < work.jobs else ""
+    doubled = str(folder).replace("%", "%%")  # sbatch replaces %x and others in the name of a log
     given = {
-        "job-name": "workbench", "array": f"0-{work.jobs - 1}{most}", "output": f"{folder}/%A_%a.log",
+        "job-name": "workbench", "array": f"0-{work.jobs - 1}{most}", "output": f"{doubled}/%A_%a.log",
         "open-mode": "append", "signal": f"B:USR1@{launch.seconds_before}", "partition": launch.partition,
         "time": launch.time, "gpus-per-node": launch.gpus, "cpus-per-task": launch.cpus, "mem": launch.memory,
         "constraint": launch.constraint, "account": launch.account, "qos": launch.qos,
     }  # fmt: skip
-    lines = [f"#SBATCH --{name}={value}" for name, value in given.items() if value is not None]
-    lines += ["#SBATCH --requeue", *(f"#SBATCH {word}" for word in shlex.split(launch.options or ""))]
+    words = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    words += ["--requeue", *shlex.split(launch.options or "")]
+    lines = [f"#SBATCH {shlex.quote(word)}" for word in words]  # sbatch divides each at blanks outside of quotes
     return SCRIPT.format(
         directives="\n".join(lines), log_variable=JOB_LOG, folder=shlex.quote(str(folder)),
         setup="\n".join(filter(None, (launch.setup, work.setup))), command=work.command,

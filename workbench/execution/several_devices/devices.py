@@ -188,7 +188,7 @@ def _starting(training: Training, host: Host) -> Iterator[Any]:
             store.set(f"training/{training.number + 1}", OVER)
             _wait_until_over(children)
         except RankLost as error:
-            raise RankLost(f"{error}{_ends_of(children, errors)}") from error
+            raise RankLost(f"{error}{_ends_of(children, errors, str(error))}") from error
         finally:
             for child in children:
                 child.kill()
@@ -227,8 +227,11 @@ def _wait_until_over(children: list[subprocess.Popen[str]]) -> None:
             child.wait(max(0.0, until - time.monotonic()))
 
 
-def _ends_of(children: list[subprocess.Popen[str]], errors: IO[str]) -> str:
-    """Return how the processes ended, and the last line that they wrote on standard error, as the end of a sentence."""
+def _ends_of(children: list[subprocess.Popen[str]], errors: IO[str], loss: str) -> str:
+    """Return how the processes ended, and the last line that they wrote on standard error, as the end of a sentence.
+
+    Lines are left out in which the others only say the `loss` of the process that ended first.
+    """
     _wait_until_over(children)
     codes = [(index, child.poll()) for index, child in enumerate(children, start=1)]
     ends = [
@@ -237,7 +240,7 @@ def _ends_of(children: list[subprocess.Popen[str]], errors: IO[str]) -> str:
         if code
     ]
     errors.seek(0)
-    lines = [line.strip() for line in errors if line.strip()]
+    lines = [line.strip() for line in errors if line.strip() and loss not in line]
     return "".join(f"; {text}" for text in [*ends, *lines[-1:]])
 
 
