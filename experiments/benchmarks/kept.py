@@ -38,7 +38,7 @@ def read(folder: Path) -> Frames:
     runs = with_columns(tables["runs"].astype({"arm": str}), RUN)
     baselines = tables["baselines"].query("task != 'mean'").assign(run_id="")
     text = (folder / "index.html").read_text(encoding="utf-8")
-    axis = AXES.get(re.sub("-(wikipedia|micro)$", "", folder.name), "objective")
+    axis = AXES.get(re.sub("(-two-heads)?-(wikipedia|micro)$", "", folder.name), "objective")
     record = {
         "name": _between(text, '<p class="kicker">workbench report<span>', "</span>"),
         "question": _between(text, "<h1>", "</h1>"),
