@@ -32,7 +32,7 @@ def commands() -> Iterator[str]:
 
 
 def settings() -> Iterator[str]:
-    """Every key of --set, with what it takes and its default."""
+    """Every key of --set, with what it takes, its unit, its default and its source."""
     yield (
         "# Settings\n\nEvery key of `--set key=value`, with what it takes, its unit, its default and its\n"
         "source: sections, tables and the released code are those of ELECTRA. Where scales differ, it is\n"

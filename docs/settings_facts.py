@@ -5,33 +5,30 @@ Sources that are named by section, table or appendix alone are of the ELECTRA pa
 
 from __future__ import annotations
 
-TOKENS, WORDS, STEPS, SHARE = "tokens", "words", "steps", "share"
-ROWS, LAYERS, SEEDS, COPIES = "rows", "layers", "seeds", "copies"
-WIDTH, DEVIATION, RATE = "hidden units", "standard deviation", "step size for each update"
-NONE = "no unit"
+TOKENS, WORDS, ROWS, SHARE, WIDTH, NONE = "tokens", "words", "rows", "share", "hidden units", "no unit"
 
 UNITS = {
     "seed": NONE,
-    "encoder.hidden": WIDTH, "encoder.layers": LAYERS, "encoder.heads": "attention heads", "encoder.ffn": WIDTH,
+    "encoder.hidden": WIDTH, "encoder.layers": "layers", "encoder.heads": "attention heads", "encoder.ffn": WIDTH,
     "encoder.embedding": WIDTH, "encoder.vocab": "entries", "encoder.positions": TOKENS,
-    "encoder.dropout": SHARE, "encoder.attention_dropout": SHARE, "encoder.init": DEVIATION,
+    "encoder.dropout": SHARE, "encoder.attention_dropout": SHARE, "encoder.init": "standard deviation",
     "generator.width": "share of the encoder's width", "generator.depth": "share of the encoder's layers",
     "generator.heads": "attention heads", "generator.temperature": NONE,
     "data.length": TOKENS, "data.held_out": "share of the text", "data.min_words": WORDS, "data.max_words": WORDS,
-    "data.near_duplicates": "Jaccard similarity", "data.copies": COPIES, "data.words": WORDS, "data.tokens": TOKENS,
+    "data.near_duplicates": "Jaccard similarity", "data.copies": "copies", "data.words": WORDS, "data.tokens": TOKENS,
     "data.special": "ids",
     "corruption.rate": "share of positions", "corruption.generator_mask": "share of picks",
     "corruption.generator_random": "share of picks", "corruption.mask": "share of picks",
     "corruption.random": "share of picks",
     "batch.size": ROWS,
-    "optim.lr": RATE, "optim.generator_lr": RATE, "optim.beta1": NONE, "optim.beta2": NONE, "optim.eps": NONE,
+    "optim.lr": NONE, "optim.generator_lr": NONE, "optim.beta1": NONE, "optim.beta2": NONE, "optim.eps": NONE,
     "optim.weight_decay": NONE, "optim.clip": "Euclidean norm",
     "schedule.warmup": "share of the run below 1, else steps", "schedule.decay": "share of the run",
     "schedule.floor": "share of the peak", "schedule.until": "share of the schedule",
-    "budget.steps": STEPS, "budget.tokens": TOKENS, "budget.words": WORDS, "budget.flops": "FLOPs",
+    "budget.steps": "steps", "budget.tokens": TOKENS, "budget.words": WORDS, "budget.flops": "FLOPs",
     "budget.seconds": "seconds",
     "start.share": "share of the budget",
-    "tasks.seeds": SEEDS, "tasks.lr": RATE, "tasks.layer_decay": "factor for each layer", "tasks.weight_decay": NONE,
+    "tasks.seeds": "seeds", "tasks.lr": NONE, "tasks.layer_decay": "factor for each layer", "tasks.weight_decay": NONE,
     "tasks.warmup": "share of the steps", "tasks.batch": ROWS, "tasks.epochs": "epochs", "tasks.length": TOKENS,
     "tasks.dropout": SHARE, "tasks.clip": "Euclidean norm", "tasks.rows": ROWS,
     "tasks.held_out": "share of the training rows", "tasks.lm_weight": "factor of the loss", "tasks.folds": "folds",

@@ -25,7 +25,7 @@ from workbench.report.page import checks, document, rendering
 from workbench.report.report_options import ReportOptions
 from workbench.store.atomic import write_atomic
 
-AXES = {"generator-size": "generator.width", "weight-tying": "tying"}  # that of the others is the objective
+AXES = {"generator-size": "generator.width", "weight-tying": "tying"}  # by the beginning of a name; else the objective
 SECTION = r'<section id="{}">.*?</section>'
 ANSWERS = r'(?:<div class="answer">.*?</div>\n)+'
 WARNINGS = r"<aside>.*?</aside>"
@@ -38,7 +38,7 @@ def read(folder: Path) -> Frames:
     runs = with_columns(tables["runs"].astype({"arm": str}), RUN)
     baselines = tables["baselines"].query("task != 'mean'").assign(run_id="")
     text = (folder / "index.html").read_text(encoding="utf-8")
-    axis = AXES.get(re.sub("(-two-heads)?-(wikipedia|micro)$", "", folder.name), "objective")
+    axis = next((axis for sweep, axis in AXES.items() if folder.name.startswith(sweep)), "objective")
     record = {
         "name": _between(text, '<p class="kicker">workbench report<span>', "</span>"),
         "question": _between(text, "<h1>", "</h1>"),

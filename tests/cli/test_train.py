@@ -26,7 +26,7 @@ def rates(job: Job) -> dict[str, float]:
 def test_a_process_whose_others_are_gone_says_so_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The first process repeats what the others said last, so it must be no internal error."""
+    """The first process shows the last line of the others, which must therefore not be an internal error."""
 
     def lose() -> None:
         raise RankLost("another process ended")

@@ -111,9 +111,9 @@ static void linear_rows(const number *x, const number *packed, const number *mor
     })
 }
 
-/* The gradients that a layer hands to those of its weights, for all rows: of its two branches before the norms, of the
-   feed-forward product, and of query, key and value. While one thread still reads those of a layer, another one may
-   already write those of the layer below, so that layers take turns with two of these. */
+/* The gradients, for all rows, from which those of the weights of a layer are computed: with respect to its two branches
+   before the norms, to the first feed-forward product, and to query, key and value. While one thread still reads those
+   of a layer, another one may already write those of the layer below, so there are two of these, used in turn. */
 typedef struct {
     number *output, *inner, *attention, *qkv;
 } branches;

@@ -234,8 +234,8 @@ class Layers(torch.autograd.Function):
 class LayersTogether(torch.autograd.Function):
     """The same as `Layers` in one kernel, in bf16, for widths and lengths that are multiples of 32 (`layers.c`).
 
-    Each thread computes its own sequences from the first layer to the last. Threads wait for each other once or twice a
-    layer instead of some forty times, which matters most beside other processes (docs/log.md).
+    Each thread computes its own sequences from the first layer to the last. In a step, threads wait for each other
+    about twice a layer instead of some thirty times, which matters most beside other processes (docs/log.md).
     """
 
     @staticmethod
